@@ -7,6 +7,7 @@ pub(crate) use recording::{ExplainedAt, Moment};
 use crate::flags::{self, FlagValue, Flags, Level};
 use crate::logs::LogOptions;
 use berth_apiserver::controllers::Selection;
+use berth_perf::api::Part;
 use berth_perf::core::Row;
 use berth_scheduler::evaluator::EvaluatorKind;
 use berth_simulator::Faults;
@@ -663,6 +664,41 @@ pub(crate) enum PerfCommand {
         after_help = "Example: berth perf plot core.json workloads.json --directory docs/images"
     )]
     Plot(PerfPlotArgs),
+    /// An API server with a data directory, through HTTPS: writes, watches, lists and memory, each verified
+    #[command(after_help = "Example: berth perf api --parts creates,writes --pods 20000")]
+    Api(PerfApiArgs),
+}
+
+/// `berth perf api`.
+#[derive(Debug, Args)]
+pub(crate) struct PerfApiArgs {
+    /// What to measure, each on a server of its own: creates, writes, watches, lists, recovery; all when absent
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    pub(crate) parts: Vec<Part>,
+    /// Connections that write at the same time
+    #[arg(long, value_name = "N", default_value = "64")]
+    pub(crate) connections: NonZeroUsize,
+    /// Pods that are created, and pods that are created and bound with an event
+    #[arg(long, value_name = "N", default_value = "40000")]
+    pub(crate) pods: NonZeroUsize,
+    /// Watchers, each with a connection of its own
+    #[arg(long, value_name = "N", default_value = "1000")]
+    pub(crate) watchers: NonZeroUsize,
+    /// Pods that are created while they watch
+    #[arg(long, value_name = "N", default_value = "1000")]
+    pub(crate) watched: NonZeroUsize,
+    /// Pods that are listed
+    #[arg(long, value_name = "N", default_value = "100000")]
+    pub(crate) listed: NonZeroUsize,
+    /// Start this build of berth instead of this one
+    #[arg(long, value_name = "BINARY")]
+    pub(crate) server: Option<PathBuf>,
+    /// The directory for data directories, which decides what disk is measured; the temporary directory when absent
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// How to print the figures
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
 }
 
 /// `berth perf memory`.

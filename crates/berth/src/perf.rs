@@ -1,5 +1,6 @@
 //! `berth perf`: measures, and prints what was measured.
 
+mod api;
 mod child;
 mod embedded;
 mod external;
@@ -52,6 +53,7 @@ pub(crate) fn run(args: &PerfArgs, registry: &Registry) -> Result<(), Failure> {
         Some(PerfCommand::Dispatcher(args)) => run_dispatcher(args),
         Some(PerfCommand::Memory(args)) => run_memory(args),
         Some(PerfCommand::Plot(args)) => run_plot(args),
+        Some(PerfCommand::Api(args)) => api::run(args),
     }
 }
 

@@ -90,6 +90,7 @@ const DIRECTIONS: [(&str, &[&str]); 18] = [
             "berth-plugins",
             "berth-scheduler",
             "berth-client",
+            "berth-protobuf",
         ],
     ),
     (

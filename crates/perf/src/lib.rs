@@ -8,6 +8,7 @@
 // tasks share state.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+pub mod api;
 pub mod core;
 pub mod dispatcher;
 mod generate;

@@ -16,10 +16,15 @@ pub(super) struct Scratch(PathBuf);
 impl Scratch {
     /// A fresh directory.
     pub(super) fn new() -> Result<Self, RunError> {
+        Self::within(&std::env::temp_dir())
+    }
+
+    /// A fresh directory in another one.
+    pub(super) fn within(folder: &Path) -> Result<Self, RunError> {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("berth-perf-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        let path = folder.join(name);
         let mut builder = fs::DirBuilder::new();
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);

@@ -31,6 +31,6 @@ mod watch;
 pub use cluster::{Cluster, Setup, Target};
 pub use decode::{Workload, read_file};
 pub use error::{FileError, RunError};
-pub use process::Process;
+pub use process::{Process, Usage};
 pub use run::{Histogram, Measured, Outcome, ProcessUsage, Progress, RunOptions, run};
 pub use select::Selection;

@@ -31,6 +31,8 @@ pub struct Usage {
     pub threads: BTreeMap<String, f64>,
     /// The most memory that was resident, in bytes.
     pub peak_bytes: u64,
+    /// The memory that is resident now, in bytes.
+    pub resident_bytes: u64,
 }
 
 /// Clock ticks a second in /proc: fixed for programs on Linux.
@@ -44,7 +46,8 @@ impl Process {
         Some(Usage {
             cpu_seconds: cpu_seconds(&stat)?,
             threads: self.threads(),
-            peak_bytes: peak_bytes(&status)?,
+            peak_bytes: bytes(&status, "VmHWM:")?,
+            resident_bytes: bytes(&status, "VmRSS:")?,
         })
     }
 
@@ -78,9 +81,9 @@ fn cpu_seconds(stat: &str) -> Option<f64> {
     Some((user + system) / TICKS_PER_SECOND)
 }
 
-/// `VmHWM` of /proc/PID/status (proc_pid_status(5)), in bytes.
-fn peak_bytes(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
+/// A field of /proc/PID/status (proc_pid_status(5)), in bytes.
+fn bytes(status: &str, field: &str) -> Option<u64> {
+    let line = status.lines().find_map(|l| l.strip_prefix(field))?;
     let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
     Some(kib * 1024)
 }
@@ -129,9 +132,10 @@ mod tests {
         let stat = "42 (a) b (c) R 1 42 42 0 -1 4194304 100 0 0 0 250 50 0 0 20 0 9 0 100 1000 10";
         assert_eq!(cpu_seconds(stat), Some(3.0));
         assert_eq!(name(stat), Some("a) b (c"));
-        let status = "Name:\tberth\nVmPeak:\t  900 kB\nVmHWM:\t  512 kB\n";
-        assert_eq!(peak_bytes(status), Some(512 * 1024));
+        let status = "Name:\tberth\nVmPeak:\t  900 kB\nVmHWM:\t  512 kB\nVmRSS:\t  256 kB\n";
+        assert_eq!(bytes(status, "VmHWM:"), Some(512 * 1024));
+        assert_eq!(bytes(status, "VmRSS:"), Some(256 * 1024));
         assert_eq!((cpu_seconds("42"), name("42")), (None, None));
-        assert_eq!(peak_bytes("Name:\tberth\n"), None);
+        assert_eq!(bytes("Name:\tberth\n", "VmHWM:"), None);
     }
 }

@@ -1,0 +1,419 @@
+//! An API server through HTTPS: writes, watches, lists and memory.
+//!
+//! What the server has acknowledged is verified. After the writes it is killed with SIGKILL and started again with the
+//! same data directory, and every acknowledged object must be there with its revision. Watchers must receive the same
+//! events in the same order. Lists must be complete. A part that fails its verification gives no figures.
+
+mod connection;
+mod load;
+mod objects;
+mod report;
+mod watchers;
+
+pub use connection::Endpoint;
+pub use report::{Amount, Rate, Report};
+
+use crate::workload::Process;
+use berth_protobuf::envelope::Envelope;
+use connection::{Connection, JSON, PROTOBUF};
+use load::{Acknowledged, Job, Pods, name_of};
+use objects::{EVENTS, Item, Items, PODS, node_of};
+use report::Cpu;
+use serde::Deserialize;
+use std::fmt;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+use tokio::time::sleep;
+
+/// Objects in a page of a list that is read to verify writes.
+const PAGE: usize = 5_000;
+/// Connections that write while watchers receive.
+const WATCHED_WRITERS: usize = 8;
+/// Pods that are created and deleted to see what memory remains.
+const TRANSIENT: usize = 5_000;
+/// How often memory is read while the history expires, and how long that may take: the server keeps 75 s of it.
+const RECOVERY_INTERVAL: Duration = Duration::from_secs(5);
+const RECOVERY_LIMIT: Duration = Duration::from_secs(100);
+/// So often a list is repeated.
+const LISTS: usize = 3;
+
+/// A part of the measurement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Pods are created.
+    Creates,
+    /// Pods are created and bound, and an event is written for each.
+    Writes,
+    /// Watchers receive creations.
+    Watches,
+    /// Pods take memory and are listed.
+    Lists,
+    /// Memory is free again after pods were deleted.
+    Recovery,
+}
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Which parts.
+    pub parts: Vec<Part>,
+    /// Connections that write at the same time.
+    pub connections: usize,
+    /// Pods that are created, and pods that are created, bound and have an event.
+    pub pods: usize,
+    /// Watchers.
+    pub watchers: usize,
+    /// Pods that are created while they watch.
+    pub watched: usize,
+    /// Pods that are listed.
+    pub listed: usize,
+}
+
+/// Why there are no figures.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ApiPerfError {
+    /// The server could not be started.
+    #[error("failed to start the API server: {0}")]
+    Start(String),
+    /// A connection could not be opened, or broke.
+    #[error("the connection failed: {0}")]
+    Connection(String),
+    /// A request was not answered as it must be.
+    #[error("{path}: the API server answered {code}: {text}")]
+    Answer {
+        /// The path of the request.
+        path: String,
+        /// The code of the answer.
+        code: u16,
+        /// The answer.
+        text: String,
+    },
+    /// The server has not what it must have.
+    #[error("verification failed: {0}")]
+    Wrong(String),
+}
+
+/// Starts API servers with an empty data directory.
+pub trait Servers {
+    /// A server.
+    type Server: Server;
+
+    /// Starts one.
+    ///
+    /// # Errors
+    /// [`ApiPerfError::Start`].
+    fn start(&self) -> impl Future<Output = Result<Self::Server, ApiPerfError>>;
+}
+
+/// An API server.
+pub trait Server: Sized {
+    /// How it is reached.
+    fn endpoint(&self) -> &Endpoint;
+
+    /// Its process.
+    fn process(&self) -> Option<Process>;
+
+    /// Kills it, and starts it again with the same data directory.
+    ///
+    /// # Errors
+    /// [`ApiPerfError::Start`].
+    fn killed_and_restarted(self) -> impl Future<Output = Result<Self, ApiPerfError>>;
+}
+
+// === impl Part ===
+
+impl Part {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Creates,
+        Self::Writes,
+        Self::Watches,
+        Self::Lists,
+        Self::Recovery,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Creates => "creates",
+            Self::Writes => "writes",
+            Self::Watches => "watches",
+            Self::Lists => "lists",
+            Self::Recovery => "recovery",
+        }
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Part {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|part| part.name() == text);
+        found.ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("unknown part {text:?}; the parts are {names}")
+        })
+    }
+}
+
+/// Measures; `progress` is called before each part.
+///
+/// # Errors
+/// See [`ApiPerfError`].
+pub async fn run(
+    servers: &impl Servers,
+    options: &Options,
+    progress: impl Fn(Part),
+) -> Result<Report, ApiPerfError> {
+    let mut report = Report::default();
+    for part in &options.parts {
+        progress(*part);
+        let server = servers.start().await?;
+        match part {
+            Part::Creates => writes(server, options, Job::Create, &mut report).await?,
+            Part::Writes => writes(server, options, Job::CreateBindEvent, &mut report).await?,
+            Part::Watches => watches(&server, options, &mut report).await?,
+            Part::Lists => lists(&server, options, &mut report).await?,
+            Part::Recovery => recovery(&server, options, &mut report).await?,
+        }
+    }
+    Ok(report)
+}
+
+fn cpu(server: &impl Server) -> Cpu {
+    let usage = server.process().and_then(|p| p.usage());
+    Cpu::of(usage, Process::runner().usage())
+}
+
+fn resident(server: &impl Server) -> u64 {
+    let usage = server.process().and_then(|p| p.usage());
+    usage.map_or(0, |u| u.resident_bytes)
+}
+
+async fn writes<S: Server>(
+    server: S,
+    options: &Options,
+    job: Job,
+    report: &mut Report,
+) -> Result<(), ApiPerfError> {
+    let pods = Pods {
+        prefix: "load",
+        count: options.pods,
+    };
+    let before = cpu(&server);
+    let done = load::write(server.endpoint(), options, job, pods).await?;
+    let after = cpu(&server);
+    let requests = done.latencies.len();
+    let server = server.killed_and_restarted().await?;
+    let mut connection = Connection::open(server.endpoint()).await?;
+    let found = list(&mut connection, PODS).await?;
+    verify(&done, &found, job == Job::CreateBindEvent)?;
+    let what = match job {
+        Job::CreateBindEvent => {
+            let events = list(&mut connection, EVENTS).await?.len();
+            if events != done.pods.len() {
+                let expected = done.pods.len();
+                return Err(ApiPerfError::Wrong(format!(
+                    "{events} of {expected} acknowledged events are stored"
+                )));
+            }
+            "create, bind, event: writes"
+        }
+        _ => "create: pods",
+    };
+    let rate = Rate::new(what, requests, done.took, (before, after)).timed(done.latencies);
+    report.rates.push(rate);
+    Ok(())
+}
+
+/// Every acknowledged pod is stored as acknowledged, and no other.
+fn verify(done: &Acknowledged, found: &[Item], bound: bool) -> Result<(), ApiPerfError> {
+    let wrong = |what: String| Err(ApiPerfError::Wrong(what));
+    if found.len() != done.pods.len() {
+        let (found, written) = (found.len(), done.pods.len());
+        return wrong(format!("{found} of {written} acknowledged pods are stored"));
+    }
+    for (index, (item, (name, revision))) in found.iter().zip(&done.pods).enumerate() {
+        let stored: u64 = item.metadata.resource_version.parse().unwrap_or(0);
+        // A binding makes a version that its answer does not name.
+        let is_version = match bound {
+            true => stored > *revision && item.spec.node_name == node_of(index),
+            false => stored == *revision,
+        };
+        if item.metadata.name != *name || !is_version {
+            return wrong(format!(
+                "{name} was acknowledged with revision {revision}, stored is {item:?}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+async fn list(connection: &mut Connection, path: &str) -> Result<Vec<Item>, ApiPerfError> {
+    let mut all = Vec::new();
+    let mut next = String::new();
+    loop {
+        let page = format!("{path}?limit={PAGE}&continue={next}");
+        let page = connection.read(&page, JSON).await?;
+        let mut page: Items =
+            serde_json::from_slice(&page).map_err(|e| ApiPerfError::Wrong(e.to_string()))?;
+        all.append(&mut page.items);
+        next = page.metadata.next;
+        if next.is_empty() {
+            return Ok(all);
+        }
+    }
+}
+
+async fn watches(
+    server: &impl Server,
+    options: &Options,
+    report: &mut Report,
+) -> Result<(), ApiPerfError> {
+    let mut connection = Connection::open(server.endpoint()).await?;
+    let first = connection.read(&format!("{PODS}?limit=1"), JSON).await?;
+    let after = objects::revision(&first)
+        .ok_or_else(|| ApiPerfError::Wrong("a list has no resourceVersion".to_owned()))?;
+    let watched = watchers::open(server.endpoint(), options.watchers, after, options.watched);
+    let watched = watched.await?;
+    let writers = Options {
+        connections: WATCHED_WRITERS,
+        ..options.clone()
+    };
+    let pods = Pods {
+        prefix: "watched",
+        count: options.watched,
+    };
+    let (before, begun) = (cpu(server), Instant::now());
+    let done = load::write(server.endpoint(), &writers, Job::Create, pods).await?;
+    let mut expected: Vec<u64> = done.pods.into_values().collect();
+    expected.sort_unstable();
+    let mut last = begun;
+    for watcher in watched {
+        let received = watcher
+            .await
+            .map_err(|e| ApiPerfError::Connection(e.to_string()))??;
+        if received.revisions != expected {
+            return Err(ApiPerfError::Wrong(
+                "a watcher did not receive each write once and in order".to_owned(),
+            ));
+        }
+        last = last.max(received.last);
+    }
+    let what = format!("events to {} watchers", options.watchers);
+    let count = options.watchers * options.watched;
+    let cpus = (before, cpu(server));
+    report
+        .rates
+        .push(Rate::new(what, count, last - begun, cpus));
+    Ok(())
+}
+
+async fn lists(
+    server: &impl Server,
+    options: &Options,
+    report: &mut Report,
+) -> Result<(), ApiPerfError> {
+    let pods = Pods {
+        prefix: "listed",
+        count: options.listed,
+    };
+    let empty = resident(server);
+    let done = load::write(server.endpoint(), options, Job::Create, pods).await?;
+    let full = resident(server);
+    let mut connection = Connection::open(server.endpoint()).await?;
+    let mut sizes = Vec::new();
+    for (name, accept) in [("JSON", JSON), ("protobuf", PROTOBUF)] {
+        for attempt in 1..=LISTS {
+            let (before, begun) = (cpu(server), Instant::now());
+            let bytes = connection.read(PODS, accept.clone()).await?;
+            let took = begun.elapsed();
+            let what = format!("list in {name}, number {attempt}: pods");
+            let cpus = (before, cpu(server));
+            report.rates.push(Rate::new(what, pods.count, took, cpus));
+            let complete = match name {
+                "JSON" => {
+                    let list: Items = serde_json::from_slice(&bytes)
+                        .map_err(|e| ApiPerfError::Wrong(e.to_string()))?;
+                    verify(&done, &list.items, false).is_ok()
+                }
+                _ => names_match(&bytes, pods),
+            };
+            if !complete {
+                return Err(ApiPerfError::Wrong(format!(
+                    "the list in {name} is not complete"
+                )));
+            }
+            if attempt == LISTS {
+                sizes.push((name, bytes.len() as u64));
+            }
+        }
+    }
+    let each = |bytes: u64| bytes / pods.count.max(1) as u64;
+    let mut amount = |what: String, bytes| report.memory.push(Amount { what, bytes });
+    for (name, bytes) in sizes {
+        amount(format!("one of {} pods in {name}", pods.count), each(bytes));
+    }
+    let what = "resident memory of the server for one of them";
+    amount(what.to_owned(), each(full.saturating_sub(empty)));
+    let listed = resident(server).saturating_sub(empty);
+    amount(format!("{what}, after lists"), each(listed));
+    Ok(())
+}
+
+fn names_match(bytes: &[u8], pods: Pods) -> bool {
+    let list = Envelope::open(bytes).and_then(|envelope| {
+        let items: Result<Vec<Item>, _> = envelope.list()?.map(Item::deserialize).collect();
+        items
+    });
+    let Ok(items) = list else {
+        return false;
+    };
+    items.len() == pods.count
+        && (items.iter().enumerate()).all(|(i, item)| item.metadata.name == name_of(pods.prefix, i))
+}
+
+async fn recovery(
+    server: &impl Server,
+    options: &Options,
+    report: &mut Report,
+) -> Result<(), ApiPerfError> {
+    let pods = Pods {
+        prefix: "transient",
+        count: TRANSIENT,
+    };
+    // What connections and first requests allocate is no part of the pods.
+    let warm = Pods {
+        prefix: "warm",
+        count: options.connections,
+    };
+    for job in [Job::Create, Job::Delete] {
+        load::write(server.endpoint(), options, job, warm).await?;
+    }
+    let before = resident(server);
+    load::write(server.endpoint(), options, Job::Create, pods).await?;
+    let full = resident(server);
+    load::write(server.endpoint(), options, Job::Delete, pods).await?;
+    let deleted = resident(server);
+    let begun = Instant::now();
+    let mut last = deleted;
+    while begun.elapsed() < RECOVERY_LIMIT {
+        sleep(RECOVERY_INTERVAL).await;
+        last = resident(server);
+    }
+    for (what, bytes) in [
+        ("before", before),
+        ("after creating 5,000 pods", full),
+        ("after deleting them", deleted),
+        ("after the history of them has expired", last),
+    ] {
+        let what = format!("resident memory {what}");
+        report.memory.push(Amount { what, bytes });
+    }
+    Ok(())
+}

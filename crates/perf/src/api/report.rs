@@ -1,0 +1,129 @@
+//! What was measured of an API server, and how it is printed.
+
+use crate::workload::Usage;
+use serde::Serialize;
+use std::fmt;
+use std::time::Duration;
+
+/// What was measured in all.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// Rates, in the order in which they were measured.
+    pub rates: Vec<Rate>,
+    /// Amounts of memory.
+    pub memory: Vec<Amount>,
+}
+
+/// How often something was done in a time.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rate {
+    /// What was done.
+    pub what: String,
+    /// How often.
+    pub count: usize,
+    /// In which time, in seconds.
+    pub seconds: f64,
+    /// How often in a second.
+    pub per_second: f64,
+    /// CPU time of the server for each, in microseconds.
+    pub server_cpu_micros: f64,
+    /// CPU time of the clients, which are this process, for each, in microseconds.
+    pub client_cpu_micros: f64,
+    /// The median time until the answer, in milliseconds; where requests were timed.
+    pub latency_millis_median: Option<f64>,
+    /// The time within which 99 of 100 requests were answered, in milliseconds; where requests were timed.
+    pub latency_millis_p99: Option<f64>,
+}
+
+/// An amount of memory.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Amount {
+    /// Of what.
+    pub what: String,
+    /// In bytes.
+    pub bytes: u64,
+}
+
+/// CPU time of the server and the clients, in seconds.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Cpu {
+    pub(super) server: f64,
+    pub(super) client: f64,
+}
+
+impl Cpu {
+    pub(super) fn of(server: Option<Usage>, client: Option<Usage>) -> Self {
+        let seconds = |usage: Option<Usage>| usage.map_or(0.0, |u| u.cpu_seconds);
+        Self {
+            server: seconds(server),
+            client: seconds(client),
+        }
+    }
+}
+
+impl Rate {
+    pub(super) fn new(
+        what: impl Into<String>,
+        count: usize,
+        took: Duration,
+        (before, after): (Cpu, Cpu),
+    ) -> Self {
+        let seconds = took.as_secs_f64().max(f64::EPSILON);
+        let each = |seconds: f64| seconds * 1e6 / count.max(1) as f64;
+        Self {
+            what: what.into(),
+            count,
+            seconds,
+            per_second: count as f64 / seconds,
+            server_cpu_micros: each(after.server - before.server),
+            client_cpu_micros: each(after.client - before.client),
+            latency_millis_median: None,
+            latency_millis_p99: None,
+        }
+    }
+
+    pub(super) fn timed(mut self, mut latencies: Vec<Duration>) -> Self {
+        latencies.sort_unstable();
+        let at = |share: f64| {
+            let index = (latencies.len() as f64 * share) as usize;
+            let latency = latencies.get(index.min(latencies.len().saturating_sub(1)));
+            latency.map(|l| l.as_secs_f64() * 1e3)
+        };
+        self.latency_millis_median = at(0.5);
+        self.latency_millis_p99 = at(0.99);
+        self
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:<44} {:>8} {:>8} {:>10} {:>10} {:>10} {:>9} {:>8}",
+            "", "count", "seconds", "per second", "server µs", "client µs", "median ms", "p99 ms"
+        )?;
+        for rate in &self.rates {
+            let millis = |value: Option<f64>| value.map_or("-".to_owned(), |v| format!("{v:.2}"));
+            writeln!(
+                f,
+                "{:<44} {:>8} {:>8.2} {:>10.0} {:>10.1} {:>10.1} {:>9} {:>8}",
+                rate.what,
+                rate.count,
+                rate.seconds,
+                rate.per_second,
+                rate.server_cpu_micros,
+                rate.client_cpu_micros,
+                millis(rate.latency_millis_median),
+                millis(rate.latency_millis_p99),
+            )?;
+        }
+        writeln!(f)?;
+        for amount in &self.memory {
+            writeln!(f, "{:<66} {:>12} bytes", amount.what, amount.bytes)?;
+        }
+        Ok(())
+    }
+}
