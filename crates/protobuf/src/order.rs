@@ -113,9 +113,8 @@ fn rewritten(message: &MessageType, bytes: &[u8], depth: u8) -> Result<Vec<u8>, 
                 put(&mut out, number, shape, wire, depth)?;
             }
         } else if scalar {
-            for wire in wires.last() {
-                put(&mut out, number, shape, *wire, depth)?;
-            }
+            let last = wires.last().copied().unwrap_or(Wire::Bytes(&[]));
+            put(&mut out, number, shape, last, depth)?;
         } else {
             let mut merged = Vec::new();
             for wire in wires {

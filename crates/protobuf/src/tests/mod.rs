@@ -379,11 +379,9 @@ fn fields_may_be_in_any_order_and_apart() {
         &container("three", "z"),
     ]);
     let more_of_the_spec = message(&[&container("four", "w"), &|w| w.bytes(10, b"node")]);
-    let pod = message(&[
-        &|w| w.bytes(2, &spec),
-        &|w| w.bytes(1, &metadata),
-        &|w| w.bytes(2, &more_of_the_spec),
-    ]);
+    let pod = message(&[&|w| w.bytes(2, &spec), &|w| w.bytes(1, &metadata), &|w| {
+        w.bytes(2, &more_of_the_spec)
+    }]);
     let body = crate::envelope::seal("v1", "Pod", &pod);
     let decoded = Envelope::open(&body).and_then(|body| body.decode_any_order::<Value>());
     let pod = decoded.expect("a pod");
@@ -411,6 +409,9 @@ fn messages_that_kubernetes_writes_are_read_as_they_are() {
         assert_eq!(any, envelope.decode(), "{what}");
         let message = Types::get().of_kind(envelope.api_version, envelope.kind);
         let ordered = crate::order::canonical(message.expect(what), envelope.raw);
-        assert!(matches!(ordered, Ok(std::borrow::Cow::Borrowed(_))), "{what}");
+        assert!(
+            matches!(ordered, Ok(std::borrow::Cow::Borrowed(_))),
+            "{what}"
+        );
     }
 }
