@@ -101,7 +101,7 @@ fn text<'a>(spec: &'a Map<String, Value>, field: &str) -> &'a str {
 fn find(api: &Api, name: &str) -> Option<Resolved> {
     let classes = registry::find("scheduling.k8s.io", "priorityclasses")?;
     let class = api.get(classes, "", name).ok()?;
-    Some(resolved(class.object()))
+    Some(resolved(&class.object()))
 }
 
 /// The class marked as default (the lowest, when several are), or what pods have without one.
@@ -112,7 +112,7 @@ fn default_class(api: &Api) -> Resolved {
         .into_iter()
         .flat_map(|l| l.items)
         .filter(|v| v.object().get("globalDefault") == Some(&Value::Bool(true)))
-        .map(|v| resolved(v.object()))
+        .map(|v| resolved(&v.object()))
         .min_by_key(|r| r.priority)
         .unwrap_or_else(|| Resolved {
             class: None,

@@ -3,7 +3,7 @@
 //! The resource quota controller counts with the same functions.
 
 use super::siblings;
-use crate::access::{GroupResource, gr};
+use crate::access::{GroupResource, Object, gr};
 use crate::controllers::object::time;
 use crate::controllers::pod;
 use crate::registry::{Api, Change, Method, Resource, WriteOptions};
@@ -281,6 +281,7 @@ pub(super) fn charge(
 ) -> Result<(), ApiError> {
     let kind = resource.resource;
     let quotas = siblings(api, "resourcequotas", namespace);
+    let quotas: Vec<Object> = quotas.iter().map(|v| v.object()).collect();
     if quotas.is_empty() {
         return Ok(());
     }
@@ -290,7 +291,7 @@ pub(super) fn charge(
     let after = usage(kind, object, now);
     let mut charges = Vec::new();
     for quota in &quotas {
-        let quota = quota.object();
+        let quota = &**quota;
         let hard = amounts::list(quota.part("status"), "hard");
         let counted: BTreeSet<&str> = hard.keys().map(String::as_str).collect();
         let counted: BTreeSet<&str> = counted.into_iter().filter(|n| tracks(kind, n)).collect();

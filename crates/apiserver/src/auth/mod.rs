@@ -57,6 +57,20 @@ impl User {
         }
     }
 
+    /// Whether this is an administrator or a component of the control plane, a node, or a service account of kube-system.
+    pub(crate) fn is_system(&self) -> bool {
+        const GROUPS: [&str; 3] = [
+            MASTERS,
+            "system:nodes",
+            "system:serviceaccounts:kube-system",
+        ];
+        self.name.starts_with("system:kube-")
+            || self
+                .groups
+                .iter()
+                .any(|group| GROUPS.contains(&group.as_str()))
+    }
+
     /// Whether every request of this user is allowed.
     pub(crate) fn is_master(&self) -> bool {
         self.groups.iter().any(|group| group == MASTERS)

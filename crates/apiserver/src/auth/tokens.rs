@@ -90,7 +90,8 @@ impl Tokens {
             if let Some(name) = reference["name"].as_str() {
                 let resource = registry::find("", plural)?;
                 let found = api.get(resource, namespace, name).ok()?;
-                if meta(found.object(), "uid") != reference["uid"] || is_deleting(found.object()) {
+                if meta(&found.object(), "uid") != reference["uid"] || is_deleting(&found.object())
+                {
                     return None;
                 }
             }

@@ -113,9 +113,9 @@ pub(crate) fn sync(api: &Api) -> bool {
     for version in listed(api) {
         let names: Vec<Value> = listed(api)
             .iter()
-            .map(|v| Value::clone(v.object()))
+            .map(|v| Value::clone(&v.object()))
             .collect();
-        let definition = version.object();
+        let definition = &*version.object();
         let status = status(definition, &names, &api.now_text());
         if status != definition["status"] {
             let write = |current: &Value| {
@@ -126,8 +126,8 @@ pub(crate) fn sync(api: &Api) -> bool {
             write_definition(api, resource, meta(definition, "name"), "status", write);
         }
     }
-    let all = listed(api);
-    let definitions: Vec<&Value> = all.iter().map(|v| &**v.object()).collect();
+    let all: Vec<Arc<Value>> = listed(api).iter().map(|v| v.object()).collect();
+    let definitions: Vec<&Value> = all.iter().map(|o| &**o).collect();
     serve(api, &definitions);
     let mut is_busy = false;
     for definition in definitions.into_iter().filter(|d| is_terminating(d)) {
@@ -208,7 +208,7 @@ fn delete_objects(api: &Api, definition: &Value) -> bool {
         listed.map(|l| l.items).unwrap_or_default()
     };
     for version in objects(api) {
-        let object = version.object();
+        let object = &version.object();
         let (namespace, name) = (meta(object, "namespace"), meta(object, "name"));
         let request = DeleteRequest::default();
         if let Err(error) = api.delete(&resource, namespace, name, &request) {

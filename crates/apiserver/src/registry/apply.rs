@@ -155,7 +155,7 @@ impl Api {
                 resource.strategy().default(&mut object);
                 let version = self.store_new(resource, namespace, object, options);
                 version.map(|version| {
-                    let warnings = warnings::of_new(resource.kind, version.object());
+                    let warnings = warnings::of_new(resource.kind, &version.object());
                     (Written { version, warnings }, true)
                 })
             };

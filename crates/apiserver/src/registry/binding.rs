@@ -80,8 +80,8 @@ impl Api {
         let topology = self.topology_labels(target(binding));
         for _ in 0..WRITE_ATTEMPTS_MAX {
             let current = self.get(pods, namespace, name)?;
-            check(pods, &key, name, binding, current.object())?;
-            let mut pod = Value::clone(current.object());
+            let mut pod = Value::clone(&current.object());
+            check(pods, &key, name, binding, &pod)?;
             assign(&mut pod, binding, &topology, &self.now_text());
             if dry_run {
                 return Ok(Version::unstored(pod));
@@ -100,9 +100,8 @@ impl Api {
             return Vec::new();
         }
         let node = resource::find("", "nodes").and_then(|nodes| self.get(nodes, "", node).ok());
-        let labels = node
-            .as_ref()
-            .and_then(|n| n.object().pointer("/metadata/labels"));
+        let node = node.map(|n| n.object());
+        let labels = node.as_ref().and_then(|n| n.pointer("/metadata/labels"));
         TOPOLOGY_LABELS
             .into_iter()
             .filter_map(|key| Some((key, labels?.get(key)?.clone())))

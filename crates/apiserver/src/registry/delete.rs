@@ -257,7 +257,7 @@ impl Api {
             let current = self.get(resource, namespace, name)?;
             request
                 .preconditions
-                .check(resource, name, current.object())?;
+                .check(resource, name, &current.object())?;
             let attributes = Attributes {
                 resource,
                 sub: "",
@@ -267,7 +267,7 @@ impl Api {
                 options: Options::Delete(request),
             };
             if !request.is_admitted {
-                attributes.admit_delete(self, current.object())?;
+                attributes.admit_delete(self, &current.object())?;
             }
             if resource.resource == gr("", "namespaces") {
                 let (version, gone) = self.terminate_namespace(resource, name, request.dry_run)?;
@@ -281,11 +281,11 @@ impl Api {
                     "this is a system priority class and cannot be deleted",
                 ));
             }
-            let mut step = self.step(resource, current.object(), request);
+            let mut step = self.step(resource, &current.object(), request);
             if let (true, Step::Remove) = (definition::is_definitions(resource), &step) {
                 // Its objects go first.
                 let finalizers = vec![definition::CLEANUP.to_owned()];
-                step = Step::Mark(mark(current.object(), finalizers, self.now(), 0));
+                step = Step::Mark(mark(&current.object(), finalizers, self.now(), 0));
             }
             if request.dry_run {
                 return Ok(match step {
@@ -307,7 +307,7 @@ impl Api {
                     .replace_and_delete(store, &key, revision, marked)
                     .map(gone),
                 Step::Remove => {
-                    let last = Value::clone(current.object());
+                    let last = Value::clone(&current.object());
                     self.store.delete(store, &key, revision, last).map(gone)
                 }
             };
@@ -383,7 +383,7 @@ impl Api {
             .iter()
             .filter(|version| version.written().elapsed() >= age)
             .filter(|version| {
-                let object = version.object();
+                let object = &*version.object();
                 let (namespace, name) = (meta(object, "namespace"), meta(object, "name"));
                 self.delete(events, namespace, name, &request(version))
                     .is_ok()
@@ -404,7 +404,7 @@ impl Api {
         let listed = self.list(resource, list)?;
         let mut deleted = Vec::with_capacity(listed.items.len());
         for version in listed.items {
-            let object = version.object();
+            let object = &*version.object();
             let (namespace, name) = (meta(object, "namespace"), meta(object, "name"));
             match self.delete(resource, namespace, name, request) {
                 Ok(deletion) => deleted.push(deletion.version),

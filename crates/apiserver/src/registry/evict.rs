@@ -75,7 +75,7 @@ impl Api {
 
 /// Finds out what protects a pod. A budget that protects it is charged for the disruption.
 fn guard(api: &Api, namespace: &str, current: &Version, dry_run: bool) -> Result<Guard, ApiError> {
-    let evicted = current.object();
+    let evicted = &*current.object();
     if pod::is_terminal(evicted) || is_deleting(evicted) {
         return Ok(Guard::Free);
     }
@@ -95,7 +95,7 @@ fn guard(api: &Api, namespace: &str, current: &Version, dry_run: bool) -> Result
     });
     let budget = match selecting.as_slice() {
         [] => return Ok(Guard::Free),
-        [one] => one.object(),
+        [one] => &*one.object(),
         _ => {
             return Err(ApiError::internal_plain(
                 "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.".to_owned(),
@@ -148,7 +148,7 @@ fn disrupt(
             break;
         }
         let current = api.get(pods, namespace, name)?;
-        let evicted = current.object();
+        let evicted = &*current.object();
         request.preconditions.check(pods, name, evicted)?;
         if pin.is_some_and(|revision| revision != current.revision()) {
             return Err(ApiError::modified(pods.subject(name)));

@@ -79,14 +79,14 @@ impl InProcess {
             by: Method::Put,
         };
         let written = self.api.update(&change, |_| Ok(object.clone()))?;
-        Ok(Arc::clone(written.version.object()))
+        Ok(written.version.object())
     }
 }
 
 impl Access for InProcess {
     fn get(&self, kind: GroupResource, namespace: &str, name: &str) -> Result<Object, AccessError> {
         let version = self.api.get(&*self.resource(kind)?, namespace, name)?;
-        Ok(Arc::clone(version.object()))
+        Ok(version.object())
     }
 
     fn list(&self, kind: GroupResource, namespace: Option<&str>) -> Vec<Object> {
@@ -98,7 +98,7 @@ impl Access for InProcess {
             .resource(kind)
             .and_then(|r| self.api.list(&r, &request));
         let items = listed.map(|l| l.items).unwrap_or_default();
-        items.iter().map(|v| Arc::clone(v.object())).collect()
+        items.iter().map(|v| v.object()).collect()
     }
 
     fn create(&self, kind: GroupResource, object: Value) -> Result<Object, AccessError> {
@@ -106,7 +106,7 @@ impl Access for InProcess {
         let version = self
             .api
             .create(&*self.resource(kind)?, &namespace, object, &self.options)?;
-        Ok(Arc::clone(version.object()))
+        Ok(version.object())
     }
 
     fn update(&self, kind: GroupResource, object: Value) -> Result<Object, AccessError> {
@@ -123,7 +123,7 @@ impl Access for InProcess {
         let version = self
             .api
             .finalize_namespace(resource, &name, &namespace, false)?;
-        Ok(Arc::clone(version.object()))
+        Ok(version.object())
     }
 
     fn delete(
@@ -192,7 +192,7 @@ async fn feed(
     sender: mpsc::Sender<Seen>,
 ) {
     for version in items {
-        let change = Seen::Added(Arc::clone(version.object()));
+        let change = Seen::Added(version.object());
         if sender.send(change).await.is_err() {
             return;
         }
@@ -217,7 +217,7 @@ async fn feed(
 }
 
 fn seen(event: &Event) -> Seen {
-    let object = Arc::clone(event.version.object());
+    let object = event.version.object();
     match event.kind {
         EventKind::Created => Seen::Added(object),
         EventKind::Updated => Seen::Modified(object),

@@ -249,7 +249,7 @@ impl Api {
         Ok(Some(Listed {
             items: found
                 .into_iter()
-                .filter(|v| request.selectors.matches(v.object()))
+                .filter(|v| request.selectors.matches(&v.object()))
                 .collect(),
             revision,
             ..Listed::default()

@@ -52,10 +52,10 @@ impl Api {
         for _ in 0..WRITE_ATTEMPTS_MAX {
             let current = self.get(resource, "", name)?;
             let given = meta(object, "resourceVersion");
-            if !given.is_empty() && given != meta(current.object(), "resourceVersion") {
+            if !given.is_empty() && given != meta(&current.object(), "resourceVersion") {
                 return Err(ApiError::modified(resource.subject(name)));
             }
-            let mut new = Value::clone(current.object());
+            let mut new = Value::clone(&current.object());
             let spec = child_mut(&mut new, "spec");
             if finalizers.as_array().is_some_and(Vec::is_empty) {
                 spec.remove("finalizers");
@@ -100,7 +100,7 @@ impl Api {
             {
                 return Ok((current, false));
             }
-            let mut new = Value::clone(current.object());
+            let mut new = Value::clone(&current.object());
             meta_mut(&mut new).insert(
                 "deletionTimestamp".to_owned(),
                 seconds_text(self.now()).into(),

@@ -133,7 +133,7 @@ fn rules_of(api: &Api, reference: &Value, namespace: &str) -> Vec<Value> {
     let mut seen = BTreeSet::new();
     let mut rules = Vec::new();
     while let Some(role) = pending.pop() {
-        let role = role.object();
+        let role = &*role.object();
         if !seen.insert(meta(role, "name").to_owned()) {
             continue;
         }
@@ -143,7 +143,8 @@ fn rules_of(api: &Api, reference: &Value, namespace: &str) -> Vec<Value> {
         if !selectors.is_empty() {
             let mut others = stored(api, "clusterroles", None);
             others.retain(|other| {
-                let labels = other.object().part("metadata").map("labels");
+                let other = other.object();
+                let labels = other.part("metadata").map("labels");
                 selectors.iter().any(|s| s.matches(labels))
             });
             pending.append(&mut others);
@@ -165,7 +166,7 @@ pub(crate) fn rules(api: &Api, user: &User, namespace: &str) -> Vec<Value> {
             let mut subjects = binding.items("subjects").iter();
             subjects.any(|s| names_user(s, meta(binding, "namespace"), user))
         })
-        .flat_map(|binding| rules_of(api, binding.part("roleRef"), meta(binding, "namespace")))
+        .flat_map(|binding| rules_of(api, binding.part("roleRef"), meta(&binding, "namespace")))
         .collect()
 }
 

@@ -55,7 +55,7 @@ pub(crate) fn issue(
     let action = action(accounts, "token", namespace, name, options);
     request = action.admit_action(api, request)?;
     let account = api.get(accounts, namespace, name)?;
-    let account = account.object();
+    let account = &*account.object();
     let seconds = request
         .part("spec")
         .maybe_int("expirationSeconds")
@@ -132,7 +132,7 @@ fn bound_object(
     let namespace = if resource.namespaced { namespace } else { "" };
     let name = reference.text("name");
     let found = api.get(resource, namespace, name)?;
-    let object = found.object();
+    let object = &*found.object();
     if claim == "pod" && object.part("spec").text("serviceAccountName") != account {
         return Err(ApiError::bad_request(format!(
             "cannot bind token for serviceaccount {account:?} to pod running with different serviceaccount name."

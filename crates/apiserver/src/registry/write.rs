@@ -155,7 +155,7 @@ impl Api {
     ) -> Result<Written, ApiError> {
         let (object, mut warnings) = decode::object(resource, body, options.validation)?;
         let version = self.create(resource, namespace, object, options)?;
-        warnings.extend(warnings::of_new(resource.kind, version.object()));
+        warnings.extend(warnings::of_new(resource.kind, &version.object()));
         Ok(Written { version, warnings })
     }
 
@@ -336,7 +336,9 @@ impl Api {
     ) -> Result<Written, ApiError> {
         let written = |version: Arc<Version>, current: &Version| {
             let warnings = match change.sub {
-                "" => warnings::of_update(change.resource.kind, version.object(), current.object()),
+                "" => {
+                    warnings::of_update(change.resource.kind, &version.object(), &current.object())
+                }
                 _ => Vec::new(),
             };
             Written { version, warnings }
@@ -346,10 +348,11 @@ impl Api {
         let key = resource.key(change.namespace, change.name);
         for _ in 0..WRITE_ATTEMPTS_MAX {
             let current = self.get(resource, change.namespace, change.name)?;
-            let new = compute(current.object())?;
+            let old = current.object();
+            let new = compute(&old)?;
             let insists = self.check_version(change, &new, &current)?;
             let new = self.prepare_update(change, new, &current)?;
-            if apply::differ_in_times_only(&new, current.object()) {
+            if apply::differ_in_times_only(&new, &old) {
                 return Ok(written(Arc::clone(&current), &current));
             }
             let gone = is_released(&new);
@@ -381,7 +384,8 @@ impl Api {
         current: &Version,
     ) -> Result<bool, ApiError> {
         let subject = change.resource.subject(change.name);
-        let (uid, live) = (meta(new, "uid"), meta(current.object(), "uid"));
+        let old = current.object();
+        let (uid, live) = (meta(new, "uid"), meta(&old, "uid"));
         if change.by == Method::Put && !uid.is_empty() && uid != live {
             let key = change.resource.key(change.namespace, change.name);
             return Err(uid_conflict(change.resource, &key, change.name, uid, live));
@@ -402,7 +406,7 @@ impl Api {
                 Err(ApiError::invalid(subject, &[error]))
             }
             "" | "0" => Ok(false),
-            version if version == meta(current.object(), "resourceVersion") => Ok(true),
+            version if version == meta(&old, "resourceVersion") => Ok(true),
             version if version.parse::<u64>().is_err() => {
                 let error = crate::field::FieldError {
                     kind: crate::field::ErrorType::Invalid,
@@ -426,7 +430,7 @@ impl Api {
         let resource = change.resource;
         let rules = resource.stored_as();
         let strategy = resource.strategy();
-        let old: &Value = current.object();
+        let old: &Value = &current.object();
         strategy.default(&mut new);
         if change.by != Method::Apply {
             let author = (change.options.manager.as_str(), change.sub);

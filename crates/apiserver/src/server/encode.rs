@@ -38,7 +38,7 @@ pub(crate) struct Shape {
 fn body<'a>(resource: &Resource, version: &'a Version) -> Cow<'a, [u8]> {
     if resource.custom.is_some() {
         // The defaults of the schema of now, which may not be those of the time of the write.
-        return Version::unstored(resource.shown(version.object()))
+        return Version::unstored(resource.shown(&version.object()))
             .body()
             .to_vec()
             .into();
@@ -54,7 +54,7 @@ fn body<'a>(resource: &Resource, version: &'a Version) -> Cow<'a, [u8]> {
 /// The object as a message of protobuf, as this resource shows it.
 fn message<'a>(resource: &Resource, version: &'a Version) -> Cow<'a, [u8]> {
     if resource.is_converted() {
-        encode(resource, &to_events_v1(version.object())).into()
+        encode(resource, &to_events_v1(&version.object())).into()
     } else {
         let message = version.message(|object| encode(resource, object));
         Cow::Borrowed(message.as_ref())
@@ -176,12 +176,13 @@ pub(crate) fn watched(
         }
         View::Object => put_object(out, resource, version),
         View::Metadata => {
-            let partial = table::partial_metadata(version.object());
+            let partial = table::partial_metadata(&version.object());
             out.extend_from_slice(&plain(shape.format, &partial));
         }
         View::Table(include) => {
             let mut list_meta = Map::new();
-            let revision = meta(version.object(), "resourceVersion");
+            let object = version.object();
+            let revision = meta(&object, "resourceVersion");
             if !revision.is_empty() {
                 list_meta.insert("resourceVersion".to_owned(), revision.into());
             }
@@ -291,7 +292,7 @@ pub(crate) fn list(resource: &Resource, shape: &Shape, listed: &Listed, now: Tim
             let items: Vec<Value> = listed
                 .items
                 .iter()
-                .map(|v| table::partial_metadata(v.object()))
+                .map(|v| table::partial_metadata(&v.object()))
                 .collect();
             return plain(
                 shape.format,

@@ -9,6 +9,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// When a client that was turned away should come again.
 pub(super) const RETRY_AFTER_SECONDS: u32 = 1;
 
+/// One of so many permits is for system users alone, so that others cannot keep controllers, schedulers and the
+/// administrator out.
+const RESERVED_SHARE: usize = 10;
+
 /// Permits for requests and watches, and what became of them.
 #[derive(Debug)]
 pub(crate) struct Limits {
@@ -17,7 +21,7 @@ pub(crate) struct Limits {
     watches: Arc<Semaphore>,
     watches_max: usize,
     /// Finished requests by method and code.
-    finished: Mutex<BTreeMap<(String, u16), u64>>,
+    finished: Mutex<BTreeMap<(&'static str, u16), u64>>,
 }
 
 impl Limits {
@@ -39,8 +43,13 @@ impl Limits {
     ///
     /// # Errors
     /// 429 when too many run.
-    pub(super) fn request(&self) -> Result<OwnedSemaphorePermit, ApiError> {
-        acquire(&self.requests)
+    pub(super) fn request(&self, is_system: bool) -> Result<OwnedSemaphorePermit, ApiError> {
+        let permit = acquire(&self.requests)?;
+        // With this permit taken, so that requests at the same time cannot both pass.
+        if !is_system && self.requests.available_permits() < self.requests_max / RESERVED_SHARE {
+            return Err(too_many());
+        }
+        Ok(permit)
     }
 
     /// A permit for a watch, to be held until it ends.
@@ -54,11 +63,15 @@ impl Limits {
     pub(super) fn count(&self, method: &http::Method, code: u16) {
         // Only the methods of the API are counted separately, so that clients cannot grow the table.
         let method = match method.as_str() {
-            known @ ("GET" | "POST" | "PUT" | "PATCH" | "DELETE") => known,
+            "GET" => "GET",
+            "POST" => "POST",
+            "PUT" => "PUT",
+            "PATCH" => "PATCH",
+            "DELETE" => "DELETE",
             _ => "other",
         };
         let mut finished = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
-        *finished.entry((method.to_owned(), code)).or_default() += 1;
+        *finished.entry((method, code)).or_default() += 1;
     }
 
     /// The counters in the text format of Prometheus.
@@ -88,12 +101,15 @@ impl Limits {
 }
 
 fn acquire(semaphore: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, ApiError> {
-    Arc::clone(semaphore).try_acquire_owned().map_err(|_| {
-        ApiError::too_many_requests(
-            "Too many requests, please try again later.",
-            RETRY_AFTER_SECONDS,
-        )
-    })
+    let permit = Arc::clone(semaphore).try_acquire_owned();
+    permit.map_err(|_| too_many())
+}
+
+fn too_many() -> ApiError {
+    ApiError::too_many_requests(
+        "Too many requests, please try again later.",
+        RETRY_AFTER_SECONDS,
+    )
 }
 
 #[cfg(test)]
@@ -103,12 +119,23 @@ mod tests {
     #[test]
     fn no_more_requests_run_than_there_are_permits() {
         let limits = Limits::new(2, 1);
-        let held = (limits.request(), limits.request());
+        let held = (limits.request(false), limits.request(false));
         assert!(held.0.is_ok() && held.1.is_ok());
-        let refused = limits.request().err();
+        let refused = limits.request(true).err();
         assert_eq!(refused.as_ref().map(|e| e.code), Some(429));
         assert!(limits.watch().is_ok(), "watches have permits of their own");
         drop(held);
-        assert!(limits.request().is_ok());
+        assert!(limits.request(false).is_ok());
+    }
+
+    #[test]
+    fn a_share_of_the_permits_is_for_system_users() {
+        let limits = Limits::new(20, 1);
+        let mut held: Vec<_> = (0..18).map(|_| limits.request(false)).collect();
+        assert!(held.iter().all(Result::is_ok));
+        assert_eq!(limits.request(false).err().map(|e| e.code), Some(429));
+        held.extend([limits.request(true), limits.request(true)]);
+        assert!(held.iter().all(Result::is_ok));
+        assert_eq!(limits.request(true).err().map(|e| e.code), Some(429));
     }
 }

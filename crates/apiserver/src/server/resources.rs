@@ -106,7 +106,7 @@ async fn answer(
         allow(target, "watch")?;
         return request.watch().await;
     }
-    let _permit = state.limits.request()?;
+    let _permit = state.limits.request(received.user.is_system())?;
     check_grant(state, target, &received)?;
     match (method.as_str(), &target.name, target.sub) {
         ("GET", None, _) => {
@@ -345,7 +345,7 @@ impl Request<'_> {
         let scale;
         let (resource, version) = if self.target.sub == Some("scale") {
             let object = written.version.object();
-            scale = Version::unstored(scale_of(self.resource(), object));
+            scale = Version::unstored(scale_of(self.resource(), &object));
             (scale_resource(), &scale)
         } else {
             (self.resource(), &written.version)
@@ -534,7 +534,8 @@ impl Request<'_> {
         let (api, resource) = (&self.state.api, self.resource());
         let deletion = api.delete(resource, self.namespace(), name, &request)?;
         if deletion.gone && !resource.returns_deleted {
-            let uid = registry::meta(deletion.version.object(), "uid");
+            let object = deletion.version.object();
+            let uid = registry::meta(&object, "uid");
             return Ok(self.plain(200, &status::deleted(resource.subject(name), uid), &[]));
         }
         let written = Written {

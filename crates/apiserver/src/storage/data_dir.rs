@@ -6,17 +6,18 @@
 
 use super::history::EventKind;
 use super::journal::Entry;
-use super::version::Version;
+use super::version::{Draft, TypeMeta, Version};
 use redb::backends::FileBackend;
 use redb::{
     Builder, Database, DatabaseError, ReadableDatabase, ReadableTable, ReadableTableMetadata,
     StorageBackend, TableDefinition, TableError,
 };
+use serde::Deserialize;
 use serde_json::Value;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// The format that this version of Berth writes, and the newest that it reads.
 const FORMAT: u64 = 1;
@@ -100,12 +101,10 @@ pub struct DataDir {
 /// One entry of the log.
 #[derive(Debug)]
 pub(super) struct Record {
-    pub(super) revision: u64,
     pub(super) event: EventKind,
     pub(super) kind: usize,
     pub(super) key: String,
-    pub(super) written: SystemTime,
-    pub(super) object: Value,
+    pub(super) version: Version,
 }
 
 impl DataDir {
@@ -295,21 +294,22 @@ impl DataDir {
         let table = transaction
             .open_table(VERSIONS)
             .map_err(|e| self.failed(e))?;
+        let now = Instant::now();
         for row in table.iter().map_err(|e| self.failed(e))? {
             let (revision, bytes) = row.map_err(|e| self.failed(e))?;
             let revision = revision.value();
             let Some(parts) = Parts::read(bytes.value()) else {
                 return Err(self.damaged(format!("revision {revision} cannot be read")));
             };
-            let object = serde_json::from_slice(parts.object)
+            let age = SystemTime::now().duration_since(parts.written);
+            let written = now.checked_sub(age.unwrap_or_default()).unwrap_or(now);
+            let version = stored_version(parts.object, revision, written)
                 .map_err(|e| self.damaged(format!("revision {revision} cannot be read: {e}")))?;
             entry(Record {
-                revision,
                 event: parts.event,
                 kind: self.kind(kinds, parts.kind)?,
                 key: parts.key.to_owned(),
-                written: parts.written,
-                object,
+                version,
             });
         }
         Ok(())
@@ -456,12 +456,7 @@ fn put(out: &mut Vec<u8>, event: EventKind, kind: &str, key: &str, version: &Ver
     out.extend_from_slice(&u32::try_from(key.len()).unwrap_or(u32::MAX).to_le_bytes());
     out.extend_from_slice(key.as_bytes());
     out.push(b'{');
-    for field in ["apiVersion", "kind"] {
-        if let Some(value) = version.object().get(field) {
-            // Writing into a vector cannot fail.
-            let _ = write!(out, "\"{field}\":{value},");
-        }
-    }
+    put_type_meta(out, version.type_meta());
     match version.body().strip_prefix(b"{") {
         Some(rest) if rest != b"}" => out.extend_from_slice(rest),
         _ => {
@@ -471,4 +466,37 @@ fn put(out: &mut Vec<u8>, event: EventKind, kind: &str, key: &str, version: &Ver
             out.push(b'}');
         }
     }
+}
+
+/// The fields before the body, each with a comma behind it.
+fn put_type_meta(out: &mut Vec<u8>, TypeMeta { api_version, kind }: &TypeMeta) {
+    for (field, text) in [("apiVersion", api_version), ("kind", kind)] {
+        if !text.is_empty() {
+            // Writing into a vector cannot fail.
+            let _ = write!(out, "\"{field}\":{},", Value::from(&**text));
+        }
+    }
+}
+
+/// The version of an object in the log, which begins with the fields that the body leaves out.
+fn stored_version(object: &[u8], revision: u64, written: Instant) -> Result<Version, String> {
+    #[derive(Default, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Head {
+        api_version: Box<str>,
+        kind: Box<str>,
+    }
+    let text = std::str::from_utf8(object).map_err(|e| e.to_string())?;
+    // All of it must be JSON.
+    let Head { api_version, kind } = serde_json::from_str(text).map_err(|e| e.to_string())?;
+    let type_meta = TypeMeta { api_version, kind };
+    let mut head = vec![b'{'];
+    put_type_meta(&mut head, &type_meta);
+    let Some(rest) = object.strip_prefix(&*head) else {
+        let object = serde_json::from_str(text).map_err(|e| e.to_string())?;
+        let (version, _) = Draft::new(object).version(Some(revision), written);
+        return Ok(version);
+    };
+    let body = [b"{", rest].concat();
+    Ok(Version::of_body(type_meta, body.into(), revision, written))
 }

@@ -123,7 +123,7 @@ fn page<'a>(
     let mut last = None;
     while let Some((key, version)) = entries.next() {
         if let Some(filter) = query.filter
-            && !filter(version.object())
+            && !filter(&version.object())
         {
             continue;
         }

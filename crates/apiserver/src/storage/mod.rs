@@ -1,7 +1,7 @@
 //! The store: every object of every kind, one revision counter, and a bounded history of changes per kind.
 //!
-//! Objects live in memory. One version of an object is one allocation ([`Version`]), serialised at most once and
-//! shared by gets, lists and watches. A write takes the lock of its kind only for a look-up, a comparison of
+//! Objects live in memory. One version of an object ([`Version`]) is its JSON, serialised once and shared by the disk,
+//! gets, lists and watches. A write takes the lock of its kind only for a look-up, a comparison of
 //! revisions and an append; nothing is done per watcher: watchers read the history of their kind at their own
 //! pace ([`Cursor`]) and are cut off when they fall out of it.
 //!
@@ -21,6 +21,7 @@ pub use history::{Cursor, Event, EventKind, Lost};
 pub use list::{ListQuery, Page};
 pub use version::Version;
 
+use crate::access::Object;
 use history::History;
 use journal::{Committer, Entry, Journal};
 use serde_json::Value;
@@ -28,9 +29,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
-use version::stamp;
+use version::{Draft, keep};
 
 /// How many changes leave the history of a kind while its lock is held.
 const COMPACT_BATCH: usize = 1_024;
@@ -126,6 +127,24 @@ pub struct Store {
     committer: Mutex<Option<JoinHandle<()>>>,
 }
 
+/// Draws revisions for the versions of a write.
+struct Stamp<'a> {
+    revision: &'a AtomicU64,
+    /// What is kept parsed when the lock is released.
+    objects: Vec<(Object, usize)>,
+}
+
+// === impl Stamp ===
+
+impl Stamp<'_> {
+    fn version(&mut self, draft: Draft) -> Arc<Version> {
+        let revision = self.revision.fetch_add(1, Ordering::SeqCst) + 1;
+        let (version, object) = draft.version(Some(revision), Instant::now());
+        self.objects.push(object);
+        Arc::new(version)
+    }
+}
+
 // === impl HistoryLimits ===
 
 impl Default for HistoryLimits {
@@ -184,15 +203,12 @@ impl Store {
         let mut tables: Vec<Table> = kinds.iter().map(|_| Table::default()).collect();
         let mut compacted = vec![0; kinds.len()];
         let mut newest = 1;
-        let (now, wall) = (Instant::now(), SystemTime::now());
         data.load(
             &kinds,
             |kind, up_to| compacted[kind] = up_to,
             |record| {
-                newest = record.revision;
-                let age = wall.duration_since(record.written).unwrap_or_default();
-                let written = now.checked_sub(age).unwrap_or(now);
-                let version = Arc::new(Version::new(record.object, record.revision, written));
+                let version = Arc::new(record.version);
+                newest = version.revision();
                 let key: Arc<str> = record.key.into();
                 let live = &mut tables[record.kind].live;
                 let previous = match record.event {
@@ -368,12 +384,13 @@ impl Store {
         key: &str,
         object: Value,
     ) -> Result<Arc<Version>, StoreError> {
-        self.write(kind, |table, revision| {
+        let draft = Draft::new(object);
+        self.write(kind, |table, stamp| {
             if table.live.contains_key(key) {
                 return Err(StoreError::Exists);
             }
             let key: Arc<str> = key.into();
-            let version = stamp(object, revision());
+            let version = stamp.version(draft);
             table.live.insert(Arc::clone(&key), Arc::clone(&version));
             Ok([Event::new(EventKind::Created, key, version, None)])
         })
@@ -390,7 +407,8 @@ impl Store {
         expected: u64,
         object: Value,
     ) -> Result<Arc<Version>, StoreError> {
-        self.write(kind, |table, revision| {
+        let draft = Draft::new(object);
+        self.write(kind, |table, stamp| {
             let Some((key, old)) = table.live.get_key_value(key) else {
                 return Err(StoreError::NotFound);
             };
@@ -398,7 +416,7 @@ impl Store {
                 return Err(StoreError::Modified);
             }
             let (key, old) = (Arc::clone(key), Arc::clone(old));
-            let version = stamp(object, revision());
+            let version = stamp.version(draft);
             table.live.insert(Arc::clone(&key), Arc::clone(&version));
             Ok([Event::new(EventKind::Updated, key, version, Some(old))])
         })
@@ -415,7 +433,8 @@ impl Store {
         expected: u64,
         last: Value,
     ) -> Result<Arc<Version>, StoreError> {
-        self.write(kind, |table, revision| {
+        let draft = Draft::new(last);
+        self.write(kind, |table, stamp| {
             let Some((key, old)) = table.live.get_key_value(key) else {
                 return Err(StoreError::NotFound);
             };
@@ -424,7 +443,7 @@ impl Store {
             }
             let (key, old) = (Arc::clone(key), Arc::clone(old));
             table.live.remove(&key);
-            let version = stamp(last, revision());
+            let version = stamp.version(draft);
             Ok([Event::new(EventKind::Deleted, key, version, Some(old))])
         })
     }
@@ -441,7 +460,8 @@ impl Store {
         expected: u64,
         last: Value,
     ) -> Result<Arc<Version>, StoreError> {
-        self.write(kind, |table, revision| {
+        let draft = Draft::new(last);
+        self.write(kind, |table, stamp| {
             let Some((key, old)) = table.live.get_key_value(key) else {
                 return Err(StoreError::NotFound);
             };
@@ -450,8 +470,8 @@ impl Store {
             }
             let (key, old) = (Arc::clone(key), Arc::clone(old));
             table.live.remove(&key);
-            let replaced = stamp(last.clone(), revision());
-            let removed = stamp(last, revision());
+            let replaced = stamp.version(draft.clone());
+            let removed = stamp.version(draft);
             let before = Some(Arc::clone(&replaced));
             Ok([
                 Event::new(EventKind::Updated, Arc::clone(&key), replaced, Some(old)),
@@ -465,19 +485,22 @@ impl Store {
     fn write<const EVENTS: usize>(
         &self,
         kind: usize,
-        change: impl FnOnce(&mut Table, &dyn Fn() -> u64) -> Result<[Event; EVENTS], StoreError>,
+        change: impl FnOnce(&mut Table, &mut Stamp<'_>) -> Result<[Event; EVENTS], StoreError>,
     ) -> Result<Arc<Version>, StoreError> {
         let store = self.kinds.get(kind).ok_or(StoreError::NotFound)?;
         if let Some(journal) = &self.journal {
             journal.wait_for_room();
         }
         let mut dropped = Vec::new();
+        let mut stamp = Stamp {
+            revision: &self.revision,
+            objects: Vec::new(),
+        };
         let (version, newest) = {
             let mut table = store.table.write().unwrap_or_else(PoisonError::into_inner);
             let mut journal = self.journal.as_ref().map(|journal| journal.append());
-            let draw = || self.revision.fetch_add(1, Ordering::SeqCst) + 1;
             let mut last = None;
-            for event in change(&mut table, &draw)? {
+            for event in change(&mut table, &mut stamp)? {
                 let event = Arc::new(event);
                 let (version, written) = (Arc::clone(&event.version), event.version.written());
                 let number = table.history.append(Arc::clone(&event));
@@ -498,6 +521,7 @@ impl Store {
             // A write without an event has not found what it was to change.
             last.ok_or(StoreError::NotFound)?
         };
+        keep(stamp.objects);
         if self.journal.is_none() {
             store.newest.send_modify(|n| *n = newest.max(*n));
             self.progress

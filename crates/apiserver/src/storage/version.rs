@@ -1,38 +1,165 @@
-//! One version of an object: the parsed object, and its encodings, each made on first use and then shared.
+//! One version of an object: its JSON, which is shared by the disk, answers, lists and watches, and further encodings,
+//! each made on first use.
+//!
+//! The parsed object takes ten times as much memory as its JSON. It is kept while something uses it, and as long as it
+//! is one of those that were used last ([`Recent`]); later it is parsed again.
 
 use crate::access::Object;
 use crate::apply::fields_to_text;
 use bytes::Bytes;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
-use serde_json::Value;
 use serde_json::value::RawValue;
-use std::sync::{Arc, OnceLock};
+use serde_json::{Map, Value};
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
+
+/// So many bytes of JSON are kept parsed, and so many objects.
+const RECENT_BYTES_MAX: usize = 4 * 1024 * 1024;
+const RECENT_MAX: usize = 4_096;
+/// Most bodies are no longer.
+const BODY_BYTES: usize = 4 * 1024;
 
 /// One version of an object.
 #[derive(Debug)]
 pub struct Version {
-    object: Object,
+    tree: Mutex<Weak<Value>>,
+    type_meta: TypeMeta,
     revision: u64,
     written: Instant,
     /// `{"metadata":…}`: the object without `apiVersion` and `kind`, which a list leaves out.
-    body: OnceLock<Bytes>,
+    body: Bytes,
     /// The same for the other group-version that serves the object, where there is one.
     other_body: OnceLock<Bytes>,
     /// The object as a message of protobuf.
     message: OnceLock<Bytes>,
 }
 
+/// The fields of an object that its body leaves out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TypeMeta {
+    pub(super) api_version: Box<str>,
+    pub(super) kind: Box<str>,
+}
+
+/// The objects that were parsed last.
+#[derive(Debug, Default)]
+struct Recent {
+    objects: VecDeque<(Object, usize)>,
+    bytes: usize,
+}
+
+static RECENT: Mutex<Recent> = Mutex::new(Recent {
+    objects: VecDeque::new(),
+    bytes: 0,
+});
+
+// === impl Recent ===
+
+impl Recent {
+    /// Keeps an object. Others leave, to be dropped outside of the lock.
+    fn keep(&mut self, object: Object, bytes: usize, left: &mut Vec<Object>) {
+        self.objects.push_back((object, bytes));
+        self.bytes += bytes;
+        while (self.bytes > RECENT_BYTES_MAX || self.objects.len() > RECENT_MAX)
+            && let Some((object, bytes)) = self.objects.pop_front()
+        {
+            self.bytes -= bytes;
+            left.push(object);
+        }
+    }
+}
+
+/// Keeps objects for a while, each with the length of its body.
+pub(super) fn keep(objects: Vec<(Object, usize)>) {
+    let mut left = Vec::new();
+    let mut recent = RECENT.lock().unwrap_or_else(PoisonError::into_inner);
+    for (object, bytes) in objects {
+        recent.keep(object, bytes, &mut left);
+    }
+    drop(recent);
+}
+
+// === impl Draft ===
+
+/// An object that is serialised but for its revision, so that little is left to do when the revision is known.
+#[derive(Debug, Clone)]
+pub(super) struct Draft {
+    object: Value,
+    type_meta: TypeMeta,
+    body: Vec<u8>,
+    /// Where the revision is inserted into the body.
+    gap: Option<Gap>,
+}
+
+/// The end of the metadata in a body.
+#[derive(Debug, Clone, Copy)]
+struct Gap {
+    at: usize,
+    is_first: bool,
+}
+
+impl Draft {
+    pub(super) fn new(mut object: Value) -> Self {
+        fields_to_text(&mut object);
+        let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or("");
+        let type_meta = TypeMeta {
+            api_version: text("apiVersion").into(),
+            kind: text("kind").into(),
+        };
+        let (body, gap) = encode_body(&object);
+        Self {
+            object,
+            type_meta,
+            body,
+            gap,
+        }
+    }
+
+    /// The version of a revision, or one that is not stored, and the object with the length of its body, which is to be
+    /// kept.
+    pub(super) fn version(
+        mut self,
+        revision: Option<u64>,
+        written: Instant,
+    ) -> (Version, (Object, usize)) {
+        if let Some(metadata) = self
+            .object
+            .get_mut("metadata")
+            .and_then(Value::as_object_mut)
+        {
+            if let Some(revision) = revision {
+                metadata.insert("resourceVersion".to_owned(), revision.to_string().into());
+            }
+            insert_revision(&mut self.body, self.gap, metadata.get("resourceVersion"));
+        }
+        let revision = revision.unwrap_or(0);
+        let version = Version::of_body(self.type_meta, exact(self.body), revision, written);
+        let object = Arc::new(self.object);
+        *version.tree() = Arc::downgrade(&object);
+        let bytes = version.body.len();
+        (version, (object, bytes))
+    }
+}
+
 // === impl Version ===
 
 impl Version {
-    pub(super) fn new(mut object: Value, revision: u64, written: Instant) -> Self {
-        fields_to_text(&mut object);
+    /// A version that was serialised before.
+    pub(super) fn of_body(
+        type_meta: TypeMeta,
+        body: Bytes,
+        revision: u64,
+        written: Instant,
+    ) -> Self {
         Self {
-            object: Arc::new(object),
+            tree: Mutex::new(Weak::new()),
+            type_meta,
             revision,
             written,
-            body: OnceLock::new(),
+            body,
             other_body: OnceLock::new(),
             message: OnceLock::new(),
         }
@@ -40,12 +167,45 @@ impl Version {
 
     /// An object that is shown but not stored, such as the answer to a dry run.
     pub fn unstored(object: Value) -> Arc<Self> {
-        Arc::new(Self::new(object, 0, Instant::now()))
+        let (version, object) = Draft::new(object).version(None, Instant::now());
+        keep(vec![object]);
+        Arc::new(version)
     }
 
     /// The object, with its `resourceVersion`.
-    pub fn object(&self) -> &Object {
-        &self.object
+    pub fn object(&self) -> Object {
+        if let Some(object) = self.tree().upgrade() {
+            return object;
+        }
+        let object = Arc::new(self.parse());
+        *self.tree() = Arc::downgrade(&object);
+        keep(vec![(Arc::clone(&object), self.body.len())]);
+        object
+    }
+
+    fn tree(&self) -> MutexGuard<'_, Weak<Value>> {
+        self.tree.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn parse(&self) -> Value {
+        let mut parser = serde_json::Deserializer::from_slice(&self.body);
+        // The body was serialised from an object.
+        let mut object = Parsed(Some("metadata"))
+            .deserialize(&mut parser)
+            .unwrap_or_default();
+        if let Some(map) = object.as_object_mut() {
+            let TypeMeta { api_version, kind } = &self.type_meta;
+            for (field, text) in [("apiVersion", api_version), ("kind", kind)] {
+                if !text.is_empty() {
+                    map.insert(field.to_owned(), Value::from(&**text));
+                }
+            }
+        }
+        object
+    }
+
+    pub(super) fn type_meta(&self) -> &TypeMeta {
+        &self.type_meta
     }
 
     /// The revision of the write that made this version.
@@ -58,64 +218,196 @@ impl Version {
         self.written
     }
 
-    /// The JSON of the object without `apiVersion` and `kind`, serialised on first use.
+    /// The JSON of the object without `apiVersion` and `kind`.
     pub fn body(&self) -> &Bytes {
-        self.body.get_or_init(|| encode_body(&self.object))
+        &self.body
     }
 
     /// The object as a message of protobuf, encoded on first use.
     pub fn message(&self, encode: impl FnOnce(&Value) -> Vec<u8>) -> &Bytes {
-        self.message
-            .get_or_init(|| Bytes::from(encode(&self.object)))
+        self.message.get_or_init(|| exact(encode(&self.object())))
     }
 
     /// As [`Version::body`], for the object as another group-version shows it.
     pub fn other_body(&self, convert: impl FnOnce(&Value) -> Value) -> &Bytes {
         self.other_body
-            .get_or_init(|| encode_body(&convert(&self.object)))
+            .get_or_init(|| whole_body(&convert(&self.object())))
+    }
+}
+
+/// Bytes without room for more.
+fn exact(bytes: Vec<u8>) -> Bytes {
+    Bytes::from(bytes.into_boxed_slice())
+}
+
+/// A part of a body on the way to `metadata.managedFields[*].fieldsV1`, which becomes the text of its JSON, and the field
+/// that leads there.
+struct Parsed(Option<&'static str>);
+
+impl<'de> DeserializeSeed<'de> for Parsed {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        match self.0 {
+            None => serde::Deserialize::deserialize(deserializer),
+            Some(_) => deserializer.deserialize_any(self),
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for Parsed {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a part of an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            let value = match (key.as_str(), self.0) {
+                ("fieldsV1", Some("fieldsV1")) => {
+                    let json: &RawValue = entries.next_value()?;
+                    match json.get() {
+                        set if set.starts_with('{') => set.into(),
+                        other => serde_json::from_str(other).map_err(A::Error::custom)?,
+                    }
+                }
+                ("metadata", Some("metadata")) => {
+                    entries.next_value_seed(Parsed(Some("managedFields")))?
+                }
+                ("managedFields", Some("managedFields")) => {
+                    entries.next_value_seed(Parsed(Some("fieldsV1")))?
+                }
+                _ => entries.next_value()?,
+            };
+            map.insert(key, value);
+        }
+        Ok(Value::Object(map))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element_seed(Parsed(self.0))? {
+            list.push(item);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
     }
 }
 
 /// The JSON of an object without `apiVersion` and `kind`.
-fn encode_body(object: &Value) -> Bytes {
-    struct Body<'a>(&'a Value);
-    impl Serialize for Body<'_> {
-        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-            let Some(map) = self.0.as_object() else {
-                return self.0.serialize(serializer);
-            };
-            let mut out = serializer.serialize_map(None)?;
-            if let Some(metadata) = map.get("metadata") {
-                out.serialize_entry("metadata", &Part(metadata, "managedFields"))?;
-            }
-            for (key, value) in map {
-                if !matches!(key.as_str(), "apiVersion" | "kind" | "metadata") {
-                    out.serialize_entry(key, value)?;
-                }
-            }
-            out.end()
-        }
-    }
-    // A JSON value always serialises: its keys are strings and it is not a reader that could fail.
-    Bytes::from(serde_json::to_vec(&Body(object)).unwrap_or_else(|_| b"{}".to_vec()))
+fn whole_body(object: &Value) -> Bytes {
+    let (mut body, gap) = encode_body(object);
+    insert_revision(&mut body, gap, object.pointer("/metadata/resourceVersion"));
+    exact(body)
 }
 
-/// A part of an object on the way to `metadata.managedFields[*].fieldsV1`, which is stored as the text of its JSON, and
-/// the field that leads there.
+/// The JSON of an object without `apiVersion`, `kind` and `metadata.resourceVersion`, and where that is to be inserted.
+fn encode_body(object: &Value) -> (Vec<u8>, Option<Gap>) {
+    let mut out = Vec::with_capacity(BODY_BYTES);
+    let mut gap = None;
+    let Some(map) = object.as_object() else {
+        put_json(&mut out, object);
+        return (out, None);
+    };
+    out.push(b'{');
+    match map.get("metadata") {
+        Some(Value::Object(metadata)) => {
+            out.extend_from_slice(b"\"metadata\":{");
+            let start = out.len();
+            for (key, value) in metadata.iter().filter(|(key, _)| *key != "resourceVersion") {
+                put_entry(&mut out, start, key, &Part(value, on_the_way(key)));
+            }
+            gap = Some(Gap {
+                at: out.len(),
+                is_first: out.len() == start,
+            });
+            out.push(b'}');
+        }
+        Some(other) => put_entry(&mut out, 1, "metadata", other),
+        None => {}
+    }
+    for (key, value) in map {
+        if !matches!(key.as_str(), "apiVersion" | "kind" | "metadata") {
+            put_entry(&mut out, 1, key, value);
+        }
+    }
+    out.push(b'}');
+    (out, gap)
+}
+
+/// The field of an entry of `managedFields` that is stored as text, within that list.
+fn on_the_way(key: &str) -> &'static str {
+    match key {
+        "managedFields" => "fieldsV1",
+        _ => "",
+    }
+}
+
+/// Appends an entry to the object that begins at `start`.
+fn put_entry(out: &mut Vec<u8>, start: usize, key: &str, value: &impl Serialize) {
+    if out.len() > start {
+        out.push(b',');
+    }
+    put_json(out, key);
+    out.push(b':');
+    put_json(out, value);
+}
+
+fn put_json(out: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
+    // A JSON value always serialises: its keys are strings and it is not a reader that could fail.
+    let _ = serde_json::to_writer(out, value);
+}
+
+fn insert_revision(body: &mut Vec<u8>, gap: Option<Gap>, revision: Option<&Value>) {
+    let (Some(gap), Some(revision)) = (gap, revision) else {
+        return;
+    };
+    let comma = if gap.is_first { "" } else { "," };
+    let text = format!("{comma}\"resourceVersion\":{revision}");
+    body.splice(gap.at..gap.at, text.into_bytes());
+}
+
+/// `metadata.managedFields` or an entry of it, in which the field of this name is stored as the text of its JSON; or, with an
+/// empty name, anything else.
 struct Part<'a>(&'a Value, &'static str);
 
 impl Serialize for Part<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match (self.0, self.1) {
+            (value, "") => value.serialize(serializer),
             (Value::Object(map), on) => {
                 let mut out = serializer.serialize_map(Some(map.len()))?;
                 for (key, value) in map {
-                    match (value, on) {
-                        (Value::String(text), "fieldsV1") if key == on => {
+                    match value {
+                        Value::String(text) if key == on => {
                             let json: Option<&RawValue> = serde_json::from_str(text).ok();
                             out.serialize_entry(key, &json)?;
                         }
-                        _ if key == on => out.serialize_entry(key, &Part(value, "fieldsV1"))?,
                         _ => out.serialize_entry(key, value)?,
                     }
                 }
@@ -127,10 +419,55 @@ impl Serialize for Part<'_> {
     }
 }
 
-/// Writes the revision into the object's metadata.
-pub(super) fn stamp(mut object: Value, revision: u64) -> Arc<Version> {
-    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.insert("resourceVersion".to_owned(), revision.to_string().into());
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_version_is_parsed_again_as_it_was() {
+        for object in [
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": {"x": "y"}, "managedFields": [
+                {"manager": "m", "fieldsV1": {"f:spec": {".": {}, "k:{\"name\":\"c\"}": {}}}},
+                {"manager": "n", "fieldsV1": null},
+                {"manager": "o"},
+            ]}, "spec": {"fieldsV1": {"a": 1}, "list": [1, -2, 0.1, true, null, "t"]}}),
+            json!({"metadata": {"managedFields": [null, 1, -1, 1.5, true, "t", []]}}),
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": null, "data": {"a": "\u{1}"}}),
+            json!({"kind": "X", "metadata": "text"}),
+            json!({}),
+        ] {
+            let (version, kept) = Draft::new(object.clone()).version(Some(7), Instant::now());
+            assert_eq!(
+                (version.parse(), version.revision()),
+                (Value::clone(&kept.0), 7)
+            );
+            if object.pointer("/metadata").is_some_and(Value::is_object) {
+                assert_eq!(kept.0["metadata"]["resourceVersion"], "7");
+            }
+            let version = Version::unstored(object.clone());
+            let first = version.object();
+            assert_eq!(version.parse(), *first, "{object}");
+            let mut shown = Value::clone(&first);
+            crate::apply::fields_to_json(&mut shown);
+            assert_eq!(shown, object);
+        }
     }
-    Arc::new(Version::new(object, revision, Instant::now()))
+
+    #[test]
+    fn few_objects_stay_parsed() {
+        let mut recent = Recent::default();
+        let mut keep = |bytes| {
+            let mut left = Vec::new();
+            recent.keep(Object::default(), bytes, &mut left);
+            (recent.objects.len(), recent.bytes, left.len())
+        };
+        for count in 1..=RECENT_MAX {
+            assert_eq!(keep(1), (count, count, 0));
+        }
+        assert_eq!(keep(1), (RECENT_MAX, RECENT_MAX, 1));
+        // A large object takes the place of all others, and does not stay itself when it is too large.
+        assert_eq!(keep(RECENT_BYTES_MAX), (1, RECENT_BYTES_MAX, RECENT_MAX));
+        assert_eq!(keep(RECENT_BYTES_MAX + 1), (0, 0, 2));
+    }
 }

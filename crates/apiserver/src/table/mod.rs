@@ -298,7 +298,7 @@ pub(crate) fn table(
     let columns = columns_of(resource);
     let rows: Vec<Value> = versions
         .iter()
-        .map(|version| row(resource, &columns, version.object(), include, now))
+        .map(|version| row(resource, &columns, &version.object(), include, now))
         .collect();
     let definitions = if with_columns {
         columns.iter().map(Column::to_value).collect()

@@ -164,7 +164,7 @@ impl Watcher {
                 break;
             };
             self.seen = self.seen.max(version.revision());
-            if self.request.selectors.matches(version.object()) {
+            if self.matches(&version) {
                 self.write(chunk, "ADDED", &version);
             }
         }
@@ -192,12 +192,8 @@ impl Watcher {
     }
 
     fn take_event(&mut self, chunk: &mut BytesMut, event: &Event) {
-        let selectors = &self.request.selectors;
-        let was = event
-            .previous
-            .as_ref()
-            .is_some_and(|v| selectors.matches(v.object()));
-        let is = event.kind != EventKind::Deleted && selectors.matches(event.version.object());
+        let was = event.previous.as_ref().is_some_and(|v| self.matches(v));
+        let is = event.kind != EventKind::Deleted && self.matches(&event.version);
         match (was, is) {
             (false, true) => self.write(chunk, "ADDED", &event.version),
             (true, true) => self.write(chunk, "MODIFIED", &event.version),
@@ -207,7 +203,7 @@ impl Watcher {
             (true, false) => {
                 // As the watcher knew it, with the revision at which it left.
                 if let Some(previous) = &event.previous {
-                    let mut last = Value::clone(previous.object());
+                    let mut last = Value::clone(&previous.object());
                     meta_mut(&mut last).insert(
                         "resourceVersion".to_owned(),
                         event.revision().to_string().into(),
@@ -217,6 +213,11 @@ impl Watcher {
             }
             (false, false) => {}
         }
+    }
+
+    fn matches(&self, version: &Version) -> bool {
+        let selectors = &self.request.selectors;
+        selectors.is_everything() || selectors.matches(&version.object())
     }
 
     fn write(&mut self, chunk: &mut BytesMut, kind: &str, version: &Arc<Version>) {

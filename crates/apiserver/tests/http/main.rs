@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod apply;
+mod bad_bodies;
 mod binding;
 mod custom;
 mod deletion;

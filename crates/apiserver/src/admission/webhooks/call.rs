@@ -196,7 +196,8 @@ fn endpoints(
     let missing = || format!("service {name:?} not found");
     let services = find("", "services").ok_or_else(missing)?;
     let service = api.get(services, namespace, name).map_err(|_| missing())?;
-    let spec = service.object().part("spec");
+    let service = service.object();
+    let spec = service.part("spec");
     if spec.text("type") == "ExternalName" {
         let port = u16::try_from(port).map_err(|e| e.to_string())?;
         return Ok(vec![(spec.text("externalName").to_owned(), port)]);

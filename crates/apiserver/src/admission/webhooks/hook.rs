@@ -144,7 +144,8 @@ impl Hook {
         }
         let namespaces = find("", "namespaces").ok_or_else(ApiError::no_such_resource)?;
         let namespace = api.get(namespaces, "", attributes.namespace)?;
-        let metadata = namespace.object().part("metadata");
+        let namespace = namespace.object();
+        let metadata = namespace.part("metadata");
         Ok(selectors::matches(&self.namespaces, metadata))
     }
 }

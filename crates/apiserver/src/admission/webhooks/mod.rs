@@ -241,7 +241,7 @@ impl Webhooks {
         };
         let mut known = known.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.0 != revisions {
-            let hooks = configurations.iter().flat_map(|v| Hook::read(v.object()));
+            let hooks = configurations.iter().flat_map(|v| Hook::read(&v.object()));
             *known = (revisions, Arc::new(hooks.collect()));
         }
         Some(Arc::clone(&known.1))

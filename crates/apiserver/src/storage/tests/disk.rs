@@ -273,8 +273,8 @@ impl Model {
             .items
             .iter()
             .map(|v| {
-                let name = v.object()["metadata"]["name"].as_str().unwrap_or("");
-                (name.to_owned(), v.revision())
+                let name = v.object()["metadata"]["name"].as_str().map(str::to_owned);
+                (name.unwrap_or_default(), v.revision())
             })
             .collect();
         assert_eq!(live, self.at(revision), "the state of revision {revision}");
@@ -433,7 +433,7 @@ async fn compaction_leaves_live_objects_and_the_kept_history_on_the_disk() {
     let mut revisions = Vec::new();
     let kinds = ["pods".to_owned(), "nodes".to_owned()];
     assert!(
-        data.load(&kinds, |_, _| (), |r| revisions.push(r.revision))
+        data.load(&kinds, |_, _| (), |r| revisions.push(r.version.revision()))
             .is_ok()
     );
     // The live object, and the 20 newest of 1,001 changes: 10 creations and 10 deletions.

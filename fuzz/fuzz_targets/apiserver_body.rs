@@ -1,0 +1,9 @@
+//! The API server: decoding any body ends, without a panic.
+
+#![no_main]
+#![allow(dead_code)]
+
+#[path = "../../crates/apiserver/tests/fuzz/check.rs"]
+mod check;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| check::body(bytes));

@@ -1,0 +1,9 @@
+//! The API server: applying any patch ends, without a panic.
+
+#![no_main]
+#![allow(dead_code)]
+
+#[path = "../../crates/apiserver/tests/fuzz/check.rs"]
+mod check;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| check::patch(bytes));
