@@ -2,7 +2,7 @@
 
 use crate::ast::{Ast, Call, Comprehension, Expr, ExprId, Kind, Literal};
 use crate::declarations::{Function, Overload, function, named_type};
-use crate::environment::{DEVICE, DEVICE_TYPE, Environment};
+use crate::environment::{DEVICE_TYPE, Environment};
 use crate::error::Issue;
 use crate::types::Type;
 use crate::unify::{Inference, instantiate, most_general};
@@ -144,8 +144,7 @@ impl<'a> Checker<'a> {
         let local = self.scope.iter().rev().find(|(known, _)| *known == name);
         match local {
             Some((_, of)) => Some(of.clone()),
-            None if name == DEVICE => Some(Type::Object(DEVICE_TYPE)),
-            None => None,
+            None => self.environment.variable(name),
         }
     }
 

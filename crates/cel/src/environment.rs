@@ -1,8 +1,9 @@
-//! The environment of device selectors: the variable `device` and its type.
+//! Environments: that of device selectors, with the variable `device` and its type, and those of programs, whose
+//! variables have any type.
 
 use crate::types::Type;
 
-/// The only variable.
+/// The only variable of device selectors.
 pub(crate) const DEVICE: &str = "device";
 /// The type of the variable.
 pub(crate) const DEVICE_TYPE: &str = "kubernetes.DRADevice";
@@ -26,9 +27,37 @@ pub struct Environment {
     /// Whether the expression is new: it cannot use what only stored expressions may contain. That is `includes` unless
     /// attributes can be lists.
     pub is_new: bool,
+    /// The variables of a program; empty for device selectors.
+    pub(crate) variables: &'static [&'static str],
 }
 
 impl Environment {
+    /// The environment of device selectors.
+    pub const fn of_devices(list_attributes: bool, is_new: bool) -> Self {
+        Self {
+            list_attributes,
+            is_new,
+            variables: &[],
+        }
+    }
+
+    /// The environment of programs with these variables.
+    pub(crate) const fn of_variables(variables: &'static [&'static str]) -> Self {
+        Self {
+            list_attributes: true,
+            is_new: true,
+            variables,
+        }
+    }
+
+    /// The type of a variable.
+    pub(crate) fn variable(self, name: &str) -> Option<Type> {
+        match self.variables {
+            [] => (name == DEVICE).then_some(Type::Object(DEVICE_TYPE)),
+            known => known.contains(&name).then_some(Type::Dyn),
+        }
+    }
+
     /// Whether a function is available.
     pub(crate) fn has_function(self, name: &str) -> bool {
         name != "includes" || self.list_attributes || !self.is_new

@@ -26,6 +26,9 @@ pub enum CompileError {
     /// The value is not a truth value.
     #[error("must evaluate to bool or the unknown type, not {0}")]
     NotBool(String),
+    /// The value has another type than it must have: first the latter.
+    #[error("must evaluate to {0}, not {1}")]
+    OtherType(String, String),
     /// A constant part of the expression cannot be evaluated.
     #[error("program instantiation failed: {0}")]
     Constant(String),

@@ -1,4 +1,5 @@
-//! CEL as the device selectors of Kubernetes use it (Dynamic Resource Allocation, `resource.k8s.io/v1`).
+//! CEL as Kubernetes uses it: the device selectors of Dynamic Resource Allocation (`resource.k8s.io/v1`), and programs over
+//! variables of any type, such as the validation rules of custom resources.
 //!
 //! A selector is compiled once: its types are checked, its constant parts are evaluated, and its cost is estimated. It
 //! is then evaluated for any number of devices, each time within a budget.
@@ -43,6 +44,7 @@ mod macros;
 mod number;
 mod parse;
 mod plan;
+mod program;
 mod selector;
 mod syntax;
 mod types;
@@ -55,4 +57,5 @@ pub use device::DeviceValue;
 pub use environment::Environment;
 pub use error::{CompileError, EvaluationError, Issue, Issues};
 pub use limits::{COST_MAX, DEPTH_MAX, EXPRESSION_LENGTH_MAX};
+pub use program::{Datum, Program, Variables};
 pub use selector::Selector;

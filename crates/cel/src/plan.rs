@@ -3,7 +3,6 @@
 use crate::ast::{Call, Comprehension, Element, Entry, Expr, Kind, Literal};
 use crate::check::{Checked, Overloads, Reference};
 use crate::declarations::Function;
-use crate::environment::DEVICE;
 use crate::error::CompileError;
 use crate::eval::{Budget, Evaluator};
 use crate::functions::is_conversion;
@@ -105,6 +104,8 @@ pub(crate) struct Fold {
 pub(crate) struct Plan {
     pub(crate) node: Node,
     pub(crate) slots: usize,
+    /// The variables of the environment that the expression contains; of a program.
+    pub(crate) variables: Vec<String>,
 }
 
 /// Plans the evaluation of a tree.
@@ -116,12 +117,14 @@ pub(crate) fn plan(checked: &Checked) -> Result<Plan, CompileError> {
         checked,
         scope: Vec::new(),
         slots: 0,
+        variables: Vec::new(),
         taken: None,
     };
     let node = planner.plan(&checked.ast.root)?;
     Ok(Plan {
         node,
         slots: planner.slots,
+        variables: planner.variables,
     })
 }
 
@@ -129,6 +132,7 @@ struct Planner<'c> {
     checked: &'c Checked,
     scope: Vec<(&'c str, Slot)>,
     slots: usize,
+    variables: Vec<String>,
     /// The accumulator of the step that is planned.
     taken: Option<Slot>,
 }
@@ -201,8 +205,10 @@ impl<'c> Planner<'c> {
     }
 
     /// A variable or a type.
-    fn named(&self, expr: &Expr) -> Planned {
-        let root = match self.checked.reference(expr.id) {
+    fn named(&mut self, expr: &Expr) -> Planned {
+        let mut qualifiers = Vec::new();
+        let checked = self.checked;
+        let root = match checked.reference(expr.id) {
             // Upstream knows these names as types only while it checks an expression.
             Some(Reference::Type(name @ ("duration" | "timestamp"))) => {
                 let message = format!("reference to undefined type: {name}");
@@ -214,8 +220,14 @@ impl<'c> Planner<'c> {
                 match local {
                     Some((_, slot)) if self.taken == Some(*slot) => Root::Take(*slot),
                     Some((_, slot)) => Root::Slot(*slot),
+                    None if checked.environment.variables.is_empty() => Root::Device,
+                    // The variables of a program are the entries of one map.
                     None => {
-                        debug_assert_eq!(name, DEVICE);
+                        self.variables.push(name.clone());
+                        qualifiers.push(Qualifier {
+                            key: Node::Const(Value::text(name)),
+                            optional: false,
+                        });
                         Root::Device
                     }
                 }
@@ -224,7 +236,7 @@ impl<'c> Planner<'c> {
         };
         Ok(Node::Attribute(Box::new(Attribute {
             root,
-            qualifiers: Vec::new(),
+            qualifiers,
             test_only: false,
         })))
     }

@@ -1,5 +1,6 @@
 //! Selectors: expressions over a device whose value is a truth value.
 
+use crate::check::Checked;
 use crate::device::DeviceValue;
 use crate::environment::Environment;
 use crate::error::{CompileError, EvaluationError, Issue, Issues};
@@ -35,26 +36,15 @@ impl Selector {
     }
 
     fn compile_here(expression: &str, environment: Environment) -> Result<Self, CompileError> {
-        let invalid = |issues| CompileError::Invalid(Issues::new(expression, issues));
-        let ast = parse::parse(expression)?;
-        if let Err(message) = parse::check_size(&ast) {
-            let issue = Issue {
-                position: None,
-                message: message.to_owned(),
-            };
-            return Err(invalid(vec![issue]));
-        }
-        let checked = check::check(ast, environment).map_err(invalid)?;
-        validate::validate(&checked).map_err(invalid)?;
+        let (checked, plan) = compile(expression, environment)?;
         match checked.type_of(checked.ast.root.id) {
             Type::Bool | Type::Any => {}
             Type::Dyn if environment.list_attributes => {}
             other => return Err(CompileError::NotBool(other.declared_name())),
         }
-        let plan = plan::plan(&checked)?;
         Ok(Self {
             expression: Arc::from(expression),
-            plan,
+            plan: plan?,
             estimated_cost: cost::estimate(&checked),
         })
     }
@@ -102,5 +92,25 @@ impl Selector {
     }
 }
 
+/// Reads and checks an expression, then plans its evaluation.
+pub(crate) fn compile(
+    expression: &str,
+    environment: Environment,
+) -> Result<(Checked, Result<Plan, CompileError>), CompileError> {
+    let invalid = |issues| CompileError::Invalid(Issues::new(expression, issues));
+    let ast = parse::parse(expression)?;
+    if let Err(message) = parse::check_size(&ast) {
+        let issue = Issue {
+            position: None,
+            message: message.to_owned(),
+        };
+        return Err(invalid(vec![issue]));
+    }
+    let checked = check::check(ast, environment).map_err(invalid)?;
+    validate::validate(&checked).map_err(invalid)?;
+    let plan = plan::plan(&checked);
+    Ok((checked, plan))
+}
+
 /// The stack that the evaluation of the deepest expression needs.
-const EVALUATION_STACK_BYTES: usize = 1 << 20;
+pub(crate) const EVALUATION_STACK_BYTES: usize = 1 << 20;

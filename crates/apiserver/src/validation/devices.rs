@@ -83,10 +83,7 @@ fn check_selector(errors: &mut Errors, owner: &Owner, expression: &Value, path: 
         errors.too_long(path, EXPRESSION_LENGTH_MAX);
         return;
     }
-    let environment = Environment {
-        is_new: owner.old.is_none(),
-        ..Environment::default()
-    };
+    let environment = Environment::of_devices(false, owner.old.is_none());
     match Selector::compile(expression, environment) {
         Err(error) => errors.invalid(path, expression, error.to_string()),
         Ok(selector) if selector.estimated_cost() > COST_MAX => {

@@ -49,10 +49,7 @@ fn single_values() -> [DeviceValue; 3] {
     ]
 }
 
-const LISTS: Environment = Environment {
-    list_attributes: true,
-    is_new: false,
-};
+const LISTS: Environment = Environment::of_devices(true, false);
 
 fn lists() -> [DeviceValue; 3] {
     [

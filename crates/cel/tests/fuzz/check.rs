@@ -5,18 +5,9 @@ use berth_cel::{COST_MAX, DeviceValue, Environment, Selector};
 use std::sync::LazyLock;
 
 const ENVIRONMENTS: [Environment; 3] = [
-    Environment {
-        list_attributes: false,
-        is_new: false,
-    },
-    Environment {
-        list_attributes: false,
-        is_new: true,
-    },
-    Environment {
-        list_attributes: true,
-        is_new: false,
-    },
+    Environment::of_devices(false, false),
+    Environment::of_devices(false, true),
+    Environment::of_devices(true, false),
 ];
 
 static DEVICES: LazyLock<Vec<(Environment, Vec<DeviceValue>)>> = LazyLock::new(|| {

@@ -1,0 +1,269 @@
+//! Programs: expressions over variables of any type, as in the validation rules of custom resources. What does not fit
+//! the type of a value is found when the program is evaluated.
+
+use crate::environment::Environment;
+use crate::error::{CompileError, EvaluationError};
+use crate::eval::{Budget, Evaluator};
+use crate::functions::time::Time;
+use crate::limits::STACK_BYTES;
+use crate::plan::Plan;
+use crate::selector::{EVALUATION_STACK_BYTES, compile};
+use crate::types::Type;
+use crate::value::{Key, Map, Outcome, Value};
+use std::fmt;
+use std::sync::Arc;
+
+/// A compiled expression.
+pub struct Program {
+    plan: Plan,
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Program").finish_non_exhaustive()
+    }
+}
+
+impl Program {
+    /// Compiles an expression whose value is a truth value.
+    ///
+    /// # Errors
+    /// The expression is wrong, or its value is of another type.
+    pub fn condition(
+        expression: &str,
+        variables: &'static [&'static str],
+    ) -> Result<Self, CompileError> {
+        Self::compile(expression, variables, &Type::Bool)
+    }
+
+    /// Compiles an expression whose value is a text.
+    ///
+    /// # Errors
+    /// The expression is wrong, or its value is of another type.
+    pub fn text(
+        expression: &str,
+        variables: &'static [&'static str],
+    ) -> Result<Self, CompileError> {
+        Self::compile(expression, variables, &Type::String)
+    }
+
+    fn compile(
+        expression: &str,
+        variables: &'static [&'static str],
+        result: &Type,
+    ) -> Result<Self, CompileError> {
+        stacker::grow(STACK_BYTES, || {
+            let environment = Environment::of_variables(variables);
+            let (checked, plan) = compile(expression, environment)?;
+            let found = checked.type_of(checked.ast.root.id);
+            if found != result && !found.is_dyn() {
+                let found = found.declared_name();
+                return Err(CompileError::OtherType(result.declared_name(), found));
+            }
+            Ok(Self { plan: plan? })
+        })
+    }
+
+    /// Whether the expression contains a variable.
+    pub fn uses(&self, variable: &str) -> bool {
+        self.plan.variables.iter().any(|name| name == variable)
+    }
+
+    /// The truth value of a condition, and what the evaluation cost.
+    ///
+    /// # Errors
+    /// The expression has no value, or the evaluation costs more than `cost_max`.
+    pub fn is_true(
+        &self,
+        variables: &Variables,
+        cost_max: u64,
+    ) -> (Result<bool, EvaluationError>, u64) {
+        let (result, cost) = self.evaluate(variables, cost_max);
+        let result = result.and_then(|value| match value {
+            Value::Bool(value) => Ok(value),
+            other => Err(EvaluationError::NotBool(other.type_name().to_owned())),
+        });
+        (result, cost)
+    }
+
+    /// The text that the expression forms, and what the evaluation cost. `None`: the value is no text.
+    ///
+    /// # Errors
+    /// The expression has no value, or the evaluation costs more than `cost_max`.
+    pub fn form(
+        &self,
+        variables: &Variables,
+        cost_max: u64,
+    ) -> (Result<Option<String>, EvaluationError>, u64) {
+        let (result, cost) = self.evaluate(variables, cost_max);
+        let result = result.map(|value| match value {
+            Value::String(text) => Some(text.to_string()),
+            _ => None,
+        });
+        (result, cost)
+    }
+
+    fn evaluate(&self, variables: &Variables, cost_max: u64) -> (Outcome, u64) {
+        let mut budget = Budget::new(cost_max);
+        let mut evaluator = Evaluator::new(&variables.0, self.plan.slots, &mut budget);
+        let result = stacker::maybe_grow(EVALUATION_STACK_BYTES, STACK_BYTES, || {
+            evaluator.value(&self.plan.node)
+        });
+        (result, budget.cost())
+    }
+}
+
+/// The values of the variables of a program.
+#[derive(Debug, Clone)]
+pub struct Variables(Value);
+
+impl Variables {
+    /// These variables.
+    pub fn new<'n>(values: impl IntoIterator<Item = (&'n str, Datum)>) -> Self {
+        let mut map = Map::default();
+        for (name, datum) in values {
+            map.insert(Key::String(name.into()), datum.0);
+        }
+        Self(Value::Map(Arc::new(map)))
+    }
+}
+
+/// A value for a program.
+#[derive(Debug, Clone)]
+pub struct Datum(Value);
+
+impl Datum {
+    /// A value of JSON.
+    pub fn json(value: &serde_json::Value) -> Self {
+        use serde_json::Value as Json;
+        Self(match value {
+            Json::Null => Value::Null,
+            Json::Bool(value) => Value::Bool(*value),
+            Json::Number(number) => match (number.as_i64(), number.as_u64()) {
+                (Some(value), _) => Value::Int(value),
+                (None, Some(value)) => Value::Uint(value),
+                (None, None) => Value::Double(number.as_f64().unwrap_or_default()),
+            },
+            Json::String(text) => Value::text(text),
+            Json::Array(values) => Value::list(values.iter().map(|v| Self::json(v).0).collect()),
+            Json::Object(map) => {
+                let entries = map
+                    .iter()
+                    .map(|(key, value)| (key.as_str(), Self::json(value)));
+                return Self::map(entries);
+            }
+        })
+    }
+
+    /// A number with a fraction.
+    pub fn double(value: f64) -> Self {
+        Self(Value::Double(value))
+    }
+
+    /// A point in time in RFC 3339; the text itself when it is none.
+    pub fn timestamp(text: &str) -> Self {
+        match text.parse::<jiff::Timestamp>() {
+            Ok(time) => {
+                let nanoseconds = u32::try_from(time.subsec_nanosecond()).unwrap_or_default();
+                Self(Value::Timestamp(Time::of_instant((
+                    time.as_second(),
+                    nanoseconds,
+                ))))
+            }
+            Err(_) => Self(Value::text(text)),
+        }
+    }
+
+    /// A duration of so many nanoseconds.
+    pub fn duration(nanoseconds: i64) -> Self {
+        Self(Value::Duration(nanoseconds))
+    }
+
+    /// Bytes.
+    pub fn bytes(bytes: &[u8]) -> Self {
+        Self(Value::Bytes(bytes.into()))
+    }
+
+    /// A list.
+    pub fn list(elements: impl IntoIterator<Item = Self>) -> Self {
+        Self(Value::list(elements.into_iter().map(|e| e.0).collect()))
+    }
+
+    /// A map.
+    pub fn map<'n>(entries: impl IntoIterator<Item = (&'n str, Self)>) -> Self {
+        let mut map = Map::default();
+        for (key, value) in entries {
+            map.insert(Key::String(key.into()), value.0);
+        }
+        Self(Value::Map(Arc::new(map)))
+    }
+
+    /// An optional value.
+    pub fn optional(value: Option<Self>) -> Self {
+        Self(Value::Optional(value.map(|value| Arc::new(value.0))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const VARIABLES: &[&str] = &["self", "oldSelf"];
+
+    fn run(expression: &str, this: serde_json::Value) -> Result<bool, String> {
+        let program = Program::condition(expression, VARIABLES).map_err(|e| e.to_string())?;
+        let variables = Variables::new([
+            ("self", Datum::json(&this)),
+            ("oldSelf", Datum::optional(None)),
+        ]);
+        let (result, _) = program.is_true(&variables, crate::COST_MAX);
+        result.map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn conditions_read_values_of_any_type() {
+        let this = json!({"replicas": 3, "min": 1, "names": ["a", "b"], "labels": {"x": "y"}});
+        for (expression, expect) in [
+            ("self.replicas >= self.min", Ok(true)),
+            ("self.names.all(n, n.size() == 1)", Ok(true)),
+            ("has(self.missing)", Ok(false)),
+            ("has(self.labels.x) && self.labels.x == 'y'", Ok(true)),
+            ("oldSelf.hasValue()", Ok(false)),
+            ("self.missing == 1", Err("no such key: missing")),
+            ("self.replicas + 'a' == ''", Err("no such overload")),
+        ] {
+            let got = run(expression, this.clone());
+            let expect = expect.map_err(str::to_owned);
+            assert_eq!(got, expect, "{expression}");
+        }
+        let unknown = run("other == 1", this.clone()).unwrap_err();
+        assert!(
+            unknown.contains("undeclared reference to 'other'"),
+            "{unknown}"
+        );
+        let text = run("'a'", this).unwrap_err();
+        assert_eq!(text, "must evaluate to bool, not string");
+    }
+
+    #[test]
+    fn an_expression_states_which_variables_it_contains() {
+        let uses = |text: &str| {
+            let program = Program::condition(text, VARIABLES).unwrap();
+            program.uses("oldSelf")
+        };
+        assert!(uses("self == oldSelf"));
+        assert!(!uses("self.oldSelf == 1"));
+        assert!(!uses("[1].all(oldSelf, oldSelf == 1)"));
+    }
+
+    #[test]
+    fn texts_are_formed_and_an_evaluation_is_bounded() {
+        let program = Program::text("'at most ' + string(self.max)", VARIABLES).unwrap();
+        let variables = Variables::new([("self", Datum::json(&json!({"max": 5})))]);
+        let (text, cost) = program.form(&variables, 1_000);
+        assert_eq!(text, Ok(Some("at most 5".to_owned())));
+        let (text, _) = program.form(&variables, cost - 1);
+        assert_eq!(text, Err(EvaluationError::TooExpensive));
+    }
+}
