@@ -4,7 +4,7 @@
 //! [`crate::envelope::Envelope::decode_any_order`] accepts other orders.
 
 use crate::error::Error;
-use crate::types::{Field, MessageType, Shape, Target, Types};
+use crate::types::{Field, MessageType, SchemaOr, Shape, Target, Types};
 use crate::wire::{Reader, Wire};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -306,6 +306,10 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
             (Shape::String, Wire::Bytes(bytes)) => visitor.visit_borrowed_str(text(bytes)?),
             (Shape::Int, Wire::Varint(bits)) => visitor.visit_i64(bits.cast_signed()),
             (Shape::Bool, Wire::Varint(bits)) => visitor.visit_bool(bits != 0),
+            (Shape::Double, Wire::Fixed64(bits)) => double(f64::from_bits(bits), visitor),
+            (Shape::SchemaOr(other, schema), Wire::Bytes(bytes)) => {
+                schema_or(self.place, *other, schema, bytes, visitor)
+            }
             (Shape::Quantity, Wire::Bytes(bytes)) => {
                 visitor.visit_borrowed_str(match first_text(bytes)? {
                     "" => "0",
@@ -530,11 +534,85 @@ impl<'de> MapAccess<'de> for Pairs<'_, '_, 'de> {
     }
 }
 
+/// A number without a fraction is an integer in JSON.
+fn double<'de, V: Visitor<'de>>(value: f64, visitor: V) -> Result<V::Value, Error> {
+    const INTEGER_MAX: f64 = 9_007_199_254_740_992.0;
+    if value.fract() == 0.0 && value.abs() <= INTEGER_MAX {
+        return visitor.visit_i64(value as i64);
+    }
+    visitor.visit_f64(value)
+}
+
+/// A schema, or what is in its place.
+fn schema_or<'de, V: Visitor<'de>>(
+    place: Place<'_>,
+    other: SchemaOr,
+    schema: &'static Shape,
+    bytes: &'de [u8],
+    visitor: V,
+) -> Result<V::Value, Error> {
+    let number = if other == SchemaOr::Bool { 2 } else { 1 };
+    let mut reader = Reader::new(bytes);
+    let (mut one, mut flag) = (None, false);
+    while let Some((found, wire)) = reader.next_field()? {
+        match wire {
+            wire if found == number => one = Some(wire),
+            Wire::Varint(bits) if other == SchemaOr::Bool && found == 1 => flag = bits != 0,
+            _ => {}
+        }
+    }
+    match (one, other) {
+        (Some(wire), _) => Value {
+            place,
+            shape: schema,
+            wire,
+        }
+        .deserialize_any(visitor),
+        (None, SchemaOr::Bool) => visitor.visit_bool(flag),
+        (None, SchemaOr::Schemas) => visitor.visit_seq(Second {
+            place,
+            reader: Reader::new(bytes),
+            shape: schema,
+        }),
+        (None, SchemaOr::Strings) => visitor.visit_seq(Second {
+            place,
+            reader: Reader::new(bytes),
+            shape: &Shape::String,
+        }),
+    }
+}
+
+/// The values of the second field of a message.
+struct Second<'a, 'de> {
+    place: Place<'a>,
+    reader: Reader<'de>,
+    shape: &'static Shape,
+}
+
+impl<'de> SeqAccess<'de> for Second<'_, 'de> {
+    type Error = Error;
+
+    fn next_element_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, Error> {
+        while let Some((number, wire)) = self.reader.next_field()? {
+            if number == 2 {
+                self.place.budget.spend()?;
+                let (place, shape) = (self.place, self.shape);
+                return seed.deserialize(Value { place, shape, wire }).map(Some);
+            }
+        }
+        Ok(None)
+    }
+}
+
 impl Shape {
     /// The value that an entry of a map without one has.
     fn zero(&self) -> Wire<'static> {
         match self {
             Self::Bool | Self::Int => Wire::Varint(0),
+            Self::Double => Wire::Fixed64(0),
             _ => Wire::Bytes(&[]),
         }
     }

@@ -1,7 +1,7 @@
 //! Messages from JSON values.
 
 use crate::envelope;
-use crate::types::{MessageType, Shape, Target, Types};
+use crate::types::{MessageType, SchemaOr, Shape, Target, Types};
 use crate::wire::Writer;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -81,6 +81,10 @@ fn put(writer: &mut Writer, number: u32, shape: &Shape, value: &Value) {
         Shape::Json | Shape::Fields => {
             writer.message(number, |w| w.bytes(1, value.to_string().as_bytes()))
         }
+        Shape::Double => writer.double(number, value.as_f64().unwrap_or_default()),
+        Shape::SchemaOr(other, schema) => {
+            writer.message(number, |w| put_schema_or(w, *other, schema, value))
+        }
         Shape::Message(at) => {
             let inner = Types::get().at(*at);
             writer.message(number, |w| encode_message(w, inner, value));
@@ -98,5 +102,27 @@ fn put(writer: &mut Writer, number: u32, shape: &Shape, value: &Value) {
                 });
             }
         }
+    }
+}
+
+/// A schema, or what is in its place.
+fn put_schema_or(writer: &mut Writer, other: SchemaOr, schema: &Shape, value: &Value) {
+    match (other, value) {
+        (SchemaOr::Bool, Value::Bool(flag)) => writer.varint(1, (*flag).into()),
+        (SchemaOr::Bool, _) => {
+            writer.varint(1, 1);
+            put(writer, 2, schema, value);
+        }
+        (SchemaOr::Schemas, Value::Array(list)) => {
+            for value in list {
+                put(writer, 2, schema, value);
+            }
+        }
+        (SchemaOr::Strings, Value::Array(list)) => {
+            for value in list {
+                put(writer, 2, &Shape::String, value);
+            }
+        }
+        (SchemaOr::Schemas | SchemaOr::Strings, _) => put(writer, 1, schema, value),
     }
 }

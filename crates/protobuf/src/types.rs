@@ -4,7 +4,6 @@
 //! describes its form and how it is generated. The embedded API server reads the rest of it.
 
 use rustc_hash::FxHashMap;
-use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 /// The facts about Kubernetes' types.
@@ -73,10 +72,23 @@ pub(crate) enum Shape {
     Json,
     /// A message with the JSON of an object; a string holds its text.
     Fields,
+    Double,
     /// The index of a message.
     Message(usize),
+    /// A message with a schema or something else, which JSON has in the same place.
+    SchemaOr(SchemaOr, Box<Shape>),
     List(Box<Shape>),
     Map(Box<Shape>),
+}
+
+/// What may be in the place of the schema of a custom resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SchemaOr {
+    /// A list of schemas.
+    Schemas,
+    Bool,
+    /// A list of strings.
+    Strings,
 }
 
 // === impl Types ===
@@ -88,8 +100,7 @@ impl Types {
         TYPES.get_or_init(|| Self::read(FACTS))
     }
 
-    /// The message of a kind. `None` when the kind has none, as custom resources, and when the shape of a field is not
-    /// known, as in CustomResourceDefinition.
+    /// The message of a kind. `None` when the kind has none, as custom resources.
     pub fn of_kind(&self, api_version: &str, kind: &str) -> Option<&MessageType> {
         // Options name the group and version of the object that they are for.
         let api_version = match kind {
@@ -123,7 +134,6 @@ impl Types {
                 types.add(name, short(name));
             }
         }
-        let mut incomplete = BTreeSet::new();
         let mut current = None;
         for line in lines() {
             let mut words = line.split_ascii_whitespace();
@@ -146,13 +156,10 @@ impl Types {
                         .and_then(|name| types.by_name.get(name).copied());
                 }
                 Some(name) => {
-                    if let Some(current) = current {
-                        match types.field(name, words) {
-                            Some((number, target)) => types.messages[current].set(number, target),
-                            None => {
-                                incomplete.insert(current);
-                            }
-                        }
+                    if let Some(current) = current
+                        && let Some((number, target)) = types.field(name, words)
+                    {
+                        types.messages[current].set(number, target);
                     }
                 }
                 None => {}
@@ -165,28 +172,7 @@ impl Types {
                 }
             }
         }
-        types.remove_kinds(incomplete);
         types
-    }
-
-    /// Removes the kinds whose messages contain one of these.
-    fn remove_kinds(&mut self, mut messages: BTreeSet<usize>) {
-        loop {
-            let contains = |message: &MessageType| {
-                let mut fields = message.fields();
-                fields.any(|(_, target)| target.message().is_some_and(|at| messages.contains(&at)))
-            };
-            let numbered = self.messages.iter().enumerate();
-            let more: Vec<usize> = numbered
-                .filter(|(at, message)| !messages.contains(at) && contains(message))
-                .map(|(at, _)| at)
-                .collect();
-            if more.is_empty() {
-                break;
-            }
-            messages.extend(more);
-        }
-        self.by_kind.retain(|_, at| !messages.contains(at));
     }
 
     fn add(&mut self, full: &'static str, name: &'static str) -> usize {
@@ -226,6 +212,11 @@ impl Types {
         Some((number.into(), Target::Field(field)))
     }
 
+    fn schema_or(&self, other: SchemaOr) -> Option<Shape> {
+        let schema = self.shape("apiextensions.v1.JSONSchemaProps")?;
+        Some(Shape::SchemaOr(other, Box::new(schema)))
+    }
+
     fn shape(&self, text: &str) -> Option<Shape> {
         if let Some(items) = text.strip_prefix("[]") {
             return Some(Shape::List(Box::new(self.shape(items)?)));
@@ -244,7 +235,11 @@ impl Types {
             "intorstring" => Shape::IntOrString,
             "strings" => Shape::Strings,
             "fields" => Shape::Fields,
-            "raw" => Shape::Json,
+            "raw" | "json" => Shape::Json,
+            "double" => Shape::Double,
+            "schemaorarray" => self.schema_or(SchemaOr::Schemas)?,
+            "schemaorbool" => self.schema_or(SchemaOr::Bool)?,
+            "schemaorstrings" => self.schema_or(SchemaOr::Strings)?,
             name => Shape::Message(*self.by_name.get(name)?),
         })
     }
@@ -253,26 +248,6 @@ impl Types {
 /// The last part of a type's name.
 fn short(name: &'static str) -> &'static str {
     name.rsplit('.').next().unwrap_or(name)
-}
-
-// === impl Target ===
-
-impl Target {
-    /// The message that it holds.
-    fn message(&self) -> Option<usize> {
-        fn of(shape: &Shape) -> Option<usize> {
-            match shape {
-                Shape::Message(at) => Some(*at),
-                Shape::List(items) => of(items),
-                Shape::Map(values) => of(values),
-                _ => None,
-            }
-        }
-        match self {
-            Self::Embedded(at) => Some(*at),
-            Self::Field(field) => of(&field.shape),
-        }
-    }
 }
 
 // === impl MessageType ===

@@ -77,6 +77,7 @@ fn value(shape: &Shape, random: &mut fastrand::Rng, depth: usize, is_zero: bool)
         Shape::Time => same(format!("2026-01-02T03:04:{:02}Z", number % 60).into()),
         Shape::MicroTime => same(format!("2026-01-02T03:04:05.{number:06}Z").into()),
         Shape::Strings => same(json!(["a", format!("{number}")])),
+        Shape::Double | Shape::SchemaOr(..) => unreachable!("only in definitions of resources"),
         Shape::Json | Shape::Fields => same(json!({"a": [number, null, {"b": 1.5}], "c": "d"})),
         Shape::Message(at) => {
             let Forms { json, message } = object(Types::get().at(*at), random, depth + 1);
