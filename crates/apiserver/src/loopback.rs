@@ -17,8 +17,8 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 /// No answer takes longer, a watch's neither.
@@ -116,6 +116,31 @@ impl Loopback {
     /// # Errors
     /// When the server's certificate cannot be read.
     pub fn new(server: &RunningServer) -> Result<Self, LoopbackError> {
+        Self::connect(server, None)
+    }
+
+    /// A client with this certificate chain and key, both in PEM, and no token.
+    ///
+    /// # Errors
+    /// When the certificates or the key cannot be read.
+    pub fn with_certificate(
+        server: &RunningServer,
+        chain: &str,
+        key: &str,
+    ) -> Result<Self, LoopbackError> {
+        let fail = |e: pem::Error| LoopbackError::Connection(e.to_string());
+        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain.as_bytes()).collect();
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(fail)?;
+        Ok(Self {
+            token: String::new(),
+            ..Self::connect(server, Some((chain.map_err(fail)?, key)))?
+        })
+    }
+
+    fn connect(
+        server: &RunningServer,
+        certificate: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
+    ) -> Result<Self, LoopbackError> {
         let fail = |e: String| LoopbackError::Connection(e);
         let ca = CertificateDer::from_pem_slice(server.ca_pem().as_bytes())
             .map_err(|e| fail(e.to_string()))?;
@@ -124,8 +149,13 @@ impl Loopback {
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(|e| fail(e.to_string()))?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+            .with_root_certificates(roots);
+        let config = match certificate {
+            None => config.with_no_client_auth(),
+            Some((chain, key)) => config
+                .with_client_auth_cert(chain, key)
+                .map_err(|e| fail(e.to_string()))?,
+        };
         Ok(Self {
             address: server.addr(),
             connector: TlsConnector::from(Arc::new(config)),

@@ -34,6 +34,7 @@ fn admission(args: &ApiserverArgs) -> Admission {
         priority: on(AdmissionPlugin::Priority),
         default_toleration_seconds: on(AdmissionPlugin::DefaultTolerationSeconds),
         service_account: on(AdmissionPlugin::ServiceAccount) && args.admission == Switch::On,
+        storage_object_in_use_protection: on(AdmissionPlugin::StorageObjectInUseProtection),
         pod_topology_labels: on(AdmissionPlugin::PodTopologyLabels),
     }
 }
@@ -43,8 +44,17 @@ fn admission(args: &ApiserverArgs) -> Admission {
 /// # Errors
 /// When something cannot be had at the start.
 pub(crate) async fn run(args: ApiserverArgs) -> Result<(), Failure> {
+    let client_ca = args.client_ca_file.as_ref().map(|path| {
+        std::fs::read_to_string(path).map_err(|e| {
+            Failure::Usage(format!(
+                "--client-ca-file: failed to read {}: {e}",
+                path.display()
+            ))
+        })
+    });
     let options = Options {
         scheduler: None,
+        client_ca: client_ca.transpose()?,
         controllers: args.controllers.clone(),
         admission: admission(&args),
         nodes: args.control_plane.nodes.unwrap_or(0),

@@ -196,6 +196,8 @@ pub(crate) enum AdmissionPlugin {
     RuntimeClass,
     /// Objects are created only within the quotas of their namespace.
     ResourceQuota,
+    /// Volumes and claims that are in use are not deleted.
+    StorageObjectInUseProtection,
     /// Priority classes become priorities.
     Priority,
     /// Pods tolerate nodes that are not ready for five minutes.
@@ -376,6 +378,10 @@ pub(crate) struct ApiserverArgs {
     /// Run the admission plugins that only matter with controllers and kubelets (ServiceAccount, TaintNodesByCondition)
     #[arg(long, value_enum, default_value_t = Switch::On)]
     pub(crate) admission: Switch,
+    /// PEM file with certificate authorities whose client certificates are accepted, besides the server's own: the
+    /// common name is the user, the organizations are the groups
+    #[arg(long, value_name = "FILE")]
+    pub(crate) client_ca_file: Option<PathBuf>,
     /// Address for plain /healthz and /metrics, on loopback; port 0 takes a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:10252")]
     pub(crate) metrics: SocketAddr,

@@ -28,6 +28,8 @@ pub(crate) struct Options {
     pub(crate) controllers: controllers::Selection,
     /// The admission plugins that are on.
     pub(crate) admission: Admission,
+    /// Authorities of client certificates besides that of the server, in PEM.
+    pub(crate) client_ca: Option<String>,
     /// Simulated nodes.
     pub(crate) nodes: usize,
     /// Where the scheduler of this process serves explanations. The kubeconfig names it, for `berth explain`.
@@ -57,6 +59,7 @@ impl ControlPlane {
             listen: args.listen,
             data_dir: args.data_dir.clone(),
             admission: options.admission,
+            client_ca: options.client_ca,
             ..ServerOptions::default()
         })
         .await
@@ -66,6 +69,9 @@ impl ControlPlane {
             )),
             StartError::DataDir(error) => {
                 Failure::Environment(format!("{error}, with --data-dir DIR"))
+            }
+            StartError::ClientAuthorities(_) => {
+                Failure::Usage(format!("--client-ca-file: {error}"))
             }
             other => Failure::environment(other),
         })?;

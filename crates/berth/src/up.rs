@@ -26,6 +26,7 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), Failure>
     let plane = ControlPlane::start(
         &args.control_plane,
         Options {
+            client_ca: None,
             scheduler: Some(metrics),
             controllers: Selection::All,
             admission: Admission::default(),

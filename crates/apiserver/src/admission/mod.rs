@@ -1,8 +1,8 @@
 //! Admission: what the cluster adds to an object before validation, and what it rejects.
 //!
 //! Each plugin is a switch of [`Admission`]: NamespaceLifecycle, LimitRanger, ServiceAccount, Priority,
-//! DefaultTolerationSeconds, RuntimeClass, ResourceQuota, and PodTopologyLabels, which is applied at binding. Admission
-//! webhooks are in `webhooks`.
+//! DefaultTolerationSeconds, RuntimeClass, ResourceQuota, StorageObjectInUseProtection, and PodTopologyLabels, which is
+//! applied at binding. Admission webhooks are in `webhooks`.
 
 mod limit_range;
 pub(crate) mod pod_quota;
@@ -12,7 +12,7 @@ mod runtime_class;
 pub(crate) mod webhooks;
 
 use crate::access::gr;
-use crate::registry::{self, Api, ListRequest, Resource};
+use crate::registry::{self, Api, ListRequest, Resource, meta_mut};
 use crate::status::{ApiError, Cause};
 use crate::storage::Version;
 use serde_json::{Value, json};
@@ -36,6 +36,8 @@ pub struct Admission {
     pub default_toleration_seconds: bool,
     /// Pods without a service account get `default`.
     pub service_account: bool,
+    /// Volumes and claims that are in use are not deleted.
+    pub storage_object_in_use_protection: bool,
     /// Bound pods get the zone and region labels of their node.
     pub pod_topology_labels: bool,
 }
@@ -50,10 +52,15 @@ impl Default for Admission {
             priority: true,
             default_toleration_seconds: true,
             service_account: true,
+            storage_object_in_use_protection: true,
             pod_topology_labels: true,
         }
     }
 }
+
+/// The finalizers of claims and volumes that may be in use.
+pub(crate) const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
+pub(crate) const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
 
 /// How long pods stay on a node that is not ready or unreachable.
 const TOLERATION_SECONDS: i64 = 300;
@@ -103,6 +110,19 @@ impl Api {
         } else if resource.resource == gr("scheduling.k8s.io", "priorityclasses") && rules.priority
         {
             priority::check_class(self, resource, object)?;
+        }
+        let finalizer = match (resource.resource.group, resource.resource.resource) {
+            _ if !rules.storage_object_in_use_protection => None,
+            ("", "persistentvolumeclaims") => Some(CLAIM_PROTECTION),
+            ("", "persistentvolumes") => Some(VOLUME_PROTECTION),
+            _ => None,
+        };
+        if let Some(finalizer) = finalizer {
+            let finalizers = meta_mut(object).entry("finalizers");
+            let finalizers = finalizers.or_insert_with(|| json!([])).as_array_mut();
+            if let Some(all) = finalizers.filter(|all| all.iter().all(|f| f != finalizer)) {
+                all.push(finalizer.into());
+            }
         }
         Ok(())
     }

@@ -1,7 +1,8 @@
-//! Authentication: the administrator's token, tokens of service accounts, and impersonation. Authorization is in
-//! `registry::rbac`.
+//! Authentication: client certificates, the administrator's token, tokens of service accounts, and impersonation.
+//! Authorization is in `registry::rbac`.
 
 pub(crate) mod tokens;
+pub mod x509;
 
 use crate::registry::Api;
 use crate::status::ApiError;
@@ -9,6 +10,7 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use std::sync::Arc;
 use tokens::Tokens;
+use x509::Presented;
 
 /// Paths that can be read without authentication.
 const OPEN_PATHS: [&str; 4] = ["/healthz", "/livez", "/readyz", "/version"];
@@ -104,18 +106,23 @@ impl Authenticator {
         self.tokens.user(api, token)
     }
 
-    /// The sender of a request for `path`.
+    /// The sender of a request for `path`, whose connection has this client certificate. As in kube-apiserver, a
+    /// certificate takes precedence over a token.
     ///
     /// # Errors
-    /// 401 for a token that is not valid, and for none where one is needed.
-    pub fn authenticate(
+    /// 401 for credentials that are not valid, and for none where some are needed.
+    pub(crate) fn authenticate(
         &self,
         api: &Api,
+        certificate: Option<&Presented>,
         headers: &HeaderMap,
         path: &str,
     ) -> Result<User, ApiError> {
+        if let Some(user) = certificate.and_then(|c| c.user(api.now().as_second())) {
+            return Ok(user);
+        }
         let Some(given) = headers.get(AUTHORIZATION) else {
-            return if is_open(path) {
+            return if certificate.is_none() && is_open(path) {
                 Ok(User::anonymous())
             } else {
                 Err(ApiError::unauthorized())
@@ -300,7 +307,7 @@ mod tests {
             if let Some(given) = given {
                 headers.insert(AUTHORIZATION, HeaderValue::from_static(given));
             }
-            let user = authenticator.authenticate(&api, &headers, path).ok();
+            let user = authenticator.authenticate(&api, None, &headers, path).ok();
             assert_eq!(
                 user.as_ref().map(|u| u.name.as_str()),
                 expect,

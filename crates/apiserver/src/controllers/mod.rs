@@ -10,10 +10,12 @@ mod deployment;
 pub(crate) mod disruption;
 #[cfg(test)]
 mod end_to_end;
+mod endpoints;
 mod event_ttl;
 mod garbage;
 mod job;
 mod namespaces;
+pub(crate) mod node_fit;
 mod nodes;
 pub(crate) mod object;
 mod ownership;
@@ -107,10 +109,14 @@ pub fn spawn(api: Arc<dyn Access>, options: Options) -> Handle {
     start!(DAEMON_SET, daemon_set::DaemonSets::default());
     start!(JOB, job::Jobs::default());
     start!(CRON_JOB, cron_job::CronJobs);
+    start!(ENDPOINT_SLICE, endpoints::Slices);
+    start!(ENDPOINTS, endpoints::Legacy);
     start!(DEPLOYMENT, deployment::Deployments);
     start!(RESOURCE_QUOTA, resource_quota::ResourceQuotas::new(&*api));
     start!(DISRUPTION, disruption::Disruption);
     start!(PERSISTENT_VOLUME_BINDER, volumes::Volumes);
+    start!(CLAIM_PROTECTION, volumes::protection::ClaimProtection);
+    start!(VOLUME_PROTECTION, volumes::protection::VolumeProtection);
     start!(RESOURCE_CLAIM, resource_claim::ResourceClaims);
     handle
 }

@@ -57,6 +57,24 @@ pub(crate) const EVENT: Kind = Kind {
     api_version: "v1",
     kind: "Event",
 };
+/// Services.
+pub(crate) const SERVICE: Kind = Kind {
+    resource: gr("", "services"),
+    api_version: "v1",
+    kind: "Service",
+};
+/// Endpoints.
+pub(crate) const ENDPOINTS: Kind = Kind {
+    resource: gr("", "endpoints"),
+    api_version: "v1",
+    kind: "Endpoints",
+};
+/// Endpoint slices.
+pub(crate) const ENDPOINT_SLICE: Kind = Kind {
+    resource: gr("discovery.k8s.io", "endpointslices"),
+    api_version: "discovery.k8s.io/v1",
+    kind: "EndpointSlice",
+};
 /// Leases.
 pub(crate) const LEASE: Kind = Kind {
     resource: gr("coordination.k8s.io", "leases"),

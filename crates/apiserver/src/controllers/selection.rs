@@ -3,44 +3,37 @@
 use std::collections::BTreeSet;
 use std::str::FromStr;
 
-pub(super) const CRON_JOB: &str = "cronjob-controller";
-pub(super) const DAEMON_SET: &str = "daemonset-controller";
-pub(super) const DEPLOYMENT: &str = "deployment-controller";
-pub(super) const DISRUPTION: &str = "disruption-controller";
-pub(super) const EVENT_TTL: &str = "event-ttl-controller";
-pub(super) const GARBAGE_COLLECTOR: &str = "garbage-collector-controller";
-pub(super) const JOB: &str = "job-controller";
-pub(super) const NAMESPACE: &str = "namespace-controller";
-pub(super) const NODE_LIFECYCLE: &str = "node-lifecycle-controller";
-pub(super) const PERSISTENT_VOLUME_BINDER: &str = "persistentvolume-binder-controller";
-pub(super) const POD_GARBAGE_COLLECTOR: &str = "pod-garbage-collector-controller";
-pub(super) const REPLICASET: &str = "replicaset-controller";
-pub(super) const REPLICATION_CONTROLLER: &str = "replicationcontroller-controller";
-pub(super) const RESOURCE_CLAIM: &str = "resourceclaim-controller";
-pub(super) const RESOURCE_QUOTA: &str = "resourcequota-controller";
-pub(super) const SERVICE_ACCOUNT: &str = "serviceaccount-controller";
-pub(super) const STATEFUL_SET: &str = "statefulset-controller";
+/// Names the controllers, and lists all of them.
+macro_rules! controllers {
+    ($($constant:ident = $name:literal,)*) => {
+        $(pub(super) const $constant: &str = $name;)*
+        const NAMES: &[&str] = &[$($name),*];
+    };
+}
 
-/// Every controller.
-const NAMES: [&str; 17] = [
-    CRON_JOB,
-    DAEMON_SET,
-    DEPLOYMENT,
-    DISRUPTION,
-    EVENT_TTL,
-    GARBAGE_COLLECTOR,
-    JOB,
-    NAMESPACE,
-    NODE_LIFECYCLE,
-    PERSISTENT_VOLUME_BINDER,
-    POD_GARBAGE_COLLECTOR,
-    REPLICASET,
-    REPLICATION_CONTROLLER,
-    RESOURCE_CLAIM,
-    RESOURCE_QUOTA,
-    SERVICE_ACCOUNT,
-    STATEFUL_SET,
-];
+controllers! {
+    CLAIM_PROTECTION = "persistentvolumeclaim-protection-controller",
+    CRON_JOB = "cronjob-controller",
+    DAEMON_SET = "daemonset-controller",
+    DEPLOYMENT = "deployment-controller",
+    DISRUPTION = "disruption-controller",
+    ENDPOINT_SLICE = "endpointslice-controller",
+    ENDPOINTS = "endpoints-controller",
+    EVENT_TTL = "event-ttl-controller",
+    GARBAGE_COLLECTOR = "garbage-collector-controller",
+    JOB = "job-controller",
+    NAMESPACE = "namespace-controller",
+    NODE_LIFECYCLE = "node-lifecycle-controller",
+    PERSISTENT_VOLUME_BINDER = "persistentvolume-binder-controller",
+    POD_GARBAGE_COLLECTOR = "pod-garbage-collector-controller",
+    REPLICASET = "replicaset-controller",
+    REPLICATION_CONTROLLER = "replicationcontroller-controller",
+    RESOURCE_CLAIM = "resourceclaim-controller",
+    RESOURCE_QUOTA = "resourcequota-controller",
+    SERVICE_ACCOUNT = "serviceaccount-controller",
+    STATEFUL_SET = "statefulset-controller",
+    VOLUME_PROTECTION = "persistentvolume-protection-controller",
+}
 
 /// Which controllers run: `on` (all), `off` (none), or names separated by commas.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -82,7 +75,7 @@ impl FromStr for Selection {
             _ => {}
         }
         let named = text.split(',').map(|name| {
-            let known = NAMES.into_iter().find(|known| *known == name);
+            let known = NAMES.iter().copied().find(|known| *known == name);
             known.ok_or_else(|| UnknownController(name.to_owned()))
         });
         named.collect::<Result<_, _>>().map(Self::Named)

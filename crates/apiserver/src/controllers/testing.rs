@@ -46,7 +46,10 @@ const fn kind(
     }
 }
 
-const KINDS: [KindInfo; 21] = [
+const KINDS: [KindInfo; 24] = [
+    kind("", "services", "Service", true),
+    kind("", "endpoints", "Endpoints", true),
+    kind("discovery.k8s.io", "endpointslices", "EndpointSlice", true),
     kind("", "pods", "Pod", true),
     kind("", "nodes", "Node", false),
     kind("", "namespaces", "Namespace", false),

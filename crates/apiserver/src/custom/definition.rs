@@ -9,6 +9,7 @@ use crate::registry::{
     Api, Catalog, Change, DeleteRequest, Generation, ListRequest, Method, Requester, Resource, Sub,
     WriteOptions, built_in, custom_store, find, meta, meta_mut,
 };
+use crate::selectors::field::Selectable;
 use crate::status::ApiError;
 use crate::table::Column;
 use crate::validation::view::View;
@@ -433,6 +434,12 @@ fn resource(definition: &Value, version: &Value) -> Resource {
         .collect();
     resource.namespaced = spec.text("scope") == "Namespaced";
     resource.verbs = VERBS.to_vec();
+    let selectable = version.items("selectableFields").iter().map(|field| {
+        let label = field.text("jsonPath").trim_start_matches('.');
+        let pointer = format!("/{}", label.replace('.', "/"));
+        Selectable::text(intern(label), intern(&pointer))
+    });
+    resource.fields = selectable.collect();
     if is_terminating(definition) {
         resource.verbs.retain(|verb| *verb != "create");
     }

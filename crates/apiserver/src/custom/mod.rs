@@ -8,10 +8,12 @@ pub(crate) mod definition;
 mod json_path;
 mod model;
 mod objects;
+mod rules;
 pub(crate) mod schema;
 
 pub(crate) use json_path::JsonPath;
 
+use self::rules::Rules;
 use crate::field::FieldError;
 use crate::registry::meta_mut;
 use crate::schema::model::{Model, TypeId};
@@ -32,6 +34,8 @@ pub struct CustomType {
     root: TypeId,
     /// The compiled patterns of the schema.
     patterns: FxHashMap<String, Regex>,
+    /// The rules of the schema.
+    rules: Rules,
     /// Whether the status is a subresource.
     pub(crate) has_status: bool,
     /// Where the replicas and the selector of the subresource `scale` are.
@@ -66,12 +70,21 @@ impl CustomType {
             model,
             root,
             patterns: objects::patterns(schema),
+            rules: Rules::of(schema),
             has_status: subresources.field("status").is_some(),
             scale,
             stored_version,
             deprecated: None,
             schema: schema.clone(),
         }
+    }
+
+    /// The faults of an object, which was another one before a change.
+    fn faults(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+        let mut faults = objects::validate(&self.schema, &self.patterns, object);
+        self.rules
+            .validate(&self.schema, (object, old), &mut faults);
+        faults
     }
 
     /// What server-side apply reads.
@@ -127,7 +140,11 @@ impl Strategy for CustomType {
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
-        objects::validate(&self.schema, &self.patterns, object)
+        self.faults(object, None)
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, _sub: Subresource) -> Vec<FieldError> {
+        self.faults(new, Some(old))
     }
 
     fn prepare_for_update(

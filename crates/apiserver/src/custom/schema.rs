@@ -3,6 +3,7 @@
 use super::JsonPath;
 use super::definition::add_stored_version;
 use super::objects::{compile, faults, patterns, prune_part};
+use super::rules;
 use crate::field::FieldError;
 use crate::strategy::{RequestContext, Strategy, Subresource, keep_other_half};
 use crate::validation::engine::{Owner, checks};
@@ -13,6 +14,8 @@ use berth_api::names::dns1035_label;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
+/// A version has no more selectable fields.
+const SELECTABLE_MAX: usize = 8;
 /// A schema is nested no deeper.
 const DEPTH_MAX: usize = 64;
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
@@ -231,7 +234,7 @@ fn check_parts(errors: &mut Errors, versions: &[Value], path: &Path) {
                 let detail = "only \"object\" is allowed as the type at the root of the schema if the status subresource is enabled";
                 errors.invalid(&at.child("type"), kind, detail);
             }
-            check_schema(errors, schema, &at, Level::Root, 0);
+            check_schema(errors, schema, &at, Level::Root, 0, true);
         }
     }
     for (i, version) in versions.iter().take(count("subresources")).enumerate() {
@@ -281,10 +284,7 @@ fn check_versions(errors: &mut Errors, spec: &Value, path: &Path) {
                 "can only be set for deprecated versions",
             );
         }
-        if !version.items("selectableFields").is_empty() {
-            let detail = "selectable fields are not supported by this API server";
-            errors.forbidden(&at.child("selectableFields"), detail);
-        }
+        check_selectable(errors, version, &at.child("selectableFields"));
     }
     let mut seen = HashSet::new();
     let shown = || Shown::from(spec.part("versions"));
@@ -295,6 +295,43 @@ fn check_versions(errors: &mut Errors, spec: &Value, path: &Path) {
         let detail = "must have exactly one version marked as storage version";
         errors.invalid(path, shown(), detail);
     }
+}
+
+/// Fields to select objects by: texts, truth values and whole numbers.
+fn check_selectable(errors: &mut Errors, version: &Value, path: &Path) {
+    let schema = version.part("schema").part("openAPIV3Schema");
+    let mut seen = HashSet::new();
+    for (i, field) in version.items("selectableFields").iter().enumerate() {
+        let (given, at) = (field.text("jsonPath"), path.index(i).child("jsonPath"));
+        if given.is_empty() {
+            errors.required(&at, "");
+            continue;
+        }
+        let steps = rules::steps(given).filter(|_| !given.contains('['));
+        let found = steps.and_then(|steps| {
+            let mut below = steps.iter();
+            below.try_fold(schema, |schema, step| schema.part("properties").get(step))
+        });
+        match found.map(|found| found.text("type")) {
+            None => {
+                let detail = "is an invalid path: does not refer to a valid field";
+                errors.invalid(&at, given, detail);
+                continue;
+            }
+            Some("string" | "boolean" | "integer") => {}
+            Some(_) => {
+                let detail = "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.";
+                errors.invalid(&at, given, detail);
+            }
+        }
+        if given.starts_with(".metadata.") {
+            errors.invalid(&at, given, "must not point to fields in metadata");
+        }
+        if !seen.insert(given) {
+            errors.duplicate(&at, given);
+        }
+    }
+    errors.check_at_most(path, seen.len(), SELECTABLE_MAX);
 }
 
 fn check_subresources(errors: &mut Errors, subresources: &Value, path: &Path) {
@@ -353,7 +390,15 @@ enum Level {
     Field,
 }
 
-fn check_schema(errors: &mut Errors, schema: &Value, path: &Path, level: Level, depth: usize) {
+/// Checks a schema and those below it. `has_old` tells whether its values have a counterpart in the object before a change.
+fn check_schema(
+    errors: &mut Errors,
+    schema: &Value,
+    path: &Path,
+    level: Level,
+    depth: usize,
+    has_old: bool,
+) {
     if depth > DEPTH_MAX {
         errors.forbidden(path, format!("schemas are nested at most {DEPTH_MAX} deep"));
         return;
@@ -389,10 +434,6 @@ fn check_schema(errors: &mut Errors, schema: &Value, path: &Path, level: Level, 
         ("patternProperties", "patternProperties is not supported"),
         ("additionalItems", "additionalItems is not supported"),
         ("id", "id is not supported"),
-        (
-            "x-kubernetes-validations",
-            "validation rules in CEL are not supported by this API server; remove them",
-        ),
     ] {
         if schema.field(field).is_some() {
             errors.forbidden(&path.child(field), detail);
@@ -420,11 +461,13 @@ fn check_schema(errors: &mut Errors, schema: &Value, path: &Path, level: Level, 
     }
     if let Some(additional @ Value::Object(_)) = additional {
         let at = path.child("additionalProperties");
-        check_schema(errors, additional, &at, Level::Field, depth + 1);
+        check_schema(errors, additional, &at, Level::Field, depth + 1, has_old);
     }
     match schema.field("items") {
         Some(items @ Value::Object(_)) => {
-            check_schema(errors, items, &path.child("items"), Level::Items, depth + 1);
+            let has_old = has_old && schema.text("x-kubernetes-list-type") == "map";
+            let at = path.child("items");
+            check_schema(errors, items, &at, Level::Items, depth + 1, has_old);
         }
         Some(_) => errors.forbidden(
             &path.child("items"),
@@ -438,7 +481,7 @@ fn check_schema(errors: &mut Errors, schema: &Value, path: &Path, level: Level, 
             continue;
         }
         let at = path.child("properties").key(name);
-        check_schema(errors, property, &at, Level::Field, depth + 1);
+        check_schema(errors, property, &at, Level::Field, depth + 1, has_old);
     }
     for field in ["allOf", "anyOf", "oneOf"] {
         for (i, part) in schema.items(field).iter().enumerate() {
@@ -453,6 +496,9 @@ fn check_schema(errors: &mut Errors, schema: &Value, path: &Path, level: Level, 
     }
     if let Some(not) = schema.field("not") {
         check_nested(errors, not, &path.child("not"), false, depth + 1);
+    }
+    if errors.is_empty() {
+        rules::check(errors, schema, path, has_old);
     }
 }
 

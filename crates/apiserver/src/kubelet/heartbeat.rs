@@ -3,8 +3,8 @@
 use super::node::{Shape, is_silent, is_simulated, reported};
 use super::{LEASE_NAMESPACE, Options};
 use crate::access::{AccessError, GroupResource, Object};
-use crate::controllers::object::{LEASE, NODE, micros, name, set, uid};
-use crate::controllers::runtime::{Context, Controller, Difference, Watch, watching};
+use crate::controllers::object::{LEASE, NODE, condition, micros, name, set, uid};
+use crate::controllers::runtime::{Context, Controller, Difference, EventType, Watch, watching};
 use rustc_hash::{FxHashMap, FxHasher};
 use serde_json::{Value, json};
 use std::hash::Hasher;
@@ -30,6 +30,7 @@ struct Beat {
 pub(super) struct Heartbeats {
     shape: Shape,
     renewal: Duration,
+    events: bool,
     beats: FxHashMap<String, Beat>,
 }
 
@@ -38,9 +39,22 @@ impl Heartbeats {
         Self {
             shape: options.shape.clone(),
             renewal: options.lease_renewal.max(Duration::from_millis(100)),
+            events: options.events,
             beats: FxHashMap::default(),
         }
     }
+
+    /// Reports a state of a node by an event.
+    fn tell(&self, cx: &mut Context<String>, node: &Value, reason: &str) {
+        if self.events {
+            let message = format!("Node {} status is now: {reason}", name(node));
+            cx.event(NODE, node, EventType::Normal, reason, message);
+        }
+    }
+}
+
+fn is_ready(node: &Value) -> bool {
+    condition(&node["status"], "Ready").is_some_and(|c| c["status"] == "True")
 }
 
 /// A part of `period` that differs from node to node, so that not all beat at once.
@@ -65,6 +79,16 @@ impl Controller for Heartbeats {
         if let Some(node) = diff.new.as_ref().or(diff.old.as_ref()) {
             cx.enqueue(name(node).to_owned());
         }
+        if let (Some(old), Some(new)) = (&diff.old, &diff.new)
+            && is_simulated(new)
+        {
+            let cordoned = |node: &Value| node["spec"]["unschedulable"] == true;
+            match (cordoned(old), cordoned(new)) {
+                (false, true) => self.tell(cx, new, "NodeNotSchedulable"),
+                (true, false) => self.tell(cx, new, "NodeSchedulable"),
+                _ => {}
+            }
+        }
     }
 
     fn reconcile(&mut self, cx: &mut Context<String>, key: &String) -> Result<(), AccessError> {
@@ -84,14 +108,23 @@ impl Controller for Heartbeats {
                 status_at: now + STATUS_EVERY / 2 + share_of(STATUS_EVERY / 2, key),
             };
             self.beats.insert(key.clone(), beat);
+            if self.events {
+                let message = "Starting kubelet.".to_owned();
+                cx.event(NODE, &node, EventType::Normal, "Starting", message);
+            }
+        }
+        let is_due = self.beats.get(key).is_some_and(|b| b.status_at <= now);
+        if let Some(new) = reported(&node, &self.shape, cx.now(), is_due) {
+            let updated = cx.update_status(NODE, new)?;
+            match (is_ready(&node), is_ready(&updated)) {
+                (false, true) => self.tell(cx, &updated, "NodeReady"),
+                (true, false) => self.tell(cx, &updated, "NodeNotReady"),
+                _ => {}
+            }
         }
         let Some(beat) = self.beats.get_mut(key) else {
             return Ok(());
         };
-        let is_due = beat.status_at <= now;
-        if let Some(new) = reported(&node, &self.shape, cx.now(), is_due) {
-            cx.update_status(NODE, new)?;
-        }
         if is_due {
             beat.status_at = now + STATUS_EVERY;
         }

@@ -23,6 +23,7 @@
 //! An annotation of the node says how its kubelet is: `berth.dev/node-ready: "False"` reports the node as not
 //! ready; `"Unknown"` makes the kubelet fall silent, so that its lease goes stale and its pods are on their own.
 
+mod admission;
 mod devices;
 mod heartbeat;
 mod node;

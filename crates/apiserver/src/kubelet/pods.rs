@@ -3,6 +3,7 @@
 //! [`next`] is pure: from a pod, what is remembered of it and the time it gives the one step to take now. The
 //! controller takes it; the change brings the next one.
 
+use super::admission::{self, Rejection};
 use super::node::{internal_ip, is_silent, is_simulated};
 use super::resize;
 use super::status::{Containers, Place, restarts, status_of};
@@ -44,6 +45,7 @@ struct Record {
     bound_at: Option<Timestamp>,
     running_since: Option<Timestamp>,
     restart_at: Option<Timestamp>,
+    is_admitted: bool,
     stop_at: Option<Timestamp>,
 }
 
@@ -52,6 +54,8 @@ struct Record {
 enum Tell {
     Nothing,
     Started,
+    /// Containers run again because their image was changed.
+    Replaced,
     BackOff,
 }
 
@@ -151,6 +155,13 @@ fn next(
         );
         return Step::Write(status, Tell::Nothing);
     }
+    if !outdated(pod).is_empty() {
+        record.running_since = Some(now);
+        let ready = ready_after.is_zero();
+        let running = Containers::Running { ready };
+        let status = status_of(pod, place, "Running", running, false, now);
+        return Step::Write(status, Tell::Replaced);
+    }
     let since = *record
         .running_since
         .get_or_insert_with(|| time(&first["state"]["running"]["startedAt"]).unwrap_or(now));
@@ -172,6 +183,21 @@ fn next(
         return Step::Write(status, Tell::Nothing);
     }
     soonest(&[end_at, (!ready).then_some(ready_at)])
+}
+
+/// The running containers of a pod whose image was changed.
+fn outdated(pod: &Value) -> Vec<&Value> {
+    let statuses = items(&pod["status"]["containerStatuses"]);
+    let containers = items(&pod["spec"]["containers"]).iter();
+    containers
+        .filter(|container| {
+            statuses.iter().any(|status| {
+                status["name"] == container["name"]
+                    && status["image"] != container["image"]
+                    && status["state"]["running"].is_object()
+            })
+        })
+        .collect()
 }
 
 /// Whether a status says more than the one there is.
@@ -330,6 +356,34 @@ impl Pods {
         }
     }
 
+    /// Why the node of a pod that is new to it cannot run it.
+    fn reject(
+        &mut self,
+        cx: &Context<Key>,
+        key: &Key,
+        pod: &Value,
+        node: &Value,
+    ) -> Option<Rejection> {
+        let is_new = !is_deleting(pod) && !pod::is_terminal(pod) && !admission::runs(pod);
+        if !is_new || self.record(key, pod, internal_ip(node)).is_admitted {
+            return None;
+        }
+        let records = &self.records;
+        let is_admitted = |p: &Value| {
+            let record = records.get(&Key::of(p)).filter(|r| r.uid == uid(p));
+            record.is_some_and(|r| r.is_admitted)
+        };
+        let neighbours = cx.cache(POD).by(Index::Node, name(node));
+        let others: Vec<&Object> = neighbours
+            .filter(|p| uid(p) != uid(pod) && !pod::is_terminal(p))
+            .filter(|p| admission::runs(p) || is_admitted(p))
+            .collect();
+        let rejection = admission::reject(pod, node, &others);
+        let record = self.record(key, pod, internal_ip(node));
+        record.is_admitted = rejection.is_none();
+        rejection
+    }
+
     fn record(&mut self, key: &Key, pod: &Value, host_ip: &str) -> &mut Record {
         let is_known = self.records.get(key).is_some_and(|r| r.uid == uid(pod));
         if !is_known {
@@ -422,6 +476,20 @@ impl Controller for Pods {
             }
         }
         let (defaults, events) = (self.defaults, self.events);
+        if let Some(rejection) = self.reject(cx, key, &pod, &node) {
+            let status = rejection.status(&pod, now);
+            let written = write(cx, &pod, status)?;
+            if let (true, Some(pod)) = (events, written) {
+                let message = rejection.message;
+                cx.event_about(
+                    subject(&pod, ""),
+                    EventType::Warning,
+                    &rejection.reason,
+                    message,
+                );
+            }
+            return Ok(());
+        }
         let record = self.record(key, &pod, internal_ip(&node));
         let was_stopping = record.stop_at.is_some();
         let step = next(&pod, record, internal_ip(&node), defaults, now);
@@ -447,7 +515,14 @@ impl Controller for Pods {
                 let Some(written) = write(cx, &pod, status)? else {
                     return Ok(());
                 };
-                if events {
+                if events && what == Tell::Replaced {
+                    for container in outdated(&pod) {
+                        let text = container["name"].as_str().unwrap_or_default();
+                        let text =
+                            format!("Container {text} definition changed, will be restarted");
+                        tell_one(cx, &pod, container, EventType::Normal, "Killing", text);
+                    }
+                } else if events {
                     tell_step(cx, &written, what);
                 }
                 // What the write changed brings the next look; if it changed nothing, this one does.
@@ -470,7 +545,7 @@ fn write(cx: &mut Context<Key>, pod: &Value, status: Value) -> Result<Option<Obj
 
 fn tell_step(cx: &mut Context<Key>, pod: &Value, what: Tell) {
     match what {
-        Tell::Nothing => {}
+        Tell::Nothing | Tell::Replaced => {}
         Tell::Started => {
             for (reason, message) in [
                 ("Pulled", None),
@@ -524,11 +599,16 @@ fn tell_one(
 ) {
     let container = container["name"].as_str().unwrap_or_default();
     let field_path = format!("spec.containers{{{container}}}");
-    let subject = Subject {
+    let subject = subject(pod, &field_path);
+    cx.event_about(subject, event_type, reason, message);
+}
+
+/// A pod, or a part of it, as the subject of an event of its node.
+fn subject<'a>(pod: &'a Value, field_path: &'a str) -> Subject<'a> {
+    Subject {
         kind: POD,
         object: pod,
-        field_path: &field_path,
+        field_path,
         host: pod::node_name(pod).unwrap_or_default(),
-    };
-    cx.event_about(subject, event_type, reason, message);
+    }
 }

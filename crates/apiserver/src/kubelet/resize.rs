@@ -4,11 +4,11 @@
 //! allocates them (`allocatedResources`, condition PodResizeInProgress), then sets `resources`; otherwise the resize is
 //! deferred (condition PodResizePending) until another pod of the node ends.
 
+use super::admission;
 use crate::access::Object;
 use crate::controllers::object::{condition, generation, put_condition, remove_condition, seconds};
 use crate::controllers::pod;
 use crate::validation::amounts::{self, Amounts};
-use crate::validation::pod::requests;
 use crate::validation::view::{View, copy_field, items_mut, set};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 const PENDING: &str = "PodResizePending";
 const IN_PROGRESS: &str = "PodResizeInProgress";
 /// The containers that can be resized and their statuses.
-const CONTAINERS: [(&str, &str); 2] = [
+pub(super) const CONTAINERS: [(&str, &str); 2] = [
     ("containers", "containerStatuses"),
     ("initContainers", "initContainerStatuses"),
 ];
@@ -32,7 +32,7 @@ pub(super) fn shown(container: &Value) -> Value {
 }
 
 /// Each container with the status that has its resources.
-fn reported(pod: &Value) -> impl Iterator<Item = (&Value, &Value)> {
+pub(super) fn reported(pod: &Value) -> impl Iterator<Item = (&Value, &Value)> {
     CONTAINERS.into_iter().flat_map(move |(list, statuses)| {
         let statuses = pod.part("status").items(statuses);
         let containers = pod.part("spec").items(list).iter();
@@ -50,7 +50,7 @@ fn lists(resources: &Value) -> [Amounts; 2] {
     ["requests", "limits"].map(|list| amounts::list(resources, list))
 }
 
-fn is_allocated((container, status): (&Value, &Value)) -> bool {
+pub(super) fn is_allocated((container, status): (&Value, &Value)) -> bool {
     let [requests, _] = lists(container.part("resources"));
     requests == amounts::list(status, "allocatedResources")
 }
@@ -160,39 +160,11 @@ fn lacks<'p>(
     node: &Value,
     neighbours: impl Iterator<Item = &'p Object>,
 ) -> Option<String> {
-    let total = |pod: &Value, spec: &Value| {
-        let mut total = requests::with_pod_level(spec, "requests");
-        requests::add(&mut total, &amounts::list(pod.part("spec"), "overhead"));
-        total
-    };
-    let mut used = Amounts::new();
     let is_other =
         |p: &&Object| p["metadata"]["uid"] != pod["metadata"]["uid"] && !pod::is_terminal(p);
-    for other in neighbours.filter(is_other) {
-        let mut spec = other.part("spec").clone();
-        for (list, _) in CONTAINERS {
-            for container in items_mut(&mut spec, list) {
-                let own = reported(other).find(|(c, _)| c["name"] == container["name"]);
-                if let Some((_, status)) = own {
-                    container["resources"]["requests"] = status.part("allocatedResources").clone();
-                }
-            }
-        }
-        requests::add(&mut used, &total(other, &spec));
-    }
-    let wanted = total(pod, pod.part("spec"));
+    let others: Vec<&Object> = neighbours.filter(is_other).collect();
+    let mut wanted = admission::total(pod, pod.part("spec"));
+    wanted.retain(|name, _| matches!(name.as_str(), "cpu" | "memory"));
     let room = amounts::list(node.part("status"), "allocatable");
-    ["cpu", "memory"].into_iter().find_map(|name| {
-        let amount = |list: &Amounts| match (list.get(name), name) {
-            (None, _) => 0,
-            (Some(amount), "cpu") => amount.milli_value(),
-            (Some(amount), _) => amount.value(),
-        };
-        let (wanted, used, room) = (amount(&wanted), amount(&used), amount(&room));
-        (wanted > room.saturating_sub(used)).then(|| {
-            format!(
-                "Node didn't have enough resource: {name}, requested: {wanted}, used: {used}, capacity: {room}"
-            )
-        })
-    })
+    admission::shortage(&wanted, &others, &room).map(|shortage| shortage.message)
 }

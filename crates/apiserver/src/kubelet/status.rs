@@ -116,9 +116,13 @@ pub(super) fn status_of(
                     _ if is_ephemeral => Containers::Running { ready: false },
                     other => other,
                 };
+                let old = old.unwrap_or(&Value::Null);
+                // A container whose image was changed is started again.
+                let is_outdated =
+                    old["state"]["running"].is_object() && old["image"] != spec["image"];
                 let run = Run {
-                    old: old.unwrap_or(&Value::Null),
-                    restarted: restarted && !runs_once,
+                    old,
+                    restarted: (restarted || is_outdated) && !runs_once,
                     waits_for_init,
                 };
                 container_status(pod, spec, containers, &run, now)
@@ -179,6 +183,14 @@ fn container_status(
         && let Some(terminated) = old["state"]["terminated"].as_object()
     {
         last_state = json!({"terminated": terminated});
+    } else if run.restarted && old["state"]["running"].is_object() {
+        last_state = json!({"terminated": {
+            "exitCode": 0,
+            "reason": "Completed",
+            "startedAt": old["state"]["running"]["startedAt"],
+            "finishedAt": seconds(now),
+            "containerID": old["containerID"],
+        }});
     }
     let (state, ready, started) = match containers {
         Containers::Creating => {

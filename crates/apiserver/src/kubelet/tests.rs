@@ -476,3 +476,92 @@ async fn a_pod_stops_after_its_pre_stop_hook_within_its_grace_period() {
     assert!(!exists("long"), "the grace period is over");
     handle.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_does_not_fit_its_node_fails() {
+    let api = Fake::new();
+    let handle = start(&api, 1).await;
+    for name in ["first", "second"] {
+        let mut pod = pod(name, "berth-node-1", "Always", json!({}));
+        pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "3"}});
+        api.create(POD.resource, pod).unwrap();
+    }
+    pass(2.0).await;
+    assert_eq!(phase(&api, "first"), "Running");
+    let status = &get(&api, "second")["status"];
+    assert_eq!(status["phase"], "Failed");
+    assert_eq!(status["reason"], "OutOfcpu");
+    assert_eq!(
+        status["message"],
+        "Pod was rejected: Node didn't have enough resource: cpu, requested: 3000, used: 3000, capacity: 4000"
+    );
+    let events = api.list(EVENT.resource, None);
+    assert!(events.iter().any(|e| e["reason"] == "OutOfcpu"));
+    // The room of a pod that ends is free.
+    let options = DeleteOptions::default();
+    api.delete(POD.resource, "n", "first", &options).unwrap();
+    pass(2.0).await;
+    let mut third = pod("third", "berth-node-1", "Always", json!({}));
+    third["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "3"}});
+    api.create(POD.resource, third).unwrap();
+    pass(2.0).await;
+    assert_eq!(phase(&api, "third"), "Running");
+    handle.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_whose_image_is_changed_starts_again() {
+    let api = Fake::new();
+    let handle = start(&api, 1).await;
+    let mut two = pod("p", "berth-node-1", "Always", json!({}));
+    two["spec"]["containers"] =
+        json!([{"name": "c", "image": "i:1"}, {"name": "d", "image": "i:1"}]);
+    api.create(POD.resource, two).unwrap();
+    pass(2.0).await;
+    api.edit(POD.resource, ("n", "p"), |pod| {
+        pod["spec"]["containers"][0]["image"] = "i:2".into();
+    });
+    pass(2.0).await;
+    let found = get(&api, "p");
+    let [changed, kept] = [0, 1].map(|i| &found["status"]["containerStatuses"][i]);
+    assert_eq!(
+        (&changed["image"], &changed["restartCount"]),
+        (&json!("i:2"), &json!(1))
+    );
+    assert!(changed["lastState"]["terminated"].is_object(), "{changed}");
+    assert_eq!(
+        (&kept["image"], &kept["restartCount"]),
+        (&json!("i:1"), &json!(0))
+    );
+    assert!(is_ready(&api, "p"));
+    handle.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn kubelets_report_events_of_their_nodes() {
+    let api = Fake::new();
+    let handle = start(&api, 1).await;
+    pass(1.0).await;
+    let reasons = || -> Vec<String> {
+        let events = api.list(EVENT.resource, None);
+        let of_nodes = events
+            .iter()
+            .filter(|e| e["involvedObject"]["kind"] == "Node");
+        of_nodes
+            .filter_map(|e| e["reason"].as_str().map(str::to_owned))
+            .collect()
+    };
+    assert_eq!(reasons(), ["Starting"]);
+    api.edit(NODE.resource, ("", "berth-node-1"), |node| {
+        node["spec"]["unschedulable"] = true.into();
+        node["metadata"]["annotations"] = json!({NODE_READY: "False"});
+    });
+    eventually("both are reported", || {
+        let reasons = reasons();
+        ["NodeNotReady", "NodeNotSchedulable"]
+            .iter()
+            .all(|reason| reasons.iter().any(|r| r == reason))
+    })
+    .await;
+    handle.stop().await;
+}

@@ -106,9 +106,15 @@ impl Api {
     }
 
     fn create_what_every_cluster_has(&self) -> Result<(), ApiError> {
-        let create = |group, plural, object| {
+        let create = |group, plural, object: Value| {
             let resource = resource::find(group, plural).ok_or_else(ApiError::no_such_resource)?;
-            match self.create(resource, "", object, &super::WriteOptions::default()) {
+            let namespace = meta(&object, "namespace").to_owned();
+            match self.create(
+                resource,
+                &namespace,
+                object,
+                &super::WriteOptions::default(),
+            ) {
                 Err(error) if error.reason != "AlreadyExists" => Err(error),
                 _ => Ok(()),
             }
@@ -289,17 +295,17 @@ impl Resource {
 
     /// A stored object as this resource shows it.
     pub(crate) fn shown(&self, object: &Value) -> Value {
-        super::events::from_stored(self, object)
+        super::conversion::from_stored(self, object).into_owned()
     }
 
     /// An object of this resource as it is stored.
     pub(crate) fn stored(&self, object: Value) -> Value {
-        super::events::to_stored(self, object)
+        super::conversion::to_stored(self, object)
     }
 
     /// Whether objects are stored in another shape than this resource shows.
     pub fn is_converted(&self) -> bool {
-        self.stored_as().resource != self.resource
+        self.conversion.is_some()
     }
 }
 

@@ -2,7 +2,6 @@
 
 use super::api::{Api, meta, meta_mut};
 use super::decode::{self, FieldValidation};
-use super::events;
 use super::resource::Resource;
 use super::scale::set_replicas;
 use super::write::{Change, Method, WriteOptions, Written, adopt_namespace};
@@ -135,7 +134,7 @@ impl Api {
             let live = resource.shown(live);
             let live = (&live, &blank);
             apply::apply(resource.typed(), live, &config, &author, options.force)
-                .map(|merged| events::to_stored(resource, merged))
+                .map(|merged| resource.stored(merged))
                 .map_err(|e| apply_error(resource, &subject, name, e))
         };
         let mut last = ApiError::modified(resource.subject(name));

@@ -1,7 +1,6 @@
 //! From the bytes of a request to an object of the right kind.
 
 use super::api::meta_mut;
-use super::events;
 use super::resource::Resource;
 use crate::schema::{self, Decoded, Fault, Schemas};
 use crate::status::ApiError;
@@ -112,7 +111,7 @@ pub(super) fn object(
     let decode = |object: &mut Value| resource.decode(object);
     let in_order = resource.custom.is_none();
     let (object, warnings) = read(kind, body, validation, decode, in_order)?;
-    Ok((events::to_stored(resource, object), warnings))
+    Ok((resource.stored(object), warnings))
 }
 
 impl Resource {

@@ -1,7 +1,5 @@
-//! Objects that are stored in another shape than they are shown: events of events.k8s.io/v1 are stored as those of
-//! core/v1, custom resources in their storage version.
+//! Events of events.k8s.io/v1, which are stored as those of core/v1.
 
-use super::resource::Resource;
 use serde_json::{Map, Value, json};
 
 /// Field of core/v1 and of events.k8s.io/v1.
@@ -15,32 +13,13 @@ const RENAMED: [(&str, &str); 6] = [
 ];
 const RENAMED_REPORTER: (&str, &str) = ("reportingComponent", "reportingController");
 
-/// An object as it is stored, from the shape of `resource`.
-pub(super) fn to_stored(resource: &Resource, object: Value) -> Value {
-    let mut object = object;
-    if let Some(custom) = &resource.custom {
-        object["apiVersion"] = custom.stored_version.as_str().into();
-    }
-    if resource.is_converted() {
-        rename(object, "v1", true)
-    } else {
-        object
-    }
-}
-
-/// A stored object in the shape of `resource`.
-pub(super) fn from_stored(resource: &Resource, object: &Value) -> Value {
-    if let Some(custom) = &resource.custom {
-        custom.shown(object, &resource.api_version())
-    } else if resource.is_converted() {
-        to_events_v1(object)
-    } else {
-        object.clone()
-    }
+/// An event of events.k8s.io/v1 as it is stored.
+pub(super) fn from_events_v1(object: Value) -> Value {
+    rename(object, "v1", true)
 }
 
 /// A stored event as events.k8s.io/v1 shows it.
-pub(crate) fn to_events_v1(object: &Value) -> Value {
+pub(super) fn to_events_v1(object: &Value) -> Value {
     let mut event = rename(object.clone(), "events.k8s.io/v1", false);
     if let Some(map) = event.as_object_mut() {
         fill(
@@ -106,6 +85,6 @@ mod tests {
         assert_eq!(events["deprecatedCount"], 3);
         assert_eq!(events["reportingController"], "c");
         assert_eq!(events.get("involvedObject"), None);
-        assert_eq!(rename(events, "v1", true), core);
+        assert_eq!(from_events_v1(events), core);
     }
 }

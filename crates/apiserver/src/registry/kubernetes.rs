@@ -1,7 +1,8 @@
-//! The Service `kubernetes` in the namespace `default`, with its EndpointSlice and Endpoints: how programs in pods find
-//! the API server.
+//! What the API server publishes about itself: the Service `kubernetes` with its EndpointSlice and Endpoints, by which
+//! programs in pods find it, and the ConfigMap `extension-apiserver-authentication`, by which other servers
+//! authenticate the same clients.
 
-use super::api::Api;
+use super::api::{Api, meta};
 use super::resource;
 use super::write::{Change, Method, WriteOptions};
 use crate::status::ApiError;
@@ -10,14 +11,38 @@ use std::net::SocketAddr;
 
 const NAMESPACE: &str = "default";
 const NAME: &str = "kubernetes";
+const AUTHENTICATION_NAMESPACE: &str = "kube-system";
+const AUTHENTICATION: &str = "extension-apiserver-authentication";
 /// The first address of the range of Services.
 const CLUSTER_IP: &str = "10.96.0.1";
 
-/// Creates the objects through which the API server at `address` is found, or corrects them.
-///
-/// # Errors
-/// When a write is refused.
-pub(crate) fn publish(api: &Api, address: SocketAddr) -> Result<(), ApiError> {
+/// What is published.
+#[derive(Debug, Clone)]
+pub(crate) struct Published {
+    /// The address of the server.
+    pub(crate) address: SocketAddr,
+    /// The authorities of client certificates, in PEM.
+    pub(crate) client_ca: String,
+}
+
+impl Published {
+    /// Creates the objects, or corrects them.
+    ///
+    /// # Errors
+    /// When a write is refused.
+    pub(crate) fn write(&self, api: &Api) -> Result<(), ApiError> {
+        service(api, self.address)?;
+        let authentication = json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": AUTHENTICATION, "namespace": AUTHENTICATION_NAMESPACE},
+            "data": {"client-ca-file": self.client_ca},
+        });
+        ensure(api, "", "configmaps", authentication, "/data")
+    }
+}
+
+fn service(api: &Api, address: SocketAddr) -> Result<(), ApiError> {
     let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
     let port = json!({"name": "https", "port": address.port(), "protocol": "TCP"});
     let service = json!({
@@ -71,16 +96,18 @@ fn ensure(api: &Api, group: &str, plural: &str, object: Value, path: &str) -> Re
         manager: "kube-apiserver".to_owned(),
         ..WriteOptions::default()
     };
-    match api.get(resource, NAMESPACE, NAME) {
+    let (namespace, name) = (meta(&object, "namespace"), meta(&object, "name"));
+    let (namespace, name) = (namespace.to_owned(), name.to_owned());
+    match api.get(resource, &namespace, &name) {
         Err(_) => {
-            api.create(resource, NAMESPACE, object, &options)?;
+            api.create(resource, &namespace, object, &options)?;
         }
         Ok(current) if current.object().pointer(path) == object.pointer(path) => {}
         Ok(_) => {
             let change = Change {
                 resource,
-                namespace: NAMESPACE,
-                name: NAME,
+                namespace: &namespace,
+                name: &name,
                 sub: "",
                 options: &options,
                 by: Method::Put,

@@ -6,7 +6,9 @@
 
 mod api;
 mod apply;
+mod autoscalers;
 mod binding;
+mod conversion;
 mod decode;
 mod delete;
 mod events;
@@ -38,9 +40,9 @@ pub use write::{WriteOptions, Written};
 
 pub(crate) use api::{meta, meta_mut};
 pub(crate) use apply::manager_of_agent;
-pub(crate) use events::to_events_v1;
+pub(crate) use autoscalers::default_autoscaler;
 pub(crate) use in_process::InProcess;
-pub(crate) use kubernetes::publish;
+pub(crate) use kubernetes::Published;
 pub(crate) use list::parse_revision;
 pub(crate) use options::bad_option;
 pub(crate) use rbac::Asked;

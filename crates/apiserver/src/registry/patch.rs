@@ -1,7 +1,6 @@
 //! PATCH: a change of the current object, computed anew when another write comes in between.
 
 use super::api::{Api, meta};
-use super::events;
 use super::resource::Resource;
 use super::write::{Change, Method, WriteOptions, Written};
 use super::{FieldValidation, decode, scale};
@@ -61,7 +60,7 @@ impl Api {
             }
             _ => {
                 let kind = (resource.resource.group, resource.version, resource.kind);
-                let mut before = events::from_stored(resource, stored);
+                let mut before = resource.shown(stored);
                 if patch
                     .windows(MANAGED_FIELDS.len())
                     .any(|w| w == MANAGED_FIELDS)
@@ -73,7 +72,7 @@ impl Api {
                 let (after, faults) = patched(kind, &before, patch, options, decode)?;
                 note(faults);
                 same_object(&before, &after)?;
-                Ok(events::to_stored(resource, after))
+                Ok(resource.stored(after))
             }
         })?;
         let mut warnings = warnings.into_inner().unwrap_or_default();

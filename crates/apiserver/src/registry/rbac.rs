@@ -232,8 +232,8 @@ pub(crate) fn acting_user(
 
 /// The roles and bindings that every cluster has: their plural names and objects.
 pub(super) fn bootstrap() -> Vec<(&'static str, Value)> {
-    let object = |kind: &str, name: &str| {
-        json!({
+    let object = |kind: &str, name: &str, namespace: &str| {
+        let mut object = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": kind,
             "metadata": {
@@ -241,48 +241,75 @@ pub(super) fn bootstrap() -> Vec<(&'static str, Value)> {
                 "annotations": {"rbac.authorization.kubernetes.io/autoupdate": "true"},
                 "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"},
             },
-        })
+        });
+        if !namespace.is_empty() {
+            object["metadata"]["namespace"] = namespace.into();
+        }
+        object
     };
     let list = |word: &str| -> Vec<String> {
         let entries = word.split(',').map(|entry| entry.trim_start_matches('-'));
         entries.map(str::to_owned).collect()
     };
+    let option = |options: &[&'static str], key: &str| -> &'static str {
+        let mut pairs = options.iter().filter_map(|option| option.split_once('='));
+        pairs
+            .find(|(k, _)| *k == key)
+            .map_or("", |(_, value)| value)
+    };
     let aggregate = |label: &str| format!("rbac.authorization.k8s.io/aggregate-to-{label}");
     let mut objects: Vec<(&'static str, Value)> = Vec::new();
     for line in BOOTSTRAP.lines().filter(|line| !line.starts_with('#')) {
-        let words: Vec<&str> = line.split_whitespace().collect();
+        let words: Vec<&'static str> = line.split_whitespace().collect();
         match words.as_slice() {
             ["role", name, options @ ..] => {
-                let mut role = object("ClusterRole", name);
-                for option in options {
-                    match option.split_once('=') {
-                        Some(("label", label)) => {
-                            role["metadata"]["labels"][aggregate(label)] = "true".into();
-                        }
-                        Some((_, label)) => {
-                            let labels: Map<String, Value> =
-                                [(aggregate(label), "true".into())].into_iter().collect();
-                            role["aggregationRule"] =
-                                json!({"clusterRoleSelectors": [{"matchLabels": labels}]});
-                        }
-                        None => {}
+                let (plural, kind) = match option(options, "namespace") {
+                    "" => ("clusterroles", "ClusterRole"),
+                    _ => ("roles", "Role"),
+                };
+                let mut role = object(kind, name, option(options, "namespace"));
+                match option(options, "label") {
+                    "" => {}
+                    label => role["metadata"]["labels"][aggregate(label)] = "true".into(),
+                }
+                match option(options, "aggregates") {
+                    "" => {}
+                    label => {
+                        let labels: Map<String, Value> =
+                            [(aggregate(label), "true".into())].into_iter().collect();
+                        role["aggregationRule"] =
+                            json!({"clusterRoleSelectors": [{"matchLabels": labels}]});
                     }
                 }
-                objects.push(("clusterroles", role));
+                objects.push((plural, role));
             }
-            ["bind", name, subjects @ ..] => {
-                let mut binding = object("ClusterRoleBinding", name);
-                binding["roleRef"] =
-                    json!({"apiGroup": GROUP, "kind": "ClusterRole", "name": name});
-                let subjects = subjects.iter().filter_map(|s| s.split_once('='));
+            ["bind", name, options @ ..] => {
+                let (plural, kind, role_kind) = match option(options, "namespace") {
+                    "" => ("clusterrolebindings", "ClusterRoleBinding", "ClusterRole"),
+                    _ => ("rolebindings", "RoleBinding", "Role"),
+                };
+                let mut binding = object(kind, name, option(options, "namespace"));
+                let role = match option(options, "role") {
+                    "" => *name,
+                    role => role,
+                };
+                binding["roleRef"] = json!({"apiGroup": GROUP, "kind": role_kind, "name": role});
+                let subjects = options.iter().filter_map(|s| s.split_once('='));
                 let subjects: Vec<Value> = subjects
-                    .map(|(kind, name)| {
-                        let kind = if kind == "user" { "User" } else { "Group" };
-                        json!({"apiGroup": GROUP, "kind": kind, "name": name})
+                    .filter_map(|(kind, name)| {
+                        Some(match kind {
+                            "user" => json!({"apiGroup": GROUP, "kind": "User", "name": name}),
+                            "group" => json!({"apiGroup": GROUP, "kind": "Group", "name": name}),
+                            "account" => {
+                                let namespace = option(options, "namespace");
+                                json!({"kind": "ServiceAccount", "name": name, "namespace": namespace})
+                            }
+                            _ => return None,
+                        })
                     })
                     .collect();
                 binding["subjects"] = subjects.into();
-                objects.push(("clusterrolebindings", binding));
+                objects.push((plural, binding));
             }
             ["url", verbs, paths] => {
                 let rule = json!({"verbs": list(verbs), "nonResourceURLs": list(paths)});
@@ -290,8 +317,9 @@ pub(super) fn bootstrap() -> Vec<(&'static str, Value)> {
             }
             [verbs, groups, resources, options @ ..] => {
                 let mut rule = json!({"verbs": list(verbs), "apiGroups": list(groups), "resources": list(resources)});
-                if let Some(names) = options.first().and_then(|o| o.strip_prefix("names=")) {
-                    rule["resourceNames"] = list(names).into();
+                match option(options, "names") {
+                    "" => {}
+                    names => rule["resourceNames"] = list(names).into(),
                 }
                 push_rule(&mut objects, rule);
             }

@@ -3,6 +3,7 @@
 //! Kubernetes' own resources are read from `facts/kubernetes.txt` (what it publishes) and `facts/resources.txt` (what
 //! it does not). A [`Catalog`] adds those of CustomResourceDefinitions.
 
+use super::conversion::Conversion;
 use crate::access::{GroupResource, KindInfo, gr};
 use crate::custom::CustomType;
 use crate::openapi::Documents;
@@ -118,6 +119,8 @@ pub struct Resource {
     pub store: Option<usize>,
     /// What precedes the namespace and name in the keys of its objects.
     pub prefix: String,
+    /// How its objects differ from those that are stored.
+    pub(crate) conversion: Option<Conversion>,
     /// The type of a custom resource.
     pub custom: Option<Arc<CustomType>>,
 }
@@ -250,6 +253,7 @@ impl Resource {
             blank: String::new(),
             store: None,
             prefix: String::new(),
+            conversion: None,
             custom: None,
         }
     }
@@ -264,6 +268,7 @@ impl Resource {
             facts.version,
             kind(facts.type_name),
         );
+        resource.conversion = Conversion::of(facts.group, facts.version, facts.plural);
         resource.singular = facts.singular;
         resource.short_names.clone_from(&facts.short_names);
         resource.categories.clone_from(&facts.categories);
@@ -394,7 +399,7 @@ fn read() -> Vec<Arc<Resource>> {
         let is_shared = shared
             .iter()
             .any(|(_, o)| *o == resource.resource.resource && !resource.resource.group.is_empty());
-        if resource.offers("get") && !is_shared {
+        if resource.offers("get") && !is_shared && resource.conversion.is_none() {
             resource.store = Some(next);
             next += 1;
         }
@@ -407,6 +412,20 @@ fn read() -> Vec<Arc<Resource>> {
         if let (Some((store, columns)), Some(resource)) = (other, resources.get_mut(i)) {
             resource.store = store;
             resource.columns = columns;
+        }
+    }
+    // Another version of a resource is the same but for the shape of its objects.
+    let newest = resources.clone();
+    for resource in resources.iter_mut().filter(|r| r.store.is_none()) {
+        let same = |other: &&Resource| other.resource == resource.resource && other.store.is_some();
+        if let (Some(_), Some(stored)) = (resource.conversion, newest.iter().find(same)) {
+            *resource = Resource {
+                version: resource.version,
+                subresources: std::mem::take(&mut resource.subresources),
+                blank: std::mem::take(&mut resource.blank),
+                conversion: resource.conversion,
+                ..stored.clone()
+            };
         }
     }
     resources.into_iter().map(Arc::new).collect()
@@ -472,14 +491,15 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_stored_kind_has_a_place_and_only_events_share_one() {
+    fn every_stored_kind_has_a_place_and_only_other_versions_share_one() {
         let stored: Vec<_> = built_in()
             .resources()
             .iter()
             .filter_map(|r| r.store)
             .collect();
         let distinct: BTreeSet<_> = stored.iter().copied().collect();
-        assert_eq!(distinct.len() + 1, stored.len());
+        let converted = built_in().resources().iter().filter(|r| r.is_converted());
+        assert_eq!(distinct.len() + converted.count(), stored.len());
         let of = |group| find(group, "events").and_then(|r| r.store);
         assert!(of("").is_some());
         assert_eq!(of(""), of("events.k8s.io"));

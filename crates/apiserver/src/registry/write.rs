@@ -4,6 +4,7 @@
 //! between, one that did not insist on a version is computed again.
 
 use super::api::{Api, child_mut, meta, meta_mut};
+use super::conversion::Conversion;
 use super::decode::{self, Body, FieldValidation};
 use super::namespaces;
 use super::requester::Requester;
@@ -473,7 +474,7 @@ impl Api {
         bump_generation(rules, &mut new, old);
         let mut errors = metadata::validate_update(&new, old);
         errors.extend(strategy.validate_update(&new, old, change.half()));
-        if resource.is_converted() {
+        if resource.conversion == Some(Conversion::Events) {
             errors.extend(events::validate_update(&new, old));
         }
         if !errors.is_empty() {

@@ -1,6 +1,7 @@
 //! Connections: accepting, the TLS handshake, HTTP/1.1 or HTTP/2, and an orderly end.
 
 use super::{State, handle};
+use crate::auth::x509::Presented;
 use http::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -101,6 +102,8 @@ async fn serve(
             return;
         }
     };
+    let chain = stream.get_ref().1.peer_certificates();
+    let certificate = Presented::in_chain(&state.client_authorities, chain);
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()
@@ -114,7 +117,10 @@ async fn serve(
         .max_header_list_size(HEADER_BYTES_MAX as u32)
         .keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE);
-    let service = service_fn(|request: Request<Incoming>| {
+    let service = service_fn(|mut request: Request<Incoming>| {
+        if let Some(certificate) = &certificate {
+            request.extensions_mut().insert(certificate.clone());
+        }
         handle::handle(Arc::clone(&state), request.map(handle::RequestBody::Remote))
     });
     let connection = builder.serve_connection(TokioIo::new(stream), service);

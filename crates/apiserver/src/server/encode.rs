@@ -1,7 +1,7 @@
 //! Answers as bytes: objects, lists, tables, reduced metadata, in the view and format that the client asked for.
 
 use super::negotiate::Format;
-use crate::registry::{Listed, Resource, meta, to_events_v1};
+use crate::registry::{Listed, Resource, meta};
 use crate::storage::Version;
 use crate::table::{self, Include};
 use berth_protobuf::Types;
@@ -44,7 +44,7 @@ fn body<'a>(resource: &Resource, version: &'a Version) -> Cow<'a, [u8]> {
             .into();
     }
     let body: &'a Bytes = if resource.is_converted() {
-        version.other_body(to_events_v1)
+        version.other_body(|object| resource.shown(object))
     } else {
         version.body()
     };
@@ -54,7 +54,7 @@ fn body<'a>(resource: &Resource, version: &'a Version) -> Cow<'a, [u8]> {
 /// The object as a message of protobuf, as this resource shows it.
 fn message<'a>(resource: &Resource, version: &'a Version) -> Cow<'a, [u8]> {
     if resource.is_converted() {
-        encode(resource, &to_events_v1(&version.object())).into()
+        encode(resource, &resource.shown(&version.object())).into()
     } else {
         let message = version.message(|object| encode(resource, object));
         Cow::Borrowed(message.as_ref())

@@ -132,9 +132,10 @@ async fn respond(
 ) -> Result<Response<AnswerBody>, ApiError> {
     let path = parts.uri.path();
     let api = &state.api;
-    let sender = state
-        .authenticator
-        .authenticate(api, &parts.headers, path)?;
+    let sender =
+        state
+            .authenticator
+            .authenticate(api, parts.extensions.get(), &parts.headers, path)?;
     let user = rbac::acting_user(api, sender, auth::impersonated(&parts.headers)?)?;
     let Some(segments) = route::segments(path) else {
         return Ok(not_found());

@@ -22,8 +22,9 @@ use crate::access::Access;
 use crate::admission::Admission;
 use crate::auth::Authenticator;
 use crate::auth::tokens::Tokens;
+use crate::auth::x509::Authorities;
 use crate::custom::definition;
-use crate::registry::{self, Api, ApiOptions, Clock, InProcess, OpenError};
+use crate::registry::{self, Api, ApiOptions, Clock, InProcess, OpenError, Published};
 use crate::storage::{DataDir, DataDirError, HistoryLimits};
 use http_body_util::Full;
 use limits::Limits;
@@ -59,6 +60,8 @@ pub struct ServerOptions {
     pub listen: SocketAddr,
     /// Names and addresses besides loopback and `listen` that the certificate is for.
     pub tls_names: Vec<String>,
+    /// Authorities besides the server's own whose client certificates are accepted, in PEM.
+    pub client_ca: Option<String>,
     /// The administrator's token; `None` makes one.
     pub admin_token: Option<String>,
     /// The directory that keeps the objects; `None` keeps them in memory.
@@ -84,6 +87,7 @@ impl Default for ServerOptions {
         Self {
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
             tls_names: Vec::new(),
+            client_ca: None,
             admin_token: None,
             data_dir: None,
             admission: Admission::default(),
@@ -111,6 +115,9 @@ pub enum StartError {
     /// No certificate could be made.
     #[error("cannot make the server's certificate: {0}")]
     Certificate(String),
+    /// The authorities of clients cannot be used.
+    #[error("cannot use the certificate authorities of clients: {0}")]
+    ClientAuthorities(String),
     /// The data directory cannot be used.
     #[error(transparent)]
     DataDir(#[from] DataDirError),
@@ -189,6 +196,7 @@ impl LocalRequests {
 pub(crate) struct State {
     pub(crate) api: Arc<Api>,
     pub(crate) authenticator: Authenticator,
+    pub(crate) client_authorities: Authorities,
     pub(crate) limits: Limits,
     pub(crate) stopping: watch::Receiver<bool>,
     pub(crate) bookmark_interval: Duration,
@@ -227,6 +235,10 @@ impl Server {
         let data = options.data_dir.as_deref().map(DataDir::open).transpose()?;
         let secrets = secrets(data.as_ref())?;
         let identity = tls::make_identity(&secrets, address.ip(), &options.tls_names)?;
+        let mut client_ca = identity.ca_pem.clone();
+        client_ca.push_str(options.client_ca.as_deref().unwrap_or_default());
+        let client_authorities =
+            Authorities::new([client_ca.as_bytes()]).map_err(StartError::ClientAuthorities)?;
         let tokens = Tokens::new(&secrets.tokens_key).ok_or_else(|| {
             StartError::Certificate("the key of the tokens cannot be read".to_owned())
         })?;
@@ -243,11 +255,15 @@ impl Server {
             OpenError::Bootstrap(e) => StartError::Bootstrap(e.to_string()),
         })?;
         let api = Arc::new(api);
-        registry::publish(&api, address).map_err(|e| StartError::Bootstrap(e.to_string()))?;
+        let published = Published { address, client_ca };
+        published
+            .write(&api)
+            .map_err(|e| StartError::Bootstrap(e.to_string()))?;
         let (stop, stopping) = watch::channel(false);
         let state = Arc::new(State {
             api: Arc::clone(&api),
             authenticator: authenticator.clone(),
+            client_authorities,
             limits: Limits::new(options.max_in_flight, options.max_watches),
             stopping: stopping.clone(),
             bookmark_interval: options.bookmark_interval,
@@ -260,7 +276,7 @@ impl Server {
         ));
         tokio::spawn(compact(Arc::clone(&api), stopping.clone()));
         tokio::spawn(serve_definitions(Arc::clone(&api), stopping.clone()));
-        tokio::spawn(publish(Arc::clone(&api), address, stopping.clone()));
+        tokio::spawn(publish(Arc::clone(&api), published, stopping.clone()));
         let metrics = ServerMetrics(Arc::clone(&state));
         let accepting = tokio::spawn(connection::accept(
             listener,
@@ -389,15 +405,15 @@ fn secrets(data: Option<&DataDir>) -> Result<tls::Secrets, StartError> {
     Ok(secrets)
 }
 
-/// Corrects the Service `kubernetes`, now and then, until the server stops.
-async fn publish(api: Arc<Api>, address: SocketAddr, mut stopping: watch::Receiver<bool>) {
+/// Corrects the objects through which clients find and trust the server, now and then, until the server stops.
+async fn publish(api: Arc<Api>, published: Published, mut stopping: watch::Receiver<bool>) {
     loop {
         tokio::select! {
             () = stopped(&mut stopping) => return,
             () = sleep(PUBLISH_INTERVAL) => {}
         }
-        if let Err(error) = registry::publish(&api, address) {
-            tracing::warn!(%error, "failed to write the Service kubernetes, retrying in 10 s");
+        if let Err(error) = published.write(&api) {
+            tracing::warn!(%error, "failed to write the Service kubernetes or the ConfigMap extension-apiserver-authentication, retrying in 10 s");
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::StartError;
 use crate::auth::tokens::Tokens;
+use crate::auth::x509::AnyClient;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose,
@@ -97,10 +98,11 @@ pub(super) fn make_identity(
     let chain = vec![certificate.der().clone()];
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
     let fail = |e: tokio_rustls::rustls::Error| StartError::Certificate(e.to_string());
-    let mut config = ServerConfig::builder_with_provider(Arc::new(provider()))
+    let provider = Arc::new(provider());
+    let mut config = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(fail)?
-        .with_no_client_auth()
+        .with_client_cert_verifier(Arc::new(AnyClient(provider)))
         .with_single_cert(chain, key)
         .map_err(fail)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];

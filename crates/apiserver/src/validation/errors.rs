@@ -261,6 +261,11 @@ impl Errors {
         self.0
     }
 
+    /// How many were found so far.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Whether none was found so far.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -284,6 +289,11 @@ impl Errors {
         detail: impl Into<String>,
     ) {
         self.push(ErrorType::Invalid, path, Some(value.into()), detail.into());
+    }
+
+    /// The value is invalid, and too large to be shown.
+    pub(crate) fn invalid_unshown(&mut self, path: &Path, detail: impl Into<String>) {
+        self.push(ErrorType::Invalid, path, None, detail.into());
     }
 
     /// One `Invalid` error for each of `messages`.

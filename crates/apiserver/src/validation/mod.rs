@@ -85,6 +85,7 @@ pub(crate) fn default_fn(name: &str) -> Option<fn(&mut Value)> {
         "device-request" => devices::default_request,
         "image-volume" => pod::defaults::image_volume,
         "job" => workloads::default_job,
+        "autoscaler" => crate::registry::default_autoscaler,
         "limit-range-item" => limits::default_item,
         "namespace" => small::default_namespace,
         "node" => node::default,
@@ -106,7 +107,9 @@ pub(crate) fn default_fn(name: &str) -> Option<fn(&mut Value)> {
 pub fn strategy(kind: GroupResource) -> &'static dyn Strategy {
     static RULES: LazyLock<FxHashMap<GroupResource, Rules>> = LazyLock::new(|| {
         let resources = crate::registry::built_in().resources().iter();
+        // Of several versions, the first has the rules.
         resources
+            .rev()
             .map(|r| {
                 let kind = (r.resource.group, r.version, r.kind);
                 let code = of_code(r.resource);

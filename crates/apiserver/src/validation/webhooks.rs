@@ -4,12 +4,17 @@ use super::engine::{Owner, run_type};
 use super::errors::{Errors, Path, Shown};
 use super::view::View;
 use super::{checks, names};
+use berth_cel::{CompileError, Program};
 use http::Uri;
 use serde_json::Value;
 use std::collections::HashSet;
 
 /// The versions of AdmissionReview that the API server sends.
 pub(crate) const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
+/// The variables of match conditions.
+pub(crate) const CONDITION_VARIABLES: &[&str] = &["object", "oldObject", "request"];
+/// A webhook has no more match conditions.
+const CONDITIONS_MAX: usize = 64;
 /// A name of a webhook has at least so many parts.
 const NAME_PARTS_MIN: usize = 3;
 /// A webhook is called for at most so long, in seconds.
@@ -73,11 +78,35 @@ fn webhook(errors: &mut Errors, owner: &Owner, hook: &Value, path: &Path) {
         hook.part("clientConfig"),
         &path.child("clientConfig"),
     );
-    if hook.field("matchConditions").is_some() {
-        let detail = "match conditions are not supported by this API server; use objectSelector or namespaceSelector";
-        errors.forbidden(&path.child("matchConditions"), detail);
-    }
+    check_conditions(errors, hook, &path.child("matchConditions"));
     check_review_versions(errors, hook, &path.child("admissionReviewVersions"));
+}
+
+fn check_conditions(errors: &mut Errors, hook: &Value, path: &Path) {
+    let conditions = hook.items("matchConditions");
+    errors.check_at_most(path, conditions.len(), CONDITIONS_MAX);
+    let mut seen = HashSet::new();
+    for (i, condition) in conditions.iter().enumerate() {
+        let (at, name) = (path.index(i), condition.text("name"));
+        let expression = condition.text("expression");
+        if expression.trim().is_empty() {
+            errors.required(&at.child("expression"), "");
+        } else if let Err(error) = Program::condition(expression, CONDITION_VARIABLES) {
+            let detail = match error {
+                CompileError::OtherType(..) => "must evaluate to bool".to_owned(),
+                other => other.to_string(),
+            };
+            errors.invalid(&at.child("expression"), expression, detail);
+        }
+        if name.is_empty() {
+            errors.required(&at.child("name"), "");
+        } else {
+            errors.each_invalid(&at.child("name"), name, names::qualified_name(name));
+        }
+        if !name.is_empty() && !seen.insert(name) {
+            errors.duplicate(&at.child("name"), name);
+        }
+    }
 }
 
 /// A field that is absent or one of these values.

@@ -55,11 +55,7 @@ const JOB_FIXED: [&str; 8] = [
 
 checks! {
     "amount" => amount,
-    "at-most-all" => |e, _, amount, path| {
-        if let Some(text) = amount.as_str().filter(|t| percent(t).is_some_and(|p| p > 100)) {
-            e.invalid(path, text, "must not be greater than 100%");
-        }
-    },
+    "at-most-all" => |e, _, amount, path| at_most_all(e, amount, path),
     "cron-job-name" => |e, owner, _, _| {
         let name = owner.value.part("metadata").text("name");
         if owner.old.is_none() && name.len() > CRON_JOB_NAME_MAX {

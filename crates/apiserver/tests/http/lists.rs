@@ -161,10 +161,10 @@ async fn selectors_and_namespaces_narrow_a_list() {
         .await;
     let all = "/api/v1/configmaps";
     let cases = [
-        (all, "", vec!["a", "b", "c"]),
+        (all, "labelSelector=app", vec!["a", "b", "c"]),
         (CONFIG_MAPS, "", vec!["a", "b"]),
         (all, "labelSelector=app%3Dx", vec!["a", "c"]),
-        (all, "labelSelector=app+notin+(x)", vec!["b"]),
+        (all, "labelSelector=app,app+notin+(x)", vec!["b"]),
         (CONFIG_MAPS, "fieldSelector=metadata.name%3Db", vec!["b"]),
         (
             CONFIG_MAPS,
@@ -173,7 +173,7 @@ async fn selectors_and_namespaces_narrow_a_list() {
         ),
         (
             all,
-            "fieldSelector=metadata.namespace%3Dkube-system",
+            "fieldSelector=metadata.namespace%3Dkube-system&labelSelector=app",
             vec!["c"],
         ),
         (all, "labelSelector=app%3Dx&limit=1", vec!["a"]),

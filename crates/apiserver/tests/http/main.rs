@@ -4,8 +4,10 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod apply;
+mod autoscalers;
 mod bad_bodies;
 mod binding;
+mod certificates;
 mod custom;
 mod deletion;
 mod durability;

@@ -806,3 +806,68 @@ async fn configurations_are_validated_as_in_kubernetes() {
         assert_eq!(*at(&reply, "/webhooks/0/rules/0/scope"), json!("*"));
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn match_conditions_decide_which_requests_a_webhook_receives() {
+    let (cluster, webhook) = (Cluster::start().await, Webhook::start().await);
+    webhook.answer("/deny", |_| json!({"allowed": false}));
+    // (the expressions, the failure policy, the code of a request)
+    let cases: [(&[&str], &str, u16); 6] = [
+        (&["object.data.a == 'b'"], "Fail", 400),
+        (&["object.data.a == 'c'"], "Fail", 201),
+        (
+            &["request.operation == 'CREATE'", "oldObject == null"],
+            "Fail",
+            400,
+        ),
+        (&["object.data.missing == 'x'", "false"], "Fail", 201),
+        (&["object.data.missing == 'x'"], "Ignore", 201),
+        (&["request.userInfo.username == 'berth-admin'"], "Fail", 400),
+    ];
+    for (expressions, policy, code) in cases {
+        let conditions: Vec<Value> = expressions
+            .iter()
+            .enumerate()
+            .map(|(i, text)| json!({"name": format!("c{i}"), "expression": text}))
+            .collect();
+        let more = json!({"matchConditions": conditions, "failurePolicy": policy});
+        let hooks = json!([webhook.hook("/deny", more)]);
+        cluster.configure(VALIDATING, hooks).await;
+        let reply = cluster.post_config_map("").await;
+        assert_eq!(reply.status, code, "{expressions:?}: {}", reply.text());
+    }
+    // A condition without a value rejects the request.
+    let more =
+        json!({"matchConditions": [{"name": "c", "expression": "object.data.missing == 'x'"}]});
+    cluster
+        .configure(VALIDATING, json!([webhook.hook("/deny", more)]))
+        .await;
+    webhook.take_requests();
+    let reply = cluster.post_config_map("").await;
+    assert_eq!(reply.status, 403);
+    assert!(
+        text_of(&reply).ends_with("no such key: missing"),
+        "{}",
+        text_of(&reply)
+    );
+    assert!(webhook.take_requests().is_empty());
+    for (condition, expect) in [
+        (
+            json!({"name": "c", "expression": "object.x =="}),
+            "webhooks[0].matchConditions[0].expression: Invalid value: \"object.x ==\": compilation failed",
+        ),
+        (
+            json!({"name": "c", "expression": "1"}),
+            "webhooks[0].matchConditions[0].expression: Invalid value: \"1\": must evaluate to bool",
+        ),
+        (
+            json!({"name": "", "expression": "true"}),
+            "webhooks[0].matchConditions[0].name: Required value",
+        ),
+    ] {
+        let hook = webhook.hook("/deny", json!({"matchConditions": [condition]}));
+        let reply = cluster.try_configure(VALIDATING, json!([hook])).await;
+        assert_eq!(reply.status, 422);
+        assert!(text_of(&reply).contains(expect), "{}", text_of(&reply));
+    }
+}

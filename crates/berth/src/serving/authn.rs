@@ -1,7 +1,7 @@
 //! Authentication of requests to the HTTPS port, delegated to the cluster as in kube-scheduler: client certificates,
 //! users that a front proxy names in headers, and bearer tokens that the API server reviews.
 
-use super::authorities::{Authorities, Identity};
+use super::authorities::Authorities;
 use super::cache::TtlCache;
 use crate::exit::Failure;
 use crate::flags::AuthenticationFlags;
@@ -123,8 +123,8 @@ impl Authenticator {
             return Ok(user);
         }
         if !chain.is_empty() {
-            let Identity { name, groups } = self.authorities.client(chain).ok_or(Unauthorized)?;
-            return Ok(User::authenticated(name, groups));
+            let user = self.authorities.client(chain).ok_or(Unauthorized)?;
+            return Ok(User::authenticated(user.name, user.groups));
         }
         // Without a cluster to ask, tokens are not read, as in kube-scheduler.
         match (bearer(headers), &self.tokens) {

@@ -2,19 +2,14 @@
 
 use crate::exit::Failure;
 use crate::flags::AuthenticationFlags;
+use berth_apiserver::auth::x509::{self, Identity};
 use berth_client::Transport;
 use berth_client::request::{self, Resource};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
-use tokio_rustls::rustls::RootCertStore;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
-use tokio_rustls::rustls::server::WebPkiClientVerifier;
-use tokio_rustls::rustls::server::danger::ClientCertVerifier;
-use x509_parser::prelude::{FromDer, X509Certificate};
+use std::sync::{PoisonError, RwLock};
+use tokio_rustls::rustls::pki_types::CertificateDer;
 
 /// Where an API server publishes how it authenticates clients.
 const CONFIG_MAP: (&str, &str) = ("kube-system", "extension-apiserver-authentication");
@@ -24,20 +19,11 @@ const CONFIG_MAPS: Resource = Resource {
     plural: "configmaps",
 };
 
-/// The user in a client certificate.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Identity {
-    /// The common name.
-    pub(super) name: String,
-    /// The organisations.
-    pub(super) groups: Vec<String>,
-}
-
 /// Authorities as PEM, with what checks certificates against them.
 #[derive(Default)]
 struct Bundle {
     pem: Vec<u8>,
-    verifier: Option<Arc<dyn ClientCertVerifier>>,
+    authorities: x509::Authorities,
 }
 
 #[derive(Default)]
@@ -106,7 +92,7 @@ impl Authorities {
     /// The user of a client certificate; `None` when no authority has signed it.
     pub(super) fn client(&self, chain: &[CertificateDer<'static>]) -> Option<Identity> {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
-        state.clients.verified(chain)
+        state.clients.authorities.verified(chain)
     }
 
     /// Whether a certificate is that of a proxy that may name users.
@@ -115,6 +101,7 @@ impl Authorities {
         let names = &state.proxy_names;
         state
             .proxies
+            .authorities
             .verified(chain)
             .is_some_and(|proxy| names.is_empty() || names.contains(&proxy.name))
     }
@@ -175,42 +162,10 @@ impl Authorities {
 impl Bundle {
     /// Takes over authorities that have changed.
     fn set(&mut self, pem: Vec<u8>) -> Result<(), String> {
-        if self.pem == pem {
-            return Ok(());
+        if self.pem != pem {
+            self.authorities = x509::Authorities::new([&*pem])?;
+            self.pem = pem;
         }
-        let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(&pem) {
-            let certificate = certificate.map_err(|e| format!("not a PEM certificate: {e}"))?;
-            roots.add(certificate).map_err(|e| e.to_string())?;
-        }
-        let provider = Arc::new(ring::default_provider());
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-            .build()
-            .map_err(|e| e.to_string())?;
-        self.pem = pem;
-        self.verifier = Some(verifier);
         Ok(())
     }
-
-    /// The user in a certificate that these authorities have signed.
-    fn verified(&self, chain: &[CertificateDer<'static>]) -> Option<Identity> {
-        let verifier = self.verifier.as_ref()?;
-        let (first, intermediates) = chain.split_first()?;
-        verifier
-            .verify_client_cert(first, intermediates, UnixTime::now())
-            .ok()?;
-        identity(first)
-    }
-}
-
-fn identity(certificate: &CertificateDer<'_>) -> Option<Identity> {
-    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
-    let subject = certificate.subject();
-    let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
-    let organisations = subject.iter_organization();
-    let groups = organisations.filter_map(|name| name.as_str().ok().map(str::to_owned));
-    (!name.is_empty()).then(|| Identity {
-        name,
-        groups: groups.collect(),
-    })
 }

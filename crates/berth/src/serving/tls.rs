@@ -3,18 +3,11 @@
 use super::certificate::Certificates;
 use crate::exit::Failure;
 use crate::flags::ServingFlags;
+use berth_apiserver::auth::x509::AnyClient;
 use std::sync::Arc;
-use tokio_rustls::rustls::client::danger::HandshakeSignatureValid;
-use tokio_rustls::rustls::crypto::{
-    CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature,
-};
-use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
-use tokio_rustls::rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::version::{TLS12, TLS13};
-use tokio_rustls::rustls::{
-    DigitallySignedStruct, DistinguishedName, Error, NamedGroup, ServerConfig, SignatureScheme,
-    SupportedProtocolVersion,
-};
+use tokio_rustls::rustls::{Error, NamedGroup, ServerConfig, SupportedProtocolVersion};
 
 /// The cipher suites of kube-scheduler's help text that Berth does not have: they are not forward secret, or use CBC,
 /// 3DES or RC4.
@@ -128,52 +121,4 @@ fn provider(flags: &ServingFlags, warnings: &mut Vec<String>) -> Result<CryptoPr
         provider.kx_groups.retain(|kx| wanted.contains(&kx.name()));
     }
     Ok(provider)
-}
-
-/// Takes any client certificate whose key the client has. Whether it means anything is decided with the request, as in
-/// kube-scheduler: the authorities may change while the server runs.
-#[derive(Debug)]
-struct AnyClient(Arc<CryptoProvider>);
-
-impl ClientCertVerifier for AnyClient {
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &[]
-    }
-
-    fn client_auth_mandatory(&self) -> bool {
-        false
-    }
-
-    fn verify_client_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: UnixTime,
-    ) -> Result<ClientCertVerified, Error> {
-        Ok(ClientCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls12_signature(message, cert, signed, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls13_signature(message, cert, signed, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }

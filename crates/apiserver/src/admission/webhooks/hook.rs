@@ -7,9 +7,10 @@ use crate::schema::DecodeError;
 use crate::status::ApiError;
 use crate::validation::selectors;
 use crate::validation::view::View;
-use crate::validation::webhooks::REVIEW_VERSIONS;
+use crate::validation::webhooks::{CONDITION_VARIABLES, REVIEW_VERSIONS};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use berth_cel::{COST_MAX, Datum, Program, Variables};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +39,7 @@ pub(super) struct Hook {
     matches_equivalents: bool,
     namespaces: Value,
     objects: Value,
+    conditions: Vec<Program>,
 }
 
 /// The requests that a webhook receives.
@@ -77,13 +79,18 @@ impl Hook {
             matches_equivalents: hook.text("matchPolicy") != "Exact",
             namespaces: hook.part("namespaceSelector").clone(),
             objects: hook.part("objectSelector").clone(),
+            conditions: hook
+                .items("matchConditions")
+                .iter()
+                .filter_map(|c| Program::condition(c.text("expression"), CONDITION_VARIABLES).ok())
+                .collect(),
         }
     }
 
     /// The resource in whose version the webhook receives the request; `None` when it does not receive it.
     ///
     /// # Errors
-    /// 404 when the labels of the namespace decide and it does not exist.
+    /// 404 when the labels of the namespace decide and it does not exist; 403 when a match condition has no value.
     pub(super) fn receives(
         &self,
         api: &Api,
@@ -100,8 +107,44 @@ impl Hook {
         let Some(resource) = self.resource(api, attributes) else {
             return Ok(None);
         };
-        let in_namespace = self.is_in_namespace(api, attributes, object.or(old))?;
-        Ok(in_namespace.then_some(resource))
+        let is_received = self.is_in_namespace(api, attributes, object.or(old))?
+            && self.meets_conditions(attributes, &resource, (object, old))?;
+        Ok(is_received.then_some(resource))
+    }
+
+    /// Whether all match conditions are true. One that is false decides before one without a value.
+    fn meets_conditions(
+        &self,
+        attributes: &Attributes<'_>,
+        resource: &Resource,
+        (object, old): (Option<&Value>, Option<&Value>),
+    ) -> Result<bool, ApiError> {
+        if self.conditions.is_empty() {
+            return Ok(true);
+        }
+        let review = review(self, attributes, resource, "", (object, old));
+        let request = review.part("request");
+        let variables = Variables::new([
+            ("object", Datum::json(request.part("object"))),
+            ("oldObject", Datum::json(request.part("oldObject"))),
+            ("request", Datum::json(request)),
+        ]);
+        let mut failed = None;
+        for condition in &self.conditions {
+            match condition.is_true(&variables, COST_MAX).0 {
+                Ok(true) => {}
+                Ok(false) => return Ok(false),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        match failed {
+            None => Ok(true),
+            Some(_) if self.fails_open => Ok(false),
+            Some(error) => {
+                let subject = attributes.resource.subject(attributes.name);
+                Err(ApiError::forbidden(subject, &error.to_string()))
+            }
+        }
     }
 
     /// The resource of the first rule that matches: the one of the request, or one with the same objects.

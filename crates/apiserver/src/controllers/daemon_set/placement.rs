@@ -1,11 +1,9 @@
 //! On which nodes the pods of a DaemonSet run. Pure.
 
+use crate::controllers::node_fit::NodeFit;
 use crate::controllers::object::{items, name};
 use crate::controllers::runtime::Difference;
-use berth_api::node_selector::{CompiledNodeSelector, NodeSelector};
-use berth_api::taint::tolerates_taint;
-use berth_api::{Labels, Taint, TaintEffect, Toleration};
-use serde::Deserialize;
+use berth_api::TaintEffect;
 use serde_json::{Value, json};
 
 const NODE_NAME_FIELD: &str = "metadata.name";
@@ -35,67 +33,30 @@ pub struct Place {
 #[derive(Debug)]
 pub struct Template {
     node_name: Option<String>,
-    labels: Vec<(String, String)>,
-    affinity: Option<CompiledNodeSelector>,
-    tolerations: Vec<Toleration>,
+    fit: NodeFit,
 }
 
 impl Template {
     /// What this pod template asks for.
     pub fn new(template: &Value) -> Self {
         let spec = &template["spec"];
-        let required =
-            &spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
-        let labels = spec["nodeSelector"].as_object().into_iter().flatten();
+        let node_name = spec["nodeName"].as_str().filter(|n| !n.is_empty());
         Self {
-            node_name: spec["nodeName"]
-                .as_str()
-                .filter(|n| !n.is_empty())
-                .map(str::to_owned),
-            labels: labels
-                .map(|(k, v)| (k.clone(), v.as_str().unwrap_or_default().to_owned()))
-                .collect(),
-            affinity: required.is_object().then(|| {
-                let selector = NodeSelector::deserialize(required).unwrap_or_default();
-                CompiledNodeSelector::new(&selector)
-            }),
-            tolerations: items(&tolerations(spec))
-                .iter()
-                .filter_map(|t| Toleration::deserialize(t).ok())
-                .collect(),
+            node_name: node_name.map(str::to_owned),
+            fit: NodeFit::new(spec, &tolerations(spec)),
         }
     }
 
     /// What the node is for the pods of the template.
     pub fn place(&self, node: &Value) -> Place {
-        if !self.fits(node) {
-            return Place {
-                should_run: false,
-                may_stay: false,
-            };
-        }
-        let untolerated = |effect: TaintEffect| {
-            items(&node["spec"]["taints"])
-                .iter()
-                .filter_map(|t| Taint::deserialize(t).ok())
-                .filter(|t| t.effect == effect)
-                .any(|t| !tolerates_taint(&self.tolerations, &t, true))
-        };
-        let may_stay = !untolerated(TaintEffect::NoExecute);
+        let is_named = self.node_name.as_deref().is_none_or(|n| n == name(node));
+        let may_stay = is_named
+            && self.fit.matches(node)
+            && !self.fit.is_repelled(node, TaintEffect::NoExecute);
         Place {
-            should_run: may_stay && !untolerated(TaintEffect::NoSchedule),
+            should_run: may_stay && !self.fit.is_repelled(node, TaintEffect::NoSchedule),
             may_stay,
         }
-    }
-
-    fn fits(&self, node: &Value) -> bool {
-        let labels = &node["metadata"]["labels"];
-        self.node_name.as_deref().is_none_or(|n| n == name(node))
-            && self.labels.iter().all(|(key, value)| labels[key] == *value)
-            && self.affinity.as_ref().is_none_or(|affinity| {
-                let labels = Labels::deserialize(labels).unwrap_or_default();
-                affinity.matches(&labels, name(node)).unwrap_or(false)
-            })
     }
 }
 

@@ -172,6 +172,13 @@ fn not_gone(result: Result<Object, AccessError>) -> Result<(), AccessError> {
     }
 }
 
+/// Reports by an event that a node has come or gone.
+fn tell(cx: &mut Context<String>, node: &Value, reason: &str, verb: &str, where_to: &str) {
+    let name = name(node);
+    let message = format!("Node {name} event: {verb} Node {name} {where_to} Controller");
+    cx.event(NODE, node, EventType::Normal, reason, message);
+}
+
 /// The status of a node that sends no heartbeats; `None` when it has that status already.
 fn unknown(node: &Value, now: Timestamp) -> Option<Value> {
     let mut status = node["status"].clone();
@@ -238,8 +245,16 @@ impl Controller for Nodes {
             self.observe_lease(cx, diff);
         } else if kind == NODE.resource {
             match (&diff.old, &diff.new) {
-                (_, Some(node)) => cx.enqueue(name(node).to_owned()),
-                (Some(node), None) => _ = self.signs.remove(name(node)),
+                (old, Some(node)) => {
+                    if old.is_none() {
+                        tell(cx, node, "RegisteredNode", "Registered", "in");
+                    }
+                    cx.enqueue(name(node).to_owned());
+                }
+                (Some(node), None) => {
+                    tell(cx, node, "RemovingNode", "Removing", "from");
+                    self.signs.remove(name(node));
+                }
                 (None, None) => {}
             }
         } else if let Some(pod) = &diff.new

@@ -214,7 +214,7 @@ impl<K: Clone + Eq + Hash> Context<K> {
         kind: Kind,
         regarding: &Value,
         event_type: EventType,
-        reason: &'static str,
+        reason: &str,
         message: String,
     ) {
         let subject = Subject {
@@ -231,7 +231,7 @@ impl<K: Clone + Eq + Hash> Context<K> {
         &mut self,
         subject: Subject<'_>,
         event_type: EventType,
-        reason: &'static str,
+        reason: &str,
         message: String,
     ) {
         let now = self.clock.now();

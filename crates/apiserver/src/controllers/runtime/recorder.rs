@@ -53,7 +53,7 @@ pub(crate) struct Subject<'a> {
 }
 
 /// UID and part of the object, reason, type.
-type Group = (String, String, &'static str, EventType);
+type Group = (String, String, String, EventType);
 
 #[derive(Debug)]
 struct Tokens {
@@ -107,7 +107,7 @@ impl Recorder {
         now: Timestamp,
         subject: Subject<'_>,
         event_type: EventType,
-        reason: &'static str,
+        reason: &str,
         message: String,
     ) {
         let Some((id, message)) = self.fold(now, subject, event_type, reason, message) else {
@@ -150,14 +150,14 @@ impl Recorder {
         now: Timestamp,
         subject: Subject<'_>,
         event_type: EventType,
-        reason: &'static str,
+        reason: &str,
         message: String,
     ) -> Option<((Group, String), String)> {
         let uid = uid(subject.object);
         let group: Group = (
             uid.to_owned(),
             subject.field_path.to_owned(),
-            reason,
+            reason.to_owned(),
             event_type,
         );
         let similar = self.similar.entry(group.clone()).or_insert(Similar {

@@ -14,6 +14,7 @@
 
 mod claims;
 mod matching;
+pub(super) mod protection;
 mod provision;
 #[cfg(test)]
 mod tests;

@@ -350,3 +350,45 @@ async fn a_volume_too_many_is_given_back() {
     run.is_bound("c", "v").await;
     run.handle.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn claims_and_volumes_in_use_are_kept() {
+    let mut run = run();
+    let (api, clock) = (run.api.clone(), run.api.clock());
+    let handle = &mut run.handle;
+    handle.start(protection::ClaimProtection, api.clone(), clock.clone());
+    handle.start(protection::VolumeProtection, api.clone(), clock);
+    run.volume("v", "c", json!({}));
+    run.claim("data", "c", json!({}));
+    run.is_bound("data", "v").await;
+    let protected = |kind: Kind, name: &str, finalizer: &str| {
+        let found = run.get(kind, name);
+        found.is_some_and(|o| super::super::object::has_finalizer(&o, finalizer))
+    };
+    eventually("both have finalizers", || {
+        protected(CLAIM, "data", "kubernetes.io/pvc-protection")
+            && protected(VOLUME, "v", "kubernetes.io/pv-protection")
+    })
+    .await;
+    let pod = json!({
+        "metadata": {"name": "p", "namespace": "n"},
+        "spec": {"nodeName": "node-1", "volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]},
+    });
+    api.create(super::super::object::POD.resource, pod).unwrap();
+    run.delete(VOLUME, "v");
+    run.delete(CLAIM, "data");
+    pass(5.0).await;
+    let is_deleting = |kind: Kind, name: &str| {
+        let found = run.get(kind, name);
+        found.is_some_and(|o| super::super::object::is_deleting(&o))
+    };
+    assert!(is_deleting(CLAIM, "data") && is_deleting(VOLUME, "v"));
+    let options = DeleteOptions::default();
+    let pods = super::super::object::POD.resource;
+    api.delete(pods, "n", "p", &options).unwrap();
+    eventually("both are deleted", || {
+        run.get(CLAIM, "data").is_none() && run.get(VOLUME, "v").is_none()
+    })
+    .await;
+    run.handle.stop().await;
+}

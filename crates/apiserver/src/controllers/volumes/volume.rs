@@ -12,9 +12,6 @@ pub(super) fn sync(cx: &mut Cx, key: &Key) -> Result<(), AccessError> {
     let Some(volume) = cx.cache(VOLUME).get(key).cloned() else {
         return Ok(());
     };
-    if is_deleting(&volume) {
-        return Ok(());
-    }
     let given = text(&volume, "/spec/claimRef/uid");
     let Some(claim_key) = claim_of(&volume).filter(|_| !given.is_empty()) else {
         // Free, or reserved for a claim that was not seen yet.
@@ -53,7 +50,7 @@ fn is_simulated(volume: &Value) -> bool {
 /// The claim is gone.
 fn release(cx: &mut Cx, volume: &Object) -> Result<(), AccessError> {
     let released = set_status(cx, VOLUME, volume, &[("phase", "Released".into())])?;
-    if is_simulated(&released) {
+    if is_simulated(&released) && !is_deleting(&released) {
         delete(cx, &released)?;
     }
     Ok(())

@@ -1,0 +1,175 @@
+//! Client certificates: the common name is the user, the organizations are its groups.
+
+use super::User;
+use std::fmt;
+use std::sync::Arc;
+use tokio_rustls::rustls::client::danger::HandshakeSignatureValid;
+use tokio_rustls::rustls::crypto::{
+    CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature,
+};
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use tokio_rustls::rustls::{
+    DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme,
+};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// The user in a client certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The common name.
+    pub name: String,
+    /// The organizations.
+    pub groups: Vec<String>,
+    /// The end of its validity, in seconds since 1970.
+    pub not_after: i64,
+}
+
+/// The certificate authorities whose client certificates are accepted. The default accepts none.
+#[derive(Clone, Default)]
+pub struct Authorities {
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
+}
+
+impl fmt::Debug for Authorities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Authorities").finish_non_exhaustive()
+    }
+}
+
+impl Authorities {
+    /// The authorities in these PEM files.
+    ///
+    /// # Errors
+    /// When they contain something else, or no certificate.
+    pub fn new<'a>(files: impl IntoIterator<Item = &'a [u8]>) -> Result<Self, String> {
+        let mut roots = RootCertStore::empty();
+        for pem in files {
+            for certificate in CertificateDer::pem_slice_iter(pem) {
+                let certificate = certificate.map_err(|e| format!("not a PEM certificate: {e}"))?;
+                roots.add(certificate).map_err(|e| e.to_string())?;
+            }
+        }
+        let provider = Arc::new(ring::default_provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+            .build()
+            .map_err(|e| e.to_string())?;
+        Ok(Self {
+            verifier: Some(verifier),
+        })
+    }
+
+    /// The user in the first certificate of a chain; `None` when no authority has signed it, or when it is not valid
+    /// now.
+    pub fn verified(&self, chain: &[CertificateDer<'static>]) -> Option<Identity> {
+        let (first, intermediates) = chain.split_first()?;
+        self.verifier
+            .as_ref()?
+            .verify_client_cert(first, intermediates, UnixTime::now())
+            .ok()?;
+        identity(first)
+    }
+}
+
+fn identity(certificate: &CertificateDer<'_>) -> Option<Identity> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    let subject = certificate.subject();
+    let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
+    let organizations = subject.iter_organization();
+    let groups = organizations.filter_map(|name| name.as_str().ok().map(str::to_owned));
+    (!name.is_empty()).then(|| Identity {
+        name,
+        groups: groups.collect(),
+        not_after: certificate.validity().not_after.timestamp(),
+    })
+}
+
+/// The client certificate of a connection.
+#[derive(Debug, Clone)]
+pub(crate) enum Presented {
+    /// An authority has signed it.
+    Accepted(Arc<Identity>),
+    /// It is not accepted.
+    Refused,
+}
+
+impl Presented {
+    /// The certificate in a chain, if there is one.
+    pub(crate) fn in_chain(
+        authorities: &Authorities,
+        chain: Option<&[CertificateDer<'static>]>,
+    ) -> Option<Self> {
+        let chain = chain.filter(|chain| !chain.is_empty())?;
+        Some(match authorities.verified(chain) {
+            Some(identity) => Self::Accepted(Arc::new(identity)),
+            None => Self::Refused,
+        })
+    }
+
+    /// The user, while the certificate is valid.
+    pub(super) fn user(&self, now: i64) -> Option<User> {
+        let Self::Accepted(identity) = self else {
+            return None;
+        };
+        let authenticated = "system:authenticated";
+        let mut groups = identity.groups.clone();
+        if !groups.iter().any(|group| group == authenticated) {
+            groups.push(authenticated.to_owned());
+        }
+        (now <= identity.not_after).then(|| User {
+            name: identity.name.clone(),
+            uid: String::new(),
+            groups,
+        })
+    }
+}
+
+/// Accepts any client certificate whose key the client has. Whether an authority has signed it is decided with the
+/// request, as in kube-apiserver: then the answer is 401 instead of a failed handshake.
+#[derive(Debug)]
+pub struct AnyClient(pub Arc<CryptoProvider>);
+
+impl ClientCertVerifier for AnyClient {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, cert, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, cert, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
