@@ -63,6 +63,15 @@ fn in_zone(rng: &mut Rng) -> Value {
     json!({"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone(rng)]})
 }
 
+/// The nodes of a zone, or one node.
+fn somewhere(rng: &mut Rng) -> Value {
+    if rng.bool() {
+        return in_zone(rng);
+    }
+    let node = format!("node-{}", rng.u8(..12));
+    json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [node]})
+}
+
 /// A claim; the one of an ephemeral volume belongs to its pod.
 pub(crate) fn claim(namespace: &str, name: &str, owner: Option<&str>, rng: &mut Rng) -> Value {
     let mut fields = json!({"spec": {
@@ -95,7 +104,7 @@ fn persistent_volume(name: &str, rng: &mut Rng) -> Value {
     spec["storageClassName"] = json!(pick(rng, &CLASSES));
     if often(rng, 2) {
         spec["nodeAffinity"] =
-            json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [in_zone(rng)]}]}});
+            json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [somewhere(rng)]}]}});
     }
     if often(rng, 6) {
         spec["claimRef"] =
@@ -154,9 +163,10 @@ pub(crate) fn some(nodes: usize, rng: &mut Rng) -> Value {
         12 => {
             let fields = json!({
                 "storageClassName": "late", "capacity": format!("{}Gi", rng.u8(1..9)),
-                "nodeTopology": {"matchExpressions": [in_zone(rng)]},
+                "nodeTopology": {"matchExpressions": [somewhere(rng)]},
             });
-            object("CSIStorageCapacity", namespace, "capacity", fields)
+            let name = pick(rng, &["capacity-0", "capacity-1", "capacity-2"]);
+            object("CSIStorageCapacity", namespace, name, fields)
         }
         13 => {
             let source = json!({"persistentVolumeName": pick(rng, &VOLUMES)});

@@ -202,7 +202,7 @@ pub struct StorageClass {
 }
 
 /// Nodes by their labels: every expression must match.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopologySelectorTerm {
     /// The expressions.
@@ -211,7 +211,7 @@ pub struct TopologySelectorTerm {
 }
 
 /// A label with one of some values.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopologySelectorExpression {
     /// The label.

@@ -1,20 +1,23 @@
 //! The cluster as the scheduler knows it.
 
+mod capacity;
 mod claims;
+mod placed;
 mod pods;
 mod services;
 mod storage;
 
+pub use capacity::StorageCapacities;
 pub use claims::ResourceClaims;
 pub use pods::{Pods, claim_names};
 pub use services::Services;
 pub use storage::PersistentVolumes;
 
-use crate::table::NodeTable;
+use crate::table::{ClaimKey, NodeTable};
 use berth_api::{
-    CsiDriver, CsiNode, CsiStorageCapacity, CustomKind, CustomObject, DeviceClass, Labels,
-    Namespace, Object, PersistentVolumeClaim, PodDisruptionBudget, ReplicaSet,
-    ReplicationController, StatefulSet, StorageClass, Str, VolumeAttachment,
+    CsiDriver, CsiNode, CustomKind, CustomObject, DeviceClass, Labels, Namespace, Object,
+    PersistentVolumeClaim, PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet,
+    StorageClass, Str, VolumeAttachment,
 };
 use berth_devices::Inventory;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -120,7 +123,7 @@ pub struct Cluster {
     /// CSI drivers by name.
     pub csi_drivers: ByName<CsiDriver>,
     /// The capacity of CSI drivers.
-    pub csi_storage_capacities: Namespaced<CsiStorageCapacity>,
+    pub csi_storage_capacities: StorageCapacities,
     /// Attached volumes by the name of the attachment.
     pub volume_attachments: ByName<VolumeAttachment>,
     /// Classes of devices by name.
@@ -228,10 +231,11 @@ impl Cluster {
                 namespaced!(self.pod_disruption_budgets, object);
             }
             Object::PersistentVolume(object) => {
-                match is_there {
+                let before = match is_there {
                     true => self.persistent_volumes.insert(object.clone()),
                     false => self.persistent_volumes.remove(name),
                 };
+                self.follow_free_volume([before.as_ref(), is_there.then_some(object)]);
                 self.follow_volume(name);
             }
             Object::PersistentVolumeClaim(object) => {
@@ -250,7 +254,8 @@ impl Cluster {
                 by_name!(csi_drivers, object);
             }
             Object::CsiStorageCapacity(object) => {
-                namespaced!(self.csi_storage_capacities, object);
+                let before = self.csi_storage_capacities.set(object, is_there);
+                self.follow_capacity([before.as_ref(), is_there.then_some(object)]);
             }
             Object::VolumeAttachment(object) => {
                 let before = by_name!(volume_attachments, object);

@@ -606,6 +606,11 @@ impl NodeTable {
         users.any(|slot| self.is_node[slot.index()])
     }
 
+    /// How many claims are for the CSI volume, and how often pods on nodes use it, together.
+    pub(crate) fn sources_of_volume(&self, volume: &CsiVolume) -> u32 {
+        self.volumes.sources(volume)
+    }
+
     /// The CSI volume behind a claim is this one now.
     pub(crate) fn set_claim_volume(&mut self, key: &ClaimKey, volume: Option<CsiVolume>) {
         for slot in self.volumes.set_claim(key, volume) {

@@ -17,6 +17,7 @@ use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeFilter;
 use berth_framework::{Cluster, FeatureGates, NodeView, PodInfo, Status};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// The plugin's name.
@@ -32,8 +33,11 @@ pub struct NodeVolumeLimits;
 /// The volumes that a pod brings to its node.
 #[derive(Debug, Default, Hash)]
 pub struct Required {
-    /// Each once.
+    /// Those that other pods may use too, each once.
     volumes: Vec<CsiVolume>,
+    /// The drivers of the volumes that no other pod uses, with the number of these volumes. Pods of one template with
+    /// claims of their own are equal in this.
+    own: Vec<(Str, usize)>,
     /// What is wrong with a claim.
     problem: Option<Status>,
 }
@@ -48,16 +52,32 @@ fn may_attach(volume: &Volume) -> bool {
 impl Required {
     fn of(cluster: &Cluster, pod: &Pod) -> Self {
         let mut required = Self::default();
+        let mut own: Vec<CsiVolume> = Vec::new();
         for volume in &pod.spec.volumes {
-            match csi_volume(cluster, pod, volume) {
-                Ok(Some(volume)) if !required.volumes.contains(&volume) => {
-                    required.volumes.push(volume);
-                }
-                Ok(_) => {}
+            let (volume, is_own) = match csi_volume(cluster, pod, volume) {
+                Ok(Some(found)) => found,
+                Ok(None) => continue,
                 Err(problem) => {
                     required.problem = Some(problem);
                     break;
                 }
+            };
+            let volumes = match is_own {
+                true => &mut own,
+                false => &mut required.volumes,
+            };
+            if !volumes.contains(&volume) {
+                volumes.push(volume);
+            }
+        }
+        for volume in own {
+            match required
+                .own
+                .iter_mut()
+                .find(|(driver, _)| *driver == volume.driver)
+            {
+                Some((_, count)) => *count += 1,
+                None => required.own.push((volume.driver, 1)),
             }
         }
         required
@@ -68,33 +88,37 @@ impl Required {
             return problem.clone();
         }
         // As in kube-scheduler, a volume that is attached though no pod uses it counts even if the pod will use it.
-        let new = || {
-            self.volumes
-                .iter()
-                .filter(|volume| !node.uses_volume(volume))
-        };
-        let exceeds = |volume: &CsiVolume| {
-            let driver = &volume.driver;
+        let shared = self.volumes.iter();
+        let shared = shared.filter(|volume| !node.uses_volume(volume));
+        let shared = shared.map(|volume| (&volume.driver, 1));
+        let own = self.own.iter().map(|(driver, count)| (driver, *count));
+        let new: SmallVec<[(&Str, usize); 4]> = own.chain(shared).collect();
+        let exceeds = |driver: &Str| {
             node.volume_limit(driver).is_some_and(|limit| {
-                let own = new().filter(|other| other.driver == *driver).count();
-                let all = node.attached_volumes(driver).saturating_add(own);
+                let of_driver = new.iter().filter(|(other, _)| *other == driver);
+                let brought: usize = of_driver.map(|(_, count)| count).sum();
+                let all = node.attached_volumes(driver).saturating_add(brought);
                 i64::try_from(all).unwrap_or(i64::MAX) > limit
             })
         };
-        match new().any(exceeds) {
+        match new.iter().any(|(driver, _)| exceeds(driver)) {
             true => Status::unschedulable(REASON),
             false => Status::success(),
         }
     }
 }
 
-/// The CSI volume behind a volume of a new pod.
+/// The CSI volume behind a volume of a new pod, and whether no other pod can use it.
 ///
 /// # Errors
 /// What is wrong with its claim.
-fn csi_volume(cluster: &Cluster, pod: &Pod, volume: &Volume) -> Result<Option<CsiVolume>, Status> {
+fn csi_volume(
+    cluster: &Cluster,
+    pod: &Pod,
+    volume: &Volume,
+) -> Result<Option<(CsiVolume, bool)>, Status> {
     let Some(used) = PodClaim::of(pod, volume) else {
-        return Ok(volume.migrated());
+        return Ok(volume.migrated().map(|volume| (volume, false)));
     };
     if used.name.is_empty() {
         return Err(Status::error("PersistentVolumeClaim had no name"));
@@ -106,7 +130,10 @@ fn csi_volume(cluster: &Cluster, pod: &Pod, volume: &Volume) -> Result<Option<Cs
     if used.is_ephemeral {
         check_owner(pod, claim).map_err(Status::error)?;
     }
-    Ok(cluster.csi_volume_of(claim))
+    Ok(cluster.csi_volume_of(claim).map(|volume| {
+        let is_own = cluster.is_used_by_one(&claim.metadata, &volume);
+        (volume, is_own)
+    }))
 }
 
 /// How many volumes each driver can attach to the node; drivers without a limit are left out.
@@ -150,11 +177,6 @@ impl NodeFilter for NodeVolumeLimits {
 
     fn check(&self, required: &Required, node: NodeView<'_>) -> Status {
         required.check(node)
-    }
-
-    /// The volumes that are attached to a node, and its limits, change without a change of the node.
-    fn is_shared(&self, _: &Required) -> bool {
-        false
     }
 }
 

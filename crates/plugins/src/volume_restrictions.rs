@@ -131,6 +131,8 @@ pub struct Exclusive {
     disks: Vec<Disk>,
     namespace: Str,
     one_pod_claims: Vec<Str>,
+    /// Whether a pod on some node uses one of the claims: then every node is rejected.
+    is_used: bool,
 }
 
 /// The pod's claims that only one pod may use.
@@ -221,6 +223,7 @@ impl NodeFilter for VolumeRestrictions {
             disks,
             namespace: namespace.clone(),
             one_pod_claims,
+            is_used,
         }))
     }
 
@@ -231,7 +234,7 @@ impl NodeFilter for VolumeRestrictions {
                 .iter()
                 .any(|disk| disk.conflicts_with(&other))
         };
-        let mut others = node.pods().iter();
+        let mut others = node.pods_with_disks();
         if !exclusive.disks.is_empty() && others.any(|other| disks(&other.pod).any(conflicts)) {
             return Status::unschedulable(REASON_DISK);
         }
@@ -241,11 +244,6 @@ impl NodeFilter for VolumeRestrictions {
             true => Status::unschedulable(REASON_ONE_POD),
             false => Status::success(),
         }
-    }
-
-    /// Whether a claim is used depends on the pods of all nodes.
-    fn is_shared(&self, exclusive: &Exclusive) -> bool {
-        exclusive.one_pod_claims.is_empty()
     }
 }
 

@@ -1,10 +1,13 @@
-//! The pods of the cluster, with indexes for events: which pods use a resource claim, and which topology keys their
-//! required anti-affinity names.
+//! The pods of the cluster, with indexes: which pods use a resource claim, how many use a volume, and which topology
+//! keys their required anti-affinity names.
 //!
 //! An event of a claim finds its pods without a walk over all pods (KEP-6132). The index is updated with every pod that
 //! is set or removed, so it is as current as what a hint reads. Pods without claims are not in it.
 
+use super::ClaimKey;
 use berth_api::pod::PodAffinityTerm;
+use berth_api::storage::CsiVolume;
+use berth_api::volumes::PodClaim;
 use berth_api::{Pod, Str};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -12,12 +15,31 @@ use std::collections::BTreeSet;
 use std::ops::{Bound, Deref};
 use std::sync::Arc;
 
+/// What a pod names as the source of a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum VolumeSource {
+    /// A claim.
+    Claim(ClaimKey),
+    /// An in-tree volume that is migrated to a CSI driver.
+    Inline(CsiVolume),
+}
+
+fn volume_sources(pod: &Pod) -> impl Iterator<Item = VolumeSource> {
+    let volumes = pod.spec.volumes.iter();
+    volumes.filter_map(|volume| match PodClaim::of(pod, volume) {
+        Some(claim) => Some(VolumeSource::Claim((pod.namespace().clone(), claim.name))),
+        None => volume.migrated().map(VolumeSource::Inline),
+    })
+}
+
 /// Pods by UID. Reading is that of a map.
 #[derive(Debug, Clone, Default)]
 pub struct Pods {
     by_uid: FxHashMap<Str, Arc<Pod>>,
     /// Namespace and name of a claim, and the UID of a pod that uses it.
     claim_users: BTreeSet<(Str, Str, Str)>,
+    /// How often pods, on nodes or not, name each source of volumes.
+    volume_users: FxHashMap<VolumeSource, u32>,
     /// How many required anti-affinity terms of pods have each topology key.
     anti_affinity_topologies: FxHashMap<Str, usize>,
 }
@@ -63,6 +85,7 @@ impl Pods {
     pub fn insert(&mut self, uid: Str, pod: Arc<Pod>) -> Option<Arc<Pod>> {
         let before = self.by_uid.insert(uid.clone(), pod.clone());
         self.replace_topologies(before.as_deref(), Some(&pod));
+        self.replace_volumes(before.as_deref(), Some(&pod));
         if before.as_ref().is_some_and(|old| use_the_same(old, &pod)) {
             return before;
         }
@@ -80,6 +103,7 @@ impl Pods {
     pub fn remove(&mut self, uid: &str) -> Option<Arc<Pod>> {
         let (uid, pod) = self.by_uid.remove_entry(uid)?;
         self.replace_topologies(Some(&pod), None);
+        self.replace_volumes(Some(&pod), None);
         self.forget_claims(&uid, &pod);
         Some(pod)
     }
@@ -99,6 +123,29 @@ impl Pods {
                 }
             }
         }
+    }
+
+    fn replace_volumes(&mut self, old: Option<&Pod>, new: Option<&Pod>) {
+        let volumes = |pod: Option<&Pod>| pod.is_some_and(|pod| !pod.spec.volumes.is_empty());
+        if !volumes(old) && !volumes(new) {
+            return;
+        }
+        for source in new.into_iter().flat_map(volume_sources) {
+            *self.volume_users.entry(source).or_default() += 1;
+        }
+        for source in old.into_iter().flat_map(volume_sources) {
+            if let Some(users) = self.volume_users.get_mut(&source) {
+                *users -= 1;
+                if *users == 0 {
+                    self.volume_users.remove(&source);
+                }
+            }
+        }
+    }
+
+    /// How often pods, on nodes or not, name a source of volumes.
+    pub(crate) fn volume_users(&self, source: &VolumeSource) -> u32 {
+        self.volume_users.get(source).copied().unwrap_or(0)
     }
 
     /// Whether the label is the topology key of a required anti-affinity term of some pod.

@@ -1,12 +1,14 @@
 //! Persistent volumes with the indexes that are looked up per pod, and what follows from storage objects for nodes:
 //! which CSI volume is behind a claim, what is attached to a node, and how much each driver can attach.
 
+use super::placed::{HasPlace, Placed};
+use super::pods::VolumeSource;
 use super::{ByName, Cluster};
-use crate::table::ClaimKey;
+use crate::table::{ClaimKey, Slot};
 use berth_api::storage::CsiVolume;
 use berth_api::{
-    CsiNode, ObjectMeta, PersistentVolume, PersistentVolumeClaim, Quantity, StorageClass, Str,
-    VolumeAttachment,
+    CsiNode, CsiStorageCapacity, Labels, ObjectMeta, PersistentVolume, PersistentVolumeClaim,
+    Quantity, StorageClass, Str, VolumeAttachment,
 };
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +20,9 @@ use std::sync::Arc;
 pub struct PersistentVolumes {
     by_name: ByName<PersistentVolume>,
     /// The volumes that are for no claim, by class, the smallest first.
-    free: FxHashMap<Str, BTreeMap<(Quantity, Str), Arc<PersistentVolume>>>,
+    free: FxHashMap<Str, Placed<(Quantity, Str), PersistentVolume>>,
+    /// See [`PersistentVolumes::free_version`].
+    free_version: u64,
     /// The volumes that are for a claim, by the claim and the volume's name.
     given: BTreeMap<(ClaimKey, Str), Arc<PersistentVolume>>,
 }
@@ -43,7 +47,7 @@ impl PersistentVolumes {
             }
             None => {
                 let class = self.free.entry(Str::new(volume.class())).or_default();
-                class.insert((volume.capacity(), name.clone()), volume.clone());
+                class.insert(&(volume.capacity(), name.clone()), &volume);
             }
         }
         self.by_name.insert(name, volume);
@@ -60,7 +64,7 @@ impl PersistentVolumes {
             }
             None => {
                 if let Some(class) = self.free.get_mut(volume.class()) {
-                    class.remove(&(volume.capacity(), name));
+                    class.remove(&(volume.capacity(), name), &volume);
                     if class.is_empty() {
                         self.free.remove(volume.class());
                     }
@@ -70,18 +74,24 @@ impl PersistentVolumes {
         Some(volume)
     }
 
-    /// The volumes of a class that are for no claim and have at least this size, by size and name.
-    pub fn free(
+    /// The first volume, by size and name, of those of a class that are for no claim, have at least this size and are
+    /// `suitable`. Volumes whose node affinity certainly does not match the labels are left out; the caller checks the
+    /// others.
+    pub fn first_free(
         &self,
         class: &str,
         size: Quantity,
-    ) -> impl Iterator<Item = &Arc<PersistentVolume>> {
-        let class = self.free.get(class);
-        let from = (size, Str::default());
-        class
-            .into_iter()
-            .flat_map(move |class| class.range(from.clone()..))
-            .map(|(_, volume)| volume)
+        labels: &Labels,
+        suitable: impl Fn(&PersistentVolume) -> bool,
+    ) -> Option<&Arc<PersistentVolume>> {
+        let class = self.free.get(class)?;
+        class.first(&(size, Str::default()), labels, suitable)
+    }
+
+    /// Changes whenever a volume that is for no claim is added, changed or removed, unless that matters to one node
+    /// alone: then the log of the node table has a change of this node. `None` while the class has no such volume.
+    pub fn free_version(&self, class: &str) -> Option<u64> {
+        self.free.get(class).map(|_| self.free_version)
     }
 
     /// The volumes whose `claimRef` names the claim, by name.
@@ -126,6 +136,51 @@ impl Cluster {
                 class.volume_to_provision(claim)
             }
         }
+    }
+
+    /// Whether no pod but one, on a node or not, can use the volume behind a claim. The pod is one that uses the claim.
+    pub fn is_used_by_one(&self, claim: &ObjectMeta, volume: &CsiVolume) -> bool {
+        let claim = VolumeSource::Claim(key(claim));
+        let inline = VolumeSource::Inline(volume.clone());
+        self.pods.volume_users(&claim) <= 1
+            && self.pods.volume_users(&inline) == 0
+            && self.nodes.sources_of_volume(volume) <= 1
+    }
+
+    /// To be called with both versions of a volume that was set or removed.
+    pub(super) fn follow_free_volume(&mut self, versions: [Option<&Arc<PersistentVolume>>; 2]) {
+        let versions = versions.into_iter().flatten();
+        for volume in versions.filter(|volume| volume.spec.claim_ref.is_none()) {
+            match self.only_node_near(&**volume) {
+                Some(slot) => self.nodes.storage_changed(slot),
+                None => self.persistent_volumes.free_version += 1,
+            }
+        }
+    }
+
+    /// To be called with both versions of a capacity that was set or removed.
+    pub(super) fn follow_capacity(&mut self, versions: [Option<&Arc<CsiStorageCapacity>>; 2]) {
+        for capacity in versions.into_iter().flatten() {
+            match self.only_node_near(&**capacity) {
+                Some(slot) => self.nodes.storage_changed(slot),
+                None => self.csi_storage_capacities.renew(),
+            }
+        }
+    }
+
+    /// The only node that may be able to access an object, if that is the one with the name of the value of the label
+    /// that nodes must have. It is, for volumes that are local to a node.
+    fn only_node_near(&self, object: &impl HasPlace) -> Option<Slot> {
+        let (label, [value]) = object.place()? else {
+            return None;
+        };
+        let node = self.nodes.node(value)?;
+        if node.labels().get_str(label) != Some(value) {
+            return None;
+        }
+        let topology = self.nodes.topology(label);
+        let domain = topology.domain(node.slot())?;
+        (topology.nodes_of()[domain as usize] == 1).then(|| node.slot())
     }
 
     fn follow_volume_of(&mut self, key: &ClaimKey) {
@@ -284,8 +339,19 @@ mod tests {
         }
         let free = |cluster: &Cluster, class: &str, size: &str| -> Vec<String> {
             let size = size.parse().expect("a quantity");
-            let volumes = cluster.persistent_volumes.free(class, size);
-            volumes.map(|v| v.metadata.name.to_string()).collect()
+            let mut names: Vec<String> = Vec::new();
+            let next = |names: &[String]| {
+                let volumes = &cluster.persistent_volumes;
+                let is_new = |volume: &PersistentVolume| {
+                    !names.iter().any(|name| *volume.metadata.name == **name)
+                };
+                let volume = volumes.first_free(class, size, &Labels::default(), is_new);
+                volume.map(|volume| volume.metadata.name.to_string())
+            };
+            while let Some(name) = next(&names) {
+                names.push(name);
+            }
+            names
         };
         let given = |cluster: &Cluster, claim: &str| -> Vec<String> {
             let meta = ObjectMeta {

@@ -12,6 +12,8 @@ pub(super) struct Row {
     pub(super) pods: Vec<Arc<PodInfo>>,
     /// How many of `pods` have affinity or anti-affinity to pods.
     pub(super) with_affinity: usize,
+    /// How many of `pods` have a disk in their spec.
+    pub(super) with_disks: usize,
     /// Every host port in use, once per pod that holds it.
     pub(super) used_ports: Vec<HostPort>,
     /// The scalar resources that the node offers, a zero amount included.
@@ -20,9 +22,20 @@ pub(super) struct Row {
     pub(super) generation: u64,
 }
 
+/// Whether a pod has a disk in its spec that pods may not be able to share.
+pub(super) fn has_disk(pod: &PodInfo) -> bool {
+    pod.pod.spec.volumes.iter().any(|volume| {
+        volume.gce_persistent_disk.is_some()
+            || volume.aws_elastic_block_store.is_some()
+            || volume.iscsi.is_some()
+            || volume.rbd.is_some()
+    })
+}
+
 impl Row {
     pub(super) fn push_pod(&mut self, pod: Arc<PodInfo>) {
         self.with_affinity += usize::from(pod.has_affinity());
+        self.with_disks += usize::from(has_disk(&pod));
         self.used_ports.extend(pod.host_ports.iter().cloned());
         self.pods.push(pod);
     }
@@ -54,6 +67,7 @@ impl Row {
         let at = self.position(uid)?;
         let pod = self.pods.swap_remove(at);
         self.with_affinity -= usize::from(pod.has_affinity());
+        self.with_disks -= usize::from(has_disk(&pod));
         for port in &pod.host_ports {
             if let Some(at) = self.used_ports.iter().position(|used| used == port) {
                 self.used_ports.swap_remove(at);

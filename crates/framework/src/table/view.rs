@@ -1,5 +1,6 @@
 //! One node as plugins read it.
 
+use super::row::has_disk;
 use super::{NodeTable, ResourceId, Row, Slot};
 use crate::pod_info::{HostPort, PodInfo};
 use berth_api::storage::CsiVolume;
@@ -108,6 +109,16 @@ impl<'a> NodeView<'a> {
             &self.row.pods
         };
         pods.iter().filter(|p| p.has_affinity())
+    }
+
+    /// Those of them with a disk in their spec that pods may not be able to share.
+    pub fn pods_with_disks(&self) -> impl Iterator<Item = &'a Arc<PodInfo>> {
+        let pods: &[_] = if self.row.with_disks == 0 {
+            &[]
+        } else {
+            &self.row.pods
+        };
+        pods.iter().filter(|pod| has_disk(pod))
     }
 
     /// Whether a host port conflicts with one that a pod of the node holds.

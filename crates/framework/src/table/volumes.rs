@@ -65,6 +65,8 @@ struct Claim {
 pub(crate) struct NodeVolumes {
     by_slot: Vec<Vec<OnNode>>,
     claims: FxHashMap<ClaimKey, Claim>,
+    /// How many claims are for each volume, and how often pods on nodes use it, together.
+    sources: FxHashMap<Arc<CsiVolume>, u32>,
     /// By the name of the node, known or not.
     attachments: FxHashMap<Str, Vec<Known>>,
     /// The drivers with a limit, by the name of the node, known or not.
@@ -101,7 +103,7 @@ impl NodeVolumes {
     }
 
     fn count_claim(&mut self, slot: Slot, key: ClaimKey, sign: i32) {
-        let claim = self.claims.entry(key).or_default();
+        let claim = self.claims.entry(key.clone()).or_default();
         match claim.users.iter().position(|(at, _)| *at == slot) {
             Some(at) => {
                 let users = &mut claim.users[at].1;
@@ -113,12 +115,34 @@ impl NodeVolumes {
             None if sign > 0 => claim.users.push((slot, 1)),
             None => debug_assert!(false, "a pod that leaves was counted"),
         }
-        if let Some(volume) = claim.volume.clone() {
-            self.count(slot, &volume, (sign, 0));
+        let has_users = !claim.users.is_empty();
+        match claim.volume.clone() {
+            Some(volume) => self.count(slot, &volume, (sign, 0)),
+            None if !has_users => drop(self.claims.remove(&key)),
+            None => {}
+        }
+    }
+
+    fn count_source(&mut self, volume: &Known, sign: i32) {
+        match self.sources.get_mut(&*volume.volume) {
+            Some(sources) => {
+                *sources = sources.saturating_add_signed(sign);
+                if *sources == 0 {
+                    self.sources.remove(&*volume.volume);
+                }
+            }
+            None if sign > 0 => {
+                self.sources
+                    .insert(volume.volume.clone(), sign.unsigned_abs());
+            }
+            None => {}
         }
     }
 
     fn count(&mut self, slot: Slot, volume: &Known, (uses, attachments): (i32, i32)) {
+        if uses != 0 {
+            self.count_source(volume, uses);
+        }
         if self.by_slot.len() <= slot.index() {
             self.by_slot.resize_with(slot.index() + 1, Vec::new);
         }
@@ -153,6 +177,12 @@ impl NodeVolumes {
         }
         let before = std::mem::replace(&mut claim.volume, volume.clone());
         let users = claim.users.clone();
+        if let Some(before) = &before {
+            self.count_source(before, -1);
+        }
+        if let Some(volume) = &volume {
+            self.count_source(volume, 1);
+        }
         if volume.is_none() && users.is_empty() {
             self.claims.remove(key);
         }
@@ -215,6 +245,11 @@ impl NodeVolumes {
         let limits = self.limits.get(node)?;
         let found = limits.iter().find(|(name, _)| name == driver);
         found.map(|(_, limit)| *limit)
+    }
+
+    /// See [`NodeTable::sources_of_volume`](super::NodeTable::sources_of_volume).
+    pub(super) fn sources(&self, volume: &CsiVolume) -> u32 {
+        self.sources.get(volume).copied().unwrap_or(0)
     }
 
     /// See [`NodeView::attached_volumes`](super::NodeView::attached_volumes).

@@ -133,9 +133,9 @@ pub(super) fn costs(world: &mut World, row: Row, nodes: usize) -> Vec<EventCost>
                 world.show(change);
                 events.push(begun.elapsed().as_secs_f64() * 1e6);
                 world.settle_calls();
-                let (pod, claim) = row.pod(next, nodes, &mut rng);
+                let (pod, objects) = row.pod(next, nodes, &mut rng);
                 next += 1;
-                claim.into_iter().for_each(|claim| world.show_claim(claim));
+                world.show_stored(objects);
                 world.add(pod);
                 decisions.push(decide(world));
             }

@@ -9,6 +9,7 @@ mod devices;
 mod events;
 mod report;
 mod row;
+mod volumes;
 mod world;
 
 pub use crowd::Scale;

@@ -1,9 +1,9 @@
 //! The rows: what each cluster and its pods look like. They follow the templates of kube-scheduler's own benchmarks
 //! (`test/integration/scheduler_perf`), in a cluster of three zones.
 
-use super::devices;
+use super::{devices, volumes};
 use crate::generate::{self, ZONES};
-use berth_api::{Node, Object, Pod};
+use berth_api::{Kind, Node, Object, Pod};
 use serde_json::{Value, json};
 use std::fmt;
 use std::str::FromStr;
@@ -73,6 +73,8 @@ rows! {
     DeviceLists: "device-lists", "Pods with a claim for the first of three alternatives that is available.";
     Partitions: "partitions", "Pods with a claim for a partition of a device; partitions share counters.";
     NetworkDevices: "network-devices", "Pods with a claim for one of the devices that all nodes can use.";
+    BoundClaims: "bound-claims", "Pods with a claim of their own that is bound to a CSI volume of a zone.";
+    LateClaims: "late-claims", "Pods with a claim of their own whose volume is provisioned for the node of the pod.";
     Overhead: "overhead", "Pods that fit anywhere on ten large nodes: what a decision costs beside the evaluator.";
 }
 
@@ -126,6 +128,11 @@ impl Row {
         )
     }
 
+    /// Whether the pods have claims for volumes.
+    fn has_volumes(self) -> bool {
+        matches!(self, Self::BoundClaims | Self::LateClaims)
+    }
+
     /// What exists besides nodes and pods, in a cluster of `nodes` nodes.
     pub(super) fn objects(self, nodes: usize) -> Vec<Object> {
         let mut all = vec![generate::namespace("default", json!({}))];
@@ -137,6 +144,9 @@ impl Row {
         }
         if self.has_claims() {
             all.extend(devices::objects(self, nodes));
+        }
+        if self.has_volumes() {
+            all.extend(volumes::objects(nodes));
         }
         all
     }
@@ -188,20 +198,26 @@ impl Row {
         generate::pod_of(&pod)
     }
 
-    /// A pod to be scheduled, and the JSON of its claim.
+    /// A pod to be scheduled, and the JSON of its claim and of the claim's volume.
     pub(super) fn pod(
         self,
         index: usize,
         nodes: usize,
         rng: &mut fastrand::Rng,
-    ) -> (Arc<Pod>, Option<Value>) {
+    ) -> (Arc<Pod>, Vec<(Kind, Value)>) {
         let mut pod = generate::pod_json(index);
         if self == Self::DaemonSet {
             on_node(&mut pod, &format!("node-{}", index % nodes.max(1)));
         }
         self.shape(&mut pod, index, rng);
-        let claim = self.has_claims().then(|| devices::claim(self, &mut pod));
-        (generate::pod_of(&pod), claim)
+        let mut objects = Vec::new();
+        if self.has_claims() {
+            objects.push((Kind::ResourceClaim, devices::claim(self, &mut pod)));
+        }
+        if self.has_volumes() {
+            objects.extend(volumes::claim(self, index, &mut pod));
+        }
+        (generate::pod_of(&pod), objects)
     }
 
     fn shape(self, pod: &mut Value, index: usize, rng: &mut fastrand::Rng) {
@@ -236,7 +252,9 @@ impl Row {
             | Self::MatchingDevices
             | Self::DeviceLists
             | Self::Partitions
-            | Self::NetworkDevices => {}
+            | Self::NetworkDevices
+            | Self::BoundClaims
+            | Self::LateClaims => {}
         }
     }
 }

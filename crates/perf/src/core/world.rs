@@ -1,9 +1,9 @@
 //! The cluster around the core: it answers every call at once, and shows what came of it as a watch would.
 
-use super::Row;
 use super::changes::Changes;
 use super::crowd::Scale;
 use super::events::{self, EventCost};
+use super::{Row, volumes};
 use crate::{generate, memory};
 use berth_api::pod::PodCondition;
 use berth_api::{Duration, Kind, Object, Pod, Str, Time};
@@ -37,8 +37,8 @@ pub(super) struct World {
     scheduler: Scheduler,
     now: Time,
     pods: HashMap<Str, Arc<Pod>>,
-    /// The claims for devices as the API stores them, by name.
-    claims: HashMap<Str, Value>,
+    /// The claims and volumes as the API stores them, by kind and name.
+    objects: HashMap<(Kind, Str), Value>,
     /// How long the core was at work since the cluster was set up.
     seconds: f64,
     bound: usize,
@@ -82,7 +82,7 @@ impl World {
             scheduler,
             now,
             pods: HashMap::new(),
-            claims: HashMap::new(),
+            objects: HashMap::new(),
             seconds: 0.0,
             bound: 0,
             versions: 0,
@@ -104,8 +104,8 @@ impl World {
         // Rows that change their cluster bring each pod with the change.
         let waiting = if changes.is_some() { 0 } else { scale.pods };
         for index in 0..waiting {
-            let (pod, claim) = row.pod(index, scale.nodes, &mut rng);
-            claim.into_iter().for_each(|claim| world.show_claim(claim));
+            let (pod, objects) = row.pod(index, scale.nodes, &mut rng);
+            world.show_stored(objects);
             world.add(pod);
         }
         world.changes = changes;
@@ -133,14 +133,26 @@ impl World {
         self.pods.remove(uid)
     }
 
-    pub(super) fn show_claim(&mut self, claim: Value) {
-        let object = generate::decoded(Kind::ResourceClaim, &claim);
-        self.claims.insert(object.metadata().name.clone(), claim);
-        self.show_object(object);
+    /// Stores objects and shows them.
+    pub(super) fn show_stored(&mut self, objects: Vec<(Kind, Value)>) {
+        for (kind, object) in objects {
+            let change = self.store(kind, object);
+            self.show(change);
+        }
     }
 
     pub(super) fn show_object(&mut self, object: Object) {
         self.show(ClusterChange::Applied(object));
+    }
+
+    /// Stores an object in a new version.
+    fn store(&mut self, kind: Kind, mut object: Value) -> ClusterChange {
+        self.versions += 1;
+        object["metadata"]["resourceVersion"] = json!(format!("9{:09}", self.versions));
+        let decoded = generate::decoded(kind, &object);
+        let name = decoded.metadata().name.clone();
+        self.objects.insert((kind, name), object);
+        ClusterChange::Applied(decoded)
     }
 
     pub(super) fn show(&mut self, change: ClusterChange) {
@@ -272,18 +284,18 @@ impl World {
             if calls.is_empty() {
                 return;
             }
-            let answers: Vec<(CallId, Option<ClusterChange>)> = calls
+            let answers: Vec<(CallId, Vec<ClusterChange>)> = calls
                 .into_iter()
                 .map(|(id, call)| (id, self.carry_out(call)))
                 .collect();
             let begun = Instant::now();
-            for (id, change) in answers {
+            for (id, changes) in answers {
                 let response = Response {
-                    resource_version: change.as_ref().map(version),
+                    resource_version: changes.first().map(version),
                     ..Response::default()
                 };
                 self.scheduler.complete(id, Ok(response), self.now);
-                if let Some(change) = change {
+                for change in changes {
                     self.scheduler.apply(change, self.now);
                 }
             }
@@ -291,28 +303,39 @@ impl World {
         }
     }
 
-    /// Changes a claim as the API server does. Its lists in these rows have one entry, so both kinds of patches replace
-    /// them.
-    fn write(&mut self, write: &Write) -> Option<ClusterChange> {
+    /// Changes a claim as the API server does, and as the controllers do then. The lists of claims for devices in these
+    /// rows have one entry, so both kinds of patches replace them.
+    fn write(&mut self, write: &Write) -> Vec<ClusterChange> {
+        let name = write.object();
         let (Action::Patch(patch) | Action::StrategicPatch(patch)) = write.action() else {
-            return None;
+            return Vec::new();
         };
-        let claim = self.claims.get_mut(&write.object().name)?;
-        for part in ["metadata", "status"] {
+        let Some(mut object) = self.objects.remove(&(name.kind, name.name.clone())) else {
+            return Vec::new();
+        };
+        for part in ["metadata", "spec", "status"] {
             for (field, value) in patch[part].as_object().into_iter().flatten() {
-                claim[part][field] = value.clone();
+                object[part][field] = value.clone();
             }
         }
-        self.versions += 1;
-        claim["metadata"]["resourceVersion"] = json!(format!("9{:09}", self.versions));
-        let object = generate::decoded(Kind::ResourceClaim, claim);
-        Some(ClusterChange::Applied(object))
+        let mut changes = vec![self.store(name.kind, object.clone())];
+        if name.kind == Kind::PersistentVolumeClaim
+            && let Some(volume) = volumes::provision(&mut object)
+        {
+            changes.push(self.store(Kind::PersistentVolume, volume));
+            changes.push(self.store(name.kind, object));
+        }
+        changes
     }
 
-    fn carry_out(&mut self, call: ApiCall) -> Option<ClusterChange> {
-        if let ApiCall::Write(write) = &call {
-            return self.write(write);
+    fn carry_out(&mut self, call: ApiCall) -> Vec<ClusterChange> {
+        match call {
+            ApiCall::Write(write) => self.write(&write),
+            call => self.carry_out_for_pod(call).into_iter().collect(),
         }
+    }
+
+    fn carry_out_for_pod(&mut self, call: ApiCall) -> Option<ClusterChange> {
         let uid = call.pod()?.uid.clone();
         if let ApiCall::DeletePod { .. } = call {
             let gone = self.pods.remove(&uid)?;

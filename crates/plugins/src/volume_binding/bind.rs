@@ -12,9 +12,8 @@
 
 use super::claims::Claims;
 use super::find::{find, is_reachable};
-use super::{NAME, PreFilterState, VolumeBinding, writes as api};
+use super::{PreFilterState, VolumeBinding, writes as api};
 use berth_api::storage::SELECTED_NODE_ANNOTATION;
-use berth_api::volumes::claims;
 use berth_api::{Duration, Kind, ObjectMeta, PersistentVolume, PersistentVolumeClaim, Str, Time};
 use berth_framework::call::ObjectName;
 use berth_framework::plugin::{PreBind, Reserve};
@@ -270,21 +269,24 @@ impl Reserve for VolumeBinding {
         node: &Str,
         _wake: Option<Wake<'_>>,
     ) -> Step {
-        let kept = state.read::<PreFilterState>();
-        // There is no state where PreFilter has not run, as for pods without claims that look like others before.
-        let reserved = match kept {
-            Some(kept) if !kept.claims.delayed.is_empty() => {
-                match Choice::make(cx.cluster, &kept.claims, node) {
-                    Ok(choice) => Reserved::Chosen(choice),
-                    Err(status) => return failed(cx, "assume", status),
+        // There is no state where the answers of PreFilter and Filter were kept from other pods.
+        let own;
+        let claims = match state.read::<PreFilterState>() {
+            Some(kept) => &kept.claims,
+            None => {
+                own = Claims::of(cx.cluster, &pod.pod).map_err(Status::error);
+                match &own {
+                    Ok(claims) => claims,
+                    Err(status) => return failed(cx, "assume", status.clone()),
                 }
             }
-            None if claims(&pod.pod).next().is_some() => {
-                return Step::Done(Status::error(format!(
-                    "{NAME}: Reserve ran without PreFilter"
-                )));
-            }
-            Some(_) | None => Reserved::AllBound,
+        };
+        let reserved = match claims.delayed.is_empty() {
+            true => Reserved::AllBound,
+            false => match Choice::make(cx.cluster, claims, node) {
+                Ok(choice) => Reserved::Chosen(choice),
+                Err(status) => return failed(cx, "assume", status),
+            },
         };
         if let Reserved::Chosen(choice) = &reserved {
             for write in &choice.writes {

@@ -1,20 +1,57 @@
 //! The claims of a pod, by whether they are bound.
 
+use super::find::{given_volume, reports_capacity};
 use crate::volumes::{check_owner, claim_not_found};
+use berth_api::node_selector::{CompiledNodeSelector, NodeSelector};
+use berth_api::storage::SELECTED_NODE_ANNOTATION;
 use berth_api::volumes::claims;
-use berth_api::{PersistentVolumeClaim, Pod};
+use berth_api::{Labels, PersistentVolume, PersistentVolumeClaim, Pod, Str};
 use berth_framework::Cluster;
+use berth_framework::keep::{Fragment, Kept};
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 /// The claims of a pod.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
-    /// Those with a volume.
-    pub(super) bound: Vec<Arc<PersistentVolumeClaim>>,
+    /// The volumes of those that have one, in their order; `None` for one that does not exist.
+    pub(super) bound: Vec<Option<BoundVolume>>,
     /// Those that are bound once the pod has a node, the smallest first.
-    pub(super) delayed: Vec<Arc<PersistentVolumeClaim>>,
+    pub(super) delayed: Vec<Delayed>,
     /// Whether some are unbound whose class binds at once.
     pub(super) has_immediate: bool,
+}
+
+/// The volume of a claim.
+#[derive(Debug)]
+pub(super) struct BoundVolume {
+    volume: Arc<PersistentVolume>,
+    /// Compiled when the first node is checked.
+    affinity: OnceCell<CompiledNodeSelector>,
+}
+
+/// A claim without a volume.
+#[derive(Debug)]
+pub(super) struct Delayed {
+    pub(super) claim: Arc<PersistentVolumeClaim>,
+    /// The volume that was reserved for it, if there is a suitable one.
+    pub(super) given: Option<Arc<PersistentVolume>>,
+}
+
+impl BoundVolume {
+    fn required(&self) -> Option<&NodeSelector> {
+        self.volume.spec.node_affinity.as_ref()?.required.as_ref()
+    }
+
+    /// Whether a node with these labels can access the volume. The affinity of volumes has no node names; a term that
+    /// does not parse matches no node.
+    pub(super) fn is_reachable(&self, labels: &Labels) -> bool {
+        self.required().is_none_or(|required| {
+            let compile = || CompiledNodeSelector::new(required);
+            let affinity = self.affinity.get_or_init(compile);
+            affinity.matches(labels, "").unwrap_or(false)
+        })
+    }
 }
 
 /// Checks that every claim exists and can be used; returns whether there is one.
@@ -87,16 +124,58 @@ impl Claims {
                 return Err(claim_not_found(&used.name));
             };
             if claim.is_fully_bound() {
-                sorted.bound.push(claim.clone());
+                let volume = cluster.persistent_volumes.get(&claim.spec.volume_name);
+                sorted.bound.push(volume.map(|volume| BoundVolume {
+                    volume: volume.clone(),
+                    affinity: OnceCell::new(),
+                }));
             } else if is_delayed(cluster, claim)? && claim.spec.volume_name.is_empty() {
-                sorted.delayed.push(claim.clone());
+                sorted.delayed.push(Delayed {
+                    claim: claim.clone(),
+                    given: given_volume(cluster, claim),
+                });
             } else {
                 sorted.has_immediate = true;
             }
         }
-        sorted
-            .delayed
-            .sort_by_key(|claim| claim.request().unwrap_or_default());
+        let size = |delayed: &Delayed| delayed.claim.request().unwrap_or_default();
+        sorted.delayed.sort_by_key(size);
         Ok(sorted)
+    }
+
+    /// Writes what the answers about a pod depend on, other than the node: pods with claims of their own share the
+    /// answers, unless a volume is reserved for a claim. Volumes and capacity for one node are not part of it, because
+    /// the log of the node table has their changes.
+    pub(super) fn fragment(&self, cluster: &Cluster, fragment: &mut Fragment) -> Kept {
+        for volume in &self.bound {
+            fragment.put(&volume.as_ref().map(BoundVolume::required));
+            if volume.is_none() {
+                break;
+            }
+        }
+        for Delayed { claim, given } in &self.delayed {
+            let name = claim.class();
+            let Some(class) = cluster.storage_classes.get(name) else {
+                return Kept::Never;
+            };
+            if given.is_some() {
+                return Kept::Never;
+            }
+            fragment.put(
+                claim
+                    .metadata
+                    .annotations
+                    .get_str(SELECTED_NODE_ANNOTATION)
+                    .unwrap_or(&Str::default()),
+            );
+            let spec = &claim.spec;
+            fragment.put(&(name, claim.request(), &spec.access_modes, &spec.selector));
+            fragment.put(&(&spec.volume_mode, &spec.volume_attributes_class_name));
+            fragment.put(&(&class.provisioner, &class.allowed_topologies));
+            fragment.put(&cluster.persistent_volumes.free_version(name));
+            let capacity = reports_capacity(cluster, class);
+            fragment.put(&capacity.then(|| cluster.csi_storage_capacities.version()));
+        }
+        Kept::ByFragment
     }
 }

@@ -1,6 +1,6 @@
 //! Which volumes a pod gets on a node: its own, available ones, or provisioned ones.
 
-use super::claims::Claims;
+use super::claims::{Claims, Delayed};
 use berth_api::node_selector::CompiledNodeSelector;
 use berth_api::storage::SELECTED_NODE_ANNOTATION;
 use berth_api::{
@@ -8,7 +8,7 @@ use berth_api::{
     StorageClass, Str,
 };
 use berth_framework::Cluster;
-use rustc_hash::FxHashSet;
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// Why a node is rejected.
@@ -71,15 +71,27 @@ fn is_suitable(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool
             == or_empty(wanted.volume_attributes_class_name.as_ref())
 }
 
+/// The volume that is reserved for a claim, if it is suitable.
+pub(super) fn given_volume(
+    cluster: &Cluster,
+    claim: &PersistentVolumeClaim,
+) -> Option<Arc<PersistentVolume>> {
+    let mut given = cluster.persistent_volumes.given_to(&claim.metadata);
+    let found = given.find(|volume| {
+        volume.class() == claim.class() && is_for(volume, claim) && is_suitable(volume, claim)
+    });
+    found.cloned()
+}
+
 /// The volume for a claim on a node: the one that is reserved for it, else the smallest that matches.
 ///
 /// # Errors
 /// When the claim's selector does not parse.
 fn matching_volume<'a>(
     cluster: &'a Cluster,
-    claim: &PersistentVolumeClaim,
+    Delayed { claim, given }: &'a Delayed,
     labels: &Labels,
-    taken: &FxHashSet<Str>,
+    taken: &[&PersistentVolume],
 ) -> Result<Option<&'a Arc<PersistentVolume>>, String> {
     let selector = match &claim.spec.selector {
         None => Selector::everything(),
@@ -87,28 +99,26 @@ fn matching_volume<'a>(
             Selector::from_label_selector(Some(selector)).map_err(|error| error.to_string())?
         }
     };
-    let may_be_taken = |volume: &PersistentVolume| {
-        !taken.contains(&volume.metadata.name) && is_suitable(volume, claim)
+    if let Some(volume) = given {
+        return Ok(is_reachable(volume, labels).then_some(volume));
+    }
+    let is_taken = |volume: &PersistentVolume| {
+        let mut taken = taken.iter();
+        taken.any(|taken| taken.metadata.name == volume.metadata.name)
     };
     let has_modes = |volume: &PersistentVolume| {
         let mut modes = claim.spec.access_modes.iter();
         modes.all(|mode| volume.spec.access_modes.contains(mode))
     };
+    let size = claim.request().unwrap_or_default();
     let volumes = &cluster.persistent_volumes;
-    let class = claim.class();
-    let mut meant = volumes
-        .given_to(&claim.metadata)
-        .filter(|volume| volume.class() == class && is_for(volume, claim) && may_be_taken(volume));
-    if let Some(volume) = meant.next() {
-        return Ok(is_reachable(volume, labels).then_some(volume));
-    }
-    let mut free = volumes.free(class, claim.request().unwrap_or_default());
-    Ok(free.find(|volume| {
+    Ok(volumes.first_free(claim.class(), size, labels, |volume| {
         volume.status.phase == "Available"
-            && may_be_taken(volume)
+            && !is_taken(volume)
+            && is_suitable(volume, claim)
             && selector.matches(&volume.metadata.labels)
-            && is_reachable(volume, labels)
             && has_modes(volume)
+            && is_reachable(volume, labels)
     }))
 }
 
@@ -131,6 +141,12 @@ fn reaches(capacity: &CsiStorageCapacity, labels: &Labels) -> bool {
         .is_ok_and(|selector| selector.matches(labels))
 }
 
+/// Whether the driver of the class reports how much capacity is left.
+pub(super) fn reports_capacity(cluster: &Cluster, class: &StorageClass) -> bool {
+    let driver = cluster.csi_drivers.get(&class.provisioner);
+    driver.is_some_and(|driver| driver.spec.storage_capacity == Some(true))
+}
+
 /// Whether there is enough capacity for a new volume. It is checked only for drivers that report capacity.
 fn has_space(
     cluster: &Cluster,
@@ -141,28 +157,25 @@ fn has_space(
     let Some(size) = claim.request() else {
         return true;
     };
-    let driver = cluster.csi_drivers.get(&class.provisioner);
-    if driver.and_then(|driver| driver.spec.storage_capacity) != Some(true) {
+    if !reports_capacity(cluster, class) {
         return true;
     }
-    cluster.csi_storage_capacities.iter().any(|capacity| {
-        capacity.storage_class_name == class.metadata.name
-            && capacity
-                .limit()
-                .is_some_and(|limit| limit.value() >= size.value())
-            && reaches(capacity, labels)
-    })
+    let name = &class.metadata.name;
+    let capacities = &cluster.csi_storage_capacities;
+    let reaches = |capacity: &CsiStorageCapacity| reaches(capacity, labels);
+    let found = capacities.first(name, size.value(), labels, reaches);
+    found.is_some()
 }
 
 /// Checks the claims that have a volume.
-fn check_bound(cluster: &Cluster, claims: &Claims, labels: &Labels, obstacles: &mut Obstacles) {
-    for claim in &claims.bound {
-        match cluster.persistent_volumes.get(&claim.spec.volume_name) {
+fn check_bound(claims: &Claims, labels: &Labels, obstacles: &mut Obstacles) {
+    for volume in &claims.bound {
+        match volume {
             None => {
                 obstacles.volume_missing = true;
                 return;
             }
-            Some(volume) if !is_reachable(volume, labels) => {
+            Some(volume) if !volume.is_reachable(labels) => {
                 obstacles.node_conflict = true;
                 return;
             }
@@ -215,11 +228,12 @@ pub(super) fn find(
     let labels = node.labels();
     let mut obstacles = Obstacles::default();
     let mut found = Found::default();
-    check_bound(cluster, claims, labels, &mut obstacles);
-    let mut to_match = Vec::new();
-    for claim in &claims.delayed {
+    check_bound(claims, labels, &mut obstacles);
+    let mut to_match: SmallVec<[&Delayed; 4]> = SmallVec::new();
+    for delayed in &claims.delayed {
+        let claim = &delayed.claim;
         match claim.metadata.annotations.get(SELECTED_NODE_ANNOTATION) {
-            None => to_match.push(claim),
+            None => to_match.push(delayed),
             Some(selected) if selected == node.name().as_str() => {
                 found.provisions.push(claim.clone());
             }
@@ -229,13 +243,14 @@ pub(super) fn find(
             }
         }
     }
-    let mut taken = FxHashSet::default();
-    for claim in to_match {
-        match matching_volume(cluster, claim, labels, &taken)? {
-            None => found.provisions.push(claim.clone()),
+    let mut taken: SmallVec<[&PersistentVolume; 4]> = SmallVec::new();
+    for delayed in to_match {
+        match matching_volume(cluster, delayed, labels, &taken)? {
+            None => found.provisions.push(delayed.claim.clone()),
             Some(volume) => {
-                taken.insert(volume.metadata.name.clone());
-                found.bindings.push((claim.clone(), volume.clone()));
+                taken.push(volume);
+                let binding = (delayed.claim.clone(), volume.clone());
+                found.bindings.push(binding);
             }
         }
     }

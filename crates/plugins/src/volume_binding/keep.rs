@@ -1,18 +1,23 @@
 //! Which answers may be kept.
 
 use super::VolumeBinding;
-use berth_api::volumes::claims;
+use super::claims::{self, Claims};
 use berth_framework::PodInfo;
 use berth_framework::keep::{Fragment, Keep, Kept};
 use berth_framework::plugin::Context;
 
 impl Keep for VolumeBinding {
-    /// For pods without claims, about which there is nothing to say. Reserve finds no state of theirs.
-    fn fragment(&self, _cx: &Context<'_>, pod: &PodInfo, _fragment: &mut Fragment) -> Kept {
-        if claims(&pod.pod).next().is_some() {
-            Kept::Never
-        } else {
-            Kept::ByFragment
+    /// Answers depend on what the claims request, or on the affinity of their volumes. They are not kept for pods that
+    /// PreFilter rejects. Reserve looks the claims up again.
+    fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
+        match claims::check_all(cx.cluster, &pod.pod) {
+            Ok(true) => {}
+            Ok(false) => return Kept::ByFragment,
+            Err(_) => return Kept::Never,
+        }
+        match Claims::of(cx.cluster, &pod.pod) {
+            Ok(claims) if !claims.has_immediate => claims.fragment(cx.cluster, fragment),
+            Ok(_) | Err(_) => Kept::Never,
         }
     }
 }

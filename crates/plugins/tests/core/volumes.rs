@@ -671,3 +671,27 @@ fn pods_share_a_claim() {
     calls.sort();
     assert_eq!(calls, bound);
 }
+
+/// Pods with claims of their own share the answers about nodes. A volume that is taken changes the answer of its node.
+#[test]
+fn pods_with_claims_of_their_own_share_answers() {
+    let nodes = ["n1", "n2", "n3"];
+    for class in ["csi", "local"] {
+        let mut c = Cluster::new(&nodes);
+        for node in nodes {
+            c.volume(&format!("v-{node}"), node);
+            c.claim(&format!("c-{node}"), class);
+            c.world
+                .pod(using(&format!("p-{node}"), &[&format!("c-{node}")]));
+        }
+        let attempts = c.world.attempts();
+        let placed = attempts.iter().filter_map(|a| a.split(" on ").nth(1));
+        let mut placed: Vec<&str> = placed.collect();
+        placed.sort_unstable();
+        assert_eq!(placed.len(), 3, "{attempts:?}");
+        assert!(class == "csi" || placed == nodes, "{attempts:?}");
+        let counts = c.world.core.answer_cache().counts();
+        let got = (counts.plain, counts.kept, counts.group_answers);
+        assert_eq!(got, (0, 3, 2), "{class}");
+    }
+}
