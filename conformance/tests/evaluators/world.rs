@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 const NODES: usize = 12;
+const MORE_NODES: usize = 150;
 const SERVICES: usize = 4;
 
 pub(crate) struct World {
@@ -150,6 +151,13 @@ impl World {
         }
         for _ in 0..world.rng.usize(1..NODES) {
             world.change_node();
+        }
+        if seed.is_multiple_of(10) {
+            // So many that the percentage ends searches.
+            for at in NODES..NODES + MORE_NODES {
+                let node = draw::node(at, &mut world.rng);
+                world.show(node);
+            }
         }
         for _ in 0..world.rng.usize(..20) {
             world.change_storage();

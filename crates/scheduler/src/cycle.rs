@@ -328,10 +328,11 @@ fn drops_deleting(core: &mut Core, attempt: &mut Attempt) -> bool {
     true
 }
 
-/// How many of the nodes are to be scored, in percent.
+/// How many of the nodes are to be scored, in percent. Zero means that no percentage is given.
 fn percentage_of_nodes(core: &Core, attempt: &Attempt) -> Option<i32> {
     let of_profile = attempt.profile.percentage_of_nodes_to_score;
-    of_profile.or(core.settings.percentage_of_nodes_to_score)
+    let given = of_profile.or(core.settings.percentage_of_nodes_to_score);
+    given.filter(|percentage| *percentage != 0)
 }
 
 /// A pod whose status names a node that does not exist (C-16): all others are looked at, as if it named none.

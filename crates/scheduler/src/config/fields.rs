@@ -48,7 +48,7 @@ pub const FIELDS: &[Field] = &[
         no_effect: "the scheduling core has no locks to profile",
         neutral: "false",
     },
-    works("percentageOfNodesToScore", "How many per cent of the nodes are searched for feasible ones. Unset: all of them. 0: kube-scheduler's adaptive number."),
+    works("percentageOfNodesToScore", "How many per cent of the nodes are searched for feasible ones. Unset or 0: all of them."),
     works("podInitialBackoffSeconds", "The backoff of a pod after its first failed attempt, in seconds."),
     works("podMaxBackoffSeconds", "The longest backoff of a pod, in seconds."),
     works("delayCacheUntilActive", "Whether a standby watches nothing until it becomes the leader."),

@@ -9,9 +9,8 @@
 //! `docs/evaluator.md` follows two pods through it.
 //!
 //! It may be faster than the plain evaluator and differ in nothing else. It leaves a decision to the plain one where it
-//! cannot be sure to be equal: a plugin that does not declare what it depends on, a filter that fails, a percentage of
-//! nodes to score, nominated pods that change domain counts. [`EvaluatorKind::Compared`] makes every decision twice; so
-//! does every debug build.
+//! cannot be sure to be equal: a plugin that does not declare what it depends on, a filter that fails, nominated pods
+//! that change domain counts. It also leaves pods to it that name their nodes: few nodes are checked for them. [`EvaluatorKind::Compared`] makes every decision twice; so does every debug build.
 
 mod answer;
 mod classes;
@@ -27,7 +26,7 @@ mod tests;
 pub use examine::Examined;
 
 use super::plain::code_of;
-use super::{Evaluation, Evaluator, FitError, Found, Placement, Tally};
+use super::{Evaluation, Evaluator, FitError, Found, Placement, SearchLimit, Tally};
 use crate::profile::Point;
 use berth_api::Str;
 use berth_framework::keep::Fragment;
@@ -213,11 +212,16 @@ impl AnswerCache {
 
     /// Finds a node for the evaluator's pod as [`Evaluator::find`] does, from kept answers. `None` when the plain
     /// evaluator has to decide; the generator has not been touched then.
-    fn find(&mut self, evaluator: &mut Evaluator<'_>, rng: &mut fastrand::Rng) -> Option<Found> {
+    fn find(
+        &mut self,
+        evaluator: &mut Evaluator<'_>,
+        search: (Option<i32>, &mut usize),
+        rng: &mut fastrand::Rng,
+    ) -> Option<Found> {
         let began = evaluator.stopwatch.last_nanos();
         let found = self.with_shape(evaluator, |evaluator, kept| {
             let filtered = evaluator.stopwatch.nanos();
-            let found = decide(evaluator, kept, rng);
+            let found = decide(evaluator, kept, search, rng);
             let nanos = evaluator.stopwatch.nanos().saturating_sub(filtered);
             if let Ok(Found::Placed(placement)) = &found
                 && placement.feasible > 1
@@ -370,10 +374,11 @@ fn run_unkept_pre_filters(evaluator: &mut Evaluator<'_>, plan: &Plan) -> bool {
     true
 }
 
-/// Decides from a shape that is up to date.
+/// Decides from a shape that is up to date; see [`Evaluator::find`] about the percentage of nodes and the start.
 fn decide(
     evaluator: &mut Evaluator<'_>,
     kept: KeptFor<'_>,
+    (percentage_of_nodes, start): (Option<i32>, &mut usize),
     rng: &mut fastrand::Rng,
 ) -> Result<Found, Unkeepable> {
     let KeptFor {
@@ -397,6 +402,18 @@ fn decide(
         return placed(evaluator, node, 1, 1);
     }
     let live = shape.live(plan)?;
+    let limit = SearchLimit::new(shape.nodes, percentage_of_nodes, true);
+    if limit.stop_at <= live.nodes && percentage_of_nodes.is_some() {
+        let all = evaluator.cluster.nodes.in_order();
+        let (passed, ahead) = all.split_at(*start % all.len().max(1));
+        let nodes = ahead.iter().chain(passed).copied();
+        let (found, visited) = shape.found_in_order(&live, nodes, limit.stop_at);
+        let feasible = found.len();
+        let node = shape.choose_among(evaluator, plan, group_answers, &live, &found, rng)?;
+        *start = start.wrapping_add(visited) % all.len().max(1);
+        return placed(evaluator, node, visited, feasible);
+    }
+    *start %= shape.nodes.max(1);
     if live.nodes == 0 {
         evaluator.evaluation.unprepared = true;
         evaluator.evaluation.is_kept = true;
@@ -448,17 +465,12 @@ impl Evaluator<'_> {
         start: &mut usize,
         rng: &mut fastrand::Rng,
     ) -> Found {
-        // With a percentage, kube-scheduler's order and number of nodes apply.
-        if percentage_of_nodes.is_some() {
-            return self.find(percentage_of_nodes, start, rng);
-        }
-        let before = rng.clone();
-        match answer_cache.find(self, rng) {
+        let before = (rng.clone(), *start);
+        match answer_cache.find(self, (percentage_of_nodes, &mut *start), rng) {
             Some(found) => {
                 if compare || cfg!(debug_assertions) {
-                    self.compare(&found, before, rng);
+                    self.compare(&found, percentage_of_nodes, before, (&*rng, *start));
                 }
-                *start %= self.cluster.nodes.len().max(1);
                 found
             }
             None => self.find(percentage_of_nodes, start, rng),
@@ -466,7 +478,13 @@ impl Evaluator<'_> {
     }
 
     /// Makes the decision once more, plainly.
-    fn compare(&mut self, found: &Found, mut rng: fastrand::Rng, after: &fastrand::Rng) {
+    fn compare(
+        &mut self,
+        found: &Found,
+        percentage_of_nodes: Option<i32>,
+        (mut rng, mut start): (fastrand::Rng, usize),
+        (rng_after, start_after): (&fastrand::Rng, usize),
+    ) {
         let mut evaluation = Evaluation::default();
         let plain = Evaluator {
             profile: self.profile,
@@ -478,9 +496,10 @@ impl Evaluator<'_> {
             evaluation: &mut evaluation,
             stopwatch: self.stopwatch,
         }
-        .find(None, &mut 0, &mut rng);
+        .find(percentage_of_nodes, &mut start, &mut rng);
         let difference = difference(found, &plain).or_else(|| {
-            (rng != *after).then(|| "the generators have been used differently".to_owned())
+            let is_same = rng == *rng_after && start == start_after;
+            (!is_same).then(|| "the generators or the start have been used differently".to_owned())
         });
         if let Some(difference) = difference {
             panic!(

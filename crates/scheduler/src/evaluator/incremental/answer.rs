@@ -4,7 +4,7 @@ use super::classes::{Best, ClassId, FEASIBLE};
 use super::node_answers::Known;
 use super::plan::Plan;
 use super::shape::{Columns, GroupAnswers, Shape, Unkeepable};
-use crate::evaluator::{Diagnosis, Evaluator};
+use crate::evaluator::{Diagnosis, Evaluator, choose};
 use berth_framework::keep::FeasibleClass;
 use berth_framework::plugin::{Context, KeptStatuses, MAX_NODE_SCORE, NodeStatuses};
 use berth_framework::{Slot, Status};
@@ -22,8 +22,8 @@ struct Verdict {
 /// The feasible classes of a shape at this moment.
 #[derive(Debug, Default)]
 pub(super) struct Live {
-    /// Them.
-    pub(super) classes: Vec<ClassId>,
+    /// Them, with the number of their feasible nodes.
+    pub(super) classes: Vec<(ClassId, usize)>,
     /// The feasible nodes of all of them.
     pub(super) nodes: usize,
 }
@@ -65,7 +65,7 @@ impl Shape {
             }
             match self.verdict(plan, id).rejected {
                 None => {
-                    live.classes.push(id);
+                    live.classes.push((id, set.feasible));
                     live.nodes += set.feasible;
                 }
                 Some((_, status)) if status.is_rejected() => {}
@@ -96,7 +96,7 @@ impl Shape {
         for (at, node_answers) in group_answers.both().into_iter().enumerate() {
             for (scale, scorer) in node_answers.scales.iter().enumerate() {
                 let mut scores: SmallVec<[(Slot, i64); 16]> = SmallVec::new();
-                for id in &live.classes {
+                for (id, _) in &live.classes {
                     let node = self.classes.get(*id).any().ok_or(Unkeepable)?;
                     scores.push((node, self.raw(group_answers, *id, at, scale)));
                 }
@@ -119,12 +119,9 @@ impl Shape {
             let classes: SmallVec<[FeasibleClass<'_>; 16]> = live
                 .classes
                 .iter()
-                .map(|id| {
-                    let set = self.classes.get(*id);
-                    FeasibleClass {
-                        class: &set.key[counts.offset..counts.offset + width],
-                        nodes: set.feasible,
-                    }
+                .map(|(id, nodes)| FeasibleClass {
+                    class: &self.classes.get(*id).key[counts.offset..counts.offset + width],
+                    nodes: *nodes,
                 })
                 .collect();
             let mut scores = vec![0; classes.len()];
@@ -159,13 +156,13 @@ impl Shape {
         rng: &mut fastrand::Rng,
     ) -> Result<Slot, Unkeepable> {
         if live.nodes == 1 {
-            let only = live.classes.first().ok_or(Unkeepable)?;
+            let (only, _) = live.classes.first().ok_or(Unkeepable)?;
             return self.classes.get(*only).any().ok_or(Unkeepable);
         }
         let scores = self.class_scores(evaluator, plan, group_answers, live)?;
         let mut tied: SmallVec<[(ClassId, Best); 8]> = SmallVec::new();
         let mut greatest = i64::MIN;
-        for (at, id) in live.classes.iter().enumerate() {
+        for (at, (id, _)) in live.classes.iter().enumerate() {
             let best = self.classes.get_mut(*id).summit().ok_or(Unkeepable)?;
             let of_class: i64 = scores
                 .iter()
@@ -180,9 +177,87 @@ impl Shape {
                 tied.push((*id, best));
             }
         }
-        let ties: usize = tied.iter().map(|(_, best)| best.nodes).sum();
-        let chosen = if ties > 1 { rng.usize(..ties) } else { 0 };
+        let ties: u32 = tied.iter().map(|(_, best)| best.nodes).sum();
+        let chosen = match ties > 1 {
+            true => rng.usize(..ties as usize) as u32,
+            false => 0,
+        };
         self.classes.nth_of_best(&tied, chosen).ok_or(Unkeepable)
+    }
+
+    /// The feasible nodes that a search in kube-scheduler's order finds before it ends (C-19), each with the place of
+    /// its class in `live`, and how many nodes the search visits.
+    pub(super) fn found_in_order(
+        &self,
+        live: &Live,
+        nodes: impl Iterator<Item = Slot>,
+        stop_at: usize,
+    ) -> (Vec<(Slot, usize)>, usize) {
+        let last = live.classes.iter().map(|(id, _)| usize::from(*id)).max();
+        let mut places = vec![usize::MAX; last.map_or(0, |last| last + 1)];
+        for (at, (id, _)) in live.classes.iter().enumerate() {
+            places[usize::from(*id)] = at;
+        }
+        let (mut found, mut visited) = (Vec::with_capacity(stop_at), 0);
+        for slot in nodes {
+            if found.len() >= stop_at {
+                break;
+            }
+            visited += 1;
+            if self.columns.answer(slot) == Some(FEASIBLE) {
+                let class = usize::from(self.columns.class_of[slot.index()]);
+                let place = places.get(class).copied().unwrap_or(usize::MAX);
+                if place != usize::MAX {
+                    found.push((slot, place));
+                }
+            }
+        }
+        (found, visited)
+    }
+
+    /// Chooses among some of the feasible nodes, as [`Shape::choose`] does among all. `found` has the place of the class
+    /// of each in `live`.
+    ///
+    /// # Errors
+    /// See [`Shape::class_scores`].
+    pub(super) fn choose_among(
+        &self,
+        evaluator: &Evaluator<'_>,
+        plan: &Plan,
+        group_answers: &GroupAnswers<'_>,
+        live: &Live,
+        found: &[(Slot, usize)],
+        rng: &mut fastrand::Rng,
+    ) -> Result<Slot, Unkeepable> {
+        if let [(only, _)] = found {
+            return Ok(*only);
+        }
+        // Only the classes of these nodes count for the scores.
+        let mut nodes = vec![0; live.classes.len()];
+        for (_, place) in found {
+            nodes[*place] += 1;
+        }
+        let classes = live.classes.iter().zip(&nodes);
+        let classes = classes.map(|((id, _), nodes)| (*id, *nodes));
+        let some = Live {
+            classes: classes.filter(|(_, nodes)| *nodes > 0).collect(),
+            nodes: found.len(),
+        };
+        let scores = self.class_scores(evaluator, plan, group_answers, &some)?;
+        let mut of_class = vec![0; live.classes.len()];
+        let places = (0..nodes.len()).filter(|place| nodes[*place] > 0);
+        for (at, place) in places.enumerate() {
+            let weighted = scores
+                .iter()
+                .map(|(scorer, scores)| evaluator.profile.score[*scorer].weight * scores[at]);
+            of_class[place] = weighted.sum();
+        }
+        let total = |(slot, place): &(Slot, usize)| {
+            let own = i64::from(self.scores[slot.index()]);
+            (*slot, own + of_class[*place])
+        };
+        let totals: Vec<(Slot, i64)> = found.iter().map(total).collect();
+        choose(&totals, rng).ok_or(Unkeepable)
     }
 
     /// Whether a node is feasible.

@@ -1,14 +1,15 @@
 //! Nodes by class: which of a class are feasible, and which of those score best.
 //!
 //! A class holds its feasible nodes in blocks of 64 slots: a mask of the members, the greatest score among them, and
-//! a mask of those that have it. A change of one node touches one block, and the best of a class is found among the
-//! blocks' maxima.
+//! a mask of those that have it. Of each 64 blocks it holds the greatest score and how many nodes have it. A change of
+//! one node touches one block, and the best of a class is found among the maxima: of 1,000,000 nodes there are 245.
 
 use berth_framework::Slot;
 use berth_framework::keep::Class;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::cmp::Ordering;
+use std::ops::Range;
 
 /// A class among those of its shape.
 pub(super) type ClassId = u16;
@@ -31,10 +32,24 @@ pub(super) const NO_NODE: Answer = Answer::MAX;
 const BLOCK: usize = u64::BITS as usize;
 
 /// The best score of a class and how many nodes have it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Best {
     pub(super) score: Sum,
-    pub(super) nodes: usize,
+    pub(super) nodes: u32,
+}
+
+impl Best {
+    /// The best of both.
+    fn join(&mut self, other: Self) {
+        if other.nodes == 0 {
+            return;
+        }
+        if self.nodes == 0 || other.score > self.score {
+            *self = other;
+        } else if other.score == self.score {
+            self.nodes += other.nodes;
+        }
+    }
 }
 
 /// The nodes of one class.
@@ -53,8 +68,10 @@ pub(super) struct ClassSet {
     members: Vec<u64>,
     greatest: Vec<Sum>,
     best: Vec<u64>,
-    /// Unknown after the last node with the best score has left.
-    summit: Option<Best>,
+    /// By group of [`BLOCK`] blocks: the best of them; no nodes where there is none.
+    groups: Vec<Best>,
+    /// A bit for each group that is to be computed again.
+    stale: Vec<u64>,
 }
 
 /// Feasible nodes of one class and one block, to be added together.
@@ -147,17 +164,7 @@ impl ClassSet {
             best,
             ..
         } = *added;
-        let nodes = best.count_ones() as usize;
-        self.summit = match self.summit {
-            // The best of the first members is the best of all; otherwise what is unknown stays so.
-            None if self.feasible == 0 => Some(Best { score, nodes }),
-            Some(best) if score > best.score => Some(Best { score, nodes }),
-            Some(best) if score == best.score => Some(Best {
-                score,
-                nodes: best.nodes + nodes,
-            }),
-            other => other,
-        };
+        self.touch(block);
         self.feasible += members.count_ones() as usize;
         // Nodes mostly come in slot order when there are many.
         let place = match self.blocks.last() {
@@ -195,16 +202,8 @@ impl ClassSet {
             return;
         }
         self.feasible -= 1;
-        let score = scores[slot.index()];
-        if let Some(best) = &mut self.summit
-            && score == best.score
-        {
-            best.nodes -= 1;
-            if best.nodes == 0 {
-                self.summit = None;
-            }
-        }
         let (block, bit) = split(slot);
+        self.touch(block);
         let Ok(at) = self.blocks.binary_search(&block) else {
             debug_assert!(false, "a feasible node is in a block of its class");
             return;
@@ -234,18 +233,43 @@ impl ClassSet {
         }
     }
 
+    /// A block changes.
+    #[inline]
+    fn touch(&mut self, block: u32) {
+        let group = block as usize / BLOCK;
+        if self.groups.len() <= group {
+            self.groups.resize(group + 1, Best::default());
+            self.stale.resize(group / BLOCK + 1, 0);
+        }
+        self.stale[group / BLOCK] |= 1 << (group % BLOCK);
+    }
+
+    /// The places of the blocks of a group in the lists.
+    fn places(&self, group: usize) -> Range<usize> {
+        let first = (group * BLOCK) as u32;
+        let begin = self.blocks.partition_point(|block| *block < first);
+        let blocks = self.blocks[begin..].iter();
+        let blocks = blocks.take_while(|block| **block < first + BLOCK as u32);
+        begin..begin + blocks.count()
+    }
+
     /// The best score among the feasible nodes; `None` without any.
     pub(super) fn summit(&mut self) -> Option<Best> {
-        if self.summit.is_none() {
-            let score = self.greatest.iter().copied().max()?;
-            let at_best = self.greatest.iter().zip(&self.best);
-            let nodes = at_best
-                .filter(|(greatest, _)| **greatest == score)
-                .map(|(_, best)| best.count_ones() as usize)
-                .sum();
-            self.summit = Some(Best { score, nodes });
+        for word in 0..self.stale.len() {
+            for group in slots(word as u32, std::mem::take(&mut self.stale[word])) {
+                let mut best = Best::default();
+                for at in self.places(group.index()) {
+                    best.join(Best {
+                        score: self.greatest[at],
+                        nodes: self.best[at].count_ones(),
+                    });
+                }
+                self.groups[group.index()] = best;
+            }
         }
-        self.summit
+        let mut summit = Best::default();
+        self.groups.iter().for_each(|best| summit.join(*best));
+        (summit.nodes > 0).then_some(summit)
     }
 
     /// Some feasible node.
@@ -260,7 +284,9 @@ impl ClassSet {
     }
 
     fn bytes(&self) -> usize {
-        size_of::<Self>() + self.blocks.capacity() * (4 + 8 + 4 + 8)
+        size_of::<Self>()
+            + self.blocks.capacity() * (4 + 8 + 4 + 8)
+            + self.groups.capacity() * size_of::<Best>()
     }
 }
 
@@ -348,28 +374,40 @@ impl NodeClasses {
         }
     }
 
-    /// The `n`th in slot order of the nodes that are the best of these classes.
-    pub(super) fn nth_of_best(&self, classes: &[(ClassId, Best)], n: usize) -> Option<Slot> {
-        let best_of = |id: ClassId, best: Best| {
-            let set = &self.sets[id as usize];
-            let blocks = set.blocks.iter().zip(&set.greatest).zip(&set.best);
-            blocks
-                .filter(move |((_, greatest), _)| **greatest == best.score)
-                .map(|((block, _), mask)| (*block, *mask))
+    /// The `n`th in slot order of the nodes that are the best of these classes, whose summits were read last.
+    pub(super) fn nth_of_best(&self, classes: &[(ClassId, Best)], mut n: u32) -> Option<Slot> {
+        let sets = || {
+            let classes = classes.iter();
+            classes.map(|(id, best)| (&self.sets[*id as usize], best.score))
         };
-        if let [(id, best)] = *classes {
-            return nth(best_of(id, best), n);
-        }
-        let blocks = classes
-            .iter()
-            .filter_map(|(id, _)| self.sets[*id as usize].blocks.last());
-        let mut masks = vec![0_u64; blocks.max().map_or(0, |last| *last as usize + 1)];
-        for (id, best) in classes {
-            for (block, mask) in best_of(*id, *best) {
-                masks[block as usize] |= mask;
+        let groups = sets().map(|(set, _)| set.groups.len()).max()?;
+        for group in 0..groups {
+            let with_best = sets().filter(|(set, score)| {
+                let best = set.groups.get(group);
+                best.is_some_and(|best| best.nodes > 0 && best.score == *score)
+            });
+            let nodes = with_best.clone().map(|(set, _)| set.groups[group].nodes);
+            let here: u32 = nodes.sum();
+            if n >= here {
+                n -= here;
+                continue;
+            }
+            let mut masks = [0_u64; BLOCK];
+            for (set, score) in with_best {
+                for at in set.places(group).filter(|at| set.greatest[*at] == score) {
+                    masks[set.blocks[at] as usize % BLOCK] |= set.best[at];
+                }
+            }
+            for (block, mask) in masks.into_iter().enumerate() {
+                let here = mask.count_ones();
+                if n < here {
+                    let block = (group * BLOCK + block) as u32;
+                    return slots(block, mask).nth(n as usize);
+                }
+                n -= here;
             }
         }
-        nth((0..).zip(masks), n)
+        None
     }
 
     /// About how much memory they take.
@@ -377,17 +415,6 @@ impl NodeClasses {
         let sets: usize = self.sets.iter().map(ClassSet::bytes).sum();
         sets + self.ids.capacity() * (size_of::<Class>() + 8)
     }
-}
-
-fn nth(masks: impl Iterator<Item = (u32, u64)>, mut n: usize) -> Option<Slot> {
-    for (block, mask) in masks {
-        let here = mask.count_ones() as usize;
-        if n < here {
-            return slots(block, mask).nth(n);
-        }
-        n -= here;
-    }
-    None
 }
 
 #[cfg(test)]
@@ -401,10 +428,18 @@ mod tests {
         for seed in 0..200 {
             let mut rng = fastrand::Rng::with_seed(seed);
             let mut classes = NodeClasses::default();
-            let mut scores = vec![0; 300];
-            let mut nodes: Vec<Option<(i64, Answer)>> = vec![None; 300];
+            // In two groups of blocks.
+            let slot_of = |at: usize| {
+                if at < 150 {
+                    at
+                } else {
+                    at + BLOCK * BLOCK - 150
+                }
+            };
+            let mut scores = vec![0; BLOCK * BLOCK + 150];
+            let mut nodes: Vec<Option<(i64, Answer)>> = vec![None; scores.len()];
             for _ in 0..400 {
-                let at = rng.usize(..300);
+                let at = slot_of(rng.usize(..300));
                 let slot = Slot::from_index(at as u32);
                 if let Some((class, answer)) = nodes[at].take() {
                     let id = classes.id(&smallvec![class]).unwrap();
@@ -421,7 +456,7 @@ mod tests {
             }
             let of = |class: i64| -> Vec<usize> {
                 let here = |at: &usize| nodes[*at] == Some((class, FEASIBLE));
-                (0..300).filter(here).collect()
+                (0..300).map(slot_of).filter(here).collect()
             };
             let mut tied = Vec::new();
             let mut expected = Vec::new();
@@ -437,16 +472,20 @@ mod tests {
                 assert_eq!(summit.map(|s| s.score), best, "seed {seed}");
                 let Some(summit) = summit else { continue };
                 let at_best = members.iter().filter(|at| scores[**at] == summit.score);
-                assert_eq!(summit.nodes, at_best.clone().count(), "seed {seed}");
+                assert_eq!(
+                    summit.nodes as usize,
+                    at_best.clone().count(),
+                    "seed {seed}"
+                );
                 expected.extend(at_best.copied());
                 tied.push((id, summit));
             }
             expected.sort_unstable();
             for (n, at) in expected.iter().enumerate() {
-                let got = classes.nth_of_best(&tied, n).map(Slot::index);
+                let got = classes.nth_of_best(&tied, n as u32).map(Slot::index);
                 assert_eq!(got, Some(*at), "seed {seed}");
             }
-            assert_eq!(classes.nth_of_best(&tied, expected.len()), None);
+            assert_eq!(classes.nth_of_best(&tied, expected.len() as u32), None);
         }
     }
 }

@@ -46,7 +46,7 @@ fn examine(evaluator: &Evaluator<'_>, kept: KeptFor<'_>) -> Result<Examined, Unk
     let class_scores = shape.class_scores(evaluator, plan, group_answers, &live)?;
     // By node: its slot and the place of its class among the live ones.
     let mut nodes: Vec<(Slot, usize)> = Vec::with_capacity(live.nodes);
-    for (at, id) in live.classes.iter().enumerate() {
+    for (at, (id, _)) in live.classes.iter().enumerate() {
         let set = shape.classes.get(*id);
         nodes.extend(set.feasible_nodes().map(|slot| (slot, at)));
     }

@@ -140,15 +140,13 @@ impl World {
             evaluation: &mut evaluation,
             stopwatch: &NoStopwatch,
         };
-        let kept = match percentage {
-            None => self.answer_cache.find(&mut evaluator, &mut rng),
-            Some(_) => None,
-        };
+        let search = (percentage, &mut 0);
+        let kept = self.answer_cache.find(&mut evaluator, search, &mut rng);
         let asked = self.asked.load(Ordering::Relaxed);
         let is_plain = kept.is_none();
         assert_eq!(
             self.answer_cache.counts().plain - before,
-            u64::from(is_plain && percentage.is_none())
+            u64::from(is_plain)
         );
         let found = kept.unwrap_or_else(|| {
             let answer_cache = &mut self.answer_cache;
@@ -193,11 +191,50 @@ fn only_nodes_that_changed_are_asked_again() {
     assert_eq!((asked, is_plain), (4, false));
 }
 
+/// C-19: with a percentage, the search ends in kept answers where the plain evaluator's ends, and the next one begins
+/// there. Each decision is made by both.
+#[test]
+fn a_percentage_ends_the_search_in_kept_answers() {
+    let mut world = World::new(Vec::new());
+    for rank in 0..250 {
+        let label = (rank % 10 == 3).then_some("closed");
+        world.set_node(rank, label);
+    }
+    let mut start = 0;
+    for (percentage, evaluated, start_after) in [
+        (40, 111, 111),
+        (40, 111, 222),
+        (40, 111, 83),
+        (50, 139, 222),
+    ] {
+        let pod = pod("p").label("team", "a").info();
+        let (mut evaluation, mut rng) = (Evaluation::default(), fastrand::Rng::with_seed(1));
+        let mut evaluator = Evaluator {
+            profile: &world.profile,
+            features: &FeatureGates::default(),
+            now: Time::EPOCH,
+            cluster: &mut world.cluster,
+            nominated: &NoNominations,
+            pod: &pod,
+            evaluation: &mut evaluation,
+            stopwatch: &NoStopwatch,
+        };
+        let cache = &mut world.answer_cache;
+        let found = evaluator.find_with(cache, true, Some(percentage), &mut start, &mut rng);
+        let Found::Placed(placement) = found else {
+            panic!("{found:?}");
+        };
+        let least = 250 * percentage as usize / 100;
+        assert_eq!(placement.feasible, least.max(100));
+        assert_eq!((placement.evaluated, start), (evaluated, start_after));
+    }
+    assert_eq!(world.answer_cache.counts().plain, 0);
+}
+
 #[test]
 fn what_cannot_be_kept_is_decided_plainly() {
     let mut world = World::new(Vec::new());
     assert_eq!(world.decide("odd", None), ("n4".to_owned(), 0, true));
-    assert_eq!(world.decide("a", Some(100)), ("n4".to_owned(), 0, true));
     world.set_node(0, Some("broken"));
     let (said, _, is_plain) = world.decide("a", None);
     assert!(is_plain && said.contains("broken"), "{said}");
