@@ -314,14 +314,15 @@ fn a_nominated_node_comes_first_with_every_evaluator() {
     }
 }
 
-/// C-19, case 199: a profile's own percentage takes precedence over the global one.
+/// C-19, case 199: a profile's own percentage takes precedence over the global one. Zero means all nodes.
 #[test]
 fn a_profile_says_how_many_nodes_to_look_for() {
     for (common, own, asked) in [
         (None, None, 300.0),
         (Some(50), None, 150.0),
         (Some(100), Some(40), 120.0),
-        (Some(40), Some(0), 144.0),
+        (Some(40), Some(0), 300.0),
+        (Some(0), None, 300.0),
     ] {
         let plugin = fake("A")
             .filter(|_, _, _| Status::success())
