@@ -1,5 +1,5 @@
-//! CEL as Kubernetes uses it: the device selectors of Dynamic Resource Allocation (`resource.k8s.io/v1`), and programs over
-//! variables of any type, such as the validation rules of custom resources.
+//! CEL as Kubernetes uses it: the device selectors of Dynamic Resource Allocation (`resource.k8s.io/v1`), and programs
+//! over variables of any type, such as the validation rules of custom resources.
 //!
 //! A selector is compiled once: its types are checked, its constant parts are evaluated, and its cost is estimated. It
 //! is then evaluated for any number of devices, each time within a budget.

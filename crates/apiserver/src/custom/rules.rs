@@ -1,7 +1,7 @@
 //! Validation rules of schemas (`x-kubernetes-validations`): expressions in CEL over `self` and `oldSelf`.
 //!
-//! The texts of errors are those of kube-apiserver. One difference: kube-apiserver knows the types of the fields when it
-//! compiles a rule; here a rule that does not fit them fails when it is evaluated.
+//! The texts of errors are those of kube-apiserver. One difference: kube-apiserver knows the types of the fields when
+//! it compiles a rule; here a rule that does not fit them fails when it is evaluated.
 
 use crate::field::{ErrorType, FieldError};
 use crate::validation::errors::{Errors, Path, Shown};
@@ -137,7 +137,8 @@ pub(super) fn steps(path: &str) -> Option<Vec<String>> {
 
 // === what a definition may state ===
 
-/// Checks the rules of a schema. `is_correlatable` tells whether values have a counterpart in the object before a change.
+/// Checks the rules of a schema. `is_correlatable` tells whether values have a counterpart in the object before a
+/// change.
 pub(super) fn check(errors: &mut Errors, schema: &Value, path: &Path<'_>, is_correlatable: bool) {
     let has_lines = |text: &str| text.trim().contains(['\n', '\r']);
     for (i, stated) in schema.items(FIELD).iter().enumerate() {

@@ -390,7 +390,8 @@ enum Level {
     Field,
 }
 
-/// Checks a schema and those below it. `has_old` tells whether its values have a counterpart in the object before a change.
+/// Checks a schema and those below it. `has_old` tells whether its values have a counterpart in the object before a
+/// change.
 fn check_schema(
     errors: &mut Errors,
     schema: &Value,
