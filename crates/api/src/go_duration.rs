@@ -1,6 +1,7 @@
 //! Durations as Go writes and reads them: `1h30m`, `15s`, `2.5ms`.
 
 use crate::time::Duration;
+use serde::{Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
@@ -37,6 +38,13 @@ impl GoDuration {
     /// The span; zero when it is negative.
     pub fn as_duration(self) -> Duration {
         Duration::from_nanos(u64::try_from(self.0).unwrap_or(0))
+    }
+}
+
+/// As text, such as `1m30s`.
+impl Serialize for GoDuration {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

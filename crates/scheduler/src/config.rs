@@ -45,6 +45,7 @@ use berth_api::{Duration, GoDuration};
 use berth_framework::FeatureGates;
 use berth_framework::registry::Registry;
 use error::Problems;
+use serde::{Serialize, Serializer};
 
 /// The group of the configuration.
 const API_GROUP: &str = "kubescheduler.config.k8s.io/";
@@ -109,7 +110,8 @@ impl PartialEq for Known {
 }
 
 /// Who of several schedulers is at work.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct LeaderElection {
     /// Whether there is an election at all.
     pub leader_elect: bool,
@@ -142,7 +144,8 @@ impl Default for LeaderElection {
 }
 
 /// How the API server is spoken to.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ClientConnection {
     /// The kubeconfig file; empty: none is named.
     pub kubeconfig: String,
@@ -151,9 +154,16 @@ pub struct ClientConnection {
     /// What is sent.
     pub content_type: String,
     /// How many requests a second are sent over time; negative: as many as there are.
+    #[serde(serialize_with = "in_few_digits")]
     pub qps: f32,
     /// How many are sent at once.
     pub burst: i32,
+}
+
+/// Writes a number of 32 bits in as few digits as it takes: 50 and 0.1, not 50.0 and 0.10000000149.
+fn in_few_digits<S: Serializer>(number: &f32, serializer: S) -> Result<S::Ok, S::Error> {
+    let number = number.to_string().parse::<serde_json::Number>();
+    number.ok().serialize(serializer)
 }
 
 impl Default for ClientConnection {
@@ -211,14 +221,14 @@ fn read(
         errors: vec![error],
         left_out: 0,
     })?;
-    let mut problems = Problems::default();
+    let problems = Problems::default();
     // Without a configuration there is a problem.
-    let mut config = match decode::decode(&document, known.clone(), &mut problems) {
+    let mut config = match decode::decode(&document, known.clone(), &problems) {
         Some(config) => config,
         None => return problems.or(source_name, (Config::of(known), Vec::new())),
     };
     adjust(&mut config);
-    config.find_problems(checks_plugins, &mut problems);
+    config.find_problems(checks_plugins, &problems);
     problems.or(source_name, (config, fields::warnings(&document)))
 }
 
@@ -251,12 +261,12 @@ impl Config {
     /// # Errors
     /// Everything that is wrong with it.
     pub fn check(&self, source_name: &str) -> Result<(), ConfigErrors> {
-        let mut problems = Problems::default();
-        self.find_problems(true, &mut problems);
+        let problems = Problems::default();
+        self.find_problems(true, &problems);
         problems.or(source_name, ())
     }
 
-    fn find_problems(&self, checks_plugins: bool, problems: &mut Problems) {
+    fn find_problems(&self, checks_plugins: bool, problems: &Problems) {
         validate::validate(self, problems);
         if checks_plugins {
             let Known { registry, features } = &self.known;

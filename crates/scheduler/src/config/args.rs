@@ -37,12 +37,7 @@ pub(super) fn complete(plugin: &Registration, given: &Value, features: &FeatureG
 
 /// Adds a problem when arguments are of another kind than the plugin's, or are given to a plugin that takes none.
 /// `path` is where they are.
-pub(super) fn check_envelope(
-    plugin: &Registration,
-    args: &Value,
-    path: &str,
-    problems: &mut Problems,
-) {
+pub(super) fn check_envelope(plugin: &Registration, args: &Value, path: &str, problems: &Problems) {
     let name = plugin.name();
     match plugin.args_kind() {
         ArgsKind::Typed(_) => {}

@@ -11,7 +11,7 @@ pub(super) fn check(
     profiles: &[ProfileConfig],
     registry: &Registry,
     features: &FeatureGates,
-    problems: &mut Problems,
+    problems: &Problems,
 ) {
     for (i, profile) in profiles.iter().enumerate() {
         check_args(
@@ -39,7 +39,7 @@ fn check_args(
     path: &str,
     registry: &Registry,
     features: &FeatureGates,
-    problems: &mut Problems,
+    problems: &Problems,
 ) {
     for (i, config) in profile.plugin_config.iter().enumerate() {
         let path = format!("{path}.pluginConfig[{i}].args");
@@ -55,7 +55,7 @@ fn check_args(
     }
 }
 
-fn add_args(error: &ArgsError, path: &str, problems: &mut Problems) {
+fn add_args(error: &ArgsError, path: &str, problems: &Problems) {
     for (field, message) in &error.problems {
         let path = match field.as_str() {
             "" => path.to_owned(),
@@ -68,7 +68,7 @@ fn add_args(error: &ArgsError, path: &str, problems: &mut Problems) {
 }
 
 /// Adds what is wrong with the profile at `path`.
-fn add(error: &ProfileError, profile: &ProfileConfig, path: &str, problems: &mut Problems) {
+fn add(error: &ProfileError, profile: &ProfileConfig, path: &str, problems: &Problems) {
     let place = |below: &str| format!("{path}.{below}");
     match error {
         // These are found without plugins.

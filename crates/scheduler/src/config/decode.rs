@@ -6,11 +6,10 @@ use super::profile::ProfileConfig;
 use super::value::Object;
 use super::{API_GROUP, API_VERSION, ClientConnection, Config, KIND, Known, LeaderElection};
 use crate::profile::ProfileSpec;
-use berth_api::GoDuration;
 use serde_json::Value;
 
 /// Reads a document. None when it is something else altogether; then reading on would only confuse.
-pub(super) fn decode(document: &Value, known: Known, problems: &mut Problems) -> Option<Config> {
+pub(super) fn decode(document: &Value, known: Known, problems: &Problems) -> Option<Config> {
     if !document.is_object() {
         let hint = format!("start with `apiVersion: {API_VERSION}` and `kind: {KIND}`");
         let message = match document {
@@ -21,40 +20,33 @@ pub(super) fn decode(document: &Value, known: Known, problems: &mut Problems) ->
         return None;
     }
     let mut at = Object::open(document, String::new(), problems);
-    if !check_type(&mut at, problems) {
+    if !check_type(&mut at) {
         return None;
     }
     let mut config = Config::of(known);
-    if let Some(at) = at.object("leaderElection", problems) {
-        config.leader_election = LeaderElection::decode(at, problems);
+    if let Some(at) = at.object("leaderElection") {
+        config.leader_election = LeaderElection::decode(at);
     }
-    if let Some(at) = at.object("clientConnection", problems) {
-        config.client_connection = ClientConnection::decode(at, problems);
+    if let Some(at) = at.object("clientConnection") {
+        config.client_connection = ClientConnection::decode(at);
     }
-    if let Some(parallelism) = at.i32("parallelism", problems) {
-        config.parallelism = parallelism;
-    }
-    config.enable_profiling = at.bool("enableProfiling", problems).unwrap_or(true);
-    config.enable_contention_profiling = at
-        .bool("enableContentionProfiling", problems)
-        .unwrap_or(config.enable_profiling);
-    config.percentage_of_nodes_to_score = at.i32("percentageOfNodesToScore", problems);
-    if let Some(seconds) = at.i64("podInitialBackoffSeconds", problems) {
+    config.parallelism = at.read("parallelism").unwrap_or(config.parallelism);
+    config.enable_profiling = at.read("enableProfiling").unwrap_or(true);
+    let contention = at.read("enableContentionProfiling");
+    config.enable_contention_profiling = contention.unwrap_or(config.enable_profiling);
+    config.percentage_of_nodes_to_score = at.read("percentageOfNodesToScore");
+    if let Some(seconds) = at.read("podInitialBackoffSeconds") {
         config.pod_initial_backoff_seconds = seconds;
     }
-    if let Some(seconds) = at.i64("podMaxBackoffSeconds", problems) {
+    if let Some(seconds) = at.read("podMaxBackoffSeconds") {
         config.pod_max_backoff_seconds = seconds;
     }
-    config.delay_cache_until_active = at.bool("delayCacheUntilActive", problems).unwrap_or(false);
-    config.extenders = at
-        .objects("extenders", problems)
-        .into_iter()
-        .map(|at| Extender::decode(at, problems))
-        .collect();
-    let profiles: Vec<ProfileConfig> = at
-        .objects("profiles", problems)
-        .into_iter()
-        .map(|at| ProfileConfig::decode(at, &config.known, problems))
+    config.delay_cache_until_active = at.or_default("delayCacheUntilActive");
+    let extenders = at.objects("extenders").into_iter();
+    config.extenders = extenders.map(Extender::decode).collect();
+    let profiles = at.objects("profiles").into_iter();
+    let profiles: Vec<_> = profiles
+        .map(|at| ProfileConfig::decode(at, &config.known))
         .collect();
     if !profiles.is_empty() {
         config.profiles = profiles;
@@ -64,14 +56,15 @@ pub(super) fn decode(document: &Value, known: Known, problems: &mut Problems) ->
     {
         only.scheduler_name = ProfileSpec::DEFAULT_SCHEDULER_NAME.to_owned();
     }
-    at.close(problems);
+    at.close();
     Some(config)
 }
 
 /// Whether the document is a configuration of this version, as far as it says.
-fn check_type(at: &mut Object<'_>, problems: &mut Problems) -> bool {
-    let kind = at.string("kind", problems);
-    let version = at.string("apiVersion", problems);
+fn check_type(at: &mut Object<'_>) -> bool {
+    let problems = at.problems;
+    let kind: Option<String> = at.read("kind");
+    let version: Option<String> = at.read("apiVersion");
     match &kind {
         Some(kind) if kind != KIND => {
             let version = version.as_deref().unwrap_or_default();
@@ -107,63 +100,34 @@ fn check_type(at: &mut Object<'_>, problems: &mut Problems) -> bool {
 
 impl LeaderElection {
     /// What is zero or empty is the default, as upstream.
-    fn decode(mut at: Object<'_>, problems: &mut Problems) -> Self {
+    fn decode(mut at: Object<'_>) -> Self {
         let defaults = Self::default();
-        let mut duration = |field, default| {
-            at.duration(field, problems)
-                .filter(|given| *given != GoDuration::default())
-                .unwrap_or(default)
+        let election = Self {
+            lease_duration: at.non_zero("leaseDuration", defaults.lease_duration),
+            renew_deadline: at.non_zero("renewDeadline", defaults.renew_deadline),
+            retry_period: at.non_zero("retryPeriod", defaults.retry_period),
+            resource_lock: at.non_zero("resourceLock", defaults.resource_lock),
+            resource_namespace: at.non_zero("resourceNamespace", defaults.resource_namespace),
+            resource_name: at.non_zero("resourceName", defaults.resource_name),
+            leader_elect: at.read("leaderElect").unwrap_or(defaults.leader_elect),
         };
-        let lease_duration = duration("leaseDuration", defaults.lease_duration);
-        let renew_deadline = duration("renewDeadline", defaults.renew_deadline);
-        let retry_period = duration("retryPeriod", defaults.retry_period);
-        let mut text = |field, default| {
-            at.string(field, problems)
-                .filter(|given| !given.is_empty())
-                .unwrap_or(default)
-        };
-        let resource_lock = text("resourceLock", defaults.resource_lock);
-        let resource_namespace = text("resourceNamespace", defaults.resource_namespace);
-        let resource_name = text("resourceName", defaults.resource_name);
-        let leader_elect = at
-            .bool("leaderElect", problems)
-            .unwrap_or(defaults.leader_elect);
-        at.close(problems);
-        Self {
-            leader_elect,
-            lease_duration,
-            renew_deadline,
-            retry_period,
-            resource_lock,
-            resource_namespace,
-            resource_name,
-        }
+        at.close();
+        election
     }
 }
 
 impl ClientConnection {
     /// What is zero or empty is the default, as upstream.
-    fn decode(mut at: Object<'_>, problems: &mut Problems) -> Self {
+    fn decode(mut at: Object<'_>) -> Self {
         let defaults = Self::default();
         let connection = Self {
-            kubeconfig: at.string("kubeconfig", problems).unwrap_or_default(),
-            accept_content_types: at
-                .string("acceptContentTypes", problems)
-                .unwrap_or_default(),
-            content_type: at
-                .string("contentType", problems)
-                .filter(|given| !given.is_empty())
-                .unwrap_or(defaults.content_type),
-            qps: at
-                .f32("qps", problems)
-                .filter(|given| *given != 0.0)
-                .unwrap_or(defaults.qps),
-            burst: at
-                .i32("burst", problems)
-                .filter(|given| *given != 0)
-                .unwrap_or(defaults.burst),
+            kubeconfig: at.or_default("kubeconfig"),
+            accept_content_types: at.or_default("acceptContentTypes"),
+            content_type: at.non_zero("contentType", defaults.content_type),
+            qps: at.non_zero("qps", defaults.qps),
+            burst: at.non_zero("burst", defaults.burst),
         };
-        at.close(problems);
+        at.close();
         connection
     }
 }

@@ -1,6 +1,7 @@
 //! What is wrong with a configuration: every problem with its place and, where there is one, the way out.
 
 use serde_json::Value;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 
 /// So many problems are listed; more are counted.
@@ -63,41 +64,42 @@ impl std::error::Error for ConfigErrors {}
 /// Collects problems.
 #[derive(Debug, Default)]
 pub(super) struct Problems {
-    errors: Vec<ConfigError>,
-    left_out: usize,
+    errors: RefCell<Vec<ConfigError>>,
+    left_out: Cell<usize>,
 }
 
 impl Problems {
     /// Something is wrong at `path`.
-    pub(super) fn add(&mut self, path: impl Into<String>, message: impl Into<String>) {
-        self.push(path.into(), message.into(), None);
+    pub(super) fn add(&self, path: impl Into<String>, message: impl Into<String>) {
+        self.push(path.into(), message.into(), None::<String>);
     }
 
     /// The same, with a way out.
     pub(super) fn add_with_hint(
-        &mut self,
+        &self,
         path: impl Into<String>,
         message: impl Into<String>,
         hint: impl Into<String>,
     ) {
-        self.push(path.into(), message.into(), Some(hint.into()));
+        self.push(path.into(), message.into(), Some(hint));
     }
 
-    fn push(&mut self, path: String, message: String, hint: Option<String>) {
-        if self.errors.len() >= ERRORS_MAX {
-            self.left_out += 1;
+    pub(super) fn push(&self, path: String, message: String, hint: Option<impl Into<String>>) {
+        let mut errors = self.errors.borrow_mut();
+        if errors.len() >= ERRORS_MAX {
+            self.left_out.set(self.left_out.get() + 1);
             return;
         }
-        self.errors.push(ConfigError {
+        errors.push(ConfigError {
             path,
             message,
-            hint,
+            hint: hint.map(Into::into),
         });
     }
 
     /// The value at `path` cannot be used.
     pub(super) fn invalid(
-        &mut self,
+        &self,
         path: impl Into<String>,
         value: impl Into<Value>,
         why: impl fmt::Display,
@@ -107,39 +109,42 @@ impl Problems {
     }
 
     /// There must be a value at `path`.
-    pub(super) fn required(&mut self, path: impl Into<String>) {
+    pub(super) fn required(&self, path: impl Into<String>) {
         self.add(path, "Required value");
     }
 
     /// The value at `path` occurs elsewhere already.
-    pub(super) fn duplicate(&mut self, path: impl Into<String>, value: &str) {
+    pub(super) fn duplicate(&self, path: impl Into<String>, value: &str) {
         let value = show(&value.into());
         self.add(path, format!("Duplicate value: {value}"));
     }
 
     /// Whether something is wrong at `path` or, with `below`, anywhere below it.
     pub(super) fn has(&self, path: &str, below: bool) -> bool {
-        self.errors
+        let errors = self.errors.borrow();
+        errors
             .iter()
             .any(|e| e.path == path || (below && e.path.starts_with(path)))
     }
 
     /// Whether this very problem is known.
     pub(super) fn knows(&self, path: &str, message: &str) -> bool {
-        self.errors
+        let errors = self.errors.borrow();
+        errors
             .iter()
             .any(|e| e.path == path && e.message == message)
     }
 
     /// `value`, unless something is wrong.
     pub(super) fn or<T>(self, source_name: &str, value: T) -> Result<T, ConfigErrors> {
-        if self.errors.is_empty() {
+        let errors = self.errors.into_inner();
+        if errors.is_empty() {
             return Ok(value);
         }
         Err(ConfigErrors {
             source_name: source_name.to_owned(),
-            errors: self.errors,
-            left_out: self.left_out,
+            errors,
+            left_out: self.left_out.get(),
         })
     }
 }

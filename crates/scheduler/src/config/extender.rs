@@ -9,68 +9,92 @@ use base64::engine::general_purpose::STANDARD;
 use berth_api::GoDuration;
 use berth_api::names::{is_extended_resource_name, label_key};
 use berth_framework::registry::{Registration, Registry};
-use serde_json::{Map, Value, json};
+use serde::{Serialize, Serializer};
+use serde_json::json;
 use std::fmt;
 
 /// How long a call to an extender may take when the configuration does not say.
 const HTTP_TIMEOUT: GoDuration = GoDuration::from_secs(5);
 
-/// One extender.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One extender. What is empty is not written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Extender {
     /// The address that the verbs are put behind.
     pub url_prefix: String,
     /// Filters nodes; empty: it does not.
+    #[serde(skip_serializing_if = "is_empty")]
     pub filter_verb: String,
     /// Looks at the victims of preemption; empty: it does not.
+    #[serde(skip_serializing_if = "is_empty")]
     pub preempt_verb: String,
     /// Ranks nodes; empty: it does not.
+    #[serde(skip_serializing_if = "is_empty")]
     pub prioritize_verb: String,
     /// How many times its ranks count.
+    #[serde(skip_serializing_if = "is_empty")]
     pub weight: i64,
     /// Binds in place of the plugins; empty: it does not.
+    #[serde(skip_serializing_if = "is_empty")]
     pub bind_verb: String,
     /// Whether it is called over TLS.
+    #[serde(rename = "enableHTTPS", skip_serializing_if = "is_empty")]
     pub enable_https: bool,
     /// How TLS is spoken.
+    #[serde(rename = "tlsConfig", skip_serializing_if = "is_empty")]
     pub tls: Option<ExtenderTls>,
     /// How long a call may take.
     pub http_timeout: GoDuration,
     /// Whether it keeps nodes itself and wants their names alone.
+    #[serde(skip_serializing_if = "is_empty")]
     pub node_cache_capable: bool,
     /// The resources that it looks after; without any it is asked about every pod.
+    #[serde(skip_serializing_if = "is_empty")]
     pub managed_resources: Vec<ManagedResource>,
     /// Whether scheduling goes on without it when it fails.
+    #[serde(skip_serializing_if = "is_empty")]
     pub ignorable: bool,
 }
 
 /// How an extender is spoken to over TLS. The files are named, not read.
-#[derive(Clone, PartialEq, Eq, Default)]
+#[derive(Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ExtenderTls {
     /// Whether its certificate goes unchecked.
+    #[serde(skip_serializing_if = "is_empty")]
     pub insecure: bool,
     /// The name that its certificate must have; empty: that of the address.
+    #[serde(skip_serializing_if = "is_empty")]
     pub server_name: String,
     /// The file of our certificate.
+    #[serde(skip_serializing_if = "is_empty")]
     pub cert_file: String,
     /// The file of our key.
+    #[serde(skip_serializing_if = "is_empty")]
     pub key_file: String,
     /// The file of the certificate authorities.
+    #[serde(skip_serializing_if = "is_empty")]
     pub ca_file: String,
     /// Our certificate, PEM; before the file.
+    #[serde(serialize_with = "in_base64", skip_serializing_if = "is_empty")]
     pub cert_data: Vec<u8>,
     /// Our key, PEM; before the file.
+    #[serde(serialize_with = "in_base64", skip_serializing_if = "is_empty")]
     pub key_data: Vec<u8>,
     /// The certificate authorities, PEM; before the file.
+    #[serde(serialize_with = "in_base64", skip_serializing_if = "is_empty")]
     pub ca_data: Vec<u8>,
 }
 
 /// A resource that an extender looks after.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ManagedResource {
     /// The name of an extended resource.
+    #[serde(skip_serializing_if = "is_empty")]
     pub name: String,
     /// Whether the Filter plugins of resources ignore it.
+    #[serde(skip_serializing_if = "is_empty")]
     pub ignored_by_scheduler: bool,
 }
 
@@ -89,143 +113,79 @@ impl fmt::Debug for ExtenderTls {
 
 impl Extender {
     /// Reads one.
-    pub(super) fn decode(mut at: Object<'_>, problems: &mut Problems) -> Self {
-        let mut text = |at: &mut Object<'_>, field| at.string(field, problems).unwrap_or_default();
-        let url_prefix = text(&mut at, "urlPrefix");
-        let filter_verb = text(&mut at, "filterVerb");
-        let preempt_verb = text(&mut at, "preemptVerb");
-        let prioritize_verb = text(&mut at, "prioritizeVerb");
-        let bind_verb = text(&mut at, "bindVerb");
-        let weight = at.i64("weight", problems).unwrap_or(0);
-        let enable_https = at.bool("enableHTTPS", problems).unwrap_or(false);
-        let tls = at
-            .object("tlsConfig", problems)
-            .map(|at| ExtenderTls::decode(at, problems));
-        let http_timeout = at
-            .duration("httpTimeout", problems)
-            .filter(|timeout| timeout.as_nanos() > 0)
-            .unwrap_or(HTTP_TIMEOUT);
-        let node_cache_capable = at.bool("nodeCacheCapable", problems).unwrap_or(false);
-        let managed_resources = at
-            .objects("managedResources", problems)
-            .into_iter()
-            .map(|mut at| {
-                let resource = ManagedResource {
-                    name: at.string("name", problems).unwrap_or_default(),
-                    ignored_by_scheduler: at.bool("ignoredByScheduler", problems).unwrap_or(false),
-                };
-                at.close(problems);
-                resource
-            })
-            .collect();
-        let ignorable = at.bool("ignorable", problems).unwrap_or(false);
-        at.close(problems);
-        Self {
-            url_prefix,
-            filter_verb,
-            preempt_verb,
-            prioritize_verb,
-            weight,
-            bind_verb,
-            enable_https,
-            tls,
-            http_timeout,
-            node_cache_capable,
-            managed_resources,
-            ignorable,
-        }
+    pub(super) fn decode(mut at: Object<'_>) -> Self {
+        let extender = Self {
+            url_prefix: at.or_default("urlPrefix"),
+            filter_verb: at.or_default("filterVerb"),
+            preempt_verb: at.or_default("preemptVerb"),
+            prioritize_verb: at.or_default("prioritizeVerb"),
+            bind_verb: at.or_default("bindVerb"),
+            weight: at.or_default("weight"),
+            enable_https: at.or_default("enableHTTPS"),
+            tls: at.object("tlsConfig").map(ExtenderTls::decode),
+            http_timeout: at
+                .read("httpTimeout")
+                .filter(|timeout: &GoDuration| timeout.as_nanos() > 0)
+                .unwrap_or(HTTP_TIMEOUT),
+            node_cache_capable: at.or_default("nodeCacheCapable"),
+            managed_resources: at
+                .objects("managedResources")
+                .into_iter()
+                .map(ManagedResource::decode)
+                .collect(),
+            ignorable: at.or_default("ignorable"),
+        };
+        at.close();
+        extender
     }
+}
 
-    /// As it is written out; what is empty is left out.
-    pub(super) fn to_value(&self) -> Value {
-        let managed: Vec<Value> = self
-            .managed_resources
-            .iter()
-            .map(|resource| {
-                object([
-                    ("name", resource.name.as_str().into()),
-                    ("ignoredByScheduler", resource.ignored_by_scheduler.into()),
-                ])
-            })
-            .collect();
-        let mut value = object([
-            ("filterVerb", self.filter_verb.as_str().into()),
-            ("preemptVerb", self.preempt_verb.as_str().into()),
-            ("prioritizeVerb", self.prioritize_verb.as_str().into()),
-            ("weight", self.weight.into()),
-            ("bindVerb", self.bind_verb.as_str().into()),
-            ("enableHTTPS", self.enable_https.into()),
-            ("nodeCacheCapable", self.node_cache_capable.into()),
-            ("managedResources", managed.into()),
-            ("ignorable", self.ignorable.into()),
-        ]);
-        value["urlPrefix"] = json!(self.url_prefix);
-        value["httpTimeout"] = json!(self.http_timeout.to_string());
-        if let Some(tls) = &self.tls {
-            value["tlsConfig"] = tls.to_value();
-        }
-        value
+impl ManagedResource {
+    fn decode(mut at: Object<'_>) -> Self {
+        let resource = Self {
+            name: at.or_default("name"),
+            ignored_by_scheduler: at.or_default("ignoredByScheduler"),
+        };
+        at.close();
+        resource
     }
 }
 
 impl ExtenderTls {
-    fn decode(mut at: Object<'_>, problems: &mut Problems) -> Self {
+    fn decode(mut at: Object<'_>) -> Self {
         let tls = Self {
-            insecure: at.bool("insecure", problems).unwrap_or(false),
-            server_name: at.string("serverName", problems).unwrap_or_default(),
-            cert_file: at.string("certFile", problems).unwrap_or_default(),
-            key_file: at.string("keyFile", problems).unwrap_or_default(),
-            ca_file: at.string("caFile", problems).unwrap_or_default(),
-            cert_data: bytes(&mut at, "certData", problems),
-            key_data: bytes(&mut at, "keyData", problems),
-            ca_data: bytes(&mut at, "caData", problems),
+            insecure: at.or_default("insecure"),
+            server_name: at.or_default("serverName"),
+            cert_file: at.or_default("certFile"),
+            key_file: at.or_default("keyFile"),
+            ca_file: at.or_default("caFile"),
+            cert_data: bytes(&mut at, "certData"),
+            key_data: bytes(&mut at, "keyData"),
+            ca_data: bytes(&mut at, "caData"),
         };
-        at.close(problems);
+        at.close();
         tls
     }
-
-    fn to_value(&self) -> Value {
-        object([
-            ("insecure", self.insecure.into()),
-            ("serverName", self.server_name.as_str().into()),
-            ("certFile", self.cert_file.as_str().into()),
-            ("keyFile", self.key_file.as_str().into()),
-            ("caFile", self.ca_file.as_str().into()),
-            ("certData", STANDARD.encode(&self.cert_data).into()),
-            ("keyData", STANDARD.encode(&self.key_data).into()),
-            ("caData", STANDARD.encode(&self.ca_data).into()),
-        ])
-    }
 }
 
-/// An object of what is not empty.
-fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
-    let empty = |value: &Value| match value {
-        Value::Null => true,
-        Value::Bool(on) => !on,
-        Value::Number(number) => number.as_i64() == Some(0),
-        Value::String(text) => text.is_empty(),
-        Value::Array(list) => list.is_empty(),
-        Value::Object(_) => false,
-    };
-    let fields: Map<String, Value> = fields
-        .into_iter()
-        .filter(|(_, value)| !empty(value))
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect();
-    Value::Object(fields)
-}
-
-fn bytes(at: &mut Object<'_>, field: &'static str, problems: &mut Problems) -> Vec<u8> {
-    let Some(text) = at.string(field, problems) else {
-        return Vec::new();
-    };
+fn bytes(at: &mut Object<'_>, field: &'static str) -> Vec<u8> {
+    let text: String = at.or_default(field);
     let text: String = text.split_ascii_whitespace().collect();
     STANDARD.decode(text).unwrap_or_else(|error| {
         // The value is not shown: it may be a key.
-        problems.add(at.path(field), format!("must be base64: {error}"));
+        let message = format!("must be base64: {error}");
+        at.problems.add(at.path(field), message);
         Vec::new()
     })
+}
+
+fn in_base64<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&STANDARD.encode(bytes))
+}
+
+/// Whether a field is left out when the configuration is written.
+fn is_empty<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// The resources that extenders look after alone.
@@ -267,7 +227,7 @@ pub(super) fn validate_profiles(
     extenders: &[Extender],
     registry: &Registry,
     profiles: &[ProfileConfig],
-    problems: &mut Problems,
+    problems: &Problems,
 ) {
     let Some(name) = ignored(extenders).next() else {
         return;
@@ -291,7 +251,7 @@ pub(super) fn validate_profiles(
 }
 
 /// Checks the extenders together (F-34).
-pub(super) fn validate(extenders: &[Extender], problems: &mut Problems) {
+pub(super) fn validate(extenders: &[Extender], problems: &Problems) {
     let mut names: Vec<&str> = Vec::new();
     for (i, extender) in extenders.iter().enumerate() {
         let path = format!("extenders[{i}]");

@@ -2,7 +2,6 @@
 
 use super::Known;
 use super::args::{check_envelope, complete, defaults};
-use super::error::Problems;
 use super::value::Object;
 use crate::profile::{
     EnabledPlugin, PluginConfig, PluginSet, PluginSets, Point, ProfileSpec, merge,
@@ -47,47 +46,44 @@ impl ProfileConfig {
     }
 
     /// Reads one. A name that is not given stays empty.
-    pub(super) fn decode(mut at: Object<'_>, known: &Known, problems: &mut Problems) -> Self {
+    pub(super) fn decode(mut at: Object<'_>, known: &Known) -> Self {
         let mut profile = Self {
-            scheduler_name: at.string("schedulerName", problems).unwrap_or_default(),
-            percentage_of_nodes_to_score: at.i32("percentageOfNodesToScore", problems),
+            scheduler_name: at.or_default("schedulerName"),
+            percentage_of_nodes_to_score: at.read("percentageOfNodesToScore"),
             plugins: PluginSets::default(),
             plugin_config: Vec::new(),
             given_args: 0,
             placement_disabled: Default::default(),
         };
-        if let Some(plugins) = at.object("plugins", problems) {
-            profile.decode_plugins(plugins, problems);
+        if let Some(plugins) = at.object("plugins") {
+            profile.decode_plugins(plugins);
         }
-        for mut at in at.objects("pluginConfig", problems) {
-            let name = match at.string("name", problems) {
-                Some(name) if !name.is_empty() => name,
-                _ => {
-                    problems.required(at.path("name"));
-                    String::new()
-                }
-            };
+        for mut at in at.objects("pluginConfig") {
+            let name: String = at.or_default("name");
+            if name.is_empty() {
+                at.problems.required(at.path("name"));
+            }
             let given = at.get("args").unwrap_or(&Value::Null);
             let args = match known.registry.get(&name) {
                 Some(plugin) => {
-                    check_envelope(plugin, given, &at.path("args"), problems);
+                    check_envelope(plugin, given, &at.path("args"), at.problems);
                     complete(plugin, given, &known.features)
                 }
                 None => given.clone(),
             };
-            at.close(problems);
+            at.close();
             profile.plugin_config.push(PluginConfig { name, args });
         }
-        at.close(problems);
+        at.close();
         profile.given_args = profile.plugin_config.len();
         profile.add_default_args(known);
         profile
     }
 
-    fn decode_plugins(&mut self, mut at: Object<'_>, problems: &mut Problems) {
-        let mut set = |at: &mut Object<'_>, field| {
-            let set = at.object(field, problems)?;
-            Some((set.path("enabled"), decode_set(set, problems)))
+    fn decode_plugins(&mut self, mut at: Object<'_>) {
+        let set = |at: &mut Object<'_>, field| {
+            let set = at.object(field)?;
+            Some((set.path("enabled"), decode_set(set)))
         };
         for point in Point::ALL {
             if let Some((_, set)) = set(&mut at, point.field()) {
@@ -109,9 +105,9 @@ impl ProfileConfig {
         }
         for path in placement {
             let message = "Forbidden: Berth does not place pod groups by plugins";
-            problems.add_with_hint(path, message, "leave it out");
+            at.problems.add_with_hint(path, message, "leave it out");
         }
-        at.close(problems);
+        at.close();
     }
 
     /// Appends the default arguments of every plugin that is enabled and was given none, by name (F-33).
@@ -151,27 +147,23 @@ impl ProfileConfig {
     }
 }
 
-fn decode_set(mut at: Object<'_>, problems: &mut Problems) -> PluginSet {
-    let mut plugins = |field| -> Vec<EnabledPlugin> {
-        at.objects(field, problems)
-            .into_iter()
-            .map(|at| decode_plugin(at, problems))
-            .collect()
-    };
-    let enabled = plugins("enabled");
-    let disabled = plugins("disabled").into_iter().map(|p| p.name).collect();
-    at.close(problems);
+fn decode_set(mut at: Object<'_>) -> PluginSet {
+    let mut plugins = |field| at.objects(field).into_iter().map(decode_plugin);
+    let enabled = plugins("enabled").collect();
+    let disabled = plugins("disabled").map(|plugin| plugin.name).collect();
+    at.close();
     PluginSet { enabled, disabled }
 }
 
-fn decode_plugin(mut at: Object<'_>, problems: &mut Problems) -> EnabledPlugin {
+fn decode_plugin(mut at: Object<'_>) -> EnabledPlugin {
     let plugin = EnabledPlugin {
-        name: at.string("name", problems).unwrap_or_default(),
-        weight: at.i32("weight", problems).map(i64::from),
+        name: at.or_default("name"),
+        weight: at.read::<i32>("weight").map(i64::from),
     };
-    if plugin.name.is_empty() && !problems.has(&at.path("name"), false) {
-        problems.required(at.path("name"));
+    let path = at.path("name");
+    if plugin.name.is_empty() && !at.problems.has(&path, false) {
+        at.problems.required(path);
     }
-    at.close(problems);
+    at.close();
     plugin
 }

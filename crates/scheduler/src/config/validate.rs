@@ -19,7 +19,7 @@ const REMOVED_PLUGINS: [&str; 4] = [
 const CONTENT_TYPES: [&str; 2] = ["application/vnd.kubernetes.protobuf", "application/json"];
 
 /// Checks that requests can be encoded, and that some answer can be decoded.
-fn content_types(connection: &ClientConnection, problems: &mut Problems) {
+fn content_types(connection: &ClientConnection, problems: &Problems) {
     let supported = CONTENT_TYPES.join(" and ");
     let content_type = connection.content_type.as_str();
     if !CONTENT_TYPES.contains(&content_type) {
@@ -40,7 +40,7 @@ fn content_types(connection: &ClientConnection, problems: &mut Problems) {
 }
 
 /// Checks everything that does not depend on plugins.
-pub(super) fn validate(config: &Config, problems: &mut Problems) {
+pub(super) fn validate(config: &Config, problems: &Problems) {
     if config.client_connection.burst < 0 {
         let burst = config.client_connection.burst;
         problems.invalid("clientConnection.burst", burst, "must be non-negative");
@@ -109,7 +109,7 @@ pub(super) fn validate(config: &Config, problems: &mut Problems) {
     );
 }
 
-fn leader_election(election: &LeaderElection, problems: &mut Problems) {
+fn leader_election(election: &LeaderElection, problems: &Problems) {
     let (lease, renew, retry) = (
         election.lease_duration,
         election.renew_deadline,
@@ -151,7 +151,7 @@ fn leader_election(election: &LeaderElection, problems: &mut Problems) {
     }
 }
 
-fn percentage(given: Option<i32>, prefix: &str, problems: &mut Problems) {
+fn percentage(given: Option<i32>, prefix: &str, problems: &Problems) {
     if let Some(given) = given.filter(|given| !(0..=100).contains(given)) {
         problems.invalid(
             format!("{prefix}percentageOfNodesToScore"),
@@ -161,8 +161,8 @@ fn percentage(given: Option<i32>, prefix: &str, problems: &mut Problems) {
     }
 }
 
-fn plugins(profile: &ProfileConfig, path: &str, problems: &mut Problems) {
-    let removed = |path: String, name: &str, problems: &mut Problems| {
+fn plugins(profile: &ProfileConfig, path: &str, problems: &Problems) {
+    let removed = |path: String, name: &str, problems: &Problems| {
         if REMOVED_PLUGINS.contains(&name) {
             let why = format!(
                 "was invalid in version {API_VERSION:?} (KubeSchedulerConfiguration is version {API_VERSION:?})"
@@ -188,7 +188,7 @@ fn plugins(profile: &ProfileConfig, path: &str, problems: &mut Problems) {
 }
 
 /// All profiles share one queue, so they must order it alike.
-fn queue_sort(profiles: &[ProfileConfig], problems: &mut Problems) {
+fn queue_sort(profiles: &[ProfileConfig], problems: &Problems) {
     let Some((first, others)) = profiles.split_first() else {
         return;
     };

@@ -5,7 +5,8 @@
 
 use super::error::{ConfigError, Problems, show};
 use crate::profile::closest;
-use berth_api::GoDuration;
+use berth_api::{GoDuration, GoDurationError};
+
 use serde_json::{Map, Value};
 
 /// A configuration may be so long.
@@ -53,6 +54,49 @@ pub(super) fn parse_text(text: &str) -> Result<Value, ConfigError> {
     })
 }
 
+/// What is wrong with a value, and the way out.
+type Wrong = (String, Option<&'static str>);
+
+/// A value that a field can have.
+pub(super) trait Readable: Sized + Default + PartialEq {
+    /// Reads it.
+    fn read(value: &Value) -> Result<Self, Wrong>;
+}
+
+macro_rules! readable {
+    ($($type:ty: $wanted:literal, $read:expr;)*) => {
+        $(
+            impl Readable for $type {
+                fn read(value: &Value) -> Result<Self, Wrong> {
+                    let read: fn(&Value) -> Option<Self> = $read;
+                    read(value).ok_or_else(|| ($wanted.to_owned(), None))
+                }
+            }
+        )*
+    };
+}
+
+readable! {
+    bool: "must be true or false", Value::as_bool;
+    i64: "must be an integer", whole;
+    i32: "must be an integer between -2147483648 and 2147483647", |value| i32::try_from(whole(value)?).ok();
+    f32: "must be a number", |value| value.as_f64().map(|number| number as f32).filter(|n| n.is_finite());
+    String: "must be a string", |value| value.as_str().map(str::to_owned);
+}
+
+/// A duration in Go's syntax.
+impl Readable for GoDuration {
+    fn read(value: &Value) -> Result<Self, Wrong> {
+        let Some(text) = value.as_str() else {
+            let wanted = "must be a duration with its unit in quotes, such as \"15s\"";
+            return Err((wanted.to_owned(), None));
+        };
+        let hint = "write it as \"15s\", \"1m30s\" or \"500ms\"";
+        text.parse()
+            .map_err(|error: GoDurationError| (error.to_string(), Some(hint)))
+    }
+}
+
 /// An object whose fields are taken one by one; what is left over at the end is unknown.
 ///
 /// A field that is `null` counts as not there, as everywhere in Kubernetes.
@@ -60,11 +104,13 @@ pub(super) struct Object<'a> {
     path: String,
     fields: Option<&'a Map<String, Value>>,
     known: Vec<&'static str>,
+    /// Where problems are reported.
+    pub(super) problems: &'a Problems,
 }
 
 impl<'a> Object<'a> {
     /// Opens a value. One that is no object is complained of and read as an empty one.
-    pub(super) fn open(value: &'a Value, path: String, problems: &mut Problems) -> Self {
+    pub(super) fn open(value: &'a Value, path: String, problems: &'a Problems) -> Self {
         if !matches!(value, Value::Object(_) | Value::Null) {
             problems.invalid(&path, value.clone(), "must be an object");
         }
@@ -72,6 +118,7 @@ impl<'a> Object<'a> {
             path,
             fields: value.as_object(),
             known: Vec::new(),
+            problems,
         }
     }
 
@@ -84,123 +131,59 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// The value of a field.
+    /// The value of a field as it is.
     pub(super) fn get(&mut self, field: &'static str) -> Option<&'a Value> {
         self.known.push(field);
         self.fields?.get(field).filter(|value| !value.is_null())
     }
 
-    fn typed<T>(
-        &mut self,
-        field: &'static str,
-        wanted: &str,
-        problems: &mut Problems,
-        read: impl FnOnce(&'a Value) -> Option<T>,
-    ) -> Option<T> {
+    /// The value of a field.
+    pub(super) fn read<T: Readable>(&mut self, field: &'static str) -> Option<T> {
         let value = self.get(field)?;
-        let read = read(value);
-        if read.is_none() {
-            problems.invalid(self.path(field), value.clone(), wanted);
-        }
-        read
-    }
-
-    /// `true` or `false`.
-    pub(super) fn bool(&mut self, field: &'static str, problems: &mut Problems) -> Option<bool> {
-        self.typed(field, "must be true or false", problems, Value::as_bool)
-    }
-
-    /// A whole number of 64 bits.
-    pub(super) fn i64(&mut self, field: &'static str, problems: &mut Problems) -> Option<i64> {
-        self.typed(field, "must be an integer", problems, whole)
-    }
-
-    /// A whole number of 32 bits.
-    pub(super) fn i32(&mut self, field: &'static str, problems: &mut Problems) -> Option<i32> {
-        let wanted = "must be an integer between -2147483648 and 2147483647";
-        self.typed(field, wanted, problems, |value| {
-            i32::try_from(whole(value)?).ok()
+        let read = T::read(value);
+        read.map_err(|(why, hint)| {
+            let message = format!("Invalid value: {}: {why}", show(value));
+            self.problems.push(self.path(field), message, hint);
         })
+        .ok()
     }
 
-    /// A number of 32 bits.
-    pub(super) fn f32(&mut self, field: &'static str, problems: &mut Problems) -> Option<f32> {
-        self.typed(field, "must be a number", problems, |value| {
-            let number = value.as_f64()? as f32;
-            number.is_finite().then_some(number)
-        })
+    /// The value of a field, by default zero or empty.
+    pub(super) fn or_default<T: Readable>(&mut self, field: &'static str) -> T {
+        self.read(field).unwrap_or_default()
     }
 
-    /// A text.
-    pub(super) fn string(
-        &mut self,
-        field: &'static str,
-        problems: &mut Problems,
-    ) -> Option<String> {
-        self.typed(field, "must be a string", problems, |value| {
-            value.as_str().map(str::to_owned)
-        })
-    }
-
-    /// A duration in Go's syntax.
-    pub(super) fn duration(
-        &mut self,
-        field: &'static str,
-        problems: &mut Problems,
-    ) -> Option<GoDuration> {
-        let wanted = "must be a duration with its unit in quotes, such as \"15s\"";
-        let text = self.typed(field, wanted, problems, Value::as_str)?;
-        match text.parse() {
-            Ok(duration) => Some(duration),
-            Err(error) => {
-                let shown = format!("Invalid value: {}: {error}", show(&text.into()));
-                let hint = "write it as \"15s\", \"1m30s\" or \"500ms\"";
-                problems.add_with_hint(self.path(field), shown, hint);
-                None
-            }
-        }
-    }
-
-    /// The entries of a list, each with its path.
-    pub(super) fn list(
-        &mut self,
-        field: &'static str,
-        problems: &mut Problems,
-    ) -> Vec<(String, &'a Value)> {
-        let entries = self.typed(field, "must be a list", problems, Value::as_array);
-        let path = self.path(field);
-        entries
-            .into_iter()
-            .flatten()
-            .enumerate()
-            .map(|(i, value)| (format!("{path}[{i}]"), value))
-            .collect()
+    /// The value of a field that counts as not given when it is zero or empty.
+    pub(super) fn non_zero<T: Readable>(&mut self, field: &'static str, default: T) -> T {
+        let given = self.read(field).filter(|given| *given != T::default());
+        given.unwrap_or(default)
     }
 
     /// The objects of a list.
-    pub(super) fn objects(
-        &mut self,
-        field: &'static str,
-        problems: &mut Problems,
-    ) -> Vec<Object<'a>> {
-        self.list(field, problems)
-            .into_iter()
-            .map(|(path, value)| Object::open(value, path, problems))
+    pub(super) fn objects(&mut self, field: &'static str) -> Vec<Self> {
+        let (problems, path) = (self.problems, self.path(field));
+        let entries = match self.get(field) {
+            Some(Value::Array(entries)) => entries.as_slice(),
+            Some(value) => {
+                problems.invalid(path, value.clone(), "must be a list");
+                return Vec::new();
+            }
+            None => &[],
+        };
+        let entries = entries.iter().enumerate();
+        entries
+            .map(|(i, value)| Self::open(value, format!("{path}[{i}]"), problems))
             .collect()
     }
 
     /// An object below this one.
-    pub(super) fn object(
-        &mut self,
-        field: &'static str,
-        problems: &mut Problems,
-    ) -> Option<Object<'a>> {
+    pub(super) fn object(&mut self, field: &'static str) -> Option<Self> {
         let value = self.get(field)?;
-        Some(Object::open(value, self.path(field), problems))
+        Some(Self::open(value, self.path(field), self.problems))
     }
 
     /// Reports every field that was not read.
-    pub(super) fn close(self, problems: &mut Problems) {
+    pub(super) fn close(self) {
         for field in self.fields.into_iter().flat_map(Map::keys) {
             if self.known.contains(&field.as_str()) {
                 continue;
@@ -212,7 +195,8 @@ impl<'a> Object<'a> {
             };
             let shown = show(&field.as_str().into());
             let message = format!("strict decoding error: unknown field {shown}");
-            problems.add_with_hint(self.path(&start), message, hint);
+            let path = self.path(&start);
+            self.problems.add_with_hint(path, message, hint);
         }
     }
 }

@@ -17,8 +17,6 @@ impl Config {
     ///
     /// `percentageOfNodesToScore` is written as 0 when it was not given, as kube-scheduler does.
     pub fn to_value(&self) -> Value {
-        let election = &self.leader_election;
-        let connection = &self.client_connection;
         let defaults = self.known.default_plugins();
         let profiles: Vec<Value> = self
             .profiles
@@ -29,22 +27,8 @@ impl Config {
             "apiVersion": API_VERSION,
             "kind": KIND,
             "parallelism": self.parallelism,
-            "leaderElection": {
-                "leaderElect": election.leader_elect,
-                "leaseDuration": election.lease_duration.to_string(),
-                "renewDeadline": election.renew_deadline.to_string(),
-                "retryPeriod": election.retry_period.to_string(),
-                "resourceLock": election.resource_lock,
-                "resourceNamespace": election.resource_namespace,
-                "resourceName": election.resource_name,
-            },
-            "clientConnection": {
-                "kubeconfig": connection.kubeconfig,
-                "acceptContentTypes": connection.accept_content_types,
-                "contentType": connection.content_type,
-                "qps": number(connection.qps),
-                "burst": connection.burst,
-            },
+            "leaderElection": self.leader_election,
+            "clientConnection": self.client_connection,
             "enableProfiling": self.enable_profiling,
             "enableContentionProfiling": self.enable_contention_profiling,
             "percentageOfNodesToScore": self.percentage_of_nodes_to_score.unwrap_or(0),
@@ -53,7 +37,7 @@ impl Config {
             "profiles": profiles,
         });
         if !self.extenders.is_empty() {
-            value["extenders"] = self.extenders.iter().map(|e| e.to_value()).collect();
+            value["extenders"] = json!(self.extenders);
         }
         if self.delay_cache_until_active {
             value["delayCacheUntilActive"] = json!(true);
@@ -114,12 +98,4 @@ fn set_value(set: &PluginSet) -> Value {
         }
     }
     value
-}
-
-/// A number of 32 bits in as few digits as it takes: 50 and 0.1, not 50.0 and 0.10000000149.
-fn number(number: f32) -> Value {
-    number
-        .to_string()
-        .parse::<serde_json::Number>()
-        .map_or(Value::Null, Value::Number)
 }
