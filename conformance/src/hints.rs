@@ -82,7 +82,7 @@ impl Asked {
             .map_err(|errors| format!("{errors:?}"))?;
         let sort = profile.queue_sort.plugin.clone();
         let hooks = profile
-            .plugins()
+            .plugins
             .iter()
             .fold(ProfileHooks::new(profile.name.clone(), sort), |hooks, p| {
                 hooks.with_plugin(p, &features)

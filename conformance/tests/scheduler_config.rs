@@ -44,7 +44,7 @@ fn the_default_configuration_builds_every_default_plugin() {
     let profile = profiles
         .get("default-scheduler")
         .expect("the default profile");
-    let made: Vec<&str> = profile.plugins().iter().map(|p| p.name.as_str()).collect();
+    let made: Vec<&str> = profile.plugins.iter().map(|p| p.name.as_str()).collect();
     let defaults = berth_scheduler::profile::default_plugins(&registry, &features);
     let expected: Vec<&str> = defaults
         .multi_point

@@ -221,7 +221,7 @@ fn woken_by(snapshot: &Snapshot, facts: &PodFacts, profile: &Profile) -> Vec<Wak
         None => Vec::new(),
     };
     let events = |name: &str| {
-        let plugin = profile.plugins().iter().find(|p| p.name == name);
+        let plugin = profile.plugins.iter().find(|p| p.name == name);
         let registrations = match plugin.and_then(|plugin| plugin.events.clone()) {
             Some(events) => events.events(&snapshot.features),
             None if plugin.is_some() || name == EXTENDER => default_registrations(),

@@ -24,7 +24,7 @@ use berth_api::Str;
 use berth_framework::FeatureGates;
 use berth_framework::plugin::{
     Bind, Filter, MAX_NODE_SCORE, Permit, PostBind, PostFilter, PreBind, PreEnqueue, PreFilter,
-    PreScore, QueueSort, Reserve, Score,
+    PreScore, QueueSort, Reserve,
 };
 use berth_framework::registry::{Extensions, FactoryContext, Registry};
 use std::collections::BTreeMap;
@@ -61,7 +61,8 @@ pub struct Profile {
     pub bind: Vec<Member<dyn Bind>>,
     /// PostBind, in order.
     pub post_bind: Vec<Member<dyn PostBind>>,
-    plugins: Vec<Extensions>,
+    /// The plugins of the profile, each once.
+    pub plugins: Vec<Extensions>,
 }
 
 impl Profile {
@@ -90,40 +91,30 @@ impl Profile {
             .enumerate()
             .map(|(at, p)| (p.name.as_str(), at))
             .collect();
-        let order = |point: Point| -> Result<Vec<(PluginId, &Extensions, i64)>, ProfileError> {
-            let part = |name: &str| {
-                by_name
-                    .get(name)
-                    .is_some_and(|at| takes_part(&plugins[*at], point))
-            };
-            let members = expand(&sets, point, part)?;
-            Ok(members
-                .into_iter()
-                .filter_map(|member| {
-                    let at = *by_name.get(member.name.as_str())?;
-                    Some((PluginId::new(at), &plugins[at], weight_of(&sets, &member)))
-                })
-                .collect())
+        let takes_part = |name: &str, point: Point| {
+            let at = by_name.get(name);
+            at.is_some_and(|at| point.has(&plugins[*at]))
         };
-
+        let mut order = |point: Point| -> Vec<(PluginId, &Extensions, i64)> {
+            let members = expand(&sets, point, |name| takes_part(name, point));
+            let members = members.unwrap_or_else(|error| {
+                errors.push(error);
+                Vec::new()
+            });
+            let place = |member: EnabledPlugin| {
+                let at = *by_name.get(member.name.as_str())?;
+                Some((PluginId::new(at), &plugins[at], weight_of(&sets, &member)))
+            };
+            members.into_iter().filter_map(place).collect()
+        };
         macro_rules! members {
             ($point:ident, $field:ident) => {
-                match order(Point::$point) {
-                    Ok(members) => members
-                        .into_iter()
-                        .filter_map(|(id, extensions, _)| {
-                            Some(Member {
-                                id,
-                                name: Str::new(&extensions.name),
-                                plugin: extensions.$field.clone()?,
-                            })
-                        })
-                        .collect(),
-                    Err(error) => {
-                        errors.push(error);
-                        Vec::new()
-                    }
-                }
+                order(Point::$point)
+                    .into_iter()
+                    .filter_map(|(id, extensions, _)| {
+                        Member::new(id, extensions, extensions.$field.as_ref())
+                    })
+                    .collect()
             };
         }
         let pre_enqueue = members!(PreEnqueue, pre_enqueue);
@@ -137,25 +128,13 @@ impl Profile {
         let pre_bind = members!(PreBind, pre_bind);
         let bind: Vec<Member<dyn Bind>> = members!(Bind, bind);
         let post_bind = members!(PostBind, post_bind);
-        let score: Vec<ScoreMember> = match order(Point::Score) {
-            Ok(members) => members
-                .into_iter()
-                .filter_map(|(id, extensions, weight)| {
-                    Some(ScoreMember {
-                        member: Member {
-                            id,
-                            name: Str::new(&extensions.name),
-                            plugin: extensions.score.clone()? as Arc<dyn Score>,
-                        },
-                        weight,
-                    })
-                })
-                .collect(),
-            Err(error) => {
-                errors.push(error);
-                Vec::new()
-            }
-        };
+        let score: Vec<ScoreMember> = order(Point::Score)
+            .into_iter()
+            .filter_map(|(id, extensions, weight)| {
+                let member = Member::new(id, extensions, extensions.score.as_ref())?;
+                Some(ScoreMember { member, weight })
+            })
+            .collect();
         let total = score.iter().try_fold(0_i64, |sum, s| {
             sum.checked_add(s.weight.checked_mul(MAX_NODE_SCORE)?)
         });
@@ -196,11 +175,6 @@ impl Profile {
                 Err(errors)
             }
         }
-    }
-
-    /// The plugins of the profile, each once.
-    pub fn plugins(&self) -> &[Extensions] {
-        &self.plugins
     }
 }
 
@@ -317,23 +291,6 @@ fn weight_of(sets: &PluginSets, member: &EnabledPlugin) -> i64 {
     };
     let given = member.weight.filter(|w| *w != 0);
     given.or_else(multi_point).filter(|w| *w != 0).unwrap_or(1)
-}
-
-fn takes_part(plugin: &Extensions, point: Point) -> bool {
-    match point {
-        Point::PreEnqueue => plugin.pre_enqueue.is_some(),
-        Point::QueueSort => plugin.queue_sort.is_some(),
-        Point::PreFilter => plugin.pre_filter.is_some(),
-        Point::Filter => plugin.filter.is_some(),
-        Point::PostFilter => plugin.post_filter.is_some(),
-        Point::PreScore => plugin.pre_score.is_some(),
-        Point::Score => plugin.score.is_some(),
-        Point::Reserve => plugin.reserve.is_some(),
-        Point::Permit => plugin.permit.is_some(),
-        Point::PreBind => plugin.pre_bind.is_some(),
-        Point::Bind => plugin.bind.is_some(),
-        Point::PostBind => plugin.post_bind.is_some(),
-    }
 }
 
 /// Every profile of a scheduler, in the order of the configuration.

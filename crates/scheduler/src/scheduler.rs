@@ -504,7 +504,7 @@ impl Scheduler {
 fn register_calls(profiles: &Profiles, dispatcher: &mut Dispatcher) -> Result<(), ProfileErrors> {
     let mut errors = Vec::new();
     for (at, profile) in profiles.iter().enumerate() {
-        for plugin in profile.plugins() {
+        for plugin in &profile.plugins {
             for call_type in &plugin.calls {
                 if let Err(source) = dispatcher.register(call_type) {
                     let plugin = plugin.name.clone();
@@ -526,7 +526,7 @@ fn hooks_of(profile: &Profile, features: &FeatureGates) -> ProfileHooks {
     for member in &profile.pre_enqueue {
         hooks = hooks.with_pre_enqueue(member.plugin.clone());
     }
-    for plugin in profile.plugins() {
+    for plugin in &profile.plugins {
         hooks = hooks.with_plugin(plugin, features);
     }
     hooks

@@ -66,7 +66,7 @@ impl Bench {
         for member in &profile.pre_enqueue {
             hooks = hooks.with_pre_enqueue(member.plugin.clone());
         }
-        for plugin in profile.plugins() {
+        for plugin in &profile.plugins {
             hooks = hooks.with_plugin(plugin, &features);
         }
         let config = QueueConfig {

@@ -276,7 +276,7 @@ fn what_plugins_register_for() {
             "Node/Add Node/UpdateNodeDeclaredFeature Pod/Update",
         ),
     ] {
-        let plugin = p.plugins().iter().find(|plugin| plugin.name == name);
+        let plugin = p.plugins.iter().find(|plugin| plugin.name == name);
         let events = plugin.and_then(|plugin| plugin.events.clone());
         let events = events.unwrap_or_else(|| panic!("{name} registers for events"));
         let registrations = events.events(&FeatureGates::default());

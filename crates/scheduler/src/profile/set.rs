@@ -2,6 +2,7 @@
 
 use berth_api::Str;
 use berth_framework::plugin::Score;
+use berth_framework::registry::Extensions;
 use std::fmt;
 use std::sync::Arc;
 
@@ -54,6 +55,17 @@ pub struct Member<P: ?Sized> {
     pub name: Str,
     /// The plugin.
     pub plugin: Arc<P>,
+}
+
+impl<P: ?Sized> Member<P> {
+    /// The plugin at a point, if it takes part in it.
+    pub(super) fn new(id: PluginId, of: &Extensions, plugin: Option<&Arc<P>>) -> Option<Self> {
+        Some(Self {
+            id,
+            name: Str::new(&of.name),
+            plugin: plugin?.clone(),
+        })
+    }
 }
 
 impl<P: ?Sized> Clone for Member<P> {

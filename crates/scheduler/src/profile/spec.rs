@@ -1,89 +1,58 @@
 //! What a profile is asked to be: the shape that a configuration file is read into.
 
+use berth_framework::registry::Extensions;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// An extension point.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Point {
-    /// Before the active queue.
-    PreEnqueue,
-    /// The order of the active queue.
-    QueueSort,
-    /// Once per cycle, before any node.
-    PreFilter,
-    /// Per node.
-    Filter,
-    /// When no node is feasible.
-    PostFilter,
-    /// Once per cycle, before scoring.
-    PreScore,
-    /// Per feasible node.
-    Score,
-    /// After a node was chosen.
-    Reserve,
-    /// The last word before binding.
-    Permit,
-    /// Before binding.
-    PreBind,
-    /// The binding.
-    Bind,
-    /// After binding.
-    PostBind,
+macro_rules! points {
+    ($($point:ident, $of_plugin:ident, $field:literal: $doc:literal;)*) => {
+        /// An extension point.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Point {
+            $(#[doc = $doc] $point,)*
+        }
+
+        impl Point {
+            /// Every point, in the order in which a pod meets them.
+            pub const ALL: [Self; 12] = [$(Self::$point,)*];
+
+            /// The name in metric labels.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$point => stringify!($point),)*
+                }
+            }
+
+            /// The field of `plugins` in the configuration.
+            pub fn field(self) -> &'static str {
+                match self {
+                    $(Self::$point => $field,)*
+                }
+            }
+
+            /// Whether the plugin takes part in the point.
+            pub(super) fn has(self, plugin: &Extensions) -> bool {
+                match self {
+                    $(Self::$point => plugin.$of_plugin.is_some(),)*
+                }
+            }
+        }
+    };
 }
 
-impl Point {
-    /// Every point, in the order in which a pod meets them.
-    pub const ALL: [Self; 12] = [
-        Self::PreEnqueue,
-        Self::QueueSort,
-        Self::PreFilter,
-        Self::Filter,
-        Self::PostFilter,
-        Self::PreScore,
-        Self::Score,
-        Self::Reserve,
-        Self::Permit,
-        Self::PreBind,
-        Self::Bind,
-        Self::PostBind,
-    ];
-
-    /// The name in metric labels.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::PreEnqueue => "PreEnqueue",
-            Self::QueueSort => "QueueSort",
-            Self::PreFilter => "PreFilter",
-            Self::Filter => "Filter",
-            Self::PostFilter => "PostFilter",
-            Self::PreScore => "PreScore",
-            Self::Score => "Score",
-            Self::Reserve => "Reserve",
-            Self::Permit => "Permit",
-            Self::PreBind => "PreBind",
-            Self::Bind => "Bind",
-            Self::PostBind => "PostBind",
-        }
-    }
-
-    /// The field of `plugins` in the configuration.
-    pub fn field(self) -> &'static str {
-        match self {
-            Self::PreEnqueue => "preEnqueue",
-            Self::QueueSort => "queueSort",
-            Self::PreFilter => "preFilter",
-            Self::Filter => "filter",
-            Self::PostFilter => "postFilter",
-            Self::PreScore => "preScore",
-            Self::Score => "score",
-            Self::Reserve => "reserve",
-            Self::Permit => "permit",
-            Self::PreBind => "preBind",
-            Self::Bind => "bind",
-            Self::PostBind => "postBind",
-        }
-    }
+points! {
+    PreEnqueue, pre_enqueue, "preEnqueue": "Before the active queue.";
+    QueueSort, queue_sort, "queueSort": "The order of the active queue.";
+    PreFilter, pre_filter, "preFilter": "Once per cycle, before any node.";
+    Filter, filter, "filter": "Per node.";
+    PostFilter, post_filter, "postFilter": "When no node is feasible.";
+    PreScore, pre_score, "preScore": "Once per cycle, before scoring.";
+    Score, score, "score": "Per feasible node.";
+    Reserve, reserve, "reserve": "After a node was chosen.";
+    Permit, permit, "permit": "The last decision before binding.";
+    PreBind, pre_bind, "preBind": "Before binding.";
+    Bind, bind, "bind": "The binding.";
+    PostBind, post_bind, "postBind": "After binding.";
 }
 
 impl fmt::Display for Point {

@@ -1,7 +1,7 @@
 //! Profiles as users see them: what they are made of, and what is said when they cannot be made.
 
 use super::*;
-use berth_framework::plugin::{Context, Plugin, QueuedPod};
+use berth_framework::plugin::{Context, Plugin, QueuedPod, Score};
 use berth_framework::registry::{ArgsError, Registration};
 use berth_framework::stage::{StageContext, Step, Wake};
 use berth_framework::{CycleState, NodeView, PodInfo, Status};
@@ -189,7 +189,7 @@ fn the_default_profile_takes_the_default_plugins_that_are_there() {
     );
     assert_eq!(profile.queue_sort.name, "PrioritySort");
     assert_eq!(profile.bind.len(), 1);
-    assert_eq!(profile.plugins().len(), 4);
+    assert_eq!(profile.plugins.len(), 4);
 }
 
 /// F-27: the point's weight, else that of multiPoint, else one.

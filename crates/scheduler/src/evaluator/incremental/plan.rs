@@ -46,16 +46,16 @@ impl Plan {
     pub(super) fn new(profile: &Profile) -> Option<Self> {
         let mut plan = Self {
             keeps: Vec::new(),
-            groups: vec![None; profile.plugins().len()],
+            groups: vec![None; profile.plugins.len()],
             domains: Vec::new(),
-            normalizes: vec![false; profile.plugins().len()],
+            normalizes: vec![false; profile.plugins.len()],
             unkept: Vec::new(),
         };
         // Without scores the first feasible node is taken: nothing to be gained.
         if profile.score.is_empty() {
             return None;
         }
-        for (at, extensions) in profile.plugins().iter().enumerate() {
+        for (at, extensions) in profile.plugins.iter().enumerate() {
             let is = |id: PluginId| id.index() == at;
             let pre_filter = profile.pre_filter.iter().position(|m| is(m.id));
             let filter = profile.filter.iter().position(|m| is(m.id));
