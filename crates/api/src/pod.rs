@@ -125,7 +125,7 @@ impl<'de> Deserialize<'de> for PodSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut template = PodTemplate::deserialize(deserializer)?;
         Ok(Self {
-            node_name: std::mem::take(&mut template.decoded_node_name),
+            node_name: std::mem::take(&mut template.decoded_node_name.0),
             template: template.into(),
         })
     }
@@ -152,17 +152,18 @@ impl Serialize for PodSpec {
     }
 }
 
+/// The node's name while a spec is decoded; always empty in a [`PodSpec`].
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[serde(transparent)]
+pub struct DecodedNodeName(#[serde(deserialize_with = "null_default")] Str);
+
 /// What is wanted of a pod, without its node: the pods of a template agree in this.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodTemplate {
-    /// On its way into [`PodSpec`]; empty as soon as the spec is decoded.
-    #[serde(
-        rename = "nodeName",
-        deserialize_with = "null_default",
-        skip_serializing
-    )]
-    decoded_node_name: Str,
+    /// On its way into [`PodSpec`].
+    #[serde(rename = "nodeName", skip_serializing)]
+    pub decoded_node_name: DecodedNodeName,
     /// The scheduler of the pod.
     #[serde(deserialize_with = "null_default")]
     pub scheduler_name: Str,

@@ -51,16 +51,61 @@ pub(crate) struct Start {
     pub(crate) cursor: Cursor,
 }
 
+/// What a watch has still to send.
+struct Backlog {
+    initial: VecDeque<Arc<Version>>,
+    initial_end: Option<u64>,
+    events: VecDeque<Arc<Event>>,
+    cursor: Cursor,
+    /// The revision up to which the watcher has seen everything.
+    seen: u64,
+}
+
+impl Backlog {
+    /// The next object of the initial list.
+    fn next_initial(&mut self) -> Option<Arc<Version>> {
+        let version = self.initial.pop_front()?;
+        self.seen = self.seen.max(version.revision());
+        Some(version)
+    }
+
+    /// The revision of the initial list, once, when the whole list was taken.
+    fn take_initial_end(&mut self) -> Option<u64> {
+        let revision = self.initial_end.take_if(|_| self.initial.is_empty())?;
+        self.seen = self.seen.max(revision);
+        Some(revision)
+    }
+
+    /// The next event after the initial list.
+    fn next_event(&mut self) -> Option<Arc<Event>> {
+        if !self.initial.is_empty() {
+            return None;
+        }
+        let event = self.events.pop_front()?;
+        self.seen = event.revision();
+        Some(event)
+    }
+
+    /// Reads further events; returns whether there were any.
+    fn read(&mut self) -> Result<bool, ApiError> {
+        let (events, complete) = self.cursor.read(READ_MAX).map_err(|lost| {
+            ApiError::expired(format!(
+                "too old resource version: {} ({})",
+                self.seen, lost.oldest
+            ))
+        })?;
+        self.seen = complete.unwrap_or(self.seen).max(self.seen);
+        let any = !events.is_empty();
+        self.events.extend(events);
+        Ok(any)
+    }
+}
+
 /// A running watch.
 struct Watcher {
     request: WatchRequest,
     prefix: String,
-    initial: VecDeque<Arc<Version>>,
-    initial_end: Option<u64>,
-    cursor: Cursor,
-    pending: VecDeque<Arc<Event>>,
-    /// The revision up to which the watcher has seen everything.
-    seen: u64,
+    backlog: Backlog,
     /// Whether the next table carries the column definitions.
     columns: bool,
     clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
@@ -84,11 +129,13 @@ pub(crate) fn chunks(
         next_bookmark: now + request.bookmark_interval,
         request,
         prefix,
-        initial: start.initial.into(),
-        initial_end: start.initial_end,
-        cursor: start.cursor,
-        pending: VecDeque::new(),
-        seen: 0,
+        backlog: Backlog {
+            initial: start.initial.into(),
+            initial_end: start.initial_end,
+            events: VecDeque::new(),
+            cursor: start.cursor,
+            seen: 0,
+        },
         columns: true,
         clock,
         stopping,
@@ -116,20 +163,11 @@ impl Watcher {
             if !chunk.is_empty() {
                 return Some(chunk.freeze());
             }
-            match self.cursor.read(READ_MAX) {
-                Ok((events, complete)) => {
-                    self.seen = complete.unwrap_or(self.seen).max(self.seen);
-                    if !events.is_empty() {
-                        self.pending.extend(events);
-                        continue;
-                    }
-                }
-                Err(lost) => {
+            match self.backlog.read() {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(error) => {
                     self.ended = true;
-                    let error = ApiError::expired(format!(
-                        "too old resource version: {} ({})",
-                        self.seen, lost.oldest
-                    ));
                     return Some(error_event(self.request.shape.format, &error));
                 }
             }
@@ -142,7 +180,7 @@ impl Watcher {
                 biased;
                 () = stopped(&mut self.stopping) => Woken::End,
                 () = sleep_until(self.deadline) => Woken::End,
-                () = self.cursor.changed() => Woken::Change,
+                () = self.backlog.cursor.changed() => Woken::Change,
                 () = sleep_until(bookmark_at) => Woken::Bookmark,
             };
             match woken {
@@ -150,7 +188,7 @@ impl Watcher {
                 Woken::Change => {}
                 Woken::Bookmark => {
                     self.next_bookmark = Instant::now() + self.request.bookmark_interval;
-                    self.bookmark(&mut chunk, self.seen, false);
+                    self.bookmark(&mut chunk, self.backlog.seen, false);
                     return Some(chunk.freeze());
                 }
             }
@@ -160,31 +198,23 @@ impl Watcher {
 
     fn take_initial(&mut self, chunk: &mut BytesMut) {
         while chunk.len() < CHUNK_BYTES {
-            let Some(version) = self.initial.pop_front() else {
+            let Some(version) = self.backlog.next_initial() else {
                 break;
             };
-            self.seen = self.seen.max(version.revision());
             if self.matches(&version) {
                 self.write(chunk, "ADDED", &version);
             }
         }
-        if self.initial.is_empty()
-            && let Some(revision) = self.initial_end.take()
-        {
-            self.seen = self.seen.max(revision);
+        if let Some(revision) = self.backlog.take_initial_end() {
             self.bookmark(chunk, revision, true);
         }
     }
 
     fn take_events(&mut self, chunk: &mut BytesMut) {
-        if !self.initial.is_empty() {
-            return;
-        }
         while chunk.len() < CHUNK_BYTES {
-            let Some(event) = self.pending.pop_front() else {
+            let Some(event) = self.backlog.next_event() else {
                 break;
             };
-            self.seen = event.revision();
             if event.key.starts_with(&self.prefix) {
                 self.take_event(chunk, &event);
             }

@@ -1,7 +1,7 @@
 //! Judging what a scheduler writes into the status of pods that PreEnqueue rejects (KEP-5501).
 
 use super::{Checker, Violation};
-use crate::rules::{GATED, NOT_READY, is_kept_out, is_ours, kept_out};
+use crate::rules::{GATED, NOT_READY, blocked, is_blocked, is_ours};
 use berth_api::{Duration, Pod, Str, Time};
 use berth_framework::call::CallResult;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ const MAKES_ROOM: &str =
     "Waiting for the eviction of the pods of lower priority that make room for this pod";
 
 /// Since when pods have been rejected, by UID, as far as the scheduler can know.
-pub(super) type KeptOutSince = BTreeMap<Str, Time>;
+pub(super) type BlockedSince = BTreeMap<Str, Time>;
 
 /// The conditions that the scheduler has sent and was not shown yet, by UID.
 pub(super) type Sent = BTreeMap<Str, SentStatus>;
@@ -52,11 +52,11 @@ impl Checker {
         if shown {
             self.sent.remove(pod.uid());
         }
-        let waits = !pod.is_assigned() && is_kept_out(pod, &self.others);
+        let waits = !pod.is_assigned() && is_blocked(pod, &self.others);
         if waits {
-            self.kept_out.entry(pod.uid().clone()).or_insert(now);
+            self.blocked.entry(pod.uid().clone()).or_insert(now);
         } else {
-            self.kept_out.remove(pod.uid());
+            self.blocked.remove(pod.uid());
         }
     }
 
@@ -65,7 +65,7 @@ impl Checker {
         let pods: Vec<Arc<Pod>> = self.pods.values().cloned().collect();
         pods.iter().for_each(|pod| self.note_readiness(pod, now));
         let known = &self.pods;
-        self.kept_out.retain(|uid, _| known.contains_key(uid));
+        self.blocked.retain(|uid, _| known.contains_key(uid));
         self.sent.retain(|uid, _| known.contains_key(uid));
     }
 
@@ -109,18 +109,18 @@ impl Checker {
         if message == MAKES_ROOM {
             return Ok(());
         }
-        let why = kept_out(pod, &self.others);
+        let why = blocked(pod, &self.others);
         let Some(first) = why.first() else {
             return untrue("nothing, as nothing keeps it out".to_owned());
         };
-        if !why.iter().any(|why| why.is_told(reason, message)) {
+        if !why.iter().any(|why| why.is_reported(reason, message)) {
             return untrue(first.to_string());
         }
         let condition = pod.condition("PodScheduled");
         if is_shown && condition.is_some_and(|c| c.reason == reason && c.message == message) {
             return untrue("nothing, as it says so already".to_owned());
         }
-        let since = self.kept_out.get(uid).map(|since| now.since(*since));
+        let since = self.blocked.get(uid).map(|since| now.since(*since));
         match since {
             _ if nominates => Ok(()),
             Some(since) if since >= DELAY => Ok(()),

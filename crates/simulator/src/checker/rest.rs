@@ -2,7 +2,7 @@
 
 use super::{DecidedDevices, Violation};
 use crate::rules::{
-    GATED, Scene, claim_names, conflict, forbids, is_kept_out, is_ours, kept_out, lacks_claim,
+    GATED, Scene, blocked, claim_names, conflict, forbids, is_blocked, is_ours, lacks_claim,
 };
 use crate::world::World;
 use berth_api::{Pod, Str};
@@ -80,7 +80,7 @@ pub fn check_rest(world: &World, statuses: &Statuses) -> Result<(), Violation> {
         let kept = statuses.kept_free.get(pod.uid()).cloned();
         let (says, kept) = (&pod.status.nominated_node_name, kept.unwrap_or_default());
         // Nothing is kept free for a pod that has always been on hold, whatever its status says.
-        let is_out = is_kept_out(pod, world.others());
+        let is_out = is_blocked(pod, world.others());
         let is_held = is_out && kept.is_empty();
         if *says != kept && !is_held {
             return Err(Violation::NominationWrong {
@@ -150,7 +150,7 @@ fn check_status(world: &World, pod: &Pod, statuses: &Statuses) -> Result<(), Vio
             _ => Ok(()),
         };
     }
-    let why = kept_out(pod, world.others());
+    let why = blocked(pod, world.others());
     let Some(first) = why.first() else {
         return match says("False", "Unschedulable") && explains {
             true => Ok(()),
@@ -159,7 +159,7 @@ fn check_status(world: &World, pod: &Pod, statuses: &Statuses) -> Result<(), Vio
     };
     // A pod that a cycle has found unschedulable goes on saying so until something happens that might help it.
     let told = condition.is_some_and(|c| {
-        let is_true = why.iter().any(|why| why.is_told(&c.reason, &c.message));
+        let is_true = why.iter().any(|why| why.is_reported(&c.reason, &c.message));
         c.status == "False" && is_true
     });
     let told = told || says("False", "Unschedulable") && explains;
@@ -184,7 +184,7 @@ fn check_place(
                 && other.uid() != pod.uid()
                 && other.status.nominated_node_name == *node.name()
                 && other.priority() >= pod.priority()
-                && (is_kept_out(other, world.others())
+                && (is_blocked(other, world.others())
                     || other.spec.preemption_policy.as_deref() == Some("Never")
                     || lacks_claim(world.others(), other)
                     || statuses.foreign.nominations.contains(other.uid()))

@@ -13,21 +13,21 @@ pub(crate) const NOT_READY: &str = "NotReadyForScheduling";
 
 /// Something that keeps a pod out of the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct KeptOut {
+pub(crate) struct Blocked {
     /// The reason of its condition.
     pub(crate) reason: &'static str,
     /// The message of its condition.
     pub(crate) message: String,
 }
 
-impl KeptOut {
+impl Blocked {
     /// Whether this is what the condition says.
-    pub(crate) fn is_told(&self, reason: &str, message: &str) -> bool {
+    pub(crate) fn is_reported(&self, reason: &str, message: &str) -> bool {
         self.reason == reason && self.message == message
     }
 }
 
-impl fmt::Display for KeptOut {
+impl fmt::Display for Blocked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {:?}", self.reason, self.message)
     }
@@ -42,7 +42,7 @@ pub(crate) fn is_ours(pod: &Pod) -> bool {
 ///
 /// The first that rejected the pod is reported until it changes its mind: no plugin is called again when another one
 /// would turn the pod down as well by now.
-pub(crate) fn kept_out(pod: &Pod, others: &Others) -> Vec<KeptOut> {
+pub(crate) fn blocked(pod: &Pod, others: &Others) -> Vec<Blocked> {
     let (gated, held, shut_out) = (gated(pod), held(pod), shut_out(pod, others));
     let claims = lacks_claim(pod, others);
     let all = match pod.spec.scheduler_name == SCHEDULERS[1] {
@@ -54,27 +54,27 @@ pub(crate) fn kept_out(pod: &Pod, others: &Others) -> Vec<KeptOut> {
 }
 
 /// Whether anything rejects the pod.
-pub(crate) fn is_kept_out(pod: &Pod, others: &Others) -> bool {
-    !kept_out(pod, others).is_empty()
+pub(crate) fn is_blocked(pod: &Pod, others: &Others) -> bool {
+    !blocked(pod, others).is_empty()
 }
 
-fn gated(pod: &Pod) -> Option<KeptOut> {
-    (!pod.spec.scheduling_gates.is_empty()).then(|| KeptOut {
+fn gated(pod: &Pod) -> Option<Blocked> {
+    (!pod.spec.scheduling_gates.is_empty()).then(|| Blocked {
         reason: GATED,
         message: "Scheduling is blocked due to non-empty scheduling gates".to_owned(),
     })
 }
 
-fn held(pod: &Pod) -> Option<KeptOut> {
+fn held(pod: &Pod) -> Option<Blocked> {
     let reason = pod.labels().get(HOLD)?;
-    Some(KeptOut {
+    Some(Blocked {
         reason: NOT_READY,
         message: words_of_hold(reason),
     })
 }
 
 /// The first claim for devices that the pod waits for.
-fn lacks_claim(pod: &Pod, others: &Others) -> Option<KeptOut> {
+fn lacks_claim(pod: &Pod, others: &Others) -> Option<Blocked> {
     let names = pod.spec.resource_claims.iter().zip(claim_names(pod));
     let mut lacks = names.filter_map(|(entry, name)| {
         let Some(name) = name else {
@@ -95,16 +95,16 @@ fn lacks_claim(pod: &Pod, others: &Others) -> Option<KeptOut> {
             Some(_) => None,
         }
     });
-    lacks.next().map(|message| KeptOut {
+    lacks.next().map(|message| Blocked {
         reason: NOT_READY,
         message,
     })
 }
 
-fn shut_out(pod: &Pod, others: &Others) -> Option<KeptOut> {
+fn shut_out(pod: &Pod, others: &Others) -> Option<Blocked> {
     let namespace = others.namespace(pod.namespace())?;
     let reason = namespace.metadata.labels.get(CLOSED)?;
-    (pod.labels().get(APP) == Some(SHUT_OUT)).then(|| KeptOut {
+    (pod.labels().get(APP) == Some(SHUT_OUT)).then(|| Blocked {
         reason: NOT_READY,
         message: words_of_closed(pod.namespace(), reason),
     })

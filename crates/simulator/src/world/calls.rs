@@ -16,7 +16,7 @@ pub enum Refusal {
 
 impl World {
     fn pod_of(&self, name: &str, uid: &str) -> Result<&Arc<Pod>, Refusal> {
-        self.pods
+        self.pods()
             .get(name)
             .filter(|pod| pod.uid().as_str() == uid)
             .ok_or(Refusal::NotFound)
@@ -24,7 +24,7 @@ impl World {
 
     /// The UID in a patch is a precondition.
     pub(super) fn same_pod(&self, name: &str, uid: &str) -> Result<(), Refusal> {
-        match self.pods.get(name) {
+        match self.pods().get(name) {
             None => Err(Refusal::NotFound),
             Some(pod) if pod.uid().as_str() != uid => Err(Refusal::Conflict),
             Some(_) => Ok(()),

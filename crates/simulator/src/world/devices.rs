@@ -54,7 +54,7 @@ impl<'w> Devices<'w> {
 
     /// A driver publishes the devices of a node, or those that all nodes can use. What it published before is replaced.
     pub fn publish_devices(&mut self, node: Option<&str>, shape: DriverShape) {
-        if node.is_some_and(|node| !self.0.nodes.contains_key(node)) {
+        if node.is_some_and(|node| !self.0.nodes().contains_key(node)) {
             return;
         }
         let pool = node.unwrap_or(NETWORK_POOL);
@@ -63,7 +63,7 @@ impl<'w> Devices<'w> {
         let generation = generation.unwrap_or(0) + 1;
         let contents = shape.build();
         for slice in before.iter().skip(contents.len()) {
-            self.0.remove_other(&Object::ResourceSlice(slice.clone()));
+            self.0.store.remove(Object::ResourceSlice(slice.clone()));
         }
         let count = contents.len();
         for (index, mut spec) in contents.into_iter().enumerate() {
@@ -83,23 +83,23 @@ impl<'w> Devices<'w> {
             match before.get(index) {
                 Some(known) => {
                     slice.metadata = known.metadata.clone();
-                    self.0.change(&mut slice.metadata);
+                    self.0.store.change(&mut slice.metadata);
                 }
-                None => self.0.create(&mut slice.metadata),
+                None => self.0.store.create(&mut slice.metadata),
             }
-            self.0.put_other(Object::ResourceSlice(Arc::new(slice)));
+            self.0.store.put(Object::ResourceSlice(Arc::new(slice)));
         }
     }
 
     /// A driver exits, and its devices are withdrawn.
     pub fn withdraw_devices(&mut self, node: Option<&str>) {
         for slice in self.slices_of(node.unwrap_or(NETWORK_POOL)) {
-            self.0.remove_other(&Object::ResourceSlice(slice));
+            self.0.store.remove(Object::ResourceSlice(slice));
         }
     }
 
     fn slices_of(&self, pool: &str) -> Vec<Arc<ResourceSlice>> {
-        let slices = self.0.others.of_kind(Kind::ResourceSlice);
+        let slices = self.0.others().of_kind(Kind::ResourceSlice);
         let slices = slices.filter_map(|object| object.as_resource_slice());
         slices
             .filter(|slice| slice.spec.pool.name == *pool)
@@ -109,14 +109,14 @@ impl<'w> Devices<'w> {
 
     /// Removes the devices of nodes that were deleted.
     pub(super) fn collect(&mut self) {
-        let slices = self.0.others.of_kind(Kind::ResourceSlice);
+        let slices = self.0.others().of_kind(Kind::ResourceSlice);
         let is_orphan = |object: &&Object| {
             let slice = object.as_resource_slice();
             let node = slice.and_then(|slice| slice.spec.node_name.as_ref());
-            node.is_some_and(|node| !self.0.nodes.contains_key(node))
+            node.is_some_and(|node| !self.0.nodes().contains_key(node))
         };
         for orphan in slices.filter(is_orphan).cloned().collect::<Vec<_>>() {
-            self.0.remove_other(&orphan);
+            self.0.store.remove(orphan);
         }
     }
 
@@ -125,7 +125,7 @@ impl<'w> Devices<'w> {
     /// A user creates a claim, unless there is one of that number.
     pub fn create_device_claim(&mut self, number: usize, want: DeviceWant) {
         let name = device_claim_name(number);
-        if self.0.others.device_claim(NAMESPACES[0], &name).is_none() {
+        if self.0.others().device_claim(NAMESPACES[0], &name).is_none() {
             let json = json!({
                 "metadata": {"name": name, "namespace": NAMESPACES[0]},
                 "spec": want.build(),
@@ -136,21 +136,21 @@ impl<'w> Devices<'w> {
 
     fn add_claim(&mut self, json: &Value) {
         let mut claim = claim_in(decoded(Kind::ResourceClaim, json));
-        self.0.create(&mut claim.metadata);
-        self.0.put_other(Object::ResourceClaim(Arc::new(claim)));
+        self.0.store.create(&mut claim.metadata);
+        self.0.store.put(Object::ResourceClaim(Arc::new(claim)));
     }
 
     /// A user deletes a claim. One that has devices stays until the controller has freed them.
     pub fn delete_device_claim(&mut self, number: usize, now: Time) {
         let name = device_claim_name(number);
-        if let Some(claim) = self.0.others.device_claim(NAMESPACES[0], &name).cloned() {
+        if let Some(claim) = self.0.others().device_claim(NAMESPACES[0], &name).cloned() {
             self.begin_to_delete(&claim, now);
         }
     }
 
     fn begin_to_delete(&mut self, claim: &Arc<ResourceClaim>, now: Time) {
         if claim.metadata.finalizers.is_empty() {
-            self.0.remove_other(&Object::ResourceClaim(claim.clone()));
+            self.0.store.remove(Object::ResourceClaim(claim.clone()));
         } else if claim.metadata.deletion_timestamp.is_none() {
             let mut changed = ResourceClaim::clone(claim);
             changed.metadata.deletion_timestamp = Some(now);
@@ -160,13 +160,13 @@ impl<'w> Devices<'w> {
 
     /// Stores a changed claim; one that is being deleted is removed with its last finalizer.
     fn store_claim(&mut self, mut claim: ResourceClaim) {
-        self.0.change(&mut claim.metadata);
+        self.0.store.change(&mut claim.metadata);
         let is_gone =
             claim.metadata.deletion_timestamp.is_some() && claim.metadata.finalizers.is_empty();
         let object = Object::ResourceClaim(Arc::new(claim));
         match is_gone {
-            true => self.0.remove_other(&object),
-            false => self.0.put_other(object),
+            true => self.0.store.remove(object),
+            false => self.0.store.put(object),
         }
     }
 
@@ -174,17 +174,17 @@ impl<'w> Devices<'w> {
     /// pods have ended or were deleted.
     pub fn manage_claims(&mut self, now: Time) {
         self.make_claims();
-        let claims = self.0.others.of_kind(Kind::ResourceClaim);
+        let claims = self.0.others().of_kind(Kind::ResourceClaim);
         let claims = claims.filter_map(|object| object.as_resource_claim().cloned());
         for claim in claims.collect::<Vec<_>>() {
             self.release_claim(&claim);
             let meta = &claim.metadata;
             let owner = meta.controller();
             let is_needed = owner.is_none_or(|owner| {
-                let mut pods = self.0.pods.values();
+                let mut pods = self.0.pods().values();
                 pods.any(|pod| *pod.uid() == owner.uid && !pod.is_terminal())
             });
-            let stored = self.0.others.device_claim(&meta.namespace, &meta.name);
+            let stored = self.0.others().device_claim(&meta.namespace, &meta.name);
             if let Some(stored) = stored.filter(|_| !is_needed).cloned() {
                 self.begin_to_delete(&stored, now);
             }
@@ -192,7 +192,7 @@ impl<'w> Devices<'w> {
     }
 
     fn make_claims(&mut self) {
-        let pods: Vec<Arc<Pod>> = self.0.pods.values().cloned().collect();
+        let pods: Vec<Arc<Pod>> = self.0.pods().values().cloned().collect();
         for pod in pods {
             if pod.is_terminal() || pod.is_terminating() {
                 continue;
@@ -205,7 +205,12 @@ impl<'w> Devices<'w> {
                     continue;
                 };
                 let name = format!("{}-{}", pod.name(), pod.uid());
-                if self.0.others.device_claim(pod.namespace(), &name).is_none() {
+                if self
+                    .0
+                    .others()
+                    .device_claim(pod.namespace(), &name)
+                    .is_none()
+                {
                     let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": pod.name(), "uid": pod.uid(),
                         "controller": true});
                     self.add_claim(&json!({
@@ -231,14 +236,14 @@ impl<'w> Devices<'w> {
         let status = &mut changed.status;
         let before = status.reserved_for.len();
         status.reserved_for.retain(|consumer| {
-            let mut pods = self.0.pods.values();
+            let mut pods = self.0.pods().values();
             pods.any(|pod| *pod.uid() == consumer.uid && is_live(pod))
         });
         let was_held = status.reserved_for.len() < before;
         let is_deleting = claim.metadata.deletion_timestamp.is_some();
         if status.allocation.is_some() && !is_deleting {
             // A pod that got its node without its reservation keeps its devices.
-            let users = self.0.pods.values().filter(|pod| {
+            let users = self.0.pods().values().filter(|pod| {
                 pod.is_assigned()
                     && is_live(pod)
                     && *pod.namespace() == claim.metadata.namespace
@@ -276,7 +281,7 @@ impl<'w> Devices<'w> {
         let meta = &claim.metadata;
         if self
             .0
-            .others
+            .others()
             .device_claim(&meta.namespace, &meta.name)
             .is_some()
         {
@@ -293,7 +298,7 @@ impl<'w> Devices<'w> {
         uid: &str,
         version: Option<&str>,
     ) -> Result<Arc<ResourceClaim>, Refusal> {
-        let claim = self.0.others.device_claim(namespace, name);
+        let claim = self.0.others().device_claim(namespace, name);
         let claim = claim.ok_or(Refusal::NotFound)?;
         let is_it = uid.is_empty() || *claim.metadata.uid == *uid;
         let is_current = version.is_none_or(|v| *claim.metadata.resource_version == *v);

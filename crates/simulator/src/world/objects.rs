@@ -1,6 +1,6 @@
 //! Nodes, and everything that is neither pod nor node.
 
-use super::{Devices, WatchEvent, World};
+use super::{Devices, World};
 use crate::shapes::{
     Budget, DEVICE_CLASSES, NAMESPACES, NodeChange, NodeShape, device_class, namespace,
     storage_class,
@@ -98,43 +98,33 @@ impl World {
         let mut world = Self::default();
         for (name, team) in NAMESPACES.into_iter().zip(["x", "y"]) {
             let mut object = namespace(name, team);
-            world.create(&mut object.metadata);
-            world.put_other(Object::Namespace(Arc::new(object)));
+            world.store.create(&mut object.metadata);
+            world.store.put(Object::Namespace(Arc::new(object)));
         }
         for name in [crate::shapes::CLASS_LATE, crate::shapes::CLASS_MADE] {
             let mut class = storage_class(name);
-            world.create(&mut class.metadata);
-            world.put_other(Object::StorageClass(Arc::new(class)));
+            world.store.create(&mut class.metadata);
+            world.store.put(Object::StorageClass(Arc::new(class)));
         }
         for name in DEVICE_CLASSES {
             let class = serde_json::from_value::<DeviceClass>(device_class(name));
             let mut class = class.unwrap_or_else(|error| panic!("class {name}: {error}"));
-            world.create(&mut class.metadata);
-            world.put_other(Object::DeviceClass(Arc::new(class)));
+            world.store.create(&mut class.metadata);
+            world.store.put(Object::DeviceClass(Arc::new(class)));
         }
         world
-    }
-
-    pub(super) fn put_other(&mut self, object: Object) {
-        self.others.put(object.clone());
-        self.note(WatchEvent::Applied(object));
-    }
-
-    pub(super) fn remove_other(&mut self, object: &Object) {
-        self.others.remove(object);
-        self.note(WatchEvent::Deleted(object.clone()));
     }
 
     // --- nodes -------------------------------------------------------------------------------------------
 
     /// Adds a node, unless there is one of that name. What its kubelet says of volumes comes with it.
     pub fn create_node(&mut self, name: &str, shape: &NodeShape) {
-        if self.nodes.contains_key(name) {
+        if self.nodes().contains_key(name) {
             return;
         }
         let mut node = shape.build(name);
-        self.create(&mut node.metadata);
-        self.put_node(node);
+        self.store.create(&mut node.metadata);
+        self.store.put(Object::Node(Arc::new(node)));
         if let Some(csi) = shape.build_csi(name) {
             self.put_csi_node(csi);
         }
@@ -142,7 +132,7 @@ impl World {
 
     /// Changes a node, or what its kubelet says of volumes.
     pub fn change_node(&mut self, name: &str, change: &NodeChange) {
-        let Some(old) = self.nodes.get(name) else {
+        let Some(old) = self.nodes().get(name) else {
             return;
         };
         if let NodeChange::Attachable(limit) = change {
@@ -150,7 +140,7 @@ impl World {
                 attachable: Some(*limit),
                 ..NodeShape::default()
             };
-            match self.others.csi_node(name).cloned() {
+            match self.others().csi_node(name).cloned() {
                 None => shape
                     .build_csi(name)
                     .map_or((), |csi| self.put_csi_node(csi)),
@@ -161,47 +151,41 @@ impl World {
                             count: Some(*limit),
                         });
                     }
-                    self.change(&mut csi.metadata);
-                    self.put_other(Object::CsiNode(Arc::new(csi)));
+                    self.store.change(&mut csi.metadata);
+                    self.store.put(Object::CsiNode(Arc::new(csi)));
                 }
             }
             return;
         }
         let mut node = Node::clone(old);
         change.apply_to(&mut node);
-        self.change(&mut node.metadata);
-        self.put_node(node);
+        self.store.change(&mut node.metadata);
+        self.store.put(Object::Node(Arc::new(node)));
     }
 
     fn put_csi_node(&mut self, mut csi: CsiNode) {
-        self.create(&mut csi.metadata);
-        self.put_other(Object::CsiNode(Arc::new(csi)));
-    }
-
-    fn put_node(&mut self, node: Node) {
-        let node = Arc::new(node);
-        self.nodes.insert(node.name().clone(), node.clone());
-        self.note(WatchEvent::Applied(Object::Node(node)));
+        self.store.create(&mut csi.metadata);
+        self.store.put(Object::CsiNode(Arc::new(csi)));
     }
 
     /// Removes a node. Its pods stay until the garbage collector finds them, and so does what was said of its volumes.
     pub fn delete_node(&mut self, name: &str) {
-        if let Some(node) = self.nodes.remove(name) {
-            let mut last = Node::clone(&node);
-            self.change(&mut last.metadata);
-            self.note(WatchEvent::Deleted(Object::Node(Arc::new(last))));
+        if let Some(node) = self.nodes().get(name) {
+            let mut last = Node::clone(node);
+            self.store.change(&mut last.metadata);
+            self.store.remove(Object::Node(Arc::new(last)));
         }
     }
 
     /// Removes the pods whose node was deleted, and what was said of its volumes.
     pub fn collect_garbage(&mut self) {
         self.delete_pods(|world, pod| {
-            pod.is_assigned() && !world.nodes.contains_key(&pod.spec.node_name)
+            pod.is_assigned() && !world.nodes().contains_key(&pod.spec.node_name)
         });
-        let csi_nodes = self.others.of_kind(Kind::CsiNode);
-        let orphans = csi_nodes.filter(|csi| !self.nodes.contains_key(&csi.metadata().name));
+        let csi_nodes = self.others().of_kind(Kind::CsiNode);
+        let orphans = csi_nodes.filter(|csi| !self.nodes().contains_key(&csi.metadata().name));
         for orphan in orphans.cloned().collect::<Vec<_>>() {
-            self.remove_other(&orphan);
+            self.store.remove(orphan);
         }
         Devices::of(self).collect();
     }
@@ -210,7 +194,7 @@ impl World {
 
     /// Sets a label of a namespace, or takes it off.
     pub fn label_namespace(&mut self, name: &str, key: &str, value: Option<&str>) {
-        let Some(old) = self.others.namespace(name) else {
+        let Some(old) = self.others().namespace(name) else {
             return;
         };
         let labels = &old.metadata.labels;
@@ -221,8 +205,8 @@ impl World {
         if labels != old.metadata.labels {
             let mut changed = Namespace::clone(old);
             changed.metadata.labels = labels;
-            self.change(&mut changed.metadata);
-            self.put_other(Object::Namespace(Arc::new(changed)));
+            self.store.change(&mut changed.metadata);
+            self.store.put(Object::Namespace(Arc::new(changed)));
         }
     }
 
@@ -233,22 +217,23 @@ impl World {
         match known {
             Some(metadata) => {
                 object.metadata = metadata;
-                self.change(&mut object.metadata);
+                self.store.change(&mut object.metadata);
             }
-            None => self.create(&mut object.metadata),
+            None => self.store.create(&mut object.metadata),
         }
-        self.put_other(Object::PodDisruptionBudget(Arc::new(object)));
+        self.store
+            .put(Object::PodDisruptionBudget(Arc::new(object)));
     }
 
     fn get_budget(&self, app: &str) -> Option<&Object> {
-        self.others
+        self.others()
             .get(Kind::PodDisruptionBudget, NAMESPACES[0], app)
     }
 
     /// Pods of an application may go as they like.
     pub fn remove_budget(&mut self, app: &str) {
         if let Some(budget) = self.get_budget(app).cloned() {
-            self.remove_other(&budget);
+            self.store.remove(budget);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What users, controllers and kubelets do to pods.
 
-use super::{WatchEvent, World};
+use super::World;
 use crate::shapes::{NAMESPACES, ZONE};
 use berth_api::pod::{PodCondition, SchedulingGate};
 use berth_api::{Labels, Object, Pod, Str, Time, Toleration};
@@ -9,14 +9,14 @@ use std::sync::Arc;
 impl World {
     /// Creates a pod, unless there is one of that name; name and namespace, identity and version are set here.
     pub fn create_pod(&mut self, name: &str, mut pod: Pod) -> bool {
-        if self.pods.contains_key(name) {
+        if self.pods().contains_key(name) {
             return false;
         }
         pod.metadata.name = name.into();
         if pod.metadata.namespace.is_empty() {
             pod.metadata.namespace = NAMESPACES[0].into();
         }
-        self.create(&mut pod.metadata);
+        self.store.create(&mut pod.metadata);
         pod.metadata.generation = Some(1);
         pod.status.phase = "Pending".into();
         if pod.is_assigned() {
@@ -34,7 +34,7 @@ impl World {
                 message,
             );
         }
-        self.put_pod(pod);
+        self.store.put(Object::Pod(Arc::new(pod)));
         true
     }
 
@@ -96,12 +96,12 @@ impl World {
 
     /// Removes a pod. Whether there was one.
     pub fn delete_pod(&mut self, name: &str) -> bool {
-        let Some(pod) = self.pods.remove(name) else {
+        let Some(pod) = self.pods().get(name) else {
             return false;
         };
-        let mut last = Pod::clone(&pod);
-        self.change(&mut last.metadata);
-        self.note(WatchEvent::Deleted(Object::Pod(Arc::new(last))));
+        let mut last = Pod::clone(pod);
+        self.store.change(&mut last.metadata);
+        self.store.remove(Object::Pod(Arc::new(last)));
         true
     }
 
@@ -129,7 +129,7 @@ impl World {
 
     pub(super) fn delete_pods(&mut self, which: impl Fn(&Self, &Pod) -> bool) {
         let names: Vec<Str> = self
-            .pods
+            .pods()
             .values()
             .filter(|pod| which(self, pod))
             .map(|pod| pod.name().clone())
@@ -140,21 +140,15 @@ impl World {
     }
 
     pub(super) fn change_pod(&mut self, name: &str, change: impl FnOnce(&mut Pod)) {
-        let Some(old) = self.pods.get(name) else {
+        let Some(old) = self.pods().get(name) else {
             return;
         };
         let mut pod = Pod::clone(old);
         change(&mut pod);
         if pod != **old {
-            self.change(&mut pod.metadata);
-            self.put_pod(pod);
+            self.store.change(&mut pod.metadata);
+            self.store.put(Object::Pod(Arc::new(pod)));
         }
-    }
-
-    fn put_pod(&mut self, pod: Pod) {
-        let pod = Arc::new(pod);
-        self.pods.insert(pod.name().clone(), pod.clone());
-        self.note(WatchEvent::Applied(Object::Pod(pod)));
     }
 }
 

@@ -13,40 +13,42 @@ impl World {
     /// Creates a claim and, unless it is to be made later, its volume; unless there is a claim of that number.
     pub fn create_claim(&mut self, number: usize, shape: &ClaimShape) {
         let name = claim_name(number);
-        if self.others.claim(NAMESPACES[0], &name).is_some()
-            || self.others.volume(&volume_name(number)).is_some()
+        if self.others().claim(NAMESPACES[0], &name).is_some()
+            || self.others().volume(&volume_name(number)).is_some()
         {
             return;
         }
         let mut claim = shape.build_claim(number);
-        self.create(&mut claim.metadata);
+        self.store.create(&mut claim.metadata);
         if let Some(mut volume) = shape.build_volume(number) {
             if let Some(of) = &mut volume.spec.claim_ref {
                 of.uid = claim.metadata.uid.clone();
             }
-            self.create(&mut volume.metadata);
-            self.put_other(Object::PersistentVolume(Arc::new(volume)));
+            self.store.create(&mut volume.metadata);
+            self.store.put(Object::PersistentVolume(Arc::new(volume)));
         }
-        self.put_other(Object::PersistentVolumeClaim(Arc::new(claim)));
+        self.store
+            .put(Object::PersistentVolumeClaim(Arc::new(claim)));
     }
 
     /// Deletes a claim and its volume, unless a pod on a node uses it: those are protected.
     pub fn delete_claim(&mut self, number: usize) {
         let name = claim_name(number);
-        let is_used = self.pods.values().any(|pod| {
+        let is_used = self.pods().values().any(|pod| {
             let used = pod.spec.volumes.iter();
             let mut used = used.filter_map(|v| v.persistent_volume_claim.as_ref());
             pod.is_assigned() && !pod.is_terminal() && used.any(|claim| claim.claim_name == name)
         });
-        let Some(claim) = self.others.claim(NAMESPACES[0], &name).cloned() else {
+        let Some(claim) = self.others().claim(NAMESPACES[0], &name).cloned() else {
             return;
         };
         if is_used {
             return;
         }
-        self.remove_other(&Object::PersistentVolumeClaim(claim.clone()));
+        self.store
+            .remove(Object::PersistentVolumeClaim(claim.clone()));
         let given: Vec<Object> = self
-            .others
+            .others()
             .of_kind(Kind::PersistentVolume)
             .filter(|object| match object {
                 Object::PersistentVolume(volume) => {
@@ -59,7 +61,7 @@ impl World {
             .cloned()
             .collect();
         for volume in &given {
-            self.remove_other(volume);
+            self.store.remove(volume.clone());
         }
     }
 
@@ -67,7 +69,7 @@ impl World {
     /// made for claims whose node is chosen. When that node was deleted, another one is to be chosen.
     pub fn bind_claims(&mut self) {
         let claims: Vec<Arc<PersistentVolumeClaim>> = self
-            .others
+            .others()
             .of_kind(Kind::PersistentVolumeClaim)
             .filter_map(|object| match object {
                 Object::PersistentVolumeClaim(claim) if !claim.is_fully_bound() => Some(claim),
@@ -89,21 +91,22 @@ impl World {
             } else {
                 continue;
             }
-            self.change(&mut changed.metadata);
-            self.put_other(Object::PersistentVolumeClaim(Arc::new(changed)));
+            self.store.change(&mut changed.metadata);
+            self.store
+                .put(Object::PersistentVolumeClaim(Arc::new(changed)));
         }
     }
 
     /// Whether the node that was chosen for a claim was deleted.
     fn has_lost_its_node(&self, claim: &PersistentVolumeClaim) -> bool {
         let node = claim.metadata.annotations.get(SELECTED_NODE_ANNOTATION);
-        node.is_some_and(|node| !self.nodes.contains_key(node))
+        node.is_some_and(|node| !self.nodes().contains_key(node))
     }
 
     /// The volume that was given to a claim.
     fn given_to(&mut self, claim: &PersistentVolumeClaim) -> Option<Str> {
         let volume =
-            self.others
+            self.others()
                 .of_kind(Kind::PersistentVolume)
                 .find_map(|object| match object {
                     Object::PersistentVolume(volume) => {
@@ -115,8 +118,8 @@ impl World {
         if volume.status.phase != "Bound" {
             let mut bound = PersistentVolume::clone(&volume);
             bound.status.phase = "Bound".into();
-            self.change(&mut bound.metadata);
-            self.put_other(Object::PersistentVolume(Arc::new(bound)));
+            self.store.change(&mut bound.metadata);
+            self.store.put(Object::PersistentVolume(Arc::new(bound)));
         }
         Some(volume.metadata.name.clone())
     }
@@ -124,7 +127,7 @@ impl World {
     /// Makes a volume where the node that was chosen for the claim can reach it: in its zone, if it has one.
     fn make_volume(&mut self, claim: &PersistentVolumeClaim) -> Option<Str> {
         let node = claim.metadata.annotations.get(SELECTED_NODE_ANNOTATION)?;
-        let node = self.nodes.get(node)?;
+        let node = self.nodes().get(node)?;
         let near = match node.labels().get(ZONE) {
             Some(zone) => reachable_from(ZONE, zone),
             None => reachable_from(HOSTNAME, node.name()),
@@ -145,9 +148,9 @@ impl World {
             uid: claim.metadata.uid.clone(),
         });
         volume.status.phase = "Bound".into();
-        self.create(&mut volume.metadata);
+        self.store.create(&mut volume.metadata);
         let name = volume.metadata.name.clone();
-        self.put_other(Object::PersistentVolume(Arc::new(volume)));
+        self.store.put(Object::PersistentVolume(Arc::new(volume)));
         Some(name)
     }
 
@@ -159,11 +162,11 @@ impl World {
         let metadata = updated.metadata();
         let stored = match &updated {
             Object::PersistentVolume(v) => {
-                let stored = self.others.volume(&v.metadata.name);
+                let stored = self.others().volume(&v.metadata.name);
                 stored.map(|stored| stored.metadata.clone())
             }
             Object::PersistentVolumeClaim(c) => {
-                let stored = self.others.claim(&c.metadata.namespace, &c.metadata.name);
+                let stored = self.others().claim(&c.metadata.namespace, &c.metadata.name);
                 stored.map(|stored| stored.metadata.clone())
             }
             _ => None,
@@ -175,13 +178,14 @@ impl World {
         match updated {
             Object::PersistentVolume(volume) => {
                 let mut volume = PersistentVolume::clone(&volume);
-                self.change(&mut volume.metadata);
-                self.put_other(Object::PersistentVolume(Arc::new(volume)));
+                self.store.change(&mut volume.metadata);
+                self.store.put(Object::PersistentVolume(Arc::new(volume)));
             }
             Object::PersistentVolumeClaim(claim) => {
                 let mut claim = PersistentVolumeClaim::clone(&claim);
-                self.change(&mut claim.metadata);
-                self.put_other(Object::PersistentVolumeClaim(Arc::new(claim)));
+                self.store.change(&mut claim.metadata);
+                self.store
+                    .put(Object::PersistentVolumeClaim(Arc::new(claim)));
             }
             _ => {}
         }

@@ -14,7 +14,7 @@ mod volumes;
 pub(crate) use devices::{claim_names, conflict, wrong_devices};
 pub(crate) use volumes::lacks_claim;
 
-pub(crate) use ready::{GATED, NOT_READY, is_kept_out, is_ours, kept_out};
+pub(crate) use ready::{GATED, NOT_READY, blocked, is_blocked, is_ours};
 
 use crate::checker::DecidedDevices;
 use crate::world::Others;

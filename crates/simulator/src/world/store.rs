@@ -1,38 +1,23 @@
-//! A cluster's API as schedulers meet it: objects, versions, watches that lag, calls that fail.
-//!
-//! The world knows nothing of schedulers. It keeps the truth and, for each kind of object, every change in order;
-//! [`Watches`] hand out what one scheduler's watches deliver.
+//! What the API server stores: the objects and, for each kind, every change in order.
 
-mod calls;
-mod devices;
-mod objects;
-mod pods;
-mod storage;
-mod watch;
-
-pub use calls::Refusal;
-pub use devices::Devices;
-pub use objects::Others;
-pub use watch::{WATCHED, WatchEvent, Watches};
-
+use super::{Others, WatchEvent};
 use berth_api::{Kind, Node, Object, ObjectMeta, Pod, Str};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The truth.
+/// See the [module](self).
 #[derive(Debug, Default)]
-pub struct World {
+pub struct Store {
     version: u64,
     uids: u64,
     /// By name, which is unique across namespaces.
     pods: BTreeMap<Str, Arc<Pod>>,
     nodes: BTreeMap<Str, Arc<Node>>,
     others: Others,
-    /// Every change there ever was, in order.
     logs: BTreeMap<Kind, Vec<WatchEvent>>,
 }
 
-impl World {
+impl Store {
     /// Pods by name.
     pub fn pods(&self) -> &BTreeMap<Str, Arc<Pod>> {
         &self.pods
@@ -67,19 +52,41 @@ impl World {
         }
     }
 
-    fn note(&mut self, event: WatchEvent) {
-        self.logs.entry(event.kind()).or_default().push(event);
-    }
-
     /// Identity and version of a new object.
-    fn create(&mut self, metadata: &mut ObjectMeta) {
+    pub(super) fn create(&mut self, metadata: &mut ObjectMeta) {
         self.uids += 1;
         metadata.uid = Str::from(format!("uid-{}", self.uids));
         self.change(metadata);
     }
 
-    fn change(&mut self, metadata: &mut ObjectMeta) {
+    /// The next version of an object.
+    pub(super) fn change(&mut self, metadata: &mut ObjectMeta) {
         self.version += 1;
         metadata.resource_version = Str::from(self.version.to_string());
+    }
+
+    /// Stores an object in the place of the one of its name.
+    pub(super) fn put(&mut self, object: Object) {
+        match &object {
+            Object::Pod(pod) => drop(self.pods.insert(pod.name().clone(), pod.clone())),
+            Object::Node(node) => drop(self.nodes.insert(node.name().clone(), node.clone())),
+            other => self.others.put(other.clone()),
+        }
+        self.note(WatchEvent::Applied(object));
+    }
+
+    /// Removes an object; this is its last state.
+    pub(super) fn remove(&mut self, object: Object) {
+        let name = &object.metadata().name;
+        match &object {
+            Object::Pod(_) => drop(self.pods.remove(name)),
+            Object::Node(_) => drop(self.nodes.remove(name)),
+            other => self.others.remove(other),
+        }
+        self.note(WatchEvent::Deleted(object));
+    }
+
+    fn note(&mut self, event: WatchEvent) {
+        self.logs.entry(event.kind()).or_default().push(event);
     }
 }

@@ -55,7 +55,7 @@ pub struct Checker {
     /// UIDs of pods that the scheduler deletes as victims, until it has received that or gives it up.
     victims: BTreeSet<Str>,
     /// Since when pods are rejected by PreEnqueue.
-    kept_out: reports::KeptOutSince,
+    blocked: reports::BlockedSince,
     /// What was written into statuses and has not been seen there yet.
     sent: reports::Sent,
     decisions: u64,
@@ -88,7 +88,7 @@ impl Checker {
             WatchEvent::Deleted(Object::Pod(pod)) => {
                 self.pods.remove(pod.uid());
                 self.placed.remove(pod.uid());
-                self.kept_out.remove(pod.uid());
+                self.blocked.remove(pod.uid());
                 self.sent.remove(pod.uid());
             }
             WatchEvent::Applied(Object::Node(node)) => {
@@ -116,7 +116,7 @@ impl Checker {
         if let Some(uid) = replaced.map(|other| other.uid().clone()) {
             self.pods.remove(&uid);
             self.placed.remove(&uid);
-            self.kept_out.remove(&uid);
+            self.blocked.remove(&uid);
             self.sent.remove(&uid);
         }
         // From here on the API itself says where the pod is, or that it will never be anywhere.

@@ -1,0 +1,34 @@
+//! A cluster's API as schedulers meet it: objects, versions, watches that lag, calls that fail.
+//!
+//! The world knows nothing of schedulers. [`Store`] has the objects and, for each kind, every change in order.
+//! [`Watches`] return what the watches of one scheduler deliver.
+
+mod calls;
+mod devices;
+mod objects;
+mod pods;
+mod storage;
+mod store;
+mod watch;
+
+pub use calls::Refusal;
+pub use devices::Devices;
+pub use objects::Others;
+pub use store::Store;
+pub use watch::{WATCHED, WatchEvent, Watches};
+
+use std::ops::Deref;
+
+/// The stored objects, and everything that changes them. Reading is that of [`Store`].
+#[derive(Debug, Default)]
+pub struct World {
+    store: Store,
+}
+
+impl Deref for World {
+    type Target = Store;
+
+    fn deref(&self) -> &Store {
+        &self.store
+    }
+}
