@@ -177,7 +177,7 @@ fn is_enclosed(text: &str, outer: impl Fn(&u8) -> bool, inner: impl Fn(&u8) -> b
     }
 }
 
-// === classes of resource names ===
+// --- classes of resource names -------------------------------------------------------------------------
 
 /// Whether the resource is Kubernetes' own: its name has no domain, or one of `kubernetes.io`.
 pub fn is_native_resource(name: &str) -> bool {

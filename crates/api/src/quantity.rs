@@ -173,7 +173,7 @@ fn saturate(number: i128) -> i64 {
     i64::try_from(number).unwrap_or(if number < 0 { i64::MIN } else { i64::MAX })
 }
 
-// === impl arithmetic ===
+// --- impl arithmetic -----------------------------------------------------------------------------------
 
 /// The sum, within the bounds of the type. Zero takes on the format of what is added to it, as upstream.
 impl Add for Quantity {
@@ -215,7 +215,7 @@ impl SubAssign for Quantity {
     }
 }
 
-// === impl comparison ===
+// --- impl comparison -----------------------------------------------------------------------------------
 
 impl PartialEq for Quantity {
     fn eq(&self, other: &Self) -> bool {
@@ -243,7 +243,7 @@ impl Hash for Quantity {
     }
 }
 
-// === impl text ===
+// --- impl text -----------------------------------------------------------------------------------------
 
 /// The canonical form: no fraction, the largest suffix of the format that loses nothing.
 ///
