@@ -9,6 +9,12 @@ const FIELDS_MAX: usize = 12;
 /// The most methods of a type, over all its inherent implementations.
 const METHODS_MAX: usize = 40;
 
+/// Types above these limits, with what they have. The numbers may only become smaller.
+const EXCEPTIONS: [(&str, &str, usize, usize); 2] = [
+    ("framework", "Cluster", 23, 40),
+    ("framework", "NodeTable", 23, 52),
+];
+
 /// What is counted of a type.
 #[derive(Debug, Default, Clone, Copy)]
 struct Size {
@@ -108,15 +114,18 @@ fn no_type_has_too_many_fields_or_methods() {
         }
         types += sizes.len();
         for (kind, size) in sizes {
-            let Size { fields, methods } = size;
-            if fields > FIELDS_MAX {
+            let exception = EXCEPTIONS.iter().find(|e| (e.0, e.1) == (&*name, &*kind));
+            let (fields, methods) = exception.map_or((FIELDS_MAX, METHODS_MAX), |e| (e.2, e.3));
+            if size.fields > fields {
                 problems.push(format!(
-                    "{name}: {kind} has {fields} fields of {FIELDS_MAX}"
+                    "{name}: {kind} has {} fields of {fields}",
+                    size.fields
                 ));
             }
-            if methods > METHODS_MAX {
+            if size.methods > methods {
                 problems.push(format!(
-                    "{name}: {kind} has {methods} methods of {METHODS_MAX}"
+                    "{name}: {kind} has {} methods of {methods}",
+                    size.methods
                 ));
             }
         }
