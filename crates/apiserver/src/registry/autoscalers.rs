@@ -181,8 +181,8 @@ pub(super) fn to_v1(object: &Value) -> Value {
         status.remove("conditions");
         let cpu = current
             .iter()
-            .filter_map(|m| cpu_utilization(m, "current"))
-            .last();
+            .rev()
+            .find_map(|m| cpu_utilization(m, "current"));
         if let Some(percent) = cpu {
             let name = "currentCPUUtilizationPercentage".to_owned();
             status.insert(name, percent.clone());

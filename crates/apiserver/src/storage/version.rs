@@ -431,7 +431,7 @@ mod tests {
                 {"manager": "m", "fieldsV1": {"f:spec": {".": {}, "k:{\"name\":\"c\"}": {}}}},
                 {"manager": "n", "fieldsV1": null},
                 {"manager": "o"},
-            ]}, "spec": {"fieldsV1": {"a": 1}, "list": [1, -2, 0.1, true, null, "t"]}}),
+            ]}, "spec": {"fieldsV1": {"a": 1}, "list": [1, -2, 0.1, 2.2250738585072014e-308, 1.7976931348623157e308, 9007199254740993.0, true, null, "t"]}}),
             json!({"metadata": {"managedFields": [null, 1, -1, 1.5, true, "t", []]}}),
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": null, "data": {"a": "\u{1}"}}),
             json!({"kind": "X", "metadata": "text"}),

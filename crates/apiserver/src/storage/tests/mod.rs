@@ -275,7 +275,7 @@ async fn waiting_for_a_revision_ends_when_it_is_written_or_patience_does() {
 
 #[test]
 fn the_body_of_a_version_has_no_kind_and_begins_with_metadata() {
-    let version = Version::new(object("a"), 7, Instant::now());
+    let version = Version::unstored(object("a"));
     assert_eq!(
         version.body().as_ref(),
         br#"{"metadata":{"name":"a"},"spec":{"x":1}}"#
