@@ -602,12 +602,8 @@ pub(crate) struct PerfWorkloadArgs {
     pub(crate) out: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) target: PerfTargetArgs,
-    /// Set feature gates of the scheduler in all workloads, as Name=true,Other=false
-    #[arg(long, value_name = "GATES", value_delimiter = ',')]
-    pub(crate) feature_gates: Vec<String>,
-    /// Run every workload with these feature gates too, in turns, to compare: Name=true,Other=false
-    #[arg(long, value_name = "GATES", value_delimiter = ',')]
-    pub(crate) compare_gates: Vec<String>,
+    #[command(flatten)]
+    pub(crate) gates: PerfGateArgs,
     /// Create the measured pods at this rate, in pods per second, instead of as fast as the API server answers
     #[arg(long, value_name = "N")]
     pub(crate) rate: Option<NonZeroU32>,
@@ -620,6 +616,17 @@ pub(crate) struct PerfWorkloadArgs {
     /// Seed of generated names
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
+}
+
+/// The feature gates of `berth perf FILE`.
+#[derive(Debug, Args)]
+pub(crate) struct PerfGateArgs {
+    /// Set feature gates of the scheduler in all workloads, as Name=true,Other=false
+    #[arg(long, value_name = "GATES", value_delimiter = ',')]
+    pub(crate) feature_gates: Vec<String>,
+    /// Run every workload with these feature gates too, in turns, to compare: Name=true,Other=false
+    #[arg(long, value_name = "GATES", value_delimiter = ',')]
+    pub(crate) compare_gates: Vec<String>,
 }
 
 /// What a workload runs on.

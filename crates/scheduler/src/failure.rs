@@ -226,6 +226,8 @@ fn rejected_as_before(core: &mut Core, attempt: Attempt, failure: Failure) -> Cy
     info.is_rejected_as_before = true;
     let pod = info.pod.clone();
     return_to_queue(core, info);
+    // With the writes that no watch has shown yet: one of them may be the nomination.
+    let pod = core.cache.effective(pod.uid()).cloned().unwrap_or(pod);
     nominations::nominate(core, &pod, &failure.nominating);
     failure.into_result()
 }

@@ -541,7 +541,7 @@ mod tests {
         assert_eq!(slice["metadata"]["labels"]["team"], "a");
         assert_eq!(slice["ports"][0]["port"], 8080);
         assert_eq!(slice["endpoints"][0]["targetRef"]["name"], "a");
-        api.edit(POD.resource, ("n", "b"), |pod| {
+        api.edit_status(POD.resource, ("n", "b"), |pod| {
             pod["status"]["conditions"][0]["status"] = "True".into();
         });
         eventually("both are ready", || ready(&api).len() == 2).await;

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 /// How a resource differs from the one as which its objects are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Conversion {
+pub enum Conversion {
     /// Events of events.k8s.io/v1.
     Events,
     /// HorizontalPodAutoscalers of autoscaling/v1.

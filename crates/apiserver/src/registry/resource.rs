@@ -120,7 +120,7 @@ pub struct Resource {
     /// What precedes the namespace and name in the keys of its objects.
     pub prefix: String,
     /// How its objects differ from those that are stored.
-    pub(crate) conversion: Option<Conversion>,
+    pub conversion: Option<Conversion>,
     /// The type of a custom resource.
     pub custom: Option<Arc<CustomType>>,
 }

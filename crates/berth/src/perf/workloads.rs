@@ -41,11 +41,11 @@ pub(crate) fn workloads(args: &PerfWorkloadArgs, registry: &Registry) -> Result<
     if args.list {
         return list(&workloads);
     }
-    let gates = parse_gates("--feature-gates", &args.feature_gates)?;
+    let gates = parse_gates("--feature-gates", &args.gates.feature_gates)?;
     for workload in &mut workloads {
         workload.feature_gates.extend(gates.clone());
     }
-    let compared = parse_gates("--compare-gates", &args.compare_gates)?;
+    let compared = parse_gates("--compare-gates", &args.gates.compare_gates)?;
     if !compared.is_empty() {
         workloads = workloads
             .into_iter()

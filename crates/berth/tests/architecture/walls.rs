@@ -12,7 +12,7 @@ const METHODS_MAX: usize = 40;
 /// Types above these limits, with what they have. The numbers may only become smaller.
 const EXCEPTIONS: [(&str, &str, usize, usize); 2] = [
     ("framework", "Cluster", 23, 40),
-    ("framework", "NodeTable", 23, 52),
+    ("framework", "NodeTable", 22, 51),
 ];
 
 /// What is counted of a type.

@@ -11,14 +11,15 @@ use self::failure::Failure;
 use self::tally::Tally;
 use super::object::{
     self, JOB, Key, POD, controller_of, count, has_finalizer, is_deleting, items, name,
-    put_condition, remove_finalizer, seconds, set, time,
+    put_condition, remove_finalizer, seconds, set, time, uid,
 };
 use super::ownership::{Ownership, owned};
 use super::pod;
 use super::replicaset::{is_namespace_terminating, pod_from_template};
-use super::runtime::{Context, Controller, Difference, EventType, Watch};
+use super::runtime::{Context, Controller, Difference, EventType, Index, Watch};
 use crate::access::{AccessError, DeleteOptions, GroupResource, Object, Propagation};
 use jiff::{SignedDuration, Timestamp};
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -39,12 +40,44 @@ const BACK_OFF_SECONDS_MAX: i64 = 600;
 #[derive(Debug)]
 pub(super) struct Jobs {
     ownership: Ownership,
+    /// The UIDs of jobs that were deleted and may have left pods with the finalizer.
+    deleted: FxHashMap<Key, FxHashSet<String>>,
+}
+
+impl Jobs {
+    fn note_deleted(&mut self, cx: &mut Context<Key>, key: Key, uid: &str) {
+        self.deleted
+            .entry(key.clone())
+            .or_default()
+            .insert(uid.to_owned());
+        cx.enqueue(key);
+    }
+
+    /// Removes the finalizer of the pods of deleted jobs of this name, which are never counted.
+    fn release_left_pods(
+        &mut self,
+        cx: &mut Context<Key>,
+        key: &Key,
+    ) -> Result<(), AccessError> {
+        let jobs = self.deleted.get(key).into_iter().flatten();
+        let left: Vec<Object> = jobs
+            .flat_map(|job| cx.cache(POD).by(Index::Controller, job))
+            .filter(|pod| has_finalizer(pod, TRACKING))
+            .cloned()
+            .collect();
+        for pod in &left {
+            release(cx, pod)?;
+        }
+        self.deleted.remove(key);
+        Ok(())
+    }
 }
 
 impl Default for Jobs {
     fn default() -> Self {
         Self {
             ownership: Ownership::new(JOB),
+            deleted: FxHashMap::default(),
         }
     }
 }
@@ -69,27 +102,29 @@ impl Controller for Jobs {
 
     fn observe(&mut self, cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
         self.ownership.observe(cx, kind, diff);
-        // A pod whose job has been deleted is never counted.
+        if kind == JOB.resource
+            && let Some(old) = &diff.old
+            && diff.new.as_ref().is_none_or(|new| uid(new) != uid(old))
+        {
+            self.note_deleted(cx, Key::of(old), uid(old));
+        }
         if kind == POD.resource
             && let Some(pod) = &diff.new
             && has_finalizer(pod, TRACKING)
             && let Some(owner) = controller_of(pod)
             && owner["kind"] == JOB.kind
         {
-            let key = Key::new(
-                object::namespace(pod),
-                owner["name"].as_str().unwrap_or_default(),
-            );
+            let text = |field: &str| owner[field].as_str().unwrap_or_default();
+            let key = Key::new(object::namespace(pod), text("name"));
             let job = cx.cache(JOB).get(&key);
-            if job.is_none_or(|job| object::uid(job) != owner["uid"])
-                && let Err(error) = release(cx, pod)
-            {
-                tracing::debug!(pod = name(pod), %error, "failed to remove the finalizer of a pod");
+            if job.is_none_or(|job| uid(job) != text("uid")) {
+                self.note_deleted(cx, key, text("uid"));
             }
         }
     }
 
     fn reconcile(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+        self.release_left_pods(cx, key)?;
         let Some(job) = cx.cache(JOB).get(key).cloned() else {
             return Ok(());
         };

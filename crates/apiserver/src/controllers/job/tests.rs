@@ -349,3 +349,17 @@ async fn a_success_policy_ends_a_job_before_all_indexes_have_succeeded() {
         assert!(active(&api).is_empty());
     }
 }
+
+/// The deletion of a pod may be seen before that of its job, after which the pod does not change any more.
+#[tokio::test(start_paused = true)]
+async fn pods_of_a_deleted_job_lose_the_finalizer() {
+    let (api, _handle) = start(json!({}));
+    eventually("two pods", || active(&api).len() == 2).await;
+    let job = api.get(JOB.resource, "n", "j").expect("it exists");
+    let deleted = api.delete(JOB.resource, "n", name(&job), &DeleteOptions::default());
+    assert!(deleted.is_ok(), "{deleted:?}");
+    eventually("no pod has the finalizer", || {
+        pods(&api).iter().all(|p| !has_finalizer(p, TRACKING))
+    })
+    .await;
+}

@@ -383,7 +383,10 @@ async fn claims_and_volumes_in_use_are_kept() {
         found.is_some_and(|o| super::super::object::is_deleting(&o))
     };
     assert!(is_deleting(CLAIM, "data") && is_deleting(VOLUME, "v"));
-    let options = DeleteOptions::default();
+    let options = DeleteOptions {
+        grace_period_seconds: Some(0),
+        ..DeleteOptions::default()
+    };
     let pods = super::super::object::POD.resource;
     api.delete(pods, "n", "p", &options).unwrap();
     eventually("both are deleted", || {

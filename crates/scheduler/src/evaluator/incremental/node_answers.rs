@@ -29,7 +29,7 @@ const CHANGES_MAX: usize = 16 * 1024;
 pub(super) type Grade = u16;
 
 /// An answer that nodes gave, and which filter gave it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub(super) struct Known {
     pub(super) status: Status,
     /// The filter's place in the profile.

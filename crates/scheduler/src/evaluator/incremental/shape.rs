@@ -421,81 +421,16 @@ impl Shape {
             return Err(Unkeepable);
         }
         let (answer, score) = self.joined(cells)?;
-        let class = cells.iter().map(|cell| i64::from(cell.grade)).collect();
-        self.put_for_now(slot, answer, score, class)
-    }
-
-    /// Puts one node into the class that begins with `class`. After an error the shape is of no use.
-    fn put_for_now(
-        &mut self,
-        slot: Slot,
-        answer: Answer,
-        score: Sum,
-        mut class: Class,
-    ) -> Result<(), Unkeepable> {
+        let mut class: Class = cells.iter().map(|cell| i64::from(cell.grade)).collect();
         let mut shared = std::mem::take(&mut self.columns);
         let columns = Arc::make_mut(&mut shared);
         let put = self.put(columns, slot, answer, score, &mut class);
         self.columns = shared;
         if put.is_err() {
+            // Not to be used again.
             self.seen.table = u64::MAX;
         }
         put
-    }
-
-    /// Rejects the nodes that a ledger rejects with the pods that are nominated to them (C-18). That holds for the
-    /// evaluator's pod alone: these nodes are looked at again for the next.
-    pub(super) fn suppose_nominated(
-        &mut self,
-        evaluator: &Evaluator<'_>,
-        plan: &Plan,
-    ) -> Result<(), Unkeepable> {
-        let cx = Context {
-            now: evaluator.now,
-            cluster: evaluator.cluster,
-            features: evaluator.features,
-        };
-        let mut changed = Vec::new();
-        for slot in self.entangled.clone() {
-            let nominated = evaluator.nominated_to(slot);
-            let mut rejected = None;
-            for counts in &mut self.domain_counts {
-                let ledger = &mut counts.ledger;
-                let mut suppose = |ledger: &mut Box<dyn Ledger>, movement| {
-                    for pod in &nominated {
-                        ledger.pod_moved(&cx, slot, pod, movement, &mut changed);
-                    }
-                };
-                suppose(ledger, Movement::Came);
-                let mut class = Class::new();
-                ledger.class(slot, &mut class);
-                let filter = plan.domains[counts.member].filter;
-                let verdict = filter.map_or(Ok(()), |_| ledger.filter(&class));
-                suppose(ledger, Movement::Went);
-                if let (Err(status), Some(filter)) = (verdict, filter) {
-                    rejected = Some(Known { status, filter });
-                }
-            }
-            // As in AddPod, a pod counts even if it is terminating, which a ledger does not know.
-            if nominated.iter().any(|pod| pod.pod.is_terminating()) {
-                return Err(Unkeepable);
-            }
-            let Some(known) = rejected else {
-                continue;
-            };
-            let answer = Answer::try_from(self.known.len()).map_err(|_| Unkeepable)?;
-            if !known.status.is_rejected() || answer == NO_NODE {
-                return Err(Unkeepable);
-            }
-            let place = self.known.iter().position(|other| *other == known);
-            let answer = place.map_or(answer, |place| place as Answer);
-            if usize::from(answer) == self.known.len() {
-                Arc::make_mut(&mut self.known).push(known);
-            }
-            self.stale.push(slot);
-            self.put_for_now(slot, answer, 0, [0; GRADES].into_iter().collect())?;
-        }
-        Ok(())
     }
 
     /// Lends out what PostFilter found, if it holds; see [`Shape::take_back`].
@@ -527,7 +462,7 @@ impl Shape {
         }
     }
 
-    /// Whether pods are nominated that would change what a ledger says about their node.
+    /// Whether the plain evaluator has to decide.
     pub(super) fn is_entangled(&self) -> bool {
         !self.entangled.is_empty()
     }
