@@ -231,7 +231,10 @@ mod tests {
             ("has(self.labels.x) && self.labels.x == 'y'", Ok(true)),
             ("oldSelf.hasValue()", Ok(false)),
             ("self.missing == 1", Err("no such key: missing")),
-            ("self.replicas + 'a' == ''", Err("no such overload")),
+            (
+                "self.replicas + 'a' == ''",
+                Err("no such overload: _+_(int, string)"),
+            ),
         ] {
             let got = run(expression, this.clone());
             let expect = expect.map_err(str::to_owned);

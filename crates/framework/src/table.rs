@@ -34,8 +34,7 @@ use volumes::NodeVolumes;
 
 pub(crate) use volumes::ClaimKey;
 
-/// A node's place in the table. A node keeps its slot while it exists; a later node may get the slot of a deleted one,
-/// with another epoch.
+/// A node's place in the table. A node keeps its slot while it exists; a later node may get the slot of a deleted one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Slot(u32);
 
@@ -132,7 +131,6 @@ pub struct NodeTable {
     free: Vec<Slot>,
     by_name: FxHashMap<Str, Slot>,
     columns: Vec<Column>,
-    resource_names: Vec<Str>,
     resource_ids: FxHashMap<Str, ResourceId>,
     non_zero_milli_cpu: Vec<i64>,
     non_zero_memory: Vec<i64>,
@@ -163,7 +161,6 @@ impl Default for NodeTable {
             free: Vec::new(),
             by_name: FxHashMap::default(),
             columns: Vec::new(),
-            resource_names: Vec::new(),
             resource_ids: FxHashMap::default(),
             non_zero_milli_cpu: Vec::new(),
             non_zero_memory: Vec::new(),
@@ -359,11 +356,6 @@ impl NodeTable {
         self.rows.len()
     }
 
-    /// Distinguishes the nodes that have held a slot one after another.
-    pub fn epoch(&self, slot: Slot) -> u32 {
-        self.row(slot).map_or(0, |row| row.epoch)
-    }
-
     /// Grows with every change of the table.
     pub fn generation(&self) -> u64 {
         self.generation
@@ -428,11 +420,6 @@ impl NodeTable {
         &self.non_zero_memory
     }
 
-    /// The name of a resource.
-    pub fn resource_name(&self, id: ResourceId) -> &Str {
-        &self.resource_names[id.index()]
-    }
-
     fn resource(&mut self, name: &Str) -> ResourceId {
         if let Some(id) = self.resource_ids.get(name) {
             return *id;
@@ -442,7 +429,6 @@ impl NodeTable {
             allocatable: vec![0; self.rows.len()],
             requested: vec![0; self.rows.len()],
         });
-        self.resource_names.push(name.clone());
         self.resource_ids.insert(name.clone(), id);
         id
     }
@@ -723,7 +709,6 @@ impl NodeTable {
         let row = &mut self.rows[slot.index()];
         if row.node.is_none() && row.pods.is_empty() {
             let name = std::mem::take(&mut row.name);
-            row.epoch += 1;
             self.by_name.remove(&name);
             self.volumes.close_slot(slot);
             self.free.push(slot);

@@ -18,7 +18,6 @@ pub(super) struct Row {
     pub(super) used_ports: Vec<HostPort>,
     /// The scalar resources that the node offers, a zero amount included.
     pub(super) allocatable_scalars: Vec<Str>,
-    pub(super) epoch: u32,
     pub(super) generation: u64,
 }
 

@@ -54,11 +54,7 @@ impl Jobs {
     }
 
     /// Removes the finalizer of the pods of deleted jobs of this name, which are never counted.
-    fn release_left_pods(
-        &mut self,
-        cx: &mut Context<Key>,
-        key: &Key,
-    ) -> Result<(), AccessError> {
+    fn release_left_pods(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
         let jobs = self.deleted.get(key).into_iter().flatten();
         let left: Vec<Object> = jobs
             .flat_map(|job| cx.cache(POD).by(Index::Controller, job))
