@@ -190,7 +190,7 @@ fn a_run_with_pseudonyms_replays_to_nearly_the_same_decisions() {
         for (at, setup) in setups.iter().enumerate() {
             let (result, differences) = replayed(&dir.0, at, &subject, setup, &Until::default());
             // Berth generates names, and goes by the order of names here and there. So a few decisions may differ.
-            differing += differences.iter().filter(|d| !d.contains("call ")).count();
+            differing += differences.iter().filter(|d| !d.contains("call ")).count() as u64;
             assert_eq!(result.stop, Stop::End, "seed {seed}, scheduler {at}");
             decisions += result.decisions;
         }
