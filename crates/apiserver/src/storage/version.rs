@@ -1,8 +1,8 @@
 //! One version of an object: its JSON, which is shared by the disk, answers, lists and watches, and further encodings,
 //! each made on first use.
 //!
-//! The parsed object takes ten times as much memory as its JSON. It is kept while something uses it, and as long as it
-//! is one of those that were used last ([`Recent`]); later it is parsed again.
+//! The parsed object takes several times as much memory as its JSON. It is kept while something uses it, and as long as
+//! it is one of those that were used last ([`Recent`]); later it is parsed again.
 
 use crate::access::Object;
 use crate::apply::fields_to_text;
