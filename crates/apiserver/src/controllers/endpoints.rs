@@ -184,7 +184,7 @@ fn observe(cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
             cx.enqueue(key);
         }
     } else if let Some(object) = &diff.old {
-        // Somebody has changed or deleted what belongs to a service.
+        // What belongs to a service was changed or deleted by another client.
         let service = match kind == ENDPOINT_SLICE.resource {
             true => object["metadata"]["labels"][SERVICE_NAME].as_str(),
             false => Some(name(object)),
