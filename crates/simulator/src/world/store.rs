@@ -5,7 +5,7 @@ use berth_api::{Kind, Node, Object, ObjectMeta, Pod, Str};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// See the [module](self).
+/// The objects of the simulated API server.
 #[derive(Debug, Default)]
 pub struct Store {
     version: u64,
