@@ -1,4 +1,4 @@
-//! No type outside tests is so large that any file may touch any of its fields.
+//! No type outside tests is so large that any file may touch any of its fields; and modules have one style.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -91,6 +91,29 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
             false => found.push(path),
         }
     }
+}
+
+/// A module with submodules is a file beside the folder of these.
+#[test]
+fn modules_are_files_beside_their_folders() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut files = 0;
+    let mut open: Vec<PathBuf> = ["crates", "conformance", "examples", "xtask"]
+        .map(|part| root.join(part))
+        .into();
+    while let Some(path) = open.pop() {
+        if path.is_dir() {
+            let entries = std::fs::read_dir(&path).expect("sources can be listed");
+            open.extend(entries.map(|entry| entry.expect("an entry").path()));
+            continue;
+        }
+        files += 1;
+        // Cargo builds each file in a package's `tests` as a test of its own, so modules shared by them are folders.
+        let is_shared_by_tests = path.iter().all(|part| part != "src");
+        let is_mod = path.file_name().is_some_and(|name| name == "mod.rs");
+        assert!(!is_mod || is_shared_by_tests, "{}", path.display());
+    }
+    assert!(files > 500, "only {files} files were found");
 }
 
 #[test]

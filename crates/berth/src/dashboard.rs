@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The page: HTML, style and script in one file.
-pub(crate) const PAGE: &str = include_str!("page.html");
+pub(crate) const PAGE: &str = include_str!("dashboard/page.html");
 /// What the page may load and do: its own script and style, and requests to the port that it comes from.
 pub(crate) const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src \
     'unsafe-inline'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
