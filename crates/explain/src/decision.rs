@@ -14,7 +14,7 @@ use berth_scheduler::evaluator::{Found, Placement, Scores};
 /// Takes the node table back to where its log ended at `since`. Returns why that is not exact, if it is not.
 fn rewind(snapshot: &mut Snapshot, since: u64) -> Option<String> {
     let nodes = &mut snapshot.cluster.nodes;
-    let Some(changes) = nodes.changes_since(since) else {
+    let Some(changes) = nodes.log().since(since) else {
         return Some("the decision is older than the log of changes".to_owned());
     };
     let changes: Vec<TableChange> = changes.cloned().collect();

@@ -62,7 +62,7 @@ fn looks_at_other_nodes(snapshot: &Snapshot, pod: &PodInfo) -> bool {
         || pod.has_affinity()
         || !spec.volumes.is_empty()
         || !spec.resource_claims.is_empty()
-        || snapshot.cluster.nodes.pods_with_affinity() > 0
+        || snapshot.cluster.nodes.totals().with_affinity() > 0
 }
 
 /// Searches remedies for a pod that is not admitted or fits nowhere. `made` is the change that the pod has already,

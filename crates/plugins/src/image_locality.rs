@@ -109,12 +109,13 @@ impl NodeScore for ImageLocality {
     fn preference(&self, cx: &Context<'_>, pod: &PodInfo) -> Result<Option<Images>, Status> {
         let (table, pod) = (&cx.cluster.nodes, &pod.pod);
         let names = images(pod).map(normalized);
-        let names: SmallVec<[Str; 2]> = names.filter(|name| table.has_image(name)).collect();
+        let is_known = |name: &Str| table.images().get(name).is_some();
+        let names: SmallVec<[Str; 2]> = names.filter(is_known).collect();
         Ok((!names.is_empty()).then(|| Images {
             names,
             containers: pod.spec.init_containers.len() + pod.spec.containers.len(),
             nodes: table.len(),
-            version: table.images_version(),
+            version: table.images().version(),
         }))
     }
 

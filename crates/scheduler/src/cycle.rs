@@ -350,7 +350,7 @@ fn log_lost_nomination(core: &mut Core, attempt: &Attempt) {
 
 fn note_decision(core: &mut Core, attempt: &Attempt, placement: &Placement, begin: SearchBegin) {
     let ends = (
-        core.cache.cluster().nodes.changes_end(),
+        core.cache.cluster().nodes.log().end(),
         core.queue.nominator().changes_end(),
     );
     let decided = (&attempt.pod, &attempt.profile, core.now());

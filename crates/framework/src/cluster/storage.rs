@@ -144,7 +144,7 @@ impl Cluster {
         let inline = VolumeSource::Inline(volume.clone());
         self.pods.volume_users(&claim) <= 1
             && self.pods.volume_users(&inline) == 0
-            && self.nodes.sources_of_volume(volume) <= 1
+            && self.nodes.volumes().sources(volume) <= 1
     }
 
     /// To be called with both versions of a volume that was set or removed.
@@ -465,7 +465,7 @@ mod tests {
             let rng = &mut Rng::with_seed(seed);
             let mut cluster = Cluster::default();
             for step in 0..200 {
-                let before = cluster.nodes.changes_end();
+                let before = cluster.nodes.log().end();
                 let shown: Vec<_> = ["n1", "n2"]
                     .into_iter()
                     .filter_map(|name| {
@@ -511,7 +511,7 @@ mod tests {
                         continue;
                     };
                     let changed = expected(&cluster, name) != before_change;
-                    let changes = cluster.nodes.changes_since(before).expect("few changes");
+                    let changes = cluster.nodes.log().since(before).expect("few changes");
                     let logged = changes.filter(|change| change.slot() == slot).count() > 0;
                     assert!(
                         logged || !changed || node.slot() != slot,

@@ -32,9 +32,9 @@ impl TableChange {
     }
 }
 
-/// Changes, numbered without a gap.
+/// Changes, numbered without a gap. A reader remembers the number at which it stopped.
 #[derive(Debug, Clone, Default)]
-pub(super) struct ChangeLog {
+pub struct ChangeLog {
     /// The number of the first one that is kept.
     first: u64,
     changes: VecDeque<TableChange>,
@@ -49,11 +49,13 @@ impl ChangeLog {
         self.changes.push_back(change);
     }
 
-    pub(super) fn end(&self) -> u64 {
+    /// The number of the next change.
+    pub fn end(&self) -> u64 {
         self.first + self.changes.len() as u64
     }
 
-    pub(super) fn since(&self, since: u64) -> Option<impl Iterator<Item = &TableChange>> {
+    /// The changes since the log ended at `since`, in order; `None` when they go back too far to be known.
+    pub fn since(&self, since: u64) -> Option<impl Iterator<Item = &TableChange>> {
         let skipped = usize::try_from(since.checked_sub(self.first)?).ok()?;
         (skipped <= self.changes.len()).then(|| self.changes.range(skipped..))
     }

@@ -128,7 +128,7 @@ fn another_version_of_a_node_is_no_change() {
     let look = |table: &NodeTable| {
         let slot = table.slot("n").unwrap_or_else(|| panic!("it exists"));
         (
-            table.changes_end(),
+            table.log().end(),
             table.generation(),
             table.changed_at(slot),
         )

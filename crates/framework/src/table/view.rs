@@ -1,21 +1,12 @@
 //! One node as plugins read it.
 
 use super::row::has_disk;
-use super::{NodeTable, ResourceId, Row, Slot};
+use super::{ImageState, NodeTable, ResourceId, Row, Slot};
 use crate::pod_info::{HostPort, PodInfo};
 use berth_api::storage::CsiVolume;
 use berth_api::{Labels, Node, Str};
 use std::fmt;
 use std::sync::Arc;
-
-/// An image on a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ImageState {
-    /// In bytes, as the first node that was seen with the image reported.
-    pub size: i64,
-    /// How many nodes have it.
-    pub nodes: usize,
-}
 
 /// A node that exists, with its pods. Cheap to copy.
 #[derive(Clone, Copy)]
@@ -64,36 +55,34 @@ impl<'a> NodeView<'a> {
 
     /// What the node offers of a resource.
     pub fn allocatable(&self, id: ResourceId) -> i64 {
-        self.table.column(id).allocatable[self.slot.index()]
+        self.table.columns.get(id).allocatable[self.slot.index()]
     }
 
     /// What the node's pods request of a resource.
     pub fn requested(&self, id: ResourceId) -> i64 {
-        self.table.column(id).requested[self.slot.index()]
+        self.table.columns.get(id).requested[self.slot.index()]
     }
 
     /// What the node offers of a resource by name; zero for an unknown name.
     pub fn allocatable_of(&self, name: &str) -> i64 {
-        self.table
-            .resource_id(name)
-            .map_or(0, |id| self.allocatable(id))
+        let id = self.table.columns.id(name);
+        id.map_or(0, |id| self.allocatable(id))
     }
 
     /// What the node's pods request of a resource by name; zero for an unknown name.
     pub fn requested_of(&self, name: &str) -> i64 {
-        self.table
-            .resource_id(name)
-            .map_or(0, |id| self.requested(id))
+        let id = self.table.columns.id(name);
+        id.map_or(0, |id| self.requested(id))
     }
 
     /// CPU in milli-CPU that the node's pods count for in scores.
     pub fn non_zero_milli_cpu(&self) -> i64 {
-        self.table.non_zero_milli_cpu[self.slot.index()]
+        self.table.columns.non_zero_milli_cpu()[self.slot.index()]
     }
 
     /// Memory in bytes that the node's pods count for in scores.
     pub fn non_zero_memory(&self) -> i64 {
-        self.table.non_zero_memory[self.slot.index()]
+        self.table.columns.non_zero_memory()[self.slot.index()]
     }
 
     /// The pods on the node, in no particular order.
@@ -133,17 +122,9 @@ impl<'a> NodeView<'a> {
 
     /// An image, if the node has it.
     pub fn image(&self, name: &str) -> Option<ImageState> {
-        let on_node = self
-            .node
-            .status
-            .images
-            .iter()
-            .any(|image| image.names.iter().any(|n| n == name));
-        let summary = self.table.images.get(name).filter(|_| on_node)?;
-        Some(ImageState {
-            size: summary.size,
-            nodes: summary.nodes,
-        })
+        let mut images = self.node.status.images.iter();
+        let on_node = images.any(|image| image.names.iter().any(|n| n == name));
+        self.table.images.get(name).filter(|_| on_node)
     }
 
     /// How many volumes the CSI driver can attach to the node; `None` for no limit.

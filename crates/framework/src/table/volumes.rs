@@ -247,8 +247,8 @@ impl NodeVolumes {
         found.map(|(_, limit)| *limit)
     }
 
-    /// See [`NodeTable::sources_of_volume`](super::NodeTable::sources_of_volume).
-    pub(super) fn sources(&self, volume: &CsiVolume) -> u32 {
+    /// How many claims are for the CSI volume, and how often pods on nodes use it, together.
+    pub(crate) fn sources(&self, volume: &CsiVolume) -> u32 {
         self.sources.get(volume).copied().unwrap_or(0)
     }
 

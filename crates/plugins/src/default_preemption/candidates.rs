@@ -63,7 +63,7 @@ pub(super) fn find(
         statuses,
     } = wanted;
     // No pod has a lower priority.
-    let lowest = dry_run.cluster().nodes.lowest_priority();
+    let lowest = dry_run.cluster().nodes.totals().lowest_priority();
     if lowest.unwrap_or(i32::MAX) >= pod.pod.priority() {
         return Ok(Found {
             candidates: Vec::new(),

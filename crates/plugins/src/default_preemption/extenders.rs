@@ -52,7 +52,7 @@ pub(super) fn begin(
         candidates,
         is_old: false,
         round,
-        seen: cx.dry_run.cluster().nodes.changes_end(),
+        seen: cx.dry_run.cluster().nodes.log().end(),
     };
     ask(cx, wanted, asking)
 }
@@ -226,7 +226,7 @@ fn decide(
         let text = "no candidate node for preemption";
         return PostFilterStep::done(unschedulable(text), Nominating::Keep);
     }
-    let has_changed = cx.dry_run.cluster().nodes.changes_end() != asking.seen;
+    let has_changed = cx.dry_run.cluster().nodes.log().end() != asking.seen;
     if has_changed && let Some(end) = look_again(cx, wanted) {
         return end;
     }

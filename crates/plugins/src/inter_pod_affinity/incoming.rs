@@ -56,13 +56,13 @@ pub(super) fn write(cluster: &Cluster, pod: &PodInfo, fragment: &mut Fragment) -
             fragment.put(&cluster.namespaces_version());
         }
     }
-    let may_be_meant = cluster.nodes.pods_with_affinity() > 0;
+    let may_be_meant = cluster.nodes.totals().with_affinity() > 0;
     fragment.put(&may_be_meant);
     if may_be_meant {
         let namespace = pod.pod.namespace();
         fragment.put(namespace);
         fragment.put(&cluster.namespace_labels(namespace));
-        for key in cluster.nodes.affinity_labels() {
+        for key in cluster.nodes.totals().affinity_labels() {
             fragment.put(key);
             fragment.put(&pod.pod.labels().get(key));
         }
@@ -122,8 +122,8 @@ impl Incoming {
 
     /// With everything, for all pods with the fragment of `pod`.
     pub(super) fn new(args: &InterPodAffinityArgs, cluster: &Cluster, pod: &PodInfo) -> Self {
-        let may_be_meant = cluster.nodes.pods_with_affinity() > 0;
-        let labels = || cluster.nodes.affinity_labels().cloned().collect();
+        let may_be_meant = cluster.nodes.totals().with_affinity() > 0;
+        let labels = || cluster.nodes.totals().affinity_labels().cloned().collect();
         Self {
             preferences: Preferences::new(args, pod.affinity.as_deref(), cluster),
             common_labels: may_be_meant.then(labels),
@@ -230,7 +230,7 @@ impl Incoming {
                 self.effects_by_look(look, &mut |key, effect| each(key, effect, alike.crowd));
             }
         }
-        if nodes.pods_with_affinity() > 0 {
+        if nodes.totals().with_affinity() > 0 {
             let pod = &self.pod.pod;
             let mark = Mark::of(pod.namespace(), pod.labels());
             for (computed, crowd) in census.may_mean(mark) {

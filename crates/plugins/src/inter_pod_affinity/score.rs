@@ -166,7 +166,7 @@ impl PreScore for InterPodAffinity {
         let nodes = &cx.cluster.nodes;
         let incoming = Incoming::for_score(&self.args, cx.cluster, pod);
         let preferences = &incoming.preferences;
-        let others_count = preferences.others_count && nodes.pods_with_affinity() > 0;
+        let others_count = preferences.others_count && nodes.totals().with_affinity() > 0;
         if preferences.is_empty() && !others_count {
             return Status::skip();
         }

@@ -206,18 +206,19 @@ fn of_table<'a>(
     own: i64,
     counted: Counted,
 ) -> Option<(&'a [i64], &'a [i64])> {
+    let columns = table.columns();
     let column = |id| {
-        let column = table.column(id);
+        let column = columns.get(id);
         (&column.allocatable[..], &column.requested[..])
     };
     let non_zero = counted == Counted::NonZero;
     match name {
-        CPU if non_zero => Some((column(ResourceId::CPU).0, table.non_zero_milli_cpu())),
+        CPU if non_zero => Some((column(ResourceId::CPU).0, columns.non_zero_milli_cpu())),
         CPU => Some(column(ResourceId::CPU)),
-        MEMORY if non_zero => Some((column(ResourceId::MEMORY).0, table.non_zero_memory())),
+        MEMORY if non_zero => Some((column(ResourceId::MEMORY).0, columns.non_zero_memory())),
         MEMORY => Some(column(ResourceId::MEMORY)),
         EPHEMERAL_STORAGE => Some(column(ResourceId::EPHEMERAL_STORAGE)),
-        name if own != 0 && is_scalar_resource_name(name) => table.resource_id(name).map(column),
+        name if own != 0 && is_scalar_resource_name(name) => columns.id(name).map(column),
         _ => None,
     }
 }

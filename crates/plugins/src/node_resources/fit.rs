@@ -138,7 +138,7 @@ impl NodeResourcesFit {
             .map(|(name, amount)| ScalarRequest {
                 name: name.clone(),
                 amount: *amount,
-                id: cx.cluster.nodes.resource_id(name),
+                id: cx.cluster.nodes.columns().id(name),
                 has_devices: has_devices && class_of(cx.cluster, name).is_some(),
             })
             .collect();

@@ -23,8 +23,9 @@ pub(super) struct Room<'a> {
 
 impl<'a> Room<'a> {
     pub(super) fn new(table: &'a NodeTable, requests: &Requests) -> Self {
+        let columns = table.columns();
         let mut room = Self {
-            pods: table.column(ResourceId::PODS),
+            pods: columns.get(ResourceId::PODS),
             wanted: SmallVec::new(),
             is_hopeless: false,
         };
@@ -36,7 +37,7 @@ impl<'a> Room<'a> {
             if amount > 0 {
                 room.wanted.push(Wanted {
                     amount,
-                    column: table.column(id),
+                    column: columns.get(id),
                     or_none: false,
                 });
             }
@@ -45,7 +46,7 @@ impl<'a> Room<'a> {
             match scalar.id {
                 Some(id) => room.wanted.push(Wanted {
                     amount: scalar.amount,
-                    column: table.column(id),
+                    column: columns.get(id),
                     or_none: scalar.has_devices,
                 }),
                 None => room.is_hopeless |= !scalar.has_devices,

@@ -120,7 +120,7 @@ impl Cycle {
                 self.conclude(core, attempt, found, begin)
             }
             Next::Wait(mut search, wait, id) => {
-                search.seen = core.cache.cluster().nodes.changes_end();
+                search.seen = core.cache.cluster().nodes.log().end();
                 self.park_on(attempt, ParkedAt::Search(search), wait, id)
             }
         }
@@ -169,7 +169,7 @@ impl Cycle {
             Ok(found) => found,
         };
         let nodes = &core.cache.cluster().nodes;
-        search.searched = nodes.changes_end();
+        search.searched = nodes.log().end();
         slots.retain(|slot| {
             let view = nodes.get(*slot);
             view.is_some_and(|view| !search.rejected.nodes.contains(view.name()))
@@ -191,7 +191,7 @@ impl Cycle {
         mut search: Box<Search>,
     ) -> Next {
         let nodes = &core.cache.cluster().nodes;
-        if nodes.changes_end() == search.searched {
+        if nodes.log().end() == search.searched {
             for (name, status) in std::mem::take(&mut search.rejected.statuses) {
                 if let Some(node) = nodes.slot(&name) {
                     search.diagnosis.statuses.insert(node, status);
@@ -481,7 +481,7 @@ fn look_again(core: &mut Core, attempt: &mut Attempt, search: &mut Search) -> Re
         return Err(Found::Failed(status));
     }
     let names = std::mem::take(&mut search.names);
-    if core.cache.cluster().nodes.changes_end() == search.seen {
+    if core.cache.cluster().nodes.log().end() == search.seen {
         let nodes = &core.cache.cluster().nodes;
         search.slots = names.iter().filter_map(|name| nodes.slot(name)).collect();
         return Ok(());

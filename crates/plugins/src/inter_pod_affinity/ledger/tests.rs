@@ -346,7 +346,7 @@ impl Follower {
         let mut follower = Self {
             ledger,
             classes: FxHashMap::default(),
-            seen: cx.cluster.nodes.changes_end(),
+            seen: cx.cluster.nodes.log().end(),
         };
         for view in cx.cluster.nodes.iter() {
             follower.read(cx, view.slot());
@@ -366,7 +366,7 @@ impl Follower {
 
     fn catch_up(&mut self, cx: &Context<'_>) {
         let nodes = &cx.cluster.nodes;
-        let log: Vec<&TableChange> = match nodes.changes_since(self.seen) {
+        let log: Vec<&TableChange> = match nodes.log().since(self.seen) {
             Some(changes) => changes.collect(),
             None => panic!("too many changes"),
         };
@@ -394,7 +394,7 @@ impl Follower {
         for slot in recounted.into_iter().chain(changed) {
             self.read(cx, slot);
         }
-        self.seen = nodes.changes_end();
+        self.seen = nodes.log().end();
     }
 
     fn answers(&self, cx: &Context<'_>, seed: u64) -> Answers {

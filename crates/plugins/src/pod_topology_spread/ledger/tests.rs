@@ -327,7 +327,7 @@ impl Run {
 
     /// Follows the changes as the evaluator does: a changed node is reported once, without the changes of its pods.
     fn catch_up(&mut self) -> Result<(), String> {
-        let end = self.cluster.nodes.changes_end();
+        let end = self.cluster.nodes.log().end();
         let since = std::mem::replace(&mut self.read_to, end);
         let Some((key, mut books)) = self.opened.take() else {
             return Ok(());
@@ -452,7 +452,7 @@ impl Books {
 
     fn follow(&mut self, cx: &Context<'_>, since: u64) -> Result<(), String> {
         let nodes = &cx.cluster.nodes;
-        let changes = || nodes.changes_since(since).expect("few changes");
+        let changes = || nodes.log().since(since).expect("few changes");
         let of_node = |change: &TableChange| matches!(change, TableChange::Node(_));
         let whole: BTreeSet<Slot> = changes()
             .filter(|c| of_node(c))

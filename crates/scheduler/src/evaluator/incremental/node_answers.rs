@@ -165,7 +165,7 @@ impl NodeAnswers {
             known: vec![Known::feasible()],
             grades: Grades::new(),
             broken: FxHashSet::default(),
-            seen: (table.changes_end(), evaluator.nominated.changes_end()),
+            seen: (table.log().end(), evaluator.nominated.changes_end()),
             changes: Changes::default(),
         };
         node_answers.prepare(evaluator, plan)?;
@@ -239,11 +239,11 @@ impl NodeAnswers {
     ) -> Result<(), Unkeepable> {
         let table = &evaluator.cluster.nodes;
         let nominated = evaluator.nominated;
-        let seen = (table.changes_end(), nominated.changes_end());
+        let seen = (table.log().end(), nominated.changes_end());
         if seen == self.seen {
             return Ok(());
         }
-        let changes = table.changes_since(self.seen.0).ok_or(Unkeepable)?;
+        let changes = table.log().since(self.seen.0).ok_or(Unkeepable)?;
         scratch.begin(table.slots());
         if self.cells.len() < table.slots() {
             self.cells.resize(table.slots(), Cell::NOTHING);

@@ -108,7 +108,7 @@ impl Shape {
         let mut shape = Self {
             domain_counts: Vec::new(),
             seen: Seen {
-                table: table.changes_end(),
+                table: table.log().end(),
                 group_answers: group_answers.both().map(NodeAnswers::changes_end),
             },
             columns: Arc::new(columns),
@@ -218,7 +218,7 @@ impl Shape {
         };
         let table = &cx.cluster.nodes;
         let seen = Seen {
-            table: table.changes_end(),
+            table: table.log().end(),
             group_answers: group_answers.both().map(NodeAnswers::changes_end),
         };
         if seen == self.seen && self.stale.is_empty() {
@@ -230,7 +230,7 @@ impl Shape {
             Arc::make_mut(&mut self.columns).resize(slots);
             self.scores.resize(slots, 0);
         }
-        let changes = table.changes_since(self.seen.table).ok_or(Unkeepable)?;
+        let changes = table.log().since(self.seen.table).ok_or(Unkeepable)?;
         for change in changes.filter(|change| matches!(change, TableChange::Node(_))) {
             scratch.note(change.slot(), Note::Node);
         }
@@ -499,7 +499,7 @@ impl DomainCounts {
     ) -> Result<(), Unkeepable> {
         let mut moved = std::mem::take(&mut scratch.moved);
         moved.clear();
-        for change in cx.cluster.nodes.changes_since(seen).ok_or(Unkeepable)? {
+        for change in cx.cluster.nodes.log().since(seen).ok_or(Unkeepable)? {
             let (slot, pod, movement) = match change {
                 TableChange::Node(_) | TableChange::Storage(_) => continue,
                 TableChange::Came(slot, pod) => (*slot, pod, Movement::Came),

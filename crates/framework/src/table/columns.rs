@@ -1,0 +1,147 @@
+//! What nodes offer and pods request of each resource: a column per resource, by slot.
+
+use super::Slot;
+use crate::pod_info::PodInfo;
+use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
+use berth_api::{Node, Resources, Str};
+use rustc_hash::FxHashMap;
+
+/// A resource's place among the columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ResourceId(u32);
+
+impl ResourceId {
+    /// CPU in milli-CPU.
+    pub const CPU: Self = Self(0);
+    /// Memory in bytes.
+    pub const MEMORY: Self = Self(1);
+    /// Ephemeral storage in bytes.
+    pub const EPHEMERAL_STORAGE: Self = Self(2);
+    /// Pods.
+    pub const PODS: Self = Self(3);
+
+    fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What every node offers of one resource, and what its pods request, by slot.
+#[derive(Debug, Default, Clone)]
+pub struct Column {
+    /// What the node offers.
+    pub allocatable: Vec<i64>,
+    /// What its pods request.
+    pub requested: Vec<i64>,
+}
+
+/// The columns of a table. They have one length, the number of its slots.
+#[derive(Debug, Clone)]
+pub struct Columns {
+    columns: Vec<Column>,
+    ids: FxHashMap<Str, ResourceId>,
+    non_zero_milli_cpu: Vec<i64>,
+    non_zero_memory: Vec<i64>,
+}
+
+impl Default for Columns {
+    fn default() -> Self {
+        let mut columns = Self {
+            columns: Vec::new(),
+            ids: FxHashMap::default(),
+            non_zero_milli_cpu: Vec::new(),
+            non_zero_memory: Vec::new(),
+        };
+        for name in [CPU, MEMORY, EPHEMERAL_STORAGE, PODS] {
+            columns.id_or_new(&Str::new(name));
+        }
+        columns
+    }
+}
+
+impl Columns {
+    /// The column of a resource, if any node or pod has named it.
+    pub fn id(&self, name: &str) -> Option<ResourceId> {
+        self.ids.get(name).copied()
+    }
+
+    /// A column by slot.
+    pub fn get(&self, id: ResourceId) -> &Column {
+        &self.columns[id.index()]
+    }
+
+    /// CPU in milli-CPU that each node's pods count for in scores, by slot.
+    pub fn non_zero_milli_cpu(&self) -> &[i64] {
+        &self.non_zero_milli_cpu
+    }
+
+    /// Memory in bytes that each node's pods count for in scores, by slot.
+    pub fn non_zero_memory(&self) -> &[i64] {
+        &self.non_zero_memory
+    }
+
+    /// The table has one slot more.
+    pub(super) fn add_slot(&mut self) {
+        for column in &mut self.columns {
+            column.allocatable.push(0);
+            column.requested.push(0);
+        }
+        self.non_zero_milli_cpu.push(0);
+        self.non_zero_memory.push(0);
+    }
+
+    /// The slot offers what the node does; nothing without a node. Returns the scalar resources.
+    pub(super) fn offer(&mut self, slot: Slot, node: Option<&Node>) -> Vec<Str> {
+        for column in &mut self.columns {
+            column.allocatable[slot.index()] = 0;
+        }
+        let Some(node) = node else {
+            return Vec::new();
+        };
+        let allocatable = Resources::from_list(&node.status.allocatable);
+        self.for_each(&allocatable, |column, amount| {
+            column.allocatable[slot.index()] = amount;
+        });
+        self.columns[ResourceId::PODS.index()].allocatable[slot.index()] = allocatable.pods;
+        allocatable.scalars.iter().map(|(n, _)| n.clone()).collect()
+    }
+
+    /// A pod is added to a slot (`sign` is 1) or removed from it (-1).
+    pub(super) fn count(&mut self, slot: Slot, pod: &PodInfo, sign: i64) {
+        let at = slot.index();
+        self.for_each(&pod.requests, |column, amount| {
+            column.requested[at] = column.requested[at].saturating_add(sign * amount);
+        });
+        self.columns[ResourceId::PODS.index()].requested[at] += sign;
+        let (cpu, memory) = (&mut self.non_zero_milli_cpu, &mut self.non_zero_memory);
+        cpu[at] = cpu[at].saturating_add(sign * pod.non_zero_milli_cpu);
+        memory[at] = memory[at].saturating_add(sign * pod.non_zero_memory);
+    }
+
+    fn id_or_new(&mut self, name: &Str) -> ResourceId {
+        if let Some(id) = self.ids.get(name) {
+            return *id;
+        }
+        let id = ResourceId(u32::try_from(self.columns.len()).unwrap_or(u32::MAX));
+        let slots = self.non_zero_memory.len();
+        self.columns.push(Column {
+            allocatable: vec![0; slots],
+            requested: vec![0; slots],
+        });
+        self.ids.insert(name.clone(), id);
+        id
+    }
+
+    fn for_each(&mut self, amounts: &Resources, mut change: impl FnMut(&mut Column, i64)) {
+        for (id, amount) in [
+            (ResourceId::CPU, amounts.milli_cpu),
+            (ResourceId::MEMORY, amounts.memory),
+            (ResourceId::EPHEMERAL_STORAGE, amounts.ephemeral_storage),
+        ] {
+            change(&mut self.columns[id.index()], amount);
+        }
+        for (name, amount) in &amounts.scalars {
+            let id = self.id_or_new(name);
+            change(&mut self.columns[id.index()], *amount);
+        }
+    }
+}
