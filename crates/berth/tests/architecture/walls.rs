@@ -10,10 +10,7 @@ const FIELDS_MAX: usize = 12;
 const METHODS_MAX: usize = 40;
 
 /// Types above these limits, with what they have. The numbers may only become smaller.
-const EXCEPTIONS: [(&str, &str, usize, usize); 2] = [
-    ("framework", "Cluster", 23, 40),
-    ("framework", "NodeTable", 22, 51),
-];
+const EXCEPTIONS: [(&str, &str, usize, usize); 1] = [("framework", "Cluster", 23, 40)];
 
 /// What is counted of a type.
 #[derive(Debug, Default, Clone, Copy)]
@@ -109,9 +106,10 @@ fn modules_are_files_beside_their_folders() {
         }
         files += 1;
         // Cargo builds each file in a package's `tests` as a test of its own, so modules shared by them are folders.
-        let is_shared_by_tests = path.iter().all(|part| part != "src");
+        let name = path.strip_prefix(&root).expect("it is below the root");
+        let is_shared_by_tests = name.iter().all(|part| part != "src");
         let is_mod = path.file_name().is_some_and(|name| name == "mod.rs");
-        assert!(!is_mod || is_shared_by_tests, "{}", path.display());
+        assert!(!is_mod || is_shared_by_tests, "{}", name.display());
     }
     assert!(files > 500, "only {files} files were found");
 }
