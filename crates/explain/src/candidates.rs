@@ -222,7 +222,7 @@ fn of_claims(
         nodes = snapshot.cluster.nodes.occupied().collect();
     }
     if !nodes.is_empty() {
-        let claims = &snapshot.cluster.persistent_volume_claims;
+        let claims = snapshot.cluster.storage().claims();
         for claim in volumes::claims(&pod.pod) {
             let name = claim.name.to_string();
             match claims.get(pod.pod.namespace(), &name) {
@@ -253,7 +253,7 @@ fn of_claims(
 fn of_resource_claims(snapshot: &Snapshot, pod: &PodInfo) -> Vec<Change> {
     let named = pod.pod.spec.resource_claims.iter();
     let named = named.filter_map(|claim| claim.resource_claim_name.as_ref());
-    let claims = &snapshot.cluster.resource_claims;
+    let claims = snapshot.cluster.devices().claims();
     let missing = named.filter(|name| claims.get(pod.pod.namespace(), name).is_none());
     let changes = missing.map(|name| Change::CreateResourceClaim {
         name: name.to_string(),

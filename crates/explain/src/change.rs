@@ -343,9 +343,9 @@ impl Change {
                 vec![Edit::Set(Object::ResourceClaim(Arc::new(claim)))]
             }
             Self::CreateVolume { claim } => {
-                let claims = &cluster.persistent_volume_claims;
+                let claims = cluster.storage().claims();
                 let claim = claims.get(pod.namespace(), claim)?;
-                let class = cluster.storage_classes.get(claim.class());
+                let class = cluster.storage().classes().get(claim.class());
                 let mode = class.and_then(|class| class.volume_binding_mode.clone());
                 match mode.is_some_and(|mode| mode == "WaitForFirstConsumer") {
                     // The scheduler binds the claim.

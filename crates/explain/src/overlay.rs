@@ -83,16 +83,19 @@ fn stored(cluster: &Cluster, object: &Object) -> Option<Object> {
     let meta = object.metadata();
     match object {
         Object::PersistentVolume(_) => {
-            let known = cluster.persistent_volumes.get(&meta.name)?;
+            let known = cluster.storage().volumes().get(&meta.name)?;
             Some(Object::PersistentVolume(known.clone()))
         }
         Object::PersistentVolumeClaim(_) => {
-            let claims = &cluster.persistent_volume_claims;
+            let claims = cluster.storage().claims();
             let known = claims.get(&meta.namespace, &meta.name)?;
             Some(Object::PersistentVolumeClaim(known.clone()))
         }
         Object::ResourceClaim(_) => {
-            let known = cluster.resource_claims.get(&meta.namespace, &meta.name)?;
+            let known = cluster
+                .devices()
+                .claims()
+                .get(&meta.namespace, &meta.name)?;
             Some(Object::ResourceClaim(known.clone()))
         }
         _ => None,

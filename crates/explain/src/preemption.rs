@@ -23,7 +23,7 @@ fn named(snapshot: &Snapshot, pod: &PodRef) -> PodName {
 
 /// The disruption budgets that do not allow the eviction of a pod.
 pub(crate) fn violated_budgets(snapshot: &Snapshot, pod: &Pod) -> Vec<String> {
-    let budgets = &snapshot.cluster.pod_disruption_budgets;
+    let budgets = snapshot.cluster.budgets();
     let mut names: Vec<String> = budgets
         .of_namespace(pod.namespace())
         .filter(|budget| {

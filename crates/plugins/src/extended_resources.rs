@@ -16,14 +16,15 @@ pub(crate) fn implied_resource(class: &DeviceClass) -> String {
 
 /// The class whose devices back a resource. Of several that name it the newest, then the first by name.
 pub(crate) fn class_of<'a>(cluster: &'a Cluster, resource: &str) -> Option<&'a Arc<DeviceClass>> {
-    if cluster.device_classes.is_empty() || !resource.contains('/') {
+    if cluster.devices().classes().is_empty() || !resource.contains('/') {
         return None;
     }
     if let Some(name) = resource.strip_prefix(DEVICE_CLASS_PREFIX) {
-        return cluster.device_classes.get(name);
+        return cluster.devices().classes().get(name);
     }
     cluster
-        .device_classes
+        .devices()
+        .classes()
         .values()
         .filter(|class| {
             let named = class.spec.extended_resource_name.as_ref();

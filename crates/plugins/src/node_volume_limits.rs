@@ -130,7 +130,7 @@ fn csi_volume(
     if used.is_ephemeral {
         check_owner(pod, claim).map_err(Status::error)?;
     }
-    Ok(cluster.csi_volume_of(claim).map(|volume| {
+    Ok(cluster.storage().csi_volume_of(claim).map(|volume| {
         let is_own = cluster.is_used_by_one(&claim.metadata, &volume);
         (volume, is_own)
     }))

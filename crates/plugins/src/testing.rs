@@ -145,7 +145,12 @@ impl World {
 
     /// Without the CSI drivers of a node.
     pub(crate) fn without_csi_node(mut self, name: &str) -> Self {
-        let csi_node = self.cluster.csi_nodes.get(name).expect("it was there");
+        let csi_node = self
+            .cluster
+            .storage()
+            .csi_nodes()
+            .get(name)
+            .expect("it was there");
         let csi_node = Object::CsiNode(csi_node.clone());
         assert!(self.cluster.unset(&csi_node));
         self

@@ -77,7 +77,7 @@ fn of_claim(
 ) -> Result<Option<Arc<PersistentVolume>>, String> {
     let name = &claim.spec.volume_name;
     if !name.is_empty() {
-        let volume = cluster.persistent_volumes.get(name);
+        let volume = cluster.storage().volumes().get(name);
         return volume
             .cloned()
             .map(Some)
@@ -88,7 +88,8 @@ fn of_claim(
         return Err("PersistentVolumeClaim had no pv name and storageClass name".to_owned());
     }
     let found = cluster
-        .storage_classes
+        .storage()
+        .classes()
         .get(class)
         .ok_or_else(|| class_not_found(class))?;
     match &found.volume_binding_mode {

@@ -79,7 +79,8 @@ pub(crate) fn look_up<'a>(
     name: &str,
 ) -> Result<&'a Arc<PersistentVolumeClaim>, String> {
     cluster
-        .persistent_volume_claims
+        .storage()
+        .claims()
         .get(pod.namespace(), name)
         .ok_or_else(|| claim_not_found(name))
 }

@@ -82,7 +82,7 @@ impl Hold {
 /// What the pod is held for, unless it has been released.
 fn held_for<'p>(cluster: &Cluster, pod: &'p Pod) -> Option<&'p str> {
     let reason = pod.labels().get(HOLD)?;
-    let released = cluster.namespace_labels(pod.namespace());
+    let released = cluster.namespaces().labels(pod.namespace());
     (released.get(RELEASED) != Some(reason)).then_some(reason)
 }
 
@@ -266,7 +266,7 @@ mod tests {
     }
 
     fn namespace_of(world: &World, name: &str) -> berth_api::Object {
-        berth_api::Object::Namespace(world.cluster.namespaces[name].clone())
+        berth_api::Object::Namespace(world.cluster.namespaces()[name].clone())
     }
 
     /// KEP-6132: a label of one pod concerns no other.

@@ -26,18 +26,12 @@ fn capacity_key(capacity: &CsiStorageCapacity) -> Option<CapacityKey> {
 
 impl StorageCapacities {
     /// Sets or removes a capacity. Returns the one before.
-    pub(super) fn set(
+    pub(super) fn put(
         &mut self,
         capacity: &Arc<CsiStorageCapacity>,
         is_there: bool,
     ) -> Option<Arc<CsiStorageCapacity>> {
-        let meta = &capacity.metadata;
-        let before = match is_there {
-            true => self
-                .all
-                .insert(&meta.namespace, &meta.name, capacity.clone()),
-            false => self.all.remove(&meta.namespace, &meta.name),
-        };
+        let before = self.all.put(&capacity.metadata, capacity, is_there);
         if let Some(before) = &before
             && let Some(key) = capacity_key(before)
             && let Some(class) = self.by_class.get_mut(&before.storage_class_name)

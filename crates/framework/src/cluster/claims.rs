@@ -32,28 +32,17 @@ fn entry(claim: &ResourceClaim) -> Option<(Str, Str, Str)> {
 }
 
 impl ResourceClaims {
-    /// Sets a claim. Returns the one before.
-    pub fn insert(
+    /// Sets or removes a claim. Returns the one before.
+    pub(super) fn put(
         &mut self,
-        namespace: &Str,
-        name: &Str,
-        claim: Arc<ResourceClaim>,
+        claim: &Arc<ResourceClaim>,
+        is_there: bool,
     ) -> Option<Arc<ResourceClaim>> {
-        let new = entry(&claim);
-        let before = self.claims.insert(namespace, name, claim);
+        let before = self.claims.put(&claim.metadata, claim, is_there);
         if let Some(old) = before.as_deref().and_then(entry) {
             self.extended.remove(&old);
         }
-        self.extended.extend(new);
-        before
-    }
-
-    /// Removes a claim.
-    pub fn remove(&mut self, namespace: &str, name: &str) -> Option<Arc<ResourceClaim>> {
-        let before = self.claims.remove(namespace, name);
-        if let Some(old) = before.as_deref().and_then(entry) {
-            self.extended.remove(&old);
-        }
+        self.extended.extend(entry(claim).filter(|_| is_there));
         before
     }
 

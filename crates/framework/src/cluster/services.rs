@@ -34,36 +34,21 @@ fn place(service: &Service) -> Option<Selected> {
 }
 
 impl Services {
-    /// Sets a service. Returns the one before.
-    pub fn insert(
-        &mut self,
-        namespace: &Str,
-        name: &Str,
-        service: Arc<Service>,
-    ) -> Option<Arc<Service>> {
-        let before = self.remove(namespace, name);
-        if let Some(place) = place(&service) {
-            self.by_label
-                .entry(place)
-                .or_default()
-                .push(service.clone());
-        }
-        self.all.insert(namespace, name, service);
-        before
-    }
-
-    /// Removes a service.
-    pub fn remove(&mut self, namespace: &str, name: &str) -> Option<Arc<Service>> {
-        let service = self.all.remove(namespace, name)?;
-        if let Some(place) = place(&service)
+    pub(super) fn put(&mut self, service: &Arc<Service>, is_there: bool) {
+        let before = self.all.put(&service.metadata, service, is_there);
+        if let Some(before) = before
+            && let Some(place) = place(&before)
             && let Some(filed) = self.by_label.get_mut(&place)
         {
-            filed.retain(|known| known.metadata.name != service.metadata.name);
+            filed.retain(|known| known.metadata.name != before.metadata.name);
             if filed.is_empty() {
                 self.by_label.remove(&place);
             }
         }
-        Some(service)
+        if let Some(place) = place(service).filter(|_| is_there) {
+            let filed = self.by_label.entry(place).or_default();
+            filed.push(service.clone());
+        }
     }
 
     /// The selectors of the services that select the pod, in no particular order.

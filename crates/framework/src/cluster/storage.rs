@@ -1,112 +1,21 @@
-//! Persistent volumes with the indexes that are looked up per pod, and what follows from storage objects for nodes:
-//! which CSI volume is behind a claim, what is attached to a node, and how much each driver can attach.
+//! Storage objects, and what follows from them for nodes: which CSI volume is behind a claim, what is attached to a
+//! node, and how much each driver can attach.
 
-use super::placed::{HasPlace, Placed};
-use super::pods::VolumeSource;
-use super::{ByName, Cluster};
-use crate::table::{ClaimKey, Slot};
+use super::namespaced::{ByName, put};
+use super::placed::HasPlace;
+use super::{Namespaced, PersistentVolumes, StorageCapacities};
+use crate::table::{ClaimKey, NodeTable, Slot};
 use berth_api::storage::CsiVolume;
 use berth_api::{
-    CsiNode, CsiStorageCapacity, Labels, ObjectMeta, PersistentVolume, PersistentVolumeClaim,
-    Quantity, StorageClass, Str, VolumeAttachment,
+    CsiDriver, CsiNode, CsiStorageCapacity, Object, ObjectMeta, PersistentVolume,
+    PersistentVolumeClaim, StorageClass, Str, VolumeAttachment,
 };
-use rustc_hash::FxHashMap;
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Deref;
+use std::collections::BTreeSet;
 use std::sync::Arc;
-
-/// Persistent volumes by name. Reading is that of a map.
-#[derive(Debug, Clone, Default)]
-pub struct PersistentVolumes {
-    by_name: ByName<PersistentVolume>,
-    /// The volumes that are for no claim, by class, the smallest first.
-    free: FxHashMap<Str, Placed<(Quantity, Str), PersistentVolume>>,
-    /// See [`PersistentVolumes::free_version`].
-    free_version: u64,
-    /// The volumes that are for a claim, by the claim and the volume's name.
-    given: BTreeMap<(ClaimKey, Str), Arc<PersistentVolume>>,
-}
-
-impl Deref for PersistentVolumes {
-    type Target = ByName<PersistentVolume>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.by_name
-    }
-}
-
-impl PersistentVolumes {
-    /// Sets a volume under its name. Returns the one before.
-    pub fn insert(&mut self, volume: Arc<PersistentVolume>) -> Option<Arc<PersistentVolume>> {
-        let before = self.remove(&volume.metadata.name);
-        let name = volume.metadata.name.clone();
-        match &volume.spec.claim_ref {
-            Some(claim) => {
-                let claim = (claim.namespace.clone(), claim.name.clone());
-                self.given.insert((claim, name.clone()), volume.clone());
-            }
-            None => {
-                let class = self.free.entry(Str::new(volume.class())).or_default();
-                class.insert(&(volume.capacity(), name.clone()), &volume);
-            }
-        }
-        self.by_name.insert(name, volume);
-        before
-    }
-
-    /// Removes a volume.
-    pub fn remove(&mut self, name: &str) -> Option<Arc<PersistentVolume>> {
-        let (name, volume) = self.by_name.remove_entry(name)?;
-        match &volume.spec.claim_ref {
-            Some(claim) => {
-                let claim = (claim.namespace.clone(), claim.name.clone());
-                self.given.remove(&(claim, name));
-            }
-            None => {
-                if let Some(class) = self.free.get_mut(volume.class()) {
-                    class.remove(&(volume.capacity(), name), &volume);
-                    if class.is_empty() {
-                        self.free.remove(volume.class());
-                    }
-                }
-            }
-        }
-        Some(volume)
-    }
-
-    /// The first volume, by size and name, of those of a class that are for no claim, have at least this size and are
-    /// `suitable`. Volumes whose node affinity certainly does not match the labels are left out; the caller checks the
-    /// others.
-    pub fn first_free(
-        &self,
-        class: &str,
-        size: Quantity,
-        labels: &Labels,
-        suitable: impl Fn(&PersistentVolume) -> bool,
-    ) -> Option<&Arc<PersistentVolume>> {
-        let class = self.free.get(class)?;
-        class.first(&(size, Str::default()), labels, suitable)
-    }
-
-    /// Changes whenever a volume that is for no claim is added, changed or removed, unless that matters to one node
-    /// alone: then the log of the node table has a change of this node. `None` while the class has no such volume.
-    pub fn free_version(&self, class: &str) -> Option<u64> {
-        self.free.get(class).map(|_| self.free_version)
-    }
-
-    /// The volumes whose `claimRef` names the claim, by name.
-    pub fn given_to(&self, claim: &ObjectMeta) -> impl Iterator<Item = &Arc<PersistentVolume>> {
-        let key = (claim.namespace.clone(), claim.name.clone());
-        self.given
-            .range((key.clone(), Str::default())..)
-            .take_while(move |((claim, _), _)| *claim == key)
-            .map(|(_, volume)| volume)
-    }
-}
 
 /// Which objects have to be looked at again when a volume changes.
 #[derive(Debug, Clone, Default)]
-pub(super) struct VolumeUsers {
+struct VolumeUsers {
     /// The name of a volume with each claim whose `volumeName` it is.
     claims: BTreeSet<(Str, ClaimKey)>,
     /// The name of a volume with each node to which it is attached.
@@ -126,117 +35,196 @@ fn key(meta: &ObjectMeta) -> ClaimKey {
     (meta.namespace.clone(), meta.name.clone())
 }
 
-impl Cluster {
+/// The only node that may be able to access an object, if that is the one with the name of the value of the label
+/// that nodes must have. It is, for volumes that are local to a node.
+fn only_node_near(object: &impl HasPlace, table: &NodeTable) -> Option<Slot> {
+    let (label, [value]) = object.place()? else {
+        return None;
+    };
+    let node = table.node(value)?;
+    if node.labels().get_str(label) != Some(value) {
+        return None;
+    }
+    let topology = table.topology(label);
+    let domain = topology.domain(node.slot())?;
+    (topology.nodes_of()[domain as usize] == 1).then(|| node.slot())
+}
+
+/// The objects of volumes.
+#[derive(Debug, Clone, Default)]
+pub struct Storage {
+    volumes: PersistentVolumes,
+    claims: Namespaced<PersistentVolumeClaim>,
+    classes: ByName<StorageClass>,
+    csi_nodes: ByName<CsiNode>,
+    csi_drivers: ByName<CsiDriver>,
+    capacities: StorageCapacities,
+    attachments: ByName<VolumeAttachment>,
+    users: VolumeUsers,
+}
+
+impl Storage {
+    /// Volumes, with the scheduler's unconfirmed writes applied.
+    pub fn volumes(&self) -> &PersistentVolumes {
+        &self.volumes
+    }
+
+    /// Claims, with the scheduler's unconfirmed writes applied.
+    pub fn claims(&self) -> &Namespaced<PersistentVolumeClaim> {
+        &self.claims
+    }
+
+    /// Storage classes by name.
+    pub fn classes(&self) -> &ByName<StorageClass> {
+        &self.classes
+    }
+
+    /// The CSI drivers of nodes, by the node's name.
+    pub fn csi_nodes(&self) -> &ByName<CsiNode> {
+        &self.csi_nodes
+    }
+
+    /// CSI drivers by name.
+    pub fn csi_drivers(&self) -> &ByName<CsiDriver> {
+        &self.csi_drivers
+    }
+
+    /// The capacity of CSI drivers.
+    pub fn capacities(&self) -> &StorageCapacities {
+        &self.capacities
+    }
+
     /// The CSI volume behind a claim: that of its volume, or one that its class will provision.
     pub fn csi_volume_of(&self, claim: &PersistentVolumeClaim) -> Option<CsiVolume> {
-        match self.persistent_volumes.get(&claim.spec.volume_name) {
+        match self.volumes.get(&claim.spec.volume_name) {
             Some(volume) => volume.csi_volume(),
             None => {
-                let class = self.storage_classes.get(claim.class())?;
+                let class = self.classes.get(claim.class())?;
                 class.volume_to_provision(claim)
             }
         }
     }
 
-    /// Whether no pod but one, on a node or not, can use the volume behind a claim. The pod is one that uses the claim.
-    pub fn is_used_by_one(&self, claim: &ObjectMeta, volume: &CsiVolume) -> bool {
-        let claim = VolumeSource::Claim(key(claim));
-        let inline = VolumeSource::Inline(volume.clone());
-        self.pods.volume_users(&claim) <= 1
-            && self.pods.volume_users(&inline) == 0
-            && self.nodes.volumes().sources(volume) <= 1
+    /// Sets or removes an object of one of the kinds, and returns whether it is of one. The table follows: the volumes
+    /// of nodes, and its log.
+    pub(super) fn put(&mut self, object: &Object, is_there: bool, table: &mut NodeTable) -> bool {
+        let meta = object.metadata();
+        let name = &meta.name;
+        match object {
+            Object::PersistentVolume(volume) => {
+                let before = self.volumes.put(volume, is_there);
+                self.follow_free_volume([before.as_ref(), is_there.then_some(volume)], table);
+                self.follow_volume(name, table);
+            }
+            Object::PersistentVolumeClaim(claim) => {
+                let before = self.claims.put(meta, claim, is_there);
+                self.follow_claim(before, claim, table);
+            }
+            Object::StorageClass(class) => {
+                let before = put(&mut self.classes, name, class, is_there);
+                self.follow_class(before, name, table);
+            }
+            Object::CsiNode(node) => {
+                put(&mut self.csi_nodes, name, node, is_there);
+                self.follow_csi_node(name, table);
+            }
+            Object::CsiDriver(driver) => drop(put(&mut self.csi_drivers, name, driver, is_there)),
+            Object::CsiStorageCapacity(capacity) => {
+                let before = self.capacities.put(capacity, is_there);
+                self.follow_capacity([before.as_ref(), is_there.then_some(capacity)], table);
+            }
+            Object::VolumeAttachment(attachment) => {
+                let before = put(&mut self.attachments, name, attachment, is_there);
+                self.follow_attachment(before, attachment, table);
+            }
+            _ => return false,
+        }
+        true
     }
 
     /// To be called with both versions of a volume that was set or removed.
-    pub(super) fn follow_free_volume(&mut self, versions: [Option<&Arc<PersistentVolume>>; 2]) {
+    fn follow_free_volume(
+        &mut self,
+        versions: [Option<&Arc<PersistentVolume>>; 2],
+        table: &mut NodeTable,
+    ) {
         let versions = versions.into_iter().flatten();
         for volume in versions.filter(|volume| volume.spec.claim_ref.is_none()) {
-            match self.only_node_near(&**volume) {
-                Some(slot) => self.nodes.storage_changed(slot),
-                None => self.persistent_volumes.free_version += 1,
+            match only_node_near(&**volume, table) {
+                Some(slot) => table.storage_changed(slot),
+                None => self.volumes.renew_free(),
             }
         }
     }
 
     /// To be called with both versions of a capacity that was set or removed.
-    pub(super) fn follow_capacity(&mut self, versions: [Option<&Arc<CsiStorageCapacity>>; 2]) {
+    fn follow_capacity(
+        &mut self,
+        versions: [Option<&Arc<CsiStorageCapacity>>; 2],
+        table: &mut NodeTable,
+    ) {
         for capacity in versions.into_iter().flatten() {
-            match self.only_node_near(&**capacity) {
-                Some(slot) => self.nodes.storage_changed(slot),
-                None => self.csi_storage_capacities.renew(),
+            match only_node_near(&**capacity, table) {
+                Some(slot) => table.storage_changed(slot),
+                None => self.capacities.renew(),
             }
         }
     }
 
-    /// The only node that may be able to access an object, if that is the one with the name of the value of the label
-    /// that nodes must have. It is, for volumes that are local to a node.
-    fn only_node_near(&self, object: &impl HasPlace) -> Option<Slot> {
-        let (label, [value]) = object.place()? else {
-            return None;
-        };
-        let node = self.nodes.node(value)?;
-        if node.labels().get_str(label) != Some(value) {
-            return None;
-        }
-        let topology = self.nodes.topology(label);
-        let domain = topology.domain(node.slot())?;
-        (topology.nodes_of()[domain as usize] == 1).then(|| node.slot())
-    }
-
-    fn follow_volume_of(&mut self, key: &ClaimKey) {
-        let claim = self.persistent_volume_claims.get(&key.0, &key.1);
+    fn follow_volume_of(&self, key: &ClaimKey, table: &mut NodeTable) {
+        let claim = self.claims.get(&key.0, &key.1);
         let volume = claim.and_then(|claim| self.csi_volume_of(claim));
-        self.nodes.set_claim_volume(key, volume);
+        table.set_claim_volume(key, volume);
     }
 
-    pub(super) fn follow_claim(
+    fn follow_claim(
         &mut self,
         before: Option<Arc<PersistentVolumeClaim>>,
         now: &PersistentVolumeClaim,
+        table: &mut NodeTable,
     ) {
         let key = key(&now.metadata);
         let named = |claim: &PersistentVolumeClaim| (claim.spec.volume_name.clone(), key.clone());
         if let Some(before) = before {
-            self.volume_users.claims.remove(&named(&before));
+            self.users.claims.remove(&named(&before));
         }
-        let is_there = self.persistent_volume_claims.get(&key.0, &key.1).is_some();
+        let is_there = self.claims.get(&key.0, &key.1).is_some();
         if is_there && !now.spec.volume_name.is_empty() {
-            self.volume_users.claims.insert(named(now));
+            self.users.claims.insert(named(now));
         }
-        self.follow_volume_of(&key);
+        self.follow_volume_of(&key, table);
     }
 
-    pub(super) fn follow_volume(&mut self, name: &Str) {
-        for claim in under(&self.volume_users.claims, name) {
-            self.follow_volume_of(&claim);
+    fn follow_volume(&mut self, name: &Str, table: &mut NodeTable) {
+        for claim in under(&self.users.claims, name) {
+            self.follow_volume_of(&claim, table);
         }
-        for node in under(&self.volume_users.nodes, name) {
-            self.follow_attachments(&node);
+        for node in under(&self.users.nodes, name) {
+            self.follow_attachments(&node, table);
         }
     }
 
     /// Classes rarely change in a way that matters to their claims, so these are looked for.
-    pub(super) fn follow_class(&mut self, before: Option<Arc<StorageClass>>, name: &Str) {
+    fn follow_class(&self, before: Option<Arc<StorageClass>>, name: &Str, table: &mut NodeTable) {
         let provisioner = |class: &Arc<StorageClass>| class.provisioner.clone();
-        let now = self.storage_classes.get(name);
+        let now = self.classes.get(name);
         if before.as_ref().map(provisioner) == now.map(provisioner) {
             return;
         }
-        let claims = self.persistent_volume_claims.iter();
-        let of_class = claims.filter(|claim| claim.class() == name.as_str());
-        let keys: Vec<ClaimKey> = of_class.map(|claim| key(&claim.metadata)).collect();
-        for key in keys {
-            self.follow_volume_of(&key);
+        let claims = self.claims.iter();
+        for claim in claims.filter(|claim| claim.class() == name.as_str()) {
+            self.follow_volume_of(&key(&claim.metadata), table);
         }
     }
 
-    pub(super) fn follow_attachment(
+    fn follow_attachment(
         &mut self,
         before: Option<Arc<VolumeAttachment>>,
         now: &VolumeAttachment,
+        table: &mut NodeTable,
     ) {
         let name = &now.metadata.name;
-        let is_there = self.volume_attachments.contains_key(name);
+        let is_there = self.attachments.contains_key(name);
         let versions = [
             before.as_deref().map(|before| (before, false)),
             is_there.then_some((now, true)),
@@ -246,7 +234,7 @@ impl Cluster {
             let of_node = (node.clone(), name.clone());
             let volume = attachment.spec.source.persistent_volume_name.clone();
             let of_volume = volume.map(|volume| (volume, node.clone()));
-            let users = &mut self.volume_users;
+            let users = &mut self.users;
             if is_there {
                 users.attachments.insert(of_node);
                 users.nodes.extend(of_volume);
@@ -257,22 +245,22 @@ impl Cluster {
                     users.nodes.remove(entry);
                 });
             }
-            self.follow_attachments(&node.clone());
+            self.follow_attachments(&node.clone(), table);
         }
     }
 
-    fn follow_attachments(&mut self, node: &Str) {
+    fn follow_attachments(&mut self, node: &Str, table: &mut NodeTable) {
         let mut volumes = Vec::new();
-        for name in under(&self.volume_users.attachments, node) {
-            let Some(attachment) = self.volume_attachments.get(&name) else {
+        for name in under(&self.users.attachments, node) {
+            let Some(attachment) = self.attachments.get(&name) else {
                 continue;
             };
             let spec = &attachment.spec;
             let Some(name) = spec.source.persistent_volume_name.as_ref() else {
                 continue;
             };
-            self.volume_users.nodes.insert((name.clone(), node.clone()));
-            let volume = self.persistent_volumes.get(name);
+            self.users.nodes.insert((name.clone(), node.clone()));
+            let volume = self.volumes.get(name);
             // As in kube-scheduler, only volumes of CSI drivers count, under the attacher's name.
             if let Some(csi) = volume.and_then(|volume| volume.spec.csi.as_ref())
                 && !spec.attacher.is_empty()
@@ -283,10 +271,10 @@ impl Cluster {
                 });
             }
         }
-        self.nodes.set_attachments(node, volumes);
+        table.set_attachments(node, volumes);
     }
 
-    pub(super) fn follow_csi_node(&mut self, name: &Str) {
+    fn follow_csi_node(&self, name: &Str, table: &mut NodeTable) {
         let node: Option<&CsiNode> = self.csi_nodes.get(name).map(AsRef::as_ref);
         let drivers = node.map_or(&[][..], |node| &node.spec.drivers);
         let limits = drivers.iter().filter_map(|driver| {
@@ -294,15 +282,16 @@ impl Cluster {
             Some((driver.name.clone(), i64::from(count)))
         });
         let limits = limits.collect();
-        self.nodes.set_volume_limits(name, limits);
+        table.set_volume_limits(name, limits);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::Cluster;
     use crate::testing::{node, pod};
-    use berth_api::{Kind, Object};
+    use berth_api::Kind;
     use fastrand::Rng;
     use serde_json::{Value, json};
 
@@ -310,73 +299,6 @@ mod tests {
         let json = fields.to_string();
         let object = kind.decode(json.as_bytes());
         object.unwrap_or_else(|e| panic!("{kind:?} {json}: {e}"))
-    }
-
-    fn volume(name: &str, class: &str, gib: u32, claim: Option<&str>) -> Object {
-        let claim = claim.map(|claim| json!({"namespace": "default", "name": claim}));
-        let spec = json!({
-            "capacity": {"storage": format!("{gib}Gi")}, "storageClassName": class, "claimRef": claim,
-        });
-        object(
-            Kind::PersistentVolume,
-            json!({"metadata": {"name": name}, "spec": spec}),
-        )
-    }
-
-    /// Volumes are found by class and size, and by the claim that they are for.
-    #[test]
-    fn volumes_are_found_by_class_and_by_claim() {
-        let mut cluster = Cluster::default();
-        for volume in [
-            volume("c", "fast", 1, None),
-            volume("b", "fast", 2, None),
-            volume("a", "fast", 2, None),
-            volume("slow", "slow", 1, None),
-            volume("taken", "fast", 1, Some("x")),
-            volume("also-taken", "fast", 9, Some("x")),
-        ] {
-            cluster.set(&volume);
-        }
-        let free = |cluster: &Cluster, class: &str, size: &str| -> Vec<String> {
-            let size = size.parse().expect("a quantity");
-            let mut names: Vec<String> = Vec::new();
-            let next = |names: &[String]| {
-                let volumes = &cluster.persistent_volumes;
-                let is_new = |volume: &PersistentVolume| {
-                    !names.iter().any(|name| *volume.metadata.name == **name)
-                };
-                let volume = volumes.first_free(class, size, &Labels::default(), is_new);
-                volume.map(|volume| volume.metadata.name.to_string())
-            };
-            while let Some(name) = next(&names) {
-                names.push(name);
-            }
-            names
-        };
-        let given = |cluster: &Cluster, claim: &str| -> Vec<String> {
-            let meta = ObjectMeta {
-                name: claim.into(),
-                namespace: "default".into(),
-                ..ObjectMeta::default()
-            };
-            let volumes = cluster.persistent_volumes.given_to(&meta);
-            volumes.map(|v| v.metadata.name.to_string()).collect()
-        };
-        assert_eq!(free(&cluster, "fast", "0"), ["c", "a", "b"]);
-        assert_eq!(free(&cluster, "fast", "1500Mi"), ["a", "b"]);
-        assert_eq!(free(&cluster, "none", "0"), [""; 0]);
-        assert_eq!(given(&cluster, "x"), ["also-taken", "taken"]);
-        cluster.set(&volume("a", "fast", 2, Some("y")));
-        cluster.set(&volume("taken", "fast", 1, None));
-        cluster.unset(&volume("b", "fast", 2, None));
-        assert_eq!(free(&cluster, "fast", "0"), ["c", "taken"]);
-        assert_eq!(given(&cluster, "y"), ["a"]);
-        assert_eq!(given(&cluster, "x"), ["also-taken"]);
-        for name in ["a", "c", "taken", "also-taken", "slow"] {
-            cluster.unset(&volume(name, "", 1, None));
-        }
-        assert!(cluster.persistent_volumes.free.is_empty());
-        assert!(cluster.persistent_volumes.given.is_empty());
     }
 
     fn some_object(rng: &mut Rng) -> Object {
@@ -434,19 +356,19 @@ mod tests {
         let mut used = BTreeSet::new();
         for pod in node.pods() {
             for claim in berth_api::volumes::claims(&pod.pod) {
-                let claims = &cluster.persistent_volume_claims;
+                let claims = &cluster.storage.claims;
                 let claim = claims.get(pod.pod.namespace(), &claim.name);
                 used.extend(
                     claim
-                        .and_then(|claim| cluster.csi_volume_of(claim))
+                        .and_then(|claim| cluster.storage.csi_volume_of(claim))
                         .map(name),
                 );
             }
         }
         let mut all = used.clone();
-        for attachment in cluster.volume_attachments.values() {
+        for attachment in cluster.storage.attachments.values() {
             let volume = attachment.spec.source.persistent_volume_name.as_ref();
-            let volume = volume.and_then(|name| cluster.persistent_volumes.get(name));
+            let volume = volume.and_then(|name| cluster.storage.volumes.get(name));
             if let Some(csi) = volume.and_then(|volume| volume.spec.csi.as_ref())
                 && attachment.spec.node_name == *node.name()
             {
@@ -529,7 +451,7 @@ mod tests {
                             "seed {seed}, step {step}: {driver} on {}: {all:?}",
                             node.name()
                         );
-                        let limit = cluster.csi_nodes.get(node.name()).and_then(|csi| {
+                        let limit = cluster.storage.csi_nodes.get(node.name()).and_then(|csi| {
                             let of = csi.spec.drivers.iter().find(|of| of.name == driver)?;
                             of.allocatable.as_ref()?.count.map(i64::from)
                         });

@@ -24,7 +24,7 @@ use std::sync::Arc;
 ///     .node(node("n1").label("zone", "a"))
 ///     .pod(pod("placed").on("n1"))
 ///     .namespace("default", [("team", "search")]);
-/// assert_eq!(world.cluster.namespace_labels("default").get("team"), Some("search"));
+/// assert_eq!(world.cluster.namespaces().labels("default").get("team"), Some("search"));
 /// ```
 #[derive(Debug, Default)]
 pub struct World {
@@ -68,9 +68,7 @@ impl World {
         let mut namespace = Namespace::default();
         namespace.metadata.name = name.into();
         namespace.metadata.labels = Labels::from_pairs(labels);
-        self.cluster
-            .namespaces
-            .insert(name.into(), Arc::new(namespace));
+        self.cluster.set(&Object::Namespace(namespace.into()));
         self
     }
 

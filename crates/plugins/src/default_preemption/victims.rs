@@ -46,7 +46,7 @@ fn split_by_budget(
         if pod.labels().is_empty() {
             return false;
         }
-        for budget in cluster.pod_disruption_budgets.of_namespace(pod.namespace()) {
+        for budget in cluster.budgets().of_namespace(pod.namespace()) {
             let selector = Selector::from_label_selector(budget.spec.selector.as_ref());
             let speaks = selector.is_ok_and(|s| !s.is_empty() && s.matches(pod.labels()));
             // A pod in disruptedPods was counted already.

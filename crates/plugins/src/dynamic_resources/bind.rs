@@ -140,7 +140,10 @@ pub(super) fn reserve(
     };
     let requests = state.requests(extended.as_ref().map(|variant| &variant.requests));
     if !requests.is_empty() {
-        let allocator = Allocator::new(&cx.cluster.devices, allocator_features(cx.features));
+        let allocator = Allocator::new(
+            cx.cluster.devices().inventory(),
+            allocator_features(cx.features),
+        );
         let target = TargetNode {
             name: node,
             labels: view.labels(),
@@ -236,7 +239,7 @@ pub(super) fn unreserve(cx: &mut StageContext<'_>, state: &mut State, pod: &Pod)
 /// The claim as it is now; another one of its name does not count.
 fn look_up<'c>(cluster: &'c Cluster, claim: &ResourceClaim) -> Option<&'c Arc<ResourceClaim>> {
     let meta = &claim.metadata;
-    let found = cluster.resource_claims.get(&meta.namespace, &meta.name);
+    let found = cluster.devices().claims().get(&meta.namespace, &meta.name);
     found.filter(|found| found.metadata.uid == meta.uid)
 }
 
@@ -390,7 +393,11 @@ impl Reserved {
     ) -> Result<Step, String> {
         let reserved = &mut self.claims[self.current];
         let meta = &reserved.claim.metadata;
-        let seen = cx.cluster.resource_claims.get(&meta.namespace, &meta.name);
+        let seen = cx
+            .cluster
+            .devices()
+            .claims()
+            .get(&meta.namespace, &meta.name);
         let seen = seen.filter(|seen| !seen.metadata.uid.is_empty());
         let Some(seen) = seen else {
             let on = WaitOn::Objects(vec![name_of(&reserved.claim)]);

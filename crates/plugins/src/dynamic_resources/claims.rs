@@ -126,7 +126,7 @@ fn look_up<'c>(
     reference: &Reference<'c>,
 ) -> Result<&'c Arc<ResourceClaim>, What<'c>> {
     let name = reference.name;
-    let claim = cluster.resource_claims.get(pod.namespace(), name);
+    let claim = cluster.devices().claims().get(pod.namespace(), name);
     let claim = claim.ok_or(What::NotThere(name))?;
     if claim.metadata.deletion_timestamp.is_some() {
         return Err(What::Going(name));

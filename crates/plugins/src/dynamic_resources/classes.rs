@@ -8,7 +8,7 @@ fn check(cluster: &Cluster, request: &str, class: &str) -> Result<(), Status> {
         let why = format!("request {request}: unsupported request type");
         return Err(Status::error(why));
     }
-    if !cluster.device_classes.contains_key(class) {
+    if !cluster.devices().classes().contains_key(class) {
         let why = format!("request {request}: device class {class} does not exist");
         return Err(Status::unresolvable(why));
     }

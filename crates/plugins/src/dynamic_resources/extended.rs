@@ -95,7 +95,9 @@ impl Mapping {
 
 /// The extended resources that the pod requests, by name; none if no class backs any of them.
 fn requested(cx: &Context<'_>, pod: &Pod) -> Vec<ExtendedResource> {
-    if !cx.features.enabled(Feature::DRAExtendedResource) || cx.cluster.device_classes.is_empty() {
+    if !cx.features.enabled(Feature::DRAExtendedResource)
+        || cx.cluster.devices().classes().is_empty()
+    {
         return Vec::new();
     }
     let requests = pod_resources(pod, Options::PENDING).scalars;
@@ -123,7 +125,7 @@ pub(super) fn fragment(cx: &Context<'_>, pod: &Pod, fragment: &mut Fragment) -> 
     if resources.is_empty() {
         return Kept::ByFragment;
     }
-    if cx.cluster.resource_claims.extended_of(pod).is_some() {
+    if cx.cluster.devices().claims().extended_of(pod).is_some() {
         return Kept::Never;
     }
     fragment.put(&true);
@@ -148,7 +150,7 @@ impl Extended {
     /// The extended resources of the pod; `None` if no class backs any of them.
     pub(super) fn of(cx: &Context<'_>, pod: &Arc<Pod>) -> Option<Self> {
         let resources = requested(cx, pod);
-        let existing = cx.cluster.resource_claims.extended_of(pod);
+        let existing = cx.cluster.devices().claims().extended_of(pod);
         let is_reserved = existing.is_some_and(|claim| writes::is_assumed_for(claim, pod));
         (!resources.is_empty()).then(|| Self {
             pod: pod.clone(),
@@ -218,7 +220,7 @@ impl Extended {
             spec: Shared::from(spec),
             ..ResourceClaim::default()
         });
-        let class = |name: &str| cx.cluster.device_classes.get(name).cloned();
+        let class = |name: &str| cx.cluster.devices().classes().get(name).cloned();
         Variant {
             requests: ClaimRequests::new(&claim, allocator_features(cx.features), class),
             mappings,

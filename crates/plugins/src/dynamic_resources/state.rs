@@ -142,7 +142,7 @@ impl State {
                 }
                 None => {
                     classes::check_requests(cx.cluster, claim)?;
-                    let class = |name: &str| cx.cluster.device_classes.get(name).cloned();
+                    let class = |name: &str| cx.cluster.devices().classes().get(name).cloned();
                     let requests = ClaimRequests::new(claim, features, class);
                     state.requests.push(requests);
                 }
@@ -191,7 +191,11 @@ impl State {
             fragment.put(&(false, &*claim.spec));
             for request in &claim.spec.devices.requests {
                 for requested in request.exactly.iter().chain(&request.first_available) {
-                    let class = cx.cluster.device_classes.get(&requested.device_class_name);
+                    let class = cx
+                        .cluster
+                        .devices()
+                        .classes()
+                        .get(&requested.device_class_name);
                     let Some(class) = class else {
                         return Kept::Never;
                     };
@@ -201,7 +205,7 @@ impl State {
             }
         }
         if needs_devices {
-            fragment.put(&cx.cluster.devices.shared_version());
+            fragment.put(&cx.cluster.devices().inventory().shared_version());
         }
         Kept::ByFragment
     }
@@ -215,7 +219,7 @@ impl State {
         extended: Option<&ClaimRequests>,
         node: NodeView<'_>,
     ) -> SearchResult {
-        let devices = &cx.cluster.devices;
+        let devices = cx.cluster.devices().inventory();
         let requests = self.requests(extended);
         let target = TargetNode {
             name: node.name(),

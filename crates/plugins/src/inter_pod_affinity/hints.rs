@@ -97,7 +97,7 @@ pub(super) fn missed_of_pods(
     let placed = |pod: &'_ &Pod| is_assigned_or_nominated(pod);
     let (old, new) = (old.filter(placed), new.filter(placed));
     let matches = |term: &AffinityTerm, pod: &Pod| {
-        term.matches(pod, || cluster.namespace_labels(pod.namespace()))
+        term.matches(pod, || cluster.namespaces().labels(pod.namespace()))
     };
     let matches_all = |terms: &[AffinityTerm], pod: &Pod| {
         !terms.is_empty() && terms.iter().all(|term| matches(term, pod))

@@ -34,7 +34,7 @@ fn looks_up(selector: &Selector) -> bool {
 fn is_meant_by_itself(terms: &AffinityTerms, cluster: &Cluster, pod: &Pod) -> bool {
     let means = |term: &AffinityTerm| {
         let everywhere = term.namespace_selector.matches(&Labels::default());
-        let namespace = || cluster.namespace_labels(pod.namespace());
+        let namespace = || cluster.namespaces().labels(pod.namespace());
         (everywhere && term.selector.matches(pod.labels())) || term.matches(pod, namespace)
     };
     !terms.required_affinity.is_empty() && terms.required_affinity.iter().all(means)
@@ -53,7 +53,7 @@ pub(super) fn write(cluster: &Cluster, pod: &PodInfo, fragment: &mut Fragment) -
     if let Some(terms) = own {
         fragment.put(&is_meant_by_itself(terms, cluster, &pod.pod));
         if terms.all().any(|term| looks_up(&term.namespace_selector)) {
-            fragment.put(&cluster.namespaces_version());
+            fragment.put(&cluster.namespaces().version());
         }
     }
     let may_be_meant = cluster.nodes.totals().with_affinity() > 0;
@@ -61,7 +61,7 @@ pub(super) fn write(cluster: &Cluster, pod: &PodInfo, fragment: &mut Fragment) -
     if may_be_meant {
         let namespace = pod.pod.namespace();
         fragment.put(namespace);
-        fragment.put(&cluster.namespace_labels(namespace));
+        fragment.put(&cluster.namespaces().labels(namespace));
         for key in cluster.nodes.totals().affinity_labels() {
             fragment.put(key);
             fragment.put(&pod.pod.labels().get(key));
@@ -91,7 +91,7 @@ impl Incoming {
     /// With neither what is required nor what is preferred.
     fn bare(cluster: &Cluster, pod: &PodInfo) -> Self {
         Self {
-            namespace: cluster.namespace_labels(pod.pod.namespace()),
+            namespace: cluster.namespaces().labels(pod.pod.namespace()),
             required: Required::default(),
             preferences: Preferences::default(),
             counts_unwelcome: false,

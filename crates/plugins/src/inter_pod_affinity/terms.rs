@@ -48,7 +48,7 @@ impl Term {
         let everywhere = selector.matches(&Labels::default());
         let mut selected = FxHashSet::default();
         if !everywhere && !selector.is_nothing() {
-            let namespaces = cluster.namespaces.iter();
+            let namespaces = cluster.namespaces().iter();
             selected.extend(
                 namespaces
                     .filter(|(_, namespace)| selector.matches(&namespace.metadata.labels))

@@ -46,7 +46,9 @@ impl DeviceAmounts {
     /// Counts the devices of the scored resources of which a pod requests these amounts.
     pub(super) fn of(cx: &Context<'_>, scored: &[ScoredResource], requested: &[i64]) -> Self {
         let cluster = cx.cluster;
-        if cluster.device_classes.is_empty() || !cx.features.enabled(Feature::DRAExtendedResource) {
+        if cluster.devices().classes().is_empty()
+            || !cx.features.enabled(Feature::DRAExtendedResource)
+        {
             return Self::default();
         }
         let wanted = scored.iter().zip(requested).enumerate();
@@ -62,7 +64,7 @@ impl DeviceAmounts {
                 // Without a limit: a selector has one of its own.
                 let budget = &mut Budget::unlimited();
                 counts[node.slot().index()] =
-                    count_devices(&cluster.devices, target, class, budget);
+                    count_devices(cluster.devices().inventory(), target, class, budget);
             }
             let meta = &class.metadata;
             Some(DeviceResource {
@@ -74,7 +76,7 @@ impl DeviceAmounts {
         });
         Self {
             resources: resources.collect(),
-            version: cluster.devices.version(),
+            version: cluster.devices().inventory().version(),
         }
     }
 

@@ -118,7 +118,7 @@ pub(super) fn touched_by_node(
 
 /// The resources that device classes back.
 fn by_devices(cluster: &Cluster) -> impl Iterator<Item = Cow<'_, str>> {
-    cluster.device_classes.values().flat_map(|class| {
+    cluster.devices().classes().values().flat_map(|class| {
         let named = class.spec.extended_resource_name.as_ref();
         let implied = Cow::Owned(implied_resource(class));
         named

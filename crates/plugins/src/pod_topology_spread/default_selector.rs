@@ -16,7 +16,8 @@ fn merge(labels: &Labels, more: &Labels) -> Labels {
 pub(super) fn default_selector(cluster: &Cluster, pod: &Pod) -> Selector {
     let namespace = pod.namespace();
     let mut labels = Labels::default();
-    for selector in cluster.services.selectors_of(pod) {
+    let workloads = cluster.workloads();
+    for selector in workloads.services().selectors_of(pod) {
         labels = merge(&labels, selector);
     }
     let selector = Selector::from_labels(&labels);
@@ -25,21 +26,23 @@ pub(super) fn default_selector(cluster: &Cluster, pod: &Pod) -> Selector {
     };
     match (owner.api_version.as_str(), owner.kind.as_str()) {
         ("v1", "ReplicationController") => {
-            let owner = cluster.replication_controllers.get(namespace, &owner.name);
+            let owner = workloads
+                .replication_controllers()
+                .get(namespace, &owner.name);
             match owner.and_then(|owner| owner.spec.selector.as_ref()) {
                 Some(more) => Selector::from_labels(&merge(&labels, more)),
                 None => selector,
             }
         }
         ("apps/v1", "ReplicaSet") => {
-            let owner = cluster.replica_sets.get(namespace, &owner.name);
+            let owner = workloads.replica_sets().get(namespace, &owner.name);
             narrowed(
                 selector,
                 owner.and_then(|owner| owner.spec.selector.as_ref()),
             )
         }
         ("apps/v1", "StatefulSet") => {
-            let owner = cluster.stateful_sets.get(namespace, &owner.name);
+            let owner = workloads.stateful_sets().get(namespace, &owner.name);
             narrowed(
                 selector,
                 owner.and_then(|owner| owner.spec.selector.as_ref()),

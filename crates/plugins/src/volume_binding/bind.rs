@@ -82,7 +82,7 @@ impl Choice {
         }
         for claim in &found.provisions {
             let meta = &claim.metadata;
-            let claims = &cluster.persistent_volume_claims;
+            let claims = cluster.storage().claims();
             let seen = claims.get(&meta.namespace, &meta.name);
             if !seen.is_some_and(|seen| is_same_claim(seen, claim)) {
                 return Err(out_of_sync(&claim_key(claim)));
@@ -143,7 +143,7 @@ impl Choice {
         let volume_name =
             |name: &Str| ObjectName::new(Kind::PersistentVolume, &Str::default(), name);
         for (claim, name) in &self.bindings {
-            let volume = cluster.persistent_volumes.get(name).ok_or_else(|| {
+            let volume = cluster.storage().volumes().get(name).ok_or_else(|| {
                 let name = name.as_str();
                 format!("failed to check binding: could not find v1.PersistentVolume {name:?}")
             })?;
@@ -179,7 +179,7 @@ impl Choice {
             let volume = &claim.spec.volume_name;
             if !volume.is_empty() {
                 awaited.push(volume_name(volume));
-                match cluster.persistent_volumes.get(volume) {
+                match cluster.storage().volumes().get(volume) {
                     Some(volume) => check_reach(volume)?,
                     // The watch showed the claim before its volume.
                     None => bound = false,
@@ -250,7 +250,7 @@ fn look_up<'a>(
     let meta = &claim.metadata;
     let kind = Kind::PersistentVolumeClaim;
     awaited.push(ObjectName::new(kind, &meta.namespace, &meta.name));
-    let claims = &cluster.persistent_volume_claims;
+    let claims = cluster.storage().claims();
     let found = claims.get(&meta.namespace, &meta.name);
     found
         .filter(|found| found.metadata.uid == meta.uid)

@@ -140,7 +140,7 @@ impl Run {
 
     /// The API shows the volume changed, in a later version.
     fn change_volume(&mut self, name: &str, change: impl FnOnce(&mut PersistentVolume)) {
-        let volume = self.world.cluster.persistent_volumes[name].clone();
+        let volume = self.world.cluster.storage().volumes()[name].clone();
         let mut volume = PersistentVolume::clone(&volume);
         volume.metadata.resource_version = later(&volume.metadata.resource_version);
         change(&mut volume);
@@ -149,7 +149,7 @@ impl Run {
 
     /// The API shows the claim changed, in a later version.
     fn change_claim(&mut self, name: &str, change: impl FnOnce(&mut PersistentVolumeClaim)) {
-        let claims = &self.world.cluster.persistent_volume_claims;
+        let claims = self.world.cluster.storage().claims();
         let claim = claims.get("default", name).expect("the claim is there");
         let mut claim = PersistentVolumeClaim::clone(claim);
         claim.metadata.resource_version = later(&claim.metadata.resource_version);
@@ -506,15 +506,17 @@ fn the_pod_waits_until_its_claims_are_bound() {
         (
             "the volume is gone",
             |run| {
-                assert!(run.world.cluster.persistent_volumes.remove("v").is_some());
+                let volume = run.world.cluster.storage().volumes()["v"].clone();
+                run.world.cluster.unset(&Object::PersistentVolume(volume));
             },
             "Error: binding volumes: failed to check binding: could not find v1.PersistentVolume \"v\"",
         ),
         (
             "the claim is gone",
             |run| {
-                let claims = &mut run.world.cluster.persistent_volume_claims;
-                assert!(claims.remove("default", "c").is_some());
+                let claim = run.world.cluster.storage().claims().get("default", "c");
+                let claim = Object::PersistentVolumeClaim(claim.expect("a claim").clone());
+                run.world.cluster.unset(&claim);
             },
             "Error: binding volumes: failed to check binding: could not find v1.PersistentVolumeClaim \"default/c\"",
         ),
@@ -642,10 +644,10 @@ fn the_next_pod_sees_what_is_taken() {
     let mut first = both();
     for write in std::mem::take(&mut first.outbox.assumed) {
         let cluster = &first.world.cluster;
-        let object = match cluster.persistent_volumes.get(&write.object().name) {
+        let object = match cluster.storage().volumes().get(&write.object().name) {
             Some(volume) => Object::PersistentVolume(volume.clone()),
             None => {
-                let claims = &cluster.persistent_volume_claims;
+                let claims = cluster.storage().claims();
                 let claim = claims.get("default", &write.object().name);
                 Object::PersistentVolumeClaim(claim.expect("a claim").clone())
             }

@@ -63,7 +63,7 @@ pub(super) fn check_all(cluster: &Cluster, pod: &Pod) -> Result<bool, String> {
     for used in claims(pod) {
         has_claim = true;
         let name = &used.name;
-        let claim = cluster.persistent_volume_claims.get(pod.namespace(), name);
+        let claim = cluster.storage().claims().get(pod.namespace(), name);
         let claim = claim.ok_or_else(|| {
             if used.is_ephemeral {
                 format!(
@@ -97,7 +97,7 @@ fn is_delayed(cluster: &Cluster, claim: &PersistentVolumeClaim) -> Result<bool, 
     if name.is_empty() {
         return Ok(false);
     }
-    let Some(class) = cluster.storage_classes.get(name) else {
+    let Some(class) = cluster.storage().classes().get(name) else {
         return Ok(false);
     };
     match &class.volume_binding_mode {
@@ -117,14 +117,11 @@ impl Claims {
     pub(super) fn of(cluster: &Cluster, pod: &Pod) -> Result<Self, String> {
         let mut sorted = Self::default();
         for used in claims(pod) {
-            let Some(claim) = cluster
-                .persistent_volume_claims
-                .get(pod.namespace(), &used.name)
-            else {
+            let Some(claim) = cluster.storage().claims().get(pod.namespace(), &used.name) else {
                 return Err(claim_not_found(&used.name));
             };
             if claim.is_fully_bound() {
-                let volume = cluster.persistent_volumes.get(&claim.spec.volume_name);
+                let volume = cluster.storage().volumes().get(&claim.spec.volume_name);
                 sorted.bound.push(volume.map(|volume| BoundVolume {
                     volume: volume.clone(),
                     affinity: OnceCell::new(),
@@ -155,7 +152,7 @@ impl Claims {
         }
         for Delayed { claim, given } in &self.delayed {
             let name = claim.class();
-            let Some(class) = cluster.storage_classes.get(name) else {
+            let Some(class) = cluster.storage().classes().get(name) else {
                 return Kept::Never;
             };
             if given.is_some() {
@@ -172,9 +169,9 @@ impl Claims {
             fragment.put(&(name, claim.request(), &spec.access_modes, &spec.selector));
             fragment.put(&(&spec.volume_mode, &spec.volume_attributes_class_name));
             fragment.put(&(&class.provisioner, &class.allowed_topologies));
-            fragment.put(&cluster.persistent_volumes.free_version(name));
+            fragment.put(&cluster.storage().volumes().free_version(name));
             let capacity = reports_capacity(cluster, class);
-            fragment.put(&capacity.then(|| cluster.csi_storage_capacities.version()));
+            fragment.put(&capacity.then(|| cluster.storage().capacities().version()));
         }
         Kept::ByFragment
     }

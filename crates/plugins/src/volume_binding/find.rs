@@ -76,7 +76,7 @@ pub(super) fn given_volume(
     cluster: &Cluster,
     claim: &PersistentVolumeClaim,
 ) -> Option<Arc<PersistentVolume>> {
-    let mut given = cluster.persistent_volumes.given_to(&claim.metadata);
+    let mut given = cluster.storage().volumes().given_to(&claim.metadata);
     let found = given.find(|volume| {
         volume.class() == claim.class() && is_for(volume, claim) && is_suitable(volume, claim)
     });
@@ -111,7 +111,7 @@ fn matching_volume<'a>(
         modes.all(|mode| volume.spec.access_modes.contains(mode))
     };
     let size = claim.request().unwrap_or_default();
-    let volumes = &cluster.persistent_volumes;
+    let volumes = cluster.storage().volumes();
     Ok(volumes.first_free(claim.class(), size, labels, |volume| {
         volume.status.phase == "Available"
             && !is_taken(volume)
@@ -143,7 +143,7 @@ fn reaches(capacity: &CsiStorageCapacity, labels: &Labels) -> bool {
 
 /// Whether the driver of the class reports how much capacity is left.
 pub(super) fn reports_capacity(cluster: &Cluster, class: &StorageClass) -> bool {
-    let driver = cluster.csi_drivers.get(&class.provisioner);
+    let driver = cluster.storage().csi_drivers().get(&class.provisioner);
     driver.is_some_and(|driver| driver.spec.storage_capacity == Some(true))
 }
 
@@ -161,7 +161,7 @@ fn has_space(
         return true;
     }
     let name = &class.metadata.name;
-    let capacities = &cluster.csi_storage_capacities;
+    let capacities = cluster.storage().capacities();
     let reaches = |capacity: &CsiStorageCapacity| reaches(capacity, labels);
     let found = capacities.first(name, size.value(), labels, reaches);
     found.is_some()
@@ -200,7 +200,7 @@ fn check_provisions(
                 meta.namespace, meta.name
             ));
         }
-        let class = cluster.storage_classes.get(name);
+        let class = cluster.storage().classes().get(name);
         let class = class.ok_or_else(|| format!("failed to find storage class {name:?}"))?;
         let has_provisioner =
             !class.provisioner.is_empty() && class.provisioner != "kubernetes.io/no-provisioner";

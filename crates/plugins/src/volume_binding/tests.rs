@@ -5,7 +5,7 @@ use crate::testing::{
     Answer, World, add, claim, csi_node, hint, pod, pod_info, storage_class, unresolvable, update,
     volume,
 };
-use berth_api::{CsiDriver, CsiStorageCapacity, PersistentVolume, PersistentVolumeClaim};
+use berth_api::{CsiDriver, CsiStorageCapacity, Object, PersistentVolume, PersistentVolumeClaim};
 use berth_framework::event::Hint;
 use serde_json::{Value, json};
 
@@ -387,8 +387,8 @@ fn volumes_can_be_made_where_the_class_allows() {
     }
     let missing = {
         let mut world = base();
-        let class = world.cluster.storage_classes.remove("csi");
-        assert!(class.is_some());
+        let class = world.cluster.storage().classes()["csi"].clone();
+        world.cluster.unset(&Object::StorageClass(class));
         world
     };
     let got = missing.filter(&VolumeBinding::default(), &pod_info("p", using(&["c"])));

@@ -115,7 +115,7 @@ mod tests {
 
     /// The node that everybody sees selected.
     fn seen(cache: &Cache) -> Option<&str> {
-        let claims = &cache.cluster().persistent_volume_claims;
+        let claims = cache.cluster().storage().claims();
         let claim = claims.get("ns", "c")?;
         claim.metadata.annotations.get(SELECTED_NODE_ANNOTATION)
     }

@@ -417,7 +417,7 @@ fn decide(
     if live.nodes == 0 {
         evaluator.evaluation.unprepared = true;
         evaluator.evaluation.is_kept = true;
-        let budgets = evaluator.cluster.budgets_version();
+        let budgets = evaluator.cluster.budgets().version();
         evaluator.evaluation.memos = shape.lend_memos(key, budgets);
         return Ok(Found::Unfit(Box::new(FitError {
             nodes: shape.nodes,

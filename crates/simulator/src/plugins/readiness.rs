@@ -61,7 +61,7 @@ impl Plugin for Closes {
 
 impl PreEnqueue for Closes {
     fn pre_enqueue(&self, cx: &Context<'_>, pod: &Pod) -> Status {
-        let namespace = cx.cluster.namespace_labels(pod.namespace());
+        let namespace = cx.cluster.namespaces().labels(pod.namespace());
         match namespace.get(CLOSED) {
             Some(reason) if pod.labels().get(APP) == Some(SHUT_OUT) => {
                 Status::unresolvable(words_of_closed(pod.namespace(), reason))

@@ -118,7 +118,13 @@ impl Run<'_, '_> {
             self.instances[at].checker.decided(uid, node)?;
         }
         let instance = &mut self.instances[at];
-        let claims = instance.scheduler.cache().cluster().resource_claims.iter();
+        let claims = instance
+            .scheduler
+            .cache()
+            .cluster()
+            .devices()
+            .claims()
+            .iter();
         let assumed: Vec<_> = claims
             .filter(|claim| claim.status.is_assumed)
             .cloned()

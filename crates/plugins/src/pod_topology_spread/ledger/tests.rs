@@ -6,7 +6,7 @@
 use super::super::{PodTopologySpread, PodTopologySpreadArgs};
 use super::*;
 use crate::testing::{full_pod, node};
-use berth_api::{Kind, Str, Time};
+use berth_api::{Kind, Object, Str, Time};
 use berth_framework::plugin::{Filter, PreFilter, PreFilterResult, PreScore, Score};
 use berth_framework::table::TableChange;
 use berth_framework::{Cluster, CycleState, FeatureGates};
@@ -315,7 +315,10 @@ impl Run {
                 self.cluster.set(&service.expect("a service"));
             }
             Op::RemoveService(name) => {
-                self.cluster.services.remove("default", name);
+                let services = self.cluster.workloads().services();
+                if let Some(service) = services.get("default", name).cloned() {
+                    self.cluster.unset(&Object::Service(service));
+                }
             }
             Op::CatchUp(choice) => {
                 self.catch_up()?;

@@ -30,7 +30,7 @@ fn plugins_receive_events_of_custom_resources() {
                     EventRegistration::with_hint(resource, action, move |cluster, _, change| {
                         let foo = change.new.or(change.old).and_then(|o| o.as_custom());
                         let foo = foo.ok_or("not a custom object")?;
-                        let known = cluster.custom.get(&foo.kind).and_then(|f| f.get("s", "f"));
+                        let known = cluster.custom(foo.kind).and_then(|f| f.get("s", "f"));
                         assert_eq!(known.is_some(), change.new.is_some());
                         let ready = foo.value["spec"]["ready"] == true;
                         let queue = action != ActionType::UPDATE || ready;

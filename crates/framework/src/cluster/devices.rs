@@ -1,0 +1,66 @@
+//! Claims for devices, the classes that they name, and the devices that drivers publish.
+
+use super::ResourceClaims;
+use super::namespaced::{ByName, put};
+use crate::table::NodeTable;
+use berth_api::{DeviceClass, Object, Str};
+use berth_devices::Inventory;
+
+/// What Dynamic Resource Allocation reads. The inventory follows the slices and the claims.
+#[derive(Debug, Clone, Default)]
+pub struct Devices {
+    classes: ByName<DeviceClass>,
+    claims: ResourceClaims,
+    inventory: Inventory,
+}
+
+impl Devices {
+    /// Classes by name.
+    pub fn classes(&self) -> &ByName<DeviceClass> {
+        &self.classes
+    }
+
+    /// Claims, with the scheduler's unconfirmed writes applied.
+    pub fn claims(&self) -> &ResourceClaims {
+        &self.claims
+    }
+
+    /// The devices that drivers publish and that are allocated.
+    pub fn inventory(&self) -> &Inventory {
+        &self.inventory
+    }
+
+    /// Sets or removes an object of one of the kinds, and returns whether it is of one. The log of the table gets a
+    /// change of each node whose devices, or their allocations, are others now.
+    pub(super) fn put(&mut self, object: &Object, is_there: bool, table: &mut NodeTable) -> bool {
+        let name = &object.metadata().name;
+        let inventory = &mut self.inventory;
+        let nodes: Vec<Str> = match object {
+            Object::DeviceClass(class) => {
+                put(&mut self.classes, name, class, is_there);
+                return true;
+            }
+            Object::ResourceClaim(claim) => {
+                let before = self.claims.put(claim, is_there);
+                let before = before.as_ref().and_then(|c| c.status.allocation.as_ref());
+                let after = claim.status.allocation.as_ref().filter(|_| is_there);
+                inventory.set_allocation(before, after)
+            }
+            Object::ResourceSlice(slice) => match is_there {
+                true => inventory.set_slice(slice),
+                false => inventory.remove_slice(name),
+            },
+            Object::DeviceTaintRule(rule) => match is_there {
+                true => inventory.set_taint_rule(rule),
+                false => inventory.remove_taint_rule(name),
+            },
+            _ => return false,
+        };
+        for node in &nodes {
+            if let Some(slot) = table.slot(node) {
+                table.storage_changed(slot);
+            }
+        }
+        true
+    }
+}
