@@ -172,25 +172,19 @@ fn has_generate_name(document: &Document) -> bool {
 mod tests {
     use super::*;
 
-    fn read_text(name: &str, text: &str) -> Result<Vec<Document>, String> {
-        let dir =
-            std::env::temp_dir().join(format!("berth-manifest-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        let file = dir.join("manifest.yaml");
+    fn read_text(text: &str) -> Result<Vec<Document>, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("manifest.yaml");
         std::fs::write(&file, text).unwrap();
-        let read = read_all(&[file]).map_err(|f| match f {
+        read_all(&[file]).map_err(|f| match f {
             Failure::Usage(text) => text,
             other => format!("{other:?}"),
-        });
-        std::fs::remove_dir_all(&dir).unwrap();
-        read
+        })
     }
 
     #[test]
     fn documents_and_lists_are_flattened() {
-        let documents = read_text(
-            "flat",
-            "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n---\n---\napiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Pod\n  metadata: {name: b}\n",
+        let documents = read_text("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n---\n---\napiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Pod\n  metadata: {name: b}\n",
         )
         .unwrap();
         let names: Vec<&str> = documents.iter().map(Document::name).collect();

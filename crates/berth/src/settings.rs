@@ -288,11 +288,11 @@ mod tests {
     /// Case 256: the file takes precedence over deprecated flags, and flags of leader election over the file.
     #[test]
     fn the_file_and_the_flags_of_leader_election_count() {
-        let file = std::env::temp_dir().join(format!("berth-settings-{}.yaml", std::process::id()));
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
         let text = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n\
                     clientConnection: {qps: 5}\nleaderElection: {leaseDuration: 30s, resourceName: mine}\n";
         std::fs::write(&file, text).expect("a temporary file");
-        let path = file.display().to_string();
+        let path = file.path().display().to_string();
         let settings = resolve(&[
             "--config",
             &path,
@@ -302,7 +302,6 @@ mod tests {
             "--leader-elect=false",
         ]);
         let broken = resolve(&["--config", &path, "--leader-elect-renew-deadline=60s"]);
-        std::fs::remove_file(&file).expect("the file is there");
         let settings = settings.expect("settings");
         let election = &settings.config.leader_election;
         assert_eq!(settings.config.client_connection.qps, 5.0);

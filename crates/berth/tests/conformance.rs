@@ -48,12 +48,10 @@ fn recorded_answers_are_replayed_and_counted() {
 
 #[test]
 fn a_mismatch_is_printed_and_fails() {
-    let dir = std::env::temp_dir().join(format!("berth-conformance-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).expect("the temporary directory can be written");
-    let file = dir.join("odd.jsonl");
+    let dir = tempfile::tempdir().expect("the temporary directory can be written");
+    let file = dir.path().join("odd.jsonl");
     std::fs::write(&file, "{\"id\": \"odd\", \"ops\": \"none\"}\n").expect("it can be written");
     let output = berth("queue", &file);
-    std::fs::remove_dir_all(&dir).expect("it can be removed");
     assert_eq!(last_line(&output), "0 passed, 1 failed");
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stdout).contains("FAIL"));

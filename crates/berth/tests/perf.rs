@@ -6,28 +6,20 @@
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use tempfile::TempDir;
 
 /// A directory that is removed with the test.
-struct Scratch(PathBuf);
+struct Scratch(TempDir);
 
 impl Scratch {
-    fn new(name: &str) -> Self {
-        let path =
-            std::env::temp_dir().join(format!("berth-perf-test-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("the temporary directory can be written");
-        Self(path)
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("the temporary directory can be written"))
     }
 
     fn file(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.0.join(name);
+        let path = self.0.path().join(name);
         std::fs::write(&path, text).expect("the directory can be written");
         path
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -87,10 +79,10 @@ spec:
 
 #[test]
 fn a_tiny_workload_runs_in_process_and_its_bindings_are_verified() {
-    let scratch = Scratch::new("tiny");
+    let scratch = Scratch::new();
     let file = scratch.file("tiny.yaml", TINY);
     scratch.file("pod.yaml", POD);
-    let out = scratch.0.join("out.json");
+    let out = scratch.0.path().join("out.json");
     let shown = out.display().to_string();
     let args = ["--in-process", "--filter", "3Nodes", "--out", &shown];
     let output = perf(&file, &args);
@@ -123,10 +115,10 @@ fn a_tiny_workload_runs_in_process_and_its_bindings_are_verified() {
 
 #[test]
 fn pods_are_created_at_a_rate_and_gates_are_compared() {
-    let scratch = Scratch::new("rate");
+    let scratch = Scratch::new();
     let file = scratch.file("tiny.yaml", TINY);
     scratch.file("pod.yaml", POD);
-    let out = scratch.0.join("out.json");
+    let out = scratch.0.path().join("out.json");
     let shown = out.display().to_string();
     let gate = "SchedulerPreQueueingHints=false";
     let output = perf(
@@ -168,17 +160,17 @@ fn pods_are_created_at_a_rate_and_gates_are_compared() {
 
     let plotted = Command::new(BINARY)
         .args(["perf", "plot", &shown, "--directory"])
-        .arg(&scratch.0)
+        .arg(scratch.0.path())
         .output()
         .expect("berth runs");
     assert!(plotted.status.success(), "{}", text(&plotted.stderr));
-    let svg = std::fs::read_to_string(scratch.0.join("cpu-per-pod.svg")).expect("the plot");
+    let svg = std::fs::read_to_string(scratch.0.path().join("cpu-per-pod.svg")).expect("the plot");
     assert!(svg.contains(">all in one process</text>"), "{svg}");
 }
 
 #[test]
 fn two_builds_take_turns() {
-    let scratch = Scratch::new("against");
+    let scratch = Scratch::new();
     let file = scratch.file("tiny.yaml", TINY);
     scratch.file("pod.yaml", POD);
     let args = ["--filter", "3Nodes", "--against", BINARY];
@@ -193,7 +185,7 @@ fn two_builds_take_turns() {
 
 #[test]
 fn a_workload_without_a_result_is_an_error() {
-    let scratch = Scratch::new("errors");
+    let scratch = Scratch::new();
     let file = scratch.file("tiny.yaml", TINY);
     scratch.file("pod.yaml", POD);
     let output = perf(&file, &["--in-process", "--labels", "gate"]);
@@ -225,7 +217,7 @@ fn a_workload_without_a_result_is_an_error() {
 
 #[test]
 fn a_malformed_file_is_refused_before_anything_starts() {
-    let scratch = Scratch::new("malformed");
+    let scratch = Scratch::new();
     let file = scratch.file(
         "bad.yaml",
         &TINY.replace("createNamespaces", "createNamespace"),

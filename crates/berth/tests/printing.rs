@@ -10,8 +10,8 @@ const BINARY: &str = env!("CARGO_BIN_EXE_berth");
 
 #[test]
 fn commands_end_quietly_when_their_output_has_no_reader() {
-    let kubeconfig = std::env::temp_dir().join(format!("berth-printing-{}", std::process::id()));
-    let kubeconfig = kubeconfig.display().to_string();
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let kubeconfig = scratch.path().join("kubeconfig").display().to_string();
     let listen = ["--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"];
     let server = [&listen[..], &["--kubeconfig", &kubeconfig]].concat();
     for args in [
@@ -35,5 +35,4 @@ fn commands_end_quietly_when_their_output_has_no_reader() {
         assert_eq!(output.status.code(), Some(141), "{args:?}: {told}");
         assert!(told.is_empty(), "{args:?}: {told}");
     }
-    let _ = std::fs::remove_file(kubeconfig);
 }

@@ -229,8 +229,7 @@ fn berth_up_records_each_start_as_a_run() {
     let api = Api::of(&cluster);
     traffic(&api);
     let dir = cluster.scratch.path("recording");
-    let kept = std::env::temp_dir().join(format!("berth-record-kept-{}", std::process::id()));
-    std::fs::create_dir_all(&kept).expect("a directory");
+    let kept = tempfile::tempdir().expect("a directory");
     // A run whose process is killed is replayed up to its last complete block.
     eventually("a block is written", || {
         let report = report(&dir);
@@ -241,11 +240,10 @@ fn berth_up_records_each_start_as_a_run() {
     });
     for file in std::fs::read_dir(&dir).expect("a directory") {
         let path = file.expect("a file").path();
-        std::fs::copy(&path, kept.join(path.file_name().expect("a name"))).expect("a file");
+        std::fs::copy(&path, kept.path().join(path.file_name().expect("a name"))).expect("a file");
     }
     assert_eq!(cluster.stop("-INT"), Some(0));
-    let report = report(&kept);
-    let _ = std::fs::remove_dir_all(&kept);
+    let report = report(kept.path());
     assert_eq!(report["differences"], 0, "{report:#}");
 }
 

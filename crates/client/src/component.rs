@@ -129,10 +129,8 @@ mod tests {
 
     #[test]
     fn a_kubeconfig_names_the_scheduler_of_its_cluster() {
-        let directory =
-            std::env::temp_dir().join(format!("berth-component-{}", std::process::id()));
-        std::fs::create_dir_all(&directory).expect("a temporary directory");
-        let path = directory.join("kubeconfig");
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("kubeconfig");
         std::fs::write(
             &path,
             "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters:\n- name: c\n  cluster:\n    server: \
@@ -160,6 +158,5 @@ mod tests {
             assert_eq!(found.url, expected, "{url:?} {extension}");
             assert_eq!(found.namespace, "shop");
         }
-        std::fs::remove_dir_all(directory).expect("the directory is there");
     }
 }

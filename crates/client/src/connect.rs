@@ -186,6 +186,7 @@ mod tests {
     use crate::testing::{Request, Scripted};
     use serde_json::{Value, json};
     use std::path::Path;
+    use tempfile::TempDir;
     use tokio::net::TcpListener;
 
     #[tokio::test]
@@ -203,10 +204,8 @@ mod tests {
     }
 
     /// A kubeconfig in a directory of its own.
-    fn kubeconfig(name: &str, cluster: Value, user: Value) -> (PathBuf, PathBuf) {
-        let name = format!("berth-connect-{name}-{}", std::process::id());
-        let directory = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&directory).expect("a temporary directory");
+    fn kubeconfig(cluster: Value, user: Value) -> (TempDir, PathBuf) {
+        let directory = tempfile::tempdir().expect("a temporary directory");
         let config = json!({
             "apiVersion": "v1",
             "kind": "Config",
@@ -215,7 +214,7 @@ mod tests {
             "users": [{"name": "u", "user": user}],
             "current-context": "c",
         });
-        let path = directory.join("kubeconfig");
+        let path = directory.path().join("kubeconfig");
         std::fs::write(&path, config.to_string()).expect("a temporary file");
         (directory, path)
     }
@@ -245,23 +244,21 @@ mod tests {
             "args": ["-c", format!("echo '{credential}'")],
             "interactiveMode": "Never",
         }});
-        let file = std::env::temp_dir().join(format!("berth-token-{}", std::process::id()));
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
         std::fs::write(&file, "of-a-file\n").expect("a temporary file");
         for (name, user, token) in [
             ("inline", json!({"token": "inline"}), "inline"),
-            ("file", json!({"tokenFile": &file}), "of-a-file"),
+            ("file", json!({"tokenFile": file.path()}), "of-a-file"),
             ("exec", exec, "of-a-program"),
         ] {
             let mut server = Scripted::start(vec![(200, json!({}))]).await;
-            let (directory, path) = kubeconfig(name, json!({"server": server.url()}), user);
+            let (_directory, path) = kubeconfig(json!({"server": server.url()}), user);
             let client = client(&path).await;
             let answer = client.execute(&request::get(PODS, "default", "p")).await;
             assert!(answer.is_ok(), "{name}: {answer:?}");
             let asked = server.asked.recv().await.expect("a request");
             assert_eq!(bearer(&asked), Some(token), "{name}");
-            std::fs::remove_dir_all(directory).expect("the directory is there");
         }
-        std::fs::remove_file(file).expect("the file is there");
     }
 
     /// An HTTP proxy is asked for a tunnel, so that TLS goes through to the API server.
@@ -273,7 +270,7 @@ mod tests {
             "server": "https://api.example:6443",
             "proxy-url": format!("http://{address}"),
         });
-        let (directory, path) = kubeconfig("proxy", cluster, json!({}));
+        let (_directory, path) = kubeconfig(cluster, json!({}));
         let client = client(&path).await;
         let asked = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.expect("a connection");
@@ -283,6 +280,5 @@ mod tests {
         assert!(answer.is_err(), "the proxy has hung up");
         let asked = asked.await.expect("no panic");
         assert_eq!(asked.line(), "CONNECT api.example:6443");
-        std::fs::remove_dir_all(directory).expect("the directory is there");
     }
 }

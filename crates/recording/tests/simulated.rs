@@ -16,6 +16,7 @@ use berth_simulator::{Faults, Script, Subject, run};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use tempfile::TempDir;
 
 /// Nothing is removed, and there is one file.
 const NO_LIMITS: Limits = Limits {
@@ -50,21 +51,8 @@ impl Setup {
     }
 }
 
-/// An empty directory of the test's own.
-struct Dir(PathBuf);
-
-impl Dir {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("berth-{}-{name}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        Self(path)
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+fn scratch() -> TempDir {
+    tempfile::tempdir().expect("a temporary directory")
 }
 
 fn one_scheduler() -> Faults {
@@ -160,10 +148,11 @@ fn replayed(
 fn every_scheduler_of_a_run_replays_to_the_same_decisions_and_calls() {
     let mut decisions = 0;
     for seed in 0..25 {
-        let dir = Dir::new(&format!("same-{seed}"));
-        let (subject, setups) = record(seed, 300, Faults::ALL, NO_LIMITS, &dir.0);
+        let dir = scratch();
+        let (subject, setups) = record(seed, 300, Faults::ALL, NO_LIMITS, dir.path());
         for (at, setup) in setups.iter().enumerate() {
-            let (result, differences) = replayed(&dir.0, at, &subject, setup, &Until::default());
+            let (result, differences) =
+                replayed(dir.path(), at, &subject, setup, &Until::default());
             assert_eq!(differences, [""; 0], "seed {seed}, scheduler {at}");
             assert_eq!(result.stop, Stop::End, "seed {seed}, scheduler {at}");
             decisions += result.decisions;
@@ -177,7 +166,7 @@ fn every_scheduler_of_a_run_replays_to_the_same_decisions_and_calls() {
 fn a_run_with_pseudonyms_replays_to_nearly_the_same_decisions() {
     let (mut decisions, mut differing) = (0, 0);
     for seed in 0..25 {
-        let dir = Dir::new(&format!("pseudonyms-{seed}"));
+        let dir = scratch();
         // The plugins of the simulator compare these.
         let pseudonyms = || {
             let pseudonyms = Pseudonyms::new().expect("random numbers");
@@ -185,19 +174,26 @@ fn a_run_with_pseudonyms_replays_to_nearly_the_same_decisions() {
             let compared = ["example.com", "app", "blue"].into_iter().chain(stages);
             Some(pseudonyms.keeping(compared))
         };
-        let (subject, setups) =
-            record_with(seed, 300, one_scheduler(), NO_LIMITS, &dir.0, pseudonyms);
+        let (subject, setups) = record_with(
+            seed,
+            300,
+            one_scheduler(),
+            NO_LIMITS,
+            dir.path(),
+            pseudonyms,
+        );
         for (at, setup) in setups.iter().enumerate() {
-            let (result, differences) = replayed(&dir.0, at, &subject, setup, &Until::default());
+            let (result, differences) =
+                replayed(dir.path(), at, &subject, setup, &Until::default());
             // Berth generates names, and goes by the order of names here and there. So a few decisions may differ.
             differing += differences.iter().filter(|d| !d.contains("call ")).count() as u64;
             assert_eq!(result.stop, Stop::End, "seed {seed}, scheduler {at}");
             decisions += result.decisions;
         }
-        let names = Dir::new(&format!("names-{seed}"));
+        let names = scratch();
         record(seed, 300, one_scheduler(), NO_LIMITS, &names.0);
-        let of = |dir: &Dir| -> Vec<String> {
-            let run = &runs(&dir.0).expect("a recording")[0];
+        let of = |dir: &TempDir| -> Vec<String> {
+            let run = &runs(dir.path()).expect("a recording")[0];
             let objects = Entries::of(run).filter_map(|found| match found.expect("whole").entry {
                 Entry::Item(object) | Entry::Apply(object) => Some(object),
                 _ => None,
@@ -222,33 +218,33 @@ fn a_run_with_pseudonyms_replays_to_nearly_the_same_decisions() {
 /// Another core is noticed: the comparison can fail.
 #[test]
 fn a_core_with_another_seed_or_profile_differs() {
-    let dir = Dir::new("other");
-    let (subject, setups) = record(3, 500, one_scheduler(), NO_LIMITS, &dir.0);
+    let dir = scratch();
+    let (subject, setups) = record(3, 500, one_scheduler(), NO_LIMITS, dir.path());
     let mut other = setups[0].clone();
     other.profiles.reverse();
     for profile in &mut other.profiles {
         let disabled = &mut profile.plugins.multi_point.disabled;
         disabled.push("NodeResourcesFit".to_owned());
     }
-    let (result, differences) = replayed(&dir.0, 0, &subject, &other, &Until::default());
+    let (result, differences) = replayed(dir.path(), 0, &subject, &other, &Until::default());
     assert!(result.differences > 0);
     assert_eq!(result.differences, differences.len() as u64);
 }
 
 #[test]
 fn a_replay_stops_where_it_is_asked_to() {
-    let dir = Dir::new("until");
-    let (subject, setups) = record(5, 300, one_scheduler(), NO_LIMITS, &dir.0);
-    let (whole, _) = replayed(&dir.0, 0, &subject, &setups[0], &Until::default());
+    let dir = scratch();
+    let (subject, setups) = record(5, 300, one_scheduler(), NO_LIMITS, dir.path());
+    let (whole, _) = replayed(dir.path(), 0, &subject, &setups[0], &Until::default());
     let until = Until {
         entry: Some(whole.entries / 2),
         ..Until::default()
     };
-    let (half, _) = replayed(&dir.0, 0, &subject, &setups[0], &until);
+    let (half, _) = replayed(dir.path(), 0, &subject, &setups[0], &until);
     assert_eq!(half.stop, Stop::Until);
     assert!(half.entries <= whole.entries / 2 + 8 && half.inputs > 0);
 
-    let run = &runs(&dir.0).expect("a recording")[0];
+    let run = &runs(dir.path()).expect("a recording")[0];
     let decided = Entries::of(run).find_map(|found| match found.expect("no damage").entry {
         Entry::Decided(pod, _) => Some(pod),
         _ => None,
@@ -258,7 +254,7 @@ fn a_replay_stops_where_it_is_asked_to() {
         pod: Some(pod.to_string()),
         ..Until::default()
     };
-    let (broken, _) = replayed(&dir.0, 0, &subject, &setups[0], &until);
+    let (broken, _) = replayed(dir.path(), 0, &subject, &setups[0], &until);
     assert_eq!(broken.stop, Stop::Pod(pod));
     assert!(broken.entries < whole.entries);
 }
@@ -272,12 +268,12 @@ fn a_recording_of_several_files_replays_and_is_bounded() {
         bytes,
         file_bytes: 1,
     };
-    let dir = Dir::new("files");
-    let (subject, setups) = record(7, 4000, one_scheduler(), limits(u64::MAX), &dir.0);
-    let (whole, differences) = replayed(&dir.0, 0, &subject, &setups[0], &Until::default());
+    let dir = scratch();
+    let (subject, setups) = record(7, 4000, one_scheduler(), limits(u64::MAX), dir.path());
+    let (whole, differences) = replayed(dir.path(), 0, &subject, &setups[0], &Until::default());
     assert_eq!(whole.stop, Stop::End);
     assert_eq!(differences, [""; 0]);
-    let files = runs(&dir.0).expect("a recording")[0].files.clone();
+    let files = runs(dir.path()).expect("a recording")[0].files.clone();
     assert!(files.len() > 3, "{files:?}");
     let total: u64 = files.iter().map(|(_, path)| len(path)).sum();
     let largest = files
@@ -288,7 +284,7 @@ fn a_recording_of_several_files_replays_and_is_bounded() {
 
     // A file that is missing in the middle is a damage.
     std::fs::remove_file(&files[1].1).expect("a file");
-    let (broken, differences) = replayed(&dir.0, 0, &subject, &setups[0], &Until::default());
+    let (broken, differences) = replayed(dir.path(), 0, &subject, &setups[0], &Until::default());
     let Stop::Damage(damage) = &broken.stop else {
         panic!("{:?}", broken.stop);
     };
@@ -298,10 +294,10 @@ fn a_recording_of_several_files_replays_and_is_bounded() {
     );
     assert_eq!(differences, [""; 0]);
 
-    let dir = Dir::new("bounded");
+    let dir = scratch();
     let bytes = total / 2;
-    record(7, 4000, one_scheduler(), limits(bytes), &dir.0);
-    let left = runs(&dir.0).expect("a recording")[0].files.clone();
+    record(7, 4000, one_scheduler(), limits(bytes), dir.path());
+    let left = runs(dir.path()).expect("a recording")[0].files.clone();
     assert!(left[0].0 > 0, "the first file is removed: {left:?}");
     let left: u64 = left.iter().map(|(_, path)| len(path)).sum();
     // The limit is held when a file begins; this file comes on top.
@@ -310,10 +306,10 @@ fn a_recording_of_several_files_replays_and_is_bounded() {
 
 #[test]
 fn a_damaged_recording_names_the_byte_and_replays_up_to_it() {
-    let dir = Dir::new("damaged");
-    let (subject, setups) = record(9, 4000, one_scheduler(), NO_LIMITS, &dir.0);
-    let whole = replayed(&dir.0, 0, &subject, &setups[0], &Until::default()).0;
-    let path = runs(&dir.0).expect("a recording")[0].files[0].1.clone();
+    let dir = scratch();
+    let (subject, setups) = record(9, 4000, one_scheduler(), NO_LIMITS, dir.path());
+    let whole = replayed(dir.path(), 0, &subject, &setups[0], &Until::default()).0;
+    let path = runs(dir.path()).expect("a recording")[0].files[0].1.clone();
     let bytes = std::fs::read(&path).expect("a file");
     // The second block begins where the first one ends.
     let stored = u32::from_le_bytes(
@@ -366,13 +362,14 @@ fn a_damaged_recording_names_the_byte_and_replays_up_to_it() {
     ] {
         std::fs::write(&path, &damaged).expect("a file");
         if byte == 0 {
-            let run = &runs(&dir.0).expect("a recording")[0];
+            let run = &runs(dir.path()).expect("a recording")[0];
             let damage = Entries::of(run).next().expect("a result").expect_err(name);
             assert_eq!(damage.byte, 0, "{name}");
             assert!(damage.what.contains(what), "{name}: {damage}");
             continue;
         }
-        let (result, differences) = replayed(&dir.0, 0, &subject, &setups[0], &Until::default());
+        let (result, differences) =
+            replayed(dir.path(), 0, &subject, &setups[0], &Until::default());
         let Stop::Damage(damage) = &result.stop else {
             panic!("{name}: {:?}", result.stop);
         };

@@ -436,10 +436,9 @@ async fn watches_see_the_objects_of_one_definition() {
 
 #[tokio::test]
 async fn definitions_and_objects_survive_a_restart() {
-    let directory = std::env::temp_dir().join(format!("berth-custom-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&directory);
+    let directory = tempfile::tempdir().expect("a temporary directory");
     let options = || ServerOptions {
-        data_dir: Some(directory.clone()),
+        data_dir: Some(directory.path().to_owned()),
         history: HistoryLimits::default(),
         ..ServerOptions::default()
     };
@@ -456,7 +455,6 @@ async fn definitions_and_objects_survive_a_restart() {
         (200, &json!(2))
     );
     cluster.server.shutdown().await;
-    let _ = std::fs::remove_dir_all(&directory);
 }
 
 #[tokio::test]

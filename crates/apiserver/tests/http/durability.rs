@@ -2,29 +2,26 @@
 
 use super::*;
 use berth_apiserver::StartError;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use tempfile::TempDir;
 
 /// A directory that is removed with the test.
-struct Scratch(PathBuf);
+struct Scratch(TempDir);
 
 impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("berth-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        Self(path)
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a temporary directory"))
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
     }
 
     fn options(&self) -> ServerOptions {
         ServerOptions {
-            data_dir: Some(self.0.clone()),
+            data_dir: Some(self.path().to_owned()),
             ..ServerOptions::default()
         }
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -42,7 +39,7 @@ async fn refused(dir: &Path) -> String {
 
 #[tokio::test]
 async fn a_restart_keeps_objects_revisions_watches_and_credentials() {
-    let scratch = Scratch::new("restart");
+    let scratch = Scratch::new();
     let cluster = Cluster::with(scratch.options()).await;
     let (token, ca) = (
         cluster.server.admin_token().to_owned(),
@@ -104,8 +101,8 @@ async fn a_restart_keeps_objects_revisions_watches_and_credentials() {
 
 #[tokio::test]
 async fn a_data_directory_that_cannot_be_used_is_named_with_the_reason() {
-    let scratch = Scratch::new("refused");
-    let dir = &scratch.0;
+    let scratch = Scratch::new();
+    let dir = scratch.path();
     let cluster = Cluster::with(scratch.options()).await;
     let in_use = refused(dir).await;
     assert!(in_use.contains("is in use by another process"), "{in_use}");
@@ -136,9 +133,8 @@ async fn a_data_directory_that_cannot_be_used_is_named_with_the_reason() {
 
 #[tokio::test]
 async fn a_database_that_was_created_halfway_is_created_again() {
-    let scratch = Scratch::new("halfway");
-    assert!(std::fs::create_dir_all(&scratch.0).is_ok());
-    assert!(std::fs::write(scratch.0.join("berth.redb.new"), [0; 4096]).is_ok());
+    let scratch = Scratch::new();
+    assert!(std::fs::write(scratch.path().join("berth.redb.new"), [0; 4096]).is_ok());
     let cluster = Cluster::with(scratch.options()).await;
     cluster
         .create(CONFIG_MAPS, &config_map("a", json!({})))
@@ -148,18 +144,18 @@ async fn a_database_that_was_created_halfway_is_created_again() {
 
 #[tokio::test]
 async fn a_data_directory_of_a_newer_format_is_refused() {
-    let scratch = Scratch::new("newer");
+    let scratch = Scratch::new();
     Cluster::with(scratch.options())
         .await
         .server
         .shutdown()
         .await;
-    let Ok(data) = berth_apiserver::storage::DataDir::open(&scratch.0) else {
+    let Ok(data) = berth_apiserver::storage::DataDir::open(scratch.path()) else {
         panic!("it is not in use");
     };
     assert!(data.set("format", &2_u64.to_le_bytes()).is_ok());
     drop(data);
-    let newer = refused(&scratch.0).await;
+    let newer = refused(scratch.path()).await;
     assert!(
         newer.contains("has format 2, but this version of Berth reads formats up to 1"),
         "{newer}"

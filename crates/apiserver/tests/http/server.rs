@@ -158,8 +158,8 @@ async fn every_stored_resource_can_be_listed_watched_and_shown_as_rows() {
 #[tokio::test]
 async fn the_kubeconfig_is_private_and_written_in_one_step() {
     let cluster = Cluster::start().await;
-    let directory = std::env::temp_dir().join(format!("berth-kubeconfig-{}", std::process::id()));
-    assert!(std::fs::create_dir_all(&directory).is_ok());
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let directory = scratch.path();
     let path = directory.join("config");
     assert!(cluster.server.write_kubeconfig(&path, &[]).is_ok());
     let mode = std::fs::metadata(&path).map(|m| m.permissions().mode() & 0o777);
@@ -172,7 +172,7 @@ async fn the_kubeconfig_is_private_and_written_in_one_step() {
     ] {
         assert!(config.contains(part), "{part}");
     }
-    let left = std::fs::read_dir(&directory).map(Iterator::count);
+    let left = std::fs::read_dir(directory).map(Iterator::count);
     assert_eq!(left.ok(), Some(1), "nothing is left beside it");
     let error = cluster
         .server
@@ -181,8 +181,7 @@ async fn the_kubeconfig_is_private_and_written_in_one_step() {
         .map(|e| e.to_string())
         .unwrap_or_default();
     assert!(error.contains("/nonexistent/config"), "{error}");
-    assert!(cluster.server.write_kubeconfig(&directory, &[]).is_err());
-    assert!(std::fs::remove_dir_all(&directory).is_ok());
+    assert!(cluster.server.write_kubeconfig(directory, &[]).is_err());
 }
 
 #[tokio::test]

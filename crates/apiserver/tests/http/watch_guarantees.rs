@@ -335,12 +335,10 @@ async fn watches_keep_their_guarantees_in_memory() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn watches_keep_their_guarantees_with_a_data_directory() {
-    let dir = std::env::temp_dir().join(format!("berth-watches-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&dir);
+    let dir = tempfile::tempdir().expect("a temporary directory");
     guarantees_hold(ServerOptions {
-        data_dir: Some(dir.clone()),
+        data_dir: Some(dir.path().to_owned()),
         ..often()
     })
     .await;
-    let _ = std::fs::remove_dir_all(&dir);
 }

@@ -5,13 +5,13 @@ use berth_perf::workload::decode::read_text;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use tempfile::TempDir;
 
 /// Requests a second of a scheduler without a limit of its own.
 pub(super) const NO_LIMIT: f32 = -1.0;
 
 /// A directory of files.
-pub(super) struct Scratch(PathBuf);
+pub(super) struct Scratch(TempDir);
 
 impl Scratch {
     /// A fresh directory.
@@ -21,25 +21,19 @@ impl Scratch {
 
     /// A fresh directory in another one.
     pub(super) fn within(folder: &Path) -> Result<Self, RunError> {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("berth-perf-{}-{number}", std::process::id());
-        let path = folder.join(name);
-        let mut builder = fs::DirBuilder::new();
+        let mut builder = tempfile::Builder::new();
         #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        builder.create(&path).map_err(|e| {
-            RunError::Start(format!(
-                "failed to create directory {}: {e}",
-                path.display()
-            ))
-        })?;
-        Ok(Self(path))
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700));
+        let made = builder.prefix("berth-perf-").tempdir_in(folder);
+        made.map(Self).map_err(|e| {
+            let folder = folder.display();
+            RunError::Start(format!("failed to create a directory in {folder}: {e}"))
+        })
     }
 
     /// A path in it.
     pub(super) fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.0.path().join(name)
     }
 
     /// Writes the configuration of a scheduler: the workload's, with the connection of this run.
@@ -79,11 +73,5 @@ impl Scratch {
         fs::write(&path, config.to_string())
             .map_err(|e| start(format!("failed to write {}: {e}", path.display())))?;
         Ok(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }

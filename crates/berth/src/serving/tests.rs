@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
+use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -23,26 +24,17 @@ use tokio_rustls::rustls::pki_types::{
 use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 
 /// A directory that goes away with the test.
-struct Scratch(PathBuf);
+struct Scratch(TempDir);
 
 impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("berth-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).expect("a temporary directory");
-        Self(path)
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a temporary directory"))
     }
 
     fn file(&self, name: &str, text: &str) -> String {
-        let path = self.0.join(name);
+        let path = self.0.path().join(name);
         std::fs::write(&path, text).expect("a temporary file");
         path.display().to_string()
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -296,7 +288,7 @@ async fn without_a_cluster_only_the_open_paths_are_answered() {
 /// Tokens are reviewed, and so is what their users do. Both answers are cached.
 #[tokio::test]
 async fn tokens_and_access_are_reviewed_once() {
-    let scratch = Scratch::new("serving-reviews");
+    let scratch = Scratch::new();
     let review = json!({"status": {"authenticated": true, "user": {
         "username": "prometheus", "uid": "7", "groups": ["monitoring"], "extra": {"a": ["b"]}}}});
     let mut tokens = Scripted::start(vec![(201, review)]).await;
@@ -356,7 +348,7 @@ async fn tokens_and_access_are_reviewed_once() {
 
 #[tokio::test]
 async fn client_certificates_name_users_when_their_authority_counts() {
-    let scratch = Scratch::new("serving-certificates");
+    let scratch = Scratch::new();
     let (ours, proxies, other) = (
         Authority::new("ours"),
         Authority::new("proxies"),
@@ -407,7 +399,7 @@ async fn client_certificates_name_users_when_their_authority_counts() {
 /// The authorities of the cluster count when no file is given.
 #[tokio::test]
 async fn authorities_are_looked_up_in_the_cluster() {
-    let scratch = Scratch::new("serving-lookup");
+    let scratch = Scratch::new();
     let ours = Authority::new("ours");
     let map = json!({"data": {"client-ca-file": ours.pem}});
     let mut server = Scripted::start(vec![(200, map)]).await;
@@ -426,7 +418,7 @@ async fn authorities_are_looked_up_in_the_cluster() {
 /// A look-up that fails is fatal only when it must not.
 #[tokio::test]
 async fn a_failed_lookup_is_tolerated_unless_it_must_not_be() {
-    let scratch = Scratch::new("serving-tolerate");
+    let scratch = Scratch::new();
     for (tolerates, is_fine) in [(true, true), (false, false)] {
         let answers = vec![berth_client::testing::status(403, "not for you")];
         let server = Scripted::start(answers).await;
@@ -444,7 +436,7 @@ async fn a_failed_lookup_is_tolerated_unless_it_must_not_be() {
 /// A new certificate is served without a restart, and a broken one is not.
 #[tokio::test]
 async fn certificates_are_reloaded_when_their_files_change() {
-    let scratch = Scratch::new("serving-reload");
+    let scratch = Scratch::new();
     let authority = Authority::new("ca");
     let write =
         |(cert, key): (&str, &str)| (scratch.file("tls.crt", cert), scratch.file("tls.key", key));
@@ -475,8 +467,8 @@ async fn certificates_are_reloaded_when_their_files_change() {
 /// A self-signed pair is kept in `--cert-dir` and used again.
 #[tokio::test]
 async fn a_self_signed_pair_is_kept_in_its_directory() {
-    let scratch = Scratch::new("serving-certdir");
-    let directory = scratch.0.join("pki").display().to_string();
+    let scratch = Scratch::new();
+    let directory = scratch.0.path().join("pki").display().to_string();
     let mut certificates = Vec::new();
     for _ in 0..2 {
         let port = Port::start(&["--cert-dir", &directory]).await;

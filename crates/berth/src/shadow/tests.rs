@@ -348,13 +348,12 @@ fn pods_of_other_schedulers_are_not_compared() {
 #[test]
 fn a_disagreement_is_saved_as_a_decision_case() {
     use berth_conformance::decisions::{Evaluators, replay};
-    let dir = std::env::temp_dir().join(format!("berth-shadow-cases-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&dir);
+    let dir = tempfile::tempdir().expect("a temporary directory");
     let config = berth_scheduler::config::Config::new(
         berth_framework::FeatureGates::default(),
         &berth_plugins::in_tree(),
     );
-    let cases = Cases::new(dir.clone(), config.to_value()).expect("a directory");
+    let cases = Cases::new(dir.path().to_owned(), config.to_value()).expect("a directory");
     let tainted = node("tainted").taint("a", "b", TaintEffect::NoSchedule);
     let mut world = World::new(vec![tainted, node("free")], Some(cases));
     world.shows(pod("p"));
@@ -377,7 +376,6 @@ fn a_disagreement_is_saved_as_a_decision_case() {
     let right = text.replace("\"bound\":\"tainted\"", "\"bound\":\"free\"");
     let shown = replay(right.as_bytes(), Evaluators::All).to_string();
     assert!(shown.contains("1 passed, 0 failed"), "{shown}");
-    let _ = std::fs::remove_dir_all(&dir);
 }
 
 #[test]

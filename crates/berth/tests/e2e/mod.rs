@@ -21,6 +21,7 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// How long anything may take before the test gives up. Far longer than it should.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
@@ -35,20 +36,20 @@ const EVENTS: Resource = Resource {
 };
 
 /// A directory that goes away with the test.
-pub(crate) struct Scratch(PathBuf);
+pub(crate) struct Scratch(TempDir);
 
 impl Scratch {
-    /// A fresh directory; `name` is unique to the test.
+    /// A fresh directory; its path contains `name`.
     pub(crate) fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("berth-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).expect("the temporary directory can be written");
-        Self(path)
+        let made = tempfile::Builder::new()
+            .prefix(&format!("berth-{name}-"))
+            .tempdir();
+        Self(made.expect("the temporary directory can be written"))
     }
 
     /// A path in it.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.0.path().join(name)
     }
 
     /// Writes a file in it.
@@ -56,12 +57,6 @@ impl Scratch {
         let path = self.path(name);
         std::fs::write(&path, text).expect("the temporary directory can be written");
         path
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

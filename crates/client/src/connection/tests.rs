@@ -4,20 +4,18 @@ use crate::testing::{Scripted, status};
 use crate::{ConnectOptions, Transport, connect};
 use serde_json::{Value, json};
 use std::path::PathBuf;
+use tempfile::TempDir;
 
 /// A directory that is removed with the test.
-struct Directory(PathBuf);
+struct Directory(TempDir);
 
 impl Directory {
-    fn new(name: &str) -> Self {
-        let name = format!("berth-connection-{name}-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).expect("a temporary directory");
-        Self(path)
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a temporary directory"))
     }
 
     fn file(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.0.join(name);
+        let path = self.0.path().join(name);
         std::fs::write(&path, text).expect("a temporary file");
         path
     }
@@ -33,12 +31,6 @@ impl Directory {
             "current-context": "c",
         });
         self.file("kubeconfig", &config.to_string())
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -65,7 +57,7 @@ async fn tokens(server: &mut Scripted, requests: usize) -> Vec<String> {
 async fn a_rejected_request_is_sent_again_with_what_the_kubeconfig_says_now() {
     let answers = vec![status(401, "expired"), (200, json!({}))];
     let mut server = Scripted::start(answers).await;
-    let directory = Directory::new("kubeconfig");
+    let directory = Directory::new();
     let url = server.url().to_owned();
     let client = client(directory.kubeconfig(&url, &json!({"token": "old"}))).await;
     directory.kubeconfig(&url, &json!({"token": "new"}));
@@ -83,7 +75,7 @@ async fn the_previous_credentials_stay_while_there_are_no_usable_ones() {
         (200, json!({})),
     ];
     let mut server = Scripted::start(answers).await;
-    let directory = Directory::new("broken");
+    let directory = Directory::new();
     let url = server.url().to_owned();
     let client = client(directory.kubeconfig(&url, &json!({"token": "old"}))).await;
     let get = request::get(PODS, "default", "p");
@@ -102,7 +94,7 @@ async fn the_previous_credentials_stay_while_there_are_no_usable_ones() {
 async fn an_exec_plugin_is_called_again_when_its_credentials_are_rejected() {
     let answers = vec![status(401, "expired"), (200, json!({}))];
     let mut server = Scripted::start(answers).await;
-    let directory = Directory::new("exec");
+    let directory = Directory::new();
     let credential = |token: &str| {
         let version = "client.authentication.k8s.io/v1";
         json!({"apiVersion": version, "kind": "ExecCredential", "status": {"token": token}})
@@ -147,7 +139,7 @@ fn failures_read_the_configuration_again_but_not_each_of_them() {
 /// Each file that one side shows to the other counts.
 #[test]
 fn a_new_certificate_key_or_authority_differs() {
-    let directory = Directory::new("material");
+    let directory = Directory::new();
     let (certificate, key) = (directory.file("crt", "1"), directory.file("key", "1"));
     let mut config = Config::new("https://api.example".parse().expect("an address"));
     config.auth_info.client_certificate = Some(certificate.display().to_string());

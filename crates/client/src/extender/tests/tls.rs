@@ -66,9 +66,9 @@ impl Authority {
 #[tokio::test]
 async fn a_certificate_is_believed_as_configured() {
     let (known, other) = (Authority::new(), Authority::new());
+    let directory = tempfile::tempdir().expect("a temporary directory");
     let file = |what: &str, pem: &str| {
-        let path =
-            std::env::temp_dir().join(format!("berth-extender-{what}-{}", std::process::id()));
+        let path = directory.path().join(what);
         std::fs::write(&path, pem).expect("a temporary file");
         path
     };
@@ -156,8 +156,5 @@ async fn a_certificate_is_believed_as_configured() {
         .await;
         let said = client.bind("b", ("ns", "p", "u"), "n1").await;
         assert_eq!(said.is_ok(), works, "{situation}: {said:?}");
-    }
-    for path in [ca_file, cert_file, key_file] {
-        let _ = std::fs::remove_file(path);
     }
 }

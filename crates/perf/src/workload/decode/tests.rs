@@ -1,14 +1,13 @@
 use super::*;
 use crate::workload::ops::{NodeStrategy, Op, Stage};
+use tempfile::TempDir;
 
 /// A directory with templates, removed with the test.
-struct Files(PathBuf);
+struct Files(TempDir);
 
 impl Files {
-    fn new(name: &str) -> Self {
-        let path =
-            std::env::temp_dir().join(format!("berth-workload-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("the temporary directory can be written");
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("the temporary directory can be written");
         for (file, text) in [
             (
                 "pod.yaml",
@@ -33,20 +32,19 @@ impl Files {
             ("bad-yaml.yaml", "apiVersion: v1\nkind: [Pod\n"),
             ("no-kind.yaml", "apiVersion: v1\n"),
         ] {
-            std::fs::write(path.join(file), text).expect("the directory can be written");
+            std::fs::write(folder.path().join(file), text).expect("the directory can be written");
         }
-        Self(path)
+        Self(folder)
     }
 
     fn read(&self, text: &str) -> Result<Vec<Workload>, FileError> {
         let value = serde_saphyr::from_str(text).expect("the test writes YAML");
-        decode("f.yaml", "misc", value, &Templates::new(self.0.clone()))
-    }
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        decode(
+            "f.yaml",
+            "misc",
+            value,
+            &Templates::new(self.0.path().to_owned()),
+        )
     }
 }
 
@@ -61,7 +59,7 @@ const MEASURED: &str = "{opcode: createPods, count: 1, collectMetrics: true}";
 
 #[test]
 fn a_workload_has_its_parameters_templates_gates_and_labels() {
-    let files = Files::new("whole");
+    let files = Files::new();
     let text = "
 - name: Case
   labels: [performance]
@@ -132,7 +130,7 @@ fn a_workload_has_its_parameters_templates_gates_and_labels() {
 
 #[test]
 fn a_threshold_of_another_topic_does_not_count() {
-    let files = Files::new("topic");
+    let files = Files::new();
     for (threshold, expect) in [
         ("12.5", Some(12.5)),
         ("0", None),
@@ -150,7 +148,7 @@ fn a_threshold_of_another_topic_does_not_count() {
 
 #[test]
 fn what_is_wrong_is_named_with_its_place() {
-    let files = Files::new("wrong");
+    let files = Files::new();
     let with = |op: &str| case(&format!("{op}, {MEASURED}"), "");
     for (situation, text, expect) in [
         (
