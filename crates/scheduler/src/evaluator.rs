@@ -27,6 +27,7 @@ pub use score::{PluginScores, Scores};
 pub use search::{SearchLimit, nodes_to_find};
 pub use tally::{NoStopwatch, Span, Stopwatch, Tally};
 
+use choose::break_tie;
 pub(crate) use choose::choose;
 pub(crate) use diagnosis::insert_sorted;
 pub(crate) use plain::unfit;

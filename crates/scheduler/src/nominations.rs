@@ -2,7 +2,7 @@
 //!
 //! The [queue](crate::queue::Nominator) keeps them, and the evaluator counts nominated pods as if they were on their
 //! node. A nomination counts from when it is decided, and so does its end; a status that shows it later changes
-//! nothing. All nominations end in [`end`].
+//! nothing. A nomination is cleared in one place, [`end`].
 
 use crate::core::Core;
 use crate::evaluator::NominatedPods;
@@ -29,7 +29,7 @@ pub(crate) enum End<'a> {
     Seen,
 }
 
-/// Ends the nomination of `nominee`: pods of no higher priority had to respect it, and may use the room now.
+/// Clears the nomination of `nominee`: pods of no higher priority had to respect it, and may use the room now.
 pub(crate) fn end(core: &mut Core, nominee: &Arc<Pod>, why: &End<'_>) {
     let uid = nominee.uid();
     if let End::Placed(node) = why {

@@ -22,9 +22,9 @@ use berth_framework::call::{ConditionPatch, EventKind, PodEvent, PodRef};
 use berth_framework::plugin::Nominating;
 use std::sync::Arc;
 
-/// How long PreEnqueue plugins must have said something of a pod before it is written: most gates open within that time
-/// (KEP-5501).
-const REPORT_DELAY: Duration = Duration::from_secs(5);
+/// How long PreEnqueue plugins must have rejected a pod before the condition with the reason NotReadyForScheduling is
+/// written: most gates open within that time (KEP-5501).
+const NOT_READY_FOR_SCHEDULING_DELAY: Duration = Duration::from_secs(5);
 
 /// The reason that a cycle writes when no node fits; autoscalers act on it.
 pub(crate) const UNSCHEDULABLE: &str = "Unschedulable";
@@ -39,7 +39,7 @@ pub(crate) fn take_pre_enqueue_reports(core: &mut Core) -> bool {
         && let Some((report, since)) = core.queue.take_pre_enqueue_report()
     {
         any = true;
-        write_report(core, &report, since + REPORT_DELAY);
+        write_report(core, &report, since + NOT_READY_FOR_SCHEDULING_DELAY);
     }
     any
 }

@@ -215,8 +215,8 @@ pub(super) fn is_deletion_of_nothing(call: &ApiCall, kind: CallErrorKind) -> boo
     matches!(call, ApiCall::DeletePod { .. }) && kind == CallErrorKind::NotFound
 }
 
-/// What a result means, given what is known of the object: a binding that is refused because an earlier attempt was
-/// carried out after all is done.
+/// What a result means, given what is known of the object: a binding that is refused with a conflict (409), because an
+/// earlier attempt was carried out after all, is done.
 fn meaning(entry: &Entry, done: bool, result: CallResult) -> CallResult {
     match (&entry.call, result) {
         (ApiCall::BindPod { .. } | ApiCall::Write(_), Err(error))
@@ -233,8 +233,8 @@ fn is_passing(entry: &Entry, kind: CallErrorKind) -> bool {
     match kind {
         CallErrorKind::Unavailable | CallErrorKind::Timeout => true,
         CallErrorKind::Conflict => match &entry.call {
-            // A binding is refused because the pod has a node, and a write for one version because there is a later
-            // one. Perhaps it is ours: an update will show it soon.
+            // 409 on bind: the pod has a node. On a write for one version: there is a later one. Perhaps the node or
+            // the version is ours, from an attempt whose answer was lost: an update shows it soon.
             ApiCall::BindPod { .. } => entry.unclear,
             ApiCall::Write(write) => entry.unclear || write.resource_version().is_none(),
             _ => true,

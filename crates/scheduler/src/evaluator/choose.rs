@@ -7,16 +7,21 @@ use berth_framework::Slot;
 /// which they are listed.
 pub(crate) fn choose(totals: &[(Slot, i64)], rng: &mut fastrand::Rng) -> Option<Slot> {
     let best = totals.iter().map(|(_, total)| *total).max()?;
-    let mut ties: Vec<Slot> = totals
+    let mut tied: Vec<Slot> = totals
         .iter()
         .filter(|(_, total)| *total == best)
         .map(|(node, _)| *node)
         .collect();
-    if let [only] = ties[..] {
-        return Some(only);
+    tied.sort_unstable();
+    tied.get(break_tie(tied.len(), rng)).copied()
+}
+
+/// The tie-break: which of so many best nodes is chosen. The generator is not used for a single one.
+pub(super) fn break_tie(tied: usize, rng: &mut fastrand::Rng) -> usize {
+    match tied > 1 {
+        true => rng.usize(..tied),
+        false => 0,
     }
-    ties.sort_unstable();
-    Some(ties[rng.usize(..ties.len())])
 }
 
 #[cfg(test)]

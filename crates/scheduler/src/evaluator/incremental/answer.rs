@@ -4,7 +4,7 @@ use super::classes::{Best, ClassId, FEASIBLE};
 use super::node_answers::Known;
 use super::plan::Plan;
 use super::shape::{Columns, GroupAnswers, Shape, Unkeepable};
-use crate::evaluator::{Diagnosis, Evaluator, choose};
+use crate::evaluator::{Diagnosis, Evaluator, break_tie, choose};
 use berth_framework::keep::FeasibleClass;
 use berth_framework::plugin::{Context, KeptStatuses, MAX_NODE_SCORE, NodeStatuses};
 use berth_framework::{Slot, Status};
@@ -177,11 +177,8 @@ impl Shape {
                 tied.push((*id, best));
             }
         }
-        let ties: u32 = tied.iter().map(|(_, best)| best.nodes).sum();
-        let chosen = match ties > 1 {
-            true => rng.usize(..ties as usize) as u32,
-            false => 0,
-        };
+        let nodes: u32 = tied.iter().map(|(_, best)| best.nodes).sum();
+        let chosen = break_tie(nodes as usize, rng) as u32;
         self.classes.nth_of_best(&tied, chosen).ok_or(Unkeepable)
     }
 
