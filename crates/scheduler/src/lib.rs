@@ -22,6 +22,8 @@ mod preemptions;
 pub mod profile;
 pub mod queue;
 mod scheduler;
+#[cfg(any(test, feature = "test-driver"))]
+pub mod testing;
 
 pub use crate::core::{
     AttemptTrace, DECISIONS_MAX, Decision, Event, Explanation, LogLevel, LogLine, Outputs, Reason,

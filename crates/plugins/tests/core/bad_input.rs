@@ -1,7 +1,7 @@
 //! What makes no sense in a pod or in what it needs is that pod's trouble alone: it gets kube-scheduler's own status
 //! or error, and everything else goes on.
 
-use crate::world::World;
+use crate::drivers::driver;
 use berth_framework::testing::{NodeBuilder, PodBuilder, node, pod};
 use serde_json::{Value, json};
 
@@ -133,7 +133,7 @@ fn bad_pods_get_their_own_status_and_others_go_on() {
             filtered("Insufficient example.com/gpu"),
         ),
     ] {
-        let mut w = World::new();
+        let mut w = driver();
         w.node(node("n1"));
         w.pod(with_spec(pod("bad"), &spec));
         w.pod(pod("good").request("cpu", "1"));
@@ -182,10 +182,10 @@ fn bad_nodes_do_not_keep_others_from_work() {
         ),
     ];
     for (name, odd, reason) in cases {
-        let mut w = World::new();
+        let mut w = driver();
         w.node(odd);
         w.pod(pod("first").request("cpu", "1"));
-        let text = w.attempt();
+        let text = w.attempt_named();
         if reason.is_empty() {
             assert_eq!(text, "first on odd", "{name}");
         } else {
@@ -196,7 +196,7 @@ fn bad_nodes_do_not_keep_others_from_work() {
         }
         w.node(node("n1"));
         w.pod(pod("second").request("cpu", "1").request("memory", "1Gi"));
-        w.advance(10);
+        w.wait(10);
         let tried = w.attempts();
         let placed = tried.iter().filter(|t| t.contains(" on ")).count();
         assert_eq!(

@@ -2,17 +2,18 @@
 //! (KEP-5598). Berth evaluates each pod from kept answers. Each pod gets the same node as without kept answers,
 //! whatever changed in between.
 
-use crate::world::{World, with_spec};
+use crate::drivers::{driver_with, with_spec};
 use berth_api::TaintEffect;
 use berth_framework::testing::{PodBuilder, node, pod};
 use berth_scheduler::evaluator::EvaluatorKind;
 use berth_scheduler::profile::{PluginConfig, ProfileSpec};
 use berth_scheduler::queue::QueuedIn;
+use berth_scheduler::testing::Driver;
 use serde_json::json;
 
 /// A scheduler whose pods kube-scheduler could batch: default spread constraints would keep it from that.
-fn world(evaluator: EvaluatorKind) -> World {
-    World::with_options(|options| {
+fn world(evaluator: EvaluatorKind) -> Driver {
+    driver_with(|options| {
         options.evaluator = evaluator;
         let first = ProfileSpec {
             plugin_config: vec![PluginConfig {
@@ -32,7 +33,7 @@ fn worker(name: &str) -> PodBuilder {
 }
 
 /// Nodes that LeastAllocated prefers in this order: big, middle, small, tiny.
-fn nodes(w: &mut World, pods: &str) {
+fn nodes(w: &mut Driver, pods: &str) {
     for (name, cpu) in [
         ("big", "64"),
         ("middle", "8"),
@@ -44,7 +45,7 @@ fn nodes(w: &mut World, pods: &str) {
 }
 
 /// Tries all pods that are there; what came of it.
-fn try_all(w: &mut World) -> String {
+fn try_all(w: &mut Driver) -> String {
     let outcomes = w.attempts();
     w.answer_all();
     let short = |outcome: String| match outcome.split_once(':') {
@@ -59,7 +60,7 @@ fn try_all(w: &mut World) -> String {
 }
 
 /// Runs a scenario with each evaluator: all give the same result, and the expected one.
-fn story(situation: &str, expected: &[&str], tell: impl Fn(&mut World) -> Vec<String>) {
+fn story(situation: &str, expected: &[&str], tell: impl Fn(&mut Driver) -> Vec<String>) {
     for evaluator in [
         EvaluatorKind::Plain,
         EvaluatorKind::Incremental,
@@ -135,7 +136,7 @@ fn every_pod_gets_the_node_that_is_best_now() {
             nodes(w, "1");
             w.pod(worker("a"));
             let first = try_all(w);
-            w.advance(1);
+            w.wait(1);
             w.node(node("huge").capacity("64", "64Gi", "1"));
             w.pod(worker("b"));
             vec![first, try_all(w)]
@@ -173,9 +174,7 @@ fn every_pod_gets_the_node_that_is_best_now() {
             w.pod(worker("a"));
             let first = try_all(w);
             for name in ["big", "middle"] {
-                let gone = node(name).object();
-                w.core
-                    .apply(berth_scheduler::ClusterChange::Deleted(gone), w.now);
+                w.gone(node(name).object());
             }
             w.pod(worker("b"));
             vec![first, try_all(w)]
@@ -323,7 +322,7 @@ fn a_pod_is_judged_as_it_is_now() {
                     .label("disk", "ssd"),
             );
             w.pod(worker("a").priority(1));
-            w.advance(10);
+            w.wait(10);
             vec![try_all(w)]
         });
     }

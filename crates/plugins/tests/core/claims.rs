@@ -1,12 +1,13 @@
 //! Pods that wait for their resource claims: PreEnqueue blocks them, reports the reason, and admits them when the
 //! claims exist.
 
-use crate::world::World;
+use crate::drivers::driver;
 use berth_api::Kind;
 use berth_framework::ApiCall;
 use berth_framework::testing::{PodBuilder, node, pod};
 use berth_scheduler::metrics::{Metric, Value};
 use berth_scheduler::queue::QueuedIn;
+use berth_scheduler::testing::Driver;
 use serde_json::json;
 
 /// A pod with one claim: by its name, or from a template.
@@ -45,7 +46,7 @@ fn with_devices(mut claim: serde_json::Value) -> serde_json::Value {
 }
 
 /// The reasons and messages of PodScheduled that are being written.
-fn written(w: &World) -> Vec<String> {
+fn written(w: &Driver) -> Vec<String> {
     let conditions = w.calls.iter().filter_map(|(_, call)| match call {
         ApiCall::PatchPodStatus {
             condition: Some(c), ..
@@ -60,7 +61,7 @@ fn written(w: &World) -> Vec<String> {
 /// the pod.
 #[test]
 fn a_pod_waits_for_its_claims_and_says_so() {
-    let mut w = World::new();
+    let mut w = driver();
     w.node(node("n1").capacity("2", "1Gi", "10"));
     w.pod(wanting("named", Some("mine")));
     w.pod(wanting("made", None));
@@ -68,15 +69,15 @@ fn a_pod_waits_for_its_claims_and_says_so() {
     for name in ["named", "made"] {
         assert_eq!(w.place_of(name), Some(QueuedIn::Gated), "{name}");
     }
-    w.advance(4);
+    w.wait(4);
     assert_eq!((w.calls.len(), w.events.len()), (0, 0), "not yet");
-    w.advance(1);
+    w.wait(1);
     let named = "NotReadyForScheduling: Waiting for resource claim \"mine\" to be present";
     let made = "NotReadyForScheduling: Waiting for a resource claim to be created from ResourceClaimTemplate \"gpu\"";
     assert_eq!(written(&w), [named, made]);
     w.answer_all();
     let noted = |text: &str| text.replacen(": ", " ", 1);
-    assert_eq!(w.events, [noted(named), noted(made)]);
+    assert_eq!(w.take_events(), [noted(named), noted(made)]);
 
     // The claim of a template admits the pod only after the pod's status names it.
     w.object(Kind::ResourceClaim, claim("made-x7k2p", "made"));
@@ -92,7 +93,7 @@ fn a_pod_waits_for_its_claims_and_says_so() {
 /// the link to a claim may be seen before the claim.
 #[test]
 fn the_link_may_come_first() {
-    let mut w = World::new();
+    let mut w = driver();
     w.node(node("n1").capacity("2", "1Gi", "10"));
     w.pod(wanting("p", None));
     w.change("p", |p| linked(p, Some("p-1")));
@@ -100,7 +101,7 @@ fn the_link_may_come_first() {
     // The claim of the pod that had the name before.
     w.object(Kind::ResourceClaim, claim("p-1", "another"));
     assert_eq!(w.place_of("p"), Some(QueuedIn::Gated));
-    w.advance(5);
+    w.wait(5);
     let why = "NotReadyForScheduling: Resource claim \"p-1\" was created for something else: waiting for one that is created for this pod from ResourceClaimTemplate \"gpu\"";
     assert_eq!(written(&w), [why]);
     let mut own = claim("p-1", "p");
@@ -112,7 +113,7 @@ fn the_link_may_come_first() {
 /// the condition names the claim that is missing now, not the one that was missing first.
 #[test]
 fn the_latest_obstacle_is_reported() {
-    let mut w = World::new();
+    let mut w = driver();
     w.node(node("n1").capacity("2", "1Gi", "10"));
     let claims = json!([
         {"name": "a", "resourceClaimName": "first"},
@@ -124,12 +125,12 @@ fn the_latest_obstacle_is_reported() {
     let missing = |name: &str| {
         format!("NotReadyForScheduling: Waiting for resource claim \"{name}\" to be present")
     };
-    w.advance(5);
+    w.wait(5);
     assert_eq!(written(&w), [missing("first")]);
     w.answer_all();
     w.object(Kind::ResourceClaim, claim("first", ""));
     assert_eq!(w.place_of("p"), Some(QueuedIn::Gated));
-    w.advance(5);
+    w.wait(5);
     assert_eq!(written(&w), [missing("second")]);
     w.answer_all();
     w.object(Kind::ResourceClaim, claim("second", ""));
@@ -139,19 +140,19 @@ fn the_latest_obstacle_is_reported() {
 /// so it is while one and the same claim goes, and when it is gone.
 #[test]
 fn a_deleted_claim_is_reported_as_far_as_it_matters() {
-    let mut w = World::new();
+    let mut w = driver();
     w.node(node("n1").capacity("2", "1Gi", "10"));
     let mut going = claim("mine", "");
     going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     w.object(Kind::ResourceClaim, going.clone());
     w.pod(wanting("p", Some("mine")));
-    w.advance(5);
+    w.wait(5);
     let why = "NotReadyForScheduling: Resource claim \"mine\" is being deleted: waiting for a new one of that name";
     assert_eq!(written(&w), [why]);
     w.answer_all();
     w.object_gone(Kind::ResourceClaim, &going);
     assert_eq!(w.place_of("p"), Some(QueuedIn::Gated));
-    w.advance(5);
+    w.wait(5);
     let why = "NotReadyForScheduling: Waiting for resource claim \"mine\" to be present";
     assert_eq!(written(&w), [why]);
 }
@@ -160,7 +161,7 @@ fn a_deleted_claim_is_reported_as_far_as_it_matters() {
 #[test]
 fn a_claim_may_be_made_over_to_the_pod() {
     for (owner, place) in [("p", QueuedIn::Active), ("else", QueuedIn::Gated)] {
-        let mut w = World::new();
+        let mut w = driver();
         w.node(node("n1").capacity("2", "1Gi", "10"));
         w.object(Kind::ResourceClaim, claim("p-1", "another"));
         w.pod(linked(wanting("p", None), Some("p-1")));
@@ -173,23 +174,23 @@ fn a_claim_may_be_made_over_to_the_pod() {
 /// what resolves within five seconds is not written at all.
 #[test]
 fn a_claim_that_comes_soon_costs_no_call() {
-    let mut w = World::new();
+    let mut w = driver();
     w.node(node("n1").capacity("2", "1Gi", "10"));
     w.pod(wanting("p", None));
-    w.advance(4);
+    w.wait(4);
     // Its template asks for no claim after all.
     w.change("p", |p| linked(p, None));
-    assert_eq!(w.attempt(), "p on n1");
-    w.advance(60);
+    assert_eq!(w.attempt_named(), "p on n1");
+    w.wait(60);
     let calls = w.calls.iter().map(|(_, call)| call.call_type().name());
     let calls: Vec<&str> = calls.collect();
     assert_eq!(calls, ["pod_binding"]);
-    assert_eq!(w.events, [""; 0]);
+    assert_eq!(w.take_events(), [""; 0]);
 }
 
 /// How many hints of DynamicResources were asked about claims.
-fn hints(w: &World) -> u64 {
-    let snapshot = w.core.metrics();
+fn hints(w: &Driver) -> u64 {
+    let snapshot = w.scheduler.metrics();
     let asked = |event: &str, hint: &str| {
         let labels = ["DynamicResources", event, hint];
         match snapshot.get(Metric::QueueingHintExecutionDuration, &labels) {
@@ -208,12 +209,12 @@ fn hints(w: &World) -> u64 {
 /// freed devices at all; what the index takes goes with the pods.
 #[test]
 fn a_claim_finds_its_pods_among_a_thousand() {
-    let mut w = World::new();
+    let mut w = driver();
     w.node(node("n1").capacity("2", "1Gi", "10"));
     for n in 0..1_000 {
         w.pod(wanting(&format!("p{n}"), Some(&format!("c{}", n / 2))));
     }
-    let narrowed = |w: &World, result| {
+    let narrowed = |w: &Driver, result| {
         w.metric(
             Metric::PreQueueingHintEvaluations,
             &["DynamicResources", result],
@@ -233,9 +234,9 @@ fn a_claim_finds_its_pods_among_a_thousand() {
     w.object(Kind::ResourceClaim, claim("unused", ""));
     assert_eq!((hints(&w), narrowed(&w, "all_pods")), (2 + 998, 1.0));
 
-    assert_eq!(w.core.cache().cluster().pods.claim_uses(), 1_000);
+    assert_eq!(w.scheduler.cache().cluster().pods.claim_uses(), 1_000);
     for n in 0..1_000 {
         w.deleted(&format!("p{n}"));
     }
-    assert_eq!(w.core.cache().cluster().pods.claim_uses(), 0);
+    assert_eq!(w.scheduler.cache().cluster().pods.claim_uses(), 0);
 }

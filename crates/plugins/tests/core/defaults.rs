@@ -1,12 +1,13 @@
 //! What the in-tree plugins come to together: which take part where, what they register for, and what that brings.
 
-use crate::world::World;
+use crate::drivers::driver;
 use berth_api::{Kind, TaintEffect};
 use berth_framework::event::{ActionType, EventRegistration};
 use berth_framework::testing::{NodeBuilder, PodBuilder, node, pod};
 use berth_framework::{Feature, FeatureGates};
 use berth_scheduler::profile::{EnabledPlugin, Point, Profile, ProfileSpec};
 use berth_scheduler::queue::QueuedIn;
+use berth_scheduler::testing::Driver;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -289,7 +290,7 @@ fn what_plugins_register_for() {
 }
 
 /// A claim of the pod, with the volume that it is bound to.
-fn with_claim(w: &mut World, pod: PodBuilder, access: &str, volume: Value) -> PodBuilder {
+fn with_claim(w: &mut Driver, pod: PodBuilder, access: &str, volume: Value) -> PodBuilder {
     w.object(
         Kind::PersistentVolumeClaim,
         json!({
@@ -314,7 +315,7 @@ fn uses_claim(pod: PodBuilder) -> PodBuilder {
 /// was tainted. A plugin that registers for taint changes itself decides with its own hint.
 #[test]
 fn a_changed_taint_counts_as_a_new_node() {
-    type Prepare = fn(&mut World, PodBuilder) -> PodBuilder;
+    type Prepare = fn(&mut Driver, PodBuilder) -> PodBuilder;
     let cases: [(&str, Prepare, bool); 9] = [
         (
             "NodeAffinity",
@@ -393,7 +394,7 @@ fn a_changed_taint_counts_as_a_new_node() {
         ("NodeUnschedulable", |_, p| p, false),
     ];
     for (name, prepare, wakes) in cases {
-        let mut w = World::new();
+        let mut w = driver();
         let n1 = |taint: bool| -> NodeBuilder {
             let labels = [("zone", "a"), ("topology.kubernetes.io/zone", "a")];
             let mut n1 = node("n1").unschedulable(!wakes);
@@ -408,14 +409,14 @@ fn a_changed_taint_counts_as_a_new_node() {
         w.node(n1(true));
         let waiting = prepare(&mut w, pod("p"));
         w.pod(waiting);
-        let text = w.attempt();
+        let text = w.attempt_named();
         assert!(
             text.starts_with("p: 0/1 nodes are available: "),
             "{name}: {text}"
         );
-        let rejectors = |w: &World| {
+        let rejectors = |w: &Driver| {
             let (_, info) = w
-                .core
+                .scheduler
                 .queue()
                 .get("default", "p")
                 .unwrap_or_else(|| panic!("{name}"));
@@ -441,7 +442,7 @@ fn what_is_skipped_is_skipped_for_nominated_pods_too() {
         ("ReadWriteOncePod", true, false),
         ("ReadWriteOnce", true, true),
     ] {
-        let mut w = World::new();
+        let mut w = driver();
         w.node(node("n1").capacity("4", "1Gi", "10"));
         w.node(node("n2").capacity("4", "1Gi", "10"));
         let waiting = with_claim(&mut w, pod("p"), access, json!({}));
@@ -453,10 +454,10 @@ fn what_is_skipped_is_skipped_for_nominated_pods_too() {
                 .request("cpu", "99")
                 .nominated("n1"),
         );
-        w.attempt();
+        w.attempt_named();
         w.answer_all();
         w.change("vip", |p| p.nominated("n1"));
-        assert_eq!(w.promised("vip"), "n1");
+        assert_eq!(w.nominated("vip"), "n1");
         w.pod(waiting);
         let tried = w.attempts();
         let on = tried.iter().any(|text| text.starts_with("p on"));

@@ -1,12 +1,13 @@
 //! Pods with resource claims from the decision to the binding: devices are allocated, written, shared and freed.
 
-use crate::world::World;
+use crate::drivers::{driver, driver_of};
 use berth_api::Kind;
 use berth_framework::call::CallErrorKind;
 use berth_framework::testing::{PodBuilder, node, pod};
 use berth_framework::write::Action;
 use berth_framework::{ApiCall, Feature, FeatureGates};
 use berth_scheduler::queue::QueuedIn;
+use berth_scheduler::testing::Driver;
 use serde_json::{Value, json};
 
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
@@ -40,12 +41,12 @@ fn with_status(name: &str, status: Value) -> Value {
 }
 
 /// A world with these nodes, each with one device.
-fn world(nodes: &[&str]) -> World {
+fn world(nodes: &[&str]) -> Driver {
     world_with(FeatureGates::default(), nodes)
 }
 
-fn world_with(features: FeatureGates, nodes: &[&str]) -> World {
-    let mut w = World::with(features);
+fn world_with(features: FeatureGates, nodes: &[&str]) -> Driver {
+    let mut w = driver_of(features);
     w.object(Kind::DeviceClass, json!({"metadata": {"name": "gpu"}}));
     for name in nodes {
         w.node(node(name).capacity("8", "8Gi", "20"));
@@ -66,7 +67,7 @@ fn is_claim_write(call: &ApiCall) -> bool {
 }
 
 /// The writes to claims that wait for an answer: the claim, the subresource and the body.
-fn writes(w: &World) -> Vec<(String, &'static str, Value)> {
+fn writes(w: &Driver) -> Vec<(String, &'static str, Value)> {
     let writes = w.calls.iter().filter_map(|(_, call)| match call {
         ApiCall::Write(write) if is_claim_write(call) => Some(write),
         _ => None,
@@ -83,18 +84,18 @@ fn writes(w: &World) -> Vec<(String, &'static str, Value)> {
 }
 
 /// Answers the only write to a claim.
-fn answer_write(w: &mut World, failure: Option<CallErrorKind>) -> Value {
+fn answer_write(w: &mut Driver, failure: Option<CallErrorKind>) -> Value {
     let written = writes(w);
     let [(_, _, body)] = &written[..] else {
         panic!("{written:?}");
     };
     let body = body.clone();
-    w.answer(is_claim_write, failure, false);
+    w.answer_which(is_claim_write, failure, false);
     body
 }
 
 /// Answers the finalizer and the allocation of a claim, and shows the claim. Returns its status.
-fn allocate(w: &mut World, name: &str) -> Value {
+fn allocate(w: &mut Driver, name: &str) -> Value {
     let body = answer_write(w, None);
     assert_eq!(body, json!({"metadata": {"finalizers": [FINALIZER]}}));
     let status = answer_write(w, None)["status"].clone();
@@ -103,14 +104,14 @@ fn allocate(w: &mut World, name: &str) -> Value {
 }
 
 /// Answers the writes to the status of pods, which go before their bindings.
-fn answer_statuses(w: &mut World) {
+fn answer_statuses(w: &mut Driver) {
     let is_status = |call: &ApiCall| matches!(call, ApiCall::PatchPodStatus { .. });
     while w.calls.iter().any(|(_, call)| is_status(call)) {
-        w.answer(is_status, None, false);
+        w.answer_which(is_status, None, false);
     }
 }
 
-fn bindings(w: &World) -> Vec<String> {
+fn bindings(w: &Driver) -> Vec<String> {
     let calls = w.calls.iter().filter_map(|(_, call)| match call {
         ApiCall::BindPod { pod, node } => Some(format!("{} on {node}", pod.name)),
         _ => None,
@@ -126,12 +127,12 @@ fn a_pod_is_bound_when_its_claim_has_devices() {
     w.object(Kind::ResourceClaim, claim("mine"));
     w.object(Kind::ResourceClaim, claim("other"));
     w.pod(using("p", &["mine"]));
-    assert_eq!(w.attempt(), "p on n1");
+    assert_eq!(w.attempt_named(), "p on n1");
     assert_eq!(bindings(&w), [""; 0]);
     w.pod(using("q", &["other"]));
     let rejected = "q: 0/1 nodes are available: 1 cannot allocate all claims. still not schedulable, \
                     preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
-    assert_eq!(w.attempt(), rejected);
+    assert_eq!(w.attempt_named(), rejected);
     let status = allocate(&mut w, "mine");
     assert_eq!(
         status["reservedFor"],
@@ -146,13 +147,17 @@ fn a_pod_is_bound_when_its_claim_has_devices() {
     );
     answer_statuses(&mut w);
     assert_eq!(bindings(&w), ["p on n1"]);
-    assert_eq!(w.core.cache().assumed_objects(), 0, "the API shows it now");
+    assert_eq!(
+        w.scheduler.cache().assumed_objects(),
+        0,
+        "the API shows it now"
+    );
     w.answer_all();
     // The pod is gone and its claim is freed: that helps the other one.
     w.object(Kind::ResourceClaim, with_status("mine", json!({})));
     assert_ne!(w.place_of("q"), Some(QueuedIn::Unschedulable));
-    w.advance(10);
-    assert_eq!(w.attempt(), "q on n1");
+    w.wait(10);
+    assert_eq!(w.attempt_named(), "q on n1");
 }
 
 /// PL-161: a device whose allocation was not written is free again, and pods that waited are retried.
@@ -162,13 +167,13 @@ fn a_refused_allocation_frees_the_device() {
     w.object(Kind::ResourceClaim, claim("mine"));
     w.object(Kind::ResourceClaim, claim("other"));
     w.pod(using("p", &["mine"]));
-    assert_eq!(w.attempt(), "p on n1");
+    assert_eq!(w.attempt_named(), "p on n1");
     w.pod(using("q", &["other"]));
-    w.attempt();
+    w.attempt_named();
     assert_eq!(w.place_of("q"), Some(QueuedIn::Unschedulable));
     answer_write(&mut w, None);
     answer_write(&mut w, Some(CallErrorKind::Refused));
-    assert_eq!(w.core.cache().assumed_objects(), 0);
+    assert_eq!(w.scheduler.cache().assumed_objects(), 0);
     // The result of a write in flight is unknown, so the reservation is removed.
     let release = json!({"status": {"reservedFor": [{"$patch": "delete", "uid": "uid-p"}]}});
     assert_eq!(writes(&w), [("mine".to_owned(), "status", release)]);
@@ -191,7 +196,7 @@ fn a_conflict_is_resolved_with_the_newer_claim() {
         let mut w = world(&["n1"]);
         w.object(Kind::ResourceClaim, claim("mine"));
         w.pod(using("p", &["mine"]));
-        w.attempt();
+        w.attempt_named();
         answer_write(&mut w, None);
         answer_write(&mut w, Some(CallErrorKind::Conflict));
         assert_eq!(writes(&w), [], "{situation}");
@@ -214,16 +219,16 @@ fn pods_share_a_claim() {
     let mut w = world(&["n1", "n2"]);
     w.object(Kind::ResourceClaim, claim("shared"));
     w.pod(using("p", &["shared"]));
-    let first = w.attempt();
+    let first = w.attempt_named();
     let on = first.strip_prefix("p on ").expect("it fits").to_owned();
     w.pod(using("q", &["shared"]));
-    let tried = w.attempt();
+    let tried = w.attempt_named();
     let why = "resource claim default/shared is in the process of being allocated";
     assert!(tried.contains(why), "{tried}");
     allocate(&mut w, "shared");
     w.answer_all();
-    w.advance(10);
-    assert_eq!(w.attempt(), format!("q on {on}"));
+    w.wait(10);
+    assert_eq!(w.attempt_named(), format!("q on {on}"));
     let body = answer_write(&mut w, None);
     let reserved = json!([{"resource": "pods", "name": "q", "uid": "uid-q"}]);
     assert_eq!(body, json!({"status": {"reservedFor": reserved}}));
@@ -255,27 +260,27 @@ fn a_claim_with_devices_of_a_lost_node_is_freed() {
         let mut w = world(&["n1"]);
         w.object(Kind::ResourceClaim, lost(reserved));
         w.pod(using("p", &["mine"]));
-        assert_eq!(w.attempt(), "parked", "{situation}");
+        assert_eq!(w.attempt_named(), "parked", "{situation}");
         let body = answer_write(&mut w, None);
         let freed = json!({"status": {"allocation": null, "reservedFor": null, "devices": null}});
         assert_eq!(body, freed, "{situation}");
         w.object(Kind::ResourceClaim, with_status("mine", json!({})));
-        w.advance(10);
-        assert_eq!(w.attempt(), "p on n1", "{situation}");
+        w.wait(10);
+        assert_eq!(w.attempt_named(), "p on n1", "{situation}");
     }
     // A call that fails is no reason to wait for an event that never happens.
     let mut w = world(&["n1"]);
     w.object(Kind::ResourceClaim, lost(json!([])));
     w.pod(using("p", &["mine"]));
-    assert_eq!(w.attempt(), "parked");
+    assert_eq!(w.attempt_named(), "parked");
     answer_write(&mut w, Some(CallErrorKind::Refused));
     assert_eq!(w.place_of("p"), Some(QueuedIn::Backoff), "the call fails");
-    assert_eq!(w.core.cache().assumed_objects(), 0);
+    assert_eq!(w.scheduler.cache().assumed_objects(), 0);
     let mut w = world(&["n1"]);
     let other = json!([{"resource": "pods", "name": "other", "uid": "other"}]);
     w.object(Kind::ResourceClaim, lost(other));
     w.pod(using("p", &["mine"]));
-    let tried = w.attempt();
+    let tried = w.attempt_named();
     assert!(tried.contains("still not schedulable"), "{tried}");
 }
 
@@ -294,10 +299,10 @@ fn devices_that_come_last_wake_the_pods() {
         assert!(tried.contains("cannot allocate all claims"), "{tried}");
     }
     w.answer_all();
-    w.advance(1);
+    w.wait(1);
     w.object(Kind::ResourceSlice, slice("n1"));
     w.object(Kind::ResourceSlice, slice("n2"));
-    w.advance(10);
+    w.wait(10);
     let mut placed = w.attempts();
     placed.sort();
     let nodes: Vec<&str> = placed
@@ -315,7 +320,7 @@ fn a_change_of_devices_changes_kept_answers() {
     w.object(Kind::ResourceClaim, claim("mine"));
     w.object(Kind::ResourceClaim, claim("other"));
     w.pod(using("p", &["mine"]));
-    w.attempt();
+    w.attempt_named();
     allocate(&mut w, "mine");
     w.answer_all();
     w.pod(using("q", &["other"]));
@@ -326,16 +331,16 @@ fn a_change_of_devices_changes_kept_answers() {
             "q on n1",
         ),
     ] {
-        let tried = w.attempt();
+        let tried = w.attempt_named();
         assert!(tried.contains("cannot allocate"), "{tried}");
         w.answer_all();
         w.object(change.0, change.1);
-        w.advance(10);
+        w.wait(10);
         if expected == "q on n1" {
-            assert_eq!(w.attempt(), expected);
+            assert_eq!(w.attempt_named(), expected);
         }
     }
-    let counts = w.core.answer_cache().counts();
+    let counts = w.scheduler.answer_cache().counts();
     assert!(counts.kept >= 3, "{counts:?}");
 }
 
@@ -383,13 +388,13 @@ fn pods_of_one_template_share_kept_answers() {
                 pod.status.resource_claim_statuses =
                     serde_json::from_value(statuses).expect("statuses");
             }));
-            let tried = w.attempt();
+            let tried = w.attempt_named();
             assert!(
                 tried.starts_with(&format!("{name} on ")),
                 "{situation}: {tried}"
             );
         }
-        let counts = w.core.answer_cache().counts();
+        let counts = w.scheduler.answer_cache().counts();
         let got = (counts.kept, counts.plain, counts.group_answers);
         assert_eq!(got, (2, 0, expected), "{situation}");
     }
@@ -463,7 +468,7 @@ fn rules_taint_devices() {
         w.object(Kind::DeviceTaintRule, rule_before.clone());
         w.object(Kind::ResourceClaim, claim);
         w.pod(using("p", &["mine"]));
-        let mut tried = w.attempt();
+        let mut tried = w.attempt_named();
         if let Some(change) = change {
             assert!(tried.contains("cannot allocate"), "{situation}: {tried}");
             w.answer_all();
@@ -473,8 +478,8 @@ fn rules_taint_devices() {
                 }
                 None => w.object_gone(Kind::DeviceTaintRule, &rule_before),
             }
-            w.advance(10);
-            tried = w.attempt();
+            w.wait(10);
+            tried = w.attempt_named();
         }
         assert_eq!(tried == "p on n1", placed, "{situation}: {tried}");
     }
@@ -498,17 +503,17 @@ fn a_claim_has_so_many_consumers() {
     let mut w = world(&["n1"]);
     w.object(Kind::ResourceClaim, consumers(256));
     w.pod(using("p", &["shared"]));
-    let tried = w.attempt();
+    let tried = w.attempt_named();
     assert!(tried.contains("resourceclaim in use"), "{tried}");
     w.answer_all();
     w.object(Kind::ResourceClaim, consumers(255));
-    w.advance(10);
-    assert_eq!(w.attempt(), "p on n1");
+    w.wait(10);
+    assert_eq!(w.attempt_named(), "p on n1");
     // A pod that is one of the 256 is not affected.
     let mut w = world(&["n1"]);
     w.object(Kind::ResourceClaim, consumers(256));
     w.pod(using("c7", &["shared"]).with(|pod| pod.metadata.uid = "c7".into()));
-    assert_eq!(w.attempt(), "c7 on n1");
+    assert_eq!(w.attempt_named(), "c7 on n1");
 }
 
 /// A selector that an API server accepted and that would run for seconds: the evaluation ends at its limit of cost, the
@@ -527,14 +532,14 @@ fn a_selector_that_is_too_expensive_is_stopped() {
     w.object(Kind::ResourceClaim, claim("cheap"));
     w.pod(using("p", &["slow"]));
     let message = "claim default/slow: selector #0: CEL runtime error: operation cancelled: actual cost limit exceeded";
-    let tried = w.attempt();
+    let tried = w.attempt_named();
     assert!(tried.contains(message), "{tried}");
     let reported = w.calls.iter().any(|(_, call)| {
         matches!(call, ApiCall::PatchPodStatus { .. }) && format!("{call:?}").contains(message)
     });
     assert!(reported, "the status of the pod contains the message");
     w.pod(using("q", &["cheap"]));
-    assert_eq!(w.attempt(), "q on n1");
+    assert_eq!(w.attempt_named(), "q on n1");
 }
 
 /// A slice whose device has to report that it is attached before the pod is bound.
@@ -575,21 +580,22 @@ fn a_binding_waits_for_its_devices() {
             Err("device binding timeout: claim=mine"),
         ),
     ] {
-        let mut w = World::new();
+        let mut w = driver();
         w.object(Kind::DeviceClass, json!({"metadata": {"name": "gpu"}}));
         w.node(node("n1").capacity("8", "8Gi", "20"));
         w.object(Kind::ResourceSlice, slice_with_conditions("n1"));
         w.object(Kind::ResourceClaim, claim("mine"));
         w.pod(using("p", &["mine"]));
-        assert_eq!(w.attempt(), "p on n1", "{situation}");
+        assert_eq!(w.attempt_named(), "p on n1", "{situation}");
         let status = allocate(&mut w, "mine");
         answer_statuses(&mut w);
         let allocated = with_status("mine", status);
         assert!(allocated["status"]["allocation"]["allocationTimestamp"].is_string());
         assert_eq!(bindings(&w), [""; 0], "{situation}");
         let waits = "BindingConditionsPending waiting for binding conditions for device on node n1";
-        assert!(w.events.iter().any(|e| e == waits), "{:?}", w.events);
-        w.advance(seconds);
+        let events = w.take_events();
+        assert!(events.iter().any(|e| e == waits), "{events:?}");
+        w.wait(seconds);
         if let Some(condition) = reported {
             w.object(Kind::ResourceClaim, reporting(allocated, condition));
         }
@@ -603,15 +609,13 @@ fn a_binding_waits_for_its_devices() {
             continue;
         }
         assert_eq!(w.place_of("p"), Some(QueuedIn::ErrorBackoff), "{situation}");
-        assert!(
-            w.events.iter().any(|event| event.contains(why)),
-            "{situation}: {:?}",
-            w.events
-        );
+        let events = w.take_events();
+        let is_told = events.iter().any(|event| event.contains(why));
+        assert!(is_told, "{situation}: {events:?}");
         w.answer_all();
-        w.advance(10);
+        w.wait(10);
         // The devices are of no use any more: they are freed.
-        assert_eq!(w.attempt(), "parked", "{situation}");
+        assert_eq!(w.attempt_named(), "parked", "{situation}");
         let body = answer_write(&mut w, None);
         let freed = json!({"status": {"allocation": null, "reservedFor": null, "devices": null}});
         assert_eq!(body, freed, "{situation}");
@@ -619,12 +623,12 @@ fn a_binding_waits_for_its_devices() {
 }
 
 /// One device and the claims `mine` and `other`: the finalizer of `mine` is written, its allocation to `p` is on its way.
-fn allocating_mine() -> World {
+fn allocating_mine() -> Driver {
     let mut w = world(&["n1"]);
     w.object(Kind::ResourceClaim, claim("mine"));
     w.object(Kind::ResourceClaim, claim("other"));
     w.pod(using("p", &["mine"]));
-    assert_eq!(w.attempt(), "p on n1");
+    assert_eq!(w.attempt_named(), "p on n1");
     answer_write(&mut w, None);
     w
 }
@@ -638,23 +642,23 @@ fn a_device_is_not_free_while_it_is_unknown_whether_it_was_allocated() {
         let status = answer_write(&mut w, Some(CallErrorKind::Timeout))["status"].clone();
         w.deleted("p");
         w.pod(using("q", &["other"]));
-        let tried = w.attempt();
+        let tried = w.attempt_named();
         assert!(tried.contains("cannot allocate all claims"), "{tried}");
         if was_made {
             w.object(Kind::ResourceClaim, with_status("mine", status));
         }
         // The release waits as long as a retry would.
-        w.advance(10);
+        w.wait(10);
         let release = answer_write(&mut w, None);
         assert!(release["status"]["reservedFor"].is_array(), "{release}");
         if !was_made {
-            assert_eq!(w.core.cache().assumed_objects(), 1);
+            assert_eq!(w.scheduler.cache().assumed_objects(), 1);
             w.object(Kind::ResourceClaim, claim("mine"));
         }
-        assert_eq!(w.core.cache().assumed_objects(), 0, "{was_made}");
-        w.advance(10);
+        assert_eq!(w.scheduler.cache().assumed_objects(), 0, "{was_made}");
+        w.wait(10);
         let expected = if was_made { "idle" } else { "q on n1" };
-        assert_eq!(w.attempt(), expected);
+        assert_eq!(w.attempt_named(), expected);
     }
 }
 
@@ -666,15 +670,15 @@ fn a_device_is_not_free_while_its_allocation_is_on_its_way() {
         let mut w = allocating_mine();
         w.deleted("p");
         w.pod(using("q", &["other"]));
-        let tried = w.attempt();
+        let tried = w.attempt_named();
         assert!(tried.contains("cannot allocate all claims"), "{tried}");
         let status = answer_write(&mut w, failure)["status"].clone();
         if failure.is_none() {
             w.object(Kind::ResourceClaim, with_status("mine", status));
         }
-        assert_eq!(w.core.cache().assumed_objects(), 0);
-        w.advance(10);
+        assert_eq!(w.scheduler.cache().assumed_objects(), 0);
+        w.wait(10);
         let expected = if failure.is_some() { "q on n1" } else { "idle" };
-        assert_eq!(w.attempt(), expected);
+        assert_eq!(w.attempt_named(), expected);
     }
 }

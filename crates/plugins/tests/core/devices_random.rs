@@ -1,12 +1,13 @@
 //! Pods with claims in a seeded world: writes fail, watches lag, drivers come and go. After every write that the API
 //! accepts, a checker that shares nothing with the allocator looks at all allocations.
 
-use crate::world::World;
+use crate::drivers::driver;
 use berth_api::Kind;
 use berth_framework::ApiCall;
 use berth_framework::call::{CallError, CallErrorKind};
 use berth_framework::testing::{node, pod};
 use berth_framework::write::Action;
+use berth_scheduler::testing::Driver;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -120,10 +121,10 @@ impl Claims {
     }
 
     /// Shows the scheduler the oldest change that it has not seen.
-    fn show(&mut self, w: &mut World) {
+    fn show(&mut self, w: &mut Driver) {
         if let Some(claim) = self.unseen.pop_front() {
             let object = Kind::ResourceClaim.decode(claim.to_string().as_bytes());
-            w.apply(object.expect("a claim"));
+            w.applied(object.expect("a claim"));
         }
     }
 }
@@ -196,7 +197,7 @@ fn slices(node: &str) -> [Value; 2] {
     })
 }
 
-fn publish(w: &mut World, node: &str, is_there: bool) {
+fn publish(w: &mut Driver, node: &str, is_there: bool) {
     for slice in slices(node) {
         match is_there {
             true => drop(w.object(Kind::ResourceSlice, slice)),
@@ -210,7 +211,7 @@ fn is_claim_write(call: &ApiCall) -> bool {
 }
 
 /// Answers the oldest call.
-fn answer(w: &mut World, claims: &mut Claims, failure: Option<CallErrorKind>, context: &str) {
+fn answer(w: &mut Driver, claims: &mut Claims, failure: Option<CallErrorKind>, context: &str) {
     let Some((_, call)) = w.calls.first().cloned() else {
         return;
     };
@@ -221,7 +222,7 @@ fn answer(w: &mut World, claims: &mut Claims, failure: Option<CallErrorKind>, co
         {
             check_binding(claims, pod.name.as_str(), node, context);
         }
-        w.answer(|_| true, failure, false);
+        w.answer_which(|_| true, failure, false);
         return;
     }
     let (id, call) = w.calls.remove(0);
@@ -233,8 +234,7 @@ fn answer(w: &mut World, claims: &mut Claims, failure: Option<CallErrorKind>, co
         Some(kind) => Err(CallError::new(kind, "refused")),
         None => claims.write(&name, &call, context),
     };
-    w.core.complete(id, result, w.now);
-    w.advance(0);
+    w.complete(id, result);
 }
 
 /// A pod is bound to a node that can use the devices of all its claims, and holds them.
@@ -256,7 +256,7 @@ fn check_binding(claims: &Claims, pod: &str, node: &str, context: &str) {
 
 fn play(seed: u64) {
     let random = &mut fastrand::Rng::with_seed(seed);
-    let mut w = World::new();
+    let mut w = driver();
     let claims = &mut Claims::default();
     for class in CLASSES {
         let expression = format!("device.attributes[{DRIVER:?}].class == {class:?}");
@@ -309,9 +309,9 @@ fn play(seed: u64) {
                 let is_there = published.insert(name) || !published.remove(name);
                 publish(&mut w, name, is_there);
             }
-            5..=7 => drop(w.attempt()),
+            5..=7 => drop(w.attempt_named()),
             8..=10 => claims.show(&mut w),
-            11 => drop(w.advance(random.u64(..12))),
+            11 => drop(w.wait(random.u64(..12))),
             12 => {
                 let kinds = [CallErrorKind::Refused, CallErrorKind::Conflict];
                 answer(&mut w, claims, Some(kinds[random.usize(..2)]), context);
@@ -329,15 +329,15 @@ fn play(seed: u64) {
             claims.show(&mut w);
             answer(&mut w, claims, None, context);
         }
-        while w.attempt() != "idle" {
+        while w.attempt_named() != "idle" {
             while !w.calls.is_empty() || !claims.unseen.is_empty() {
                 answer(&mut w, claims, None, context);
                 claims.show(&mut w);
             }
         }
-        w.advance(6);
+        w.wait(6);
     }
-    assert_eq!(w.core.cache().assumed_objects(), 0, "{context}");
+    assert_eq!(w.scheduler.cache().assumed_objects(), 0, "{context}");
     let free_gpus = NODES.len()
         - claims
             .stored

@@ -1,12 +1,13 @@
 //! Pods with extended resources that devices back, from the decision to the binding.
 
-use crate::world::World;
+use crate::drivers::driver;
 use berth_api::Kind;
 use berth_framework::ApiCall;
 use berth_framework::call::CallErrorKind;
 use berth_framework::testing::{PodBuilder, node, pod};
 use berth_framework::write::Action;
 use berth_scheduler::queue::QueuedIn;
+use berth_scheduler::testing::Driver;
 use serde_json::{Value, json};
 
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
@@ -17,8 +18,8 @@ fn wants_gpu(name: &str) -> PodBuilder {
 }
 
 /// A world in which devices back `example.com/gpu`: one on each of these nodes.
-fn world(nodes: &[&str]) -> World {
-    let mut w = World::new();
+fn world(nodes: &[&str]) -> Driver {
+    let mut w = driver();
     let class =
         json!({"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": "example.com/gpu"}});
     w.object(Kind::DeviceClass, class);
@@ -33,7 +34,7 @@ fn world(nodes: &[&str]) -> World {
 }
 
 /// The next write in text: what it is about, what it does, and its body.
-fn next_write(w: &World) -> (String, Value) {
+fn next_write(w: &Driver) -> (String, Value) {
     let write = w.calls.iter().find_map(|(_, call)| match call {
         ApiCall::Write(write) => Some(write),
         _ => None,
@@ -49,19 +50,19 @@ fn next_write(w: &World) -> (String, Value) {
     (format!("{what} {kind} {}", write.subresource()), body)
 }
 
-fn answer(w: &mut World, failure: Option<CallErrorKind>) -> (String, Value) {
+fn answer(w: &mut Driver, failure: Option<CallErrorKind>) -> (String, Value) {
     let write = next_write(w);
-    w.answer(|call| matches!(call, ApiCall::Write(_)), failure, false);
+    w.answer_which(|call| matches!(call, ApiCall::Write(_)), failure, false);
     write
 }
 
-fn is_bound(w: &World) -> bool {
+fn is_bound(w: &Driver) -> bool {
     let mut calls = w.calls.iter();
     calls.any(|(_, call)| matches!(call, ApiCall::BindPod { .. }))
 }
 
 /// Answers the creation and shows the claim. Returns it as the API has it.
-fn create(w: &mut World) -> Value {
+fn create(w: &mut Driver) -> Value {
     let (what, mut claim) = answer(w, None);
     assert_eq!(what, "create ResourceClaim ");
     claim["metadata"]["uid"] = json!("uid-claim");
@@ -70,7 +71,7 @@ fn create(w: &mut World) -> Value {
 }
 
 /// Answers all writes of a binding.
-fn bind(w: &mut World) -> Value {
+fn bind(w: &mut Driver) -> Value {
     let mut claim = create(w);
     let (what, body) = answer(w, None);
     assert_eq!(
@@ -97,9 +98,9 @@ fn bind(w: &mut World) -> Value {
 fn a_claim_is_created_for_the_pod() {
     let mut w = world(&["n1"]);
     w.pod(wants_gpu("p"));
-    assert_eq!(w.attempt(), "p on n1");
+    assert_eq!(w.attempt_named(), "p on n1");
     w.pod(wants_gpu("q"));
-    let tried = w.attempt();
+    let tried = w.attempt_named();
     assert!(tried.contains("cannot allocate all claims"), "{tried}");
     let (_, body) = next_write(&w);
     assert_eq!(body["metadata"]["generateName"], "p-extended-resources-");
@@ -113,18 +114,18 @@ fn a_claim_is_created_for_the_pod() {
         claim["status"]["allocation"]["devices"]["results"][0]["device"],
         "gpu-0"
     );
-    w.answer(
+    w.answer_which(
         |call| matches!(call, ApiCall::PatchPodStatus { .. }),
         None,
         false,
     );
     assert!(is_bound(&w), "{:?}", w.calls);
-    assert_eq!(w.core.cache().assumed_objects(), 0);
+    assert_eq!(w.scheduler.cache().assumed_objects(), 0);
     // The claim is deleted with its devices: that helps the other pod.
     w.answer_all();
     w.object_gone(Kind::ResourceClaim, &claim);
-    w.advance(10);
-    assert_eq!(w.attempt(), "q on n1");
+    w.wait(10);
+    assert_eq!(w.attempt_named(), "q on n1");
 }
 
 /// PL-172: whatever fails, the device is free again, and a claim that was created is deleted.
@@ -138,9 +139,9 @@ fn a_failure_deletes_the_claim() {
     ] {
         let mut w = world(&["n1"]);
         w.pod(wants_gpu("p"));
-        w.attempt();
+        w.attempt_named();
         w.pod(wants_gpu("q"));
-        w.attempt();
+        w.attempt_named();
         assert_eq!(w.place_of("q"), Some(QueuedIn::Unschedulable));
         let mut claim = json!(null);
         for done in 0..answered {
@@ -164,13 +165,13 @@ fn a_failure_deletes_the_claim() {
         if claim != json!(null) {
             w.object_gone(Kind::ResourceClaim, &claim);
         }
-        assert_eq!(w.core.cache().assumed_objects(), 0, "{situation}");
+        assert_eq!(w.scheduler.cache().assumed_objects(), 0, "{situation}");
         assert_ne!(
             w.place_of("q"),
             Some(QueuedIn::Unschedulable),
             "{situation}"
         );
-        w.advance(10);
+        w.wait(10);
         let tried = w.attempts();
         assert!(
             tried.iter().any(|t| t.ends_with(" on n1")),
@@ -194,7 +195,7 @@ fn a_claim_of_an_earlier_attempt_is_deleted() {
     });
     w.object(Kind::ResourceClaim, leftover.clone());
     w.pod(wants_gpu("p"));
-    assert_eq!(w.attempt(), "parked");
+    assert_eq!(w.attempt_named(), "parked");
     let (_, body) = answer(&mut w, None);
     assert_eq!(
         body["metadata"]["$deleteFromPrimitiveList/finalizers"],
@@ -204,8 +205,8 @@ fn a_claim_of_an_earlier_attempt_is_deleted() {
     assert_eq!(what, "delete ResourceClaim ");
     assert_eq!(w.place_of("p"), Some(QueuedIn::Unschedulable));
     w.object_gone(Kind::ResourceClaim, &leftover);
-    w.advance(10);
-    assert_eq!(w.attempt(), "p on n1");
+    w.wait(10);
+    assert_eq!(w.attempt_named(), "p on n1");
 }
 
 /// PL-174: a DeviceClass that comes to back the resource wakes the pod.
@@ -213,11 +214,11 @@ fn a_claim_of_an_earlier_attempt_is_deleted() {
 fn a_class_wakes_the_pod() {
     let mut w = world(&["n1"]);
     w.pod(pod("p").request("example.com/nic", "1"));
-    let tried = w.attempt();
+    let tried = w.attempt_named();
     assert!(tried.contains("Insufficient example.com/nic"), "{tried}");
     let class =
         json!({"metadata": {"name": "nic"}, "spec": {"extendedResourceName": "example.com/nic"}});
     w.object(Kind::DeviceClass, class);
-    w.advance(10);
-    assert_eq!(w.attempt(), "p on n1");
+    w.wait(10);
+    assert_eq!(w.attempt_named(), "p on n1");
 }

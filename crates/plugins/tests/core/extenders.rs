@@ -1,20 +1,20 @@
 //! Extenders have a say in where room is made, and leave resources alone that are theirs (P-14, F-43, F-44).
 
-use crate::world::{World, is_deletion, is_status_of};
+use crate::drivers::{driver_of, driver_with, is_deletion, is_status_of};
 use berth_api::{Duration, Str};
 use berth_framework::extender::{ChosenVictims, Extender, Extenders, NodeVictims};
 use berth_framework::testing::{FakeExtender, extender, node, pod};
 use berth_framework::{ApiCall, Feature, FeatureGates};
-use berth_scheduler::ClusterChange;
 use berth_scheduler::queue::QueuedIn;
+use berth_scheduler::testing::Driver;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 /// Two nodes of two CPUs, both taken: by `a` and `b`. Besides, `idle` is on the first.
-fn full(extenders: impl IntoIterator<Item = FakeExtender>) -> World {
+fn full(extenders: impl IntoIterator<Item = FakeExtender>) -> Driver {
     let extenders: Vec<Arc<dyn Extender>> =
         extenders.into_iter().map(FakeExtender::build).collect();
-    let mut w = World::with_options(|options| options.extenders = Extenders::new(extenders));
+    let mut w = driver_with(|options| options.extenders = Extenders::new(extenders));
     for (at, pod_of) in [("n1", "a"), ("n2", "b")] {
         w.node(node(at).capacity("2", "1Gi", "10"));
         w.pod(pod(pod_of).request("cpu", "2").on(at));
@@ -36,14 +36,14 @@ fn victims(node: &str, pods: &[&str], violations: usize) -> ChosenVictims {
 
 /// Tries the preemptor and answers all calls. Returns the victims in the order of their deletions, the nominated node,
 /// and the message.
-fn made_room(w: &mut World) -> (Vec<String>, String, String) {
+fn made_room(w: &mut Driver) -> (Vec<String>, String, String) {
     w.pod(pod("vip").priority(10).request("cpu", "2"));
-    let began = w.attempt();
+    let began = w.attempt_named();
     answered(w, &began)
 }
 
 /// The same, of an attempt that has begun.
-fn answered(w: &mut World, began: &str) -> (Vec<String>, String, String) {
+fn answered(w: &mut Driver, began: &str) -> (Vec<String>, String, String) {
     while !w.jobs.is_empty() {
         w.reply();
     }
@@ -64,7 +64,7 @@ fn answered(w: &mut World, began: &str) -> (Vec<String>, String, String) {
     let (node, message) = patch.unwrap_or_else(|| panic!("{began}"));
     let mut going = Vec::new();
     while let Some(next) = w.deletions().into_iter().next() {
-        w.answer(is_deletion, None, false);
+        w.answer_which(is_deletion, None, false);
         going.push(next);
     }
     (going, node, message)
@@ -202,8 +202,9 @@ fn an_extender_chooses_where_room_is_made_and_who_goes() {
         assert_eq!(node, promised, "{situation}");
         let expected = [no_cpu, said].join(" ");
         assert_eq!(message, expected.trim_end(), "{situation}");
-        let is_skipped = |line: &&String| line.starts_with("Going on without extender http://e: ");
-        let skipped = w.log.iter().filter(is_skipped).count();
+        let is_skipped = "Going on without extender http://e: ";
+        let messages = w.log.iter().map(|line| &line.message);
+        let skipped = messages.filter(|m| m.starts_with(is_skipped)).count();
         let is_passed_over = situation.ends_with("may") || situation.ends_with("may fail");
         assert_eq!(
             skipped,
@@ -228,10 +229,10 @@ fn a_nomination_outlives_extenders_that_leave_no_node() {
     ] {
         let mut w = full([says]);
         w.pod(pod("vip").priority(10).request("cpu", "2").nominated("n2"));
-        assert_eq!(w.attempt(), "parked", "{situation}");
+        assert_eq!(w.attempt_named(), "parked", "{situation}");
         w.reply();
         assert!(w.jobs.is_empty(), "{situation}");
-        assert_eq!(w.promised("vip"), "n2", "{situation}");
+        assert_eq!(w.nominated("vip"), "n2", "{situation}");
         assert_eq!(w.deletions(), [""; 0], "{situation}");
     }
 }
@@ -305,8 +306,8 @@ fn time_goes_on_while_an_extender_thinks_about_evictions() {
 
     let mut w = full([agrees().timeout(Duration::from_secs(2))]);
     w.pod(vip());
-    assert_eq!(w.attempt(), "parked");
-    w.advance(2);
+    assert_eq!(w.attempt_named(), "parked");
+    w.wait(2);
     let told = w.calls.iter().any(|(_, call)| match call {
         ApiCall::PatchPodStatus {
             condition: Some(c), ..
@@ -321,27 +322,25 @@ fn time_goes_on_while_an_extender_thinks_about_evictions() {
 
     let mut w = full([agrees()]);
     w.pod(vip());
-    assert_eq!(w.attempt(), "parked");
+    assert_eq!(w.attempt_named(), "parked");
     w.deleted("vip");
     w.reply();
     assert_eq!(w.deletions(), [""; 0], "nobody needs the room");
 
     let mut w = full([agrees()]);
     w.pod(vip());
-    assert_eq!(w.attempt(), "parked");
+    assert_eq!(w.attempt_named(), "parked");
     w.deleted("a");
     w.reply();
     assert_eq!(w.deletions(), [""; 0], "there is room now");
-    assert_eq!(w.promised("vip"), "n1");
+    assert_eq!(w.nominated("vip"), "n1");
     assert_eq!(w.place_of("vip"), Some(QueuedIn::Backoff));
-    w.advance(1);
-    assert_eq!(w.attempt(), "vip on n1");
+    w.wait(1);
+    assert_eq!(w.attempt_named(), "vip on n1");
 }
 
-fn node_gone(w: &mut World, name: &str) {
-    let gone = ClusterChange::Deleted(node(name).object());
-    w.core.apply(gone, w.now);
-    w.advance(0);
+fn node_gone(w: &mut Driver, name: &str) {
+    w.gone(node(name).object());
 }
 
 /// P-14: changes of the cluster during the call of an extender count. No pod is evicted if the resources are free
@@ -352,7 +351,7 @@ fn the_cluster_changes_while_an_extender_thinks_about_evictions() {
     let important = |name: &str, cpu: &str| pod(name).priority(20).request("cpu", cpu);
     let room = "there is room on node \"n2\" by now";
     type Said = fn(&[NodeVictims]) -> Result<Vec<ChosenVictims>, String>;
-    type Change<'a> = &'a dyn Fn(&mut World);
+    type Change<'a> = &'a dyn Fn(&mut Driver);
     // The extenders accept all candidates, or only one node, or fail and are ignorable.
     let agrees: Said = |told| {
         let same = |of: &NodeVictims| ChosenVictims {
@@ -512,7 +511,7 @@ fn the_cluster_changes_while_an_extender_thinks_about_evictions() {
             extender
         }]);
         w.pod(vip());
-        assert_eq!(w.attempt(), "parked", "{situation}");
+        assert_eq!(w.attempt_named(), "parked", "{situation}");
         change(&mut w);
         let (deletions, node, message) = answered(&mut w, "parked");
         assert_eq!(deletions, going, "{situation}");
@@ -542,7 +541,7 @@ fn the_next_extender_does_not_receive_rejected_nodes() {
     };
     let mut w = full([leaves_all("e"), leaves_all("f").ignorable()]);
     w.pod(pod("vip").priority(10).request("cpu", "2"));
-    assert_eq!(w.attempt(), "parked");
+    assert_eq!(w.attempt_named(), "parked");
     w.deleted("a");
     w.deleted("idle");
     node_gone(&mut w, "n1");
@@ -556,17 +555,17 @@ fn the_next_extender_does_not_receive_rejected_nodes() {
 fn victims_that_are_not_needed_any_more_stay() {
     let agrees = extender("e").preempt(|_, _| Ok(vec![victims("n1", &["a", "b"], 0)]));
     let agrees: Arc<dyn Extender> = agrees.build();
-    let mut w = World::with_options(|options| options.extenders = Extenders::new([agrees]));
+    let mut w = driver_with(|options| options.extenders = Extenders::new([agrees]));
     w.node(node("n1").capacity("3", "1Gi", "10"));
     for (name, priority) in [("a", 1), ("b", 0), ("c", 20)] {
         w.pod(pod(name).priority(priority).request("cpu", "1").on("n1"));
     }
     w.pod(pod("vip").priority(10).request("cpu", "2"));
-    assert_eq!(w.attempt(), "parked");
+    assert_eq!(w.attempt_named(), "parked");
     w.deleted("c");
     w.reply();
     assert_eq!(w.deletions(), ["b"]);
-    assert_eq!(w.promised("vip"), "n1");
+    assert_eq!(w.nominated("vip"), "n1");
 }
 
 /// P-14: candidates that do not last are looked for so many times.
@@ -586,7 +585,7 @@ fn the_search_for_candidates_comes_to_an_end() {
         w.pod(pod(&format!("on-{at}")).request("cpu", "2").on(at));
     }
     w.pod(pod("vip").priority(10).request("cpu", "2"));
-    assert_eq!(w.attempt(), "parked");
+    assert_eq!(w.attempt_named(), "parked");
     let mut at = 0;
     while !w.jobs.is_empty() {
         at += 1;
@@ -609,19 +608,18 @@ fn the_search_for_candidates_comes_to_an_end() {
 #[test]
 fn the_place_of_a_node_is_not_the_node() {
     let features = FeatureGates::default().with(Feature::SchedulerAsyncPreemption, false);
-    let mut w = World::with(features);
+    let mut w = driver_of(features);
     w.node(node("n1").capacity("2", "1Gi", "10"));
     w.pod(pod("a").request("cpu", "2").on("n1"));
     w.pod(pod("vip").priority(10).request("cpu", "2"));
-    assert_eq!(w.attempt(), "parked");
+    assert_eq!(w.attempt_named(), "parked");
     let (id, _) = w.calls.remove(0);
     w.deleted("a");
     node_gone(&mut w, "n1");
     w.node(node("n3").capacity("2", "1Gi", "10"));
     w.pod(pod("x").priority(20).request("cpu", "2").on("n3"));
     w.pod(pod("low").request("cpu", "2").nominated("n3"));
-    w.core.complete(id, Ok(()), w.now);
-    w.advance(0);
+    w.complete(id, Ok(()));
     let others = w.calls.iter().any(|(_, call)| is_status_of("low")(call));
     assert!(!others, "{:?}", w.calls);
 }
@@ -635,7 +633,7 @@ fn an_extender_outweighs_the_plugins() {
         w.node(node(name).capacity("8", "8Gi", "10"));
     }
     w.pod(pod("p").request("cpu", "2"));
-    assert_eq!(w.attempt(), "parked");
+    assert_eq!(w.attempt_named(), "parked");
     w.reply();
     w.answer_all();
     assert_eq!(w.pods["p"].spec.node_name, "n3");

@@ -1,13 +1,14 @@
 //! Gated pods as API servers send them (API-2, API-15, API-16).
 
-use crate::world::World;
+use crate::drivers::driver;
 use berth_framework::ApiCall;
 use berth_framework::testing::{node, pod};
 use berth_scheduler::queue::QueuedIn;
+use berth_scheduler::testing::Driver;
 use serde_json::json;
 
 /// The reasons of PodScheduled that are being written.
-fn reasons(w: &World) -> Vec<String> {
+fn reasons(w: &Driver) -> Vec<String> {
     let conditions = w.calls.iter().filter_map(|(_, call)| match call {
         ApiCall::PatchPodStatus {
             condition: Some(c), ..
@@ -30,7 +31,7 @@ fn a_gated_pod_is_left_alone() {
             vec!["False Unschedulable"],
         ),
     ] {
-        let mut w = World::new();
+        let mut w = driver();
         w.pod(
             pod("p")
                 .request("cpu", cpu)
@@ -46,13 +47,13 @@ fn a_gated_pod_is_left_alone() {
         w.node(node("n1").capacity("2", "1Gi", "10"));
         w.change("p", |p| p.label("touched", "yes"));
         w.change("p", |p| p.ungated().gate("example.com/b"));
-        w.advance(600);
-        assert_eq!(w.attempt(), "idle", "{cpu} CPUs");
+        w.wait(600);
+        assert_eq!(w.attempt_named(), "idle", "{cpu} CPUs");
         assert_eq!(w.place_of("p"), Some(QueuedIn::Gated), "{cpu} CPUs");
         assert_eq!((w.calls.len(), w.events.len()), (0, 0), "{cpu} CPUs");
         w.change("p", |p| p.ungated());
-        w.advance(10);
-        let text = w.attempt();
+        w.wait(10);
+        let text = w.attempt_named();
         assert!(text.starts_with(tried), "{text}");
         assert_eq!(reasons(&w), written, "{cpu} CPUs");
     }
@@ -61,7 +62,7 @@ fn a_gated_pod_is_left_alone() {
 /// API-16: a cycle that fails with an error has the reason SchedulerError.
 #[test]
 fn a_cycle_that_breaks_has_a_reason_of_its_own() {
-    let mut w = World::new();
+    let mut w = driver();
     w.node(node("n1").capacity("2", "1Gi", "10"));
     let constraints = json!([{
         "maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
@@ -71,7 +72,7 @@ fn a_cycle_that_breaks_has_a_reason_of_its_own() {
         p.spec.topology_spread_constraints =
             serde_json::from_value(constraints).expect("constraints");
     }));
-    let text = w.attempt();
+    let text = w.attempt_named();
     assert!(text.starts_with("p: error: "), "{text}");
     assert_eq!(reasons(&w), ["False SchedulerError"]);
 }

@@ -1,12 +1,13 @@
 //! Preemption from the first attempt until the preemptor is bound (queue 6 and 9.13).
 
-use crate::world::{World, is_deletion, is_status_of, with_spec};
+use crate::drivers::{driver, driver_of, is_deletion, is_status_of, with_spec};
 use berth_api::Kind;
 use berth_framework::call::CallErrorKind;
 use berth_framework::testing::{PodBuilder, node, pod};
 use berth_framework::{Feature, FeatureGates};
 use berth_scheduler::metrics::{Metric, Value};
 use berth_scheduler::queue::QueuedIn;
+use berth_scheduler::testing::Driver;
 use serde_json::json;
 
 const FULL: &str = "Insufficient cpu.";
@@ -21,8 +22,8 @@ fn vip(name: &str, cpu: &str) -> PodBuilder {
 }
 
 /// One node of two CPUs, both taken.
-fn full(features: FeatureGates) -> World {
-    let mut w = World::with(features);
+fn full(features: FeatureGates) -> Driver {
+    let mut w = driver_of(features);
     w.node(node("n1").capacity("2", "1Gi", "10"));
     w.pod(small("a").priority(1).on("n1"));
     w.pod(small("b").on("n1"));
@@ -35,9 +36,9 @@ fn full(features: FeatureGates) -> World {
 fn a_preemptor_is_rejected_until_its_victims_are_evicted() {
     let mut w = full(FeatureGates::default());
     w.pod(vip("vip", "2"));
-    assert!(w.attempt().ends_with(FULL));
+    assert!(w.attempt_named().ends_with(FULL));
     assert_eq!(w.deletions(), ["a"], "b follows a");
-    assert_eq!(w.promised("vip"), "n1");
+    assert_eq!(w.nominated("vip"), "n1");
     let written = w.calls.iter().find_map(|(_, call)| match call {
         berth_framework::ApiCall::PatchPodStatus {
             pod,
@@ -57,7 +58,7 @@ fn a_preemptor_is_rejected_until_its_victims_are_evicted() {
         berth_api::TaintEffect::NoSchedule,
     ));
     assert_eq!(w.place_of("vip"), Some(QueuedIn::Gated));
-    w.advance(5);
+    w.wait(5);
     let report = w.calls.iter().find_map(|(_, call)| match call {
         berth_framework::ApiCall::PatchPodStatus {
             condition: Some(c), ..
@@ -65,18 +66,19 @@ fn a_preemptor_is_rejected_until_its_victims_are_evicted() {
         _ => None,
     });
     assert_eq!(report, None, "it said Unschedulable, which tells more");
-    w.answer(is_deletion, None, true);
+    w.answer_which(is_deletion, None, true);
     assert_eq!(w.place_of("vip"), Some(QueuedIn::Gated));
     assert_eq!(w.deletions(), ["b"]);
-    w.answer(is_deletion, None, true);
+    w.answer_which(is_deletion, None, true);
     assert_eq!(w.place_of("vip"), Some(QueuedIn::Active));
-    let text = w.attempt();
+    let text = w.attempt_named();
     assert!(text.ends_with(WAITS), "{text}");
     w.deleted("a");
     w.deleted("b");
-    w.advance(10);
+    w.wait(10);
     assert_eq!(w.attempts(), ["vip on n1"]);
-    let events: Vec<&String> = w.events.iter().filter(|e| e.starts_with("Pre")).collect();
+    let mut events = w.take_events();
+    events.retain(|e| e.starts_with("Pre"));
     assert_eq!(
         events,
         [
@@ -91,7 +93,7 @@ fn a_preemptor_is_rejected_until_its_victims_are_evicted() {
 /// and it is activated at once. If the victim was deleted, the event moves the preemptor like any other pod.
 #[test]
 fn a_preemptor_is_admitted_when_its_last_victim_terminates() {
-    type Seen = fn(&mut World);
+    type Seen = fn(&mut Driver);
     let seen: [(&str, Seen, QueuedIn); 3] = [
         ("nothing", |_| {}, QueuedIn::Gated),
         (
@@ -107,7 +109,7 @@ fn a_preemptor_is_admitted_when_its_last_victim_terminates() {
     for (situation, seen, place) in seen {
         let mut w = full(FeatureGates::default());
         w.pod(vip("vip", "2"));
-        assert!(w.attempt().ends_with(FULL), "{situation}");
+        assert!(w.attempt_named().ends_with(FULL), "{situation}");
         w.node(node("big").capacity("4", "1Gi", "10").unschedulable(true));
         w.node(node("big").capacity("4", "1Gi", "10").taint(
             "k",
@@ -115,7 +117,7 @@ fn a_preemptor_is_admitted_when_its_last_victim_terminates() {
             berth_api::TaintEffect::NoSchedule,
         ));
         assert_eq!(w.place_of("vip"), Some(QueuedIn::Gated), "{situation}");
-        w.answer(is_deletion, None, true);
+        w.answer_which(is_deletion, None, true);
         assert_eq!(w.deletions(), ["b"], "{situation}");
         assert_eq!(w.place_of("vip"), Some(QueuedIn::Gated), "{situation}");
         seen(&mut w);
@@ -127,19 +129,19 @@ fn a_preemptor_is_admitted_when_its_last_victim_terminates() {
 /// the deletion, and whatever wakes it.
 #[test]
 fn a_preemptor_whose_status_is_being_written_does_not_preempt_again() {
-    type Step = fn(&mut World);
+    type Step = fn(&mut Driver);
     let writes: [(&str, Step); 4] = [
         ("on its way", |_| {}),
         ("to be repeated", |w| {
-            w.answer(is_status_of("vip"), Some(CallErrorKind::Unavailable), false);
+            w.answer_which(is_status_of("vip"), Some(CallErrorKind::Unavailable), false);
         }),
         ("perhaps carried out", |w| {
-            w.answer(is_status_of("vip"), Some(CallErrorKind::Timeout), false);
+            w.answer_which(is_status_of("vip"), Some(CallErrorKind::Timeout), false);
         }),
         ("written and not seen", |w| {
             let at = w.calls.iter().position(|(_, c)| is_status_of("vip")(c));
             let (id, _) = w.calls.remove(at.expect("the status is written"));
-            w.core.complete(id, Ok(()), w.now);
+            w.scheduler.complete(id, Ok(()), w.now);
         }),
     ];
     let deletions: [(&str, Step); 3] = [
@@ -147,10 +149,10 @@ fn a_preemptor_whose_status_is_being_written_does_not_preempt_again() {
         ("carried out and not seen", |w| {
             let at = w.calls.iter().position(|(_, c)| is_deletion(c));
             let (id, _) = w.calls.remove(at.expect("the victim is told"));
-            w.core.complete(id, Ok(()), w.now);
+            w.scheduler.complete(id, Ok(()), w.now);
         }),
         ("the victim is terminating", |w| {
-            w.answer(is_deletion, None, true);
+            w.answer_which(is_deletion, None, true);
         }),
     ];
     let wakes: [(&str, Step); 2] = [
@@ -168,14 +170,14 @@ fn a_preemptor_whose_status_is_being_written_does_not_preempt_again() {
                 w.pod(small("c").on("n2")).pod(small("d").on("n2"));
                 w.pod(pod("tiny-one").request("cpu", "0").on("n2"));
                 w.pod(vip("vip", "1"));
-                assert!(w.attempt().ends_with(FULL), "{case}");
+                assert!(w.attempt_named().ends_with(FULL), "{case}");
                 let victims = w.deletions();
                 assert_eq!(victims.len(), 1, "{case}");
-                let promised = w.promised("vip");
+                let promised = w.nominated("vip");
                 written(&mut w);
                 deleted(&mut w);
                 woken(&mut w);
-                w.advance(10);
+                w.wait(10);
                 let tried = w.attempts();
                 assert!(
                     tried.iter().all(|t| t.ends_with(WAITS)),
@@ -186,8 +188,8 @@ fn a_preemptor_whose_status_is_being_written_does_not_preempt_again() {
                     "{case}: nobody else goes: {:?}",
                     w.deletions()
                 );
-                assert_eq!(w.promised("vip"), promised, "{case}");
-                let metrics = w.core.metrics();
+                assert_eq!(w.nominated("vip"), promised, "{case}");
+                let metrics = w.scheduler.metrics();
                 let Some(Value::Histogram(chosen)) = metrics.get(Metric::PreemptionVictims, &[])
                 else {
                     panic!("{case}: victims were counted");
@@ -204,16 +206,17 @@ fn a_preemptor_whose_status_is_being_written_does_not_preempt_again() {
 fn a_refused_eviction_is_tried_anew() {
     let mut w = full(FeatureGates::default());
     w.pod(vip("vip", "1"));
-    assert!(w.attempt().ends_with(FULL));
+    assert!(w.attempt_named().ends_with(FULL));
     let first = w.deletions();
     assert_eq!(first.len(), 1);
-    w.answer(is_deletion, Some(CallErrorKind::Refused), false);
+    w.answer_which(is_deletion, Some(CallErrorKind::Refused), false);
     assert_eq!(w.place_of("vip"), Some(QueuedIn::Active));
-    assert!(!w.events.iter().any(|e| e.starts_with("Preempted")));
-    assert!(w.attempt().ends_with(FULL));
+    let events = w.take_events();
+    assert!(!events.iter().any(|e| e.starts_with("Preempted")));
+    assert!(w.attempt_named().ends_with(FULL));
     assert_eq!(w.deletions(), first, "the least important one still is");
     w.answer_all();
-    w.advance(10);
+    w.wait(10);
     assert_eq!(w.attempts(), ["vip on n1"]);
 }
 
@@ -223,12 +226,12 @@ fn without_the_gate_the_cycle_waits() {
     let gates = FeatureGates::default().with(Feature::SchedulerAsyncPreemption, false);
     let mut w = full(gates);
     w.pod(vip("vip", "2"));
-    assert_eq!(w.attempt(), "parked");
-    w.answer(is_deletion, None, false);
-    assert_eq!(w.attempt(), "parked", "one after another");
-    w.answer(is_deletion, None, false);
-    assert_eq!(w.promised("vip"), "n1");
-    w.advance(10);
+    assert_eq!(w.attempt_named(), "parked");
+    w.answer_which(is_deletion, None, false);
+    assert_eq!(w.attempt_named(), "parked", "one after another");
+    w.answer_which(is_deletion, None, false);
+    assert_eq!(w.nominated("vip"), "n1");
+    w.wait(10);
     assert_eq!(w.attempts(), ["vip on n1"]);
 }
 
@@ -238,11 +241,11 @@ fn without_the_gate_no_victim_is_evicted_for_a_deleted_preemptor() {
     let gates = FeatureGates::default().with(Feature::SchedulerAsyncPreemption, false);
     let mut w = full(gates);
     w.pod(vip("vip", "2"));
-    assert_eq!(w.attempt(), "parked");
+    assert_eq!(w.attempt_named(), "parked");
     w.deleted("vip");
-    w.answer(is_deletion, None, false);
+    w.answer_which(is_deletion, None, false);
     assert_eq!(w.deletions().len(), 0, "the other one stays");
-    assert_eq!(w.attempt(), "idle");
+    assert_eq!(w.attempt_named(), "idle");
     assert_eq!(w.place_of("vip"), None);
 }
 
@@ -252,13 +255,13 @@ fn nominated_room_is_kept_from_lower_pods_alone() {
     for (priority, placed) in [(5, false), (10, false), (20, true)] {
         let mut w = full(FeatureGates::default());
         w.pod(vip("vip", "2"));
-        assert!(w.attempt().ends_with(FULL));
-        w.answer(is_deletion, None, false);
-        w.answer(is_deletion, None, false);
+        assert!(w.attempt_named().ends_with(FULL));
+        w.answer_which(is_deletion, None, false);
+        w.answer_which(is_deletion, None, false);
         // Both victims are gone, and the preemptor waits for its backoff.
         w.pod(small("other").priority(priority));
         let text = loop {
-            let text = w.attempt();
+            let text = w.attempt_named();
             if text.starts_with("other") || text == "idle" {
                 break text;
             }
@@ -272,18 +275,18 @@ fn nominated_room_is_kept_from_lower_pods_alone() {
 #[test]
 fn lower_pods_lose_their_nomination() {
     for (priority, keeps) in [(5, false), (10, true)] {
-        let mut w = World::new();
+        let mut w = driver();
         w.node(node("n1").capacity("2", "1Gi", "10"));
         w.pod(small("a").on("n1")).pod(small("b").on("n1"));
         w.pod(small("earlier").priority(priority).nominated("n1"));
-        assert!(w.attempt().ends_with(FULL));
-        w.answer(is_deletion, None, false);
-        assert_eq!(w.promised("earlier"), "n1");
+        assert!(w.attempt_named().ends_with(FULL));
+        w.answer_which(is_deletion, None, false);
+        assert_eq!(w.nominated("earlier"), "n1");
         // `vip` needs the whole node, but a nominated pod of equal priority reserves a part of it.
         w.pod(vip("vip", "2"));
-        assert!(w.attempt().starts_with("vip: "));
-        assert_eq!(w.promised("earlier") == "n1", keeps, "priority {priority}");
-        assert_eq!(w.promised("vip") == "n1", !keeps, "priority {priority}");
+        assert!(w.attempt_named().starts_with("vip: "));
+        assert_eq!(w.nominated("earlier") == "n1", keeps, "priority {priority}");
+        assert_eq!(w.nominated("vip") == "n1", !keeps, "priority {priority}");
         if !keeps {
             w.answer_all();
             assert_eq!(w.pods["earlier"].status.nominated_node_name, "");
@@ -296,14 +299,14 @@ fn lower_pods_lose_their_nomination() {
 fn a_nomination_that_is_being_written_is_taken_back() {
     let mut w = full(FeatureGates::default());
     w.pod(pod("earlier").priority(5).request("cpu", "2"));
-    assert!(w.attempt().ends_with(FULL));
-    assert_eq!(w.promised("earlier"), "n1");
+    assert!(w.attempt_named().ends_with(FULL));
+    assert_eq!(w.nominated("earlier"), "n1");
     assert_eq!(w.pods["earlier"].status.nominated_node_name, "");
     w.pod(vip("vip", "2"));
-    let text = w.attempt();
+    let text = w.attempt_named();
     assert!(text.starts_with("vip: "), "{text}");
     assert_eq!(
-        (w.promised("earlier"), w.promised("vip")),
+        (w.nominated("earlier"), w.nominated("vip")),
         ("".into(), "n1".into())
     );
     w.answer_all();
@@ -331,7 +334,7 @@ fn budgets_of_the_cluster_are_heeded() {
             "b",
         ),
     ] {
-        let mut w = World::new();
+        let mut w = driver();
         w.node(node("n1").capacity("2", "1Gi", "10"));
         w.pod(small("a").priority(1).label("app", "a").on("n1"));
         w.pod(small("b").label("app", "b").on("n1"));
@@ -339,7 +342,7 @@ fn budgets_of_the_cluster_are_heeded() {
             w.object(Kind::PodDisruptionBudget, budget);
         }
         w.pod(vip("vip", "1"));
-        assert!(w.attempt().ends_with(FULL), "{situation}");
+        assert!(w.attempt_named().ends_with(FULL), "{situation}");
         assert_eq!(w.deletions(), [victim], "{situation}");
     }
 }
@@ -347,19 +350,19 @@ fn budgets_of_the_cluster_are_heeded() {
 /// P-12: a pod that is only about to be bound may have to go, too.
 #[test]
 fn pods_on_their_way_to_the_node_are_victims_too() {
-    let mut w = World::new();
+    let mut w = driver();
     w.node(node("n1").capacity("1", "1Gi", "10"));
     w.pod(small("late"));
-    assert_eq!(w.attempt(), "late on n1");
+    assert_eq!(w.attempt_named(), "late on n1");
     w.pod(vip("vip", "1"));
-    assert!(w.attempt().ends_with(FULL));
-    assert_eq!(w.promised("vip"), "n1");
+    assert!(w.attempt_named().ends_with(FULL));
+    assert_eq!(w.nominated("vip"), "n1");
     w.answer_all();
     assert!(
         !w.pods.contains_key("late"),
         "it is bound first, then deleted"
     );
-    w.advance(10);
+    w.wait(10);
     assert_eq!(w.attempts(), ["vip on n1"]);
 }
 
@@ -368,14 +371,11 @@ fn pods_on_their_way_to_the_node_are_victims_too() {
 fn a_preemptor_whose_node_is_gone_goes_elsewhere() {
     let mut w = full(FeatureGates::default());
     w.pod(vip("vip", "1"));
-    assert!(w.attempt().ends_with(FULL));
-    w.answer(is_deletion, None, true);
-    w.core.apply(
-        berth_scheduler::ClusterChange::Deleted(node("n1").object()),
-        w.now,
-    );
+    assert!(w.attempt_named().ends_with(FULL));
+    w.answer_which(is_deletion, None, true);
+    w.gone(node("n1").object());
     w.node(node("n2").capacity("2", "1Gi", "10"));
-    w.advance(10);
+    w.wait(10);
     assert_eq!(w.attempts(), ["vip on n2"]);
 }
 
@@ -385,18 +385,18 @@ fn a_preemptor_whose_node_is_gone_goes_elsewhere() {
 fn terminating_victims_are_not_evicted_twice() {
     let mut w = full(FeatureGates::default());
     w.pod(vip("vip", "2"));
-    assert!(w.attempt().ends_with(FULL));
-    w.answer(is_deletion, None, true);
-    w.answer(is_deletion, None, true);
+    assert!(w.attempt_named().ends_with(FULL));
+    w.answer_which(is_deletion, None, true);
+    w.answer_which(is_deletion, None, true);
     assert_eq!(w.deletions().len(), 0);
     w.pod(pod("boss").priority(50).request("cpu", "2"));
-    let text = w.attempt();
+    let text = w.attempt_named();
     assert!(text.starts_with("boss: ") && text.ends_with(FULL), "{text}");
     assert_eq!(w.deletions().len(), 0, "they go already");
-    assert_eq!(w.promised("boss"), "n1");
+    assert_eq!(w.nominated("boss"), "n1");
     w.deleted("a");
     w.deleted("b");
-    w.advance(10);
+    w.wait(10);
     let tried = w.attempts();
     assert_eq!(tried[0], "boss on n1", "{tried:?}");
     assert!(!tried.iter().any(|t| t == "vip on n1"));
@@ -418,17 +418,17 @@ fn nominated_pods_count_in_the_dry_run() {
                         p.spec.volumes = serde_json::from_value(volumes).expect("volumes");
                     }),
             );
-            w.attempt();
+            w.attempt_named();
             // The failed attempt clears the nomination; the test sets it again.
             w.answer_all();
             w.change("nominee", |p| p.nominated("n1"));
-            assert_eq!(w.promised("nominee"), "n1");
+            assert_eq!(w.nominated("nominee"), "n1");
         }
         w.pod(vip("vip", "1"));
-        while !w.attempt().starts_with("vip") {}
+        while !w.attempt_named().starts_with("vip") {}
         let mut told = w.deletions();
         while !w.deletions().is_empty() {
-            w.answer(is_deletion, None, false);
+            w.answer_which(is_deletion, None, false);
             told.extend(w.deletions());
         }
         assert_eq!(told.len(), expected, "{nominee:?}: {told:?}");
@@ -438,7 +438,7 @@ fn nominated_pods_count_in_the_dry_run() {
 /// PL-111: a claim that only one pod may use is freed, whatever room there is.
 #[test]
 fn a_claim_for_one_pod_is_freed() {
-    let mut w = World::new();
+    let mut w = driver();
     w.node(node("n1"));
     w.object(
         Kind::PersistentVolumeClaim,
@@ -459,11 +459,11 @@ fn a_claim_for_one_pod_is_freed() {
     w.pod(uses(pod("vip").priority(10)));
     let reason = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use \
                   by another pod";
-    let text = w.attempt();
+    let text = w.attempt_named();
     assert!(text.contains(reason), "{text}");
     assert_eq!(w.deletions(), ["user"]);
-    w.answer(is_deletion, None, false);
-    w.advance(10);
+    w.answer_which(is_deletion, None, false);
+    w.wait(10);
     assert_eq!(w.attempts(), ["vip on n1"]);
 }
 
@@ -474,7 +474,7 @@ fn the_message_of_a_pod_that_cannot_preempt() {
                    is not helpful for scheduling.";
     let never = "preemption: not eligible due to preemptionPolicy=Never.";
     for (policy, why, promised) in [(None, nowhere, ""), (Some("Never"), never, "n1")] {
-        let mut w = World::new();
+        let mut w = driver();
         w.node(node("n1").capacity("2", "1Gi", "10"));
         w.node(node("n2").capacity("1", "1Gi", "10"));
         w.pod(small("a").priority(10).on("n1"));
@@ -482,12 +482,12 @@ fn the_message_of_a_pod_that_cannot_preempt() {
             p.spec.preemption_policy = policy.map(Into::into);
         }));
         assert_eq!(
-            w.attempt(),
+            w.attempt_named(),
             format!(
                 "vip: 0/2 nodes are available: 2 Insufficient cpu. no new claims to deallocate, {why}"
             )
         );
-        assert_eq!(w.promised("vip"), promised);
+        assert_eq!(w.nominated("vip"), promised);
         assert_eq!(w.metric(Metric::PreemptionAttempts, &[]), 1.0);
     }
 }
@@ -501,21 +501,21 @@ fn a_host_port_with_two_holders_is_free_when_both_are_gone() {
         ("the other holder is more important", 20, &[][..]),
         ("both are less important", 0, &["a", "b"][..]),
     ] {
-        let mut w = World::new();
+        let mut w = driver();
         w.node(node("n1"));
         w.pod(holder("a", 0));
         w.pod(holder("b", other));
         w.pod(pod("vip").priority(10).host_port(80));
-        let text = w.attempt();
+        let text = w.attempt_named();
         assert!(text.contains("free ports"), "{situation}: {text}");
         for name in evicted {
             assert_eq!(w.deletions(), [*name], "{situation}");
-            w.answer(is_deletion, None, true);
+            w.answer_which(is_deletion, None, true);
         }
         assert!(w.deletions().is_empty(), "{situation}");
         for (at, name) in evicted.iter().enumerate() {
             w.deleted(name);
-            w.advance(10);
+            w.wait(10);
             let bound = match at + 1 == evicted.len() {
                 true => vec!["vip on n1".to_owned()],
                 false => Vec::new(),
@@ -538,10 +538,10 @@ fn a_pod_that_prefilter_rejects_neither_preempts_nor_loses_its_nomination() {
     let mut w = full(FeatureGates::default());
     w.pod(with_spec(vip("vip", "2"), &claim).nominated("n1"));
     assert_eq!(
-        w.attempt(),
+        w.attempt_named(),
         "vip: 0/1 nodes are available: persistentvolumeclaim \"c\" not found."
     );
-    assert_eq!(w.promised("vip"), "n1");
+    assert_eq!(w.nominated("vip"), "n1");
     assert_eq!(w.metric(Metric::PreemptionAttempts, &[]), 0.0);
     assert!(w.deletions().is_empty());
     let cleared = w.calls.iter().any(|(_, call)| match call {

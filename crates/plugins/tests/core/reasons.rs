@@ -1,17 +1,18 @@
 //! What users read when a pod fits nowhere: the reasons of the in-tree plugins, word for word.
 
-use crate::world::{World, with_spec};
+use crate::drivers::{driver, driver_with, with_spec};
 use berth_api::{Kind, TaintEffect};
 use berth_framework::testing::{NodeBuilder, PodBuilder, node, pod};
 use berth_plugins::{
     node_declared_features, node_name, node_volume_limits, volume_binding, volume_zone,
 };
 use berth_scheduler::profile::PluginConfig;
+use berth_scheduler::testing::Driver;
 use serde_json::json;
 
 /// What the only node says of `pod`, other pods there or not.
 fn reason(
-    w: &mut World,
+    w: &mut Driver,
     the_node: NodeBuilder,
     others: Vec<PodBuilder>,
     pod: PodBuilder,
@@ -21,7 +22,7 @@ fn reason(
         w.pod(other.on("n1"));
     }
     w.pod(pod);
-    let text = w.attempt();
+    let text = w.attempt_named();
     let told = text
         .split_once("available: 1 ")
         .and_then(|(_, rest)| rest.split_once(". "));
@@ -135,10 +136,10 @@ fn nodes_say_why_not_in_kube_schedulers_words() {
         ),
     ];
     for (expected, the_node, others, pod) in cases {
-        let told = reason(&mut World::new(), the_node, others, pod);
+        let told = reason(&mut driver(), the_node, others, pod);
         assert_eq!(told, expected);
     }
-    let mut w = World::with_options(|options| {
+    let mut w = driver_with(|options| {
         options.profiles[0].plugin_config = vec![PluginConfig {
             name: "NodeAffinity".to_owned(),
             args: json!({"addedAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
@@ -210,7 +211,7 @@ fn claims_say_why_not_in_kube_schedulers_words() {
             vec![],
         ),
     ] {
-        let mut w = World::new();
+        let mut w = driver();
         w.object(Kind::StorageClass, class.clone());
         w.object(Kind::PersistentVolumeClaim, claim);
         if let Some(volume) = volume {
@@ -218,7 +219,7 @@ fn claims_say_why_not_in_kube_schedulers_words() {
         }
         assert_eq!(reason(&mut w, here(), others, uses("p")), expected);
     }
-    let mut w = World::new();
+    let mut w = driver();
     w.object(Kind::PersistentVolumeClaim, claim("ReadWriteOnce", "v", ""));
     w.object(Kind::PersistentVolume, far);
     let told = reason(&mut w, here(), vec![], uses("p"));

@@ -2,7 +2,7 @@
 //!
 //! The test plays the API server, who binds volumes and claims, and the provisioner.
 
-use crate::world::World;
+use crate::drivers::driver;
 use berth_api::{Duration, Kind, Object};
 use berth_framework::ApiCall;
 use berth_framework::call::{CallError, CallErrorKind, CallResult, Response};
@@ -11,6 +11,7 @@ use berth_framework::write::{Action, Write};
 use berth_scheduler::ClusterChange;
 use berth_scheduler::metrics::Metric;
 use berth_scheduler::queue::QueuedIn;
+use berth_scheduler::testing::Driver;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -20,7 +21,7 @@ const NOTHING_TO_BIND: &str = "1 node(s) didn't find available persistent volume
 
 /// A cluster with a store of volumes and claims beside it.
 struct Cluster {
-    world: World,
+    world: Driver,
     /// Volumes and claims as the API stores them; the scheduler knows what it was shown.
     stored: BTreeMap<String, (Kind, Value)>,
     version: u64,
@@ -68,7 +69,7 @@ fn using(name: &str, claims: &[&str]) -> PodBuilder {
 impl Cluster {
     /// Nodes of these names, and the classes `local` (no provisioner) and `csi`. Both wait for the first consumer.
     fn new(nodes: &[&str]) -> Self {
-        let mut world = World::new();
+        let mut world = driver();
         for name in nodes {
             world.node(node(name).label("disk", name));
         }
@@ -110,7 +111,7 @@ impl Cluster {
     /// The watch shows the stored object.
     fn show(&mut self, name: &str) -> &mut Self {
         let object = self.object(name);
-        self.world.apply(object);
+        self.world.applied(object);
         self
     }
 
@@ -138,9 +139,7 @@ impl Cluster {
     fn gone(&mut self, name: &str) {
         let object = self.object(name);
         self.stored.remove(name);
-        self.world
-            .core
-            .apply(ClusterChange::Deleted(object), self.world.now);
+        self.world.gone(object);
     }
 
     /// Who binds completes what the scheduler has begun: the claim gets the volume.
@@ -201,8 +200,7 @@ impl Cluster {
         };
         let honest = self.carry_out(&write);
         let result = answer(&honest).unwrap_or(honest);
-        self.world.core.complete(id, result, self.world.now);
-        self.world.advance(0);
+        self.world.complete(id, result);
         write.object().name.to_string()
     }
 
@@ -213,17 +211,14 @@ impl Cluster {
             .iter()
             .position(|(_, call)| matches!(call, ApiCall::Write(_)));
         let (id, _) = calls.remove(at.expect("a write is on its way"));
-        self.world
-            .core
-            .complete(id, Err::<(), _>(error(kind)), self.world.now);
-        self.world.advance(0);
+        self.world.complete(id, Err::<(), _>(error(kind)));
     }
 
     /// The calls that wait for an answer when all status patches are answered: a binding goes after them.
     fn calls(&mut self) -> Vec<String> {
         let is_patch = |call: &ApiCall| matches!(call, ApiCall::PatchPodStatus { .. });
         while self.world.calls.iter().any(|(_, call)| is_patch(call)) {
-            self.world.answer(is_patch, None, false);
+            self.world.answer_which(is_patch, None, false);
         }
         let calls = self.world.calls.iter().filter_map(|(_, call)| match call {
             ApiCall::BindPod { pod, node } => Some(format!("bind {} to {node}", pod.name)),
@@ -235,7 +230,7 @@ impl Cluster {
 
     /// The events since the last time.
     fn events(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.world.events)
+        self.world.take_events()
     }
 }
 
@@ -280,13 +275,13 @@ fn a_volume_is_bound_for_the_node_of_the_pod() {
     let mut c = Cluster::new(&["n1", "n2"]);
     c.claim("c", "local").volume("v", "n2");
     c.world.pod(using("p", &["c"]));
-    assert_eq!(c.world.attempt(), "p on n2");
-    assert_eq!(c.world.core.cache().assumed_objects(), 1);
+    assert_eq!(c.world.attempt_named(), "p on n2");
+    assert_eq!(c.world.scheduler.cache().assumed_objects(), 1);
     assert_eq!(c.calls(), ["v to c"]);
     assert_eq!(c.answer_write(), "v");
     assert_eq!(c.calls(), [""; 0], "nobody has seen the volume bound");
     c.show("v");
-    assert_eq!(c.world.core.cache().assumed_objects(), 0);
+    assert_eq!(c.world.scheduler.cache().assumed_objects(), 0);
     let volume = &c.stored["v"].1;
     assert_eq!(
         volume["metadata"]["annotations"]["pv.kubernetes.io/bound-by-controller"],
@@ -300,7 +295,7 @@ fn a_volume_is_bound_for_the_node_of_the_pod() {
     assert_eq!(c.events(), [scheduled("p", "n2")]);
     let labels = ["persistent_volume_update", "success"];
     assert_eq!(c.world.metric(Metric::AsyncApiCallExecutions, &labels), 1.0);
-    assert_eq!(c.world.core.bindings_in_flight(), 0);
+    assert_eq!(c.world.scheduler.bindings_in_flight(), 0);
 }
 
 /// A claim of a class that waits for its first consumer: the node is selected, the provisioner does the rest.
@@ -309,14 +304,14 @@ fn a_volume_is_made_for_the_node_of_the_pod() {
     let mut c = Cluster::new(&["n1"]);
     c.claim("c", "csi");
     c.world.pod(using("p", &["c"]));
-    assert_eq!(c.world.attempt(), "p on n1");
+    assert_eq!(c.world.attempt_named(), "p on n1");
     assert_eq!(c.calls(), ["c on n1"]);
     assert_eq!(c.answer_write(), "c");
     c.show("c");
     // Nothing polls: the next thing that time brings is the end of the wait.
     c.world.answer_all();
     let end = c.world.now + Duration::from_secs(600);
-    let wake = c.world.core.next_wake(c.world.now);
+    let wake = c.world.scheduler.next_wake(c.world.now);
     assert!(wake.is_none_or(|wake| wake <= end), "{wake:?}");
     assert_eq!(c.calls(), [""; 0]);
     c.provision("c");
@@ -333,7 +328,7 @@ fn the_node_is_announced_before_the_volumes_are_bound() {
     let mut c = Cluster::new(&["n1"]);
     c.claim("c", "csi");
     c.world.pod(using("p", &["c"]));
-    c.world.attempt();
+    c.world.attempt_named();
     let announced = c.world.calls.iter().any(|(_, call)| {
         matches!(call, ApiCall::PatchPodStatus { nominated_node: Some(node), .. } if *node == "n1")
     });
@@ -384,14 +379,14 @@ fn a_taken_volume_stays_taken_until_something_newer_is_shown() {
     c.claim("c", "local").volume("v", "n1");
     let before = c.object("v");
     c.world.pod(using("first", &["c"]));
-    assert_eq!(c.world.attempt(), "first on n1");
-    c.world.apply(before.clone());
+    assert_eq!(c.world.attempt_named(), "first on n1");
+    c.world.applied(before.clone());
     c.answer_write();
-    c.world.apply(before);
+    c.world.applied(before);
     c.claim("d", "local");
     c.world.pod(using("second", &["d"]));
     let refused = format!("second: 0/1 nodes are available: {NOTHING_TO_BIND}");
-    assert_eq!(c.world.attempt(), refused);
+    assert_eq!(c.world.attempt_named(), refused);
     // Its owner takes the volume back: that is newer.
     c.change("v", |volume| {
         volume["spec"]["claimRef"] = Value::Null;
@@ -400,9 +395,9 @@ fn a_taken_volume_stays_taken_until_something_newer_is_shown() {
     let reset = "FailedScheduling running PreBind plugin \"VolumeBinding\": binding volumes: ClaimRef got reset for \
                  pv \"v\"";
     assert!(c.events().iter().any(|event| event == reset));
-    c.world.advance(20);
+    c.world.wait(20);
     assert!(!c.world.attempts().is_empty(), "somebody gets it");
-    assert_eq!(c.world.core.cache().assumed_objects(), 1);
+    assert_eq!(c.world.scheduler.cache().assumed_objects(), 1);
 }
 
 /// If another client wrote first, all assumptions are undone, and the pod is tried again with the current state.
@@ -411,7 +406,7 @@ fn a_refused_write_is_undone_and_decided_anew() {
     let mut c = Cluster::new(&["n1"]);
     c.claim("c", "local").volume("v", "n1").volume("w", "n1");
     c.world.pod(using("p", &["c"]));
-    assert_eq!(c.world.attempt(), "p on n1");
+    assert_eq!(c.world.attempt_named(), "p on n1");
     assert_eq!(c.calls(), ["v to c"]);
     // Another program gives the volume away, and the watch is late.
     let (kind, mut fields) = c.stored["v"].clone();
@@ -421,12 +416,12 @@ fn a_refused_write_is_undone_and_decided_anew() {
     let events = c.events();
     let failed = "FailedScheduling running PreBind plugin \"VolumeBinding\": Conflict";
     assert_eq!(events, [failed]);
-    assert_eq!(c.world.core.cache().assumed_objects(), 0);
+    assert_eq!(c.world.scheduler.cache().assumed_objects(), 0);
     assert_eq!(c.world.place_of("p"), Some(QueuedIn::ErrorBackoff));
     c.show("v");
     c.world.answer_all();
-    c.world.advance(10);
-    assert_eq!(c.world.attempt(), "p on n1");
+    c.world.wait(10);
+    assert_eq!(c.world.attempt_named(), "p on n1");
     assert_eq!(c.calls(), ["w to c"]);
     c.answer_write();
     c.show("w").bind("c", "w");
@@ -440,20 +435,20 @@ fn what_was_written_is_found_by_the_next_attempt() {
     let mut c = Cluster::new(&["n1", "n2"]);
     c.claim("c", "local").claim("d", "csi").volume("v", "n1");
     c.world.pod(using("p", &["c", "d"]));
-    assert_eq!(c.world.attempt(), "p on n1");
+    assert_eq!(c.world.attempt_named(), "p on n1");
     assert_eq!(c.answer_write(), "v");
     assert_eq!(c.calls(), ["d on n1"]);
     c.refuse_write(CallErrorKind::Refused);
     // The volume is written, but the watch does not show it yet: no other pod may get it.
-    assert_eq!(c.world.core.cache().assumed_objects(), 1);
+    assert_eq!(c.world.scheduler.cache().assumed_objects(), 1);
     c.claim("e", "local");
     c.world.pod(using("thief", &["e"]));
     assert!(
-        c.world.attempt().starts_with("thief: 0/2"),
+        c.world.attempt_named().starts_with("thief: 0/2"),
         "the volume is taken"
     );
     c.show("v");
-    c.world.advance(20);
+    c.world.wait(20);
     c.world.attempts();
     assert_eq!(c.calls(), ["d on n1"], "the volume was given already");
     c.answer_write();
@@ -468,26 +463,26 @@ fn a_pod_whose_claims_are_not_bound_in_time_is_tried_again() {
     let mut c = Cluster::new(&["n1", "n2"]);
     c.claim("c", "csi");
     c.world.pod(using("p", &["c"]));
-    let placed = c.world.attempt();
+    let placed = c.world.attempt_named();
     let node = placed.trim_start_matches("p on ").to_owned();
     c.answer_write();
     c.show("c");
     c.world.answer_all();
     c.events();
-    c.world.advance(599);
+    c.world.wait(599);
     assert_eq!(c.events(), [""; 0]);
-    assert_eq!(c.world.core.bindings_in_flight(), 1);
-    c.world.advance(1);
+    assert_eq!(c.world.scheduler.bindings_in_flight(), 1);
+    c.world.wait(1);
     let failures = Metric::VolumeSchedulingStageErrors;
     assert_eq!(c.world.metric(failures, &["bind"]), 1.0);
     let late = "FailedScheduling running PreBind plugin \"VolumeBinding\": binding volumes: context deadline exceeded";
     assert_eq!(c.events(), [late]);
-    assert_eq!(c.world.core.bindings_in_flight(), 0);
+    assert_eq!(c.world.scheduler.bindings_in_flight(), 0);
     assert_eq!(c.world.place_of("p"), Some(QueuedIn::ErrorBackoff));
     // The claim is still for that node, and the pod goes nowhere else.
     c.world.answer_all();
-    c.world.advance(20);
-    assert_eq!(c.world.attempt(), format!("p on {node}"));
+    c.world.wait(20);
+    assert_eq!(c.world.attempt_named(), format!("p on {node}"));
     assert_eq!(c.calls(), [""; 0], "there is nothing to write");
     c.provision("c");
     assert_eq!(c.calls(), [format!("bind p to {node}")]);
@@ -506,7 +501,7 @@ fn what_was_begun_before_a_restart_goes_on() {
     c.store(Kind::PersistentVolume, fields);
     c.show("v");
     c.world.pod(using("p", &["c", "d"]));
-    assert_eq!(c.world.attempt(), "p on n2");
+    assert_eq!(c.world.attempt_named(), "p on n2");
     assert_eq!(c.calls(), [""; 0], "everything is written");
     c.bind("d", "v");
     assert_eq!(c.calls(), [""; 0], "one is still to be made");
@@ -536,12 +531,7 @@ fn the_wait_ends_when_it_has_become_pointless() {
         ),
         (
             "the node is gone",
-            |c| {
-                let object = node("n1").object();
-                c.world
-                    .core
-                    .apply(ClusterChange::Deleted(object), c.world.now);
-            },
+            |c| drop(c.world.gone(node("n1").object())),
             "failed to get node \"n1\": node \"n1\" not found",
         ),
         (
@@ -549,7 +539,7 @@ fn the_wait_ends_when_it_has_become_pointless() {
             |c| {
                 let kind = Kind::PersistentVolumeClaim;
                 let change = ClusterChange::Replaced(kind, Vec::new());
-                c.world.core.apply(change, c.world.now);
+                c.world.scheduler.apply(change, c.world.now);
             },
             "failed to check provisioning pvc: could not find v1.PersistentVolumeClaim \"default/c\"",
         ),
@@ -558,18 +548,18 @@ fn the_wait_ends_when_it_has_become_pointless() {
         let mut c = Cluster::new(&["n1"]);
         c.claim("c", "csi");
         c.world.pod(using("p", &["c"]));
-        c.world.attempt();
+        c.world.attempt_named();
         c.answer_write();
         c.show("c");
         c.world.answer_all();
         c.events();
         act(&mut c);
-        c.world.advance(0);
+        c.world.wait(0);
         let expected = format!(
             "FailedScheduling running PreBind plugin \"VolumeBinding\": binding volumes: {why}"
         );
         assert_eq!(c.events(), [expected], "{situation}");
-        assert_eq!(c.world.core.bindings_in_flight(), 0, "{situation}");
+        assert_eq!(c.world.scheduler.bindings_in_flight(), 0, "{situation}");
         let place = c.world.place_of("p");
         assert_eq!(place, Some(QueuedIn::ErrorBackoff), "{situation}");
     }
@@ -581,7 +571,7 @@ fn another_node_is_tried_when_provisioning_fails() {
     let mut c = Cluster::new(&["n1"]);
     c.claim("c", "csi");
     c.world.pod(using("p", &["c"]));
-    assert_eq!(c.world.attempt(), "p on n1");
+    assert_eq!(c.world.attempt_named(), "p on n1");
     c.answer_write();
     c.show("c");
     c.world.answer_all();
@@ -592,8 +582,8 @@ fn another_node_is_tried_when_provisioning_fails() {
         claim["metadata"]["annotations"] = json!({"volume.kubernetes.io/storage-provisioner": "x"});
     });
     c.world.answer_all();
-    c.world.advance(20);
-    assert_eq!(c.world.attempt(), "p on n2");
+    c.world.wait(20);
+    assert_eq!(c.world.attempt_named(), "p on n2");
     assert_eq!(c.calls(), ["c on n2"]);
 }
 
@@ -604,7 +594,7 @@ fn a_pod_that_is_deleted_waits_no_longer() {
         let mut c = Cluster::new(&["n1"]);
         c.claim("c", "csi");
         c.world.pod(using("p", &["c"]));
-        c.world.attempt();
+        c.world.attempt_named();
         if written {
             c.answer_write();
             c.show("c");
@@ -615,13 +605,21 @@ fn a_pod_that_is_deleted_waits_no_longer() {
             c.show("c");
         }
         c.world.answer_all();
-        assert_eq!(c.world.core.bindings_in_flight(), 0, "written: {written}");
         assert_eq!(
-            c.world.core.cache().assumed_objects(),
+            c.world.scheduler.bindings_in_flight(),
             0,
             "written: {written}"
         );
-        assert_eq!(c.world.core.cache().assumed_pods(), 0, "written: {written}");
+        assert_eq!(
+            c.world.scheduler.cache().assumed_objects(),
+            0,
+            "written: {written}"
+        );
+        assert_eq!(
+            c.world.scheduler.cache().assumed_pods(),
+            0,
+            "written: {written}"
+        );
     }
 }
 
@@ -632,17 +630,17 @@ fn a_lost_answer_does_no_harm() {
         let mut c = Cluster::new(&["n1"]);
         c.claim("c", "csi");
         c.world.pod(using("p", &["c"]));
-        c.world.attempt();
+        c.world.attempt_named();
         c.answer_write_with(|_| Some(Err(error(CallErrorKind::Timeout))));
         if shown_first {
             c.show("c");
-            c.world.advance(1);
+            c.world.wait(1);
         } else {
             // Sent again, and refused: a later version is there, ours.
-            c.world.advance(1);
+            c.world.wait(1);
             c.answer_write();
             c.show("c");
-            c.world.advance(1);
+            c.world.wait(1);
         }
         c.provision("c");
         assert_eq!(c.calls(), ["bind p to n1"], "shown first: {shown_first}");
@@ -690,7 +688,7 @@ fn pods_with_claims_of_their_own_share_answers() {
         placed.sort_unstable();
         assert_eq!(placed.len(), 3, "{attempts:?}");
         assert!(class == "csi" || placed == nodes, "{attempts:?}");
-        let counts = c.world.core.answer_cache().counts();
+        let counts = c.world.scheduler.answer_cache().counts();
         let got = (counts.plain, counts.kept, counts.group_answers);
         assert_eq!(got, (0, 3, 2), "{class}");
     }

@@ -6,8 +6,8 @@ mod search;
 
 use super::*;
 use crate::profile::{Profile, ProfileSpec};
+use crate::testing::registered;
 use berth_framework::plugin::PreFilterResult;
-use berth_framework::registry::{Extensions, Registry};
 use berth_framework::testing::{FakePlugin, fake, node, pod};
 use berth_framework::{Code, NodeView, Slot, Status};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -62,21 +62,12 @@ fn profile_with(
     plugins: impl IntoIterator<Item = FakePlugin>,
     change: impl FnOnce(&mut ProfileSpec),
 ) -> Profile {
-    let mut registry = Registry::default();
-    let mut names: Vec<String> = Vec::new();
     let base = [
         fake("Sort").less(|a, b| a.timestamp < b.timestamp),
         fake("Binder").bind(|_, _, _, _, _| berth_framework::Step::success()),
     ];
-    for plugin in base.into_iter().chain(plugins) {
-        let extensions: Extensions = plugin.build();
-        let name = extensions.name.clone();
-        names.push(name.clone());
-        registry
-            .register(&name, move |_| Ok(extensions.clone()))
-            .unwrap_or_else(|e| panic!("{e}"));
-    }
-    let mut spec = ProfileSpec::of_plugins("default-scheduler", names.iter().map(String::as_str));
+    let plugins = base.into_iter().chain(plugins);
+    let (registry, mut spec) = registered(plugins.map(FakePlugin::build));
     change(&mut spec);
     Profile::build(&spec, &registry, &FeatureGates::default()).unwrap()
 }

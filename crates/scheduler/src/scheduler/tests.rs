@@ -7,6 +7,7 @@ mod cycles;
 mod deletions;
 mod extenders;
 mod failures;
+mod fakes;
 mod framework;
 mod measures;
 mod preemptions;
@@ -18,6 +19,6 @@ mod traces;
 mod waiting;
 mod wake_ups;
 mod waking;
-mod world;
 
-use world::{HandWatch, World, binder, fits, fits_alike, node_changes, world};
+use crate::testing::Driver;
+use fakes::{HandWatch, binder, driver, driver_of, driver_with, fits, fits_alike, node_changes};

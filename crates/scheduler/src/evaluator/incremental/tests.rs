@@ -2,11 +2,12 @@
 
 use super::*;
 use crate::evaluator::{NoNominations, NoStopwatch};
-use crate::profile::{Profile, ProfileSpec};
+use crate::profile::Profile;
+use crate::testing::registered;
 use berth_api::Time;
 use berth_framework::keep::{Keep, Kept as KeptAnswers};
 use berth_framework::plugin::{Filter, Plugin, Score};
-use berth_framework::registry::{Extensions, Registry};
+use berth_framework::registry::Extensions;
 use berth_framework::testing::{fake, node, pod};
 use berth_framework::{Cluster, CycleState, FeatureGates, NodeView, PodInfo, Status};
 use std::sync::Arc;
@@ -92,15 +93,7 @@ impl World {
                 .build(),
             Extensions::of(ranks).filter().score().keep().build(),
         ];
-        let mut registry = Registry::default();
-        let mut names = Vec::new();
-        for extensions in plugins.into_iter().chain(others) {
-            names.push(extensions.name.clone());
-            registry
-                .register(&extensions.name.clone(), move |_| Ok(extensions.clone()))
-                .unwrap_or_else(|e| panic!("{e}"));
-        }
-        let spec = ProfileSpec::of_plugins("default-scheduler", names.iter().map(String::as_str));
+        let (registry, spec) = registered(plugins.into_iter().chain(others));
         let mut world = Self {
             cluster: Cluster::default(),
             profile: Profile::build(&spec, &registry, &FeatureGates::default()).unwrap(),

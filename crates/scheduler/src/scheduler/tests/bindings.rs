@@ -26,7 +26,7 @@ fn waits(name: &'static str, seconds: u64) -> FakePlugin {
 /// handled, and wakes all other pods. The pod has left the log of events before, and returns with a backoff.
 #[test]
 fn a_failed_binding_gives_its_room_back_and_wakes_others() {
-    let mut w = world([fits()]);
+    let mut w = driver([fits()]);
     w.applied(node("n1").capacity("1", "1Gi", "9").object());
     w.pod(pod("a").request("cpu", "1"));
     assert_eq!(w.attempt(), "on n1");
@@ -70,7 +70,7 @@ fn a_failed_binding_gives_its_room_back_and_wakes_others() {
 fn bind_plugins_take_turns_until_one_does_not_skip() {
     let skips = |name: &str| fake(name).bind(|_, _, _, _, _| Step::Done(Status::skip()));
     let binds = fake("Binds").bind(|_, _, _, _, _| Step::success());
-    let mut w = World::new([skips("A"), binds, skips("B")], FeatureGates::default());
+    let mut w = driver_of([skips("A"), binds, skips("B")], FeatureGates::default());
     w.applied(node("n1").object());
     w.pod(pod("p"));
     w.attempt();
@@ -79,7 +79,7 @@ fn bind_plugins_take_turns_until_one_does_not_skip() {
         ["Normal Scheduled Successfully assigned default/p to n1"]
     );
 
-    let mut w = World::new([skips("A"), skips("B")], FeatureGates::default());
+    let mut w = driver_of([skips("A"), skips("B")], FeatureGates::default());
     w.applied(node("n1").object());
     w.pod(pod("p"));
     w.attempt();
@@ -95,7 +95,7 @@ fn bind_plugins_take_turns_until_one_does_not_skip() {
 fn a_bind_plugin_may_turn_the_pod_down() {
     let no = fake("No").bind(|_, _, _, _, _| Step::Done(Status::unschedulable("not mine")));
     let never = fake("Never").bind(|_, _, _, _, _| panic!("asked after a refusal"));
-    let mut w = World::new([no, never], FeatureGates::default());
+    let mut w = driver_of([no, never], FeatureGates::default());
     w.applied(node("n1").object());
     w.pod(pod("p"));
     w.attempt();
@@ -127,7 +127,7 @@ fn pre_bind_runs_only_plugins_that_have_work() {
         };
         let plugins = [works("A", Status::skip()), works("B", Status::success())];
         let features = FeatureGates::default().with(Feature::NominatedNodeNameForExpectation, gate);
-        let mut w = World::new(plugins.into_iter().chain([binder()]), features);
+        let mut w = driver_of(plugins.into_iter().chain([binder()]), features);
         w.applied(node("n1").object());
         w.pod(pod("p"));
         w.attempt();
@@ -140,7 +140,7 @@ fn pre_bind_runs_only_plugins_that_have_work() {
 /// C-39: if the nomination before the binding fails, the binding continues.
 #[test]
 fn a_failed_announcement_is_only_logged() {
-    let mut w = world([waits("Slow", 1)]);
+    let mut w = driver([waits("Slow", 1)]);
     w.applied(node("n1").object());
     w.pod(pod("p"));
     w.attempt();
@@ -209,7 +209,7 @@ fn the_node_is_announced_when_binding_takes_time() {
         ),
     ] {
         let features = FeatureGates::default().with(Feature::NominatedNodeNameForExpectation, gate);
-        let mut w = World::new(plugins.into_iter().chain([binder()]), features);
+        let mut w = driver_of(plugins.into_iter().chain([binder()]), features);
         w.applied(node("n1").object());
         w.pod(pod("p"));
         assert_eq!(w.attempt(), "on n1", "{situation}");
@@ -225,7 +225,7 @@ fn the_node_is_announced_when_binding_takes_time() {
 /// F-17: groups one after another, parallel neighbours together.
 #[test]
 fn pre_bind_plugins_work_in_groups() {
-    let mut w = world([
+    let mut w = driver([
         waits("A", 3).parallel(),
         waits("B", 2).parallel(),
         waits("C", 4),
@@ -255,7 +255,7 @@ fn plugins_with_nothing_to_do_are_left_out_of_their_groups() {
         ("one that works alone", waits("Idle", 50), 3 + 2),
         ("one of many", waits("Idle", 50).parallel(), 3),
     ] {
-        let mut w = world([
+        let mut w = driver([
             waits("A", 3).parallel(),
             idle.pre_flight(|_, _| Status::skip()),
             waits("B", 2).parallel(),
@@ -285,7 +285,7 @@ fn a_failing_pre_bind_stops_its_siblings() {
         let status_rejects = status.is_rejected();
         let resumed = Arc::new(AtomicBool::new(false));
         let seen = resumed.clone();
-        let mut w = world([
+        let mut w = driver([
             fake("A")
                 .parallel()
                 .pre_bind(move |cx, _, _, _, wake| match wake {
@@ -357,7 +357,7 @@ fn jobs_come_back_to_their_plugin() {
         ("failed", Some(Err("no".to_owned())), false),
         ("late", None, false),
     ] {
-        let mut w = world([plugin()]);
+        let mut w = driver([plugin()]);
         w.applied(node("n1").object());
         w.pod(pod("p"));
         w.attempt();
@@ -423,7 +423,7 @@ fn a_pod_can_be_stopped_until_it_is_being_bound() {
             vec!["bully", "victim"],
         ),
     ] {
-        let mut w = world([slow(), preempt("Preempt")]);
+        let mut w = driver([slow(), preempt("Preempt")]);
         w.applied(node("n1").object());
         w.pod(pod("victim"));
         assert_eq!(w.attempt(), "on n1");
@@ -459,7 +459,7 @@ fn a_pod_can_be_stopped_until_it_is_being_bound() {
 fn what_is_scheduled_is_counted() {
     let gate = Arc::new(AtomicBool::new(false));
     let open = gate.clone();
-    let mut w = world([fake("Gate").filter(move |_, _, _| {
+    let mut w = driver([fake("Gate").filter(move |_, _, _| {
         if open.load(Ordering::Relaxed) {
             Status::success()
         } else {
@@ -491,7 +491,7 @@ fn many_attempts_are_counted_as_fifteen_and_more() {
         let left = Arc::new(std::sync::atomic::AtomicU32::new(attempts - 1));
         let count = left.clone();
         let gate = fake("Gate").events(|| vec![node_changes()]);
-        let mut w = world([gate.filter(move |_, _, _| {
+        let mut w = driver([gate.filter(move |_, _, _| {
             match count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)) {
                 Ok(_) => Status::unschedulable("shut"),
                 Err(_) => Status::success(),
@@ -529,7 +529,7 @@ fn many_attempts_are_counted_as_fifteen_and_more() {
 /// C-1.
 #[test]
 fn thousands_are_bound_at_once() {
-    let mut w = world([waits("Slow", 10)]);
+    let mut w = driver([waits("Slow", 10)]);
     w.applied(node("n1").object());
     for i in 0..2000 {
         w.scheduler.apply(

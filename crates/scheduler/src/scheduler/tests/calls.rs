@@ -27,17 +27,16 @@ pub(super) fn no() -> FakePlugin {
 }
 
 /// Answers the oldest call: the server is too busy.
-pub(super) fn too_busy(w: &mut World) {
+pub(super) fn too_busy(w: &mut Driver) {
     let (id, _) = w.calls.remove(0);
     let error = CallError::new(CallErrorKind::Unavailable, "too busy");
-    w.scheduler.complete(id, Err::<(), _>(error), w.now);
-    w.take();
+    w.complete(id, Err::<(), _>(error));
 }
 
 /// D-11, case 166: a burst of status patches never delays a binding, and no event waits for either.
 #[test]
 fn a_binding_does_not_wait_for_status_patches() {
-    let mut w = world([fits()]);
+    let mut w = driver([fits()]);
     w.applied(node("n1").capacity("1", "1Gi", "200").object());
     for i in 0..100 {
         w.pod(pod(&format!("big{i}")).request("cpu", "2"));
@@ -64,11 +63,11 @@ fn a_nomination_is_seen_from_the_start() {
         })
     });
     let no = fake("No").filter(|_, _, _| Status::unschedulable("no"));
-    let mut w = world([no, preempt]);
+    let mut w = driver([no, preempt]);
     w.applied(node("n1").object());
     w.pod(pod("p"));
     w.attempt();
-    let nominated = |w: &World| {
+    let nominated = |w: &Driver| {
         let pod = w.scheduler.cache().effective("uid-p").cloned();
         pod.map(|pod| pod.status.nominated_node_name.to_string())
     };
@@ -84,8 +83,7 @@ fn a_nomination_is_seen_from_the_start() {
     assert!(wake.since(w.now) <= Duration::from_millis(11), "{wake}");
     w.advance(Duration::from_millis(11));
     let (id, _) = w.calls.remove(0);
-    w.scheduler.complete(id, Ok(()), w.now);
-    w.take();
+    w.complete(id, Ok(()));
     assert_eq!(nominated(&w), n1, "written, not seen");
     w.change("p", |p| p.label("too", "early"));
     assert_eq!(nominated(&w), n1);
@@ -126,7 +124,7 @@ fn a_failed_eviction_wakes_pods_that_were_nominated_to_the_node() {
         // The deletion raises an event, and the plugin is registered for it.
         (None, QueuedIn::Backoff),
     ] {
-        let mut w = world([fits(), preempt()]);
+        let mut w = driver([fits(), preempt()]);
         w.applied(node("n1").capacity("1", "1Gi", "10").object());
         w.pod(pod("victim").on("n1").request("cpu", "1"));
         w.pod(pod("vip").priority(5).request("cpu", "1"));
@@ -150,7 +148,7 @@ fn a_call_with_nothing_left_to_do_ends_by_itself() {
         .with(Feature::SchedulerAsyncAPICalls, false)
         .with(Feature::SchedulerPreEnqueuePodStatus, false);
     let no = fake("No").filter(|_, _, _| Status::unschedulable("no"));
-    let mut w = World::new([no, binder()], features);
+    let mut w = driver_of([no, binder()], features);
     w.applied(node("n1").object());
     w.pod(pod("p"));
     // As if it had been said by an earlier call that is still on its way.
@@ -163,8 +161,7 @@ fn a_call_with_nothing_left_to_do_ends_by_itself() {
     let second: CallId = w.call(before);
     w.advance(Duration::ZERO);
     assert_eq!(w.calls.len(), 1);
-    w.scheduler.complete(first, Ok(()), w.now);
-    w.take();
+    w.complete(first, Ok(()));
     assert!(w.calls.iter().all(|(id, _)| *id != second));
     let dispatcher = w.scheduler.dispatcher();
     assert!(dispatcher.is_empty() && !dispatcher.has_finished());
@@ -173,7 +170,7 @@ fn a_call_with_nothing_left_to_do_ends_by_itself() {
 /// D-11: while calls pile up, no further pod is tried.
 #[test]
 fn a_full_dispatcher_holds_back_the_queue() {
-    let mut w = World::with([binder()], |options| {
+    let mut w = driver_with([binder()], |options| {
         options.dispatcher.tracked_max = 4;
     });
     w.applied(node("n1").object());
@@ -199,7 +196,7 @@ fn the_gate_decides_whether_a_pod_waits_for_its_status() {
         let features = FeatureGates::default()
             .with(Feature::SchedulerAsyncAPICalls, on)
             .with(Feature::SchedulerPreEnqueuePodStatus, on);
-        let mut w = World::new([no(), binder()], features);
+        let mut w = driver_of([no(), binder()], features);
         w.applied(node("n1").object());
         w.pod(pod("p"));
         assert!(w.attempt().starts_with("0/1"));
@@ -230,7 +227,7 @@ fn without_the_gate_every_call_is_made() {
         let features = FeatureGates::default()
             .with(Feature::SchedulerAsyncAPICalls, on)
             .with(Feature::SchedulerPreEnqueuePodStatus, on);
-        let mut w = World::new([no(), binder()], features);
+        let mut w = driver_of([no(), binder()], features);
         w.pod(pod("p"));
         for node in ["n1", "n2"] {
             let call = ApiCall::PatchPodStatus {
@@ -258,17 +255,15 @@ fn a_nomination_of_a_known_version_counts_until_it_is_shown() {
             nominating: Nominating::Set("n1".into()),
         })
     });
-    let mut w = world([no(), preempt]);
+    let mut w = driver([no(), preempt]);
     w.applied(node("n1").object());
     w.pod(pod("p"));
     w.attempt();
     let (id, _) = w.calls.remove(0);
     let version = "12";
     assert_eq!(w.pods["p"].metadata.resource_version, "11");
-    w.scheduler
-        .complete(id, Ok(Response::written(version)), w.now);
-    w.take();
-    let nominated = |w: &World| {
+    w.complete(id, Ok(Response::written(version)));
+    let nominated = |w: &Driver| {
         let pod = w.scheduler.cache().effective("uid-p").cloned();
         pod.map(|pod| pod.status.nominated_node_name.to_string())
             .unwrap_or_default()
@@ -285,20 +280,20 @@ fn a_nomination_of_a_known_version_counts_until_it_is_shown() {
 #[test]
 fn calls_are_counted_and_timed() {
     type Answers = &'static [Option<CallErrorKind>];
-    let patch = |w: &World| ApiCall::PatchPodStatus {
+    let patch = |w: &Driver| ApiCall::PatchPodStatus {
         pod: PodRef::of(&w.pods["p"]),
         condition: None,
         nominated_node: Some("n1".into()),
     };
-    let bind = |w: &World| ApiCall::BindPod {
+    let bind = |w: &Driver| ApiCall::BindPod {
         pod: PodRef::of(&w.pods["p"]),
         node: "n1".into(),
     };
-    let delete = |w: &World| ApiCall::DeletePod {
+    let delete = |w: &Driver| ApiCall::DeletePod {
         pod: PodRef::of(&w.pods["p"]),
         condition: ConditionPatch::of(&w.pods["p"], "DisruptionTarget", "True", "r", ""),
     };
-    type Make<'a> = &'a dyn Fn(&World) -> ApiCall;
+    type Make<'a> = &'a dyn Fn(&Driver) -> ApiCall;
     let cases: [(Make<'_>, Answers, [&str; 2]); 6] = [
         (&patch, &[None], ["pod_status_patch", "success"]),
         (
@@ -326,7 +321,7 @@ fn calls_are_counted_and_timed() {
     ];
     for (make, answers, labels) in cases {
         let what = format!("{labels:?} after {answers:?}");
-        let mut w = world([no()]);
+        let mut w = driver([no()]);
         w.pod(pod("p"));
         let call = make(&w);
         w.call(call);
@@ -366,7 +361,7 @@ fn only_what_was_sent_is_counted() {
     let gate = fake("Gate")
         .pre_enqueue(|_| Status::unresolvable("shut"))
         .calls(&[&CLAIM_UPDATE, &VOLUME_UPDATE]);
-    let mut w = world([gate]);
+    let mut w = driver([gate]);
     w.pod(pod("p"));
 
     assert_eq!(
@@ -388,7 +383,7 @@ fn only_what_was_sent_is_counted() {
 /// binding is still in flight. Event, backoff and queue are the same as after any failure.
 #[test]
 fn a_wait_for_a_call_has_a_deadline() {
-    let mut w = world([]);
+    let mut w = driver([]);
     w.applied(node("n1").object());
     w.pod(pod("p"));
     assert_eq!(w.attempt(), "on n1");
@@ -414,7 +409,7 @@ fn a_wait_for_a_call_has_a_deadline() {
 /// D-10, D-21, case 162: a status patch that a binding replaces is no failure, and no error is logged.
 #[test]
 fn giving_way_is_no_failure() {
-    let mut w = world([fits()]);
+    let mut w = driver([fits()]);
     w.applied(node("n1").capacity("1", "1Gi", "9").object());
     w.pod(pod("p").request("cpu", "2"));
     w.attempt();
@@ -441,7 +436,7 @@ fn giving_way_is_no_failure() {
 /// D-16, D-28: a scheduler that stops makes no call any more, held back or not; an answer may still come.
 #[test]
 fn a_scheduler_that_stops_makes_no_calls() {
-    let mut w = world([]);
+    let mut w = driver([]);
     w.applied(node("n1").object());
     w.pod(pod("p"));
     assert_eq!(w.attempt(), "on n1");
@@ -484,7 +479,7 @@ fn a_nomination_that_others_clear_ends() {
         let nominates = fake("Nominates").post_filter(|_, _, _, _| {
             PostFilterStep::done(Status::success(), Nominating::Set("n1".into()))
         });
-        let mut w = World::new([no(), nominates, binder()], features);
+        let mut w = driver_of([no(), nominates, binder()], features);
         w.applied(node("n1").object());
         w.pod(pod("p").nominated("n1"));
         assert!(w.attempt().starts_with("0/1"));

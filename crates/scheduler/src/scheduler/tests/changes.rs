@@ -30,8 +30,8 @@ fn hears(resource: EventResource, action: ActionType) -> FakePlugin {
 }
 
 /// A world with a node, an assigned pod, and a pod that waits for the event.
-fn waiting_for(resource: EventResource, action: ActionType) -> World {
-    let mut w = world([hears(resource, action)]);
+fn waiting_for(resource: EventResource, action: ActionType) -> Driver {
+    let mut w = driver([hears(resource, action)]);
     w.applied(node("n1").object());
     w.pod(pod("assigned").on("n1").label("a", "b"));
     w.pod(pod("waits").priority(10));
@@ -46,7 +46,7 @@ fn waiting_for(resource: EventResource, action: ActionType) -> World {
 fn changes_wake_the_pods_that_wait_for_them() {
     use ActionType as A;
     use EventResource as R;
-    type Change = fn(&mut World);
+    type Change = fn(&mut Driver);
     let cases: [(&str, R, A, Change, bool); 16] = [
         (
             "a pod assigned",
@@ -226,7 +226,7 @@ fn storage_class(version: u32) -> Object {
 /// each change is applied completely before the next one, in the order in which the core receives them.
 #[test]
 fn changes_are_taken_in_one_after_the_other() {
-    let mut w = world([fits()]);
+    let mut w = driver([fits()]);
     w.applied(node("n1").object());
     let mut told = Vec::new();
     for version in 1..=50 {
@@ -291,7 +291,7 @@ fn handled_changes_are_timed_by_event() {
             _ => Status::success(),
         })
         .events(thinks);
-    let mut w = World::with([picky, binder()], |options| {
+    let mut w = driver_with([picky, binder()], |options| {
         options.stopwatch = Box::new(watch);
     });
     w.applied(node("n1").object());
@@ -303,7 +303,7 @@ fn handled_changes_are_timed_by_event() {
     w.attempt();
     w.answer_all();
     w.scheduler.reset_metrics();
-    let handled = |w: &World| -> Vec<String> {
+    let handled = |w: &Driver| -> Vec<String> {
         let metrics = w.scheduler.metrics();
         [
             "AssignedPodAdd",
@@ -330,7 +330,7 @@ fn handled_changes_are_timed_by_event() {
         })
         .collect()
     };
-    type Change = fn(&mut World);
+    type Change = fn(&mut Driver);
     let changes: [(&str, Change, &[&str]); 11] = [
         (
             "labels and taints of a node",
@@ -412,12 +412,12 @@ fn handled_changes_are_timed_by_event() {
 /// case 187: after a gap the list says what there is.
 #[test]
 fn a_list_replaces_what_was_known() {
-    let mut w = world([fits()]);
+    let mut w = driver([fits()]);
     w.applied(node("n1").object()).applied(node("n2").object());
     w.pod(pod("gone").on("n1"));
     w.pod(pod("queued-and-gone"));
     w.pod(pod("stays").on("n2"));
-    let replace = |w: &mut World, kind, objects: Vec<Object>| {
+    let replace = |w: &mut Driver, kind, objects: Vec<Object>| {
         w.scheduler
             .apply(ClusterChange::Replaced(kind, objects), w.now);
         w.take();
@@ -475,7 +475,7 @@ fn taking_a_change_in_is_part_of_its_time() {
         }
     }
 
-    let mut w = World::with([binder()], |options| {
+    let mut w = driver_with([binder()], |options| {
         options.stopwatch = Box::new(Looks::default());
     });
     w.applied(node("n1").object());

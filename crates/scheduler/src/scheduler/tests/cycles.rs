@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// C-1, C-2, C-43: once there is nothing to try the loop waits, and goes on when a pod comes.
 #[test]
 fn a_pod_is_placed_bound_and_confirmed() {
-    let mut w = world([fits()]);
+    let mut w = driver([fits()]);
     w.applied(node("n1").capacity("4", "8Gi", "10").object());
     w.pod(pod("web").request("cpu", "2"));
     assert_eq!(w.attempt(), "on n1");
@@ -60,7 +60,7 @@ fn a_pod_is_placed_bound_and_confirmed() {
 /// C-1: a scheduler that stops completes the bindings in flight, and receives their results.
 #[test]
 fn what_is_on_its_way_ends_after_the_stop() {
-    let mut w = world([fits()]);
+    let mut w = driver([fits()]);
     w.applied(node("n1").capacity("1", "8Gi", "10").object());
     w.pod(pod("a").request("cpu", "1"));
     w.pod(pod("b").request("cpu", "1"));
@@ -79,7 +79,7 @@ fn what_is_on_its_way_ends_after_the_stop() {
 fn an_assumed_pod_has_its_node_in_memory_only() {
     let hold = fake("Hold")
         .permit(|_, _, _, _| berth_framework::plugin::PermitStep::Hold(Duration::from_secs(9)));
-    let mut w = world([fits(), hold]);
+    let mut w = driver([fits(), hold]);
     w.applied(node("n1").object());
     w.pod(pod("p").nominated("n1"));
     assert!(w.scheduler.queue().nominator().node_of("uid-p").is_some());
@@ -94,7 +94,7 @@ fn an_assumed_pod_has_its_node_in_memory_only() {
 /// C-1, C-35.
 #[test]
 fn placed_pods_take_room_before_they_are_bound() {
-    let mut w = world([fits()]);
+    let mut w = driver([fits()]);
     w.applied(node("n1").capacity("3", "8Gi", "10").object());
     for name in ["a", "b", "c", "d"] {
         w.pod(pod(name).request("cpu", "1"));
@@ -109,7 +109,7 @@ fn placed_pods_take_room_before_they_are_bound() {
 /// C-32, C-46 to C-49.
 #[test]
 fn a_pod_that_fits_nowhere_reports_the_reason_and_waits_for_an_event() {
-    let mut w = world([fits()]);
+    let mut w = driver([fits()]);
     w.applied(node("n1").capacity("1", "8Gi", "10").object());
     w.pod(pod("big").request("cpu", "2"));
     let message = "0/1 nodes are available: 1 Insufficient cpu.";
@@ -154,7 +154,7 @@ fn a_pod_that_fits_nowhere_reports_the_reason_and_waits_for_an_event() {
 #[test]
 fn what_the_pod_says_already_is_not_written_again() {
     let no = fake("No").events(|| vec![node_changes()]);
-    let mut w = world([no.filter(|_, _, _| Status::unschedulable("no"))]);
+    let mut w = driver([no.filter(|_, _, _| Status::unschedulable("no"))]);
     w.applied(node("n1").object());
     w.pod(pod("p"));
     w.attempt();
@@ -173,7 +173,7 @@ fn an_event_in_vain_makes_no_attempt() {
     let room = Arc::new(AtomicBool::new(false));
     let has_room = room.clone();
     let plugin = fake("Room").events(|| vec![node_changes()]);
-    let mut w = world([plugin.filter(move |_, _, node| {
+    let mut w = driver([plugin.filter(move |_, _, node| {
         match (has_room.load(Ordering::Relaxed), node.labels().get("small")) {
             (true, _) => Status::success(),
             (false, None) => Status::unschedulable("no room"),
@@ -230,7 +230,7 @@ fn a_condition_keeps_the_time_of_its_transition() {
         ("the same status", Some("False"), false),
         ("another status", Some("True"), true),
     ] {
-        let mut w = world([fake("No").filter(|_, _, _| Status::unschedulable("no"))]);
+        let mut w = driver([fake("No").filter(|_, _, _| Status::unschedulable("no"))]);
         w.applied(node("n1").object());
         w.pod(match before {
             Some(status) => pod("p").condition("PodScheduled", status, "Earlier", "earlier"),
@@ -248,7 +248,7 @@ fn a_condition_keeps_the_time_of_its_transition() {
 /// C-51: the condition contains the observed generation of the pod.
 #[test]
 fn a_condition_states_the_generation_that_it_is_about() {
-    let mut w = world([fake("No").filter(|_, _, _| Status::unschedulable("no"))]);
+    let mut w = driver([fake("No").filter(|_, _, _| Status::unschedulable("no"))]);
     w.applied(node("n1").object());
     w.pod(pod("p").with(|p| p.metadata.generation = Some(7)));
     w.attempt();
@@ -264,7 +264,7 @@ fn a_condition_states_the_generation_that_it_is_about() {
 fn long_messages_are_cut_in_events_only() {
     let long = "x".repeat(2000);
     let reason = long.clone();
-    let mut w = world([fake("No").filter(move |_, _, _| Status::unschedulable(reason.clone()))]);
+    let mut w = driver([fake("No").filter(move |_, _, _| Status::unschedulable(reason.clone()))]);
     w.applied(node("n1").object());
     w.pod(pod("p"));
     let message = format!("0/1 nodes are available: 1 {long}.");
@@ -295,7 +295,7 @@ fn a_nominated_node_comes_first_with_every_evaluator() {
                     _ => Status::unschedulable("no"),
                 })
                 .score(|_, _, _| Ok(0));
-            let mut w = World::with([picky, binder()], |options| options.evaluator = kind);
+            let mut w = driver_with([picky, binder()], |options| options.evaluator = kind);
             for name in ["n0", "n1", "n2"] {
                 w.applied(node(name).object());
             }
@@ -327,7 +327,7 @@ fn a_profile_says_how_many_nodes_to_look_for() {
         let plugin = fake("A")
             .filter(|_, _, _| Status::success())
             .score(|_, _, _| Ok(0));
-        let mut w = World::with([plugin, binder()], |options| {
+        let mut w = driver_with([plugin, binder()], |options| {
             options.percentage_of_nodes_to_score = common;
             options.profiles[0].percentage_of_nodes_to_score = own;
         });
@@ -346,7 +346,7 @@ fn a_profile_says_how_many_nodes_to_look_for() {
 /// order of the nodes follows those that come and go.
 #[test]
 fn a_decision_knows_what_came_before_it() {
-    let mut w = world([fits()]);
+    let mut w = driver([fits()]);
     w.applied(node("n1").capacity("1", "1Gi", "9").object());
     w.pod(pod("a").request("cpu", "1"));
     w.pod(pod("b").request("cpu", "1"));
@@ -356,11 +356,9 @@ fn a_decision_knows_what_came_before_it() {
     w.applied(node("n2").capacity("1", "1Gi", "9").object());
     assert_eq!(w.attempt(), "on n2");
     let gone = node("n1").object();
-    w.scheduler
-        .apply(crate::ClusterChange::Deleted(gone), w.now);
-    w.take();
+    w.gone(gone);
     assert_eq!(w.attempt(), "0/1 nodes are available: 1 Insufficient cpu.");
-    let order = |w: &World| -> Vec<String> {
+    let order = |w: &Driver| -> Vec<String> {
         let nodes = &w.scheduler.cache().cluster().nodes;
         let views = nodes.iter().map(|view| view.name().to_string());
         views.collect()
@@ -375,7 +373,7 @@ fn a_decision_knows_what_came_before_it() {
 #[test]
 fn without_nodes_a_pod_is_retried_by_backoff() {
     let tries = fake("Tries").post_filter(|_, _, _, _| panic!("there is no node to make room on"));
-    let mut w = world([fits(), tries]);
+    let mut w = driver([fits(), tries]);
     w.pod(pod("p"));
     let message = "no nodes available to schedule pods";
     assert_eq!(w.attempt(), message);
@@ -406,7 +404,7 @@ fn without_nodes_a_pod_is_retried_by_backoff() {
 fn errors_are_retried_and_end_the_nomination() {
     let broken =
         fake("Broken").pre_filter(|_, _, _| PreFilterResult::Reject(Status::error("oops")));
-    let mut w = world([broken]);
+    let mut w = driver([broken]);
     w.applied(node("n1").object());
     w.pod(pod("p").nominated("n1"));
     let message = "running PreFilter plugin \"Broken\": oops";
@@ -436,7 +434,7 @@ fn errors_are_retried_and_end_the_nomination() {
 /// C-5, edge cases 220, 221 and 230.
 #[test]
 fn pods_that_need_no_node_are_dropped() {
-    let mut w = world([fits()]);
+    let mut w = driver([fits()]);
     w.applied(node("n1").object());
     w.pod(pod("deleting").deleting(w.now));
     assert_eq!(w.attempt(), "skipped");
@@ -453,7 +451,7 @@ fn pods_that_need_no_node_are_dropped() {
 /// an error is logged.
 #[test]
 fn a_pod_of_no_profile_is_dropped() {
-    let mut w = world([fits()]);
+    let mut w = driver([fits()]);
     w.applied(node("n1").object());
     w.pod(pod("p"));
     w.change("p", |p| p.scheduler("nobody"));
@@ -471,7 +469,7 @@ fn a_pod_of_no_profile_is_dropped() {
 /// on.
 #[test]
 fn a_pod_that_is_placed_already_is_dropped_silently() {
-    let mut w = world([fits()]);
+    let mut w = driver([fits()]);
     w.applied(node("n1").object());
     w.pod(pod("p"));
     assert_eq!(w.attempt(), "on n1");
@@ -492,9 +490,9 @@ fn a_pod_that_is_placed_already_is_dropped_silently() {
 /// C-45: the gauge of bindings goes up and down, however they end.
 #[test]
 fn bindings_are_counted_while_they_last() {
-    let mut w = world([fits()]);
+    let mut w = driver([fits()]);
     w.applied(node("n1").object());
-    let binding = |w: &World| w.metric(Metric::Goroutines, &["binding"]);
+    let binding = |w: &Driver| w.metric(Metric::Goroutines, &["binding"]);
     w.pod(pod("a"));
     w.pod(pod("b"));
     w.attempt();
@@ -509,7 +507,7 @@ fn bindings_are_counted_while_they_last() {
 /// C-45.
 #[test]
 fn the_metrics_can_be_rendered() {
-    let mut w = world([fits()]);
+    let mut w = driver([fits()]);
     w.applied(node("n1").capacity("1", "8Gi", "10").object());
     w.pod(pod("a").request("cpu", "1"));
     w.pod(pod("b").request("cpu", "1"));

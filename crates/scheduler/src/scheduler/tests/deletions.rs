@@ -37,7 +37,7 @@ fn a_pod_that_is_deleted_while_it_is_bound_leaves_nothing_behind() {
         ("about to be bound", quick(), true, "error", dropped),
         ("being bound", quick(), false, "error", missing),
     ] {
-        let mut w = world([plugin, fits()]);
+        let mut w = driver([plugin, fits()]);
         w.applied(node("n1").capacity("1", "1Gi", "9").object());
         w.pod(pod("p").request("cpu", "1"));
         if busy {
@@ -56,7 +56,7 @@ fn a_pod_that_is_deleted_while_it_is_bound_leaves_nothing_behind() {
         w.deleted("p");
         assert_eq!(w.on("n1"), Vec::<String>::new(), "{situation}: room");
         assert_eq!(w.place_of("other"), Some(QueuedIn::Backoff), "{situation}");
-        let not_found = |w: &mut World| {
+        let not_found = |w: &mut Driver| {
             while !w.calls.is_empty() {
                 let is_other = w.calls_text()[0].contains("other");
                 w.answer((!is_other).then_some("pods \"p\" not found"));
@@ -95,7 +95,7 @@ fn a_pod_that_is_deleted_while_it_is_bound_leaves_nothing_behind() {
 /// the calls that were not sent are not.
 #[test]
 fn without_the_gate_a_pod_may_go_during_its_status_call() {
-    type Change = fn(&mut World);
+    type Change = fn(&mut Driver);
     let changes: [(&str, Change, Option<QueuedIn>); 3] = [
         ("deleted", |w| w.deleted("p"), None),
         (
@@ -115,7 +115,7 @@ fn without_the_gate_a_pod_may_go_during_its_status_call() {
             let features = FeatureGates::default()
                 .with(Feature::SchedulerAsyncAPICalls, false)
                 .with(Feature::SchedulerPreEnqueuePodStatus, false);
-            let mut w = World::new([no(), binder()], features);
+            let mut w = driver_of([no(), binder()], features);
             w.applied(node("n1").object());
             w.pod(pod("p"));
             if behind_another {
@@ -148,7 +148,7 @@ fn without_the_gate_a_pod_may_go_during_its_status_call() {
 #[test]
 fn a_binding_that_gives_way_to_a_deletion_has_failed() {
     for refused in [true, false] {
-        let mut w = world([fits()]);
+        let mut w = driver([fits()]);
         w.applied(node("n1").capacity("1", "1Gi", "9").object());
         w.pod(pod("p").request("cpu", "1"));
         let nominate = ApiCall::PatchPodStatus {
@@ -196,7 +196,7 @@ fn a_binding_that_gives_way_to_a_deletion_has_failed() {
 #[test]
 fn a_pod_that_is_spared_is_tried_again() {
     for refused in [true, false] {
-        let mut w = world([fits()]);
+        let mut w = driver([fits()]);
         w.applied(node("n1").object());
         w.pod(pod("p"));
         let victim = w.pods["p"].clone();

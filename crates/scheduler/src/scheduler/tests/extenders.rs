@@ -24,39 +24,28 @@ use std::sync::mpsc::{Receiver, channel};
 fn extended(
     extenders: impl IntoIterator<Item = FakeExtender>,
     plugins: impl IntoIterator<Item = FakePlugin>,
-) -> World {
+) -> Driver {
     let extenders: Vec<Arc<dyn Extender>> =
         extenders.into_iter().map(FakeExtender::build).collect();
-    World::with(plugins.into_iter().chain([binder()]), |options| {
+    driver_with(plugins.into_iter().chain([binder()]), |options| {
         options.extenders = Extenders::new(extenders);
     })
 }
 
-fn nodes(w: &mut World, names: &[&str]) {
+fn nodes(w: &mut Driver, names: &[&str]) {
     for name in names {
         w.applied(node(name).capacity("4", "1Gi", "9").object());
     }
 }
 
-/// Answers the oldest job.
-fn reply(w: &mut World) {
-    let (id, job) = w.jobs.remove(0);
-    reply_to(w, id, job);
-}
-
-fn reply_to(w: &mut World, id: JobId, job: Job) {
-    w.scheduler.job_done(id, finished(job), w.now);
-    w.take();
-}
-
-fn reply_all(w: &mut World) {
+fn reply_all(w: &mut Driver) {
     while !w.jobs.is_empty() {
-        reply(w);
+        w.reply();
     }
 }
 
 /// Tries the pod, with all answers. What came of it: the bind call, or the message.
-fn outcome(w: &mut World) -> String {
+fn outcome(w: &mut Driver) -> String {
     let began = w.attempt();
     if began != "parked" {
         return began;

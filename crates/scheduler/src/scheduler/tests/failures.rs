@@ -102,7 +102,7 @@ fn post_filter_adds_its_word_and_nominates() {
             Some("n2"),
         ),
     ] {
-        let mut w = world([no()].into_iter().chain(plugins));
+        let mut w = driver([no()].into_iter().chain(plugins));
         w.applied(node("n1").object());
         w.pod(pod("p").nominated("n0"));
         assert_eq!(w.attempt(), message, "{situation}");
@@ -146,7 +146,7 @@ fn a_nomination_counts_before_it_is_written() {
             },
         })
     });
-    let mut w = world([fits(), nominate]);
+    let mut w = driver([fits(), nominate]);
     w.applied(node("n1").capacity("2", "1Gi", "10").object());
     w.pod(pod("running").request("cpu", "1").on("n1"));
     w.pod(pod("high").request("cpu", "2").priority(10));
@@ -259,7 +259,7 @@ fn reserve_and_permit_failures_take_everything_back() {
         if let Some(status) = permit {
             plugins.push(fake("P").permit(move |_, _, _, _| PermitStep::Done(status.clone())));
         }
-        let mut w = world(plugins);
+        let mut w = driver(plugins);
         // One node of two is the whole of the message: the other was not asked by these points.
         w.applied(node("n1").object()).applied(node("n2").object());
         w.pod(pod("p").nominated("n1"));
@@ -304,7 +304,7 @@ fn plugins_can_activate_pods_at_the_end_of_a_binding() {
                     Step::success()
                 }
             });
-        let mut w = world([gang]);
+        let mut w = driver([gang]);
         w.applied(node("n1").object());
         w.pod(pod("sibling"));
         w.attempt();
@@ -340,7 +340,7 @@ fn what_one_attempt_wants_tried_is_no_business_of_another() {
                 }
                 Step::success()
             });
-        let mut w = world([gang]);
+        let mut w = driver([gang]);
         w.applied(node("n1").object());
         w.pod(pod("sibling"));
         w.attempt();
@@ -390,7 +390,7 @@ fn plugins_can_activate_pods() {
                     Status::success()
                 })
             });
-        let mut w = world([gang]);
+        let mut w = driver([gang]);
         w.applied(node("n1").object());
         w.pod(pod("sibling"));
         w.attempt();
@@ -406,7 +406,7 @@ fn without_async_calls_a_pod_returns_after_its_status_call() {
     let features = FeatureGates::default()
         .with(Feature::SchedulerAsyncAPICalls, false)
         .with(Feature::SchedulerPreEnqueuePodStatus, false);
-    let mut w = World::new([fits(), binder()], features);
+    let mut w = driver_of([fits(), binder()], features);
     w.applied(node("n1").capacity("1", "1Gi", "10").object());
     w.pod(pod("big").request("cpu", "2"));
     assert!(w.attempt().starts_with("0/1"));
@@ -436,7 +436,7 @@ fn only_writes_that_should_have_worked_are_errors_in_the_log() {
         (CallErrorKind::Refused, LogLevel::Error),
     ];
     for (kind, level) in cases {
-        let mut w = world([fits()]);
+        let mut w = driver([fits()]);
         w.applied(node("n1").capacity("1", "1Gi", "10").object());
         w.pod(pod("big").request("cpu", "2"));
         w.attempt();
@@ -461,7 +461,7 @@ fn every_failure_has_its_own_rejectors() {
             false => Status::success(),
         })
     };
-    let mut w = world([
+    let mut w = driver([
         says("A", 0, Status::unschedulable("a")),
         says("B", 1, Status::pending("b")),
         says("C", 2, Status::error("c")),
@@ -485,7 +485,7 @@ fn every_failure_has_its_own_rejectors() {
 /// attempt counts, with the time that it took.
 #[test]
 fn the_failure_handler_looks_at_the_pod_as_it_is_now() {
-    type Change = fn(&mut World);
+    type Change = fn(&mut Driver);
     let cases: [(&str, Change, Option<QueuedIn>, usize, bool); 5] = [
         ("nothing", |_| {}, Some(QueuedIn::Unschedulable), 1, true),
         (
@@ -528,7 +528,7 @@ fn the_failure_handler_looks_at_the_pod_as_it_is_now() {
                     nominating: Nominating::Set("n1".into()),
                 }),
             });
-        let mut w = world([slow]);
+        let mut w = driver([slow]);
         w.applied(node("n1").object()).applied(node("n2").object());
         w.pod(pod("p"));
         assert_eq!(w.attempt(), "parked", "{situation}");
@@ -583,7 +583,7 @@ fn an_event_during_a_parked_cycle_brings_the_pod_back() {
             nominating: Nominating::Keep,
         }),
     });
-    let mut w = world([fits(), slow]);
+    let mut w = driver([fits(), slow]);
     w.applied(node("n1").capacity("1", "1Gi", "9").object());
     w.pod(pod("p").request("cpu", "2"));
     assert_eq!(w.attempt(), "parked");
@@ -625,7 +625,7 @@ fn post_filter_can_try_what_would_be() {
             nominating: Nominating::Set("n1".into()),
         })
     });
-    let mut w = world([fits(), preempt]);
+    let mut w = driver([fits(), preempt]);
     w.applied(node("n1").capacity("2", "1Gi", "9").object());
     w.pod(pod("victim").request("cpu", "2").on("n1"));
     w.pod(pod("p").request("cpu", "1"));

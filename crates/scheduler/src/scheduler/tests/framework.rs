@@ -1,6 +1,6 @@
 //! What plugins can count on: the order in which they are asked, what they are given, and what is theirs alone.
 
-use super::world::everywhere;
+use super::fakes::everywhere;
 use super::*;
 use crate::profile::ProfileSpec;
 use crate::queue::QueuedIn;
@@ -86,7 +86,7 @@ impl Diary {
 fn plugins_are_asked_in_the_configured_order() {
     let diary = Diary::new();
     let plugins = ["B", "A", "C"].map(|name| diary.plugin(name));
-    let mut w = World::new(plugins, FeatureGates::default());
+    let mut w = driver_of(plugins, FeatureGates::default());
     w.applied(node("n1").object()).applied(node("n2").object());
     let filters = "filter:B filter:A filter:C ";
     let searched = format!(
@@ -124,7 +124,7 @@ fn plugins_are_asked_in_the_configured_order() {
 #[test]
 fn the_nominated_node_is_evaluated_before_the_others() {
     let diary = Diary::new();
-    let mut w = World::new([diary.plugin("C")], FeatureGates::default());
+    let mut w = driver_of([diary.plugin("C")], FeatureGates::default());
     w.applied(node("n1").object()).applied(node("n2").object());
     w.pod(pod("p").nominated("n2"));
     diary.read();
@@ -165,7 +165,7 @@ fn codes_say_what_can_be_done_for_a_pod() {
                 nominating: Nominating::Keep,
             })
         });
-        let mut w = world([no, preempt]);
+        let mut w = driver([no, preempt]);
         w.applied(node("n1").object());
         w.pod(pod("p"));
         w.attempt();
@@ -220,7 +220,7 @@ fn what_is_kept_about_a_pod_belongs_to_one_attempt() {
             at_end.fetch_add(reserved.unwrap_or(100) as usize, Ordering::Relaxed);
             Step::success()
         });
-    let mut w = world([keeps]);
+    let mut w = driver([keeps]);
     w.applied(node("n1").object());
     for (name, outcome) in [
         ("free", "on n1"),
@@ -287,7 +287,7 @@ fn plugins_reach_what_they_need() {
         "sleeper" => Status::unschedulable("asleep"),
         _ => Status::success(),
     });
-    let mut w = world([nosy, sleepy]);
+    let mut w = driver([nosy, sleepy]);
     w.applied(node("n1").object()).applied(node("n2").object());
     w.pod(pod("sleeper"));
     w.attempt();
@@ -327,7 +327,7 @@ fn profiles_share_one_scheduler() {
     });
     let scores = fake("Scores").score(|_, _, _| Ok(0));
     let plugins = [one_a_node, holds, scores, binder()];
-    let mut w = World::with(plugins, |options| {
+    let mut w = driver_with(plugins, |options| {
         let all = ["Sort", "Binder", "Holds", "Scores"];
         let mut second = ProfileSpec::of_plugins("second", all.into_iter().chain(["OneANode"]));
         second.percentage_of_nodes_to_score = Some(50);
@@ -377,7 +377,7 @@ fn every_node_is_asked_once() {
         count[node.slot().index()].fetch_add(1, Ordering::Relaxed);
         Status::unschedulable("no")
     });
-    let mut w = world([no]);
+    let mut w = driver([no]);
     for i in 0..1000 {
         w.scheduler.apply(
             crate::ClusterChange::Applied(node(&format!("n{i}")).object()),

@@ -1,6 +1,6 @@
 //! The metrics of cycles and plugins, with a stopwatch that the test advances.
 
-use super::world::everywhere;
+use super::fakes::everywhere;
 use super::*;
 use crate::LogLevel;
 use crate::evaluator::EvaluatorKind;
@@ -29,7 +29,7 @@ fn observed(metrics: &Snapshot, metric: Metric, labels: &[&str]) -> u64 {
 #[test]
 fn feature_gates_show_in_the_metrics() {
     let features = FeatureGates::default().with(Feature::SchedulerPreQueueingHints, false);
-    let metrics = World::new([binder()], features).scheduler.metrics();
+    let metrics = driver_of([binder()], features).scheduler.metrics();
     for (name, stage, on) in [
         ("SchedulerPreQueueingHints", "BETA", 0.0),
         ("SchedulerPreEnqueuePodStatus", "BETA", 1.0),
@@ -57,7 +57,7 @@ fn gated_pods_show_in_the_metrics() {
         0 => Status::success(),
         _ => Status::unresolvable("gated"),
     });
-    let mut w = world([gates]);
+    let mut w = driver([gates]);
     for name in ["a", "b", "c"] {
         w.pod(pod(name).gate("g"));
     }
@@ -99,7 +99,7 @@ fn calls_of_plugins_and_hints_are_timed() {
                 ActionType::ADD,
             )]
         });
-    let mut w = world([picky]);
+    let mut w = driver([picky]);
     w.applied(node("n1").object());
     w.pod(pod("p"));
     w.attempt();
@@ -193,7 +193,7 @@ fn every_point_and_every_call_is_timed() {
     let held: &[Row] = &[("Permit", "Wait", (23, 1), (23, 1))];
     for (name, rows) in [("p", placed), ("refused", refused), ("held", held)] {
         let watch = HandWatch::default();
-        let mut w = World::with([thorough(&watch)], |options| {
+        let mut w = driver_with([thorough(&watch)], |options| {
             options.stopwatch = Box::new(watch.clone());
         });
         for name in ["n1", "n2"] {
@@ -241,7 +241,7 @@ fn dry_runs_and_errors_are_timed() {
             nominating: Nominating::Keep,
         })
     });
-    let mut w = World::with([full, tries, binder()], |options| {
+    let mut w = driver_with([full, tries, binder()], |options| {
         options.stopwatch = Box::new(watch.clone());
     });
     w.applied(node("n1").object());
@@ -314,7 +314,7 @@ fn waits_count_as_part_of_the_call() {
         ("p", bound),
         ("unfit", &[("PostFilter", "Unschedulable", 8)]),
     ] {
-        let mut w = World::new([slow()], FeatureGates::default());
+        let mut w = driver_of([slow()], FeatureGates::default());
         w.applied(node("n1").object());
         w.pod(pod(name));
         assert_eq!(w.attempt(), "parked");
@@ -340,7 +340,7 @@ fn waits_count_as_part_of_the_call() {
 /// points are timed every time.
 #[test]
 fn one_of_ten_attempts_is_timed_from_beginning_to_end() {
-    let mut w = world([fake("A")
+    let mut w = driver([fake("A")
         .filter(|_, _, _| Status::success())
         .permit(|_, _, _, _| PermitStep::Done(Status::success()))]);
     w.applied(node("n1").object());
@@ -396,7 +396,7 @@ fn every_search_is_observed() {
             nominating: Nominating::Keep,
         })
     });
-    let mut w = World::with([picky, tries, binder()], |options| {
+    let mut w = driver_with([picky, tries, binder()], |options| {
         options.stopwatch = Box::new(watch.clone());
     });
     let metric = Metric::SchedulingAlgorithmDuration;
@@ -450,7 +450,7 @@ fn slow_searches_are_logged() {
                 scoring.go(score);
                 Ok(0)
             });
-        let mut w = World::with([plugin, binder()], |options| {
+        let mut w = driver_with([plugin, binder()], |options| {
             options.stopwatch = Box::new(watch.clone());
         });
         w.applied(node("n1").object()).applied(node("n2").object());
@@ -466,7 +466,7 @@ fn slow_searches_are_logged() {
         filtering.go(150);
         Status::unschedulable("full")
     });
-    let mut w = World::with([full, binder()], |options| {
+    let mut w = driver_with([full, binder()], |options| {
         options.stopwatch = Box::new(watch.clone());
     });
     w.applied(node("n1").object());
@@ -485,7 +485,7 @@ fn calls_of_strangers_count_with_both_evaluators() {
             "skip" => PreFilterResult::Skip,
             _ => PreFilterResult::AllNodes,
         });
-        let mut w = World::with([stranger, binder()], |options| options.evaluator = kind);
+        let mut w = driver_with([stranger, binder()], |options| options.evaluator = kind);
         w.applied(node("n1").object());
         for (name, calls, timed) in [("p", 1.0, 1), ("narrow", 2.0, 1), ("skip", 2.0, 1)] {
             w.pod(pod(name));

@@ -55,8 +55,8 @@ fn preempts(victims: &'static [&'static str]) -> FakePlugin {
 }
 
 /// A node full of pods a, b and c, and a pod that wants all of it.
-fn full(victims: &'static [&'static str]) -> World {
-    let mut w = world([fits(), preempts(victims)]);
+fn full(victims: &'static [&'static str]) -> Driver {
+    let mut w = driver([fits(), preempts(victims)]);
     w.applied(node("n1").capacity("3", "1Gi", "10").object());
     for name in ["a", "b", "c"] {
         w.pod(pod(name).on("n1").request("cpu", "1"));
@@ -67,13 +67,13 @@ fn full(victims: &'static [&'static str]) -> World {
     w
 }
 
-fn deletions(w: &World) -> Vec<String> {
+fn deletions(w: &Driver) -> Vec<String> {
     let calls = w.calls_text().into_iter();
     calls.filter(|call| call.starts_with("delete")).collect()
 }
 
 /// Answers the deletion of a pod.
-fn deletion_ends(w: &mut World, name: &str, refusal: Option<CallErrorKind>) {
+fn deletion_ends(w: &mut Driver, name: &str, refusal: Option<CallErrorKind>) {
     let text = format!("delete {name}");
     let at = w.calls_text().iter().position(|call| *call == text);
     w.calls.swap(0, at.expect("the deletion is on its way"));
@@ -85,7 +85,7 @@ fn deletion_ends(w: &mut World, name: &str, refusal: Option<CallErrorKind>) {
     }
 }
 
-fn is_preempting(w: &World) -> bool {
+fn is_preempting(w: &Driver) -> bool {
     w.scheduler.cache().cluster().preempting.contains("uid-vip")
 }
 
@@ -174,7 +174,7 @@ fn a_refusal_brings_the_preemptor_back_from_backoff() {
 /// P-21, edge case 243: a last victim that is seen going is enough, though its deletion has not been answered.
 #[test]
 fn a_last_victim_seen_going_ends_the_wait() {
-    type See = fn(&mut World);
+    type See = fn(&mut Driver);
     let cases: [(&str, See, bool); 4] = [
         ("nothing", |_| {}, true),
         ("another one goes", |w| w.deleted("a"), true),
@@ -213,7 +213,7 @@ fn no_victim_is_evicted_for_a_deleted_preemptor() {
 /// No event of its plugins would wake it, and its nomination would block other pods forever.
 #[test]
 fn a_nominated_pod_is_retried_when_a_victim_was_deleted() {
-    type End = fn(&mut World);
+    type End = fn(&mut Driver);
     let gone: End = |w| w.deleted("victim");
     let stays: End = |w| {
         w.advance(Duration::from_secs(60));
@@ -230,7 +230,7 @@ fn a_nominated_pod_is_retried_when_a_victim_was_deleted() {
                 _ => Status::success(),
             })
             .events(Vec::new);
-        let mut w = world([no, preempts(&["victim"])]);
+        let mut w = driver([no, preempts(&["victim"])]);
         w.applied(node("n1").capacity("3", "1Gi", "10").object());
         w.pod(pod("victim").on("n1"));
         w.pod(pod("nominee").priority(priority));
@@ -241,8 +241,7 @@ fn a_nominated_pod_is_retried_when_a_victim_was_deleted() {
             None => {
                 let at = w.calls_text().iter().position(|c| c == "delete victim");
                 let (id, _) = w.calls.remove(at.expect("it is told"));
-                w.scheduler.complete(id, Ok(()), w.now);
-                w.take();
+                w.complete(id, Ok(()));
                 assert_eq!(w.place_of("nominee"), Some(QueuedIn::Unschedulable));
                 end(&mut w);
             }
@@ -278,7 +277,7 @@ fn a_victim_that_is_not_bound_is_stopped_in_memory() {
         ),
         ("being prepared", prepares(), "preempted by Preempt"),
     ] {
-        let mut w = world([fits(), slow, preempts(&["a", "b"])]);
+        let mut w = driver([fits(), slow, preempts(&["a", "b"])]);
         w.applied(node("n1").capacity("2", "1Gi", "10").object());
         w.pod(pod("a").on("n1").request("cpu", "1"));
         w.pod(pod("b").request("cpu", "1"));
@@ -312,7 +311,7 @@ fn a_victim_that_another_client_has_bound_is_deleted() {
             deadline: cx.now + Duration::from_secs(5),
         })
     });
-    let mut w = world([fits(), prepares, preempts(&["b"])]);
+    let mut w = driver([fits(), prepares, preempts(&["b"])]);
     w.applied(node("n1").capacity("1", "1Gi", "10").object());
     w.pod(pod("b").request("cpu", "1"));
     assert_eq!(w.attempt(), "on n1");
@@ -345,7 +344,7 @@ fn two_preemptions_of_one_pod_end_with_the_later() {
                 nominating: Nominating::Set("n1".into()),
             })
         });
-        let mut w = world([fits(), again]);
+        let mut w = driver([fits(), again]);
         w.applied(node("n1").capacity("2", "1Gi", "10").object());
         w.pod(pod("a").on("n1").request("cpu", "1"));
         w.pod(pod("b").on("n1").request("cpu", "1"));
@@ -359,12 +358,11 @@ fn two_preemptions_of_one_pod_end_with_the_later() {
             names.reverse();
         }
         assert_eq!(deletions(&w).len(), 2);
-        let told = |w: &mut World, name: &str| {
+        let told = |w: &mut Driver, name: &str| {
             let text = format!("delete {name}");
             let at = w.calls_text().iter().position(|call| *call == text);
             let (id, _) = w.calls.remove(at.expect("the deletion is on its way"));
-            w.scheduler.complete(id, Ok(()), w.now);
-            w.take();
+            w.complete(id, Ok(()));
         };
         if is_seen {
             // Before its deletion is answered.
@@ -381,7 +379,7 @@ fn two_preemptions_of_one_pod_end_with_the_later() {
 /// P-17, P-18, edge case 245: a victim whose binding is on its way can only be deleted, and is, after it.
 #[test]
 fn a_victim_that_is_being_bound_is_deleted() {
-    let mut w = world([fits(), preempts(&["b"])]);
+    let mut w = driver([fits(), preempts(&["b"])]);
     w.applied(node("n1").capacity("1", "1Gi", "10").object());
     w.pod(pod("b").request("cpu", "1"));
     assert_eq!(w.attempt(), "on n1");
@@ -405,7 +403,7 @@ fn a_victim_that_is_being_bound_is_deleted() {
 fn preemptions_are_counted() {
     let mut w = full(&["a", "b", "c"]);
     assert_eq!(w.metric(Metric::PreemptionAttempts, &[]), 1.0);
-    let executions = |w: &World| w.metric(Metric::PreemptionGoroutinesExecutions, &["success"]);
+    let executions = |w: &Driver| w.metric(Metric::PreemptionGoroutinesExecutions, &["success"]);
     assert_eq!(executions(&w), 0.0, "it goes on");
     let metrics = w.scheduler.metrics();
     let Some(Value::Histogram(victims)) = metrics.get(Metric::PreemptionVictims, &[]) else {

@@ -65,7 +65,7 @@ fn sometimes_slow() -> FakePlugin {
 
 /// The pods that the scheduler places on a node never request more than the node offers. The API may cause more (a
 /// binding of another client, a node created again with less), so the test checks only worlds without such changes.
-fn overcommitted(w: &World) -> Option<String> {
+fn overcommitted(w: &Driver) -> Option<String> {
     let nodes = &w.scheduler.cache().cluster().nodes;
     let over = nodes
         .iter()
@@ -78,7 +78,7 @@ fn overcommitted(w: &World) -> Option<String> {
 }
 
 fn run(ops: &[Op], fits: FakePlugin) -> Result<(), String> {
-    let mut w = world([fits, sometimes_slow()]);
+    let mut w = driver([fits, sometimes_slow()]);
     let mut judged = true;
     let mut known = std::collections::BTreeSet::new();
     for (step, op) in ops.iter().enumerate() {
@@ -92,9 +92,7 @@ fn run(ops: &[Op], fits: FakePlugin) -> Result<(), String> {
             }
             Op::RemoveNode(n) => {
                 let object = node(&format!("n{n}")).object();
-                w.scheduler
-                    .apply(crate::ClusterChange::Deleted(object), w.now);
-                w.take();
+                w.gone(object);
             }
             Op::AddPod(p, cpu, priority) => {
                 let name = format!("p{p}");
@@ -132,7 +130,7 @@ fn run(ops: &[Op], fits: FakePlugin) -> Result<(), String> {
 }
 
 /// Answers the oldest call as the API would: a bound or deleted pod cannot be bound.
-fn answer(w: &mut World, ok: bool) {
+fn answer(w: &mut Driver, ok: bool) {
     let Some((_, call)) = w.calls.first() else {
         return;
     };
@@ -148,7 +146,7 @@ fn answer(w: &mut World, ok: bool) {
 }
 
 /// With an API that works and much room, every pod gets a node in the end.
-fn settle(w: &mut World) -> Result<(), String> {
+fn settle(w: &mut Driver) -> Result<(), String> {
     w.applied(node("big").capacity("100", "1Gi", "100").object());
     for _ in 0..2000 {
         let idle =

@@ -36,7 +36,7 @@ fn gate() -> FakePlugin {
 /// the report becomes a patch after 5 s, and an event once that is written.
 #[test]
 fn what_pre_enqueue_says_is_reported() {
-    let mut w = world([gate()]);
+    let mut w = driver([gate()]);
     w.applied(node("n1").object());
     w.pod(pod("p"));
     assert_eq!(w.place_of("p"), Some(QueuedIn::Gated));
@@ -57,7 +57,7 @@ fn what_pre_enqueue_says_is_reported() {
 /// Q-104, case 168: no call at all.
 #[test]
 fn a_rejection_that_passes_in_time_is_not_written() {
-    let mut w = world([gate()]);
+    let mut w = driver([gate()]);
     w.applied(node("n1").object());
     w.pod(pod("p"));
     w.advance(Duration::from_secs(4));
@@ -74,7 +74,7 @@ fn a_rejection_that_passes_in_time_is_not_written() {
 /// they have waited already; none is refused, and one that is not true any more by then is not made.
 #[test]
 fn reports_wait_for_room() {
-    let mut w = World::with([gate(), binder()], |options| {
+    let mut w = driver_with([gate(), binder()], |options| {
         options.dispatcher.tracked_max = 8;
     });
     for name in ["a", "b", "c", "d", "e"] {
@@ -99,7 +99,7 @@ fn reports_wait_for_room() {
 /// a report that could not be written is made again at the next rejection.
 #[test]
 fn a_report_that_failed_is_made_again() {
-    let mut w = world([gate()]);
+    let mut w = driver([gate()]);
     let report = ["patch p PodScheduled=False NotReadyForScheduling: shut"];
     w.pod(pod("p"));
     w.advance(Duration::from_secs(5));
@@ -118,7 +118,7 @@ fn a_report_that_failed_is_made_again() {
 #[test]
 fn a_report_goes_with_another_patch_of_the_pod() {
     for fails in [false, true] {
-        let mut w = world([gate()]);
+        let mut w = driver([gate()]);
         w.pod(pod("p"));
         let nominate = ApiCall::PatchPodStatus {
             pod: PodRef::of(&w.pods["p"]),
@@ -182,7 +182,7 @@ fn a_pod_that_no_node_would_help_stops_asking_for_nodes() {
             .following_attempts()
             .events(hears);
         let unready = fake("Unready").pre_enqueue(shut("unready")).events(hears);
-        let mut w = world([no, evicting, unready]);
+        let mut w = driver([no, evicting, unready]);
         w.applied(node("n1").object());
         w.pod(pod("p"));
         w.attempt();
@@ -240,7 +240,7 @@ fn a_report_does_not_overtake_what_a_cycle_found() {
             "open, shut",
         ),
     ] {
-        let mut w = world([gate(), no()]);
+        let mut w = driver([gate(), no()]);
         w.applied(node("n1").object());
         w.pod(pod("p").label("open", "yes"));
         w.attempt();
@@ -302,7 +302,7 @@ fn the_latest_message_is_reported_once() {
             "patch p PodScheduled=False NotReadyForScheduling: {message}"
         )]
     };
-    let mut w = world([telling_gate("Gate")]);
+    let mut w = driver([telling_gate("Gate")]);
     w.pod(pod("p").label("says", "one"));
     w.advance(seconds(3));
     w.change("p", |p| p.label("says", "two"));
@@ -351,7 +351,7 @@ fn a_repeated_report_states_what_is_true_by_then() {
             &["clear p"],
         ),
     ] {
-        let mut w = world([telling_gate("Gate")]);
+        let mut w = driver([telling_gate("Gate")]);
         w.pod(pod("p").label("says", "one"));
         w.advance(seconds(5));
         w.fail(failure);
@@ -377,7 +377,7 @@ fn a_report_is_taken_back_when_the_pod_passes() {
             "patch p PodScheduled=False Unschedulable: 0/1 nodes are available: 1 Insufficient cpu.",
         ),
     ] {
-        let mut w = world([telling_gate("Gate"), fits()]);
+        let mut w = driver([telling_gate("Gate"), fits()]);
         w.applied(
             node("n1")
                 .capacity(room.unwrap_or("1"), "1Gi", "9")
@@ -418,7 +418,7 @@ fn scheduling_gates_need_no_patch() {
             )),
         ),
     ] {
-        let mut w = world([telling_gate("SchedulingGates")]);
+        let mut w = driver([telling_gate("SchedulingGates")]);
         w.pod(
             pod("p")
                 .label("says", message)
@@ -443,7 +443,7 @@ fn scheduling_gates_need_no_patch() {
 /// A report that was sent is not retried for a deleted pod.
 #[test]
 fn a_report_that_is_not_needed_any_more_is_dropped() {
-    type Change = fn(&mut World);
+    type Change = fn(&mut Driver);
     let cases: [(&str, Change); 3] = [
         ("deleted", |w| w.deleted("p")),
         ("bound by another scheduler", |w| {
@@ -456,7 +456,7 @@ fn a_report_that_is_not_needed_any_more_is_dropped() {
         }),
     ];
     for (situation, change) in cases {
-        let mut w = world([telling_gate("Gate")]);
+        let mut w = driver([telling_gate("Gate")]);
         w.pod(pod("p").label("says", "shut"));
         assert_eq!(w.scheduler.dispatcher().len(), 1, "{situation}");
         w.advance(seconds(4));
@@ -466,7 +466,7 @@ fn a_report_that_is_not_needed_any_more_is_dropped() {
         assert_eq!(w.calls_text(), NONE, "{situation}");
         assert_eq!(w.events_text(), NONE, "{situation}");
     }
-    let mut w = world([telling_gate("Gate")]);
+    let mut w = driver([telling_gate("Gate")]);
     w.pod(pod("p").label("says", "shut"));
     w.advance(seconds(5));
     w.deleted("p");
@@ -486,7 +486,7 @@ fn a_new_scheduler_goes_on_from_what_the_pod_says() {
         ("shut", "still shut", Some(format!("{patch}still shut"))),
         ("", "shut", Some(format!("{patch}shut"))),
     ] {
-        let mut w = world([telling_gate("Gate")]);
+        let mut w = driver([telling_gate("Gate")]);
         let mut waiting = pod("p").label("says", says);
         if !said.is_empty() {
             waiting = waiting.condition("PodScheduled", "False", "NotReadyForScheduling", said);
@@ -514,13 +514,13 @@ fn reports_follow_the_plugins() {
     let no = fake("No")
         .filter(|_, _, _| Status::unschedulable("no"))
         .events(hears);
-    let mut w = world([telling_gate("Gate"), no]);
+    let mut w = driver([telling_gate("Gate"), no]);
     w.applied(node("n1").object());
     w.pod(pod("p").label("says", "one"));
     let ready =
         |message: &str| format!("patch p PodScheduled=False NotReadyForScheduling: {message}");
     let verdict = "patch p PodScheduled=False Unschedulable: 0/1 nodes are available: 1 no.";
-    type Act = fn(&mut World);
+    type Act = fn(&mut Driver);
     let steps: [(&str, Act, Vec<String>); 6] = [
         ("rejected", |_| (), vec![ready("one")]),
         (
@@ -581,7 +581,7 @@ fn a_rejection_after_an_attempt_is_reported_though_the_pod_still_says_so() {
     let carrying =
         |p: PodBuilder| p.condition("PodScheduled", "False", "NotReadyForScheduling", "shut");
     for was_rejected_here in [true, false] {
-        let mut w = world([telling_gate("Gate"), no()]);
+        let mut w = driver([telling_gate("Gate"), no()]);
         w.applied(node("n1").object());
         if was_rejected_here {
             w.pod(carrying(pod("p").label("says", "shut")));
@@ -646,7 +646,7 @@ fn a_status_that_others_write_is_corrected() {
         ),
     ];
     for (situation, change, expected) in cases {
-        let mut w = world([telling_gate("Gate")]);
+        let mut w = driver([telling_gate("Gate")]);
         w.pod(pod("p").label("says", "shut"));
         w.advance(seconds(5));
         w.answer_all();

@@ -14,7 +14,7 @@ fn seconds(secs: u64) -> Duration {
 }
 
 /// Fails every attempt of the call that is on its way, until it is given up.
-fn fail_for_good(w: &mut World, kind: CallErrorKind) {
+fn fail_for_good(w: &mut Driver, kind: CallErrorKind) {
     let retries = w.scheduler.dispatcher().counts().retried;
     while !w.calls.is_empty() {
         w.fail(kind);
@@ -24,8 +24,8 @@ fn fail_for_good(w: &mut World, kind: CallErrorKind) {
 }
 
 /// A world with a pod that fits nowhere.
-fn too_big() -> World {
-    let mut w = world([fits()]);
+fn too_big() -> Driver {
+    let mut w = driver([fits()]);
     w.applied(node("n1").allocatable("cpu", "1").object());
     w.pod(pod("p").request("cpu", "2"));
     assert_eq!(w.attempt(), "0/1 nodes are available: 1 Insufficient cpu.");
@@ -76,7 +76,7 @@ fn an_owed_status_that_is_not_true_any_more_is_not_written() {
     for (what, happens) in [
         (
             "the pod is gone",
-            (|w: &mut World| w.deleted("p")) as fn(&mut World),
+            (|w: &mut Driver| w.deleted("p")) as fn(&mut Driver),
         ),
         ("somebody bound it", |w| {
             w.change("p", |p| p.on("n1"));
@@ -114,7 +114,7 @@ fn a_pod_without_its_gates_is_not_said_to_have_them() {
                     )]
                 })
         };
-        let mut w = world([plugin("SchedulingGates"), plugin("Other")]);
+        let mut w = driver([plugin("SchedulingGates"), plugin("Other")]);
         w.pod(pod("p").label("SchedulingGates", ""));
         w.advance(seconds(5));
         let gated = "patch p PodScheduled=False SchedulingGated: SchedulingGates is shut";
@@ -143,7 +143,7 @@ fn a_status_that_a_newer_one_has_overtaken_is_not_offered_again() {
         None => Status::unschedulable("Insufficient cpu"),
         Some(_) => Status::unschedulable("closed"),
     });
-    let mut w = world([fits]);
+    let mut w = driver([fits]);
     w.applied(node("n1").object());
     w.pod(pod("p"));
     assert_eq!(w.attempt(), "0/1 nodes are available: 1 Insufficient cpu.");
@@ -185,7 +185,7 @@ fn the_condition_of_a_bound_pod_is_corrected() {
         ),
         ("not ours", "other", denied().on("n1"), None, &NONE[..]),
     ] {
-        let mut w = world([]);
+        let mut w = driver([]);
         w.applied(node("n1").object());
         w.pod(first.scheduler(scheduler));
         if let Some(node) = then {
@@ -202,7 +202,7 @@ fn the_condition_of_a_bound_pod_is_corrected() {
 #[test]
 fn a_correction_is_repeated_while_it_is_needed() {
     for (what, happens, offered) in [
-        ("nothing", (|_: &mut World| {}) as fn(&mut World), 1),
+        ("nothing", (|_: &mut Driver| {}) as fn(&mut Driver), 1),
         (
             "the kubelet was faster",
             |w| w.change("p", |p| p.condition("PodScheduled", "True", "", "")),
@@ -210,7 +210,7 @@ fn a_correction_is_repeated_while_it_is_needed() {
         ),
         ("the pod is gone", |w| w.deleted("p"), 0),
     ] {
-        let mut w = world([]);
+        let mut w = driver([]);
         w.applied(node("n1").object());
         let denied = pod("p").condition("PodScheduled", "False", "SchedulerError", "no answer");
         w.pod(denied.on("n1"));
@@ -224,7 +224,7 @@ fn a_correction_is_repeated_while_it_is_needed() {
 /// The answers are lost but the pod is bound, and the status patch of the failure arrives after the binding.
 #[test]
 fn a_lost_binding_leaves_no_wrong_status() {
-    let mut w = World::new([binder()], FeatureGates::default());
+    let mut w = driver_of([binder()], FeatureGates::default());
     w.applied(node("n1").object());
     w.pod(pod("p"));
     assert_eq!(w.attempt(), "on n1");

@@ -7,8 +7,8 @@ use berth_api::Duration;
 use berth_framework::testing::{PodBuilder, node, pod};
 
 /// A node that is full of `count` pods, and as many that wait for room, `p0` first.
-fn full(count: usize) -> World {
-    let mut w = world([fits_alike()]);
+fn full(count: usize) -> Driver {
+    let mut w = driver([fits_alike()]);
     let cpu = count.to_string();
     w.applied(node("n1").capacity(&cpu, "1Gi", "9999").object());
     for n in 0..count {
@@ -30,7 +30,7 @@ fn waiting(n: usize) -> PodBuilder {
 }
 
 /// What is tried until no pod can be.
-fn attempts(w: &mut World) -> Vec<String> {
+fn attempts(w: &mut Driver) -> Vec<String> {
     let mut attempts = Vec::new();
     while w.scheduler.has_pod_to_try() {
         attempts.push(w.attempt());
@@ -87,7 +87,7 @@ fn waiting_pods_of_a_template_use_all_room_that_is_freed() {
 /// a woken pod that does not use its turn leaves it to the next one.
 #[test]
 fn the_next_pod_of_a_template_is_tried_when_the_woken_one_is_not_placed() {
-    type Change = fn(&mut World);
+    type Change = fn(&mut Driver);
     let cases: [(&str, Change); 6] = [
         ("deleted", |w| w.deleted("p0")),
         ("terminating", |w| {

@@ -9,7 +9,7 @@ use berth_framework::testing::{node, pod};
 /// The traces of one attempt to schedule a pod of this name on two nodes.
 fn traces_of(name: &str, is_on: bool) -> Vec<AttemptTrace> {
     let watch = HandWatch::default();
-    let mut w = World::with([thorough(&watch)], |options| {
+    let mut w = driver_with([thorough(&watch)], |options| {
         options.stopwatch = Box::new(watch.clone());
     });
     for name in ["n1", "n2"] {

@@ -71,7 +71,7 @@ fn permit_ends_with_the_first_refusal() {
             Some("A"),
         ),
     ] {
-        let mut w = world(plugins);
+        let mut w = driver(plugins);
         w.applied(node("n1").object());
         w.pod(pod("p"));
         assert_eq!(w.attempt(), outcome, "{situation}");
@@ -106,7 +106,7 @@ fn only_pods_that_wait_show_in_the_metric_of_waits() {
         assert!(!cx.outbox.reject("uid-nobody", "Generous", "no"));
         PermitStep::Done(Status::success())
     });
-    let mut w = world([generous]);
+    let mut w = driver([generous]);
     w.applied(node("n1").object());
     w.pod(pod("p"));
     assert_eq!(w.attempt(), "on n1");
@@ -133,7 +133,7 @@ fn a_stopped_wait_is_an_error() {
             PermitStep::Done(Status::success())
         }
     });
-    let mut w = world([holds, fits()]);
+    let mut w = driver([holds, fits()]);
     w.applied(node("n1").capacity("2", "1Gi", "9").object());
     w.pod(pod("p").request("cpu", "1"));
     assert_eq!(w.attempt(), "on n1");
@@ -198,7 +198,7 @@ fn a_pod_that_is_held_back_goes_on_rejects_or_times_out() {
         ),
     ];
     for (situation, bosses, seconds, event, place) in cases {
-        let mut w = world([holding("A", 90), holding("B", 60)]);
+        let mut w = driver([holding("A", 90), holding("B", 60)]);
         w.applied(node("n1").object());
         w.pod(pod("p"));
         assert_eq!(w.attempt(), "on n1", "{situation}");
@@ -247,7 +247,7 @@ fn a_rejected_wait_wakes_others() {
             PermitStep::Done(Status::success())
         }
     });
-    let mut w = world([fits(), hold]);
+    let mut w = driver([fits(), hold]);
     w.applied(node("n1").capacity("1", "1Gi", "9").object());
     w.pod(pod("p").request("cpu", "1"));
     assert_eq!(w.attempt(), "on n1");
@@ -275,7 +275,7 @@ fn a_placed_pod_that_is_deleted_gives_up_its_room() {
             Some(_) => Step::success(),
         })
     };
-    type Change = fn(&mut World);
+    type Change = fn(&mut Driver);
     let cases: [(&str, FakePlugin, Change, usize); 4] = [
         ("held back, deleted", hold(), |w| w.deleted("p"), 0),
         (
@@ -299,7 +299,7 @@ fn a_placed_pod_that_is_deleted_gives_up_its_room() {
         ),
     ];
     for (situation, plugin, change, bindings) in cases {
-        let mut w = world([plugin, fits()]);
+        let mut w = driver([plugin, fits()]);
         w.applied(node("n1").capacity("1", "1Gi", "9").object());
         w.pod(pod("p").request("cpu", "1"));
         assert_eq!(w.attempt(), "on n1", "{situation}");
@@ -330,7 +330,7 @@ fn a_placed_pod_that_is_deleted_gives_up_its_room() {
 /// An update of a placed pod that changes nothing about its placement is ignored.
 #[test]
 fn updates_of_a_placed_pod_do_not_queue_it() {
-    let mut w = world([fits()]);
+    let mut w = driver([fits()]);
     w.applied(node("n1").object());
     w.pod(pod("p"));
     w.attempt();
@@ -344,7 +344,7 @@ fn updates_of_a_placed_pod_do_not_queue_it() {
 /// continues, and a pod that another client has bound meanwhile stays bound.
 #[test]
 fn a_parked_reserve_looks_at_its_node_again() {
-    type Change = fn(&mut World);
+    type Change = fn(&mut Driver);
     let cases: [(&str, Change, &str); 6] = [
         ("nothing happened", |_| {}, "bind p n1"),
         (
@@ -365,9 +365,7 @@ fn a_parked_reserve_looks_at_its_node_again() {
             "the node is gone",
             |w| {
                 let node = node("n1").object();
-                w.scheduler
-                    .apply(crate::ClusterChange::Deleted(node), w.now);
-                w.take();
+                w.gone(node);
             },
             "patch p PodScheduled=False SchedulerError: node \"n1\" was deleted",
         ),
@@ -387,7 +385,7 @@ fn a_parked_reserve_looks_at_its_node_again() {
             Some(WakeReason::Timer) => Step::success(),
             Some(other) => Step::Done(Status::error(format!("{other:?}"))),
         });
-        let mut w = world([fits(), reserve]);
+        let mut w = driver([fits(), reserve]);
         w.applied(node("n1").capacity("4", "1Gi", "9").object());
         w.pod(pod("p").request("cpu", "2"));
         assert_eq!(w.attempt(), "parked", "{situation}");
@@ -412,7 +410,7 @@ fn a_parked_reserve_looks_at_its_node_again() {
 /// nothing else.
 #[test]
 fn a_wait_for_objects_ends_only_with_these_objects() {
-    type Change = fn(&mut World);
+    type Change = fn(&mut Driver);
     let full = |name: &str| node(name).capacity("0", "1Gi", "9");
     let changes: [(&str, Change, bool); 5] = [
         (
@@ -433,8 +431,7 @@ fn a_wait_for_objects_ends_only_with_these_objects() {
             "gone",
             |w| {
                 let gone = node("n2").object();
-                w.scheduler.apply(ClusterChange::Deleted(gone), w.now);
-                w.take();
+                w.gone(gone);
             },
             true,
         ),
@@ -468,7 +465,7 @@ fn a_wait_for_objects_ends_only_with_these_objects() {
             }),
             Some(_) => Step::success(),
         });
-        let mut w = world([fits(), waits]);
+        let mut w = driver([fits(), waits]);
         w.applied(node("n1").capacity("1", "1Gi", "9").object());
         w.applied(full("n2").object());
         w.pod(pod("p").request("cpu", "1"));

@@ -1,8 +1,9 @@
 //! What happens to pods while they are tried, and to those whose plugin names the wrong pods for an event (KEP-6132).
 
-use super::world::{World, fits, world};
+use super::fakes::{driver, fits};
 use crate::metrics::Metric;
 use crate::queue::QueuedIn;
+use crate::testing::Driver;
 use berth_api::{Duration, Pod};
 use berth_framework::event::{EventRegistration, Narrowed, Touched};
 use berth_framework::plugin::{Nominating, PermitStep, PostFilterResult, PostFilterStep};
@@ -13,10 +14,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A node that fits `p` only once `open` is set, and a plugin that receives this change through `registration`.
-fn shut_out(registration: EventRegistration) -> (World, Arc<AtomicBool>) {
+fn shut_out(registration: EventRegistration) -> (Driver, Arc<AtomicBool>) {
     let gate = Arc::new(AtomicBool::new(false));
     let open = gate.clone();
-    let mut w = world([fake("Narrow")
+    let mut w = driver([fake("Narrow")
         .filter(move |_, _, _| match open.load(Ordering::Relaxed) {
             true => Status::success(),
             false => Status::unschedulable("shut"),
@@ -78,16 +79,16 @@ fn a_pod_that_an_event_should_have_named_is_rescued_and_counted() {
 /// a nomination ends when the pod is placed, as the cluster counts it from then on, and when it is deleted.
 #[test]
 fn a_nomination_ends_when_the_pod_is_placed_or_gone() {
-    type Change = fn(&mut World);
+    type Change = fn(&mut Driver);
     let cases: [(&str, Change); 2] = [
         ("placed", |w| assert_eq!(w.attempt(), "on n1")),
         ("gone", |w| w.deleted("p")),
     ];
     for (situation, change) in cases {
-        let mut w = world([fits()]);
+        let mut w = driver([fits()]);
         w.applied(node("n1").object());
         w.pod(pod("p").nominated("n1"));
-        let promised = |w: &World| w.scheduler.queue().nominator().pods_on("n1").len();
+        let promised = |w: &Driver| w.scheduler.queue().nominator().pods_on("n1").len();
         assert_eq!(promised(&w), 1);
         change(&mut w);
         assert_eq!(promised(&w), 0, "{situation}");
@@ -116,7 +117,7 @@ fn a_flight_lasts_while_events_may_help() {
             Some(_) => Step::success(),
         })
     };
-    type Change = fn(&mut World);
+    type Change = fn(&mut Driver);
     let cases: [(&str, PodBuilder, Change, usize, Option<QueuedIn>); 8] = [
         (
             "fits nowhere",
@@ -168,7 +169,7 @@ fn a_flight_lasts_while_events_may_help() {
         ),
     ];
     for (situation, p, change, in_flight, place) in cases {
-        let mut w = world([fits(), permit(), slow()]);
+        let mut w = driver([fits(), permit(), slow()]);
         w.applied(node("n1").capacity("2", "1Gi", "9").object());
         w.pod(p);
         w.attempt();
@@ -230,7 +231,7 @@ fn a_pod_that_a_nomination_blocked_is_woken_when_it_ends() {
                 })
             })
             .events(Vec::new);
-        let mut w = world([fits(), picky]);
+        let mut w = driver([fits(), picky]);
         w.applied(node("n1").capacity("1", "1Gi", "9").object());
         w.applied(node("n2").capacity("1", "1Gi", "9").object());
         w.pod(

@@ -71,7 +71,7 @@ fn a_failed_call_is_never_a_success() {
                 "Bind" => vec![waits_at(point, looks)],
                 _ => vec![waits_at(point, looks), binder()],
             };
-            let mut w = World::new(plugins, berth_framework::FeatureGates::default());
+            let mut w = driver_of(plugins, berth_framework::FeatureGates::default());
             w.applied(node("n1").object());
             w.pod(pod("p"));
             w.attempt();
@@ -139,7 +139,7 @@ fn a_permit_plugin_is_called_again() {
             None => timer(cx, 5),
             Some(_) => again(),
         });
-        let mut w = world([slow]);
+        let mut w = driver([slow]);
         w.applied(node("n1").object());
         w.pod(pod("p"));
         assert_eq!(w.attempt(), "on n1", "{case}");
@@ -168,7 +168,7 @@ fn a_permit_plugin_does_not_wait_for_ever() {
             }),
         })
     };
-    let mut w = world([slow()]);
+    let mut w = driver([slow()]);
     w.applied(node("n1").object());
     w.pod(pod("p"));
     w.attempt();
@@ -185,7 +185,7 @@ fn a_permit_plugin_does_not_wait_for_ever() {
         ]
     );
 
-    let mut w = world([slow()]);
+    let mut w = driver([slow()]);
     w.applied(node("n1").object());
     w.pod(pod("p"));
     w.attempt();

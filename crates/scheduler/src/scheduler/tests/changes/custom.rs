@@ -43,7 +43,7 @@ fn plugins_receive_events_of_custom_resources() {
                     hears("bars"),
                 ]
             });
-        let mut w = world([picky]);
+        let mut w = driver([picky]);
         let kinds: Vec<Kind> = w.scheduler.queue().custom_kinds().into_iter().collect();
         assert_eq!(kinds, [Kind::Custom(foos)]);
         w.applied(node("n1").object());
@@ -59,7 +59,7 @@ fn plugins_receive_events_of_custom_resources() {
         w.attempt();
         w.answer_all();
         let mut woke = None;
-        type Step<'a> = (&'static str, Box<dyn Fn(&mut World) + 'a>);
+        type Step<'a> = (&'static str, Box<dyn Fn(&mut Driver) + 'a>);
         let steps: [Step<'_>; 4] = [
             (
                 "added",
@@ -82,9 +82,7 @@ fn plugins_receive_events_of_custom_resources() {
             (
                 "deleted",
                 Box::new(|w| {
-                    w.scheduler
-                        .apply(ClusterChange::Deleted(foo(3, true)), w.now);
-                    w.take();
+                    w.gone(foo(3, true));
                 }),
             ),
         ];

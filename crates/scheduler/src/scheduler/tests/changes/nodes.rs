@@ -6,7 +6,7 @@ use super::*;
 /// labels and taints raises both events. A node that is deleted before its pods does not exist any more.
 #[test]
 fn what_changes_of_a_node_says_which_events_it_raises() {
-    type Change = fn(&mut World);
+    type Change = fn(&mut Driver);
     let cordon: Change = |w| {
         w.applied(node("n1").version(2).unschedulable(true).object());
     };
@@ -61,7 +61,7 @@ fn a_node_exists_when_its_events_are_raised() {
                     },
                 )]
             });
-        let mut w = world([picky]);
+        let mut w = driver([picky]);
         w.applied(node("n1").object());
         if action == ActionType::DELETE {
             w.applied(node("n2").object());

@@ -7,7 +7,7 @@ use berth_framework::call::CallErrorKind;
 /// no pods.
 #[test]
 fn a_nomination_that_ends_wakes_pods_of_no_higher_priority() {
-    type Change = fn(&mut World);
+    type Change = fn(&mut Driver);
     let cases: [(&str, i32, Change, bool); 6] = [
         (
             "cleared",
@@ -61,7 +61,7 @@ fn a_nomination_that_ends_wakes_pods_of_no_higher_priority() {
 /// cases 181 to 183.
 #[test]
 fn pods_are_queued_counted_or_ignored() {
-    let mut w = world([fits()]);
+    let mut w = driver([fits()]);
     w.applied(node("n1").object());
     w.pod(pod("other").scheduler("else"));
     w.pod(pod("others").scheduler("else").on("n1"));
@@ -82,18 +82,14 @@ fn pods_are_queued_counted_or_ignored() {
     w.scheduler
         .apply(ClusterChange::Deleted(pod("unknown").object()), w.now);
     // The deletion of an older pod of the same name does not apply to this pod.
-    w.scheduler.apply(
-        ClusterChange::Deleted(pod("mine").uid("older").object()),
-        w.now,
-    );
-    w.take();
+    w.gone(pod("mine").uid("older").object());
     assert_eq!(w.on("n1"), ["mine", "others"]);
 }
 
 /// a pod was deleted and created again under its name, and the watch did not show the deletion.
 #[test]
 fn a_pod_of_the_same_name_is_another_pod() {
-    let mut w = world([fits()]);
+    let mut w = driver([fits()]);
     w.applied(node("n1").object());
     w.pod(pod("p").on("n1"));
     w.pod(pod("p").uid("second"));
@@ -125,10 +121,8 @@ fn a_waiting_pod_that_is_received_again_has_not_changed() {
 /// newer than the version in the cache.
 #[test]
 fn a_deletion_names_the_pod_and_not_its_place() {
-    let tells = |w: &mut World, last: PodBuilder| {
-        w.scheduler
-            .apply(ClusterChange::Deleted(last.object()), w.now);
-        w.take();
+    let tells = |w: &mut Driver, last: PodBuilder| {
+        w.gone(last.object());
     };
     let mut w = waiting_for(EventResource::Pod, ActionType::DELETE);
     tells(&mut w, pod("assigned"));
@@ -191,7 +185,7 @@ fn a_placed_pod_that_terminates_is_rejected() {
             false => PermitStep::Done(Status::success()),
         })
         .events(Vec::new);
-    let mut w = world([hold, hears(EventResource::Pod, ActionType::DELETE)]);
+    let mut w = driver([hold, hears(EventResource::Pod, ActionType::DELETE)]);
     w.applied(node("n1").object());
     w.pod(pod("waits"));
     w.attempt();
@@ -235,7 +229,7 @@ fn managed_fields_are_not_kept() {
 /// includes updates that would not move any other pod.
 #[test]
 fn a_change_of_a_pod_that_is_held_back_is_not_lost() {
-    type Change = fn(&mut World);
+    type Change = fn(&mut Driver);
     let changes: [(&str, Change, QueuedIn); 3] = [
         ("nothing", |_| {}, QueuedIn::Unschedulable),
         (
@@ -258,13 +252,12 @@ fn a_change_of_a_pod_that_is_held_back_is_not_lost() {
                     ActionType::UPDATE,
                 )]
             });
-        let mut w = world([hold]);
+        let mut w = driver([hold]);
         w.applied(node("n1").object());
         w.pod(pod("p"));
         assert_eq!(w.attempt(), "on n1");
         let (id, _) = w.calls.remove(0);
-        w.scheduler.complete(id, Ok(()), w.now);
-        w.take();
+        w.complete(id, Ok(()));
         change(&mut w);
         assert_eq!((w.on("n1").len(), w.place_of("p")), (1, None));
         w.advance(Duration::from_secs(5));
@@ -276,7 +269,7 @@ fn a_change_of_a_pod_that_is_held_back_is_not_lost() {
 /// its resources on the chosen node are free for waiting pods.
 #[test]
 fn a_pod_that_is_bound_elsewhere_frees_the_node_it_was_placed_on() {
-    let mut w = world([fits()]);
+    let mut w = driver([fits()]);
     w.applied(node("n1").capacity("1", "1Gi", "9").object());
     w.pod(pod("p").request("cpu", "1"));
     assert_eq!(w.attempt(), "on n1");
@@ -301,7 +294,7 @@ fn a_pod_that_is_bound_elsewhere_frees_the_node_it_was_placed_on() {
 /// The reason for the last failed attempt is available as long as the pod waits.
 #[test]
 fn nothing_is_explained_of_a_pod_that_waits_no_more() {
-    type Change = fn(&mut World);
+    type Change = fn(&mut Driver);
     let changes: [(&str, Change); 2] = [
         ("bound by somebody else", |w| {
             w.change("waits", |p| p.on("n1"));
@@ -310,7 +303,7 @@ fn nothing_is_explained_of_a_pod_that_waits_no_more() {
     ];
     for (situation, change) in changes {
         let mut w = waiting_for(EventResource::Node, ActionType::ADD);
-        let explained = |w: &World| w.scheduler.explanation("uid-waits").is_some();
+        let explained = |w: &Driver| w.scheduler.explanation("uid-waits").is_some();
         assert!(explained(&w));
         change(&mut w);
         assert!(!explained(&w), "{situation}");

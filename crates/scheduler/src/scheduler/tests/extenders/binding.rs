@@ -49,14 +49,14 @@ fn an_extender_binds_in_place_of_the_plugins() {
             assert_eq!(w.calls_text(), [""; 0], "{situation}: the plugins wait");
             assert_eq!(w.events_text(), [""; 0], "{situation}");
             asked += 1;
-            reply(&mut w);
+            w.reply();
         }
         assert_eq!(asked, jobs, "{situation}");
         let by_plugin = event.is_none();
         let bind = w.calls_text().contains(&"bind p n1".to_owned());
         assert_eq!(bind, by_plugin, "{situation}");
         let profile = "default-scheduler";
-        let booked = |w: &World, code| {
+        let booked = |w: &Driver, code| {
             let labels = ["Bind", code, profile];
             let metrics = w.scheduler.metrics();
             metrics
@@ -134,7 +134,7 @@ fn so_many_extenders_bind_at_once() {
     };
     let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
 
-    let mut w = World::with([fits(), binder()], |options| few(options, binds()));
+    let mut w = driver_with([fits(), binder()], |options| few(options, binds()));
     nodes(&mut w, &["n1"]);
     for name in names {
         w.pod(pod(name));
@@ -148,14 +148,14 @@ fn so_many_extenders_bind_at_once() {
         w.scheduler.next_wake(w.now),
         Some(w.now + Duration::from_secs(5))
     );
-    reply(&mut w);
+    w.reply();
     assert!(w.scheduler.has_pod_to_try());
     assert_eq!((w.attempt(), w.attempt()), ("on n1".into(), "idle".into()));
 
     // A plugin has held all of them back, and lets them go at the same moment.
     let holds = fake("Holds").permit(|_, _, _, _| PermitStep::Hold(Duration::from_secs(60)));
     let plugins = || [fits(), binder(), fake("Flat").score(|_, _, _| Ok(0))];
-    let mut w = World::with(plugins().into_iter().chain([holds]), |options| {
+    let mut w = driver_with(plugins().into_iter().chain([holds]), |options| {
         few(options, binds());
     });
     nodes(&mut w, &["n1"]);
@@ -171,7 +171,7 @@ fn so_many_extenders_bind_at_once() {
     }
     w.advance(Duration::ZERO);
     assert_eq!(w.jobs.len(), 4);
-    reply(&mut w);
+    w.reply();
     assert_eq!(w.jobs.len(), 4, "one after another");
     w.advance(Duration::from_secs(4));
     assert_eq!(w.scheduler.bindings_in_flight(), 8);

@@ -27,10 +27,10 @@ fn a_late_score_does_not_count() {
     );
     w.advance(Duration::from_secs(3));
     let (late, job) = w.jobs.remove(0);
-    reply_to(&mut w, late, job);
+    w.reply_to(late, job);
     assert_eq!(w.calls_text(), [""; 0]);
     w.advance(Duration::from_secs(6));
-    reply(&mut w);
+    w.reply();
     assert_eq!(w.calls_text(), ["bind p n2"]);
 }
 
@@ -64,7 +64,7 @@ fn an_extender_that_is_late_has_failed() {
         assert_eq!(w.calls_text(), [""; 0], "{situation}");
         w.advance(Duration::from_millis(1));
         assert_eq!(w.calls_text(), [expected], "{situation}");
-        reply(&mut w);
+        w.reply();
         assert_eq!(w.calls_text(), [expected], "{situation}: too late");
         assert_eq!(
             w.attempt(),
@@ -77,14 +77,12 @@ fn an_extender_that_is_late_has_failed() {
 /// C-14: the world goes on while an extender thinks, and what has changed is looked at again.
 #[test]
 fn nodes_that_changed_meanwhile_are_looked_at_again() {
-    type Change = fn(&mut World);
-    fn taken(w: &mut World) {
+    type Change = fn(&mut Driver);
+    fn taken(w: &mut Driver) {
         w.pod(pod("x").request("cpu", "4").on("n1"));
     }
-    fn gone(w: &mut World) {
-        w.scheduler
-            .apply(ClusterChange::Deleted(node("n1").object()), w.now);
-        w.take();
+    fn gone(w: &mut Driver) {
+        w.gone(node("n1").object());
     }
     let unfit = "patch p PodScheduled=False Unschedulable:";
     let cases: [(&str, Change, &[&str], String); 8] = [
@@ -155,7 +153,7 @@ fn nodes_that_changed_meanwhile_are_looked_at_again() {
             w.pod(pod("p").request("cpu", "2"));
             assert_eq!(w.attempt(), "parked", "{situation}");
             if scores && several {
-                reply(&mut w);
+                w.reply();
                 assert_eq!(w.jobs.len(), 1, "{situation}: the scores are asked for");
             }
             change(&mut w);
@@ -171,7 +169,7 @@ fn nodes_that_changed_meanwhile_are_looked_at_again() {
 #[test]
 fn any_event_wakes_a_pod_that_an_extender_rejected() {
     let never = || extender("e").keeps(&[]);
-    type Event = fn(&mut World);
+    type Event = fn(&mut Driver);
     let events: [(&str, Event); 3] = [
         ("a label of a node", |w| {
             w.applied(
@@ -262,9 +260,9 @@ fn room_that_appears_meanwhile_is_used() {
     w.pod(pod("p").request("cpu", "2"));
     assert_eq!(w.attempt(), "parked");
     w.deleted("x");
-    reply(&mut w);
+    w.reply();
     assert_eq!(w.calls_text(), [""; 0], "n1 is asked about now");
-    reply(&mut w);
+    w.reply();
     assert_eq!(w.calls_text(), ["bind p n1"]);
     assert_eq!(asked.try_iter().collect::<Vec<_>>(), [1, 1]);
     assert_eq!(told(&questions), [""; 0]);
@@ -281,7 +279,7 @@ fn a_search_comes_to_an_end() {
     while !w.jobs.is_empty() {
         questions += 1;
         nodes(&mut w, &[&format!("n{questions}")]);
-        reply(&mut w);
+        w.reply();
     }
     assert_eq!(questions, 4);
     assert_eq!(
@@ -365,10 +363,10 @@ fn a_node_that_was_full_for_a_moment_is_asked_about_again() {
     assert_eq!(w.attempt(), "parked");
     w.pod(y("n1"));
     w.deleted("x");
-    reply(&mut w);
+    w.reply();
     w.deleted("y");
-    reply(&mut w);
-    reply(&mut w);
+    w.reply();
+    w.reply();
     assert_eq!(w.calls_text(), ["bind p n1"]);
     assert_eq!(told(&asked), ["n1", "n2", "n1"]);
 }

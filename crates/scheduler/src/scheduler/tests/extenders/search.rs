@@ -277,7 +277,7 @@ fn scores_of_extenders_add_up() {
         assert_eq!(w.jobs.len(), asked, "{situation}: all at once");
         let asked = match situation {
             "one that only filters" => {
-                reply(&mut w);
+                w.reply();
                 0
             }
             _ => asked,
@@ -287,7 +287,7 @@ fn scores_of_extenders_add_up() {
             assert_eq!(running, (left + 1) as f64, "{situation}");
             // The last is answered first.
             let (id, job) = w.jobs.remove(left);
-            reply_to(&mut w, id, job);
+            w.reply_to(id, job);
         }
         assert_eq!(
             w.calls_text(),
