@@ -149,7 +149,7 @@ impl Api {
         let mut pause = PAUSE;
         for attempt in 1.. {
             self.writes.fetch_add(1, Ordering::Relaxed);
-            match self.transport.request::<Created>(&request).await {
+            match self.send(&request).await {
                 Err(error) if error.is_retryable() && attempt < TRIES_MAX => {
                     sleep(pause).await;
                     pause *= 2;
@@ -162,6 +162,18 @@ impl Api {
             }
         }
         unreachable!("the loop returns")
+    }
+
+    /// Sends a write once. The answer to a deletion is not read: it may be the object, a list or a status.
+    async fn send(&self, request: &ApiRequest) -> Result<Created, ApiError> {
+        if request.method == Method::DELETE {
+            return self
+                .transport
+                .execute(request)
+                .await
+                .map(|()| Created::default());
+        }
+        self.transport.request(request).await
     }
 
     /// Creates an object.

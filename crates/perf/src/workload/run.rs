@@ -25,8 +25,11 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// How often a wait looks at the pods, as upstream's does.
+/// How often a wait looks at the pods at last, as upstream's does.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The first pause of a wait. Each further one is twice as long, up to [`POLL_INTERVAL`]. Some workloads create a few
+/// pods in each of a hundred namespaces, one namespace after another.
+const POLL_INTERVAL_MIN: Duration = Duration::from_millis(20);
 /// Requests in flight while objects are created.
 const WORKERS: usize = 30;
 
@@ -361,6 +364,7 @@ impl Executor<'_> {
     ) -> Result<(), RunError> {
         let limit = self.options.wait_limit;
         let deadline = Instant::now() + limit;
+        let mut pause = POLL_INTERVAL_MIN;
         loop {
             let counts = self.view.count(namespace, labels);
             let reached = match stage {
@@ -390,7 +394,8 @@ impl Executor<'_> {
                     detail,
                 });
             }
-            sleep(POLL_INTERVAL).await;
+            sleep(pause).await;
+            pause = (pause * 2).min(POLL_INTERVAL);
         }
     }
 
