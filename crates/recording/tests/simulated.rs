@@ -191,7 +191,7 @@ fn a_run_with_pseudonyms_replays_to_nearly_the_same_decisions() {
             decisions += result.decisions;
         }
         let names = scratch();
-        record(seed, 300, one_scheduler(), NO_LIMITS, &names.0);
+        record(seed, 300, one_scheduler(), NO_LIMITS, names.path());
         let of = |dir: &TempDir| -> Vec<String> {
             let run = &runs(dir.path()).expect("a recording")[0];
             let objects = Entries::of(run).filter_map(|found| match found.expect("whole").entry {

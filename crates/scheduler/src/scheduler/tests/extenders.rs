@@ -6,15 +6,14 @@ mod meanwhile;
 mod search;
 
 use super::*;
-use crate::ClusterChange;
 use crate::Outcome;
 use crate::metrics::Metric;
 use crate::queue::QueuedIn;
 use berth_api::{Duration, Str};
 use berth_framework::extender::{Extender, Extenders, Filtered};
 use berth_framework::plugin::{Nominating, PostFilterResult, PostFilterStep};
-use berth_framework::stage::{Job, JobId, Step, Wait, WaitOn};
-use berth_framework::testing::{FakeExtender, FakePlugin, extender, fake, finished, node, pod};
+use berth_framework::stage::{Step, Wait, WaitOn};
+use berth_framework::testing::{FakeExtender, FakePlugin, extender, fake, node, pod};
 use berth_framework::{Code, Status};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
