@@ -9,6 +9,7 @@ use berth_framework::call::{CallId, ObjectKey};
 use berth_framework::write::Lane;
 use berth_framework::{ApiCall, CallType};
 use rustc_hash::FxHashMap;
+use slab::Slab;
 use smallvec::SmallVec;
 
 /// A call that has not ended.
@@ -199,11 +200,10 @@ impl Object {
     }
 }
 
-/// All objects that there is something to remember of, in slots that are used again.
+/// All objects that there is something to remember of.
 #[derive(Debug, Default)]
 pub(super) struct Objects {
-    slots: Vec<Option<Object>>,
-    free: Vec<u32>,
+    slots: Slab<Object>,
     /// By kind and UID.
     by_key: FxHashMap<Kind, FxHashMap<Str, u32>>,
 }
@@ -214,44 +214,32 @@ impl Objects {
     }
 
     pub(super) fn get(&self, at: u32) -> Option<&Object> {
-        self.slots.get(at as usize)?.as_ref()
+        self.slots.get(at as usize)
     }
 
     pub(super) fn get_mut(&mut self, at: u32) -> Option<&mut Object> {
-        self.slots.get_mut(at as usize)?.as_mut()
+        self.slots.get_mut(at as usize)
     }
 
     pub(super) fn insert(&mut self, key: ObjectKey) -> u32 {
-        let object = Some(Object::new(key.clone()));
-        let at = match self.free.pop() {
-            Some(at) => {
-                self.slots[at as usize] = object;
-                at
-            }
-            None => {
-                self.slots.push(object);
-                // More than 2^32 objects are refused long before, see `tracked_max`.
-                u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
-            }
-        };
+        let at = self.slots.insert(Object::new(key.clone()));
+        // More than 2^32 objects are refused long before, see `tracked_max`.
+        let at = u32::try_from(at).unwrap_or(u32::MAX);
         let of_kind = self.by_key.entry(key.kind).or_default();
         of_kind.insert(key.uid, at);
         at
     }
 
     pub(super) fn remove(&mut self, at: u32) {
-        if let Some(object) = self.slots.get_mut(at as usize).and_then(Option::take) {
-            if let Some(of_kind) = self.by_key.get_mut(&object.key.kind) {
-                of_kind.remove(&object.key.uid);
-            }
-            self.free.push(at);
+        if let Some(object) = self.slots.try_remove(at as usize)
+            && let Some(of_kind) = self.by_key.get_mut(&object.key.kind)
+        {
+            of_kind.remove(&object.key.uid);
         }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Object)> {
-        self.slots
-            .iter()
-            .enumerate()
-            .filter_map(|(at, object)| Some((u32::try_from(at).ok()?, object.as_ref()?)))
+        let objects = self.slots.iter();
+        objects.filter_map(|(at, object)| Some((u32::try_from(at).ok()?, object)))
     }
 }

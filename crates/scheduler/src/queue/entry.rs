@@ -4,6 +4,7 @@ use super::hooks::ProfileId;
 use super::report::Gate;
 use super::templates::Template;
 use berth_api::{Pod, Str, Time};
+use slab::Slab;
 use std::fmt;
 use std::sync::Arc;
 
@@ -241,44 +242,31 @@ pub(super) struct Entry {
 
 /// The queued pods.
 #[derive(Debug, Default)]
-pub(super) struct Entries {
-    slots: Vec<Option<Entry>>,
-    free: Vec<EntryId>,
-}
+pub(super) struct Entries(Slab<Entry>);
 
 impl Entries {
     pub(super) fn insert(&mut self, entry: Entry) -> EntryId {
-        if let Some(id) = self.free.pop() {
-            self.slots[id.index()] = Some(entry);
-            return id;
-        }
-        self.slots.push(Some(entry));
-        EntryId::new(self.slots.len() - 1)
+        EntryId::new(self.0.insert(entry))
     }
 
     pub(super) fn remove(&mut self, id: EntryId) -> Option<Entry> {
-        let entry = self.slots.get_mut(id.index())?.take()?;
-        self.free.push(id);
-        Some(entry)
+        self.0.try_remove(id.index())
     }
 
     pub(super) fn get(&self, id: EntryId) -> Option<&Entry> {
-        self.slots.get(id.index())?.as_ref()
+        self.0.get(id.index())
     }
 
     pub(super) fn get_mut(&mut self, id: EntryId) -> Option<&mut Entry> {
-        self.slots.get_mut(id.index())?.as_mut()
+        self.0.get_mut(id.index())
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (EntryId, &Entry)> {
-        self.slots
-            .iter()
-            .enumerate()
-            .filter_map(|(at, slot)| Some((EntryId::new(at), slot.as_ref()?)))
+        self.0.iter().map(|(at, entry)| (EntryId::new(at), entry))
     }
 
     pub(super) fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.0.len()
     }
 }
 
