@@ -72,7 +72,7 @@ pub enum Kept {
 /// for all pods with one fragment (PreScore is shown no nodes). Their pod has no UID and represents all of them. What
 /// they write into the [`CycleState`](crate::CycleState) is absent in later extension points. A plugin that needs it
 /// there must return [`Kept::Never`] for such pods, or compute it again.
-pub trait Keep: Plugin {
+pub trait Keep: Send + Sync + 'static {
     /// Writes what the answers about `pod` depend on, other than the node: parts of the pod's spec, and whatever
     /// is read of `cx` beside the node that is asked about.
     fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept;

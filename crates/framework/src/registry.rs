@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// ```ignore
 /// Extensions::of(NodePorts::new()).pre_filter().filter().events().build()
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Extensions {
     /// The plugin's name.
     pub name: String,
@@ -66,22 +66,7 @@ impl Extensions {
             plugin: Arc::new(plugin),
             extensions: Self {
                 name,
-                pre_enqueue: None,
-                queue_sort: None,
-                pre_filter: None,
-                filter: None,
-                post_filter: None,
-                pre_score: None,
-                score: None,
-                reserve: None,
-                permit: None,
-                pre_bind: None,
-                bind: None,
-                post_bind: None,
-                events: None,
-                keep: None,
-                domains: None,
-                calls: Vec::new(),
+                ..Self::default()
             },
         }
     }

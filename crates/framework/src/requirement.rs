@@ -289,12 +289,6 @@ impl<P: NodeScore> Score for P {
 /// Which answers of a [`NodeFilter`] are kept.
 pub(crate) struct KeepFilter<P>(pub(crate) Arc<P>);
 
-impl<P: NodeFilter> Plugin for KeepFilter<P> {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-}
-
 impl<P: NodeFilter> Keep for KeepFilter<P> {
     fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
         let Ok(requirement) = self.0.requirement(cx, pod) else {
@@ -315,12 +309,6 @@ impl<P: NodeFilter> Keep for KeepFilter<P> {
 
 /// Which answers of a [`NodeScore`] are kept.
 pub(crate) struct KeepScore<P>(pub(crate) Arc<P>);
-
-impl<P: NodeScore> Plugin for KeepScore<P> {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-}
 
 impl<P: NodeScore> Keep for KeepScore<P> {
     fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
@@ -344,12 +332,6 @@ impl<P: NodeScore> Keep for KeepScore<P> {
 
 /// Which answers of a plugin that filters and scores are kept.
 pub(crate) struct KeepBoth(pub(crate) [Arc<dyn Keep>; 2]);
-
-impl Plugin for KeepBoth {
-    fn name(&self) -> &str {
-        self.0[0].name()
-    }
-}
 
 impl Keep for KeepBoth {
     fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {

@@ -1,6 +1,6 @@
 //! Small clusters for the tests of plugins: nodes and pods from JSON, and the extension points run in order.
 
-use berth_api::{Node, Object, Pod, Time};
+use berth_api::{CsiNode, Node, Object, Pod, Time};
 use berth_framework::event::{ActionType, Change, ClusterEvent, EventResource, Hint};
 use berth_framework::plugin::{
     EnqueueExtensions, Filter, PreFilter, PreFilterResult, PreScore, Score,
@@ -145,13 +145,9 @@ impl World {
 
     /// Without the CSI drivers of a node.
     pub(crate) fn without_csi_node(mut self, name: &str) -> Self {
-        let csi_node = self
-            .cluster
-            .storage()
-            .csi_nodes()
-            .get(name)
-            .expect("it was there");
-        let csi_node = Object::CsiNode(csi_node.clone());
+        let mut csi_node = CsiNode::default();
+        csi_node.metadata.name = name.into();
+        let csi_node = Object::CsiNode(csi_node.into());
         assert!(self.cluster.unset(&csi_node));
         self
     }

@@ -79,11 +79,6 @@ impl Storage {
         &self.classes
     }
 
-    /// The CSI drivers of nodes, by the node's name.
-    pub fn csi_nodes(&self) -> &ByName<CsiNode> {
-        &self.csi_nodes
-    }
-
     /// CSI drivers by name.
     pub fn csi_drivers(&self) -> &ByName<CsiDriver> {
         &self.csi_drivers
