@@ -126,8 +126,8 @@ impl Driver {
     }
 
     /// The watch shows that such an object was deleted.
-    pub fn object_gone(&mut self, kind: Kind, fields: &Value) -> &mut Self {
-        self.gone(decoded(kind, fields))
+    pub fn object_gone(&mut self, kind: Kind, fields: &Value) {
+        self.gone(decoded(kind, fields));
     }
 
     /// Stores a pod in a new version, which the watch shows.
