@@ -6,6 +6,7 @@ use super::in_process::InProcess;
 use crate::cli::PerfWorkloadArgs;
 use crate::exit::Failure;
 use crate::print::{self, say};
+use crate::signal::{STOP_PATIENCE, stop_requested};
 use berth_framework::registry::Registry;
 use berth_perf::workload::report::{Report, Run, data_items};
 use berth_perf::workload::{
@@ -13,6 +14,7 @@ use berth_perf::workload::{
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use std::num::NonZeroU32;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 /// How often the spinner turns.
@@ -59,7 +61,7 @@ pub(crate) fn workloads(args: &PerfWorkloadArgs, registry: &Registry) -> Result<
         .enable_all()
         .build()
         .map_err(|e| Failure::Environment(format!("failed to start threads: {e}")))?;
-    let report = runtime.block_on(async {
+    let (report, interruption) = runtime.block_on(async {
         if let Some(kubeconfig) = &args.target.kubeconfig {
             run_all(&[External::new(args, kubeconfig)?], args, &workloads).await
         } else if args.target.in_process {
@@ -82,6 +84,11 @@ pub(crate) fn workloads(args: &PerfWorkloadArgs, registry: &Registry) -> Result<
             ))
         })?;
     }
+    if let Some(why) = interruption {
+        return Err(Failure::Environment(format!(
+            "berth perf was {why}: the runs above had ended, the others are missing"
+        )));
+    }
     let unsupported = if args.skip_unsupported {
         0
     } else {
@@ -102,12 +109,14 @@ fn list(workloads: &[Workload]) -> Result<(), Failure> {
 }
 
 /// Runs the workloads on each target. Targets and repetitions take turns, so that what else the machine does affects
-/// all workloads alike.
+/// all workloads alike. When the process is asked to stop, the run at hand is dropped with its processes; returns the
+/// runs that have ended, and why the others are missing.
 async fn run_all<T: Target + Named>(
     targets: &[T],
     args: &PerfWorkloadArgs,
     workloads: &[Workload],
-) -> Result<Report, Failure> {
+) -> Result<(Report, Option<&'static str>), Failure> {
+    let mut stop = pin!(stop_requested(STOP_PATIENCE));
     let mut report = Report {
         target: targets.first().map_or_else(String::new, Named::name) + &at_rate(args.rate),
         runs: Vec::new(),
@@ -140,7 +149,13 @@ async fn run_all<T: Target + Named>(
                     at.pods
                 ));
             };
-            let result = run(target, workload, &options, &progress).await;
+            let result = tokio::select! {
+                result = run(target, workload, &options, &progress) => result,
+                why = &mut stop => {
+                    bar.finish_and_clear();
+                    return Ok((report, Some(why?)));
+                }
+            };
             bar.finish_and_clear();
             remark(&name, repetition, &result);
             let took = begun.elapsed();
@@ -150,7 +165,7 @@ async fn run_all<T: Target + Named>(
             });
         }
     }
-    Ok(report)
+    Ok((report, None))
 }
 
 /// What reports say of the rate of creation.
