@@ -114,6 +114,10 @@ pub(super) fn post_filter(
     };
     let has_claims = claims::resolve(context.cluster, pod).is_ok_and(|found| !found.is_empty())
         || Extended::of(&context, pod).is_some();
+    // Most pods have none. The state is not read then: that would run every PreFilter plugin again.
+    if !has_claims {
+        return done(Status::unschedulable(NOTHING_TO_DEALLOCATE));
+    }
     match cx.dry_run.state().read::<State>() {
         Some(state) if state.is_empty() => {
             return done(Status::unschedulable(NOTHING_TO_DEALLOCATE));
@@ -134,7 +138,6 @@ pub(super) fn post_filter(
                 deadline: cx.now + WRITE_WAIT_MAX,
             });
         }
-        None if !has_claims => return done(Status::unschedulable(NOTHING_TO_DEALLOCATE)),
         _ => {}
     }
     let Some(claim) = to_free(args, cx, pod, statuses) else {
