@@ -192,6 +192,11 @@ const COMMANDS: &[(&str, Outcome)] = &[
             "HolderIdentity:  berth-node-1",
         ]),
     ),
+    // The budget is computed after the pods have changed.
+    (
+        "wait pdb/web --for=jsonpath={.status.disruptionsAllowed}=2 --timeout=60s",
+        Prints(&["condition met"]),
+    ),
     (
         "describe pdb web",
         Prints(&["Min available:  2", "Allowed disruptions:  2"]),
@@ -274,6 +279,15 @@ const COMMANDS: &[(&str, Outcome)] = &[
         "replace -f %/web.yaml",
         Prints(&["deployment.apps/web replaced"]),
     ),
+    // `diff` shows changes of the status that happen meanwhile.
+    (
+        "wait deploy/web --for=jsonpath={.status.replicas}=3 --timeout=60s",
+        Prints(&["condition met"]),
+    ),
+    (
+        "wait deploy/web --for=jsonpath={.status.availableReplicas}=3 --timeout=60s",
+        Prints(&["condition met"]),
+    ),
     ("diff -f %/web4.yaml", Fails(&[])),
     ("diff -f %/web.yaml", Prints(&[])),
     (
@@ -317,7 +331,7 @@ const COMMANDS: &[(&str, Outcome)] = &[
         Prints(&["condition met"]),
     ),
     (
-        "drain berth-node-1 berth-node-2 --force --pod-selector=app=web --timeout=2s",
+        "drain berth-node-1 berth-node-2 --force --pod-selector=app=web --timeout=10s",
         Fails(&["violate the pod's disruption budget"]),
     ),
     (
@@ -438,7 +452,11 @@ const COMMANDS: &[(&str, Outcome)] = &[
     ("auth can-i --list", Prints(&["*.*"])),
     ("auth whoami", Prints(&["berth-admin", "system:masters"])),
     ("events --for=deploy/web", Prints(&["ScalingReplicaSet"])),
-    // What needs containers or a metrics server is refused.
+    // What needs containers or a metrics server is refused. kubectl asks only for running pods.
+    (
+        "wait pod/tmp --for=jsonpath={.status.phase}=Running --timeout=60s",
+        Prints(&["condition met"]),
+    ),
     (
         "logs deploy/web",
         Fails(&["pods/log is not served", "simulated"]),
