@@ -123,7 +123,7 @@ impl Entry {
             "operation": if self.applied { "Apply" } else { "Update" },
             "apiVersion": self.api_version,
             "fieldsType": "FieldsV1",
-            "fieldsV1": self.set.to_string(),
+            "fieldsV1": self.set.text(),
         });
         for (field, value) in [("time", &self.time), ("subresource", &self.subresource)] {
             if !value.is_empty() {

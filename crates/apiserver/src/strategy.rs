@@ -34,6 +34,11 @@ pub trait Strategy: Send + Sync {
     /// Fills in defaults, as upstream's v1 defaulting does.
     fn default(&self, _object: &mut Value) {}
 
+    /// The same for an object that is known to be in its normal form.
+    fn default_normal(&self, object: &mut Value) {
+        self.default(object);
+    }
+
     /// Drops or sets what a client may not choose at creation (status, generation is done generically).
     fn prepare_for_create(&self, _object: &mut Value, _cx: &RequestContext) {}
 

@@ -156,9 +156,13 @@ struct Rules {
 impl Strategy for Rules {
     fn default(&self, object: &mut Value) {
         let (group, version, kind) = self.kind;
-        let schemas = Schemas::get();
-        schemas.normalize(group, version, kind, object);
-        schemas.fill_defaults(group, version, kind, object);
+        Schemas::get().normalize(group, version, kind, object);
+        self.default_normal(object);
+    }
+
+    fn default_normal(&self, object: &mut Value) {
+        let (group, version, kind) = self.kind;
+        Schemas::get().fill_defaults(group, version, kind, object);
         self.code.default(object);
     }
 

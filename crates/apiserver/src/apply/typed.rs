@@ -299,7 +299,7 @@ impl<'m> Typed<'m> {
                 let (old, new) = (before.get(name), after.get(name));
                 if old != new {
                     let kind = self.member(kind, name).unwrap_or(Kind::Free);
-                    self.compare_below(kind, format!("f:{name}"), old, new, found);
+                    self.compare_below(kind, ["f:", name].concat(), old, new, found);
                 }
             }
         }
@@ -362,15 +362,13 @@ impl<'m> Typed<'m> {
     ) {
         let mut below = Comparison::default();
         self.compare_values(kind, old, new, &mut below);
-        for (all, below) in [
-            (&mut found.added, below.added),
-            (&mut found.modified, below.modified),
-            (&mut found.removed, below.removed),
-        ] {
-            if !below.is_empty() {
-                all.put(element.as_str(), below);
-            }
+        if !below.modified.is_empty() {
+            found.modified.put(element.as_str(), below.modified);
         }
+        if !below.removed.is_empty() {
+            found.removed.put(element.as_str(), below.removed);
+        }
+        found.added.put(element, below.added);
     }
 
     /// An object with what a configuration sets.

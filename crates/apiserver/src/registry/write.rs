@@ -154,8 +154,14 @@ impl Api {
         body: Body<'_>,
         options: &WriteOptions,
     ) -> Result<Written, ApiError> {
-        let (object, mut warnings) = decode::object(resource, body, options.validation)?;
-        let version = self.create(resource, namespace, object, options)?;
+        let (mut object, mut warnings) = decode::object(resource, body, options.validation)?;
+        adopt_namespace(resource, namespace, &mut object)?;
+        if resource.is_converted() {
+            resource.strategy().default(&mut object);
+        } else {
+            resource.strategy().default_normal(&mut object);
+        }
+        let version = self.create_complete(resource, namespace, object, options)?;
         warnings.extend(warnings::of_new(resource.kind, &version.object()));
         Ok(Written { version, warnings })
     }
@@ -173,6 +179,17 @@ impl Api {
     ) -> Result<Arc<Version>, ApiError> {
         adopt_namespace(resource, namespace, &mut object)?;
         resource.strategy().default(&mut object);
+        self.create_complete(resource, namespace, object, options)
+    }
+
+    /// Creates an object that has its namespace and its defaults.
+    fn create_complete(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        mut object: Value,
+        options: &WriteOptions,
+    ) -> Result<Arc<Version>, ApiError> {
         meta_mut(&mut object).remove("uid");
         self.track_fields(resource, None, &mut object, (&options.manager, ""));
         self.store_new(resource, namespace, object, options)

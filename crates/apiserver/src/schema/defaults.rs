@@ -28,10 +28,11 @@ pub(super) fn fill(model: &Model, id: TypeId, object: &mut Value) {
                 map.insert(field.name.to_string(), default.clone());
             }
         }
-        if let (Some(id), Some(value)) = (field.shape.object(), map.get_mut(&*field.name)) {
-            if !model.object_type(id).has_defaults {
-                continue;
-            }
+        let below = field.shape.object();
+        let below = below.filter(|id| model.object_type(*id).has_defaults);
+        if let Some(id) = below
+            && let Some(value) = map.get_mut(&*field.name)
+        {
             match (&field.shape, value) {
                 (Shape::Object(_), value) => fill(model, id, value),
                 (_, Value::Array(list)) => list.iter_mut().for_each(|v| fill(model, id, v)),

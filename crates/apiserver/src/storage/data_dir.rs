@@ -332,7 +332,6 @@ impl DataDir {
         let transaction = self.database.begin_write()?;
         {
             let mut versions = transaction.open_table(VERSIONS)?;
-            let mut compacted = transaction.open_table(COMPACTED)?;
             let mut bytes = Vec::new();
             for entry in entries {
                 match entry {
@@ -351,7 +350,7 @@ impl DataDir {
                             versions.remove(revision)?;
                         }
                         let name = kinds.get(*kind).map_or("", String::as_str);
-                        compacted.insert(name, up_to)?;
+                        transaction.open_table(COMPACTED)?.insert(name, up_to)?;
                     }
                 }
             }

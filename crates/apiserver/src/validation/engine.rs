@@ -5,7 +5,7 @@
 
 use super::errors::{Errors, IS_IMMUTABLE, Path, Shown};
 use super::view::is_zero;
-use crate::schema::model::{Model, Rule, Shape, TypeId};
+use crate::schema::model::{Field, Model, Rule, Shape, TypeId};
 use crate::schema::{Check, Schemas};
 use crate::strategy::Subresource;
 use serde_json::Value;
@@ -166,24 +166,18 @@ impl Run<'_> {
                 continue;
             };
             let value = value.get(&*field.name).unwrap_or(&ABSENT);
-            self.checks(rule, Some(index), &owner, value, &path.child(rule.shown));
+            self.checks(rule, Some(field), &owner, value, &path.child(rule.shown));
         }
     }
 
     fn checks(
         &mut self,
         rule: &Rule,
-        field: Option<usize>,
+        field: Option<&Field>,
         owner: &Owner<'_>,
         value: &Value,
         path: &Path<'_>,
     ) {
-        let field = self
-            .model
-            .find(owner.type_name)
-            .map(|id| self.model.object_type(id))
-            .zip(field)
-            .and_then(|(t, i)| t.fields.get(i));
         let absent = match field {
             Some(field) if field.pointer => value.is_null(),
             _ => is_zero(Some(value)),
