@@ -4,6 +4,7 @@ pub mod field;
 
 use crate::registry::Resource;
 use crate::status::ApiError;
+use crate::storage::Parts;
 use berth_api::selector::{Selector, SelectorError};
 use field::FieldSelector;
 use serde_json::Value;
@@ -44,6 +45,12 @@ impl Selectors {
     /// Whether every object matches.
     pub fn is_everything(&self) -> bool {
         self.labels.is_empty() && self.fields.is_everything()
+    }
+
+    /// The parts of objects that decide whether they match.
+    pub fn parts(&self) -> Parts {
+        let labels = (!self.labels.is_empty()).then_some("/metadata/labels");
+        Parts::at(self.fields.pointers().chain(labels))
     }
 
     /// Whether this object matches.

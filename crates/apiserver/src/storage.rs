@@ -14,11 +14,13 @@ mod data_dir;
 mod history;
 mod journal;
 mod list;
+mod parts;
 mod version;
 
 pub use data_dir::{DataDir, DataDirError};
 pub use history::{Cursor, Event, EventKind, Lost};
 pub use list::{ListQuery, Page};
+pub use parts::Parts;
 pub use version::Version;
 
 use crate::access::Object;
@@ -84,6 +86,17 @@ pub enum StoreError {
 struct Table {
     live: BTreeMap<Arc<str>, Arc<Version>>,
     history: History,
+}
+
+impl Table {
+    /// The key and the version of an object that has this revision.
+    fn current(&self, key: &str, revision: u64) -> Result<(Arc<str>, Arc<Version>), StoreError> {
+        match self.live.get_key_value(key) {
+            None => Err(StoreError::NotFound),
+            Some((_, version)) if version.revision() != revision => Err(StoreError::Modified),
+            Some((key, version)) => Ok((Arc::clone(key), Arc::clone(version))),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -324,10 +337,11 @@ impl Store {
         }
     }
 
-    /// Drops what the limits no longer keep from the history of every kind. Writes do that only when the history is
-    /// too long, so this must be called now and then.
+    /// Drops what the limits no longer keep from the history of every kind, and objects that have been parsed for long.
+    /// Writes do that only when there is too much, so this must be called now and then.
     pub fn compact(&self) {
         let now = Instant::now();
+        version::remove_old(now);
         for (kind, store) in self.kinds.iter().enumerate() {
             loop {
                 // Dropped outside of the lock.
@@ -409,13 +423,7 @@ impl Store {
     ) -> Result<Arc<Version>, StoreError> {
         let draft = Draft::new(object);
         self.write(kind, |table, stamp| {
-            let Some((key, old)) = table.live.get_key_value(key) else {
-                return Err(StoreError::NotFound);
-            };
-            if old.revision() != expected {
-                return Err(StoreError::Modified);
-            }
-            let (key, old) = (Arc::clone(key), Arc::clone(old));
+            let (key, old) = table.current(key, expected)?;
             let version = stamp.version(draft);
             table.live.insert(Arc::clone(&key), Arc::clone(&version));
             Ok([Event::new(EventKind::Updated, key, version, Some(old))])
@@ -435,13 +443,7 @@ impl Store {
     ) -> Result<Arc<Version>, StoreError> {
         let draft = Draft::new(last);
         self.write(kind, |table, stamp| {
-            let Some((key, old)) = table.live.get_key_value(key) else {
-                return Err(StoreError::NotFound);
-            };
-            if old.revision() != expected {
-                return Err(StoreError::Modified);
-            }
-            let (key, old) = (Arc::clone(key), Arc::clone(old));
+            let (key, old) = table.current(key, expected)?;
             table.live.remove(&key);
             let version = stamp.version(draft);
             Ok([Event::new(EventKind::Deleted, key, version, Some(old))])
@@ -462,13 +464,7 @@ impl Store {
     ) -> Result<Arc<Version>, StoreError> {
         let draft = Draft::new(last);
         self.write(kind, |table, stamp| {
-            let Some((key, old)) = table.live.get_key_value(key) else {
-                return Err(StoreError::NotFound);
-            };
-            if old.revision() != expected {
-                return Err(StoreError::Modified);
-            }
-            let (key, old) = (Arc::clone(key), Arc::clone(old));
+            let (key, old) = table.current(key, expected)?;
             table.live.remove(&key);
             let replaced = stamp.version(draft.clone());
             let removed = stamp.version(draft);
@@ -541,7 +537,20 @@ impl Store {
         let table = store.table.read().unwrap_or_else(PoisonError::into_inner);
         // Read under the lock: every write of this kind up to this revision is in the table.
         let current = self.revision();
-        list::list(&table.live, &table.history, current, query)
+        let (live, history) = (&table.live, &table.history);
+        if query.filter.is_none() {
+            return list::rows(live, history, current, query, |revision, rows| {
+                list::page(rows, revision, query)
+            });
+        }
+        // A filter reads every object, which must not keep writers waiting.
+        let (revision, rows) = list::rows(live, history, current, query, |revision, rows| {
+            let rows = rows.map(|(key, version)| (Arc::clone(key), Arc::clone(version)));
+            (revision, rows.collect::<Vec<_>>())
+        })?;
+        drop(table);
+        let rows = rows.iter().map(|(key, version)| (key, version));
+        Ok(list::page(rows, revision, query))
     }
 
     /// A cursor that stands behind all changes up to `after`.

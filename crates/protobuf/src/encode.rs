@@ -1,12 +1,13 @@
 //! Messages from JSON values.
 
 use crate::envelope;
+use crate::tree::{Node, Tree};
 use crate::types::{MessageType, SchemaOr, Shape, Target, Types};
 use crate::wire::Writer;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
-use serde_json::{Map, Value};
+use serde_json::{Number, Value};
 
 /// The message of an object. Fields that the type does not have, and nulls, are left out; a value of another type than
 /// the field has counts as zero.
@@ -14,6 +15,17 @@ pub fn encode(message: &MessageType, object: &Value) -> Vec<u8> {
     let mut writer = Writer::default();
     encode_message(&mut writer, message, object);
     writer.into_bytes()
+}
+
+/// As [`encode`], for an object that is given as JSON: its tree is not built.
+///
+/// # Errors
+/// When the text is no JSON.
+pub fn encode_json(message: &MessageType, json: &[u8]) -> serde_json::Result<Vec<u8>> {
+    let object: Tree<'_> = serde_json::from_slice(json)?;
+    let mut writer = Writer::default();
+    put_object(&mut writer, message, &object);
+    Ok(writer.into_bytes())
 }
 
 /// The body of a request with this object. `None` when the kind of the object has no message.
@@ -28,37 +40,43 @@ pub fn encode_body(object: &Value) -> Option<Vec<u8>> {
 
 /// Writes the fields of an object.
 pub fn encode_message(writer: &mut Writer, message: &MessageType, object: &Value) {
-    if let Some(map) = object.as_object() {
-        put_fields(writer, message, map);
+    put_object(writer, message, object);
+}
+
+fn put_object<N: Node>(writer: &mut Writer, message: &MessageType, object: &N) {
+    if object.is_object() {
+        put_fields(writer, message, object);
     }
 }
 
-fn put_fields(writer: &mut Writer, message: &MessageType, map: &Map<String, Value>) {
+fn put_fields<N: Node>(writer: &mut Writer, message: &MessageType, object: &N) {
     for (number, target) in message.fields() {
         match target {
             Target::Embedded(at) => {
                 let inner = Types::get().at(*at);
-                writer.message(number, |w| put_fields(w, inner, map));
+                writer.message(number, |w| put_fields(w, inner, object));
             }
-            Target::Field(field) => match map.get(field.name) {
-                None | Some(Value::Null) => {}
-                Some(value) => put(writer, number, &field.shape, value),
-            },
+            Target::Field(field) => {
+                if let Some(value) = object.member(field.name).filter(|v| !v.is_null()) {
+                    put(writer, number, &field.shape, value);
+                }
+            }
         }
     }
 }
 
-fn put(writer: &mut Writer, number: u32, shape: &Shape, value: &Value) {
-    let text = || value.as_str().unwrap_or_default();
+fn put<N: Node>(writer: &mut Writer, number: u32, shape: &Shape, value: &N) {
+    let text = || value.text().unwrap_or_default();
+    let int = || value.number().and_then(Number::as_i64).unwrap_or_default();
     match shape {
         Shape::String => writer.bytes(number, text().as_bytes()),
-        Shape::Bool => writer.varint(number, value.as_bool().unwrap_or_default().into()),
-        Shape::Int => writer.varint(number, value.as_i64().unwrap_or_default()),
+        Shape::Bool => writer.varint(number, value.flag().unwrap_or_default().into()),
+        Shape::Int => writer.varint(number, int()),
         Shape::Bytes => writer.bytes(number, &STANDARD.decode(text()).unwrap_or_default()),
         Shape::Quantity => writer.message(number, |w| w.bytes(1, text().as_bytes())),
         Shape::IntOrString => writer.message(number, |w| {
-            w.varint(1, value.is_string().into());
-            w.varint(2, value.as_i64().unwrap_or_default());
+            w.varint(1, value.text().is_some().into());
+            w.varint(2, int());
             w.bytes(3, text().as_bytes());
         }),
         Shape::Time | Shape::MicroTime => {
@@ -70,32 +88,35 @@ fn put(writer: &mut Writer, number: u32, shape: &Shape, value: &Value) {
             }
         }
         Shape::Strings => writer.message(number, |w| {
-            let texts = value.as_array().into_iter().flatten();
-            for text in texts.filter_map(Value::as_str) {
+            let texts = value.items().into_iter().flatten();
+            for text in texts.filter_map(Node::text) {
                 w.bytes(1, text.as_bytes());
             }
         }),
-        Shape::Fields if value.is_string() => {
+        Shape::Fields if value.text().is_some() => {
             writer.message(number, |w| w.bytes(1, text().as_bytes()));
         }
         Shape::Json | Shape::Fields => {
-            writer.message(number, |w| w.bytes(1, value.to_string().as_bytes()))
+            writer.message(number, |w| w.bytes(1, value.json().as_bytes()))
         }
-        Shape::Double => writer.double(number, value.as_f64().unwrap_or_default()),
+        Shape::Double => {
+            let double = value.number().and_then(Number::as_f64);
+            writer.double(number, double.unwrap_or_default());
+        }
         Shape::SchemaOr(other, schema) => {
             writer.message(number, |w| put_schema_or(w, *other, schema, value))
         }
         Shape::Message(at) => {
             let inner = Types::get().at(*at);
-            writer.message(number, |w| encode_message(w, inner, value));
+            writer.message(number, |w| put_object(w, inner, value));
         }
         Shape::List(items) => {
-            for value in value.as_array().into_iter().flatten() {
+            for value in value.items().into_iter().flatten() {
                 put(writer, number, items, value);
             }
         }
         Shape::Map(values) => {
-            for (key, value) in value.as_object().into_iter().flatten() {
+            for (key, value) in value.members() {
                 writer.message(number, |w| {
                     w.bytes(1, key.as_bytes());
                     put(w, 2, values, value);
@@ -106,23 +127,23 @@ fn put(writer: &mut Writer, number: u32, shape: &Shape, value: &Value) {
 }
 
 /// A schema, or what is in its place.
-fn put_schema_or(writer: &mut Writer, other: SchemaOr, schema: &Shape, value: &Value) {
-    match (other, value) {
-        (SchemaOr::Bool, Value::Bool(flag)) => writer.varint(1, (*flag).into()),
-        (SchemaOr::Bool, _) => {
+fn put_schema_or<N: Node>(writer: &mut Writer, other: SchemaOr, schema: &Shape, value: &N) {
+    match (other, value.flag(), value.items()) {
+        (SchemaOr::Bool, Some(flag), _) => writer.varint(1, flag.into()),
+        (SchemaOr::Bool, None, _) => {
             writer.varint(1, 1);
             put(writer, 2, schema, value);
         }
-        (SchemaOr::Schemas, Value::Array(list)) => {
+        (SchemaOr::Schemas, _, Some(list)) => {
             for value in list {
                 put(writer, 2, schema, value);
             }
         }
-        (SchemaOr::Strings, Value::Array(list)) => {
+        (SchemaOr::Strings, _, Some(list)) => {
             for value in list {
                 put(writer, 2, &Shape::String, value);
             }
         }
-        (SchemaOr::Schemas | SchemaOr::Strings, _) => put(writer, 1, schema, value),
+        (SchemaOr::Schemas | SchemaOr::Strings, _, None) => put(writer, 1, schema, value),
     }
 }

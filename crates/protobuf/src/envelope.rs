@@ -132,6 +132,13 @@ pub fn seal(api_version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
     end(writer)
 }
 
+/// What stands before a message of so many bytes in its envelope, and what stands behind it.
+pub fn around(api_version: &str, kind: &str, bytes: usize) -> (Vec<u8>, Vec<u8>) {
+    let mut head = begin(api_version, kind);
+    head.head(RAW, bytes);
+    (head.into_bytes(), end(Writer::default()))
+}
+
 pub(crate) fn begin(api_version: &str, kind: &str) -> Writer {
     let mut writer = Writer::default();
     writer.raw(MAGIC);

@@ -15,6 +15,7 @@ mod encode;
 pub mod envelope;
 mod error;
 mod order;
+mod tree;
 mod types;
 pub mod wire;
 
@@ -22,6 +23,6 @@ pub mod wire;
 mod tests;
 
 pub use decode::{Object, VALUES_MAX, decode};
-pub use encode::{encode, encode_body, encode_message};
+pub use encode::{encode, encode_body, encode_json, encode_message};
 pub use error::Error;
 pub use types::{FACTS, MessageType, Types};

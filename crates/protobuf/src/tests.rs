@@ -4,7 +4,7 @@ mod kinds;
 
 use crate::envelope::{Envelope, MAGIC};
 use crate::wire::Writer;
-use crate::{Error, FACTS, Types, VALUES_MAX, encode, encode_body};
+use crate::{Error, FACTS, Types, VALUES_MAX, encode, encode_body, encode_json};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -257,7 +257,9 @@ fn bodies_that_are_written_can_be_read() {
     let objects = [
         json!({
             "apiVersion": "v1", "kind": "Binding",
-            "metadata": {"namespace": "ns", "name": "p", "uid": "u"},
+            "metadata": {"namespace": "ns", "name": "p", "uid": "u", "annotations": {"a\"b": "\n"}, "managedFields": [
+                {"manager": "m", "fieldsV1": {"f:target": {".": {}, "k:{\"name\":\"c\"}": {}}}},
+            ]},
             "target": {"apiVersion": "v1", "kind": "Node", "name": "n"},
         }),
         json!({
@@ -286,6 +288,11 @@ fn bodies_that_are_written_can_be_read() {
     ];
     for object in objects {
         let body = encode_body(&object).expect("a known kind");
+        let text = |field: &str| object[field].as_str().unwrap_or_default();
+        let message = Types::get().of_kind(text("apiVersion"), text("kind"));
+        let message = message.expect("a known kind");
+        let of_text = encode_json(message, object.to_string().as_bytes()).ok();
+        assert_eq!(of_text, Some(encode(message, &object)));
         assert_eq!(decode(&body), Ok(object));
     }
     assert_eq!(

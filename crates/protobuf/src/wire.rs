@@ -139,9 +139,14 @@ impl Writer {
 
     /// A field of bytes.
     pub fn bytes(&mut self, number: u32, value: &[u8]) {
-        self.varint_bits(u64::from(number) << 3 | 2);
-        self.varint_bits(value.len() as u64);
+        self.head(number, value.len());
         self.raw(value);
+    }
+
+    /// What stands before so many bytes that are a field.
+    pub fn head(&mut self, number: u32, bytes: usize) {
+        self.varint_bits(u64::from(number) << 3 | 2);
+        self.varint_bits(bytes as u64);
     }
 
     /// A message field, written by `body`.
@@ -151,8 +156,14 @@ impl Writer {
         let start = self.out.len();
         self.out.push(0);
         body(self);
-        let mut length = Self::default();
-        length.varint_bits((self.out.len() - start - 1) as u64);
-        self.out.splice(start..=start, length.out);
+        let length = self.out.len() - start - 1;
+        match self.out.get_mut(start) {
+            Some(byte) if length < 0x80 => *byte = length as u8,
+            _ => {
+                let mut longer = Self::default();
+                longer.varint_bits(length as u64);
+                self.out.splice(start..=start, longer.out);
+            }
+        }
     }
 }

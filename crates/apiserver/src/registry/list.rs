@@ -177,7 +177,8 @@ impl Api {
             (None, State::Exact(revision)) => Some(revision),
             (None, _) => None,
         };
-        let matches = |object: &Value| request.selectors.matches(object);
+        let parts = request.selectors.parts();
+        let matches = |version: &Version| request.selectors.matches(&version.parts(&parts));
         let query = ListQuery {
             prefix: &prefix,
             after: position.as_ref().map(|p| p.after.as_str()),

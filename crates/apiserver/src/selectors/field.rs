@@ -75,6 +75,11 @@ impl FieldSelector {
         })
     }
 
+    /// Where the fields stand.
+    pub(super) fn pointers(&self) -> impl Iterator<Item = &'static str> {
+        self.terms.iter().map(|term| term.field.pointer)
+    }
+
     /// The value that a field must have, when the selector says so.
     pub fn required(&self, label: &str) -> Option<&str> {
         self.terms

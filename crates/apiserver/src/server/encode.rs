@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::{mem, vec};
 
 /// What of an object the client wants to see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -53,11 +54,14 @@ fn body<'a>(resource: &Resource, version: &'a Version) -> Cow<'a, [u8]> {
 
 /// The object as a message of protobuf, as this resource shows it.
 fn message<'a>(resource: &Resource, version: &'a Version) -> Cow<'a, [u8]> {
-    if resource.is_converted() {
-        encode(resource, &resource.shown(&version.object())).into()
-    } else {
-        let message = version.message(|object| encode(resource, object));
-        Cow::Borrowed(message.as_ref())
+    let types = Types::get();
+    match types.of_kind(&resource.api_version(), resource.kind) {
+        None => Cow::Borrowed(&[]),
+        Some(message) if resource.is_converted() => {
+            let shown = resource.shown(&version.object());
+            berth_protobuf::encode(message, &shown).into()
+        }
+        Some(message) => Cow::Borrowed(version.message(message).as_ref()),
     }
 }
 
@@ -70,10 +74,6 @@ pub(super) fn has_message(resource: &Resource) -> bool {
 }
 
 /// An object of a kind as a message of protobuf.
-fn encode(resource: &Resource, object: &Value) -> Vec<u8> {
-    encode_kind(&resource.api_version(), resource.kind, object)
-}
-
 fn encode_kind(api_version: &str, kind: &str, object: &Value) -> Vec<u8> {
     let message = Types::get().of_kind(api_version, kind);
     message.map_or_else(Vec::new, |message| berth_protobuf::encode(message, object))
@@ -121,6 +121,9 @@ fn put_json(out: &mut BytesMut, value: &Value) {
     let _ = serde_json::to_writer(out.writer(), value);
 }
 
+/// What stands before the body of an object is not longer.
+const HEAD_BYTES: usize = 128;
+
 /// One object.
 pub(crate) fn object(
     resource: &Resource,
@@ -128,7 +131,7 @@ pub(crate) fn object(
     version: &Arc<Version>,
     now: Timestamp,
 ) -> Bytes {
-    let mut out = BytesMut::new();
+    let mut out = BytesMut::with_capacity(version.body().len() + HEAD_BYTES);
     watched(&mut out, resource, shape, version, true, now);
     out.freeze()
 }
@@ -247,67 +250,130 @@ pub(crate) fn bookmark(
     }
 }
 
+/// The bytes of a list, in pieces of about [`PIECE_BYTES`]: a list of very many objects never stands in memory as a whole.
+#[derive(Debug)]
+pub(crate) struct Pieces {
+    resource: Arc<Resource>,
+    format: Format,
+    /// What comes before the items that are left.
+    head: BytesMut,
+    items: vec::IntoIter<Arc<Version>>,
+    /// Whether an item has been taken.
+    begun: bool,
+    tail: Bytes,
+}
+
+/// A piece of a list is complete when it has grown to this.
+const PIECE_BYTES: usize = 256 * 1024;
+
+impl Iterator for Pieces {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        let mut piece = mem::take(&mut self.head);
+        while piece.len() < PIECE_BYTES {
+            let Some(version) = self.items.next() else {
+                piece.extend_from_slice(&mem::take(&mut self.tail));
+                break;
+            };
+            let comma = mem::replace(&mut self.begun, true);
+            if self.format == Format::Protobuf {
+                let message = message(&self.resource, &version);
+                let mut head = Writer::default();
+                head.head(LIST_ITEMS, message.len());
+                piece.extend_from_slice(&head.into_bytes());
+                piece.extend_from_slice(&message);
+                continue;
+            }
+            if comma {
+                piece.put_u8(b',');
+            }
+            if self.resource.custom.is_some() {
+                put_object(&mut piece, &self.resource, &version);
+            } else {
+                piece.extend_from_slice(&body(&self.resource, &version));
+            }
+        }
+        (!piece.is_empty()).then(|| piece.freeze())
+    }
+}
+
+/// The number of the field with the objects of a list.
+const LIST_ITEMS: u32 = 2;
+
 /// A list.
-pub(crate) fn list(resource: &Resource, shape: &Shape, listed: &Listed, now: Timestamp) -> Bytes {
+pub(crate) fn list(
+    resource: &Arc<Resource>,
+    shape: &Shape,
+    listed: Listed,
+    now: Timestamp,
+) -> Pieces {
     let mut list_meta = Map::new();
     list_meta.insert(
         "resourceVersion".to_owned(),
         listed.revision.to_string().into(),
     );
     if !listed.continue_token.is_empty() {
-        list_meta.insert("continue".to_owned(), listed.continue_token.clone().into());
+        list_meta.insert("continue".to_owned(), listed.continue_token.into());
     }
     if let Some(remaining) = listed.remaining {
         list_meta.insert("remainingItemCount".to_owned(), remaining.into());
     }
     let mut out = BytesMut::new();
+    let mut pieces = Pieces {
+        resource: Arc::clone(resource),
+        format: shape.format,
+        head: BytesMut::new(),
+        items: Vec::new().into_iter(),
+        begun: false,
+        tail: Bytes::new(),
+    };
+    let items = &listed.items;
     match shape.view {
         View::Object if shape.format == Format::Protobuf => {
-            let mut list = Writer::default();
-            list.bytes(1, &encode_kind("v1", "ListMeta", &Value::Object(list_meta)));
-            for version in &listed.items {
-                list.bytes(2, &message(resource, version));
-            }
+            let mut head = Writer::default();
+            head.bytes(1, &encode_kind("v1", "ListMeta", &Value::Object(list_meta)));
+            let head = head.into_bytes();
+            let bytes = items.iter().map(|version| {
+                let length = message(resource, version).len();
+                let mut head = Writer::default();
+                head.head(LIST_ITEMS, length);
+                head.into_bytes().len() + length
+            });
+            let bytes = head.len() + bytes.sum::<usize>();
             let (kind, api_version) = (resource.list_kind, resource.api_version());
-            return Bytes::from(envelope::seal(&api_version, kind, &list.into_bytes()));
+            let (before, behind) = envelope::around(&api_version, kind, bytes);
+            out.extend_from_slice(&before);
+            out.extend_from_slice(&head);
+            pieces.tail = behind.into();
+            pieces.items = listed.items.into_iter();
         }
         View::Object => {
             put_head(&mut out, resource.list_kind, &resource.api_version());
             out.extend_from_slice(b",\"metadata\":");
             put_json(&mut out, &Value::Object(list_meta));
             out.extend_from_slice(b",\"items\":[");
-            for (i, version) in listed.items.iter().enumerate() {
-                if i > 0 {
-                    out.put_u8(b',');
-                }
-                if resource.custom.is_some() {
-                    put_object(&mut out, resource, version);
-                } else {
-                    out.extend_from_slice(&body(resource, version));
-                }
-            }
-            out.extend_from_slice(b"]}");
+            pieces.tail = Bytes::from_static(b"]}");
+            pieces.items = listed.items.into_iter();
         }
         View::Metadata => {
-            let items: Vec<Value> = listed
-                .items
+            let items: Vec<Value> = items
                 .iter()
                 .map(|v| table::partial_metadata(&v.object()))
                 .collect();
-            return plain(
-                shape.format,
-                &json!({
-                    "kind": "PartialObjectMetadataList",
-                    "apiVersion": "meta.k8s.io/v1",
-                    "metadata": list_meta,
-                    "items": items,
-                }),
-            );
+            let list = json!({
+                "kind": "PartialObjectMetadataList",
+                "apiVersion": "meta.k8s.io/v1",
+                "metadata": list_meta,
+                "items": items,
+            });
+            out.extend_from_slice(&plain(shape.format, &list));
         }
         View::Table(include) => put_json(
             &mut out,
-            &table::table(resource, &listed.items, list_meta, include, true, now),
+            &table::table(resource, items, list_meta, include, true, now),
         ),
     }
-    out.freeze()
+    pieces.head = out;
+    pieces
 }

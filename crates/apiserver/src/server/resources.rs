@@ -412,13 +412,29 @@ impl Request<'_> {
             self.state.api.reached(revision).await?;
         }
         let listed = self.state.api.list(self.resource(), &request)?;
-        Ok(self.listed(&listed))
+        Ok(self.listed(listed))
     }
 
-    fn listed(&self, listed: &Listed) -> Response<AnswerBody> {
+    fn listed(&self, listed: Listed) -> Response<AnswerBody> {
         let now = self.state.api.now();
-        let bytes = encode::list(self.resource(), &self.answer.shape(), listed, now);
-        formatted(200, self.answer, bytes, &[])
+        let mut pieces = encode::list(&self.target.resource, &self.answer.shape(), listed, now);
+        let first = pieces.next().unwrap_or_default();
+        let Some(second) = pieces.next() else {
+            return formatted(200, self.answer, first, &[]);
+        };
+        let pieces = [first, second].into_iter().chain(pieces);
+        if self.answer.format == Format::Yaml {
+            return formatted(
+                200,
+                self.answer,
+                Bytes::from(pieces.collect::<Vec<_>>().concat()),
+                &[],
+            );
+        }
+        let frames = pieces.map(|piece| Ok::<_, Infallible>(Frame::data(piece)));
+        let mut response = formatted(200, self.answer, Bytes::new(), &[]);
+        *response.body_mut() = StreamBody::new(futures_util::stream::iter(frames)).boxed_unsync();
+        response
     }
 
     async fn create(&self, received: Received<'_>) -> Result<Response<AnswerBody>, ApiError> {
@@ -550,7 +566,7 @@ impl Request<'_> {
         let list = self.list_request()?;
         let api = &self.state.api;
         let items = api.delete_collection(self.resource(), &list, &request)?;
-        Ok(self.listed(&Listed {
+        Ok(self.listed(Listed {
             items,
             revision: api.revision(),
             ..Listed::default()

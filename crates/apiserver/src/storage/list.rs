@@ -2,7 +2,6 @@
 
 use super::history::History;
 use super::{StoreError, Version};
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Bound;
@@ -20,7 +19,7 @@ pub struct ListQuery<'a> {
     /// The state of this revision; `None` is now.
     pub at: Option<u64>,
     /// Which objects count.
-    pub filter: Option<&'a dyn Fn(&Value) -> bool>,
+    pub filter: Option<&'a dyn Fn(&Version) -> bool>,
 }
 
 /// What was found.
@@ -49,21 +48,23 @@ impl fmt::Debug for ListQuery<'_> {
 
 type Live = BTreeMap<Arc<str>, Arc<Version>>;
 
+/// One entry of a table.
+pub(super) type Row<'a> = (&'a Arc<str>, &'a Arc<Version>);
+
 /// The entries whose key begins with `prefix`.
-pub(super) fn prefixed<'a>(
-    live: &'a Live,
-    prefix: &'a str,
-) -> impl Iterator<Item = (&'a Arc<str>, &'a Arc<Version>)> {
+pub(super) fn prefixed<'a>(live: &'a Live, prefix: &'a str) -> impl Iterator<Item = Row<'a>> {
     live.range::<str, _>((Bound::Included(prefix), Bound::Unbounded))
         .take_while(move |(key, _)| key.starts_with(prefix))
 }
 
-pub(super) fn list(
+/// What `read` makes of the revision that is listed and its entries, in order, whatever the limit and the filter.
+pub(super) fn rows<T>(
     live: &Live,
     history: &History,
     current: u64,
     query: &ListQuery<'_>,
-) -> Result<Page, StoreError> {
+    read: impl FnOnce(u64, &mut dyn Iterator<Item = Row<'_>>) -> T,
+) -> Result<T, StoreError> {
     let revision = query.at.unwrap_or(current);
     if revision > current {
         return Err(StoreError::Future {
@@ -90,11 +91,11 @@ pub(super) fn list(
         Some(after) if after >= query.prefix => Bound::Excluded(after),
         _ => Bound::Included(query.prefix),
     };
-    let present = live
+    let mut present = live
         .range::<str, _>((start, Bound::Unbounded))
         .take_while(|(key, _)| key.starts_with(query.prefix));
     if past.is_empty() {
-        return Ok(page(present, revision, query));
+        return Ok(read(revision, &mut present));
     }
     let mut merged: BTreeMap<&Arc<str>, &Arc<Version>> = present.collect();
     for (key, version) in past {
@@ -107,11 +108,12 @@ pub(super) fn list(
             _ => merged.remove(key),
         };
     }
-    Ok(page(merged.into_iter(), revision, query))
+    Ok(read(revision, &mut merged.into_iter()))
 }
 
-fn page<'a>(
-    mut entries: impl Iterator<Item = (&'a Arc<str>, &'a Arc<Version>)>,
+/// The entries that the filter takes, up to the limit.
+pub(super) fn page<'a>(
+    mut entries: impl Iterator<Item = Row<'a>>,
     revision: u64,
     query: &ListQuery<'_>,
 ) -> Page {
@@ -123,7 +125,7 @@ fn page<'a>(
     let mut last = None;
     while let Some((key, version)) = entries.next() {
         if let Some(filter) = query.filter
-            && !filter(&version.object())
+            && !filter(version)
         {
             continue;
         }

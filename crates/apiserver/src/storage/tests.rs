@@ -189,7 +189,7 @@ fn pages_say_where_to_go_on_and_what_remains() {
     );
     let last = page(Some("b"), Some(2), None).unwrap_or_default();
     assert_eq!((last.items.len(), last.more_after), (1, None));
-    let not_b = |o: &Value| o["metadata"]["name"] != "b";
+    let not_b = |version: &Version| version.object()["metadata"]["name"] != "b";
     let filtered = page(None, Some(1), Some(&not_b)).unwrap_or_default();
     assert_eq!(
         (filtered.more_after.as_deref(), filtered.remaining),

@@ -4,8 +4,10 @@
 //! The parsed object takes several times as much memory as its JSON. It is kept while something uses it, and as long as
 //! it is one of those that were used last ([`Recent`]); later it is parsed again.
 
+use super::parts::Parts;
 use crate::access::Object;
 use crate::apply::fields_to_text;
+use berth_protobuf::MessageType;
 use bytes::Bytes;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
@@ -14,11 +16,14 @@ use serde_json::{Map, Value};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-/// So many bytes of JSON are kept parsed, and so many objects.
-const RECENT_BYTES_MAX: usize = 4 * 1024 * 1024;
-const RECENT_MAX: usize = 4_096;
+/// So many bytes of JSON are kept parsed, and so many objects: what readers within this process and a following write
+/// need. More would leave the caches of the processor before they are used or dropped.
+const RECENT_BYTES_MAX: usize = 1024 * 1024;
+const RECENT_MAX: usize = 512;
+/// An object that was parsed so long ago is not kept for its own sake.
+const RECENT_AGE_MAX: Duration = Duration::from_secs(10);
 /// Most bodies are no longer.
 const BODY_BYTES: usize = 4 * 1024;
 
@@ -47,8 +52,16 @@ pub(super) struct TypeMeta {
 /// The objects that were parsed last.
 #[derive(Debug, Default)]
 struct Recent {
-    objects: VecDeque<(Object, usize)>,
+    objects: VecDeque<Kept>,
     bytes: usize,
+}
+
+/// A parsed object, the length of its body, and when it was parsed.
+#[derive(Debug)]
+struct Kept {
+    object: Object,
+    bytes: usize,
+    since: Instant,
 }
 
 static RECENT: Mutex<Recent> = Mutex::new(Recent {
@@ -60,26 +73,58 @@ static RECENT: Mutex<Recent> = Mutex::new(Recent {
 
 impl Recent {
     /// Keeps an object. Others leave, to be dropped outside of the lock.
-    fn keep(&mut self, object: Object, bytes: usize, left: &mut Vec<Object>) {
-        self.objects.push_back((object, bytes));
-        self.bytes += bytes;
-        while (self.bytes > RECENT_BYTES_MAX || self.objects.len() > RECENT_MAX)
-            && let Some((object, bytes)) = self.objects.pop_front()
-        {
-            self.bytes -= bytes;
-            left.push(object);
+    fn keep(&mut self, kept: Kept, left: &mut Vec<Object>) {
+        self.bytes += kept.bytes;
+        self.objects.push_back(kept);
+        while self.bytes > RECENT_BYTES_MAX || self.objects.len() > RECENT_MAX {
+            left.extend(self.remove_oldest());
         }
     }
+
+    fn remove_oldest(&mut self) -> Option<Object> {
+        let Kept { object, bytes, .. } = self.objects.pop_front()?;
+        self.bytes -= bytes;
+        Some(object)
+    }
+
+    /// The objects that have been kept for long leave.
+    fn remove_old(&mut self, now: Instant) -> Vec<Object> {
+        let mut left = Vec::new();
+        let is_old = |kept: &Kept| now.saturating_duration_since(kept.since) > RECENT_AGE_MAX;
+        while self.objects.front().is_some_and(is_old) {
+            left.extend(self.remove_oldest());
+        }
+        if left.len() > self.objects.len() {
+            self.objects.shrink_to_fit();
+        }
+        left
+    }
+}
+
+fn recent() -> MutexGuard<'static, Recent> {
+    RECENT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Keeps objects for a while, each with the length of its body.
 pub(super) fn keep(objects: Vec<(Object, usize)>) {
     let mut left = Vec::new();
-    let mut recent = RECENT.lock().unwrap_or_else(PoisonError::into_inner);
+    let since = Instant::now();
+    let mut recent = recent();
     for (object, bytes) in objects {
-        recent.keep(object, bytes, &mut left);
+        let kept = Kept {
+            object,
+            bytes,
+            since,
+        };
+        recent.keep(kept, &mut left);
     }
     drop(recent);
+}
+
+/// Lets go of the objects that have been kept for long.
+pub(super) fn remove_old(now: Instant) {
+    let left = recent().remove_old(now);
+    drop(left);
 }
 
 // === impl Draft ===
@@ -183,6 +228,18 @@ impl Version {
         object
     }
 
+    /// Parts of the object. Unlike [`Version::object`] this keeps nothing parsed, so that reading a part of very many
+    /// objects neither builds their trees nor takes the place of those that are in use.
+    pub fn parts(&self, parts: &Parts) -> Object {
+        if let Some(object) = self.tree().upgrade() {
+            return object;
+        }
+        match parts.read(&self.body) {
+            Ok(object) => Arc::new(object),
+            Err(_) => self.object(),
+        }
+    }
+
     fn tree(&self) -> MutexGuard<'_, Weak<Value>> {
         self.tree.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -224,8 +281,13 @@ impl Version {
     }
 
     /// The object as a message of protobuf, encoded on first use.
-    pub fn message(&self, encode: impl FnOnce(&Value) -> Vec<u8>) -> &Bytes {
-        self.message.get_or_init(|| exact(encode(&self.object())))
+    pub fn message(&self, message: &MessageType) -> &Bytes {
+        let encoded = || match self.tree().upgrade() {
+            Some(object) => berth_protobuf::encode(message, &object),
+            // The body was serialised from an object.
+            None => berth_protobuf::encode_json(message, &self.body).unwrap_or_default(),
+        };
+        self.message.get_or_init(|| exact(encoded()))
     }
 
     /// As [`Version::body`], for the object as another group-version shows it.
@@ -457,9 +519,16 @@ mod tests {
     #[test]
     fn few_objects_stay_parsed() {
         let mut recent = Recent::default();
+        let since = Instant::now();
         let mut keep = |bytes| {
             let mut left = Vec::new();
-            recent.keep(Object::default(), bytes, &mut left);
+            let object = Object::default();
+            let kept = Kept {
+                object,
+                bytes,
+                since,
+            };
+            recent.keep(kept, &mut left);
             (recent.objects.len(), recent.bytes, left.len())
         };
         for count in 1..=RECENT_MAX {
@@ -469,5 +538,10 @@ mod tests {
         // A large object takes the place of all others, and does not stay itself when it is too large.
         assert_eq!(keep(RECENT_BYTES_MAX), (1, RECENT_BYTES_MAX, RECENT_MAX));
         assert_eq!(keep(RECENT_BYTES_MAX + 1), (0, 0, 2));
+        assert_eq!(keep(1), (1, 1, 0));
+        assert_eq!(recent.remove_old(since + RECENT_AGE_MAX).len(), 0);
+        let later = since + RECENT_AGE_MAX + Duration::from_millis(1);
+        assert_eq!(recent.remove_old(later).len(), 1);
+        assert_eq!((recent.objects.len(), recent.bytes), (0, 0));
     }
 }

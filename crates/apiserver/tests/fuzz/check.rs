@@ -1,6 +1,8 @@
 //! What is tried with bytes, by the fuzz targets and by the test that replays their corpora. The first byte selects the
 //! decoder.
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use berth_api::Quantity;
 use berth_apiserver::admission::Admission;
 use berth_apiserver::patch::PatchType;
@@ -23,8 +25,9 @@ const KINDS: [(&str, &str); 6] = [
     ("resource.k8s.io", "resourceclaims"),
     ("apiextensions.k8s.io", "customresourcedefinitions"),
 ];
-/// The object that is patched.
-const POD: &[u8] = br#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": {"app": "x"},
+/// The pods that exist; the first is patched.
+const NAMES: [&str; 3] = ["a", "b", "c"];
+const POD: &str = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "NAME", "labels": {"app": "x"},
     "finalizers": ["example.com/a"]}, "spec": {"containers": [{"name": "c", "image": "i", "ports": [{"containerPort": 80}],
     "env": [{"name": "A", "value": "1"}]}], "tolerations": [{"key": "k", "operator": "Exists"}]}}"#;
 
@@ -36,17 +39,16 @@ static API: LazyLock<Api> = LazyLock::new(|| {
         seed: 1,
     };
     let api = Api::open(options, None).expect("an API in memory");
-    let body = Body {
-        bytes: POD,
-        encoding: Encoding::Json,
-    };
-    let created = api.create_from(
-        resource(0),
-        NAMESPACE,
-        body,
-        &options_of(FieldValidation::Strict, false),
-    );
-    created.expect("the pod is valid");
+    for name in NAMES {
+        let pod = POD.replace("NAME", name);
+        let body = Body {
+            bytes: pod.as_bytes(),
+            encoding: Encoding::Json,
+        };
+        let options = options_of(FieldValidation::Strict, false);
+        let created = api.create_from(resource(0), NAMESPACE, body, &options);
+        created.expect("the pod is valid");
+    }
     api
 });
 
@@ -115,48 +117,94 @@ pub(crate) fn patch(bytes: &[u8]) {
     }
 }
 
-/// Parses a selector, a quantity or a continue token.
-pub(crate) fn query(bytes: &[u8]) {
+/// Parses a selector, and narrows a list by it. What it needs to see of an object decides as the whole object does.
+pub(crate) fn selector(bytes: &[u8]) {
     let Some((first, bytes)) = bytes.split_first() else {
         return;
     };
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
     };
-    let pods = resource(0);
-    match first % 4 {
-        0 | 1 => {
-            let (labels, fields) = if first % 4 == 0 {
-                (text, "")
-            } else {
-                ("", text)
-            };
-            match Selectors::parse(pods, labels, fields) {
-                Ok(selectors) => drop(API.list(
-                    pods,
-                    &ListRequest {
-                        selectors,
-                        ..ListRequest::default()
-                    },
-                )),
-                Err(error) => refused(&error),
+    let (labels, fields) = match first % 2 {
+        0 => (text, ""),
+        _ => ("", text),
+    };
+    let selectors = match Selectors::parse(resource(first / 2), labels, fields) {
+        Ok(selectors) => selectors,
+        Err(error) => return refused(&error),
+    };
+    let pods = ListRequest::default();
+    let parts = selectors.parts();
+    for version in API.list(resource(0), &pods).expect("all pods").items {
+        let part = parts.read(version.body()).expect("the parts of a pod");
+        assert_eq!(
+            selectors.matches(&part),
+            selectors.matches(&version.object())
+        );
+    }
+    let narrowed = ListRequest {
+        selectors,
+        ..ListRequest::default()
+    };
+    if let Err(error) = API.list(resource(first / 2), &narrowed) {
+        refused(&error);
+    }
+}
+
+/// Parses a quantity. Its canonical form is the same amount, and canonical.
+pub(crate) fn quantity(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    let parsed = text.trim().parse::<Quantity>();
+    if let Ok(canonical) = Quantity::wire_text(text) {
+        assert_eq!(parsed, canonical.parse(), "{text:?} is {canonical:?}");
+        let again = Quantity::wire_text(&canonical).expect("canonical");
+        assert_eq!(again, canonical, "{text:?}");
+    }
+    if let Ok(in_milli) = Quantity::wire_text_in_milli(text) {
+        assert!(
+            in_milli.parse::<Quantity>().is_ok(),
+            "{text:?} is {in_milli:?}"
+        );
+    }
+}
+
+/// Lists pods from a continue token on: the bytes are the token, or its text before it was encoded. What is accepted
+/// leads to the end of the list.
+pub(crate) fn continue_token(bytes: &[u8]) {
+    let Some((first, bytes)) = bytes.split_first() else {
+        return;
+    };
+    let mut token = match first % 2 {
+        0 => match std::str::from_utf8(bytes) {
+            Ok(token) => token.to_owned(),
+            Err(_) => return,
+        },
+        _ => URL_SAFE_NO_PAD.encode(bytes),
+    };
+    let mut pages = 0;
+    while !token.is_empty() {
+        let request = ListRequest {
+            namespace: Some(NAMESPACE),
+            continue_token: &token,
+            limit: 1,
+            ..ListRequest::default()
+        };
+        match API.list(resource(0), &request) {
+            Ok(page) => {
+                assert!(page.items.len() <= 1);
+                token = page.continue_token;
             }
+            // The revision has not been written.
+            Err(error) if error.code == 504 => return,
+            Err(error) => return refused(&error),
         }
-        2 => {
-            if let Ok(canonical) = Quantity::wire_text(text) {
-                let values = (text.trim().parse::<Quantity>(), canonical.parse());
-                assert_eq!(values.0, values.1, "{text:?} is {canonical:?}");
-            }
-        }
-        _ => {
-            let request = ListRequest {
-                continue_token: text,
-                limit: 1,
-                ..ListRequest::default()
-            };
-            if let Err(error) = API.list(pods, &request) {
-                assert!(error.code == 504 || (400..500).contains(&error.code));
-            }
-        }
+        pages += 1;
+        assert!(
+            pages <= NAMES.len(),
+            "{pages} pages of {} pods",
+            NAMES.len()
+        );
     }
 }

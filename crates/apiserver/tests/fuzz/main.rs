@@ -40,6 +40,16 @@ fn patches_are_applied_or_refused() {
 }
 
 #[test]
-fn queries_are_parsed_or_refused() {
-    replay("apiserver_query", check::query);
+fn selectors_are_parsed_or_refused() {
+    replay("apiserver_selector", check::selector);
+}
+
+#[test]
+fn quantities_are_parsed_or_refused() {
+    replay("quantity", check::quantity);
+}
+
+#[test]
+fn continue_tokens_are_followed_or_refused() {
+    replay("apiserver_continue", check::continue_token);
 }
