@@ -136,7 +136,7 @@ mod tests {
             .map(|chunk| Ok::<_, BoxError>(http_body::Frame::data(Bytes::copy_from_slice(chunk))))
             .collect();
         let body = StreamBody::new(futures_util::stream::iter(chunks)).boxed_unsync();
-        let mut frames = Frames::new(body, format);
+        let mut frames = Frames::new(Body::Boxed(body), format);
         let mut events = Vec::new();
         loop {
             match frames.next().await {

@@ -2,41 +2,30 @@
 //! it.
 //!
 //! `kube` reads the configuration. Its own client speaks HTTP/1.1 only, which takes one connection for each watch and
-//! for each request in flight; with HTTP/2 they share one.
+//! for each request in flight; with HTTP/2 they share one, see `http2`.
 
+use crate::http2::Requests;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, Uri};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full};
+use http_body_util::Full;
 use hyper::rt::{Read, Write};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
 use hyper_util::client::legacy::connect::{Connection, HttpConnector};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::ConfigExt;
 use kube::config::Config;
 use percent_encoding::percent_decode_str;
 use std::time::Duration;
 use tower::util::BoxCloneSyncService;
-use tower::{BoxError, Service, ServiceBuilder, ServiceExt};
+use tower::{BoxError, Service, ServiceBuilder};
 
-/// The body of an answer.
-pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
+pub(crate) use crate::http2::Body;
+
 /// What carries out requests.
 pub(crate) type HttpService = BoxCloneSyncService<Request<Full<Bytes>>, Response<Body>, BoxError>;
 
-/// How much of one answer the server may send ahead, in bytes.
-const STREAM_WINDOW: u32 = 1 << 20;
-/// The same for all answers of a connection: more than all watches together, so that one that is not read cannot stop
-/// the others.
-const CONNECTION_WINDOW: u32 = 1 << 28;
-/// A connection that has received nothing for this long is probed.
-const PING_AFTER: Duration = Duration::from_secs(30);
-/// A connection that does not answer the probe for this long is given up.
-const PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// The interval of TCP's own probes.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 
@@ -94,22 +83,13 @@ where
     if let Some(name) = &config.tls_server_name {
         tls = tls.with_server_name_resolver(FixedServerNameResolver::new(name.clone().try_into()?));
     }
-    let client = Client::builder(TokioExecutor::new())
-        .timer(TokioTimer::new())
-        .pool_timer(TokioTimer::new())
-        .http2_initial_stream_window_size(STREAM_WINDOW)
-        .http2_initial_connection_window_size(CONNECTION_WINDOW)
-        .http2_keep_alive_interval(PING_AFTER)
-        .http2_keep_alive_timeout(PING_TIMEOUT)
-        .build(tls.enable_all_versions().wrap_connector(connector));
+    let connector = tls.enable_all_versions().wrap_connector(connector);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
-        .map_err(BoxError::from)
-        .service(client)
-        .map_response(|response| response.map(|body| body.map_err(BoxError::from).boxed_unsync()));
-    Ok(BoxCloneSyncService::new(service.map_err(BoxError::from)))
+        .service(Requests::new(connector, config.cluster_url.clone()));
+    Ok(BoxCloneSyncService::new(service))
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ pub mod error;
 pub mod events;
 pub mod extender;
 pub mod frames;
+mod http2;
 mod http_client;
 pub mod limit;
 pub mod observe;

@@ -78,17 +78,26 @@ impl RateLimit {
         })))
     }
 
+    /// Whether a request may be sent at once. If not, [`RateLimit::admit`] waits for its turn.
+    pub(crate) fn admits_at_once(&self) -> bool {
+        let Some(shared) = &self.0 else {
+            return true;
+        };
+        let mut state = shared.lock();
+        state.is_idle() && state.bucket.take(Instant::now())
+    }
+
     /// Waits until a request of this lane may be sent. Returns how long that took.
     pub async fn admit(&self, lane: Lane) -> Duration {
         let Some(shared) = &self.0 else {
             return Duration::ZERO;
         };
+        if self.admits_at_once() {
+            return Duration::ZERO;
+        }
         let began = Instant::now();
         let turn = {
             let mut state = shared.lock();
-            if state.is_idle() && state.bucket.take(began) {
-                return Duration::ZERO;
-            }
             let (turn, mine) = oneshot::channel();
             state.waiting[lane as usize].push_back(turn);
             if !state.is_served {

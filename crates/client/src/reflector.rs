@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 /// Objects a page.
 const PAGE: u32 = 500;
@@ -420,19 +420,30 @@ async fn watch<T>(
         },
     };
     let mut at = from;
+    let hung_up = updates.closed();
+    let silence = sleep(WATCH_SILENCE);
+    tokio::pin!(hung_up, silence);
     loop {
-        let next = tokio::select! {
-            next = timeout(WATCH_SILENCE, frames.next()) => next,
-            () = updates.closed() => return Ended::HungUp,
+        let heard = Instant::now();
+        let next = loop {
+            tokio::select! {
+                next = frames.next() => break next,
+                () = &mut hung_up => return Ended::HungUp,
+                () = &mut silence => {
+                    // The timer is set again when it ends, not for each event.
+                    let end = heard + WATCH_SILENCE;
+                    if Instant::now() >= end {
+                        let seconds = WATCH_SILENCE.as_secs();
+                        return Ended::Broken(at, ApiError::Timeout { seconds });
+                    }
+                    silence.as_mut().reset(end);
+                }
+            }
         };
         let bytes = match next {
-            Ok(Ok(Some(bytes))) => bytes,
-            Ok(Ok(None)) => return Ended::At(at),
-            Ok(Err(error)) => return Ended::Broken(at, error),
-            Err(_) => {
-                let seconds = WATCH_SILENCE.as_secs();
-                return Ended::Broken(at, ApiError::Timeout { seconds });
-            }
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return Ended::At(at),
+            Err(error) => return Ended::Broken(at, error),
         };
         let event = match Event::read(frames.format(), &bytes) {
             Ok(event) => event,

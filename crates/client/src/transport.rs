@@ -83,7 +83,8 @@ impl Transport {
             let answer = answer.clone();
             async move {
                 let answer = answer(request).await;
-                Ok::<_, BoxError>(answer.map(|body| body.map_err(BoxError::from).boxed_unsync()))
+                let boxed = |body: B| Body::Boxed(body.map_err(BoxError::from).boxed_unsync());
+                Ok::<_, BoxError>(answer.map(boxed))
             }
         });
         let connection = Connection::fixed(BoxCloneSyncService::new(service));
@@ -220,6 +221,7 @@ impl Transport {
         let fence = self.fence.as_ref();
         let fence = fence.filter(|_| request.method != http::Method::GET);
         let waited = match fence {
+            _ if self.limit.admits_at_once() => Duration::ZERO,
             None => self.limit.admit(request.lane).await,
             // A process that stops does not wait for its turn.
             Some(fence) => tokio::select! {

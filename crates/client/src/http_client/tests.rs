@@ -4,15 +4,16 @@ use super::*;
 use crate::Transport;
 use crate::connect::over;
 use crate::request::{self, PODS};
-use http_body_util::StreamBody;
+use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -22,6 +23,8 @@ use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 struct Seen {
     connections: AtomicUsize,
     http2_requests: AtomicUsize,
+    /// Makes the server end a connection when its requests are answered.
+    ending: Notify,
 }
 
 /// A server over TLS that offers these protocols. A watch is answered with 4 MiB and goes on; everything else with
@@ -51,10 +54,18 @@ async fn server(protocols: &[&str]) -> (Transport, Arc<Seen>) {
             let (acceptor, noted) = (acceptor.clone(), Arc::clone(&noted));
             tokio::spawn(async move {
                 let stream = acceptor.accept(stream).await.expect("TLS");
-                let answer = service_fn(move |request| answer(request, Arc::clone(&noted)));
+                let answer = service_fn(|request| answer(request, Arc::clone(&noted)));
                 let server = auto::Builder::new(TokioExecutor::new());
-                // The client closes the connection with the test.
-                let _ = server.serve_connection(TokioIo::new(stream), answer).await;
+                let connection = server.serve_connection(TokioIo::new(stream), answer);
+                tokio::pin!(connection);
+                tokio::select! {
+                    // The client closes the connection with the test.
+                    _ = connection.as_mut() => {}
+                    () = noted.ending.notified() => {
+                        connection.as_mut().graceful_shutdown();
+                        let _ = connection.await;
+                    }
+                }
             });
         }
     });
@@ -80,9 +91,10 @@ async fn answer(request: Request<Incoming>, seen: Arc<Seen>) -> Result<Response<
             let lines = (0..64).map(move |_| Ok(Frame::data(Bytes::from(line.clone()))));
             let lines = futures_util::stream::iter(lines);
             let open = futures_util::stream::pending();
-            StreamBody::new(futures_util::StreamExt::chain(lines, open)).boxed_unsync()
+            let body = StreamBody::new(futures_util::StreamExt::chain(lines, open));
+            Body::Boxed(body.boxed_unsync())
         }
-        false => Full::from("{}").map_err(BoxError::from).boxed_unsync(),
+        false => Body::Boxed(Full::from("{}").map_err(BoxError::from).boxed_unsync()),
     };
     Ok(Response::new(body))
 }
@@ -132,4 +144,35 @@ async fn a_server_without_http2_is_understood() {
             "{protocols:?}"
         );
     }
+}
+
+/// A server that ends a connection, as kube-apiserver does now and then to spread its clients, gets the next request on
+/// another one. Watches on the first one go on.
+#[tokio::test]
+async fn a_connection_that_the_server_ends_is_replaced() {
+    let (client, seen) = server(&["h2"]).await;
+    let mut watch = client
+        .stream(&request::watch(PODS, "", "1", 300))
+        .await
+        .expect("a watch");
+    seen.ending.notify_one();
+    while seen.connections.load(Ordering::Relaxed) == 1 {
+        let answer = client.execute(&request::get(PODS, "ns", "p")).await;
+        answer.expect("an answer");
+    }
+    for _ in 0..64 {
+        watch.next().await.expect("a line").expect("a line");
+    }
+    assert_eq!(seen.connections.load(Ordering::Relaxed), 2);
+}
+
+/// Requests that begin together wait for one connection.
+#[tokio::test]
+async fn requests_that_begin_together_share_a_connection() {
+    let (client, seen) = server(&["h2", "http/1.1"]).await;
+    let get = request::get(PODS, "ns", "p");
+    let requests = (0..200).map(|_| client.execute(&get));
+    let answers = futures_util::future::join_all(requests).await;
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    assert_eq!(seen.connections.load(Ordering::Relaxed), 1);
 }
