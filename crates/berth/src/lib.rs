@@ -48,7 +48,7 @@ use std::process::ExitCode;
 /// than the allocators of glibc and musl, and unlike them returns the memory when it is unused
 /// (docs/performance.md, *The embedded API server*). With the feature `heap-profile`, it samples the heap when Berth is
 /// started with `_RJEM_MALLOC_CONF=prof:true`.
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "jemalloc"))]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
