@@ -531,7 +531,9 @@ fn the_wait_ends_when_it_has_become_pointless() {
         ),
         (
             "the node is gone",
-            |c| drop(c.world.gone(node("n1").object())),
+            |c| {
+                c.world.gone(node("n1").object());
+            },
             "failed to get node \"n1\": node \"n1\" not found",
         ),
         (
