@@ -1,0 +1,153 @@
+//! The HTTPS server of the tests of webhooks.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
+
+type Responder = Box<dyn Fn(&Value) -> (u16, Vec<u8>) + Send + Sync>;
+
+/// An HTTPS server whose paths answer as the test says, and the reviews that it has received.
+pub(super) struct Webhook {
+    pub(super) url: String,
+    pub(super) port: u16,
+    pub(super) ca: String,
+    paths: Arc<Mutex<HashMap<String, Responder>>>,
+    reviews: Arc<Mutex<Vec<Value>>>,
+}
+
+impl Webhook {
+    pub(super) async fn start() -> Self {
+        // A certificate that is its own authority, as many webhooks have one.
+        let names = vec!["127.0.0.1".to_owned(), "gates.default.svc".to_owned()];
+        let own = rcgen::generate_simple_self_signed(names).expect("a certificate");
+        let key = PrivatePkcs8KeyDer::from(own.signing_key.serialize_der());
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("versions of TLS")
+            .with_no_client_auth()
+            .with_single_cert(vec![own.cert.der().clone()], key.into())
+            .expect("a key that fits");
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let port = listener.local_addr().expect("an address").port();
+        let webhook = Self {
+            url: format!("https://127.0.0.1:{port}"),
+            port,
+            ca: STANDARD.encode(own.cert.pem()),
+            paths: Arc::default(),
+            reviews: Arc::default(),
+        };
+        let (paths, reviews) = (Arc::clone(&webhook.paths), Arc::clone(&webhook.reviews));
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, paths) = (acceptor.clone(), Arc::clone(&paths));
+                let reviews = Arc::clone(&reviews);
+                tokio::spawn(async move {
+                    let Ok(stream) = acceptor.accept(stream).await else {
+                        return;
+                    };
+                    let service =
+                        service_fn(move |request: http::Request<hyper::body::Incoming>| {
+                            let (paths, reviews) = (Arc::clone(&paths), Arc::clone(&reviews));
+                            async move {
+                                let path = request.uri().path().to_owned();
+                                let body = request.into_body().collect().await;
+                                let body = body.map(|b| b.to_bytes()).unwrap_or_default();
+                                let review: Value =
+                                    serde_json::from_slice(&body).unwrap_or_default();
+                                if path == "/silent" {
+                                    std::future::pending::<()>().await;
+                                }
+                                let (code, body) = {
+                                    let paths = paths.lock().expect("no panic");
+                                    paths.get(&path).map_or((404, Vec::new()), |f| f(&review))
+                                };
+                                reviews.lock().expect("no panic").push(review);
+                                let response = http::Response::builder().status(code);
+                                Ok::<_, Infallible>(
+                                    response.body(Full::new(Bytes::from(body))).expect("valid"),
+                                )
+                            }
+                        });
+                    let http = hyper::server::conn::http1::Builder::new();
+                    let _ = http.serve_connection(TokioIo::new(stream), service).await;
+                });
+            }
+        });
+        webhook
+    }
+
+    /// Answers reviews at a path with this response, besides its UID.
+    pub(super) fn answer(
+        &self,
+        path: &str,
+        response: impl Fn(&Value) -> Value + Send + Sync + 'static,
+    ) {
+        self.respond(path, move |review| {
+            let mut response = response(review);
+            response["uid"] = review["request"]["uid"].clone();
+            let answer = json!({
+                "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response,
+            });
+            (200, answer.to_string().into_bytes())
+        });
+    }
+
+    pub(super) fn respond(
+        &self,
+        path: &str,
+        responder: impl Fn(&Value) -> (u16, Vec<u8>) + Send + Sync + 'static,
+    ) {
+        let mut paths = self.paths.lock().expect("no panic");
+        paths.insert(path.to_owned(), Box::new(responder));
+    }
+
+    /// The requests of the reviews so far.
+    pub(super) fn take_requests(&self) -> Vec<Value> {
+        let mut reviews = self.reviews.lock().expect("no panic");
+        std::mem::take(&mut *reviews)
+            .into_iter()
+            .map(|r| r["request"].clone())
+            .collect()
+    }
+
+    /// A webhook for the creation of config maps.
+    pub(super) fn hook(&self, path: &str, more: Value) -> Value {
+        let mut hook = json!({
+            "name": "a.example.com",
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "clientConfig": {"url": format!("{}{path}", self.url), "caBundle": self.ca},
+            "rules": [rule("", "configmaps", "CREATE")],
+        });
+        for (field, value) in more.as_object().into_iter().flatten() {
+            hook[field] = value.clone();
+        }
+        hook
+    }
+}
+
+pub(super) fn rule(group: &str, resource: &str, operation: &str) -> Value {
+    json!({
+        "apiGroups": [group], "apiVersions": ["v1"], "resources": [resource], "operations": [operation],
+    })
+}
+
+/// A response that patches.
+pub(super) fn patch(operations: Value) -> Value {
+    json!({
+        "allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode(operations.to_string()),
+    })
+}
