@@ -313,7 +313,7 @@ impl ApiError {
         Self::new(
             504,
             "Timeout",
-            format!("Too large resource version: {requested}, current: {current}"),
+            format!("Timeout: Too large resource version: {requested}, current: {current}"),
         )
         .about(Details {
             causes: vec![Cause {

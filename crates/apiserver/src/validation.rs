@@ -133,9 +133,10 @@ fn of_code(kind: GroupResource) -> &'static dyn Strategy {
         ("apiextensions.k8s.io", "customresourcedefinitions") => {
             &crate::custom::schema::Definitions
         }
+        ("apps", "daemonsets") => &workloads::DaemonSetStrategy,
         ("batch", "jobs") => &workloads::JobStrategy,
         ("", "replicationcontrollers")
-        | ("apps", "daemonsets" | "deployments" | "replicasets" | "statefulsets")
+        | ("apps", "deployments" | "replicasets" | "statefulsets")
         | ("", "resourcequotas")
         | ("autoscaling", "horizontalpodautoscalers")
         | ("batch", "cronjobs")

@@ -103,7 +103,7 @@ impl ApiError {
     pub fn is_version_too_large(&self) -> bool {
         match self {
             Self::Status { code, message, .. } => {
-                *code == 504 && message.starts_with("Too large resource version")
+                *code == 504 && message.contains("Too large resource version")
             }
             _ => false,
         }

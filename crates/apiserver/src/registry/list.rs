@@ -8,8 +8,10 @@ use crate::selectors::Selectors;
 use crate::status::ApiError;
 use crate::storage::{ListQuery, StoreError, Version};
 use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use serde_json::{Value, json};
+use base64::alphabet::URL_SAFE;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use serde::Deserialize;
+use serde_json::json;
 use std::sync::Arc;
 
 /// What `resourceVersionMatch` may be.
@@ -266,40 +268,66 @@ struct Position {
     after: String,
 }
 
+/// The version of the tokens.
+const VERSION: &str = "meta.k8s.io/v1";
+/// As Go decodes tokens: the bits that are left over do not count.
+const TOKENS: GeneralPurpose = GeneralPurpose::new(
+    &URL_SAFE,
+    GeneralPurposeConfig::new()
+        .with_encode_padding(false)
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
+);
+
+/// The contents of a token.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Token {
+    v: String,
+    rv: i64,
+    start: String,
+}
+
 /// A `continue` token: the revision and the key after which to go on, relative to the listed namespace.
 fn token(revision: Option<u64>, prefix: &str, after: &str) -> String {
     let start = after.strip_prefix(prefix).unwrap_or(after);
     let revision = revision.map_or(json!(-1), |r| json!(r));
-    let text = json!({"v": "meta.k8s.io/v1", "rv": revision, "start": format!("/{start}\u{0}")});
-    URL_SAFE_NO_PAD.encode(text.to_string())
+    let text = json!({"v": VERSION, "rv": revision, "start": format!("/{start}\u{0}")});
+    TOKENS.encode(text.to_string())
 }
 
 impl Position {
     fn parse(token: &str, prefix: &str) -> Result<Self, ApiError> {
-        let bad = |why: &str| ApiError::bad_request(format!("continue key is not valid: {why}"));
-        let bytes = URL_SAFE_NO_PAD
-            .decode(token.trim_end_matches('='))
-            .map_err(|_| bad("it is not base64"))?;
-        let value: Value =
-            serde_json::from_slice(&bytes).map_err(|_| bad("it is not a token of this server"))?;
-        if value.get("v").is_none_or(|v| v != "meta.k8s.io/v1") {
-            return Err(bad("server does not recognize this encoded version"));
-        }
-        let start = value
-            .get("start")
-            .and_then(Value::as_str)
-            .and_then(|s| s.strip_prefix('/'))
-            .ok_or_else(|| bad("it has no start key"))?;
-        let revision = match value.get("rv").and_then(Value::as_i64) {
-            Some(-1) => None,
-            Some(revision) => Some(
-                u64::try_from(revision)
-                    .ok()
-                    .filter(|r| *r > 0)
-                    .ok_or_else(|| bad("its revision is no revision"))?,
-            ),
-            None => return Err(bad("it has no revision")),
+        let bad = |why: &str| {
+            ApiError::bad_request(format!(
+                "invalid continue token: continue key is not valid: {why}"
+            ))
         };
+        let bytes = TOKENS
+            .decode(token.trim_end_matches('='))
+            .map_err(|e| bad(&e.to_string()))?;
+        let token: Token = serde_json::from_slice(&bytes).map_err(|e| bad(&e.to_string()))?;
+        if token.v != VERSION {
+            let version = token.v;
+            return Err(bad(&format!(
+                "server does not recognize this encoded version {version}"
+            )));
+        }
+        if token.rv == 0 {
+            return Err(bad(&format!(
+                "incorrect encoded start resourceVersion (version {VERSION})"
+            )));
+        }
+        if token.start.is_empty() {
+            return Err(bad(&format!("encoded start key empty (version {VERSION})")));
+        }
+        let start = token.start.strip_prefix('/').unwrap_or(&token.start);
+        let leads_elsewhere = |part: &str| matches!(part, "" | "." | "..");
+        if !start.is_empty() && start.split('/').any(leads_elsewhere) {
+            return Err(bad(&token.start));
+        }
+        // A negative revision goes on with whatever is there now.
+        let revision = u64::try_from(token.rv).ok();
         Ok(Self {
             revision,
             after: format!("{prefix}{}", start.trim_end_matches('\u{0}')),
@@ -310,6 +338,7 @@ impl Position {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
 
     #[test]
     fn a_token_is_as_upstream_writes_it() {
@@ -325,13 +354,38 @@ mod tests {
         assert_eq!(got, Some((Some(233), "default/gated".to_owned())));
     }
 
+    /// The texts are those of kube-apiserver, but for what is wrong with the encoding.
     #[test]
     fn broken_tokens_are_refused() {
-        for token in ["%%%", "e30", "bm8"] {
-            assert_eq!(
-                Position::parse(token, "").err().map(|e| e.code),
-                Some(400),
-                "{token}"
+        let encoded = |json: Value| TOKENS.encode(json.to_string());
+        let start = "encoded start key empty (version meta.k8s.io/v1)";
+        let revision = "incorrect encoded start resourceVersion (version meta.k8s.io/v1)";
+        let version = "server does not recognize this encoded version v2";
+        for (token, why) in [
+            ("%%%".to_owned(), ""),
+            ("bm8".to_owned(), ""),
+            ("zzz".to_owned(), ""),
+            ("e30".to_owned(), "encoded version "),
+            (encoded(json!({"v": "v2", "rv": 1, "start": "/a"})), version),
+            (encoded(json!({"v": VERSION, "start": "/a"})), revision),
+            (encoded(json!({"v": VERSION, "rv": 1})), start),
+            (
+                encoded(json!({"v": VERSION, "rv": 1, "start": "/../a"})),
+                "/../a",
+            ),
+            (
+                encoded(json!({"v": VERSION, "rv": 1, "start": "a//b"})),
+                "a//b",
+            ),
+        ] {
+            let error = Position::parse(&token, "").err();
+            let (code, message) = error.map_or((0, String::new()), |e| (e.code, e.message));
+            assert_eq!(code, 400, "{token}");
+            let all = "invalid continue token: continue key is not valid: ";
+            let rest = message.strip_prefix(all);
+            assert!(
+                rest.is_some_and(|rest| rest.contains(why)),
+                "{token}: {message}"
             );
         }
     }

@@ -206,18 +206,24 @@ fn pool_name(errors: &mut Errors, _: &Owner, name: &Value, path: &Path) {
 /// A slice says in exactly one way which nodes reach its devices.
 fn slice_reach(errors: &mut Errors, _: &Owner, spec: &Value, path: &Path) {
     const WAYS: &str = "`nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection`";
-    let given = [
-        spec.field("nodeName").is_some(),
-        spec.field("nodeSelector").is_some(),
-        spec.flag("allNodes"),
-        spec.flag("perDeviceNodeSelection"),
-    ];
-    match given.iter().filter(|given| **given).count() {
+    let mut given = Vec::new();
+    for (field, is_given) in [
+        ("nodeName", spec.field("nodeName").is_some()),
+        ("nodeSelector", spec.field("nodeSelector").is_some()),
+        ("allNodes", spec.flag("allNodes")),
+        (
+            "perDeviceNodeSelection",
+            spec.flag("perDeviceNodeSelection"),
+        ),
+    ] {
+        given.extend(is_given.then(|| format!("`{field}`")));
+    }
+    match given.len() {
         0 => errors.required(path, format!("exactly one of {WAYS} is required")),
         1 => {}
         _ => errors.invalid(
             path,
-            Shown::absent(),
+            &format!("{{{}}}", given.join(", ")),
             format!("exactly one of {WAYS} is required, but multiple fields are set"),
         ),
     }

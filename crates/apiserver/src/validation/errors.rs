@@ -112,6 +112,11 @@ impl Shown {
     pub(crate) fn absent() -> Self {
         Self::from("null")
     }
+
+    /// What Go prints of a list that is absent.
+    pub(crate) fn null() -> Self {
+        Self("null".to_owned())
+    }
 }
 
 impl From<&str> for Shown {

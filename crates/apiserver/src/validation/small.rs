@@ -1,7 +1,7 @@
 //! What tables cannot say of namespaces, leases, budgets, events, priority classes, ingresses and RBAC.
 
 use super::engine::Owner;
-use super::errors::{Errors, Path};
+use super::errors::{Errors, Path, Shown};
 use super::metadata::validate_plain_finalizer;
 use super::view::{View, set, set_if_zero};
 use super::{checks, names};
@@ -32,7 +32,7 @@ checks! {
     },
     "ingress" => |e, _, spec, path| {
         if spec.items("rules").is_empty() && spec.field("defaultBackend").is_none() {
-            e.invalid(path, spec.items("rules").len() as i64, "either `defaultBackend` or `rules` must be specified");
+            e.invalid(path, Shown::null(), "either `defaultBackend` or `rules` must be specified");
         }
     },
     "ingress-path" => |e, owner, value, path| {

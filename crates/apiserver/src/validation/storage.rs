@@ -86,9 +86,15 @@ fn positive(errors: &mut Errors, name: &str, amount: &Value, path: &Path) {
 
 fn claim_size(errors: &mut Errors, _: &Owner, resources: &Value, path: &Path) {
     let at = path.key("storage");
-    match resources.part("requests").field("storage") {
-        None => errors.required(&at, ""),
-        Some(amount) => positive(errors, "storage", amount, &at),
+    let Some(amount) = resources.part("requests").field("storage") else {
+        errors.required(&at, "");
+        return;
+    };
+    match amounts::get(resources, "requests", "storage") {
+        Some(size) if size.sign() <= 0 => {
+            errors.invalid(&at, &size.to_string(), "must be greater than zero");
+        }
+        _ => drop(amounts::validate(errors, "storage", amount, &at)),
     }
 }
 

@@ -154,10 +154,10 @@ fn percent(text: &str) -> Option<u64> {
 }
 
 /// The number of an int-or-percent as upstream reads it, with the sign of a percentage dropped.
-fn int_or_percent(holder: &Value, field: &str) -> u64 {
+fn int_or_percent(holder: &Value, field: &str) -> i64 {
     match holder.part(field) {
-        Value::String(text) => percent(text).unwrap_or(0),
-        number => number.as_u64().unwrap_or(0),
+        Value::String(text) => percent(text).and_then(|p| p.try_into().ok()).unwrap_or(0),
+        number => number.as_i64().unwrap_or(0),
     }
 }
 
@@ -608,6 +608,58 @@ impl Strategy for JobStrategy {
                 json!({"matchLabels": {UID_LABELS[0]: uid}}),
             );
         }
+        // kube-apiserver fills in defaults again when it reads the object.
+        self.default(object);
+    }
+}
+
+/// How often the template of a DaemonSet has changed, as an annotation of apps/v1.
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+/// The strategy of DaemonSets.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct DaemonSetStrategy;
+
+impl DaemonSetStrategy {
+    fn generation(object: &Value) -> i64 {
+        let annotations = object.part("metadata").part("annotations");
+        let text = annotations.text(TEMPLATE_GENERATION);
+        text.parse().unwrap_or_default()
+    }
+
+    fn set_generation(object: &mut Value, generation: i64) {
+        let annotations = child(object, "metadata").and_then(|m| child(m, "annotations"));
+        if let Some(annotations) = annotations {
+            set(annotations, TEMPLATE_GENERATION, generation.to_string());
+        }
+    }
+}
+
+impl Strategy for DaemonSetStrategy {
+    fn default(&self, object: &mut Value) {
+        Self::set_generation(object, Self::generation(object));
+    }
+
+    fn prepare_for_create(&self, object: &mut Value, cx: &RequestContext) {
+        WithStatus.prepare_for_create(object, cx);
+        Self::set_generation(object, Self::generation(object).max(1));
+    }
+
+    fn prepare_for_update(
+        &self,
+        new: &mut Value,
+        old: &Value,
+        subresource: Subresource,
+        _cx: &RequestContext,
+    ) {
+        keep_other_half(new, old, subresource);
+        let template = |set: &Value| set.part("spec").part("template").clone();
+        let changes = i64::from(template(new) != template(old));
+        Self::set_generation(new, Self::generation(old).saturating_add(changes));
+    }
+
+    fn validate(&self, _object: &Value) -> Vec<FieldError> {
+        Vec::new()
     }
 }
 

@@ -377,11 +377,11 @@ fn security_contexts() {
     check(
         spec,
         &[
-            "spec.containers[0].securityContext.runAsUser: Invalid value: -1: must be between 0 and 4294967295, inclusive",
+            "spec.containers[0].securityContext.runAsUser: Invalid value: -1: must be between 0 and 2147483647, inclusive",
             "spec.containers[0].securityContext.procMount: Invalid value: \"Unmasked\": `hostUsers` must be false to use `Unmasked`",
             "spec.containers[0].securityContext.seccompProfile.localhostProfile: Required value: must be set when seccomp type is Localhost",
             "spec.containers[0].securityContext: Invalid value: {\"allowPrivilegeEscalation\":false,\"privileged\":true,\"procMount\":\"Unmasked\",\"runAsUser\":-1,\"seccompProfile\":{\"type\":\"Localhost\"}}: cannot set `allowPrivilegeEscalation` to false and `privileged` to true",
-            "spec.securityContext.fsGroup: Invalid value: -1: must be between 0 and 4294967295, inclusive",
+            "spec.securityContext.fsGroup: Invalid value: -1: must be between 0 and 2147483647, inclusive",
             "spec.securityContext.sysctls[0].name: Invalid value: \"net.a\": may not be specified when 'hostNetwork' is true",
             "spec.securityContext.sysctls[1].name: Invalid value: \"Bad\": must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$",
         ],
