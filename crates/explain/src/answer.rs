@@ -75,6 +75,8 @@ answers! {
         progress: Option<String>,
         /// The last attempt that failed.
         last_attempt: Option<Attempt>,
+        /// Attempts before it that failed with other messages, the oldest first.
+        earlier_attempts: Vec<EarlierAttempt>,
         /// What the filters answer now. For a gated pod: as if it were not gated.
         verdict: Option<Verdict>,
         /// The nodes that lack the least, the closest one first.
@@ -131,6 +133,16 @@ answers! {
         message: String,
         /// What the nodes answered, the most frequent first.
         reasons: Vec<Reason>,
+    }
+
+    /// A failed attempt before the last one.
+    EarlierAttempt {
+        /// When.
+        at: String,
+        /// Which one it was.
+        number: u32,
+        /// The message of the pod's condition.
+        message: String,
     }
 
     /// What filters answer about all nodes.

@@ -2,11 +2,11 @@
 
 use crate::change::{Change, Less, PodRef, TaintRef};
 use crate::examine::Examination;
-use crate::lacks::{self, Distance, plugins};
+use crate::lacks::{self, Comparison, Distance, plugins};
 use crate::snapshot::Snapshot;
 use berth_api::resources::PODS;
 use berth_api::volumes;
-use berth_framework::{Code, Feature, NodeView, PodInfo, Slot};
+use berth_framework::{Code, NodeView, PodInfo, Slot};
 use std::collections::BTreeMap;
 
 /// From how many of the closest nodes first changes of pairs are derived.
@@ -32,9 +32,7 @@ pub(crate) fn candidates(
     which: Which,
 ) -> Vec<(Change, Vec<Slot>)> {
     let mut of_nodes = OfNodes {
-        comparison_operators: snapshot
-            .features
-            .enabled(Feature::TaintTolerationComparisonOperators),
+        comparison: Comparison::new(snapshot, pod),
         pod,
         which,
         found: of_claims(snapshot, pod, examination, which),
@@ -64,7 +62,7 @@ pub(crate) fn candidates(
 
 /// The changes that are derived from nodes.
 struct OfNodes<'a> {
-    comparison_operators: bool,
+    comparison: Comparison<'a>,
     pod: &'a PodInfo,
     which: Which,
     found: Vec<(Change, Vec<Slot>)>,
@@ -110,7 +108,7 @@ impl OfNodes<'_> {
         let node = || view.name().to_string();
         match plugin {
             plugins::TAINTS => {
-                let taints = lacks::untolerated(&pod.pod, view, self.comparison_operators);
+                let taints = self.comparison.untolerated(view);
                 let taints: Vec<_> = taints.map(TaintRef::of).collect();
                 if taints.len() == 1 || self.which == Which::Parts {
                     for taint in taints {
@@ -127,7 +125,7 @@ impl OfNodes<'_> {
             plugins::RESOURCES => self.resources(view),
             plugins::AFFINITY => {
                 let labels: Vec<_> = lacks::missing_labels(&pod.pod, view).collect();
-                let misses_affinity = lacks::misses_affinity(&pod.pod, view);
+                let misses_affinity = self.comparison.misses_affinity(view);
                 let is_part = self.which == Which::Parts;
                 if misses_affinity && (labels.is_empty() || is_part) {
                     self.add(Change::RemoveNodeAffinity, view);

@@ -6,6 +6,7 @@ use crate::snapshot::Snapshot;
 use berth_framework::plugin::NodeStatuses;
 use berth_framework::{Cluster, Code, PodInfo, Slot, Status};
 use berth_scheduler::profile::Profile;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -130,15 +131,15 @@ impl Examination {
     /// The same, summed up by plugin and reason.
     pub(crate) fn verdict(&self, cluster: &Cluster) -> Verdict {
         let name = |node: &Slot| Some(cluster.nodes.get(*node)?.name().to_string());
-        let mut sums: BTreeMap<(String, String), Reason> = BTreeMap::new();
+        let mut sums: BTreeMap<(&str, Cow<'_, str>), Reason> = BTreeMap::new();
         for rejecting in &self.rejecting {
             for status in &rejecting.statuses {
-                for text in texts(status) {
-                    let plugin = plugin_of(status);
-                    let key = (plugin.clone(), text.clone());
-                    let sum = sums.entry(key).or_insert_with(|| Reason {
-                        plugin,
-                        reason: text,
+                let plugin = status.plugin().map_or("", |plugin| plugin.as_str());
+                for text in borrowed_texts(status) {
+                    let sum = sums.entry((plugin, text.clone()));
+                    let sum = sum.or_insert_with(|| Reason {
+                        plugin: plugin.to_owned(),
+                        reason: text.into_owned(),
                         preemption_may_help: status.code() == Code::Unschedulable,
                         ..Reason::default()
                     });
@@ -175,8 +176,13 @@ pub(crate) fn plugin_of(status: &Status) -> String {
 
 /// The reasons of a status; its message when it has none.
 pub(crate) fn texts(status: &Status) -> Vec<String> {
-    match status.reasons() {
-        [] => vec![status.message()],
-        reasons => reasons.iter().map(ToString::to_string).collect(),
-    }
+    borrowed_texts(status).map(Cow::into_owned).collect()
+}
+
+fn borrowed_texts(status: &Status) -> impl Iterator<Item = Cow<'_, str>> {
+    let reasons = status.reasons().iter();
+    let message = status.reasons().is_empty().then(|| status.message());
+    reasons
+        .map(|reason| Cow::Borrowed(reason.as_ref()))
+        .chain(message.map(Cow::Owned))
 }

@@ -12,6 +12,7 @@ use berth_api::node_selector::CompiledNodeSelector;
 use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
 use berth_api::taint::tolerates_taint;
 use berth_api::{Pod, Str, Taint};
+use berth_framework::pod_info::HostPort;
 use berth_framework::{Code, Feature, NodeView, PodInfo, Slot, Status};
 use std::collections::BinaryHeap;
 
@@ -61,19 +62,6 @@ pub(crate) fn short(pod: &PodInfo, node: NodeView<'_>) -> Vec<Short> {
         .collect()
 }
 
-/// The taints of a node that keep the pod away.
-pub(crate) fn untolerated<'a>(
-    pod: &'a Pod,
-    node: NodeView<'a>,
-    comparison_operators: bool,
-) -> impl Iterator<Item = &'a Taint> {
-    let taints = node.node().spec.taints.iter();
-    taints.filter(move |taint| {
-        taint.effect.forbids_scheduling()
-            && !tolerates_taint(&pod.spec.tolerations, taint, comparison_operators)
-    })
-}
-
 /// The labels of the pod's node selector that a node does not have.
 pub(crate) fn missing_labels<'a>(
     pod: &'a Pod,
@@ -84,118 +72,172 @@ pub(crate) fn missing_labels<'a>(
     labels.filter(move |(key, value)| node.labels().get(key) != Some(value.as_str()))
 }
 
-/// Whether a node does not match the required node affinity of the pod.
-pub(crate) fn misses_affinity(pod: &Pod, node: NodeView<'_>) -> bool {
-    let affinity = pod.spec.affinity.as_ref();
-    let affinity = affinity.and_then(|affinity| affinity.node_affinity.as_ref());
-    let Some(required) = affinity.and_then(|affinity| affinity.required.as_ref()) else {
-        return false;
-    };
-    let selector = CompiledNodeSelector::new(required);
-    !matches!(selector.matches(node.labels(), node.name()), Ok(true))
-}
-
-/// What a node lacks, and how far it is from fitting.
+/// What a node lacks.
 #[derive(Debug, Clone)]
 pub(crate) struct Distance {
     pub(crate) node: Slot,
     pub(crate) lacks: Vec<Lack>,
-    /// How much is short, in thousandths of the requests.
-    per_mille: i64,
 }
 
-impl Distance {
-    /// Fewer lacks first, then less that is short, then by name.
-    fn key<'a>(&self, name: &'a Str) -> (usize, i64, &'a Str) {
-        (self.lacks.len(), self.per_mille, name)
+/// One thing that a node lacks.
+enum Missing<'a> {
+    Resource(Short),
+    Taint(&'a Taint),
+    Cordon,
+    Label(&'a Str, &'a Str),
+    Affinity,
+    Port(&'a HostPort),
+    Spread,
+    /// A reason of the status, by its place: the plugin is not known here.
+    Other(usize),
+}
+
+/// Compares a pod with nodes. What does not depend on the node is parsed once.
+pub(crate) struct Comparison<'a> {
+    pod: &'a PodInfo,
+    /// The required node affinity.
+    affinity: Option<CompiledNodeSelector>,
+    comparison_operators: bool,
+}
+
+impl<'a> Comparison<'a> {
+    pub(crate) fn new(snapshot: &Snapshot, pod: &'a PodInfo) -> Self {
+        let affinity = pod.pod.spec.affinity.as_ref();
+        let affinity = affinity.and_then(|affinity| affinity.node_affinity.as_ref());
+        let required = affinity.and_then(|affinity| affinity.required.as_ref());
+        Self {
+            pod,
+            affinity: required.map(CompiledNodeSelector::new),
+            comparison_operators: snapshot
+                .features
+                .enabled(Feature::TaintTolerationComparisonOperators),
+        }
     }
-}
 
-/// Takes the rejections of a node apart.
-pub(crate) fn distance(
-    snapshot: &Snapshot,
-    pod: &PodInfo,
-    rejecting: &Rejecting,
-) -> Option<Distance> {
-    let view = snapshot.cluster.nodes.get(rejecting.node)?;
-    let comparison_operators = snapshot
-        .features
-        .enabled(Feature::TaintTolerationComparisonOperators);
-    let mut distance = Distance {
-        node: rejecting.node,
-        lacks: Vec::new(),
-        per_mille: 0,
-    };
-    for status in &rejecting.statuses {
-        let plugin = plugin_of(status);
-        let before = distance.lacks.len();
-        let lack = |text: String| Lack {
-            plugin: plugin.clone(),
-            text,
-            preemption_may_help: status.code() == Code::Unschedulable,
-            ..Lack::default()
+    /// The taints of a node that keep the pod away.
+    pub(crate) fn untolerated<'n>(&self, node: NodeView<'n>) -> impl Iterator<Item = &'n Taint> {
+        let taints = node.node().spec.taints.iter();
+        taints.filter(move |taint| {
+            let tolerations = &self.pod.pod.spec.tolerations;
+            taint.effect.forbids_scheduling()
+                && !tolerates_taint(tolerations, taint, self.comparison_operators)
+        })
+    }
+
+    /// Whether a node does not match the required node affinity of the pod.
+    pub(crate) fn misses_affinity(&self, node: NodeView<'_>) -> bool {
+        let affinity = self.affinity.as_ref();
+        affinity.is_some_and(|required| {
+            !matches!(required.matches(node.labels(), node.name()), Ok(true))
+        })
+    }
+
+    /// Takes a rejection of a node apart.
+    fn each<'n>(&'n self, node: NodeView<'n>, status: &Status, mut found: impl FnMut(Missing<'n>)) {
+        let mut is_known = false;
+        let mut note = |missing| {
+            is_known = true;
+            found(missing);
         };
-        match plugin.as_str() {
+        match status.plugin().map_or("", |plugin| plugin.as_str()) {
             plugins::RESOURCES => {
-                for short in short(pod, view) {
-                    distance.per_mille = distance.per_mille.saturating_add(short.per_mille);
-                    let text = match short.resource.as_str() {
-                        PODS => "no pod slot is free".to_owned(),
-                        resource => {
-                            format!("{} short", quantity::with_name(resource, short.amount))
-                        }
-                    };
-                    distance.lacks.push(Lack {
-                        resource: Some(short.resource.to_string()),
-                        short: Some(short.amount),
-                        ..lack(text)
-                    });
-                }
+                let short = short(self.pod, node).into_iter();
+                short.for_each(|short| note(Missing::Resource(short)));
             }
-            plugins::TAINTS => {
-                let taints = untolerated(&pod.pod, view, comparison_operators);
-                let lacks = taints.map(|taint| lack(format!("taint {taint} not tolerated")));
-                distance.lacks.extend(lacks);
-            }
-            plugins::UNSCHEDULABLE => distance.lacks.push(lack("the node is cordoned".to_owned())),
+            plugins::TAINTS => self.untolerated(node).for_each(|t| note(Missing::Taint(t))),
+            plugins::UNSCHEDULABLE => note(Missing::Cordon),
             plugins::AFFINITY => {
-                for (key, value) in missing_labels(&pod.pod, view) {
-                    let has = match view.labels().get(key) {
-                        Some(other) => format!("the node has {other}"),
-                        None => "the node does not have the label".to_owned(),
-                    };
-                    let text = format!("nodeSelector wants label {key}={value}, {has}");
-                    distance.lacks.push(lack(text));
-                }
-                if misses_affinity(&pod.pod, view) {
-                    let text = "required node affinity does not match the node".to_owned();
-                    distance.lacks.push(lack(text));
+                let labels = missing_labels(&self.pod.pod, node);
+                labels.for_each(|(key, value)| note(Missing::Label(key, value)));
+                if self.misses_affinity(node) {
+                    note(Missing::Affinity);
                 }
             }
             plugins::PORTS => {
-                let taken = pod.host_ports.iter().filter(|p| view.port_conflicts(p));
-                for port in taken {
-                    let holders = view.pods().iter();
-                    let holders = holders
-                        .filter(|other| other.host_ports.iter().any(|p| port.conflicts_with(p)));
-                    // A copy that was changed and reverted has the pods in another order.
-                    let holder = holders.min_by_key(|other| other.pod.key());
-                    let holder = holder.map_or_else(String::new, |other| {
-                        format!(" is used by pod {}", other.pod.key())
-                    });
-                    let text = format!("host port {}/{}{holder}", port.port, port.protocol);
-                    distance.lacks.push(lack(text));
-                }
+                let ports = self.pod.host_ports.iter();
+                let taken = ports.filter(|port| node.port_conflicts(port));
+                taken.for_each(|port| note(Missing::Port(port)));
             }
-            plugins::SPREAD => distance.lacks.push(lack(spread(&pod.pod, view, status))),
+            plugins::SPREAD => note(Missing::Spread),
             _ => {}
         }
-        if distance.lacks.len() == before {
-            let lacks = texts(status).into_iter().map(lack);
-            distance.lacks.extend(lacks);
+        if !is_known {
+            (0..status.reasons().len().max(1)).for_each(|at| found(Missing::Other(at)));
         }
     }
-    Some(distance)
+
+    /// How far a node is from fitting: how many things it lacks, and how much of resources is short, in thousandths of
+    /// the requests.
+    fn measured(&self, node: NodeView<'_>, rejecting: &Rejecting) -> (usize, i64) {
+        let (mut lacks, mut per_mille) = (0, 0_i64);
+        for status in &rejecting.statuses {
+            self.each(node, status, |missing| {
+                lacks += 1;
+                if let Missing::Resource(short) = missing {
+                    per_mille = per_mille.saturating_add(short.per_mille);
+                }
+            });
+        }
+        (lacks, per_mille)
+    }
+
+    /// What a node lacks, in words.
+    pub(crate) fn distance(&self, node: NodeView<'_>, rejecting: &Rejecting) -> Distance {
+        let mut lacks = Vec::new();
+        for status in &rejecting.statuses {
+            self.each(node, status, |missing| {
+                let of_resource = match &missing {
+                    Missing::Resource(short) => {
+                        (Some(short.resource.to_string()), Some(short.amount))
+                    }
+                    _ => (None, None),
+                };
+                lacks.push(Lack {
+                    plugin: plugin_of(status),
+                    text: self.text(node, status, &missing),
+                    preemption_may_help: status.code() == Code::Unschedulable,
+                    resource: of_resource.0,
+                    short: of_resource.1,
+                });
+            });
+        }
+        Distance {
+            node: rejecting.node,
+            lacks,
+        }
+    }
+
+    fn text(&self, node: NodeView<'_>, status: &Status, missing: &Missing<'_>) -> String {
+        match missing {
+            Missing::Resource(short) => match short.resource.as_str() {
+                PODS => "no pod slot is free".to_owned(),
+                resource => format!("{} short", quantity::with_name(resource, short.amount)),
+            },
+            Missing::Taint(taint) => format!("taint {taint} not tolerated"),
+            Missing::Cordon => "the node is cordoned".to_owned(),
+            Missing::Label(key, value) => {
+                let has = match node.labels().get(key) {
+                    Some(other) => format!("the node has {other}"),
+                    None => "the node does not have the label".to_owned(),
+                };
+                format!("nodeSelector wants label {key}={value}, {has}")
+            }
+            Missing::Affinity => "required node affinity does not match the node".to_owned(),
+            Missing::Port(port) => {
+                let holders = node.pods().iter();
+                let holders =
+                    holders.filter(|other| other.host_ports.iter().any(|p| port.conflicts_with(p)));
+                // A copy that was changed and reverted has the pods in another order.
+                let holder = holders.min_by_key(|other| other.pod.key());
+                let holder = holder.map_or_else(String::new, |other| {
+                    format!(" is used by pod {}", other.pod.key())
+                });
+                format!("host port {}/{}{holder}", port.port, port.protocol)
+            }
+            Missing::Spread => spread(&self.pod.pod, node, status),
+            Missing::Other(at) => texts(status).into_iter().nth(*at).unwrap_or_default(),
+        }
+    }
 }
 
 fn spread(pod: &Pod, node: NodeView<'_>, status: &Status) -> String {
@@ -213,43 +255,34 @@ fn spread(pod: &Pod, node: NodeView<'_>, status: &Status) -> String {
     format!("{}: {}", texts(status).join(", "), parts.join("; "))
 }
 
-/// What each rejecting node lacks, the closest ones first, and no more than `max` of them.
+/// What each rejecting node lacks, the closest ones first, and no more than `max` of them. Only these are described.
 pub(crate) fn closest(
     snapshot: &Snapshot,
     pod: &PodInfo,
     examination: &Examination,
     max: usize,
 ) -> Vec<Distance> {
-    let name = |node: Slot| snapshot.cluster.nodes.get(node).map(|view| view.name());
-    // By key and place: the farthest of the closest ones is on top.
+    let comparison = Comparison::new(snapshot, pod);
+    let nodes = &snapshot.cluster.nodes;
+    // Fewer lacks first, then less that is short, then by name. The farthest of the closest ones is on top.
     let mut heap: BinaryHeap<((usize, i64, &Str), usize)> = BinaryHeap::new();
-    let mut distances: Vec<Distance> = Vec::new();
-    for rejecting in &examination.rejecting {
-        let known = distance(snapshot, pod, rejecting).zip(name(rejecting.node));
-        let Some((distance, name)) = known else {
+    for (at, rejecting) in examination.rejecting.iter().enumerate() {
+        let Some(view) = nodes.get(rejecting.node) else {
             continue;
         };
-        let key = distance.key(name);
-        if heap.len() >= max {
-            match heap.peek() {
-                Some((farthest, at)) if key < *farthest => {
-                    let at = *at;
-                    heap.pop();
-                    distances[at] = distance;
-                    heap.push((key, at));
-                }
-                _ => {}
-            }
-            continue;
+        let (lacks, per_mille) = comparison.measured(view, rejecting);
+        heap.push(((lacks, per_mille, view.name()), at));
+        if heap.len() > max {
+            heap.pop();
         }
-        heap.push((key, distances.len()));
-        distances.push(distance);
     }
-    let order = heap.into_sorted_vec();
-    let mut found: Vec<Option<Distance>> = distances.into_iter().map(Some).collect();
-    order
-        .into_iter()
-        .filter_map(|(_, at)| found[at].take())
+    let closest = heap.into_sorted_vec().into_iter();
+    closest
+        .filter_map(|(_, at)| {
+            let rejecting = examination.rejecting.get(at)?;
+            let view = nodes.get(rejecting.node)?;
+            Some(comparison.distance(view, rejecting))
+        })
         .collect()
 }
 

@@ -2,8 +2,9 @@
 
 use crate::answer::{NodeAnswer, NodeResource, PodName, PodOnNode, WaitingKind};
 use crate::examine::{Rejecting, is_possible};
-use crate::lacks::distance;
+use crate::lacks::Comparison;
 use crate::limits::{KINDS_MAX, PODS_LISTED_MAX};
+use crate::pod::count;
 use crate::preemption::violated_budgets;
 use crate::quantity;
 use crate::queue::QueueFacts;
@@ -52,8 +53,8 @@ fn summary(answer: &NodeAnswer) -> String {
         .collect();
     let waiting: usize = answer.fits.iter().map(|kind| kind.pods).sum();
     format!(
-        "{} pods{}; free: {}; {waiting} waiting pods fit.",
-        answer.pod_count,
+        "{}{}; free: {}; {waiting} of the waiting pods fit.",
+        count(answer.pod_count as u64, "pod"),
         match answer.is_cordoned {
             true => ", cordoned",
             false => "",
@@ -166,8 +167,10 @@ fn kinds(snapshot: &mut Snapshot, slot: Slot, queue: &QueueFacts, answer: &mut N
             node: slot,
             statuses,
         };
-        if let Some(distance) = distance(snapshot, &info, &rejecting) {
-            let lacks = distance.lacks;
+        if let Some(view) = snapshot.cluster.nodes.get(slot) {
+            let lacks = Comparison::new(snapshot, &info)
+                .distance(view, &rejecting)
+                .lacks;
             lacking.push(WaitingKind { lacks, ..kind });
         }
     }

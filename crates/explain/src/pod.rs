@@ -1,7 +1,7 @@
 //! Why a pod is where it is.
 
 use crate::answer::{
-    Attempt, Call, Gate, PodAnswer, PodState, QueuePlace, Reason, Verdict, WakeUp,
+    Attempt, Call, EarlierAttempt, Gate, PodAnswer, PodState, QueuePlace, Reason, Verdict, WakeUp,
 };
 use crate::decision::decide_again;
 use crate::examine::examine;
@@ -33,6 +33,7 @@ pub fn explain_pod(snapshot: &mut Snapshot, facts: &PodFacts) -> PodAnswer {
         queue: queue_place(snapshot, facts),
         progress: facts.progress.as_ref().map(progress),
         last_attempt: facts.explanation.as_ref().map(attempt),
+        earlier_attempts: facts.explanation.as_ref().map_or_else(Vec::new, earlier),
         calls: facts.calls.iter().map(call).collect(),
         nomination: nomination(snapshot, facts),
         ..PodAnswer::default()
@@ -148,6 +149,15 @@ fn attempt(explanation: &Explanation) -> Attempt {
         message: explanation.message.clone(),
         reasons: reasons.collect(),
     }
+}
+
+fn earlier(explanation: &Explanation) -> Vec<EarlierAttempt> {
+    let earlier = explanation.earlier.iter().map(|attempt| EarlierAttempt {
+        at: attempt.at.rfc3339(),
+        number: attempt.attempts,
+        message: attempt.message.clone(),
+    });
+    earlier.collect()
 }
 
 fn progress(progress: &Progress) -> String {
@@ -354,7 +364,7 @@ fn explain_waiting(
 }
 
 /// A number with its noun.
-fn count(number: impl Into<u64>, noun: &str) -> String {
+pub(crate) fn count(number: impl Into<u64>, noun: &str) -> String {
     match number.into() {
         1 => format!("1 {noun}"),
         number => format!("{number} {noun}s"),
@@ -370,6 +380,20 @@ pub(crate) fn ago(seconds: f64) -> String {
         secs if secs < 48 * 3600 => format!("{}h", secs / 3600),
         secs => format!("{}d", secs / 86400),
     }
+}
+
+/// What a pod waits for that preempts others.
+fn awaited(answer: &PodAnswer) -> Option<String> {
+    let nomination = answer.nomination.as_ref()?;
+    let (pod, others) = nomination.awaited.split_first()?;
+    let others = match others.len() {
+        0 => String::new(),
+        others => format!(" and {}", count(others as u64, "other pod")),
+    };
+    Some(format!(
+        "it preempts pods on node {} and waits for the end of {}/{}{others}",
+        nomination.node, pod.namespace, pod.name
+    ))
 }
 
 fn summary(answer: &PodAnswer, pod: &Pod) -> String {
@@ -422,15 +446,15 @@ fn summary(answer: &PodAnswer, pod: &Pod) -> String {
             rejected()
         ),
         PodState::Unschedulable => format!(
-            "The pod is unschedulable since {} after {}; {}.",
+            "The pod has been unschedulable for {} after {}; {}.",
             ago(queue.seconds),
             count(queue.attempts, "attempt"),
-            rejected()
+            awaited(answer).unwrap_or_else(rejected)
         ),
         PodState::Gated => {
             let gates: Vec<&str> = answer.gates.iter().map(|gate| gate.name.as_str()).collect();
             format!(
-                "The pod is gated since {} by {}; without that, {}.",
+                "The pod has been gated for {} by {}; without that, {}.",
                 ago(queue.seconds),
                 gates.join(", "),
                 rejected()

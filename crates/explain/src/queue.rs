@@ -147,7 +147,10 @@ pub fn explain_queue(facts: &QueueFacts) -> QueueAnswer {
     });
     QueueAnswer {
         at: facts.now.rfc3339(),
-        summary: format!("{} pods wait{oldest}.", counts.total()),
+        summary: match counts.total() {
+            1 => format!("1 pod waits{oldest}."),
+            pods => format!("{pods} pods wait{oldest}."),
+        },
         active: counts.active,
         backoff: counts.backoff,
         unschedulable: counts.unschedulable,

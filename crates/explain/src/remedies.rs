@@ -3,7 +3,8 @@
 //! A change of one node is tried on that node, unless it can matter on others: for terms over topology domains, and for
 //! volumes. A change of the pod is tried on all nodes. If no single change of what exists is enough, pairs are tried: the
 //! first change is made in the snapshot, the closest nodes are examined again, and single changes are derived from them.
-//! Pairs are not tried if preemption makes room after a single change, or without one.
+//! Pairs are not tried if preemption makes room after a single change, or without one. A pair is not proposed if
+//! one of its changes is enough, by itself or with preemption.
 
 mod preempting;
 
@@ -18,7 +19,7 @@ use crate::limits::{
 };
 use crate::overlay::with_edits;
 use crate::snapshot::Snapshot;
-use berth_api::Object;
+use berth_api::{Object, volumes};
 use berth_framework::plugin::DryRun;
 use berth_framework::{PodInfo, Slot};
 use berth_scheduler::profile::Profile;
@@ -33,7 +34,7 @@ const SINGLE_PODS_MAX: usize = 32;
 pub(crate) struct Remedies<'a> {
     profile: &'a Profile,
     all_nodes: Vec<Slot>,
-    /// Whether a change on one node can change the answer of another one.
+    /// Whether any change on one node can change the answer of another one.
     is_about_all: bool,
     /// The changes that are made already in the snapshot and the pod.
     made: Vec<Change>,
@@ -55,14 +56,23 @@ pub(crate) struct Found {
     pub(crate) notes: Vec<String>,
 }
 
-/// Whether a change on one node can change the answer of another one.
-fn looks_at_other_nodes(snapshot: &Snapshot, pod: &PodInfo) -> bool {
+/// Whether any change on one node can change the answer of another one.
+fn looks_at_other_nodes(pod: &PodInfo) -> bool {
     let spec = &pod.pod.spec;
     !spec.topology_spread_constraints.is_empty()
         || pod.has_affinity()
-        || !spec.volumes.is_empty()
+        || volumes::claims(&pod.pod).next().is_some()
         || !spec.resource_claims.is_empty()
-        || snapshot.cluster.nodes.totals().with_affinity() > 0
+}
+
+/// Whether a change on one node can change the answer of another one through the anti-affinity of pods on nodes.
+fn changes_anti_affinity(snapshot: &Snapshot, change: &Change) -> bool {
+    let cluster = &snapshot.cluster;
+    match change {
+        Change::DeletePods { .. } => cluster.nodes.totals().with_affinity() > 0,
+        Change::LabelNode { key, .. } => cluster.pods.is_anti_affinity_topology(key),
+        _ => false,
+    }
 }
 
 /// Searches remedies for a pod that is not admitted or fits nowhere. `made` is the change that the pod has already,
@@ -79,7 +89,7 @@ pub(crate) fn search(
     let mut search = Remedies {
         profile,
         all_nodes: snapshot.cluster.nodes.occupied().collect(),
-        is_about_all: looks_at_other_nodes(snapshot, pod),
+        is_about_all: looks_at_other_nodes(pod),
         made: Vec::from_iter(made),
         may_add_node: true,
         runs: 0,
@@ -101,6 +111,8 @@ pub(crate) fn search(
         if needs_more(&search) {
             search.tried_max += PAIRS_TRIED_MAX;
             search.pairs(snapshot, pod, examination, closest);
+            search.keep_best();
+            search.prefer_single_changes(snapshot, pod, closest);
         }
     }
     search.finish()
@@ -219,7 +231,9 @@ impl Remedies<'_> {
         let Some(edits) = change.edits(&snapshot.cluster, &pod.pod) else {
             return;
         };
-        let mut nodes = match is_of_pod(&edits) || self.is_about_all {
+        let is_about_all =
+            is_of_pod(&edits) || self.is_about_all || changes_anti_affinity(snapshot, &change);
+        let mut nodes = match is_about_all {
             true => self.all_nodes.clone(),
             false => nodes,
         };
@@ -336,12 +350,9 @@ impl Remedies<'_> {
         }
     }
 
-    fn finish(self) -> Found {
-        let Self {
-            mut found,
-            reached: notes,
-            ..
-        } = self;
+    /// Sorts what was found, the cheapest first, and keeps the best.
+    fn keep_best(&mut self) {
+        let mut found = std::mem::take(&mut self.found);
         // For the same kind of change, one that requests less or deletes fewer pods comes first.
         found.sort_by(|a, b| (a.cost, size(a), &a.text).cmp(&(b.cost, size(b), &b.text)));
         found.dedup_by(|a, b| a.text == b.text);
@@ -356,9 +367,14 @@ impl Remedies<'_> {
                 kept.push(remedy);
             }
         }
+        self.found = kept;
+    }
+
+    fn finish(mut self) -> Found {
+        self.keep_best();
         Found {
-            remedies: kept,
-            notes,
+            remedies: self.found,
+            notes: self.reached,
         }
     }
 }

@@ -111,6 +111,15 @@ pub fn pod(answer: &PodAnswer) -> String {
         line!(text, "Last attempt ({}, {})", attempt.number, attempt.at);
         line!(text, "  {}", attempt.message);
     }
+    if !answer.earlier_attempts.is_empty() {
+        line!(text);
+        line!(text, "Earlier attempts with other results");
+        let rows = answer.earlier_attempts.iter().map(|attempt| {
+            let number = attempt.number.to_string();
+            vec![number, attempt.at.clone(), shortened(&attempt.message)]
+        });
+        text += &table(&rows.collect::<Vec<_>>(), "  ");
+    }
     preemption(&mut text, answer);
     if !answer.woken_by.is_empty() {
         line!(text);
@@ -350,13 +359,13 @@ pub fn node(answer: &NodeAnswer) -> String {
         ]
     });
     text += &headed(
-        &["RESOURCE", "ALLOCATABLE", "REQUESTED", "FREE", "USED"],
+        &["RESOURCE", "ALLOCATABLE", "REQUESTED", "FREE", "SHARE"],
         rows,
         "  ",
     );
     line!(
         text,
-        "  fragmentation: {:.1} %",
+        "  fragmentation: {:.1} % between the free shares of CPU and memory",
         answer.fragmentation_percent
     );
     if !answer.pods.is_empty() {

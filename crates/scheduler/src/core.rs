@@ -18,7 +18,7 @@ mod trace;
 mod waits;
 
 pub use decisions::{DECISIONS_MAX, Decision};
-pub use explain::{Explanation, Reason};
+pub use explain::{EarlierAttempt, Explanation, Reason};
 pub use outbound::{Event, LogLevel, LogLine, Outputs};
 pub use trace::{AttemptTrace, TracedPoint};
 

@@ -293,6 +293,7 @@ fn explain(core: &mut Core, info: &QueuedPodInfo, failure: &Failure) {
         unschedulable_plugins: info.unschedulable_plugins.iter().cloned().collect(),
         pending_plugins: info.pending_plugins.iter().cloned().collect(),
         reasons: error.map_or_else(Vec::new, |error| reasons(error, cluster)),
+        earlier: Vec::new(),
     };
     core.explanations.put(info.pod.uid().clone(), explanation);
 }

@@ -26,8 +26,8 @@ mod scheduler;
 pub mod testing;
 
 pub use crate::core::{
-    AttemptTrace, DECISIONS_MAX, Decision, Event, Explanation, LogLevel, LogLine, Outputs, Reason,
-    TracedPoint,
+    AttemptTrace, DECISIONS_MAX, Decision, EarlierAttempt, Event, Explanation, LogLevel, LogLine,
+    Outputs, Reason, TracedPoint,
 };
 pub use cycle::CycleResult;
 pub use scheduler::{

@@ -1,6 +1,6 @@
 //! Changes after which preemption makes room: a single change of what exists, and a higher priority.
 
-use super::Remedies;
+use super::{NODES_CONSIDERED_MAX, Remedies};
 use crate::answer::Remedy;
 use crate::candidates::{Which, candidates};
 use crate::change::{Change, PodRef};
@@ -9,8 +9,9 @@ use crate::lacks::Distance;
 use crate::limits::{PREEMPTIONS_TRIED_MAX, PRIORITIES_TRIED_MAX};
 use crate::overlay::with_edits;
 use crate::snapshot::Snapshot;
-use berth_framework::plugin::Nominating;
+use berth_framework::plugin::{NodeStatuses, Nominating};
 use berth_framework::{PodInfo, Slot};
+use berth_scheduler::profile::Profile;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -43,6 +44,30 @@ fn preempting_remedy(changes: Vec<Change>, victims: Vec<PodRef>, node: Option<St
     }
 }
 
+/// The victims and the node that PostFilter chooses.
+fn evicting(
+    snapshot: &mut Snapshot,
+    profile: &Profile,
+    pod: &Arc<PodInfo>,
+    statuses: &NodeStatuses,
+) -> Option<(Vec<PodRef>, String)> {
+    let answers = snapshot.post_filter(profile, pod, statuses);
+    answers.into_iter().find_map(|(result, preemptions)| {
+        let Nominating::Set(node) = result.nominating else {
+            return None;
+        };
+        let victims: Vec<PodRef> = preemptions
+            .iter()
+            .flat_map(|preemption| &preemption.victims)
+            .map(|victim| PodRef {
+                namespace: victim.event.regarding.namespace.to_string(),
+                name: victim.event.regarding.name.to_string(),
+            })
+            .collect();
+        (!node.is_empty() && !victims.is_empty()).then(|| (victims, node.to_string()))
+    })
+}
+
 impl Remedies<'_> {
     /// Preemption for a pod that is not tried because of its gates: nothing else has to change.
     pub(super) fn try_preemption_after(&mut self, snapshot: &mut Snapshot, pod: &Arc<PodInfo>) {
@@ -68,7 +93,12 @@ impl Remedies<'_> {
     ) {
         let may_preempt = pod.pod.spec.preemption_policy.as_deref() != Some("Never");
         let mut statuses = examination.rejecting.iter().flat_map(|r| &r.statuses);
-        if !may_preempt || !statuses.any(|s| s.code() == berth_framework::Code::Unschedulable) {
+        let is_rejected = examination.pre_filter.is_none() && examination.feasible.is_empty();
+        if !may_preempt
+            || !is_rejected
+            || !statuses.any(|s| s.code() == berth_framework::Code::Unschedulable)
+            || !self.admits(snapshot, pod)
+        {
             return;
         }
         let pods = snapshot.cluster.nodes.iter().flat_map(|view| view.pods());
@@ -85,7 +115,7 @@ impl Remedies<'_> {
                 break;
             }
             self.tried += 1;
-            match self.preempts(snapshot, pod, higher[at]) {
+            match self.preempts(snapshot, pod, examination, higher[at]) {
                 Some(found) => {
                     to = at;
                     best = Some(found);
@@ -104,12 +134,18 @@ impl Remedies<'_> {
         &mut self,
         snapshot: &mut Snapshot,
         pod: &Arc<PodInfo>,
+        examination: &Examination,
         priority: i32,
     ) -> Option<(Change, String)> {
         let mut changed = berth_api::Pod::clone(&pod.pod);
         changed.spec.priority = Some(priority);
         let pod = Arc::new(PodInfo::new(Arc::new(changed)));
-        let (victims, node) = self.preempting(snapshot, &pod, None)?;
+        // Filters depend on the priority only through the room that is kept for nominated pods.
+        let is_examined = snapshot.nominator.is_empty();
+        let (victims, node) = match is_examined {
+            true => evicting(snapshot, self.profile, &pod, &examination.statuses())?,
+            false => self.preempting(snapshot, &pod, None)?,
+        };
         Some((Change::RaisePriority { priority, victims }, node))
     }
 
@@ -126,21 +162,7 @@ impl Remedies<'_> {
         if !examination.feasible.is_empty() || examination.pre_filter.is_some() {
             return None;
         }
-        let answers = snapshot.post_filter(self.profile, pod, &examination.statuses());
-        answers.into_iter().find_map(|(result, preemptions)| {
-            let Nominating::Set(node) = result.nominating else {
-                return None;
-            };
-            let victims: Vec<PodRef> = preemptions
-                .iter()
-                .flat_map(|preemption| &preemption.victims)
-                .map(|victim| PodRef {
-                    namespace: victim.event.regarding.namespace.to_string(),
-                    name: victim.event.regarding.name.to_string(),
-                })
-                .collect();
-            (!node.is_empty() && !victims.is_empty()).then(|| (victims, node.to_string()))
-        })
+        evicting(snapshot, self.profile, pod, &examination.statuses())
     }
 
     /// Single changes after which preemption makes room on one of the closest nodes.
@@ -151,25 +173,6 @@ impl Remedies<'_> {
         examination: &Examination,
         closest: &[Distance],
     ) {
-        let priority = pod.pod.priority();
-        let has_victims = {
-            let mut nodes = snapshot.cluster.nodes.iter();
-            nodes.any(|view| {
-                view.pods()
-                    .iter()
-                    .any(|info| info.pod.priority() < priority)
-            })
-        };
-        let may_preempt = pod.pod.spec.preemption_policy.as_deref() != Some("Never");
-        if !has_victims || !may_preempt || !self.admits(snapshot, pod) {
-            return;
-        }
-        let considered: Vec<Slot> = closest.iter().map(|distance| distance.node).collect();
-        // Other nodes are no candidates of the preemption, which may choose one of them in truth.
-        let nodes = match considered.len() < self.all_nodes.len() && !considered.is_empty() {
-            true => Some(&considered[..]),
-            false => None,
-        };
         let mut changes = candidates(snapshot, pod, examination, closest, Which::Whole);
         changes.extend(candidates(
             snapshot,
@@ -178,10 +181,67 @@ impl Remedies<'_> {
             closest,
             Which::Parts,
         ));
-        let mut tried = BTreeSet::new();
-        changes.retain(|(change, _)| tried.insert(change.text()));
-        changes.sort_by_key(|(change, _)| change.cost());
-        for (change, _) in changes.into_iter().take(PREEMPTIONS_TRIED_MAX) {
+        let mut changes: Vec<Change> = changes.into_iter().map(|(change, _)| change).collect();
+        let mut seen = BTreeSet::new();
+        changes.retain(|change| seen.insert(change.text()));
+        changes.sort_by_key(Change::cost);
+        changes.truncate(PREEMPTIONS_TRIED_MAX);
+        self.try_preemptions_after(snapshot, pod, closest, changes);
+    }
+
+    /// Replaces the pairs that were found if one change of a pair is enough, by itself or with preemption. The second change
+    /// of a pair is derived after the first one, so it may be none of the changes that were tried alone.
+    pub(super) fn prefer_single_changes(
+        &mut self,
+        snapshot: &mut Snapshot,
+        pod: &Arc<PodInfo>,
+        closest: &[Distance],
+    ) {
+        let mut parts: Vec<Change> = Vec::new();
+        let pairs = self.found.iter().filter(|remedy| remedy.changes.len() == 2);
+        for part in pairs.flat_map(|remedy| &remedy.changes) {
+            if !part.is_new_node() && !parts.contains(part) {
+                parts.push(part.clone());
+            }
+        }
+        parts.sort_by_key(Change::cost);
+        self.tried_max += 2 * parts.len();
+        let before = self.found.len();
+        let nodes = self.considered(closest);
+        for part in &parts {
+            self.try_out(snapshot, pod, part.clone(), nodes.clone());
+        }
+        if self.found.len() == before {
+            self.try_preemptions_after(snapshot, pod, closest, parts);
+        }
+        if self.found.len() > before {
+            self.found.retain(|remedy| remedy.changes.len() == 1);
+        }
+    }
+
+    /// The closest nodes; all, if there are few.
+    fn considered(&self, closest: &[Distance]) -> Vec<Slot> {
+        match closest {
+            _ if self.all_nodes.len() <= NODES_CONSIDERED_MAX => self.all_nodes.clone(),
+            [] => self.all_nodes[..NODES_CONSIDERED_MAX].to_vec(),
+            closest => closest.iter().map(|distance| distance.node).collect(),
+        }
+    }
+
+    /// Proposes those of these changes after which preemption makes room on one of the closest nodes.
+    fn try_preemptions_after(
+        &mut self,
+        snapshot: &mut Snapshot,
+        pod: &Arc<PodInfo>,
+        closest: &[Distance],
+        changes: Vec<Change>,
+    ) {
+        let Some(nodes) = self.nodes_for_preemption(snapshot, pod, closest) else {
+            return;
+        };
+        // If other nodes are left out, the preemption may choose one of them in truth.
+        let is_all = nodes.len() == self.all_nodes.len();
+        for change in changes {
             if self.is_over() {
                 return;
             }
@@ -190,13 +250,42 @@ impl Remedies<'_> {
                 continue;
             };
             let found = with_edits(snapshot, pod, &edits, |snapshot, pod| {
-                self.preempting(snapshot, pod, nodes)
+                // PreEnqueue rejects pods whose resource claims do not exist.
+                if !self.admits(snapshot, pod) {
+                    return None;
+                }
+                self.preempting(snapshot, pod, Some(&nodes))
             });
             if let Some((victims, node)) = found {
-                let node = nodes.is_none().then_some(node);
+                let node = is_all.then_some(node);
                 self.found
                     .push(preempting_remedy(vec![change], victims, node));
             }
         }
+    }
+
+    /// The nodes on which preemption is tried after a change: the closest ones. If PreFilter rejects the pod, no node is
+    /// known to be close, and the first ones with pods of lower priority are taken. `None` if the pod cannot preempt.
+    fn nodes_for_preemption(
+        &self,
+        snapshot: &Snapshot,
+        pod: &PodInfo,
+        closest: &[Distance],
+    ) -> Option<Vec<Slot>> {
+        let may_preempt = pod.pod.spec.preemption_policy.as_deref() != Some("Never");
+        let priority = pod.pod.priority();
+        let has_victims = |slot: &Slot| {
+            let view = snapshot.cluster.nodes.get(*slot);
+            let mut pods = view.iter().flat_map(|view| view.pods());
+            pods.any(|info| info.pod.priority() < priority)
+        };
+        if !may_preempt || !self.all_nodes.iter().any(has_victims) {
+            return None;
+        }
+        if closest.is_empty() && self.all_nodes.len() > NODES_CONSIDERED_MAX {
+            let nodes = self.all_nodes.iter().copied().filter(has_victims);
+            return Some(nodes.take(NODES_CONSIDERED_MAX).collect());
+        }
+        Some(self.considered(closest))
     }
 }

@@ -93,6 +93,11 @@ impl Decisions {
         latest_first.find(|decision| decision.pod.pod.uid() == uid)
     }
 
+    /// How many bytes are kept, without the objects that the decisions refer to.
+    pub(crate) fn bytes(&self) -> usize {
+        self.kept.capacity() * size_of::<Decision>()
+    }
+
     pub(crate) fn all(&self) -> impl DoubleEndedIterator<Item = &Decision> {
         self.kept.iter()
     }

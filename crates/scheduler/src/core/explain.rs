@@ -14,6 +14,10 @@ const PODS_MAX: usize = 16 * 1024;
 const NODES_MAX: usize = 5;
 /// How many nodes are looked at for those names.
 const LOOKED_AT_MAX: usize = 256;
+/// How many attempts before the last one are remembered for a pod.
+const EARLIER_MAX: usize = 3;
+/// What a map keeps for an entry beside key and value: its hash and its place.
+const HASH_BYTES: usize = 16;
 
 /// Nodes that turned a pod down for one reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +49,54 @@ pub struct Explanation {
     pub pending_plugins: Vec<Str>,
     /// What the nodes said, the most frequent reason first. Empty when something broke.
     pub reasons: Vec<Reason>,
+    /// The last attempts before it that failed with another message each, the oldest first.
+    pub earlier: Vec<EarlierAttempt>,
+}
+
+/// An attempt of a pod that failed before the last one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EarlierAttempt {
+    /// When.
+    pub at: Time,
+    /// How often the pod had been tried.
+    pub attempts: u32,
+    /// What the pod's condition said.
+    pub message: String,
+}
+
+impl Explanation {
+    /// About how many bytes it takes beside its own size. Names are shared with the cluster.
+    fn heap_bytes(&self) -> usize {
+        let plugins = self.unschedulable_plugins.capacity() + self.pending_plugins.capacity();
+        let reasons = self.reasons.iter().map(|reason| {
+            size_of::<Reason>()
+                + reason.text.capacity()
+                + reason.examples.capacity() * size_of::<Str>()
+        });
+        let earlier = self
+            .earlier
+            .iter()
+            .map(|earlier| earlier.message.capacity());
+        let earlier =
+            earlier.sum::<usize>() + self.earlier.capacity() * size_of::<EarlierAttempt>();
+        self.message.capacity() + plugins * size_of::<Str>() + reasons.sum::<usize>() + earlier
+    }
+
+    /// Takes over what is remembered of the attempts before.
+    fn follow(&mut self, before: &mut Self) {
+        self.earlier = std::mem::take(&mut before.earlier);
+        if before.message == self.message {
+            return;
+        }
+        if self.earlier.len() >= EARLIER_MAX {
+            self.earlier.remove(0);
+        }
+        self.earlier.push(EarlierAttempt {
+            at: before.at,
+            attempts: before.attempts,
+            message: std::mem::take(&mut before.message),
+        });
+    }
 }
 
 /// The last explanations, by UID, and the last decisions.
@@ -55,7 +107,13 @@ pub(crate) struct Explanations {
 }
 
 impl Explanations {
-    pub(crate) fn put(&mut self, uid: Str, explanation: Explanation) {
+    /// Notes the last attempt of a pod, which becomes an earlier one with the next.
+    pub(crate) fn put(&mut self, uid: Str, mut explanation: Explanation) {
+        if let Some(before) = self.by_uid.get_mut(&uid) {
+            explanation.follow(before);
+            *before = explanation;
+            return;
+        }
         // Removing the oldest of many moves the others, so a batch is dropped at once.
         if self.by_uid.len() >= PODS_MAX {
             self.by_uid.sort_by_key(|_, explanation| explanation.at);
@@ -70,6 +128,13 @@ impl Explanations {
 
     pub(crate) fn get(&self, uid: &str) -> Option<&Explanation> {
         self.by_uid.get(uid)
+    }
+
+    /// About how many bytes are kept, without the objects that the decisions refer to.
+    pub(crate) fn bytes(&self) -> usize {
+        let entries = self.by_uid.capacity() * (size_of::<(Str, Explanation)>() + HASH_BYTES);
+        let of_pods = self.by_uid.values().map(Explanation::heap_bytes);
+        entries + of_pods.sum::<usize>() + self.decisions.bytes()
     }
 }
 
@@ -139,4 +204,62 @@ pub(crate) fn reasons(error: &FitError, cluster: &Cluster) -> Vec<Reason> {
     }
     reasons.sort_by(|a, b| (b.nodes, &a.text, &a.plugin).cmp(&(a.nodes, &b.text, &b.plugin)));
     reasons
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(attempts: u32, message: &str) -> Explanation {
+        Explanation {
+            at: Time::from_secs(attempts.into()),
+            attempts,
+            message: message.to_owned(),
+            unschedulable_plugins: Vec::new(),
+            pending_plugins: Vec::new(),
+            reasons: Vec::new(),
+            earlier: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_last_different_attempts_are_remembered() {
+        let mut explanations = Explanations::default();
+        let uid = Str::new("uid");
+        for (attempts, message) in [
+            (1, "a"),
+            (2, "a"),
+            (3, "b"),
+            (4, "c"),
+            (5, "c"),
+            (6, "d"),
+            (7, "e"),
+        ] {
+            explanations.put(uid.clone(), failed(attempts, message));
+        }
+        let last = explanations.get(&uid).expect("the pod");
+        assert_eq!((last.attempts, last.message.as_str()), (7, "e"));
+        let earlier: Vec<(u32, &str)> = last
+            .earlier
+            .iter()
+            .map(|earlier| (earlier.attempts, earlier.message.as_str()))
+            .collect();
+        assert_eq!(earlier, [(3, "b"), (5, "c"), (6, "d")]);
+        assert!(explanations.bytes() > 0);
+        explanations.forget(&uid);
+        assert!(explanations.get(&uid).is_none());
+    }
+
+    /// The pods that failed longest ago are forgotten when there are too many.
+    #[test]
+    fn no_more_pods_are_remembered_than_the_limit() {
+        let mut explanations = Explanations::default();
+        for at in 0..2 * PODS_MAX {
+            let attempts = u32::try_from(at).unwrap_or(u32::MAX);
+            explanations.put(format!("uid-{at}").into(), failed(attempts, "no"));
+        }
+        assert!(explanations.by_uid.len() <= PODS_MAX);
+        let last = format!("uid-{}", 2 * PODS_MAX - 1);
+        assert!(explanations.get(&last).is_some() && explanations.get("uid-0").is_none());
+    }
 }

@@ -64,6 +64,12 @@ impl Scheduler {
         self.core.explanations.decisions.all()
     }
 
+    /// About how many bytes are kept for explanations: the last attempts of pods and the last decisions, without the
+    /// objects that these share with the cluster.
+    pub fn explanation_bytes(&self) -> usize {
+        self.core.explanations.bytes()
+    }
+
     /// How far a pod has come; `None` for a pod that is in the queue, is bound, or is not known.
     pub fn progress(&self, uid: &str) -> Option<Progress> {
         let core = &self.core;

@@ -1,0 +1,235 @@
+//! Single situations: what is explained, word by word.
+
+use crate::objects::{NOW, Objects, explain};
+use berth_api::{Pod, TaintEffect};
+use berth_explain::answer::PodState;
+use berth_explain::{Change, QueueFacts, Snapshot, explain_node, explain_queue};
+use berth_framework::CallError;
+use berth_framework::call::CallErrorKind;
+use berth_framework::testing::{node, pod};
+use berth_scheduler::{ClusterChange, Scheduler, SchedulerOptions};
+use std::collections::BTreeSet;
+
+/// The queue and the nodes are explained with what the scheduler has.
+#[test]
+fn queue_and_nodes_are_explained() {
+    let mut objects = Objects::default();
+    objects.set(node("n1").capacity("2", "4Gi", "10").object());
+    objects.set(
+        pod("a")
+            .on("n1")
+            .request("cpu", "1500m")
+            .phase("Running")
+            .object(),
+    );
+    objects.set(pod("p").request("cpu", "1").object());
+    objects.set(pod("gated").gate("example.com/gate").object());
+    let (scheduler, _) = objects.run();
+    let facts = QueueFacts::take(&scheduler, NOW);
+    let queue = explain_queue(&facts);
+    assert_eq!((queue.unschedulable, queue.gated), (1, 1));
+    let reasons: BTreeSet<&str> = queue.groups.iter().map(|g| g.reason.as_str()).collect();
+    assert_eq!(
+        reasons,
+        BTreeSet::from(["NodeResourcesFit", "SchedulingGates"])
+    );
+    let mut snapshot = Snapshot::take(&scheduler, NOW);
+    let answer = explain_node(&mut snapshot, &facts, "n1").expect("the node");
+    assert_eq!(answer.pod_count, 1);
+    let cpu = answer
+        .resources
+        .iter()
+        .find(|r| r.name == "cpu")
+        .expect("CPU");
+    assert_eq!((cpu.free.as_str(), cpu.requested_percent), ("500m", 75.0));
+    assert_eq!(answer.fragmentation_percent, 75.0);
+    let lacks: Vec<&str> = answer
+        .closest_to
+        .iter()
+        .filter(|kind| kind.example == "default/p")
+        .flat_map(|kind| &kind.lacks)
+        .map(|lack| lack.text.as_str())
+        .collect();
+    assert_eq!(lacks, ["500m CPU short"]);
+    assert!(explain_node(&mut snapshot, &facts, "n2").is_none());
+}
+
+/// The answers that the documentation shows, in short.
+#[test]
+fn remedies_of_a_pod_that_lacks_cpu() {
+    let mut objects = Objects::default();
+    objects.set(node("n1").capacity("2", "4Gi", "10").object());
+    objects.set(
+        node("n2")
+            .capacity("4", "4Gi", "10")
+            .taint("gpu", "true", TaintEffect::NoSchedule)
+            .object(),
+    );
+    objects.set(
+        pod("a")
+            .on("n1")
+            .request("cpu", "1500m")
+            .phase("Running")
+            .object(),
+    );
+    objects.set(pod("p").request("cpu", "1").object());
+    let (scheduler, _) = objects.run();
+    let (answer, _, _) = explain(&scheduler, "p");
+    assert_eq!(answer.state, PodState::Unschedulable);
+    let closest: Vec<(&str, &str)> = answer
+        .closest
+        .iter()
+        .map(|node| (node.node.as_str(), node.lacks[0].text.as_str()))
+        .collect();
+    assert_eq!(
+        closest,
+        [
+            ("n2", "taint gpu=true:NoSchedule not tolerated"),
+            ("n1", "500m CPU short")
+        ]
+    );
+    let texts: Vec<&str> = answer.remedies.iter().map(|r| r.text.as_str()).collect();
+    assert_eq!(
+        texts,
+        [
+            "add a toleration for taint gpu=true:NoSchedule to the pod; the pod fits on n2 then",
+            "remove taint gpu=true:NoSchedule from node n2",
+            "request 500m CPU less; the pod fits on n1 then",
+            "delete pod(s) default/a on node n1, or scale their owners down",
+            "raise the priority of the pod to 1, so that it preempts default/a; the pod fits on n1 then",
+            "add a node like n1",
+        ]
+    );
+    assert_eq!(answer.remedies[1].node.as_deref(), Some("n2"));
+    assert!(matches!(
+        answer.remedies[2].changes[..],
+        [Change::RequestLess { .. }]
+    ));
+}
+
+/// What no single change provides is provided by two.
+#[test]
+fn remedies_of_a_pod_that_lacks_two_things() {
+    let mut objects = Objects::default();
+    let cordoned = node("n1").capacity("2", "4Gi", "10").unschedulable(true);
+    objects.set(
+        cordoned
+            .taint("gpu", "true", TaintEffect::NoSchedule)
+            .object(),
+    );
+    objects.set(pod("p").request("cpu", "1").object());
+    let (scheduler, _) = objects.run();
+    let (answer, _, _) = explain(&scheduler, "p");
+    let texts: Vec<&str> = answer.remedies.iter().map(|r| r.text.as_str()).collect();
+    assert_eq!(
+        texts,
+        [
+            "uncordon node n1, and add a toleration for taint gpu=true:NoSchedule to the pod",
+            "uncordon node n1, and remove taint gpu=true:NoSchedule from node n1",
+            "add a toleration for taint gpu=true:NoSchedule to the pod, and add a node like n1",
+        ]
+    );
+    objects.set(
+        pod("p")
+            .request("cpu", "3")
+            .gate("example.com/quota")
+            .object(),
+    );
+    objects.set(node("n1").capacity("2", "4Gi", "10").object());
+    let (scheduler, _) = objects.run();
+    let (answer, _, _) = explain(&scheduler, "p");
+    assert_eq!(answer.state, PodState::Gated);
+    assert_eq!(
+        answer.remedies[0].text,
+        "remove the scheduling gate(s) example.com/quota, and request 1 CPU less; the pod fits on n1 then"
+    );
+}
+
+/// A pair is not proposed where preemption follows a single change, or none.
+#[test]
+fn preemption_after_one_change_takes_the_place_of_pairs() {
+    let mut objects = Objects::default();
+    let tainted = node("n1").capacity("2", "4Gi", "10");
+    let tainted = tainted.taint("gpu", "true", TaintEffect::NoSchedule);
+    objects.set(tainted.object());
+    objects.set(pod("low").on("n1").request("cpu", "2").object());
+    objects.set(pod("p").priority(10).request("cpu", "1").object());
+    let (scheduler, _) = objects.run();
+    let (answer, _, _) = explain(&scheduler, "p");
+    let shown: Vec<(&str, usize)> = answer
+        .remedies
+        .iter()
+        .map(|remedy| (remedy.text.as_str(), remedy.changes.len()))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            (
+                "add a toleration for taint gpu=true:NoSchedule to the pod; preemption then evicts default/low from n1",
+                1
+            ),
+            (
+                "remove taint gpu=true:NoSchedule from node n1; preemption then evicts default/low from n1",
+                1
+            ),
+        ]
+    );
+    assert_eq!(answer.remedies[0].victims.len(), 1);
+
+    // The same for a resource claim that is missing, for which PreEnqueue rejects the pod.
+    objects.set(node("n1").capacity("2", "4Gi", "10").object());
+    let claims = r#"{"spec":{"resourceClaims":[{"name":"gpu","resourceClaimName":"gpu"}]}}"#;
+    let claims: Pod = serde_json::from_str(claims).expect("a pod");
+    let claiming = pod("p").priority(10).request("cpu", "1");
+    let claiming =
+        claiming.with(|pod| pod.spec.resource_claims = claims.spec.resource_claims.clone());
+    objects.set(claiming.object());
+    let (scheduler, _) = objects.run();
+    let (answer, _, _) = explain(&scheduler, "p");
+    let texts: Vec<&str> = answer.remedies.iter().map(|r| r.text.as_str()).collect();
+    assert_eq!(
+        texts,
+        [
+            "create ResourceClaim gpu (tried with one that requests no devices); preemption then evicts default/low \
+             from n1"
+        ]
+    );
+
+    // The same behind a gate: the gate is all that has to change.
+    let gated = pod("p").priority(10).request("cpu", "1");
+    objects.set(gated.gate("example.com/quota").object());
+    let (scheduler, _) = objects.run();
+    let (answer, _, _) = explain(&scheduler, "p");
+    assert_eq!(
+        answer.remedies[0].text,
+        "remove the scheduling gate(s) example.com/quota; preemption then evicts default/low from n1"
+    );
+}
+
+/// The error of a refused call is in the answer.
+#[test]
+fn errors_of_calls_are_in_the_answer() {
+    let mut objects = Objects::default();
+    objects.set(node("n1").capacity("2", "4Gi", "10").object());
+    objects.set(pod("p").request("cpu", "1").object());
+    let options = SchedulerOptions::default();
+    let scheduler = Scheduler::new(options, &berth_plugins::in_tree(), NOW);
+    let mut scheduler = scheduler.unwrap_or_else(|e| panic!("{e}"));
+    for object in objects.0 {
+        scheduler.apply(ClusterChange::Applied(object), NOW);
+    }
+    scheduler.schedule_one(NOW);
+    for (id, _) in scheduler.take_outputs(NOW).calls {
+        let message = "admission webhook denied the request";
+        let error = CallError::new(CallErrorKind::Refused, message);
+        scheduler.complete(id, Err::<(), _>(error), NOW);
+    }
+    let (answer, _, _) = explain(&scheduler, "p");
+    let failed = answer.calls.iter().find(|call| call.state == "Failed");
+    let failed = failed.unwrap_or_else(|| panic!("{:?}", answer.calls));
+    assert_eq!(failed.call_type, "pod_binding");
+    assert_eq!(
+        failed.error.as_deref(),
+        Some("admission webhook denied the request")
+    );
+}
