@@ -672,6 +672,9 @@ pub(crate) enum PerfCommand {
     /// The memory that nodes and bound pods take
     #[command(after_help = "Example: berth perf memory --nodes 100000 --pods 1000000")]
     Memory(PerfMemoryArgs),
+    /// The dashboard: what an open page costs the scheduler, and how many bytes it receives
+    #[command(after_help = "Example: berth perf dashboard --nodes 5000 --pods 50000")]
+    Dashboard(PerfDashboardArgs),
     /// Plot results as SVG: throughput of the core over nodes, and CPU time per pod by part
     #[command(
         after_help = "Example: berth perf plot core.json workloads.json --directory docs/images"
@@ -723,6 +726,26 @@ pub(crate) struct PerfMemoryArgs {
     /// Pods that are bound to them
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub(crate) pods: usize,
+    /// How to print the figures
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
+}
+
+/// `berth perf dashboard`.
+#[derive(Debug, Args)]
+pub(crate) struct PerfDashboardArgs {
+    /// Nodes
+    #[arg(long, value_name = "N", default_value_t = 5_000)]
+    pub(crate) nodes: usize,
+    /// Pods that fit on no node or are gated
+    #[arg(long, value_name = "N", default_value_t = 50_000)]
+    pub(crate) pods: usize,
+    /// Pods that are bound
+    #[arg(long, value_name = "N", default_value_t = 50_000)]
+    pub(crate) bound: usize,
+    /// How often each question is answered
+    #[arg(long, value_name = "N", default_value_t = 30)]
+    pub(crate) rounds: usize,
     /// How to print the figures
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,

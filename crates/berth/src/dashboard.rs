@@ -19,6 +19,10 @@ pub(crate) const PAGE: &str = include_str!("dashboard/page.html");
 pub(crate) const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src \
     'unsafe-inline'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
+/// How often an open page asks for counts and pods. The page has this number, too.
+pub(crate) const REFRESH: Duration = Duration::from_secs(2);
+/// After how many of these times it asks for the heat map, too.
+pub(crate) const HEAT_EVERY: u32 = 3;
 /// The most rows of a list.
 const ROWS_MAX: usize = 100;
 /// The most cells of the heat map. With more nodes, a cell represents several nodes.

@@ -2,6 +2,7 @@
 
 mod api;
 mod child;
+mod dashboard;
 mod embedded;
 mod external;
 mod in_process;
@@ -52,6 +53,9 @@ pub(crate) fn run(args: &PerfArgs, registry: &Registry) -> Result<(), Failure> {
         Some(PerfCommand::Queue(args)) => run_queue(args),
         Some(PerfCommand::Dispatcher(args)) => run_dispatcher(args),
         Some(PerfCommand::Memory(args)) => run_memory(args),
+        Some(PerfCommand::Dashboard(args)) => {
+            print_as(args.output, &dashboard::run(args, registry)?)
+        }
         Some(PerfCommand::Plot(args)) => run_plot(args),
         Some(PerfCommand::Api(args)) => api::run(args),
     }

@@ -15,7 +15,7 @@ pub(crate) use extenders::{Webhooks, described_extenders};
 use crate::dashboard::{self, Answers, Question};
 use crate::exit::Failure;
 use crate::record::{self, RecordOptions, Recording};
-use crate::shadow::{Cases, Shadow, Shared};
+use crate::shadow::{self, Cases, Shadow, Shared};
 use crate::traces::{Exporting, TraceExport};
 use berth_api::{Kind, Pod, Time};
 use berth_client::Transport;
@@ -310,6 +310,9 @@ fn shadow_of(shadow: &ShadowOptions, options: &RunOptions) -> Result<Shadow, Fai
         ),
     };
     let extenders = options.webhooks.extenders.clone();
+    for line in shadow::left_out(&extenders) {
+        tracing::warn!("{line}");
+    }
     Ok(Shadow::new(shadow.shared.clone(), cases, extenders))
 }
 

@@ -359,6 +359,32 @@ fn summary(verdict: &Verdict) -> String {
     }
 }
 
+/// What shadow mode leaves out of comparisons because it sends nothing to extenders: a line for each extender.
+pub(crate) fn left_out(extenders: &Extenders) -> Vec<String> {
+    let specs = (0..).map_while(|at| extenders.get(at));
+    let lines = specs.map(|extender| {
+        let spec = extender.spec();
+        let parts = [
+            (spec.filters, "the nodes that it rejects"),
+            (spec.prioritizes, "its scores"),
+            (spec.preempts, "preemptions in which it takes part"),
+        ];
+        let parts: Vec<&str> = parts
+            .iter()
+            .filter_map(|(does, what)| does.then_some(*what))
+            .collect();
+        let parts = match parts.is_empty() {
+            true => "nothing".to_owned(),
+            false => parts.join(", "),
+        };
+        format!(
+            "shadow mode sends no requests to extender {}, because its verbs may write; left out of comparisons: {parts}",
+            spec.name
+        )
+    });
+    lines.collect()
+}
+
 /// The decision of the core, timed.
 fn judged(
     shared: &Shared,

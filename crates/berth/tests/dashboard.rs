@@ -164,6 +164,20 @@ fn a_browser_shows_reasons_and_follows_changes() {
     shows(&mut page, "#detail-title", "Node berth-node-");
     page.key("Escape", 27, "");
 
+    // A bound pod shows why it is on its node.
+    api.create_pod("small", &Value::Null);
+    api.bound("small");
+    page.value("void openPod('default/small')");
+    shows(&mut page, "#detail-title", "Pod default/small");
+    shows(&mut page, "#explanation", "(chosen)");
+    shows(&mut page, "#explanation", "NodeResourcesFit");
+    page.key("Escape", 27, "");
+
+    // A reason leads to its pods, those that all of its plugins reject.
+    page.value("document.querySelector('#reasons button').click()");
+    shows(&mut page, "#filter", "rejected by NodeResourcesFit");
+    shows(&mut page, "#range", "1 to 2 of 2");
+
     // The theme follows the system, and the button overrides it.
     let background = "getComputedStyle(document.body).backgroundColor";
     page.prefers("light");

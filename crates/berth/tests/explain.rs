@@ -18,8 +18,21 @@ use std::process::{Command, Output};
 const BINARY: &str = env!("CARGO_BIN_EXE_berth");
 /// The page.
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/explain.md");
-/// How many situations the page has.
-const SITUATIONS: usize = 12;
+/// The situations of the page.
+const SITUATIONS: [&str; 12] = [
+    "1. Insufficient CPU",
+    "2. A taint",
+    "3. Node affinity",
+    "4. Topology spread",
+    "5. A host port",
+    "6. An unbound claim",
+    "7. A missing claim",
+    "8. A scheduling gate",
+    "9. A PreEnqueue plugin",
+    "10. A disruption budget",
+    "11. Preemption under way",
+    "12. Backoff",
+];
 
 /// Replaces what differs between two runs: times and durations.
 fn normalized(text: &str) -> String {
@@ -108,8 +121,11 @@ struct Shell<'a> {
 
 impl Shell<'_> {
     fn run(&self, command: &str) -> Output {
-        // A discovery cache of its own for kubectl.
-        let command = command.replace("kubectl ", "kubectl --cache-dir ./cache ");
+        // A discovery cache of its own for kubectl. Plugins of kubectl take no flags of kubectl.
+        let command = match command.starts_with("kubectl berth ") {
+            true => command.to_owned(),
+            false => command.replace("kubectl ", "kubectl --cache-dir ./cache "),
+        };
         Command::new("sh")
             .args(["-c", &command])
             .current_dir(self.directory)
@@ -132,7 +148,8 @@ fn the_commands_of_the_page_print_what_it_shows() {
     let mut page = std::fs::read_to_string(PAGE).expect("the page");
     let is_written = std::env::var("BERTH_WRITE_DOCS").is_ok_and(|value| value == "1");
     let (files, sessions) = read(&page);
-    let situations = sessions.iter().filter(|s| !s.until.is_empty()).count();
+    let situations = sessions.iter().filter(|s| !s.until.is_empty());
+    let situations: Vec<&str> = situations.map(|s| s.heading.as_str()).collect();
     assert_eq!(situations, SITUATIONS);
     let config = Scratch::new("explain-config");
     let config_text = files.iter().find(|(name, _)| name == "config.yaml");
@@ -157,12 +174,16 @@ fn the_commands_of_the_page_print_what_it_shows() {
         cluster.scratch.file(name, text);
     }
     let binaries = Path::new(BINARY).parent().expect("a directory");
+    // kubectl finds plugins by the names of programs in the PATH.
+    let plugin = cluster.scratch.path("kubectl-berth");
+    std::os::unix::fs::symlink(BINARY, plugin).expect("a link");
     let shell = Shell {
         directory,
         kubeconfig: cluster.kubeconfig(),
         path: format!(
-            "{}:{}",
+            "{}:{}:{}",
             binaries.display(),
+            directory.display(),
             std::env::var("PATH").unwrap_or_default()
         ),
     };
@@ -189,6 +210,19 @@ fn the_commands_of_the_page_print_what_it_shows() {
             };
             is_there.then_some(text)
         });
+        // The plugin of kubectl prints the same.
+        let of_plugin = session
+            .shown
+            .replace("berth explain", "kubectl berth explain");
+        assert_ne!(of_plugin, session.shown);
+        let output = shell.run(&of_plugin);
+        let printed = String::from_utf8_lossy(&output.stdout);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(
+            normalized(printed.trim_end()),
+            normalized(&shown),
+            "{of_plugin}: {error}"
+        );
         if is_written {
             let command = format!("$ {}\n", session.shown);
             let found = page[written..].find(&command).expect("the command");

@@ -1,16 +1,23 @@
 //! Shadow mode beside another scheduler: what it reports, and that it writes nothing.
 //!
-//! Beside Berth's own scheduler it always runs. With `BERTH_KUBE_SCHEDULER_KUBECONFIG`, the kubeconfig of a cluster on
-//! which kube-scheduler runs, it also runs beside kube-scheduler, with `BERTH_SHADOW_PODS` pods (300 if it is not set).
+//! Beside Berth's own scheduler it always runs. It also runs beside kube-scheduler, with `BERTH_SHADOW_PODS` pods (300 if
+//! it is not set):
+//!
+//! - with the role of `deploy/shadow`, on an API server of its own, if `KUBEBUILDER_ASSETS` names a directory with `etcd`,
+//!   `kube-apiserver` and `kube-scheduler`;
+//! - on the cluster of `BERTH_KUBE_SCHEDULER_KUBECONFIG`, on which kube-scheduler runs, if that is set.
 
 // A test starts processes and waits for them; it is no part of the core.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod e2e;
 
+use berth_client::election::LEASES;
 use berth_client::request::{self, PODS};
+use e2e::server::{NAMESPACE, NODES, Server};
 use e2e::{Api, Cluster, Running, eventually, free_port, scheduled};
 use serde_json::{Value, json};
+use std::cell::Cell;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -42,15 +49,17 @@ fn report(shadow: &Running) -> Value {
     serde_json::from_str(body).unwrap_or_else(|e| panic!("{e}: {answer}"))
 }
 
-/// A pod of one of several shapes.
+/// A pod of one of twelve shapes.
 fn pod(at: usize) -> Value {
     let mut spec = json!({"containers": [{
         "name": "c",
         "image": "registry.example/c:1",
         "resources": {"requests": {"cpu": format!("{}m", 20 + at % 7 * 10), "memory": "16Mi"}},
     }]});
+    let container = &mut spec["containers"][0];
     let app = json!({"matchLabels": {"app": format!("app-{}", at % 3)}});
-    match at % 6 {
+    let near = |topology_key: &str, labels: &Value| json!({"topologyKey": topology_key, "labelSelector": labels});
+    match at % 12 {
         1 => {
             spec["topologySpreadConstraints"] = json!([{
                 "maxSkew": 1, "topologyKey": "kubernetes.io/hostname",
@@ -58,49 +67,101 @@ fn pod(at: usize) -> Value {
             }]);
         }
         2 => {
+            let term = near("kubernetes.io/hostname", &app);
             spec["affinity"] = json!({"podAntiAffinity": {
-                "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 10, "podAffinityTerm": {
-                    "topologyKey": "kubernetes.io/hostname", "labelSelector": app,
-                }}],
+                "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 10, "podAffinityTerm": term}],
             }});
         }
         3 => spec["nodeSelector"] = json!({"kubernetes.io/os": "linux"}),
         4 => spec["nodeSelector"] = json!({"example.com/missing": "yes"}),
-        5 => spec["containers"][0]["resources"]["requests"]["cpu"] = "1k".into(),
+        5 => container["resources"]["requests"]["cpu"] = "1k".into(),
+        6 => spec["tolerations"] = json!([{"key": "dedicated", "operator": "Exists"}]),
+        7 => {
+            let term =
+                json!({"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]});
+            spec["affinity"] = json!({"nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]},
+            }});
+        }
+        8 => {
+            let term = near("topology.kubernetes.io/zone", &app);
+            spec["affinity"] = json!({"podAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [term],
+            }});
+        }
+        9 => {
+            let term = near(
+                "kubernetes.io/hostname",
+                &json!({"matchLabels": {"shape": "9"}}),
+            );
+            spec["affinity"] = json!({"podAntiAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [term],
+            }});
+        }
+        10 => container["ports"] = json!([{"containerPort": 80, "hostPort": 8080 + at / 12 % 3}]),
+        11 => container["resources"]["requests"]["memory"] = "256Mi".into(),
         _ => {}
     }
+    let labels = json!({"app": format!("app-{}", at % 3), "shape": (at % 12).to_string()});
     json!({
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": format!("p-{at}"), "labels": {"app": format!("app-{}", at % 3)}},
+        "metadata": {"name": format!("p-{at}"), "labels": labels},
         "spec": spec,
     })
 }
 
+/// Gives nodes zones, disks and taints.
+fn mix_nodes(api: &Api) {
+    let list = api.send(&request::list(NODES, "", 0, ""));
+    let names = list["items"].as_array().into_iter().flatten();
+    let names = names.filter_map(|node| node["metadata"]["name"].as_str());
+    let patches = names.enumerate().map(|(at, name)| {
+        let disk = if at % 4 == 0 { "ssd" } else { "hdd" };
+        let zone = format!("zone-{}", at % 3);
+        let taints = match at % 6 {
+            5 => json!([{"key": "dedicated", "value": "db", "effect": "NoSchedule"}]),
+            _ => json!([]),
+        };
+        let patch = json!({
+            "metadata": {"labels": {
+                "disk": disk, "kubernetes.io/os": "linux", "topology.kubernetes.io/zone": zone,
+            }},
+            "spec": {"taints": taints},
+        });
+        request::merge_patch(NODES, "", name, &patch)
+    });
+    api.send_all(patches.collect());
+}
+
 /// Creates pods and waits until the other scheduler has decided about each, and the shadow too.
 fn compare(api: &Api, shadow: &Running, pods: usize) -> Value {
-    for at in 0..pods {
-        api.send(&request::create(PODS, "default", &pod(at)));
+    let create = (0..pods).map(|at| request::create(PODS, "default", &pod(at)));
+    api.send_all(create.collect());
+    let (bound, decided) = (Cell::new(0), Cell::new(0));
+    // The patience is for further decisions: the rate of a scheduler may be limited.
+    while decided.get() < pods {
+        let before = decided.get();
+        eventually("further pods are bound or unschedulable", || {
+            let all = api.pods();
+            let mine = all.iter().filter(|pod| {
+                let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+                name.starts_with("p-")
+            });
+            let (assigned, waiting): (Vec<&Value>, Vec<&Value>) =
+                mine.partition(|pod| pod["spec"]["nodeName"].is_string());
+            let unschedulable = waiting
+                .iter()
+                .filter(|pod| scheduled(pod)["reason"] == "Unschedulable");
+            bound.set(assigned.len() as u64);
+            decided.set(assigned.len() + unschedulable.count());
+            (decided.get() > before).then_some(())
+        });
     }
-    let mut bound = 0;
-    eventually("every pod is bound or unschedulable", || {
-        let all = api.pods();
-        let mine = all.iter().filter(|pod| {
-            let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-            name.starts_with("p-")
-        });
-        let decided = mine.map(|pod| match pod["spec"]["nodeName"].is_null() {
-            false => Some(1),
-            true => (scheduled(pod)["reason"] == "Unschedulable").then_some(0),
-        });
-        let decided: Option<Vec<u64>> = decided.collect();
-        bound = decided.filter(|d| d.len() == pods)?.into_iter().sum();
-        Some(())
-    });
     eventually("the shadow has compared them", || {
         let report = report(shadow);
         let seen = report["bound"].as_u64()? + report["unseen"].as_u64()?;
-        (seen >= bound && report["open"] == 0).then_some(report)
+        (seen >= bound.get() && report["open"] == 0).then_some(report)
     })
 }
 
@@ -132,6 +193,7 @@ fn sends_nothing_but_get(shadow: &Running) {
 fn a_shadow_agrees_with_berths_own_scheduler_and_writes_nothing() {
     let cluster = Cluster::up("shadow", &["--nodes", "6"]);
     let api = Api::of(&cluster);
+    mix_nodes(&api);
     let cases = cluster.scratch.path("cases");
     let cases = format!("--shadow-cases={}", cases.display());
     let shadow = shadow(&cluster.kubeconfig(), &[&cases]);
@@ -219,18 +281,75 @@ fn what_shadow_mode_cannot_do_is_refused() {
     }
 }
 
-/// Beside the real kube-scheduler, on a cluster that was started for it.
+/// Pods to create beside kube-scheduler.
+fn pods_of_environment() -> usize {
+    std::env::var("BERTH_SHADOW_PODS").map_or(300, |n| n.parse().expect("a number"))
+}
+
+/// Beside kube-scheduler, with the role of `deploy/shadow`, which allows no write.
 #[test]
-fn a_shadow_agrees_with_kube_scheduler() {
+fn a_shadow_agrees_with_kube_scheduler_and_may_not_write() {
+    let started = Server::real("shadow-kube").and_then(|server| {
+        server.create_nodes(60, 110);
+        mix_nodes(&server.api);
+        let scheduler = server.kube_scheduler()?;
+        Some((server, scheduler))
+    });
+    let Some((server, _scheduler)) = started else {
+        eprintln!(
+            "skipped: KUBEBUILDER_ASSETS names no directory with etcd, kube-apiserver and kube-scheduler"
+        );
+        return;
+    };
+    server.deploy("shadow/rbac.yaml");
+    let token = server.token_of("berth-shadow", None);
+    let kubeconfig = server.kubeconfig_with("shadow", |_, user| *user = json!({"token": token}));
+    let shadow = shadow(&kubeconfig, &[]);
+    let report = compare(&server.api, &shadow, pods_of_environment());
+    println!("{report:#}");
+    agrees(&report);
+    sends_nothing_but_get(&shadow);
+    // The role allows every request that was sent.
+    assert_eq!(
+        shadow.metric("rest_client_requests_total", "code=\"403\""),
+        0.0
+    );
+
+    // The server, too, allows no write: neither a binding nor an event, a Lease or a condition.
+    let api = Api::at(kubeconfig);
+    let binding = json!({
+        "apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p-4"}, "target": {"kind": "Node", "name": "n1"},
+    });
+    let mut bind = request::create(PODS, "default", &binding);
+    bind.path = format!("{}/binding", PODS.object_path("default", "p-4"));
+    let label = json!({"metadata": {"labels": {"written": "yes"}}});
+    for write in [
+        bind,
+        request::merge_patch(PODS, "default", "p-4", &label),
+        request::delete(PODS, "default", "p-4", &json!({})),
+        request::create(
+            LEASES,
+            NAMESPACE,
+            &json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}),
+        ),
+    ] {
+        let refused = api.runtime.block_on(api.transport.execute(&write));
+        let code = refused.expect_err("a write").code();
+        assert_eq!(code, Some(403), "{}", write.describe());
+    }
+}
+
+/// On a cluster on which kube-scheduler runs.
+#[test]
+fn a_shadow_agrees_with_the_kube_scheduler_of_a_cluster() {
     let variable = "BERTH_KUBE_SCHEDULER_KUBECONFIG";
     let Ok(kubeconfig) = std::env::var(variable) else {
         eprintln!("skipped: {variable} names no cluster with a running kube-scheduler");
         return;
     };
-    let pods = std::env::var("BERTH_SHADOW_PODS").map_or(300, |n| n.parse().expect("a number"));
     let api = Api::at(kubeconfig.clone().into());
     let shadow = shadow(Path::new(&kubeconfig), &[]);
-    let report = compare(&api, &shadow, pods);
+    let report = compare(&api, &shadow, pods_of_environment());
     println!("{report:#}");
     agrees(&report);
     sends_nothing_but_get(&shadow);

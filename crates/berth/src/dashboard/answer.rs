@@ -7,6 +7,7 @@ use berth_scheduler::Scheduler;
 use berth_scheduler::metrics::{Families, Metric, Snapshot, Value as MetricValue};
 use berth_scheduler::queue::{QueuedIn, QueuedPodInfo};
 use serde_json::{Value, json};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
 /// How many reasons, gates and nominations are listed; the others are only counted.
@@ -56,10 +57,9 @@ fn sums(snapshot: &Snapshot, metric: &str, by: usize) -> BTreeMap<String, f64> {
 }
 
 /// Pods that wait for one reason.
-struct Group {
+struct Group<'a> {
     pods: usize,
-    oldest: Time,
-    example: String,
+    oldest: &'a QueuedPodInfo,
     reason: String,
 }
 
@@ -67,8 +67,8 @@ fn state(scheduler: &Scheduler, now: Time) -> Value {
     let snapshot = scheduler.metrics();
     let cache = scheduler.cache();
     let counts = scheduler.queue().places().counts();
-    let mut reasons: HashMap<Vec<Str>, Group> = HashMap::new();
-    let mut gates: HashMap<(Str, String), Group> = HashMap::new();
+    let mut reasons: HashMap<Vec<Str>, Group<'_>> = HashMap::new();
+    let mut gates: HashMap<(Str, String), Group<'_>> = HashMap::new();
     // Most pods have the rejectors of another one.
     let mut plugins: Vec<Str> = Vec::new();
     for (place, info) in scheduler.queue().places().pods() {
@@ -76,7 +76,8 @@ fn state(scheduler: &Scheduler, now: Time) -> Value {
             let plugin = info.gating_plugin().cloned().unwrap_or_default();
             let waits_for = gate_text(info);
             let group = gates.entry((plugin, waits_for.clone()));
-            add(group.or_insert_with(|| Group::new(info, waits_for)), info);
+            let group = group.or_insert_with(|| Group::new(info, waits_for));
+            group.add(info);
         } else if info.has_rejectors() {
             plugins.clear();
             plugins.extend(info.rejectors().cloned());
@@ -86,7 +87,7 @@ fn state(scheduler: &Scheduler, now: Time) -> Value {
             let Some(group) = reasons.get_mut(&plugins) else {
                 continue;
             };
-            add(group, info);
+            group.add(info);
             if group.reason.is_empty() {
                 let explanation = scheduler.explanation(info.pod.uid());
                 group.reason = explanation.map_or_else(String::new, |e| e.message.clone());
@@ -163,42 +164,40 @@ fn failed_calls(snapshot: &Snapshot) -> BTreeMap<String, f64> {
     all
 }
 
-impl Group {
-    fn new(info: &QueuedPodInfo, reason: String) -> Self {
+impl<'a> Group<'a> {
+    fn new(info: &'a QueuedPodInfo, reason: String) -> Self {
         Self {
             pods: 0,
-            oldest: info.timestamp,
-            example: info.pod.key(),
+            oldest: info,
             reason,
         }
     }
-}
 
-fn add(group: &mut Group, info: &QueuedPodInfo) {
-    group.pods += 1;
-    if info.timestamp < group.oldest {
-        group.oldest = info.timestamp;
-        group.example = info.pod.key();
+    fn add(&mut self, info: &'a QueuedPodInfo) {
+        self.pods += 1;
+        if info.timestamp < self.oldest.timestamp {
+            self.oldest = info;
+        }
     }
 }
 
 /// The largest groups first.
 fn listed<K>(
-    groups: HashMap<K, Group>,
+    groups: HashMap<K, Group<'_>>,
     now: Time,
-    describe: impl Fn(&K, &Group) -> Value,
+    describe: impl Fn(&K, &Group<'_>) -> Value,
 ) -> Value {
     let total = groups.len();
-    let mut groups: Vec<(K, Group)> = groups.into_iter().collect();
-    groups.sort_by(|(_, a), (_, b)| (b.pods, &a.example).cmp(&(a.pods, &b.example)));
+    let mut groups: Vec<(K, Group<'_>)> = groups.into_iter().collect();
+    groups.sort_by_cached_key(|(_, group)| (Reverse(group.pods), group.oldest.pod.key()));
     let rows: Vec<Value> = groups
         .iter()
         .take(GROUPS_MAX)
         .map(|(key, group)| {
             let mut row = describe(key, group);
             row["pods"] = group.pods.into();
-            row["oldestSeconds"] = now.since(group.oldest).as_secs().into();
-            row["example"] = group.example.as_str().into();
+            row["oldestSeconds"] = now.since(group.oldest.timestamp).as_secs().into();
+            row["example"] = group.oldest.pod.key().into();
             row
         })
         .collect();
@@ -274,9 +273,12 @@ fn pods(
         .pods()
         .filter(|(at, _)| place.is_empty() || place_name(*at) == place)
         .filter(|(_, info)| {
-            plugin.is_empty()
-                || info.is_rejected_by(plugin)
-                || info.gating_plugin().is_some_and(|gate| *gate == *plugin)
+            // Several plugins are separated by commas; each of them rejects the pod.
+            let mut plugins = plugin.split(',').filter(|plugin| !plugin.is_empty());
+            plugins.all(|plugin| {
+                info.is_rejected_by(plugin)
+                    || info.gating_plugin().is_some_and(|gate| *gate == *plugin)
+            })
         })
         .filter(|(_, info)| search.is_empty() || is_named(&info.pod, search))
         .collect();

@@ -64,6 +64,16 @@ fn paths_are_questions() {
     }
 }
 
+/// `berth perf dashboard` counts the questions of an open page with the numbers of the page.
+#[test]
+fn the_page_asks_as_often_as_the_constants_state() {
+    let asks = format!(
+        "const EVERY = {}, HEAT_EVERY = {HEAT_EVERY};",
+        REFRESH.as_millis()
+    );
+    assert!(PAGE.contains(&asks), "{asks}");
+}
+
 #[test]
 fn pending_pods_are_counted_by_reason_and_gate() {
     let (mut scheduler, now) = scheduler(3, 5);
@@ -103,13 +113,21 @@ fn pending_pods_are_counted_by_reason_and_gate() {
     assert_eq!(one["reasons"][0]["nodes"], 3);
     let none = answer(&scheduler, &Question::Pod("default/none".into()), later);
     assert_eq!(none["missing"], true);
-    let only_gated = Question::Pods {
-        place: "gated".into(),
-        plugin: "SchedulingGates".into(),
-        search: String::new(),
-        from: 0,
-    };
-    assert_eq!(answer(&scheduler, &only_gated, later)["total"], 1);
+    for (place, plugin, total) in [
+        ("gated", "SchedulingGates", 1),
+        ("", "NodeResourcesFit", 5),
+        ("gated", "NodeResourcesFit", 0),
+        ("", "NodeResourcesFit,TaintToleration", 0),
+    ] {
+        let question = Question::Pods {
+            place: place.into(),
+            plugin: plugin.into(),
+            search: String::new(),
+            from: 0,
+        };
+        let found = answer(&scheduler, &question, later);
+        assert_eq!(found["total"], total, "{place} {plugin}: {found:#}");
+    }
 }
 
 #[test]

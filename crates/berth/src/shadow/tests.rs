@@ -287,29 +287,63 @@ fn preemptions_are_compared_by_node_and_victims() {
     }
 }
 
+/// An extender that is never called.
+struct Configured(ExtenderSpec);
+
+impl berth_framework::extender::Extender for Configured {
+    fn spec(&self) -> &ExtenderSpec {
+        &self.0
+    }
+}
+
+fn configured(spec: ExtenderSpec) -> Extenders {
+    let extender: Arc<dyn berth_framework::extender::Extender> = Arc::new(Configured(spec));
+    Extenders::new([extender])
+}
+
+/// The start of a shadow states what it leaves out.
+#[test]
+fn a_line_for_each_extender_states_what_is_left_out() {
+    let spec = |filters, prioritizes, preempts| ExtenderSpec {
+        name: "http://gpus".into(),
+        filters,
+        prioritizes,
+        preempts,
+        ..ExtenderSpec::default()
+    };
+    for (spec, end) in [
+        (
+            spec(true, true, true),
+            "the nodes that it rejects, its scores, preemptions in which it takes part",
+        ),
+        (spec(false, true, false), "its scores"),
+        (spec(false, false, false), "nothing"),
+    ] {
+        let lines = left_out(&configured(spec));
+        let [line] = &lines[..] else {
+            panic!("{lines:?}");
+        };
+        assert!(line.contains("extender http://gpus, because"), "{line}");
+        assert!(line.ends_with(&format!("comparisons: {end}")), "{line}");
+    }
+    assert!(left_out(&Extenders::default()).is_empty());
+}
+
 /// An extender may have rejected what the plugins accept. It accepts nothing that they reject.
 #[test]
 fn what_extenders_may_have_decided_is_not_compared() {
-    struct OfGpus(ExtenderSpec);
-    impl berth_framework::extender::Extender for OfGpus {
-        fn spec(&self) -> &ExtenderSpec {
-            &self.0
-        }
-    }
     for (what, managed, extended, only_berth) in [
         ("it manages a resource of the pod", "cpu", 1, 0),
         ("it manages another resource", "example.com/gpu", 0, 1),
     ] {
         let mut world = World::new(vec![small()], None);
-        let extender: Arc<dyn berth_framework::extender::Extender> =
-            Arc::new(OfGpus(ExtenderSpec {
-                name: "gpus".into(),
-                filters: true,
-                prioritizes: true,
-                managed_resources: vec![managed.into()],
-                ..ExtenderSpec::default()
-            }));
-        world.shadow.extenders = Extenders::new([extender]);
+        world.shadow.extenders = configured(ExtenderSpec {
+            name: "gpus".into(),
+            filters: true,
+            prioritizes: true,
+            managed_resources: vec![managed.into()],
+            ..ExtenderSpec::default()
+        });
         let fits = || pod("p").request("cpu", "1");
         world.shows(fits());
         world.shows(failed(fits().version(2), NONE));

@@ -477,7 +477,7 @@ impl Api {
 
     /// All pods.
     pub(crate) fn pods(&self) -> Vec<Value> {
-        let list = self.send(&request::list(PODS, "", 500, ""));
+        let list = self.send(&request::list(PODS, "", 0, ""));
         list["items"].as_array().cloned().unwrap_or_default()
     }
 

@@ -33,7 +33,7 @@ pub(crate) const fn core(plural: &'static str) -> Resource {
 }
 
 /// A child process that ends with the test.
-struct Killed(Child);
+pub(crate) struct Killed(Child);
 
 impl Killed {
     fn start(command: &mut Command, log: &Path) -> Self {
@@ -147,7 +147,8 @@ impl Server {
         }
     }
 
-    fn real(name: &str) -> Option<Self> {
+    /// kube-apiserver with etcd, if `KUBEBUILDER_ASSETS` names their directory.
+    pub(crate) fn real(name: &str) -> Option<Self> {
         let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from)?;
         let scratch = Scratch::new(&format!("{name}-real"));
         let url = || format!("http://127.0.0.1:{}", free_port());
@@ -260,6 +261,21 @@ impl Server {
         true
     }
 
+    /// kube-scheduler in its default configuration, if it is in the directory of kube-apiserver.
+    pub(crate) fn kube_scheduler(&self) -> Option<Killed> {
+        let Process::Real { assets, .. } = &self.process else {
+            return None;
+        };
+        let program = assets.join("kube-scheduler");
+        let mut command = Command::new(&program);
+        command
+            .args(["--leader-elect=false", "--bind-address=127.0.0.1"])
+            .args(["--secure-port", &free_port(), "--kubeconfig"])
+            .arg(self.kubeconfig());
+        let log = self.scratch.path("kube-scheduler.log");
+        program.exists().then(|| Killed::start(&mut command, &log))
+    }
+
     /// The address of the server, as its kubeconfig names it.
     pub(crate) fn url(&self) -> String {
         let url = &self.kubeconfig_value()["clusters"][0]["cluster"]["server"];
@@ -312,6 +328,11 @@ impl Server {
 
     /// A token of the service account of `deploy/`. It becomes invalid with the Secret that `secret` names, if it does.
     pub(crate) fn account_token(&self, secret: Option<&str>) -> String {
+        self.token_of(ACCOUNT, secret)
+    }
+
+    /// The same of another service account in the namespace of `deploy/`.
+    pub(crate) fn token_of(&self, account: &str, secret: Option<&str>) -> String {
         let mut spec = json!({"expirationSeconds": 3600});
         if let Some(name) = secret {
             let secret = json!({
@@ -325,14 +346,14 @@ impl Server {
         let body =
             json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
         let mut token = request::create(SERVICE_ACCOUNTS, NAMESPACE, &body);
-        let path = SERVICE_ACCOUNTS.object_path(NAMESPACE, ACCOUNT);
+        let path = SERVICE_ACCOUNTS.object_path(NAMESPACE, account);
         token.path = format!("{path}/token");
         let answer = self.api.send(&token);
         let token = answer["status"]["token"].as_str();
         token.expect("a token").to_owned()
     }
 
-    /// Creates the objects of a file of `deploy/` that are about permissions.
+    /// Creates the objects of a file of `deploy/` that are about permissions: service accounts, roles and bindings.
     pub(crate) fn deploy(&self, file: &str) {
         let path = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("../../deploy")
@@ -340,23 +361,18 @@ impl Server {
         let text = std::fs::read_to_string(path).expect("a manifest");
         for document in text.split("\n---\n") {
             let object: Value = serde_saphyr::from_str(document).expect("YAML");
-            let plural = format!(
-                "{}s",
-                object["kind"].as_str().unwrap_or_default().to_lowercase()
-            );
-            let plural = [
-                "roles",
-                "rolebindings",
-                "clusterroles",
-                "clusterrolebindings",
-            ]
-            .into_iter()
-            .find(|known| *known == plural)
-            .expect("a kind of RBAC");
-            let resource = Resource {
+            let of_rbac = |plural| Resource {
                 group: "rbac.authorization.k8s.io",
                 version: "v1",
                 plural,
+            };
+            let resource = match object["kind"].as_str().unwrap_or_default() {
+                "ServiceAccount" => SERVICE_ACCOUNTS,
+                "Role" => of_rbac("roles"),
+                "RoleBinding" => of_rbac("rolebindings"),
+                "ClusterRole" => of_rbac("clusterroles"),
+                "ClusterRoleBinding" => of_rbac("clusterrolebindings"),
+                kind => panic!("{file}: {kind:?} is not about permissions"),
             };
             let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
             self.api
