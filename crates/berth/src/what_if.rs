@@ -23,6 +23,8 @@ use std::path::{Path, PathBuf};
 
 /// How many lines of each kind the text lists.
 const LINES_MAX: usize = 50;
+/// How many pods the text names that wait for the same reason.
+const NAMED_MAX: usize = 5;
 /// An object of the changes with this annotation is deleted.
 const DELETE: &str = "berth.dev/what-if";
 
@@ -333,6 +335,34 @@ fn decode(raw: &Raw) -> Result<Objects, Failure> {
 
 // --- for people --------------------------------------------------------------------------------------------
 
+/// A row for each reason, in the order of the pods, with the names of some pods.
+fn by_reason(pods: &[PendingPod]) -> Vec<String> {
+    let (mut groups, mut known) = (Vec::<(&str, Vec<&str>)>::new(), BTreeMap::new());
+    for pod in pods {
+        let at = *known.entry(pod.reason.as_str()).or_insert(groups.len());
+        if at == groups.len() {
+            groups.push((&pod.reason, Vec::new()));
+        }
+        groups[at].1.push(&pod.pod);
+    }
+    let rows = groups.iter().map(|(reason, pods)| match &pods[..] {
+        [pod] => format!("{pod}: {reason}"),
+        pods => {
+            let more = match pods.len().saturating_sub(NAMED_MAX) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let named = &pods[..pods.len().min(NAMED_MAX)];
+            format!(
+                "{} pods: {reason}\n    {}{more}",
+                pods.len(),
+                named.join(", ")
+            )
+        }
+    });
+    rows.collect()
+}
+
 fn text(args: &WhatIfArgs, report: &Report) -> String {
     let mut text = String::new();
     let mut line = |line: String| {
@@ -346,12 +376,12 @@ fn text(args: &WhatIfArgs, report: &Report) -> String {
     };
     line(format!("before  {}", usage(&report.before)));
     line(format!("after   {}", usage(&report.after)));
-    let mut section = |title: &str, rows: Vec<String>| {
+    let mut section = |title: &str, count: usize, rows: Vec<String>| {
         if rows.is_empty() {
             return;
         }
         line(String::new());
-        line(format!("{title} ({})", rows.len()));
+        line(format!("{title} ({count})"));
         for row in rows.iter().take(LINES_MAX) {
             line(format!("  {row}"));
         }
@@ -366,45 +396,47 @@ fn text(args: &WhatIfArgs, report: &Report) -> String {
         let rows = pods.iter().map(|p| format!("{} -> {}", p.pod, p.node));
         rows.collect::<Vec<_>>()
     };
-    section("Pending pods that get a node", arrow(&report.placed));
-    section(
-        "Evicted by preemption",
-        report
-            .evicted
-            .iter()
-            .map(|p| format!("{} from {}", p.pod, p.node))
-            .collect(),
-    );
-    section(
-        "Not admitted by quotas",
-        report
-            .not_admitted
-            .iter()
-            .map(|p| format!("{}: {}", p.pod, p.reason))
-            .collect(),
-    );
-    section("Moved by the drain", arrow(&report.moved));
-    section(
-        "Blocks the drain",
-        report
-            .blocked
-            .iter()
-            .map(|p| format!("{}: {}", p.pod, p.reason))
-            .collect(),
-    );
-    section(
-        "Pending",
-        report
-            .pending
-            .iter()
-            .map(|p| format!("{}: {}", p.pod, p.reason))
-            .collect(),
-    );
-    let title = match args.consolidate {
+    let evicted = report.evicted.iter();
+    let evicted = evicted.map(|p| format!("{} from {}", p.pod, p.node));
+    let title_of_drained = match args.consolidate {
         true => "Nodes that are not needed, in the order in which they can be drained",
         false => "Drained nodes",
     };
-    section(title, report.drained.clone());
+    for (title, count, rows) in [
+        (
+            "Pending pods that get a node",
+            report.placed.len(),
+            arrow(&report.placed),
+        ),
+        (
+            "Evicted by preemption",
+            report.evicted.len(),
+            evicted.collect(),
+        ),
+        (
+            "Not admitted by quotas",
+            report.not_admitted.len(),
+            by_reason(&report.not_admitted),
+        ),
+        (
+            "Moved by the drain",
+            report.moved.len(),
+            arrow(&report.moved),
+        ),
+        (
+            "Blocks the drain",
+            report.blocked.len(),
+            by_reason(&report.blocked),
+        ),
+        ("Pending", report.pending.len(), by_reason(&report.pending)),
+        (
+            title_of_drained,
+            report.drained.len(),
+            report.drained.clone(),
+        ),
+    ] {
+        section(title, count, rows);
+    }
     for note in &report.notes {
         line(format!("Note: {note}."));
     }
@@ -415,6 +447,25 @@ fn text(args: &WhatIfArgs, report: &Report) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn pods_that_wait_for_one_reason_are_one_row() {
+        let pending = |pod: &str, reason: &str| PendingPod {
+            pod: pod.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let mut pods = vec![pending("gated", "gates")];
+        pods.extend((0..7).map(|at| pending(&format!("p{at}"), "cpu")));
+        pods.insert(3, pending("other", "memory"));
+        assert_eq!(
+            by_reason(&pods),
+            [
+                "gated: gates",
+                "7 pods: cpu\n    p0, p1, p2, p3, p4 and 2 more",
+                "other: memory",
+            ]
+        );
+    }
 
     #[test]
     fn a_change_adds_patches_or_deletes() {

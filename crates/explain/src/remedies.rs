@@ -295,7 +295,7 @@ impl Remedies<'_> {
     }
 
     /// Which pods of one node would have to be deleted: one, if one is enough; otherwise as few as possible, those of the
-    /// lowest priority. Only pods of no higher priority.
+    /// lowest priority. Only pods of no higher priority and of other controllers.
     fn try_deletions(&mut self, snapshot: &mut Snapshot, pod: &Arc<PodInfo>, closest: &[Distance]) {
         let resolvable = closest.iter().filter(|distance| {
             let mut lacks = distance.lacks.iter();
@@ -402,10 +402,14 @@ fn deletions(
 ) -> Option<Vec<PodRef>> {
     let view = dry_run.cluster().nodes.get(node)?;
     let priority = pod.pod.priority();
+    let owner = |info: &PodInfo| Some(info.pod.metadata.controller()?.uid.clone());
+    let owner_of_pod = owner(pod);
     let mut victims: Vec<Arc<PodInfo>> = view
         .pods()
         .iter()
         .filter(|info| info.pod.priority() <= priority && !info.pod.is_terminating())
+        // The controller of the pod would create another one, which waits in place of the pod.
+        .filter(|info| owner_of_pod.is_none() || owner(info) != owner_of_pod)
         .cloned()
         .collect();
     // The least important first, then the one that frees least.

@@ -107,6 +107,37 @@ fn remedies_of_a_pod_that_lacks_cpu() {
     ));
 }
 
+/// A controller replaces a pod that is deleted, so its pods are not deleted for one another.
+#[test]
+fn pods_of_the_same_controller_are_not_deleted() {
+    let owned = |name: &str, owner: &str| {
+        let owner = format!(
+            r#"{{"metadata":{{"ownerReferences":[{{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"{owner}",
+                "uid":"uid-{owner}","controller":true}}]}}}}"#
+        );
+        let owner: Pod = serde_json::from_str(&owner).expect("a pod");
+        let made = pod(name).request("cpu", "1");
+        made.with(|pod| pod.metadata.owner_references = owner.metadata.owner_references.clone())
+    };
+    let mut objects = Objects::default();
+    objects.set(node("n1").capacity("2", "4Gi", "10").object());
+    objects.set(owned("a", "web").on("n1").phase("Running").object());
+    objects.set(owned("b", "db").on("n1").phase("Running").object());
+    objects.set(owned("p", "web").object());
+    let (scheduler, _) = objects.run();
+    let (answer, _, _) = explain(&scheduler, "p");
+    let deletions: Vec<&str> = answer
+        .remedies
+        .iter()
+        .map(|remedy| remedy.text.as_str())
+        .filter(|text| text.starts_with("delete"))
+        .collect();
+    assert_eq!(
+        deletions,
+        ["delete pod(s) default/b on node n1, or scale their owners down"]
+    );
+}
+
 /// What no single change provides is provided by two.
 #[test]
 fn remedies_of_a_pod_that_lacks_two_things() {
