@@ -262,6 +262,9 @@ impl Api {
         };
         let mut errors = metadata::validate_create(&object, resource.namespaced, rules.names);
         errors.extend(strategy.validate(&object));
+        if resource.conversion == Some(Conversion::Events) {
+            errors.extend(events::validate_create(&object));
+        }
         if !errors.is_empty() {
             let subject = resource.kind_subject(meta(&object, "name"));
             return Err(ApiError::invalid(subject, &errors));

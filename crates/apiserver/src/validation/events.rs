@@ -1,5 +1,5 @@
-//! Updates of events through events.k8s.io/v1, which may change only metadata and the series. Updates through core/v1
-//! are not restricted.
+//! Writes of events through events.k8s.io/v1: new ones have a time and a type and no field of core/v1 alone, and an
+//! update may change only metadata and the series. Writes through core/v1 are not restricted so.
 
 use super::errors::{Errors, IS_IMMUTABLE, Path};
 use crate::field::FieldError;
@@ -24,6 +24,38 @@ const IMMUTABLE: [&str; 14] = [
     "reportingInstance",
 ];
 
+/// Errors of a new event.
+pub(crate) fn validate_create(event: &Value) -> Vec<FieldError> {
+    let mut errors = Errors::new();
+    if let Some(series) = event.get("series").filter(|series| !series.is_null()) {
+        check_series(&mut errors, series);
+    }
+    if filled(event.get("eventTime")).is_null() {
+        errors.required(&Path::new("eventTime"), "");
+    }
+    let kind = event.get("type").and_then(Value::as_str).unwrap_or("");
+    if !matches!(kind, "Normal" | "Warning") {
+        let detail = format!("has invalid value: {kind}");
+        errors.invalid(&Path::new("type"), "", detail);
+    }
+    for name in ["firstTimestamp", "lastTimestamp", "count", "source"] {
+        if !filled(event.get(name)).is_null() {
+            errors.invalid(&Path::new(name), "", "needs to be unset");
+        }
+    }
+    errors.into_vec()
+}
+
+fn check_series(errors: &mut Errors, series: &Value) {
+    let count = series.get("count").and_then(Value::as_i64).unwrap_or(0);
+    if count < 2 {
+        errors.invalid(&Path::new("series.count"), "", "should be at least 2");
+    }
+    if series.get("lastObservedTime").is_none_or(Value::is_null) {
+        errors.required(&Path::new("series.lastObservedTime"), "");
+    }
+}
+
 /// Errors of a change of a stored event: through events.k8s.io/v1 only metadata and the series may change.
 pub(crate) fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
     let mut errors = Errors::new();
@@ -31,13 +63,7 @@ pub(crate) fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
     if let Some(series) = series
         && old.get("series") != Some(series)
     {
-        let count = series.get("count").and_then(Value::as_i64).unwrap_or(0);
-        if count < 2 {
-            errors.invalid(&Path::new("series.count"), "", "should be at least 2");
-        }
-        if series.get("lastObservedTime").is_none_or(Value::is_null) {
-            errors.required(&Path::new("series.lastObservedTime"), "");
-        }
+        check_series(&mut errors, series);
     }
     for name in IMMUTABLE {
         let stored = match name {
@@ -81,6 +107,34 @@ mod tests {
         change(&mut new);
         let errors = validate_update(&new, &event());
         errors.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn new_events_have_a_time_and_a_type() {
+        let new = |change: &Value| {
+            let mut event = event();
+            for (field, value) in change.as_object().into_iter().flatten() {
+                event[field] = value.clone();
+            }
+            let errors = validate_create(&event);
+            errors.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(new(&json!({})), [""; 0]);
+        assert_eq!(
+            new(&json!({
+                "eventTime": null, "type": "", "count": 1, "source": {"host": "h"}, "series": {"count": 1},
+                "lastTimestamp": "2026-01-01T00:00:00Z",
+            })),
+            [
+                "series.count: Invalid value: \"\": should be at least 2",
+                "series.lastObservedTime: Required value",
+                "eventTime: Required value",
+                "type: Invalid value: \"\": has invalid value: ",
+                "lastTimestamp: Invalid value: \"\": needs to be unset",
+                "count: Invalid value: \"\": needs to be unset",
+                "source: Invalid value: \"\": needs to be unset",
+            ]
+        );
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::metadata::validate_plain_finalizer;
 use super::view::{View, set, set_if_zero};
 use super::{checks, names};
 use serde_json::{Value, json};
+use std::net::IpAddr;
 
 /// The label that carries a namespace's name.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
@@ -23,6 +24,19 @@ const EVENT_NOTE_BYTES_MAX: usize = 1024;
 const RBAC: &str = "rbac.authorization.k8s.io";
 
 checks! {
+    "endpoint-addresses" => |e, owner, addresses, path| {
+        let slice = owner.enclosing("discovery.v1.EndpointSlice");
+        let family = slice.map_or("", |slice| slice.text("addressType"));
+        for (i, address) in addresses.as_array().into_iter().flatten().enumerate() {
+            let (at, text) = (path.index(i), address.as_str().unwrap_or(""));
+            match (family, names::parse_ip(text)) {
+                ("IPv4" | "IPv6", None) => e.invalid(&at, text, names::NOT_AN_IP),
+                ("IPv4", Some(ip)) if !ip.is_ipv4() => e.invalid(path, text, "must be an IPv4 address"),
+                ("IPv6", Some(ip)) if !ip.is_ipv6() => e.invalid(path, text, "must be an IPv6 address"),
+                _ => {}
+            }
+        }
+    },
     "event" => event,
     "finalizers" => |e, _, list, path| {
         for finalizer in list.as_array().into_iter().flatten().filter_map(Value::as_str) {
@@ -42,6 +56,26 @@ checks! {
             e.invalid(path, text, "must be an absolute path");
         }
     },
+    "ip-block" => |e, _, block, path| {
+        let text = block.text("cidr");
+        let cidr = names::parse_cidr(text);
+        if cidr.is_none() && !text.is_empty() {
+            e.invalid(&path.child("cidr"), text, names::NOT_A_CIDR);
+        }
+        for (i, except) in block.items("except").iter().enumerate() {
+            let at = path.child("except");
+            let (at, text) = (at.index(i), except.as_str().unwrap_or(""));
+            match (cidr, names::parse_cidr(text)) {
+                (None, _) => {}
+                (_, None) => e.invalid(&at, text, names::NOT_A_CIDR),
+                (Some(whole), Some(part)) => {
+                    if !is_subset(part, whole) {
+                        e.invalid(&at, text, "must be a strict subset of `cidr`");
+                    }
+                }
+            }
+        }
+    },
     "max-replicas" => |e, owner, max, path| {
         let max = max.as_i64().unwrap_or(0);
         if max < owner.value.int("minReplicas") {
@@ -52,6 +86,15 @@ checks! {
     "one-side" => |e, _, spec, path| {
         if spec.field("minAvailable").is_some() && spec.field("maxUnavailable").is_some() {
             e.invalid(path, spec, "minAvailable and maxUnavailable cannot be both set");
+        }
+    },
+    "policy-peer" => |e, _, peer, path| {
+        let selectors = ["podSelector", "namespaceSelector"];
+        let selects = selectors.iter().any(|field| peer.field(field).is_some());
+        match (peer.field("ipBlock").is_some(), selects) {
+            (false, false) => e.required(path, "must specify a peer"),
+            (true, true) => e.forbidden(path, "may not specify both ipBlock and another peer"),
+            _ => {}
         }
     },
     "policy-rule" => policy_rule,
@@ -174,6 +217,21 @@ fn event(errors: &mut Errors, _: &Owner, event: &Value, _: &Path) {
 }
 
 /// A rule of a role names resources or, in a cluster role, URLs.
+/// Whether one range of addresses lies within another and is smaller.
+fn is_subset((part, part_bits): (IpAddr, u8), (whole, whole_bits): (IpAddr, u8)) -> bool {
+    let same = match (part, whole) {
+        (IpAddr::V4(part), IpAddr::V4(whole)) => {
+            u64::from(part.to_bits() ^ whole.to_bits()) >> 32_u8.saturating_sub(whole_bits) == 0
+        }
+        (IpAddr::V6(part), IpAddr::V6(whole)) => {
+            let difference = part.to_bits() ^ whole.to_bits();
+            whole_bits == 0 || difference >> 128_u8.saturating_sub(whole_bits) == 0
+        }
+        _ => false,
+    };
+    same && part_bits > whole_bits
+}
+
 fn policy_rule(errors: &mut Errors, owner: &Owner, rule: &Value, path: &Path) {
     if !rule.items("nonResourceURLs").is_empty() {
         if owner.enclosing("rbac.v1.Role").is_some() {

@@ -583,3 +583,89 @@ fn volumes_and_claims_keep_what_they_were_created_with() {
         ["spec.accessModes", "spec.resources[storage]"]
     );
 }
+
+#[test]
+fn addresses_of_policies_and_slices_are_checked() {
+    let peer = "spec.ingress[0].from[0]";
+    let except = |i: usize| format!("{peer}.ipBlock.except[{i}]");
+    for (from, expected) in [
+        (json!({"podSelector": {}}), vec![]),
+        (json!({}), vec![peer.to_owned()]),
+        (
+            json!({"podSelector": {}, "ipBlock": {"cidr": "fd00::/8"}}),
+            vec![peer.to_owned()],
+        ),
+        (
+            json!({"ipBlock": {"cidr": "x"}}),
+            vec![format!("{peer}.ipBlock.cidr")],
+        ),
+        (
+            json!({"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}}),
+            vec![],
+        ),
+        (
+            json!({"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.0.0.0/8", "fd00::/16", "11.0.0.0/9", "y"]}}),
+            (0..4).map(except).collect(),
+        ),
+    ] {
+        let policy = json!({
+            "metadata": {"name": "a"},
+            "spec": {"podSelector": {}, "ingress": [{"from": [from]}]},
+        });
+        let kind = gr("networking.k8s.io", "networkpolicies");
+        assert_eq!(fields_of_create(kind, policy.clone()), expected, "{policy}");
+    }
+    for (family, address, expected) in [
+        ("IPv4", "10.0.0.1", None),
+        ("IPv6", "fd00::1", None),
+        ("FQDN", "a.example", None),
+        ("IPv4", "x", Some("endpoints[0].addresses[0]")),
+        ("IPv4", "fd00::1", Some("endpoints[0].addresses")),
+        ("IPv6", "10.0.0.1", Some("endpoints[0].addresses")),
+    ] {
+        let slice = json!({
+            "metadata": {"name": "a"}, "addressType": family, "endpoints": [{"addresses": [address]}],
+        });
+        let fields = fields_of_create(gr("discovery.k8s.io", "endpointslices"), slice);
+        assert_eq!(fields, Vec::from_iter(expected), "{family} {address}");
+    }
+}
+
+#[test]
+fn daemon_sets_count_changes_of_their_template_and_jobs_have_labels() {
+    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let kind = gr("apps", "daemonsets");
+    let set = json!({
+        "metadata": {"name": "a"},
+        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template},
+    });
+    let generation = |set: &Value| {
+        let annotations = &set["metadata"]["annotations"];
+        annotations["deprecated.daemonset.template.generation"].clone()
+    };
+    let old = created(kind, set);
+    assert_eq!(generation(&old), "1");
+    let cx = RequestContext {
+        now: String::new(),
+        namespace: "default".to_owned(),
+    };
+    for (pointer, value, expected) in [
+        ("/spec/minReadySeconds", json!(5), "1"),
+        ("/spec/template/metadata/labels/c", json!("d"), "2"),
+        ("/metadata/annotations", json!({}), "1"),
+    ] {
+        let mut new = with(&old, pointer, value);
+        strategy(kind).default(&mut new);
+        strategy(kind).prepare_for_update(&mut new, &old, Subresource::Main, &cx);
+        assert_eq!(generation(&new), expected, "{pointer}");
+    }
+    let job = json!({
+        "metadata": {"name": "j", "uid": "u"},
+        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}},
+    });
+    let job = created(gr("batch", "jobs"), job);
+    assert_eq!(
+        job["metadata"]["labels"]["batch.kubernetes.io/job-name"],
+        "j"
+    );
+}
