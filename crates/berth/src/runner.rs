@@ -8,11 +8,13 @@ mod evictions_tests;
 pub(crate) mod explain;
 mod extenders;
 mod feed;
+mod handover;
 
 pub(crate) use explain::Explainer;
 pub(crate) use extenders::{Webhooks, described_extenders};
 
 use crate::dashboard::{self, Answers, Question};
+use crate::edge::Pauses;
 use crate::exit::Failure;
 use crate::record::{self, RecordOptions, Recording};
 use crate::shadow::{self, Cases, Shadow, Shared};
@@ -29,6 +31,7 @@ use berth_scheduler::config::Config;
 use berth_scheduler::evaluator::{EvaluatorKind, Stopwatch};
 use berth_scheduler::metrics::Snapshot;
 use berth_scheduler::{ClusterChange, Scheduler, SchedulerOptions};
+use handover::Inputs;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -39,8 +42,6 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-/// How many inputs may wait for the core. Senders wait while the channel is full.
-const INPUTS_MAX: usize = 8 * 1024;
 /// How long a question to the core may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the end waits for events that are not published yet.
@@ -183,7 +184,7 @@ impl Runner {
             None => None,
         };
         let kinds = feed::kinds(&scheduler);
-        let (inputs, queue) = mpsc::channel(INPUTS_MAX);
+        let (inputs, queue) = Inputs::channel();
         let ready = Arc::new(AtomicBool::new(false));
         let (publisher, publishing) = EventPublisher::start(clients.events, hostname());
         let (call_alive, calls) = mpsc::channel(1);
@@ -191,13 +192,18 @@ impl Runner {
         if traces.is_some() {
             scheduler.trace_attempts();
         }
-        let edge = core::Edge {
-            transport: clients.api.clone(),
-            publisher: publisher.clone(),
-            inputs: inputs.clone(),
-            runtime: tokio::runtime::Handle::current(),
-            ready: Arc::clone(&ready),
+        let (work, to_do) = mpsc::unbounded_channel();
+        tokio::spawn(handover::carry_out(
+            to_do,
+            clients.api.clone(),
+            inputs.clone(),
             call_alive,
+        ));
+        let edge = core::Edge {
+            publisher: publisher.clone(),
+            work,
+            pauses: Pauses::current(),
+            ready: Arc::clone(&ready),
             traces,
         };
         let (end, ended) = oneshot::channel();

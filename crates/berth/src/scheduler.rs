@@ -3,6 +3,7 @@
 use crate::cli::CoreArgs;
 use crate::exit::Failure;
 use crate::flags::{Flags, VersionFlag};
+use crate::logs::LogFormat;
 use crate::metrics::{EdgeMetrics, Filter};
 use crate::print::{self, say};
 use crate::record::{BYTES_MAX, RecordOptions};
@@ -74,12 +75,21 @@ pub(crate) async fn run(flags: Flags, registry: Registry) -> Result<(), Failure>
     let port = SecurePort::bind(&flags, &user_agent()).await?;
     let master = &flags.misc.master.value;
     let mut scheduling = Scheduling::start(&options, master, Arc::clone(&metrics) as _).await?;
-    say!("scheduling  {}", scheduling.server)?;
+    // JSON is read by programs, which find everything in the log.
+    let is_text = flags.logs.logging_format.value == LogFormat::Text;
+    match is_text {
+        true => say!("scheduling  {}", scheduling.server)?,
+        false => tracing::info!(server = scheduling.server, "scheduling for an API server"),
+    }
     let is_stopping = Arc::new(AtomicBool::new(false));
     let serving = match port {
         None => None,
         Some(port) => {
-            say!("serving     https://{}", port.address()?)?;
+            let address = port.address()?;
+            match is_text {
+                true => say!("serving     https://{address}")?,
+                false => tracing::info!(%address, "serving HTTPS"),
+            }
             let explainer = scheduling.runner.explainer();
             let election = scheduling.election_status();
             let lease = options.config.leader_election.lease_duration.as_duration();
@@ -93,13 +103,17 @@ pub(crate) async fn run(flags: Flags, registry: Registry) -> Result<(), Failure>
             Some(port.serve(health, shown, explainer, metrics, filter))
         }
     };
-    say!()?;
-    say!("Ctrl-C stops it.")?;
+    if is_text {
+        say!("\nCtrl-C stops it.")?;
+    }
     let why = tokio::select! {
         why = signal::stop_requested(signal::SCHEDULER_STOP_PATIENCE) => why?,
         failure = scheduling.failed() => return Err(failure),
     };
-    print::complain(format_args!("{why}, stopping"));
+    match is_text {
+        true => print::complain(format_args!("{why}, stopping")),
+        false => tracing::info!(why, "stopping"),
+    }
     is_stopping.store(true, Ordering::Relaxed);
     let stopping = async {
         scheduling.stop().await;

@@ -7,7 +7,9 @@
 mod e2e;
 
 use e2e::{Cluster, Scratch, eventually};
-use std::process::Command;
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
 
 /// The command under test.
 const BINARY: &str = env!("CARGO_BIN_EXE_berth");
@@ -86,4 +88,50 @@ fn every_error_is_reported_with_its_path() {
     ] {
         assert!(error.contains(told), "no {told:?} in {error}");
     }
+}
+
+/// With `--logging-format=json`, everything that the scheduler writes is a JSON object on its line.
+#[test]
+fn a_log_in_json_is_nothing_else() {
+    let scratch = Scratch::new("config-json-log");
+    let config = serde_json::json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": {}}],
+        "current-context": "c",
+    });
+    let kubeconfig = scratch.file("kubeconfig", &config.to_string());
+    let mut scheduler = Command::new(BINARY)
+        .args(["scheduler", "--logging-format=json", "--secure-port=0"])
+        .arg("--leader-elect=false")
+        .arg("--kubeconfig")
+        .arg(kubeconfig)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("berth starts");
+    let stderr = scheduler.stderr.take().expect("stderr is piped");
+    let mut messages = Vec::new();
+    for line in BufReader::new(stderr).lines() {
+        let line = line.expect("text");
+        let entry: Value = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}"));
+        messages.push(entry["msg"].as_str().expect("a message").to_owned());
+        if messages
+            .last()
+            .is_some_and(|message| message.starts_with("failed to reach"))
+        {
+            break;
+        }
+    }
+    scheduler.kill().expect("it runs");
+    let mut printed = String::new();
+    let mut stdout = scheduler.stdout.take().expect("stdout is piped");
+    stdout.read_to_string(&mut printed).expect("text");
+    scheduler.wait().expect("it ends");
+    assert_eq!(printed, "");
+    let starts = |start: &str| messages.iter().any(|message| message.starts_with(start));
+    assert!(starts("starting the Berth scheduler"), "{messages:?}");
+    assert!(starts("scheduling for an API server"), "{messages:?}");
 }

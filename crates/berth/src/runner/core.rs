@@ -1,47 +1,42 @@
 //! The thread that owns the core: takes what comes in, lets it schedule, hands on what goes out.
 
-use super::{Input, calls, feed};
+use super::handover::{Inputs, Work};
+use super::{Input, feed};
+use crate::edge::Pauses;
 use crate::shadow::Shadow;
 use crate::traces::TraceSender;
-use berth_api::Kind;
-use berth_client::Transport;
+use berth_api::{Kind, Time};
 use berth_client::events::{self, Event, EventPublisher, Regarding};
 use berth_framework::call::{ApiCall, CallId, EventKind};
 use berth_framework::stage::{Job, JobId};
 use berth_scheduler::{ClusterChange, LogLevel, Outcome, Outputs, Scheduler};
 use std::collections::BTreeSet;
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 /// How many inputs are taken in before the next pod has its turn.
 const INPUTS_PER_POD: usize = 256;
 /// With nothing to do, the core looks around at least this often.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
+/// While the core has more to do, it hands on its outputs this often: those of several decisions together.
+const HAND_ON_EVERY: Duration = Duration::from_millis(1);
 
 /// Where the core's outputs go.
 pub(super) struct Edge {
-    pub(super) transport: Transport,
     pub(super) publisher: EventPublisher,
-    pub(super) inputs: mpsc::Sender<Input>,
-    pub(super) runtime: Handle,
+    /// How many calls are under way is limited by the dispatcher.
+    pub(super) work: mpsc::UnboundedSender<Work>,
+    /// The pauses of the thread that carries out the work, if it has any.
+    pub(super) pauses: Option<Arc<Pauses>>,
     pub(super) ready: Arc<AtomicBool>,
-    /// Every call in flight holds a copy.
-    pub(super) call_alive: mpsc::Sender<Infallible>,
     /// Where traces of attempts go, if they are on.
     pub(super) traces: Option<TraceSender>,
 }
 
 /// Runs the core until it is stopped.
-pub(super) fn run(
-    mut scheduler: Scheduler,
-    inputs: mpsc::Receiver<Input>,
-    edge: Edge,
-    shadow: Option<Shadow>,
-) {
+pub(super) fn run(mut scheduler: Scheduler, inputs: Inputs, edge: Edge, shadow: Option<Shadow>) {
     scheduler.log_details(tracing::enabled!(tracing::Level::DEBUG));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -64,7 +59,7 @@ pub(super) fn run(
 
 struct Core {
     scheduler: Scheduler,
-    inputs: mpsc::Receiver<Input>,
+    inputs: Inputs,
     edge: Edge,
     /// The kinds that have not been listed yet. Nothing is scheduled before all are: a decision made without
     /// knowing every pod would overcommit.
@@ -84,6 +79,7 @@ enum Next {
 
 impl Core {
     async fn run(mut self) {
+        let mut handed_on = events::now();
         loop {
             if self.take_waiting() == Next::Stop {
                 return;
@@ -102,7 +98,10 @@ impl Core {
                 // The backoff of a pod may be over.
                 !self.has_pod_to_try()
             };
-            self.hand_on(now);
+            if idle || now.since(handed_on) >= HAND_ON_EVERY {
+                self.hand_on(now);
+                handed_on = now;
+            }
             if idle && self.sleep().await == Next::Stop {
                 return;
             }
@@ -117,7 +116,7 @@ impl Core {
     async fn stand_by(&mut self) -> Next {
         let look = self.shadow.as_ref().and_then(Shadow::next_look);
         let longest = look.map_or(LONGEST_SLEEP, |look| look.since(events::now()));
-        let next = match tokio::time::timeout(longest, self.inputs.recv()).await {
+        let next = match tokio::time::timeout(longest, self.inputs.next()).await {
             Ok(Some(input)) => self.take(input),
             Ok(None) => Next::Stop,
             Err(_) => Next::GoOn,
@@ -129,7 +128,7 @@ impl Core {
     }
 
     /// Becomes the leader.
-    fn lead(&mut self, now: berth_api::Time) {
+    fn lead(&mut self, now: Time) {
         if std::mem::replace(&mut self.is_leading, true) {
             return;
         }
@@ -141,14 +140,14 @@ impl Core {
     /// Takes in what waits, up to a limit.
     fn take_waiting(&mut self) -> Next {
         for _ in 0..INPUTS_PER_POD {
-            match self.inputs.try_recv() {
-                Ok(input) => {
+            match self.inputs.waiting() {
+                Ok(Some(input)) => {
                     if self.take(input) == Next::Stop {
                         return Next::Stop;
                     }
                 }
-                Err(mpsc::error::TryRecvError::Empty) => break,
-                Err(mpsc::error::TryRecvError::Disconnected) => return Next::Stop,
+                Ok(None) => break,
+                Err(_) => return Next::Stop,
             }
         }
         Next::GoOn
@@ -161,7 +160,7 @@ impl Core {
             Some(wake) => wake.since(now).min(LONGEST_SLEEP),
             None => LONGEST_SLEEP,
         };
-        match tokio::time::timeout(longest, self.inputs.recv()).await {
+        match tokio::time::timeout(longest, self.inputs.next()).await {
             Ok(Some(input)) => self.take(input),
             Ok(None) => Next::Stop,
             Err(_) => Next::GoOn,
@@ -202,25 +201,21 @@ impl Core {
     }
 
     fn carry_out(&self, calls: Vec<(CallId, ApiCall)>, jobs: Vec<(JobId, Job)>) {
-        for (id, call) in calls {
-            let (transport, inputs) = (self.edge.transport.clone(), self.edge.inputs.clone());
-            let alive = self.edge.call_alive.clone();
-            self.edge.runtime.spawn(async move {
-                let answer = calls::execute(&transport, &call, events::now()).await;
-                drop(alive);
-                // When the core has stopped, the answer is not wanted any more.
-                let _ = inputs.send(Input::Call(id, answer)).await;
-            });
+        if calls.is_empty() && jobs.is_empty() {
+            return;
         }
-        for (id, job) in jobs {
-            let inputs = self.edge.inputs.clone();
-            self.edge.runtime.spawn(async move {
-                let _ = inputs.send(Input::Job(id, job.await)).await;
-            });
+        let calls = calls.into_iter().map(|(id, call)| Work::Call(id, call));
+        let jobs = jobs.into_iter().map(|(id, job)| Work::Job(id, job));
+        for work in calls.chain(jobs) {
+            // The edge ends after the core.
+            let _ = self.edge.work.send(work);
+        }
+        if let Some(pauses) = &self.edge.pauses {
+            pauses.end();
         }
     }
 
-    fn hand_on(&mut self, now: berth_api::Time) {
+    fn hand_on(&mut self, now: Time) {
         let Outputs {
             calls,
             jobs,
@@ -229,7 +224,6 @@ impl Core {
             traces,
             dropped,
         } = self.scheduler.take_outputs(now);
-        self.carry_out(calls, jobs);
         for event in events {
             let pod = event.event.regarding;
             let told = Event {
@@ -251,6 +245,7 @@ impl Core {
             };
             self.edge.publisher.publish(told, now);
         }
+        self.carry_out(calls, jobs);
         if let Some(sender) = &self.edge.traces {
             traces.into_iter().for_each(|trace| sender.send(trace));
         }

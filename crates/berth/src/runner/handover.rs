@@ -1,0 +1,146 @@
+//! What passes between the core's thread and the edge, in batches: a thread that is woken for each message spends more
+//! time on waking up than on the messages.
+
+use super::{Input, calls};
+use berth_client::{Transport, events};
+use berth_framework::call::{ApiCall, CallId};
+use berth_framework::stage::{Job, JobId};
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TryRecvError;
+
+/// How many inputs may wait for the core. Senders wait while the channel is full.
+const INPUTS_MAX: usize = 8 * 1024;
+/// How many of them reach the core together.
+const BATCH_MAX: usize = 1024;
+/// How much work is taken over from the core at once.
+const WORK_MAX: usize = 128;
+
+/// What the core wants done.
+pub(super) enum Work {
+    /// A call to the API server.
+    Call(CallId, ApiCall),
+    /// A job of a plugin.
+    Job(JobId, Job),
+}
+
+/// The inputs, as the core receives them.
+pub(super) struct Inputs {
+    batches: mpsc::Receiver<Vec<Input>>,
+    current: VecDeque<Input>,
+}
+
+/// Nothing comes in any more.
+pub(super) struct Ended;
+
+impl Inputs {
+    /// A way into the core, within the current runtime. What is sent while other tasks are ready to run reaches the
+    /// core together with what these send.
+    pub(super) fn channel() -> (mpsc::Sender<Input>, Self) {
+        let (inputs, waiting) = mpsc::channel(INPUTS_MAX);
+        let (sender, batches) = mpsc::channel(1);
+        tokio::spawn(gather(waiting, sender));
+        let current = VecDeque::new();
+        (inputs, Self { batches, current })
+    }
+
+    /// The next input; `None` when nothing comes in any more.
+    pub(super) async fn next(&mut self) -> Option<Input> {
+        while self.current.is_empty() {
+            self.current = self.batches.recv().await?.into();
+        }
+        self.current.pop_front()
+    }
+
+    /// The next input, if one waits.
+    pub(super) fn waiting(&mut self) -> Result<Option<Input>, Ended> {
+        if self.current.is_empty() {
+            match self.batches.try_recv() {
+                Ok(batch) => self.current = batch.into(),
+                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Disconnected) => return Err(Ended),
+            }
+        }
+        Ok(self.current.pop_front())
+    }
+}
+
+/// Passes on what waits, all of it together.
+async fn gather(mut waiting: mpsc::Receiver<Input>, batches: mpsc::Sender<Vec<Input>>) {
+    loop {
+        let mut batch = Vec::new();
+        let count = tokio::select! {
+            count = waiting.recv_many(&mut batch, BATCH_MAX) => count,
+            () = batches.closed() => return,
+        };
+        if count == 0 || batches.send(batch).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Carries out what the core wants done, until the core has ended. Each call in flight holds a copy of `alive`.
+pub(super) async fn carry_out(
+    mut work: mpsc::UnboundedReceiver<Work>,
+    transport: Transport,
+    inputs: mpsc::Sender<Input>,
+    alive: mpsc::Sender<Infallible>,
+) {
+    let mut taken = Vec::new();
+    while work.recv_many(&mut taken, WORK_MAX).await > 0 {
+        let now = events::now();
+        for work in taken.drain(..) {
+            let inputs = inputs.clone();
+            match work {
+                Work::Call(id, call) => {
+                    let (transport, alive) = (transport.clone(), alive.clone());
+                    tokio::spawn(async move {
+                        let answer = calls::execute(&transport, &call, now).await;
+                        drop(alive);
+                        // When the core has stopped, the answer is not wanted any more.
+                        let _ = inputs.send(Input::Call(id, answer)).await;
+                    });
+                }
+                Work::Job(id, job) => {
+                    tokio::spawn(async move {
+                        let _ = inputs.send(Input::Job(id, job.await)).await;
+                    });
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Everything that is sent before the gathering task has its turn is one batch. The sender learns that the core has
+    /// ended.
+    #[tokio::test]
+    async fn inputs_that_come_together_reach_the_core_together() {
+        let (sender, mut inputs) = Inputs::channel();
+        for _ in 0..3 {
+            assert!(sender.send(Input::Lead).await.is_ok());
+        }
+        assert!(matches!(inputs.next().await, Some(Input::Lead)));
+        assert_eq!(inputs.current.len(), 2);
+        for _ in 0..2 {
+            assert!(matches!(inputs.waiting(), Ok(Some(Input::Lead))));
+        }
+        assert!(matches!(inputs.waiting(), Ok(None)));
+        drop(inputs);
+        sender.closed().await;
+        assert!(sender.send(Input::Stop).await.is_err());
+    }
+
+    /// The core ends when nothing can come in any more.
+    #[tokio::test]
+    async fn inputs_end_with_their_senders() {
+        let (sender, mut inputs) = Inputs::channel();
+        drop(sender);
+        assert!(inputs.next().await.is_none());
+        assert!(inputs.waiting().is_err());
+    }
+}
