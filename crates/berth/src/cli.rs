@@ -13,10 +13,9 @@ use berth_scheduler::evaluator::EvaluatorKind;
 use berth_simulator::Faults;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use regex::Regex;
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 /// A Kubernetes scheduler, with a control plane of its own.
