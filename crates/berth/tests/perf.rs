@@ -238,5 +238,5 @@ fn our_own_workloads_are_well_formed() {
     let output = perf(&storms, &["--list", "--labels", "short"]);
     let stdout = text(&output.stdout);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert_eq!(stdout.lines().count(), 5, "{stdout}");
+    assert_eq!(stdout.lines().count(), 6, "{stdout}");
 }

@@ -97,7 +97,7 @@ impl Cluster {
 
     /// Whether each node with pods that use the volume could attach `count` more volumes of its driver.
     ///
-    /// A volume that more than [`VOLUME_USERS_MAX`] nodes use is not looked up.
+    /// A volume that more than 16 nodes use is not looked up.
     pub fn has_room_where_used(&self, volume: &CsiVolume, count: usize) -> bool {
         let users = self.nodes.volumes().users_of_volume(volume);
         users.len() <= VOLUME_USERS_MAX

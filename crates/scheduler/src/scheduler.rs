@@ -224,7 +224,19 @@ impl Scheduler {
 
     fn tick_unobserved(&mut self, now: Time) {
         self.core.clock.begin_step(now);
-        self.time_passed();
+        let now = self.core.now();
+        loop {
+            self.core.waits.time_passed(now);
+            if !self.resume_woken() {
+                break;
+            }
+        }
+        let (queue, cx) = self.core.queue();
+        queue.run_due(&cx);
+        for uid in self.core.calls.dispatcher_mut().expire(now) {
+            show_writes(&mut self.core, &uid);
+        }
+        offer_statuses(&mut self.core);
         self.settle();
     }
 
@@ -372,22 +384,6 @@ impl Scheduler {
         if let Some(observer) = &mut self.observer {
             observer.input(now, input, &self.core.cache);
         }
-    }
-
-    fn time_passed(&mut self) {
-        let now = self.core.now();
-        loop {
-            self.core.waits.time_passed(now);
-            if !self.resume_woken() {
-                break;
-            }
-        }
-        let (queue, cx) = self.core.queue();
-        queue.run_due(&cx);
-        for uid in self.core.calls.dispatcher_mut().expire(now) {
-            show_writes(&mut self.core, &uid);
-        }
-        offer_statuses(&mut self.core);
     }
 
     /// Pops the pod whose turn it is, and runs its cycle.

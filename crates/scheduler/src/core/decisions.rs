@@ -38,7 +38,7 @@ pub struct Decision {
     /// Whether extenders took part. They are not asked again.
     pub has_extenders: bool,
     /// The end of the node table's log at the time of the decision; see
-    /// [`NodeTable::changes_since`](berth_framework::NodeTable::changes_since).
+    /// [`ChangeLog::since`](berth_framework::table::ChangeLog::since).
     pub changes_end: u64,
     /// The end of the nominator's log at that time.
     pub nominations_end: u64,
