@@ -428,3 +428,51 @@ fn what_wakes() {
         assert_eq!(got, Ok(expected), "{name}");
     }
 }
+
+/// Two claims for each of three volumes; the first claims are used on the nodes a, b and c. The nodes a and b can
+/// attach many more volumes, c cannot.
+fn shared() -> World {
+    let mut world = World::new();
+    for (i, (node, count)) in [("a", 40), ("b", 39), ("c", 2)].into_iter().enumerate() {
+        let source = json!({"driver": DRIVER, "volumeHandle": format!("h{i}")});
+        let limit =
+            json!({"spec": {"drivers": [{"name": DRIVER, "allocatable": {"count": count}}]}});
+        world = world
+            .node(node, json!({}))
+            .with(csi_node(node, limit))
+            .with(volume(&format!("v{i}"), json!({"spec": {"csi": source}})));
+        for name in ["old", "new"] {
+            let spec = json!({"spec": {"volumeName": format!("v{i}")}});
+            world = world.with(claim(&format!("{name}{i}"), spec));
+        }
+        world = world.bound(node, &format!("user{i}"), using(&[&format!("old{i}")]));
+    }
+    world
+}
+
+/// Pods of one template have equal requirements although other pods use their volumes, unless a node that uses one is
+/// almost full.
+#[test]
+fn a_used_volume_is_named_only_where_there_is_little_room() {
+    let world = shared();
+    let of = |claim: &str| {
+        let pod = pod_info("p", using(&[claim]));
+        let required = NodeVolumeLimits.requirement(&world.context(), &pod);
+        let required = required.expect("no problem").expect("a volume");
+        (required.own, required.volumes.len())
+    };
+    let driver = (vec![(Str::from(DRIVER), 1)], 0);
+    assert_eq!(of("new0"), driver);
+    assert_eq!(of("new1"), driver);
+    assert_eq!(of("new2"), (vec![], 1));
+}
+
+/// PL-127: a volume that is on the node already takes no further place there, when the node is full too.
+#[test]
+fn a_used_volume_takes_no_place_where_it_is_used() {
+    let full = shared().bound("c", "other", using(&["new1"]));
+    let answers = full.filter(&NodeVolumeLimits, &pod_info("p", using(&["new2"])));
+    assert_eq!(answers, Ok(vec![None, None, None]));
+    let answers = full.filter(&NodeVolumeLimits, &pod_info("p", using(&["new0"])));
+    assert_eq!(answers, Ok(vec![None, None, unschedulable(REASON)]));
+}
