@@ -3,20 +3,25 @@
 use super::svg::{Anchor, COLORS, Svg};
 use super::{Bar, PARTS};
 
-const WIDTH: f64 = 860.0;
-/// The area of the bars: left, top, right.
-const AREA: (f64, f64, f64) = (400.0, 76.0, 780.0);
+/// About the width of a letter. The longest name determines where the bars begin.
+const LETTER: f64 = 7.0;
+const TOP: f64 = 76.0;
+/// The width of the longest bar, and of what follows it: its number.
+const BARS_WIDTH: f64 = 380.0;
+const NUMBER_WIDTH: f64 = 80.0;
 const BAR_HEIGHT: f64 = 18.0;
 const BAR_DISTANCE: f64 = 28.0;
 const GREY: &str = "#dddddd";
 const TEXT: &str = "#222222";
 
 pub(super) fn draw(bars: &[Bar]) -> String {
-    let (left, top, right) = AREA;
+    let longest = bars.iter().map(|(name, _)| name.chars().count()).max();
+    let (left, top) = (20.0 + LETTER * longest.unwrap_or(0) as f64, TOP);
+    let right = left + BARS_WIDTH;
     let total = |bar: &Bar| bar.1.iter().map(|(_, value)| value).sum::<f64>();
     let most = bars.iter().map(total).fold(f64::MIN_POSITIVE, f64::max);
     let bottom = top + BAR_DISTANCE * bars.len() as f64;
-    let mut svg = Svg::new(WIDTH, bottom + 50.0);
+    let mut svg = Svg::new(right + NUMBER_WIDTH, bottom + 50.0);
     svg.text(
         (20.0, 24.0),
         Anchor::Start,
