@@ -31,9 +31,6 @@ use berth_api::{CustomKind, CustomObject, Object, ObjectMeta, Str};
 use pods::VolumeSource;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// How many nodes that use a volume [`Cluster::has_room_where_used`] looks at.
-const VOLUME_USERS_MAX: usize = 16;
-
 /// Nodes with their pods, and every other object that plugins read.
 ///
 /// Decisions are made in place and never on a copy. A clone is for explanations: they change the copy and read it on
@@ -93,22 +90,6 @@ impl Cluster {
         self.pods.volume_users(&claim) <= 1
             && self.pods.volume_users(&inline) == 0
             && self.nodes.volumes().sources(volume) <= 1
-    }
-
-    /// Whether each node with pods that use the volume could attach `count` more volumes of its driver.
-    ///
-    /// A volume that more than 16 nodes use is not looked up.
-    pub fn has_room_where_used(&self, volume: &CsiVolume, count: usize) -> bool {
-        let users = self.nodes.volumes().users_of_volume(volume);
-        users.len() <= VOLUME_USERS_MAX
-            && users.iter().all(|slot| {
-                self.nodes.get(*slot).is_none_or(|node| {
-                    node.volume_limit(&volume.driver).is_none_or(|limit| {
-                        let all = node.attached_volumes(&volume.driver).saturating_add(count);
-                        i64::try_from(all).unwrap_or(i64::MAX) <= limit
-                    })
-                })
-            })
     }
 
     /// Sets an object that is neither a pod nor a node, and returns whether that was done: pods and nodes are set by

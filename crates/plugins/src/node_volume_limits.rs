@@ -26,10 +26,6 @@ pub const NAME: &str = "NodeVolumeLimits";
 /// The reason on a node at its limit.
 pub const REASON: &str = "node(s) exceed max volume count";
 
-/// How many more volumes a node must be able to attach for a volume that its pods use to count like any other. The
-/// pods that are nominated to a node while a pod is scheduled bring fewer.
-const ROOM_MIN: usize = 16;
-
 /// Attach limits of CSI drivers.
 #[derive(Debug, Default)]
 pub struct NodeVolumeLimits;
@@ -37,11 +33,10 @@ pub struct NodeVolumeLimits;
 /// The volumes that a pod brings to its node.
 #[derive(Debug, Default, Hash)]
 pub struct Required {
-    /// Those that are not counted on some nodes, because pods use them there, each once.
+    /// Those that other pods may use too, each once.
     volumes: Vec<CsiVolume>,
-    /// The drivers of the other volumes, with their number: of those that no other pod uses, and of those that only
-    /// nodes use which could attach [`ROOM_MIN`] more, so that it makes no difference whether they are counted. Pods
-    /// of one template with claims of their own are equal in this.
+    /// The drivers of the volumes that no other pod uses, with the number of these volumes. Pods of one template with
+    /// claims of their own are equal in this.
     own: Vec<(Str, usize)>,
     /// What is wrong with a claim.
     problem: Option<Status>,
@@ -58,7 +53,6 @@ impl Required {
     fn of(cluster: &Cluster, pod: &Pod) -> Self {
         let mut required = Self::default();
         let mut own: Vec<CsiVolume> = Vec::new();
-        let room = pod.spec.volumes.len().saturating_add(ROOM_MIN);
         for volume in &pod.spec.volumes {
             let (volume, is_own) = match csi_volume(cluster, pod, volume) {
                 Ok(Some(found)) => found,
@@ -68,7 +62,7 @@ impl Required {
                     break;
                 }
             };
-            let volumes = match is_own || cluster.has_room_where_used(&volume, room) {
+            let volumes = match is_own {
                 true => &mut own,
                 false => &mut required.volumes,
             };

@@ -60,22 +60,13 @@ struct Claim {
     users: SmallVec<[(Slot, u32); 1]>,
 }
 
-/// What makes a volume one that pods use.
-#[derive(Debug, Clone, Default)]
-struct Sources {
-    /// How many claims are for it, and how often pods on nodes use it, together.
-    count: u32,
-    /// The nodes, known or not, with pods that use it.
-    users: SmallVec<[Slot; 1]>,
-}
-
 /// See the [module](self).
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NodeVolumes {
     by_slot: Vec<Vec<OnNode>>,
     claims: FxHashMap<ClaimKey, Claim>,
-    /// By volume.
-    sources: FxHashMap<Arc<CsiVolume>, Sources>,
+    /// How many claims are for each volume, and how often pods on nodes use it, together.
+    sources: FxHashMap<Arc<CsiVolume>, u32>,
     /// By the name of the node, known or not.
     attachments: FxHashMap<Str, Vec<Known>>,
     /// The drivers with a limit, by the name of the node, known or not.
@@ -135,17 +126,14 @@ impl NodeVolumes {
     fn count_source(&mut self, volume: &Known, sign: i32) {
         match self.sources.get_mut(&*volume.volume) {
             Some(sources) => {
-                sources.count = sources.count.saturating_add_signed(sign);
-                if sources.count == 0 {
+                *sources = sources.saturating_add_signed(sign);
+                if *sources == 0 {
                     self.sources.remove(&*volume.volume);
                 }
             }
             None if sign > 0 => {
-                let sources = Sources {
-                    count: sign.unsigned_abs(),
-                    users: SmallVec::new(),
-                };
-                self.sources.insert(volume.volume.clone(), sources);
+                self.sources
+                    .insert(volume.volume.clone(), sign.unsigned_abs());
             }
             None => {}
         }
@@ -169,21 +157,10 @@ impl NodeVolumes {
             volumes.len() - 1
         });
         let known = &mut volumes[at];
-        let was_used = known.uses > 0;
         known.uses = known.uses.saturating_add_signed(uses);
         known.attachments = known.attachments.saturating_add_signed(attachments);
-        let is_used = known.uses > 0;
         if (known.uses, known.attachments) == (0, 0) {
             volumes.swap_remove(at);
-        }
-        // When the last use of a volume without a claim ends, it has no sources any more.
-        if was_used != is_used
-            && let Some(sources) = self.sources.get_mut(&*volume.volume)
-        {
-            match sources.users.iter().position(|user| *user == slot) {
-                Some(at) => drop(sources.users.swap_remove(at)),
-                None => sources.users.push(slot),
-            }
         }
     }
 
@@ -272,13 +249,7 @@ impl NodeVolumes {
 
     /// How many claims are for the CSI volume, and how often pods on nodes use it, together.
     pub(crate) fn sources(&self, volume: &CsiVolume) -> u32 {
-        self.sources.get(volume).map_or(0, |sources| sources.count)
-    }
-
-    /// The nodes, known or not, with pods that use the CSI volume.
-    pub(crate) fn users_of_volume(&self, volume: &CsiVolume) -> &[Slot] {
-        let sources = self.sources.get(volume);
-        sources.map_or(&[][..], |sources| &sources.users)
+        self.sources.get(volume).copied().unwrap_or(0)
     }
 
     /// See [`NodeView::attached_volumes`](super::NodeView::attached_volumes).
