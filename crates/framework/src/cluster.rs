@@ -92,6 +92,11 @@ impl Cluster {
             && self.nodes.volumes().sources(volume) <= 1
     }
 
+    /// Whether any node, known or not, has a limit for the volumes of a CSI driver.
+    pub fn has_volume_limit(&self, driver: &str) -> bool {
+        self.nodes.volumes().has_limit(driver)
+    }
+
     /// Sets an object that is neither a pod nor a node, and returns whether that was done: pods and nodes are set by
     /// the owner of the table.
     pub fn set(&mut self, object: &Object) -> bool {

@@ -30,7 +30,7 @@ pub const REASON: &str = "node(s) exceed max volume count";
 #[derive(Debug, Default)]
 pub struct NodeVolumeLimits;
 
-/// The volumes that a pod brings to its node.
+/// The volumes that a pod brings to its node, of drivers for which some node has a limit.
 #[derive(Debug, Default, Hash)]
 pub struct Required {
     /// Those that other pods may use too, each once.
@@ -62,6 +62,9 @@ impl Required {
                     break;
                 }
             };
+            if !cluster.has_volume_limit(&volume.driver) {
+                continue;
+            }
             let volumes = match is_own {
                 true => &mut own,
                 false => &mut required.volumes,

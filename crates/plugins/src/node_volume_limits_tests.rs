@@ -428,3 +428,22 @@ fn what_wakes() {
         assert_eq!(got, Ok(expected), "{name}");
     }
 }
+
+/// Pods have equal requirements, whichever volumes of a driver they use, as long as no node has a limit for it.
+#[test]
+fn a_volume_counts_only_if_some_node_has_a_limit_for_its_driver() {
+    let required = |world: &World| {
+        let requirement =
+            NodeVolumeLimits.requirement(&world.context(), &pod_info("p", using(&["c1", "c2"])));
+        let required = requirement.expect("no problem").expect("volumes");
+        (required.own, required.volumes.len())
+    };
+    let other_pod = |world: World| world.bound("n", "o", using(&["c2"]));
+    let counted = (vec![(Str::from(DRIVER), 1)], 1);
+    assert_eq!(required(&other_pod(world())), counted);
+    let unlimited = other_pod(world().with(limited(Value::Null)));
+    assert_eq!(required(&unlimited), (vec![], 0));
+    let elsewhere = json!({"spec": {"drivers": [{"name": DRIVER, "allocatable": {"count": 9}}]}});
+    let again = unlimited.with(csi_node("unknown", elsewhere));
+    assert_eq!(required(&again), counted);
+}

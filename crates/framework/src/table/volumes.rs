@@ -71,6 +71,8 @@ pub(crate) struct NodeVolumes {
     attachments: FxHashMap<Str, Vec<Known>>,
     /// The drivers with a limit, by the name of the node, known or not.
     limits: FxHashMap<Str, Vec<(Str, i64)>>,
+    /// How many of these nodes have a limit, by driver.
+    limited: FxHashMap<Str, usize>,
 }
 
 impl NodeVolumes {
@@ -231,7 +233,17 @@ impl NodeVolumes {
             true => self.limits.remove(node),
             false => self.limits.insert(node.clone(), limits.clone()),
         };
-        before.unwrap_or_default() != limits
+        let before = before.unwrap_or_default();
+        for (driver, _) in &limits {
+            *self.limited.entry(driver.clone()).or_default() += 1;
+        }
+        for (driver, _) in &before {
+            match self.limited.get_mut(driver) {
+                Some(nodes) if *nodes > 1 => *nodes -= 1,
+                _ => drop(self.limited.remove(driver)),
+            }
+        }
+        before != limits
     }
 
     // --- questions -----------------------------------------------------------------------------------------
@@ -245,6 +257,11 @@ impl NodeVolumes {
         let limits = self.limits.get(node)?;
         let found = limits.iter().find(|(name, _)| name == driver);
         found.map(|(_, limit)| *limit)
+    }
+
+    /// Whether any node, known or not, has a limit for the volumes of a CSI driver.
+    pub(crate) fn has_limit(&self, driver: &str) -> bool {
+        self.limited.contains_key(driver)
     }
 
     /// How many claims are for the CSI volume, and how often pods on nodes use it, together.
