@@ -167,11 +167,6 @@ pub trait Ledger: Send + fmt::Debug {
         false
     }
 
-    /// Whether all nodes are in one class now.
-    fn is_uniform(&self) -> bool {
-        false
-    }
-
     /// Whether the ledger should be opened again: its answers are right, but slow.
     fn is_stale(&self) -> bool {
         false

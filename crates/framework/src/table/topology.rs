@@ -1,6 +1,7 @@
 //! Topology domains: a number for each value that nodes have of a label.
 //!
-//! A column is created when a label is first read, and follows the nodes from then on. While a reader holds a column,
+//! A column is created when a label is first read, and follows the nodes from then on. Those of hosts and zones are there
+//! from the beginning, so that no pod waits for them in a cluster of very many nodes. While a reader holds a column,
 //! the numbers in it do not change: a domain keeps its number as long as it has a node.
 
 use super::{Row, Slot};
@@ -13,6 +14,8 @@ use std::sync::{Arc, OnceLock};
 
 /// Above this number of columns, those without a reader are dropped.
 const COLUMNS_MAX: usize = 64;
+/// The labels of columns that always exist.
+const COMMON: [&str; 2] = ["kubernetes.io/hostname", "topology.kubernetes.io/zone"];
 
 /// Which domain each node is in, by the values of one label, at the time of reading.
 #[derive(Debug, Clone)]
@@ -209,22 +212,30 @@ pub(super) struct Topologies {
 
 impl Default for Topologies {
     fn default() -> Self {
+        let topologies = Self::empty();
+        for key in COMMON {
+            topologies.get(&Str::new(key), &[]);
+        }
+        topologies
+    }
+}
+
+/// A copy begins without any columns: it creates those that it reads.
+impl Clone for Topologies {
+    fn clone(&self) -> Self {
+        Self::empty()
+    }
+}
+
+impl Topologies {
+    fn empty() -> Self {
         Self {
             first: Next::new(),
             columns: AtomicUsize::new(0),
             columns_max: COLUMNS_MAX,
         }
     }
-}
 
-/// A copy begins without columns: it creates those that it reads.
-impl Clone for Topologies {
-    fn clone(&self) -> Self {
-        Self::default()
-    }
-}
-
-impl Topologies {
     /// The topology of a label; created from all nodes the first time.
     pub(super) fn get(&self, key: &Str, rows: &[Row]) -> Arc<Topology> {
         let mut next = &self.first;
@@ -267,7 +278,7 @@ impl Topologies {
         let mut columns = 0;
         while let Some(mut link) = rest {
             rest = link.next.take();
-            if link.column.is_held() {
+            if link.column.is_held() || COMMON.contains(&link.column.key.as_str()) {
                 link.next = kept.take().map_or_else(Next::new, Next::from);
                 kept = Some(link);
                 columns += 1;
@@ -368,13 +379,15 @@ mod tests {
         for at in 0..COLUMNS_MAX * 3 {
             table.topology(&key(at));
         }
-        assert_eq!(columns(&table), COLUMNS_MAX * 3);
+        assert_eq!(columns(&table), COMMON.len() + COLUMNS_MAX * 3);
         table.set_node(node("m").label("key-7", "a").arc());
-        assert_eq!(columns(&table), 1);
+        let kept = COMMON.len() + 1;
+        assert_eq!(columns(&table), kept);
         let shown = table.topology(&key(7));
-        assert_eq!((columns(&table), shown.nodes(), shown.domains()), (1, 2, 1));
+        assert_eq!(columns(&table), kept);
+        assert_eq!((shown.nodes(), shown.domains()), (2, 1));
         drop(held);
         table.topology(&key(8));
-        assert_eq!(columns(&table), 2);
+        assert_eq!(columns(&table), kept + 1);
     }
 }

@@ -313,11 +313,6 @@ impl Ledger for AffinityLedger {
         books.all(|book| !book.is_wanted_near && book.is_idle())
     }
 
-    /// Without books, no domain distinguishes nodes.
-    fn is_uniform(&self) -> bool {
-        self.books.is_empty()
-    }
-
     fn is_stale(&self) -> bool {
         self.books.iter().any(|book| self.layout.is_wrong(book))
     }

@@ -76,8 +76,7 @@ pub(super) struct ClassSet {
 
 /// Feasible nodes of one class and one block, to be added together.
 #[derive(Debug, Default)]
-pub(super) struct FeasibleBlock {
-    class: ClassId,
+struct FeasibleBlock {
     block: u32,
     members: u64,
     /// The greatest score among the members, and those that have it.
@@ -86,21 +85,21 @@ pub(super) struct FeasibleBlock {
 }
 
 impl FeasibleBlock {
-    /// Adds a node; false if it belongs to another block or class.
-    #[inline]
-    pub(super) fn add(&mut self, class: ClassId, slot: Slot, score: Sum) -> bool {
+    fn of(slot: Slot, score: Sum) -> Self {
         let (block, bit) = split(slot);
-        if self.members == 0 {
-            *self = Self {
-                class,
-                block,
-                members: bit,
-                greatest: score,
-                best: bit,
-            };
-            return true;
+        Self {
+            block,
+            members: bit,
+            greatest: score,
+            best: bit,
         }
-        if self.block != block || self.class != class {
+    }
+
+    /// Adds a node; false if it belongs to another block.
+    #[inline]
+    fn add(&mut self, slot: Slot, score: Sum) -> bool {
+        let (block, bit) = split(slot);
+        if self.block != block {
             return false;
         }
         self.members |= bit;
@@ -110,6 +109,65 @@ impl FeasibleBlock {
             Ordering::Less => {}
         }
         true
+    }
+}
+
+/// How many classes a [`Filling`] holds. A zone of a large cluster is a class of its own.
+const FILLING_MAX: usize = 8;
+
+/// Puts all nodes into their classes, in slot order. It holds the classes of the last nodes, so that most nodes need no
+/// look-up, with the nodes of one block each.
+#[derive(Debug, Default)]
+pub(super) struct Filling {
+    latest: SmallVec<[(Class, ClassId, Option<FeasibleBlock>); FILLING_MAX]>,
+    /// The entry to be replaced next.
+    oldest: usize,
+}
+
+impl Filling {
+    /// Adds a node; its class is `None` when there are too many.
+    #[inline]
+    pub(super) fn add(
+        &mut self,
+        classes: &mut NodeClasses,
+        class: &Class,
+        slot: Slot,
+        answer: Answer,
+        score: Sum,
+    ) -> Option<ClassId> {
+        let known = self.latest.iter().position(|(known, ..)| known == class);
+        let at = match known {
+            Some(at) => at,
+            None => self.replace_oldest(classes, class)?,
+        };
+        let (_, id, block) = &mut self.latest[at];
+        if answer != FEASIBLE {
+            classes.add(*id, slot, answer, score);
+        } else if !block.as_mut().is_some_and(|block| block.add(slot, score)) {
+            let before = block.replace(FeasibleBlock::of(slot, score));
+            classes.add_block(*id, before);
+        }
+        Some(*id)
+    }
+
+    fn replace_oldest(&mut self, classes: &mut NodeClasses, class: &Class) -> Option<usize> {
+        let entry = (class.clone(), classes.id(class)?, None);
+        if self.latest.len() < FILLING_MAX {
+            self.latest.push(entry);
+            return Some(self.latest.len() - 1);
+        }
+        let at = self.oldest;
+        self.oldest = (at + 1) % FILLING_MAX;
+        let (_, id, block) = std::mem::replace(&mut self.latest[at], entry);
+        classes.add_block(id, block);
+        Some(at)
+    }
+
+    /// Adds what is still held.
+    pub(super) fn finish(self, classes: &mut NodeClasses) {
+        for (_, id, block) in self.latest {
+            classes.add_block(id, block);
+        }
     }
 }
 
@@ -144,14 +202,7 @@ impl ClassSet {
             }
             return;
         }
-        let (block, bit) = split(slot);
-        self.add_feasible(&FeasibleBlock {
-            class: 0,
-            block,
-            members: bit,
-            greatest: score,
-            best: bit,
-        });
+        self.add_feasible(&FeasibleBlock::of(slot, score));
     }
 
     /// Adds feasible nodes of one block.
@@ -162,7 +213,6 @@ impl ClassSet {
             members,
             greatest: score,
             best,
-            ..
         } = *added;
         self.touch(block);
         self.feasible += members.count_ones() as usize;
@@ -355,10 +405,10 @@ impl NodeClasses {
         self.sets[id as usize].add(slot, answer, score);
     }
 
-    /// Puts feasible nodes into their class.
-    pub(super) fn add_block(&mut self, block: FeasibleBlock) {
-        if block.members != 0 {
-            self.sets[block.class as usize].add_feasible(&block);
+    /// Puts feasible nodes into a class.
+    fn add_block(&mut self, id: ClassId, block: Option<FeasibleBlock>) {
+        if let Some(block) = block {
+            self.sets[id as usize].add_feasible(&block);
         }
     }
 

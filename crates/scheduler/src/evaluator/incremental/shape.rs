@@ -1,7 +1,7 @@
 //! What is kept for all pods of one shape: every node's answer and score, taken from the node answers that the shape
 //! shares with others, and its class, with the domain counts.
 
-use super::classes::{Answer, ClassId, FEASIBLE, FeasibleBlock, NO_NODE, NodeClasses, Sum};
+use super::classes::{Answer, ClassId, FEASIBLE, Filling, NO_NODE, NodeClasses, Sum};
 use super::node_answers::{Cell, Grade, Known, NodeAnswers, neutral};
 use super::plan::Plan;
 use super::scratch::{Note, Scratch};
@@ -140,11 +140,7 @@ impl Shape {
                 offset += width;
             }
         }
-        let is_uniform = shape
-            .domain_counts
-            .iter()
-            .all(|domain| domain.ledger.is_uniform());
-        if is_uniform && evaluator.nominated.is_empty() {
+        if evaluator.nominated.is_empty() {
             shape.fill(evaluator, group_answers)?;
         } else {
             shape.take_in(evaluator, group_answers, table.occupied())?;
@@ -152,8 +148,8 @@ impl Shape {
         Ok(shape)
     }
 
-    /// Puts all nodes of a new shape into their classes if the nodes differ in nothing but their grades: the same as
-    /// [`Shape::take_in`], with as little as possible per node.
+    /// Puts all nodes of a new shape into their classes when no pod is nominated: the same as [`Shape::take_in`], with as
+    /// little as possible per node.
     fn fill(
         &mut self,
         evaluator: &Evaluator<'_>,
@@ -162,8 +158,8 @@ impl Shape {
         self.learn(group_answers)?;
         let mut shared = std::mem::take(&mut self.columns);
         let columns = Arc::make_mut(&mut shared);
-        let mut latest: Option<([Grade; GRADES], ClassId)> = None;
-        let mut block = FeasibleBlock::default();
+        let mut filling = Filling::default();
+        let mut class = Class::new();
         let [a, b] = group_answers.both().map(NodeAnswers::cells);
         for (at, (a, b)) in a.iter().zip(b).enumerate() {
             if a.answer == NO_NODE || b.answer == NO_NODE {
@@ -175,29 +171,19 @@ impl Shape {
                 FEASIBLE => [a.grade, b.grade],
                 _ => [0; GRADES],
             };
-            let id = match latest {
-                Some((known, id)) if known == grades => id,
-                _ => {
-                    let mut class: Class = grades.into_iter().map(i64::from).collect();
-                    for domain in &self.domain_counts {
-                        domain.ledger.class(slot, &mut class);
-                    }
-                    let id = self.classes.id(&class).ok_or(Unkeepable)?;
-                    latest = Some((grades, id));
-                    id
-                }
-            };
+            class.clear();
+            class.extend(grades.into_iter().map(i64::from));
+            for domain in &self.domain_counts {
+                domain.ledger.class(slot, &mut class);
+            }
+            let id = filling
+                .add(&mut self.classes, &class, slot, answer, score)
+                .ok_or(Unkeepable)?;
             self.scores[at] = score;
             columns.answers[at] = answer;
             columns.class_of[at] = id;
-            if answer != FEASIBLE {
-                self.classes.add(id, slot, answer, score);
-            } else if !block.add(id, slot, score) {
-                self.classes.add_block(std::mem::take(&mut block));
-                block.add(id, slot, score);
-            }
         }
-        self.classes.add_block(block);
+        filling.finish(&mut self.classes);
         self.columns = shared;
         self.nodes = evaluator.cluster.nodes.len();
         Ok(())
