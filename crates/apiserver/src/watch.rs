@@ -24,9 +24,6 @@ use tokio::time::{Instant, sleep_until};
 const READ_MAX: usize = 256;
 /// A chunk is sent when it has grown to this.
 const CHUNK_BYTES: usize = 64 * 1024;
-/// After a chunk, changes are gathered for this long. One change alone is sent at once; thousands a second share their
-/// frames, TLS records and wake-ups, on the server and on the client.
-const GATHER: Duration = Duration::from_millis(1);
 
 /// What a watcher wants.
 #[derive(Debug)]
@@ -115,8 +112,6 @@ struct Watcher {
     stopping: watch::Receiver<bool>,
     deadline: Instant,
     next_bookmark: Instant,
-    /// Until when changes are gathered.
-    gathers_until: Instant,
     ended: bool,
 }
 
@@ -132,7 +127,6 @@ pub(crate) fn chunks(
     let watcher = Watcher {
         deadline: now + request.timeout,
         next_bookmark: now + request.bookmark_interval,
-        gathers_until: now,
         request,
         prefix,
         backlog: Backlog {
@@ -167,11 +161,7 @@ impl Watcher {
             self.take_initial(&mut chunk);
             self.take_events(&mut chunk);
             if !chunk.is_empty() {
-                self.gathers_until = Instant::now() + GATHER;
                 return Some(chunk.freeze());
-            }
-            if Instant::now() < self.gathers_until {
-                sleep_until(self.gathers_until).await;
             }
             match self.backlog.read() {
                 Ok(true) => continue,

@@ -14,8 +14,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// The longest pause. Half of it is added to the mean latency of messages while many come, and nothing while few come.
-const PAUSE: Duration = Duration::from_millis(4);
+/// The longest pause. Half of it is added to the mean latency of messages while many come, and nothing while few come. A
+/// longer one saves little more CPU time (docs/performance.md).
+const PAUSE: Duration = Duration::from_millis(1);
 /// Waits that end sooner than this follow one another closely.
 const CLOSE: Duration = Duration::from_millis(2);
 /// After so many close waits the thread pauses. The messages of a single pod are fewer.

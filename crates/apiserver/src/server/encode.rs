@@ -250,7 +250,7 @@ pub(crate) fn bookmark(
     }
 }
 
-/// The bytes of a list, in pieces of about [`PIECE_BYTES`]: a list of very many objects never stands in memory as a whole.
+/// The bytes of a list, in pieces of about [`PIECE_BYTES`]: the text of a large list is never in memory as a whole.
 #[derive(Debug)]
 pub(crate) struct Pieces {
     resource: Arc<Resource>,
