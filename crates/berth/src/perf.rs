@@ -4,6 +4,7 @@ mod api;
 mod child;
 mod dashboard;
 mod embedded;
+mod explain;
 mod external;
 mod in_process;
 mod scratch;
@@ -56,6 +57,7 @@ pub(crate) fn run(args: &PerfArgs, registry: &Registry) -> Result<(), Failure> {
         Some(PerfCommand::Dashboard(args)) => {
             print_as(args.output, &dashboard::run(args, registry)?)
         }
+        Some(PerfCommand::Explain(args)) => print_as(args.output, &explain::run(args, registry)?),
         Some(PerfCommand::Plot(args)) => run_plot(args),
         Some(PerfCommand::Api(args)) => api::run(args),
     }

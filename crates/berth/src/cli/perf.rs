@@ -121,6 +121,9 @@ pub(crate) enum PerfCommand {
     /// The dashboard: what an open page costs the scheduler, and how many bytes it receives
     #[command(after_help = "Example: berth perf dashboard --nodes 5000 --pods 50000")]
     Dashboard(PerfDashboardArgs),
+    /// Explanations: how long they take, and what they cost the pods that are scheduled meanwhile
+    #[command(after_help = "Example: berth perf explain --nodes 5000 --pods 10000")]
+    Explain(PerfExplainArgs),
     /// Plot results as SVG: throughput of the core over nodes, and CPU time per pod by part
     #[command(
         after_help = "Example: berth perf plot core.json workloads.json --directory docs/images"
@@ -192,6 +195,29 @@ pub(crate) struct PerfDashboardArgs {
     /// How often each question is answered
     #[arg(long, value_name = "N", default_value_t = 30)]
     pub(crate) rounds: usize,
+    /// How to print the figures
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
+}
+
+/// `berth perf explain`.
+#[derive(Debug, Args)]
+pub(crate) struct PerfExplainArgs {
+    /// Nodes
+    #[arg(long, value_name = "N", default_value_t = 5_000)]
+    pub(crate) nodes: usize,
+    /// Pods that wait
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    pub(crate) pods: usize,
+    /// How many pods are explained while nothing is scheduled
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    pub(crate) rounds: usize,
+    /// How many turns with questions, and how many without, are compared
+    #[arg(long, value_name = "N", default_value_t = 24)]
+    pub(crate) turns: usize,
+    /// How long a turn takes, in milliseconds
+    #[arg(long, value_name = "N", default_value_t = 500)]
+    pub(crate) turn_milliseconds: u64,
     /// How to print the figures
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
