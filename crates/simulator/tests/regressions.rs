@@ -247,7 +247,7 @@ fn one_scheduler() -> Scripts {
             ],
         ),
         (
-            "room that was promised to a pod is free when that is gone, written or not",
+            "room of a nomination is free when its pod is gone, written or not",
             vec![
                 CreateNode(0, node(1000)),
                 nodes(1),

@@ -194,12 +194,12 @@ fn an_extender_chooses_where_room_is_made_and_who_goes() {
             "",
         ),
     ];
-    for (situation, answer, ignorable, going, promised, said) in cases {
+    for (situation, answer, ignorable, going, nominated, said) in cases {
         let says = extender("http://e").preempt(move |_, _| answer());
         let mut w = full([if ignorable { says.ignorable() } else { says }]);
         let (deletions, node, message) = made_room(&mut w);
         assert_eq!(deletions, going, "{situation}");
-        assert_eq!(node, promised, "{situation}");
+        assert_eq!(node, nominated, "{situation}");
         let expected = [no_cpu, said].join(" ");
         assert_eq!(message, expected.trim_end(), "{situation}");
         let is_skipped = "Going on without extender http://e: ";
@@ -208,7 +208,7 @@ fn an_extender_chooses_where_room_is_made_and_who_goes() {
         let is_passed_over = situation.ends_with("may") || situation.ends_with("may fail");
         assert_eq!(
             skipped,
-            usize::from(is_passed_over && promised == "n1"),
+            usize::from(is_passed_over && nominated == "n1"),
             "{situation}"
         );
     }
@@ -498,7 +498,7 @@ fn the_cluster_changes_while_an_extender_thinks_about_evictions() {
             1,
         ),
     ];
-    for (situation, says, change, going, promised, said, times) in cases {
+    for (situation, says, change, going, nominated, said, times) in cases {
         let (tell, asked) = channel();
         let extender = extender("http://e").preempt(move |_, told| {
             let _ = tell.send(());
@@ -515,7 +515,7 @@ fn the_cluster_changes_while_an_extender_thinks_about_evictions() {
         change(&mut w);
         let (deletions, node, message) = answered(&mut w, "parked");
         assert_eq!(deletions, going, "{situation}");
-        assert_eq!(node, promised, "{situation}");
+        assert_eq!(node, nominated, "{situation}");
         assert!(message.ends_with(said), "{situation}: {message}");
         assert_eq!(asked.try_iter().count(), times, "{situation}");
         let others = w.calls.iter().any(|(_, call)| is_status_of("low")(call));

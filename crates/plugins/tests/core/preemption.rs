@@ -173,7 +173,7 @@ fn a_preemptor_whose_status_is_being_written_does_not_preempt_again() {
                 assert!(w.attempt_named().ends_with(FULL), "{case}");
                 let victims = w.deletions();
                 assert_eq!(victims.len(), 1, "{case}");
-                let promised = w.nominated("vip");
+                let nominated = w.nominated("vip");
                 written(&mut w);
                 deleted(&mut w);
                 woken(&mut w);
@@ -188,7 +188,7 @@ fn a_preemptor_whose_status_is_being_written_does_not_preempt_again() {
                     "{case}: nobody else goes: {:?}",
                     w.deletions()
                 );
-                assert_eq!(w.nominated("vip"), promised, "{case}");
+                assert_eq!(w.nominated("vip"), nominated, "{case}");
                 let metrics = w.scheduler.metrics();
                 let Some(Value::Histogram(chosen)) = metrics.get(Metric::PreemptionVictims, &[])
                 else {
@@ -473,7 +473,7 @@ fn the_message_of_a_pod_that_cannot_preempt() {
     let nowhere = "preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 Preemption \
                    is not helpful for scheduling.";
     let never = "preemption: not eligible due to preemptionPolicy=Never.";
-    for (policy, why, promised) in [(None, nowhere, ""), (Some("Never"), never, "n1")] {
+    for (policy, why, nominated) in [(None, nowhere, ""), (Some("Never"), never, "n1")] {
         let mut w = driver();
         w.node(node("n1").capacity("2", "1Gi", "10"));
         w.node(node("n2").capacity("1", "1Gi", "10"));
@@ -487,7 +487,7 @@ fn the_message_of_a_pod_that_cannot_preempt() {
                 "vip: 0/2 nodes are available: 2 Insufficient cpu. no new claims to deallocate, {why}"
             )
         );
-        assert_eq!(w.nominated("vip"), promised);
+        assert_eq!(w.nominated("vip"), nominated);
         assert_eq!(w.metric(Metric::PreemptionAttempts, &[]), 1.0);
     }
 }

@@ -82,7 +82,7 @@ fn who_may_not_preempt() {
             nothing.clone(),
         ),
         (
-            "it was promised a node that is gone",
+            "it is nominated to a node that is gone",
             plain("victim", 1, 4),
             nominated_to("gone", 4),
             "n: victim",
@@ -124,14 +124,14 @@ fn what_counts_is_how_the_pod_looks_now() {
     });
     let there = world(vec![("n", vec![pod("victim", 1, 4, going)])]);
     let mut trial = attempt(there, plain("p", 10, 4));
-    let mut promised = plain("p", 10, 4);
-    promised.status.nominated_node_name = "n".into();
-    let uid = promised.uid().clone();
+    let mut nominated = plain("p", 10, 4);
+    nominated.status.nominated_node_name = "n".into();
+    let uid = nominated.uid().clone();
     trial
         .world
         .cluster
         .pods
-        .insert(uid.clone(), promised.into());
+        .insert(uid.clone(), nominated.into());
     assert_eq!(
         trial.run().text(),
         "preemption: not eligible due to a terminating pod on the nominated node."

@@ -274,11 +274,11 @@ fn without_the_gate_nominations_end_when_all_victims_are_evicted() {
                     pod,
                     nominated_node: Some(node),
                     ..
-                } => format!("{} is promised {node:?}", pod.name),
+                } => format!("{} is nominated to {node:?}", pod.name),
                 other => format!("{other:?}"),
             })
             .collect();
-        let all = ["delete a", "lower is promised \"\""];
+        let all = ["delete a", "lower is nominated to \"\""];
         assert_eq!(calls, all[..if ended { 2 } else { 1 }]);
         assert!(
             outbox

@@ -279,7 +279,7 @@ fn long_messages_are_cut_in_events_only() {
 #[test]
 fn a_nominated_node_comes_first_with_every_evaluator() {
     for kind in [EvaluatorKind::Plain, EvaluatorKind::Incremental] {
-        for (promised, outcome, asked, complaint) in [
+        for (nominated, outcome, asked, complaint) in [
             ("n1", "on n1", 1.0, None),
             ("n2", "on n1", 4.0, None),
             (
@@ -299,17 +299,17 @@ fn a_nominated_node_comes_first_with_every_evaluator() {
             for name in ["n0", "n1", "n2"] {
                 w.applied(node(name).object());
             }
-            w.pod(pod("p").nominated(promised));
-            assert_eq!(w.attempt(), outcome, "{kind}, {promised}");
+            w.pod(pod("p").nominated(nominated));
+            assert_eq!(w.attempt(), outcome, "{kind}, {nominated}");
             let labels = ["Picky", "Filter", "default-scheduler"];
             let calls = w.metric(Metric::PluginEvaluation, &labels);
-            assert_eq!(calls, asked, "{kind}, {promised}");
+            assert_eq!(calls, asked, "{kind}, {nominated}");
             let complaints = w.logged("Pod ");
             let expected: Vec<_> = complaint
                 .map(|c| (LogLevel::Error, c))
                 .into_iter()
                 .collect();
-            assert_eq!(complaints, expected, "{kind}, {promised}");
+            assert_eq!(complaints, expected, "{kind}, {nominated}");
         }
     }
 }

@@ -547,9 +547,9 @@ fn the_failure_handler_looks_at_the_pod_as_it_is_now() {
         };
         let told: Vec<&str> = w.logged("Pod ").into_iter().map(|(_, line)| line).collect();
         assert_eq!(told.join(""), why, "{situation}");
-        let promised = w.scheduler.queue().nominator().node_of("uid-p").is_some();
+        let nominated = w.scheduler.queue().nominator().node_of("uid-p").is_some();
         assert_eq!(
-            promised,
+            nominated,
             place.is_some() && patches > 0,
             "{situation}: C-49"
         );

@@ -201,7 +201,7 @@ fn every_point_and_every_call_is_timed() {
         }
         w.pod(pod(name).priority(1));
         w.advance(Duration::from_millis(1));
-        w.pod(pod("promised").priority(1).nominated("n1"));
+        w.pod(pod("nominated").priority(1).nominated("n1"));
         w.attempt();
         let metrics = w.scheduler.metrics();
         for (point, code, whole, part) in rows {

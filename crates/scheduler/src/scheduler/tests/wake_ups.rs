@@ -88,10 +88,10 @@ fn a_nomination_ends_when_the_pod_is_placed_or_gone() {
         let mut w = driver([fits()]);
         w.applied(node("n1").object());
         w.pod(pod("p").nominated("n1"));
-        let promised = |w: &Driver| w.scheduler.queue().nominator().pods_on("n1").len();
-        assert_eq!(promised(&w), 1);
+        let nominated = |w: &Driver| w.scheduler.queue().nominator().pods_on("n1").len();
+        assert_eq!(nominated(&w), 1);
         change(&mut w);
-        assert_eq!(promised(&w), 0, "{situation}");
+        assert_eq!(nominated(&w), 0, "{situation}");
     }
 }
 

@@ -378,7 +378,7 @@ fn a_node_on_which_a_filter_breaks_meanwhile_is_left_out() {
     let bind = |node: &str| format!("bind p {node}");
     let broken =
         "patch p PodScheduled=False SchedulerError: running \"Brittle\" filter plugin: oops";
-    let on_promised = "failed to filter the nominated node: running \"Brittle\" filter plugin: oops; all nodes are filtered";
+    let on_nominated = "failed to filter the nominated node: running \"Brittle\" filter plugin: oops; all nodes are filtered";
     let left_out = "a node was left out: running \"Brittle\" filter plugin: oops";
     // The situation, the nominated node, the nodes that the extender leaves, how often the filter fails, the outcome,
     // the log lines, and the nodes of each request.
@@ -393,12 +393,12 @@ fn a_node_on_which_a_filter_breaks_meanwhile_is_left_out() {
     );
     let cases: [Case; 4] = [
         (
-            "the promised node",
+            "the nominated node",
             "n2",
             &["n2", "n3"],
             1,
             bind("n"),
-            Some(on_promised),
+            Some(on_nominated),
             &["n2", "n1 n2 n3"],
         ),
         (
@@ -429,7 +429,7 @@ fn a_node_on_which_a_filter_breaks_meanwhile_is_left_out() {
             &["n1 n2 n3"],
         ),
     ];
-    for (situation, promised, left, times, expected, logged, asked) in cases {
+    for (situation, nominated, left, times, expected, logged, asked) in cases {
         let breaks = Arc::new(AtomicUsize::new(0));
         let left_to_break = breaks.clone();
         let brittle = fake("Brittle").filter(move |_, _, node| {
@@ -454,14 +454,14 @@ fn a_node_on_which_a_filter_breaks_meanwhile_is_left_out() {
         let flat = fake("Flat").score(|_, _, _| Ok(0));
         let mut w = extended([leaves], [fits(), brittle, flat]);
         nodes(&mut w, ALL);
-        w.pod(pod("p").request("cpu", "2").nominated(promised));
+        w.pod(pod("p").request("cpu", "2").nominated(nominated));
         assert_eq!(w.attempt(), "parked", "{situation}");
         breaks.store(times, Ordering::Relaxed);
         w.pod(pod("x").request("cpu", "1").on("n1"));
         reply_all(&mut w);
         let calls = w.calls_text();
         assert!(calls[0].starts_with(&expected), "{situation}: {calls:?}");
-        for line in [on_promised, left_out] {
+        for line in [on_nominated, left_out] {
             let times = usize::from(logged == Some(line));
             assert_eq!(w.logged(line).len(), times, "{situation}: {line}");
         }
