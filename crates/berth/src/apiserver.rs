@@ -5,7 +5,7 @@ use crate::control_plane::{self, ControlPlane, Options};
 use crate::exit::Failure;
 use crate::print::{self, say};
 use crate::serve::{self, Probe};
-use crate::signal;
+use crate::signal::{self, StopSignals};
 use berth_apiserver::ServerMetrics;
 use berth_apiserver::admission::Admission;
 use std::sync::Arc;
@@ -64,6 +64,8 @@ pub(crate) async fn run(args: ApiserverArgs) -> Result<(), Failure> {
     let plane = ControlPlane::start(&args.control_plane, options).await?;
     let probe = ServerProbe(plane.server().metrics());
     tokio::spawn(serve::serve(listener, Arc::new(probe)));
+    // A user, or a script, that has read the first line may stop the process.
+    let signals = StopSignals::listen()?;
     say!("API server  {}", plane.server().url())?;
     say!("kubeconfig  {}", args.control_plane.kubeconfig.display())?;
     say!("metrics     http://{metrics}/metrics")?;
@@ -79,7 +81,7 @@ pub(crate) async fn run(args: ApiserverArgs) -> Result<(), Failure> {
     say!()?;
     say!("Ctrl-C stops it.")?;
     let why = tokio::select! {
-        why = signal::stop_requested(signal::STOP_PATIENCE) => why?,
+        why = signals.stop_requested(signal::STOP_PATIENCE) => why,
         failure = plane.failed() => return Err(failure),
     };
     print::complain(format_args!("{why}, stopping"));

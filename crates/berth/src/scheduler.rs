@@ -11,7 +11,7 @@ use crate::runner::{Clients, RunOptions, Runner, ShadowOptions, Webhooks, hostna
 use crate::serving::{Health, SecurePort, Shown};
 use crate::settings::{self, KUBERNETES_VERSION, Settings};
 use crate::shadow::Shared;
-use crate::signal;
+use crate::signal::{self, StopSignals};
 use crate::traces::TraceExport;
 use berth_client::content::ContentTypes;
 use berth_client::election::{self, Election, ElectionOptions, Leadership, LeaseLock};
@@ -75,6 +75,8 @@ pub(crate) async fn run(flags: Flags, registry: Registry) -> Result<(), Failure>
     let port = SecurePort::bind(&flags, &user_agent()).await?;
     let master = &flags.misc.master.value;
     let mut scheduling = Scheduling::start(&options, master, Arc::clone(&metrics) as _).await?;
+    // A user, or a script, that has read the first line may stop the process.
+    let signals = StopSignals::listen()?;
     // JSON is read by programs, which find everything in the log.
     let is_text = flags.logs.logging_format.value == LogFormat::Text;
     match is_text {
@@ -107,7 +109,7 @@ pub(crate) async fn run(flags: Flags, registry: Registry) -> Result<(), Failure>
         say!("\nCtrl-C stops it.")?;
     }
     let why = tokio::select! {
-        why = signal::stop_requested(signal::SCHEDULER_STOP_PATIENCE) => why?,
+        why = signals.stop_requested(signal::SCHEDULER_STOP_PATIENCE) => why,
         failure = scheduling.failed() => return Err(failure),
     };
     match is_text {

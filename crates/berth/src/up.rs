@@ -5,7 +5,8 @@ use crate::control_plane::{self, ControlPlane, NODES_DEFAULT, Options};
 use crate::exit::Failure;
 use crate::print::{self, program, say};
 use crate::scheduler::{self, Scheduling};
-use crate::{apply, manifest, serve, signal};
+use crate::signal::{self, StopSignals};
+use crate::{apply, manifest, serve};
 use berth_apiserver::admission::Admission;
 use berth_apiserver::controllers::Selection;
 use berth_client::observe::Unobserved;
@@ -49,6 +50,8 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), Failure>
         .await
         .map_err(Failure::Environment)?;
 
+    // A user, or a script, that has read the first line may stop the process.
+    let signals = StopSignals::listen()?;
     say!("API server  {}", plane.server().url())?;
     match args.control_plane.gpus_per_node {
         0 => say!("nodes       {nodes}, simulated")?,
@@ -75,7 +78,7 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), Failure>
     say!("Ctrl-C stops everything.")?;
 
     let why = tokio::select! {
-        why = signal::stop_requested(signal::STOP_PATIENCE) => why?,
+        why = signals.stop_requested(signal::STOP_PATIENCE) => why,
         failure = scheduling.failed() => return Err(failure),
         failure = plane.failed() => return Err(failure),
     };

@@ -2,8 +2,8 @@
 
 use berth_api::{Duration, Time};
 
-/// Copies take no more than this part of the time of the scheduler's thread: one fiftieth.
-pub const COPY_SHARE: u32 = 50;
+/// Copies take no more than this part of the time of the scheduler's thread: one hundredth.
+pub const COPY_SHARE: u32 = 100;
 /// A copy is used for further questions no longer than this.
 pub const COPY_AGE_MAX: Duration = Duration::from_secs(1);
 
@@ -39,9 +39,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_take_a_fiftieth_of_the_time() {
+    fn copies_take_a_hundredth_of_the_time() {
         let at = Time::from_secs(100);
-        for (took, pause) in [(0, 0), (2, 100), (10, 500), (300, 1_000)] {
+        for (took, pause) in [(0, 0), (2, 200), (5, 500), (300, 1_000)] {
             let copied = Copied::new((), at, Duration::from_millis(took));
             assert_eq!(copied.pause(at), Duration::from_millis(pause), "{took} ms");
             let later = at + Duration::from_millis(pause);

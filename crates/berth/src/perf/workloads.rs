@@ -6,7 +6,7 @@ use super::in_process::InProcess;
 use crate::cli::PerfWorkloadArgs;
 use crate::exit::Failure;
 use crate::print::{self, say};
-use crate::signal::{STOP_PATIENCE, stop_requested};
+use crate::signal::{STOP_PATIENCE, StopSignals};
 use berth_framework::registry::Registry;
 use berth_perf::workload::report::{Report, Run, data_items};
 use berth_perf::workload::{
@@ -116,7 +116,7 @@ async fn run_all<T: Target + Named>(
     args: &PerfWorkloadArgs,
     workloads: &[Workload],
 ) -> Result<(Report, Option<&'static str>), Failure> {
-    let mut stop = pin!(stop_requested(STOP_PATIENCE));
+    let mut stop = pin!(StopSignals::listen()?.stop_requested(STOP_PATIENCE));
     let mut report = Report {
         target: targets.first().map_or_else(String::new, Named::name) + &at_rate(args.rate),
         runs: Vec::new(),
@@ -153,7 +153,7 @@ async fn run_all<T: Target + Named>(
                 result = run(target, workload, &options, &progress) => result,
                 why = &mut stop => {
                     bar.finish_and_clear();
-                    return Ok((report, Some(why?)));
+                    return Ok((report, Some(why)));
                 }
             };
             bar.finish_and_clear();
