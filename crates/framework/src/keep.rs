@@ -142,6 +142,11 @@ pub trait Ledger: Send + fmt::Debug {
     /// class may have changed to `changed`.
     fn node_changed(&mut self, cx: &Context<'_>, node: Slot, changed: &mut Vec<Slot>);
 
+    /// Whether all nodes have the same class now, as when nothing is counted.
+    fn is_uniform(&self) -> bool {
+        false
+    }
+
     /// How many numbers make up a class; always the same for one ledger.
     fn width(&self) -> usize;
 
@@ -160,6 +165,20 @@ pub trait Ledger: Send + fmt::Debug {
 
     /// Whether `pod` would change an answer if it were added to some node.
     fn concerns(&self, cx: &Context<'_>, pod: &PodInfo) -> bool;
+
+    /// The answer of Filter for a node as if AddPod had been called with these pods, which are nominated to it. `None` if
+    /// the ledger cannot say; the plain evaluator decides then.
+    ///
+    /// # Errors
+    /// Why the node is rejected.
+    fn filter_with(
+        &mut self,
+        _cx: &Context<'_>,
+        _node: Slot,
+        _pods: &[Arc<PodInfo>],
+    ) -> Option<Result<(), Status>> {
+        None
+    }
 
     /// Whether the plugin accepts every node and prefers none, also if any of the current pods were removed. Results
     /// about one node then do not depend on the pods of other nodes.

@@ -20,7 +20,7 @@ pub struct Images {
 }
 
 impl Images {
-    /// Changes whenever a node comes or goes, or has other images than before.
+    /// Changes whenever a node is added or removed or has other images than before, and when the size of an image changes.
     pub fn version(&self) -> u64 {
         self.version
     }
@@ -32,10 +32,13 @@ impl Images {
 
     /// A node is replaced by another version, added or removed.
     pub(super) fn replace(&mut self, old: Option<&Node>, new: Option<&Node>) {
-        let is_same =
-            matches!((old, new), (Some(old), Some(new)) if old.status.images == new.status.images);
-        self.version += u64::from(!is_same);
-        for name in names(old) {
+        if let (Some(old), Some(new)) = (old, new)
+            && old.status.images == new.status.images
+        {
+            return self.resize(new);
+        }
+        self.version += 1;
+        for (name, _) in old.into_iter().flat_map(sized) {
             if let Some(state) = self.by_name.get_mut(name) {
                 state.nodes = state.nodes.saturating_sub(1);
                 if state.nodes == 0 {
@@ -43,17 +46,28 @@ impl Images {
                 }
             }
         }
-        for image in new.iter().flat_map(|node| &node.status.images) {
-            for name in &image.names {
-                let size = image.size_bytes;
-                let state = self.by_name.entry(name.clone());
-                state.or_insert(ImageState { size, nodes: 0 }).nodes += 1;
+        for (name, size) in new.into_iter().flat_map(sized) {
+            let state = self.by_name.entry(name.clone());
+            state.or_insert(ImageState { size, nodes: 0 }).nodes += 1;
+        }
+    }
+
+    /// A node is replaced by another version with the same images. As in kube-scheduler, the size of an image that no
+    /// other node has is the one that this node reports.
+    fn resize(&mut self, node: &Node) {
+        for (name, size) in sized(node) {
+            if let Some(state) = self.by_name.get_mut(name)
+                && state.nodes == 1
+                && state.size != size
+            {
+                state.size = size;
+                self.version += 1;
             }
         }
     }
 }
 
-fn names(node: Option<&Node>) -> impl Iterator<Item = &Str> {
-    let images = node.into_iter().flat_map(|node| &node.status.images);
-    images.flat_map(|image| &image.names)
+fn sized(node: &Node) -> impl Iterator<Item = (&Str, i64)> {
+    let images = node.status.images.iter();
+    images.flat_map(|image| image.names.iter().map(|name| (name, image.size_bytes)))
 }

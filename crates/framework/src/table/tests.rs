@@ -119,6 +119,13 @@ fn images_are_counted_over_all_nodes() {
     assert_eq!(image(&table, "a"), Some((10, 1)));
     table.set_node(node("c").image("web", 30).arc());
     assert_eq!(image(&table, "c"), Some((10, 2)));
+    // The size of the node that was first remains until another version of the last node with the image is reported.
+    table.remove_node("a");
+    assert_eq!(image(&table, "c"), Some((10, 1)));
+    let before = table.images().version();
+    table.set_node(node("c").image("web", 30).label("a", "b").arc());
+    assert_eq!(image(&table, "c"), Some((30, 1)));
+    assert_ne!(table.images().version(), before);
 }
 
 /// A heartbeat writes a node without changing it.

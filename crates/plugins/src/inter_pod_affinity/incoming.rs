@@ -254,6 +254,16 @@ impl Incoming {
                 .any(|term| self.may_be_meant(term))
     }
 
+    /// Whether all pods that the ledger is for are equal to the required anti-affinity terms of another pod.
+    pub(super) fn knows_count(&self, other: &PodInfo) -> bool {
+        required_anti_affinity(other).iter().all(|term| {
+            let mut requirements = term.selector.requirements().iter();
+            self.common_labels.as_ref().is_some_and(|common| {
+                requirements.all(|requirement| common.binary_search(requirement.key()).is_ok())
+            })
+        })
+    }
+
     fn may_be_meant(&self, term: &AffinityTerm) -> bool {
         let Some(common) = &self.common_labels else {
             return !term.selector.is_nothing();

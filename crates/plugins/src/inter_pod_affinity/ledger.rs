@@ -227,6 +227,10 @@ impl Ledger for AffinityLedger {
         }
     }
 
+    fn is_uniform(&self) -> bool {
+        self.books.is_empty()
+    }
+
     fn width(&self) -> usize {
         COLUMNS + self.columns
     }
@@ -305,6 +309,32 @@ impl Ledger for AffinityLedger {
 
     fn concerns(&self, _cx: &Context<'_>, pod: &PodInfo) -> bool {
         self.incoming.may_count(pod)
+    }
+
+    fn filter_with(
+        &mut self,
+        cx: &Context<'_>,
+        node: Slot,
+        pods: &[Arc<PodInfo>],
+    ) -> Option<Result<(), Status>> {
+        if self.total.existing_anti_affinity == 0 && self.incoming.required.is_empty() {
+            // PreFilter returns Skip, so neither AddPod nor Filter is called.
+            return Some(Ok(()));
+        }
+        if !pods.iter().all(|other| self.incoming.knows_count(other)) {
+            return None;
+        }
+        let mut changed = Vec::new();
+        let mut class = Class::new();
+        for other in pods {
+            self.pod_moved(cx, node, other, Movement::Came, &mut changed);
+        }
+        self.class(node, &mut class);
+        let result = self.filter(&class);
+        for other in pods {
+            self.pod_moved(cx, node, other, Movement::Went, &mut changed);
+        }
+        Some(result)
     }
 
     /// The pod has no affinity, and all books are empty: removed pods cannot change that.

@@ -173,16 +173,24 @@ impl<'a> ScoredColumns<'a> {
         of_nodes.chain(of_devices)
     }
 
-    /// The shares of one node if two resources are scored, as by default, and the node offers both.
-    #[inline]
-    pub fn pair_of(&self, node: Slot) -> Option<[Share; 2]> {
-        let [a, b] = &self.columns[..] else {
-            return None;
-        };
-        if !self.of_devices.is_empty() {
-            return None;
+    /// The columns if two resources are scored, as by default, and devices provide none of them.
+    pub fn pair(&self) -> Option<ScoredPair<'a>> {
+        match self.columns[..] {
+            [a, b] if self.of_devices.is_empty() => Some(ScoredPair([a, b])),
+            _ => None,
         }
-        let pair = [a.of(node), b.of(node)];
+    }
+}
+
+/// Two scored resources of all nodes.
+#[derive(Debug, Clone, Copy)]
+pub struct ScoredPair<'a>([ScoredColumn<'a>; 2]);
+
+impl ScoredPair<'_> {
+    /// The shares of one node, if it offers both.
+    #[inline]
+    pub fn of(&self, node: Slot) -> Option<[Share; 2]> {
+        let pair = self.0.map(|column| column.of(node));
         (pair[0].allocatable != 0 && pair[1].allocatable != 0).then_some(pair)
     }
 }

@@ -33,23 +33,27 @@ impl NodeResourcesBalancedAllocation {
 /// The fraction that is requested with the pod, and without it.
 #[inline]
 fn fractions(share: Share) -> (f64, f64) {
-    let fraction = |held: i64| (held as f64 / share.allocatable as f64).min(1.0);
+    let fraction = |held: i64| {
+        let fraction = held as f64 / share.allocatable as f64;
+        // Not `min`, which also treats values that are no numbers.
+        if fraction > 1.0 { 1.0 } else { fraction }
+    };
     let without = share.requested.saturating_sub(share.own);
     (fraction(share.requested), fraction(without))
 }
 
-/// The score of one node.
+/// The score of one node by its balance with the pod and without it.
 #[inline]
-fn score(columns: &ScoredColumns<'_>, node: Slot) -> i64 {
-    let (with, without) = match columns.pair_of(node) {
-        Some([a, b]) => {
-            let (a, b) = (fractions(a), fractions(b));
-            (balance(&[a.0, b.0]), balance(&[a.1, b.1]))
-        }
-        None => balances_of_any(columns, node),
-    };
+fn score((with, without): (i64, i64)) -> i64 {
     let half = MAX_NODE_SCORE / 2;
     half + (half + with - without) / 2
+}
+
+/// The balance with the pod and without it, for two resources.
+#[inline]
+fn balances_of_pair([a, b]: [Share; 2]) -> (i64, i64) {
+    let (a, b) = (fractions(a), fractions(b));
+    (balance(&[a.0, b.0]), balance(&[a.1, b.1]))
 }
 
 /// The balance with the pod and without it, for any number of resources. Not inlined: two resources are the default.
@@ -113,7 +117,13 @@ impl NodeScore for NodeResourcesBalancedAllocation {
     ) -> impl Fn(Slot) -> i64 + 'a {
         let resources = &self.resources;
         let columns = ScoredColumns::new(nodes, resources, requested, Counted::Requested);
-        move |slot| score(&columns, slot)
+        let pair = columns.pair();
+        move |slot| {
+            score(match pair.and_then(|pair| pair.of(slot)) {
+                Some(shares) => balances_of_pair(shares),
+                None => balances_of_any(&columns, slot),
+            })
+        }
     }
 }
 

@@ -247,9 +247,17 @@ impl NodeScore for NodeResourcesFit {
         requested: &'a Scored,
         nodes: &'a NodeTable,
     ) -> impl Fn(Slot) -> i64 + 'a {
-        let resources = &self.args.resources;
+        let FitArgs {
+            resources,
+            strategy,
+            ..
+        } = &self.args;
         let columns = ScoredColumns::new(nodes, resources, requested, Counted::NonZero);
-        move |slot| self.args.strategy.score(columns.of(slot))
+        let pair = columns.pair();
+        move |slot| match pair.and_then(|pair| pair.of(slot)) {
+            Some(shares) => strategy.score(shares),
+            None => strategy.score(columns.of(slot)),
+        }
     }
 }
 

@@ -363,6 +363,30 @@ impl Ledger for SpreadLedger {
         is_ours && tallies.any(|tally| tally.selector.matches(pod.pod.labels()))
     }
 
+    fn filter_with(
+        &mut self,
+        _cx: &Context<'_>,
+        node: Slot,
+        pods: &[Arc<PodInfo>],
+    ) -> Option<Result<(), Status>> {
+        let namespace = self.pod.pod.namespace();
+        let others = pods.iter().map(|other| &other.pod);
+        let others = others.filter(|other| other.namespace() == namespace);
+        let mut changed = Vec::new();
+        let mut result = Ok(());
+        for hard in &mut self.hard {
+            // Also pods that are being deleted, as in `PreFilterState::change`.
+            let selector = &hard.constraint.selector;
+            let matching = others.clone().filter(|o| selector.matches(o.labels()));
+            let added = i64::try_from(matching.count()).unwrap_or(i64::MAX);
+            hard.pod_moved(node, added, &mut changed);
+            let class = hard.class(node);
+            result = result.and_then(|()| hard.filter(class));
+            hard.pod_moved(node, -added, &mut changed);
+        }
+        Some(result)
+    }
+
     fn bytes(&self) -> usize {
         let tallies = self
             .tallies

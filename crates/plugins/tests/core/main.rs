@@ -10,6 +10,7 @@ mod drivers;
 mod extended_resources;
 mod extenders;
 mod gates;
+mod nominated;
 mod preemption;
 mod reasons;
 mod volumes;

@@ -9,8 +9,9 @@
 //! `docs/evaluator.md` follows two pods through it.
 //!
 //! It may be faster than the plain evaluator and differ in nothing else. It leaves a decision to the plain one where it
-//! cannot be sure to be equal: a plugin that does not declare what it depends on, a filter that fails, nominated pods
-//! that change domain counts. It also leaves pods to it that name their nodes: few nodes are checked for them. [`EvaluatorKind::Compared`] makes every decision twice; so does every debug build.
+//! cannot be sure to be equal: a plugin that does not declare what it depends on, a filter that fails, no feasible node
+//! where nominated pods change domain counts. It also leaves pods to it that name their nodes: few nodes are checked
+//! for them. [`EvaluatorKind::Compared`] makes every decision twice; so does every debug build.
 
 mod answer;
 mod classes;
@@ -323,12 +324,8 @@ impl AnswerCache {
             }
         }
         let shape = shapes.get_mut(key)?;
-        if shape.is_entangled()
-            || group_answers
-                .both()
-                .iter()
-                .any(|node_answers| node_answers.is_broken())
-        {
+        let both = group_answers.both();
+        if both.iter().any(|node_answers| node_answers.is_broken()) {
             return None;
         }
         let kept = KeptFor {
@@ -398,8 +395,13 @@ fn decide(
             excluded: Vec::new(),
         }))
     };
-    if let Some(node) = own_nomination(evaluator, plan, shape, group_answers)? {
-        return placed(evaluator, node, 1, 1);
+    answer_for_own_nomination(evaluator, shape, group_answers)?;
+    shape.count_nominated(evaluator, plan)?;
+    let name = &evaluator.pod.pod.status.nominated_node_name;
+    if let Some(view) = evaluator.cluster.nodes.node(name)
+        && shape.fits(plan, view.slot())
+    {
+        return placed(evaluator, view.slot(), 1, 1);
     }
     let live = shape.live(plan)?;
     let limit = SearchLimit::new(shape.nodes, percentage_of_nodes, true);
@@ -412,6 +414,10 @@ fn decide(
         let node = shape.choose_among(evaluator, plan, group_answers, &live, &found, rng)?;
         *start = start.wrapping_add(visited) % all.len().max(1);
         return placed(evaluator, node, visited, feasible);
+    }
+    if live.nodes == 0 && shape.is_entangled() {
+        // Which of several filters comes first, with nominated pods or without, is not kept.
+        return Err(Unkeepable);
     }
     *start %= shape.nodes.max(1);
     if live.nodes == 0 {
@@ -429,27 +435,18 @@ fn decide(
 }
 
 /// The nomination of the pod itself does not count for the pod, but for others of its shape: its node is examined
-/// again. Returns the node that its status names when it is feasible (C-16).
-fn own_nomination(
+/// again. If the node that its status names is feasible, it is not looked further (C-16).
+fn answer_for_own_nomination(
     evaluator: &mut Evaluator<'_>,
-    plan: &Plan,
     shape: &mut Shape,
     group_answers: &mut GroupAnswers<'_>,
-) -> Result<Option<Slot>, Unkeepable> {
-    let pod = evaluator.pod.pod.clone();
-    let slot_of =
-        |evaluator: &Evaluator<'_>, name: &Str| Some(evaluator.cluster.nodes.node(name)?.slot());
-    if let Some(name) = evaluator.nominated.node_of(pod.uid())
-        && let Some(slot) = slot_of(evaluator, name)
-    {
-        shape.answer_for_now(evaluator, group_answers, slot)?;
+) -> Result<(), Unkeepable> {
+    let name = evaluator.nominated.node_of(evaluator.pod.pod.uid());
+    let node = name.and_then(|name| evaluator.cluster.nodes.node(name));
+    match node.map(|node| node.slot()) {
+        Some(slot) => shape.answer_for_now(evaluator, group_answers, slot),
+        None => Ok(()),
     }
-    let name = &pod.status.nominated_node_name;
-    if name.is_empty() {
-        return Ok(None);
-    }
-    let slot = slot_of(evaluator, name);
-    Ok(slot.filter(|slot| shape.fits(plan, *slot)))
 }
 
 impl Evaluator<'_> {

@@ -105,7 +105,7 @@ impl Evaluator<'_> {
     }
 
     /// The pods of this or a higher priority that were nominated to the node.
-    fn nominated_to(&self, node: Slot) -> SmallVec<[Arc<PodInfo>; 2]> {
+    pub(super) fn nominated_to(&self, node: Slot) -> SmallVec<[Arc<PodInfo>; 2]> {
         let mut pods = SmallVec::new();
         if self.nominated.is_empty() {
             return pods;

@@ -122,25 +122,32 @@ pub(super) struct Filling {
     latest: SmallVec<[(Class, ClassId, Option<FeasibleBlock>); FILLING_MAX]>,
     /// The entry to be replaced next.
     oldest: usize,
+    /// The entry of the selected class.
+    selected: usize,
 }
 
 impl Filling {
-    /// Adds a node; its class is `None` when there are too many.
+    /// Selects the class of the nodes that are added next; `None` when there are too many.
+    #[inline]
+    pub(super) fn select(&mut self, classes: &mut NodeClasses, class: &Class) -> Option<()> {
+        let known = self.latest.iter().position(|(known, ..)| known == class);
+        self.selected = match known {
+            Some(at) => at,
+            None => self.replace_oldest(classes, class)?,
+        };
+        Some(())
+    }
+
+    /// Adds a node to the selected class; `None` when none was selected.
     #[inline]
     pub(super) fn add(
         &mut self,
         classes: &mut NodeClasses,
-        class: &Class,
         slot: Slot,
         answer: Answer,
         score: Sum,
     ) -> Option<ClassId> {
-        let known = self.latest.iter().position(|(known, ..)| known == class);
-        let at = match known {
-            Some(at) => at,
-            None => self.replace_oldest(classes, class)?,
-        };
-        let (_, id, block) = &mut self.latest[at];
+        let (_, id, block) = self.latest.get_mut(self.selected)?;
         if answer != FEASIBLE {
             classes.add(*id, slot, answer, score);
         } else if !block.as_mut().is_some_and(|block| block.add(slot, score)) {

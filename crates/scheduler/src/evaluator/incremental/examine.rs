@@ -34,6 +34,9 @@ fn examine(evaluator: &Evaluator<'_>, kept: KeptFor<'_>) -> Result<Examined, Unk
         group_answers,
         ..
     } = kept;
+    if shape.is_entangled() {
+        return Err(Unkeepable);
+    }
     let live = shape.live(plan)?;
     let mut examined = Examined {
         statuses: NodeStatuses::kept(shape.statuses(plan)),

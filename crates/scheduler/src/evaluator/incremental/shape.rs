@@ -160,6 +160,9 @@ impl Shape {
         let columns = Arc::make_mut(&mut shared);
         let mut filling = Filling::default();
         let mut class = Class::new();
+        let mut domains = self.domain_counts.iter();
+        let is_uniform = domains.all(|domain| domain.ledger.is_uniform());
+        let mut selected = None;
         let [a, b] = group_answers.both().map(NodeAnswers::cells);
         for (at, (a, b)) in a.iter().zip(b).enumerate() {
             if a.answer == NO_NODE || b.answer == NO_NODE {
@@ -171,14 +174,18 @@ impl Shape {
                 FEASIBLE => [a.grade, b.grade],
                 _ => [0; GRADES],
             };
-            class.clear();
-            class.extend(grades.into_iter().map(i64::from));
-            for domain in &self.domain_counts {
-                domain.ledger.class(slot, &mut class);
+            if !is_uniform || selected != Some(grades) {
+                class.clear();
+                class.extend(grades.into_iter().map(i64::from));
+                for domain in &self.domain_counts {
+                    domain.ledger.class(slot, &mut class);
+                }
+                let classes = &mut self.classes;
+                filling.select(classes, &class).ok_or(Unkeepable)?;
+                selected = Some(grades);
             }
-            let id = filling
-                .add(&mut self.classes, &class, slot, answer, score)
-                .ok_or(Unkeepable)?;
+            let id = filling.add(&mut self.classes, slot, answer, score);
+            let id = id.ok_or(Unkeepable)?;
             self.scores[at] = score;
             columns.answers[at] = answer;
             columns.class_of[at] = id;
@@ -407,16 +414,78 @@ impl Shape {
             return Err(Unkeepable);
         }
         let (answer, score) = self.joined(cells)?;
-        let mut class: Class = cells.iter().map(|cell| i64::from(cell.grade)).collect();
+        let class = cells.iter().map(|cell| i64::from(cell.grade)).collect();
+        self.put_for_now(slot, answer, score, class)
+    }
+
+    /// Puts one node into the class that begins with `class`. After an error the shape is of no use.
+    fn put_for_now(
+        &mut self,
+        slot: Slot,
+        answer: Answer,
+        score: Sum,
+        mut class: Class,
+    ) -> Result<(), Unkeepable> {
         let mut shared = std::mem::take(&mut self.columns);
         let columns = Arc::make_mut(&mut shared);
         let put = self.put(columns, slot, answer, score, &mut class);
         self.columns = shared;
         if put.is_err() {
-            // Not to be used again.
             self.seen.table = u64::MAX;
         }
         put
+    }
+
+    /// Rejects the nodes that a ledger rejects with the pods that are nominated to them (C-18). That holds for the
+    /// evaluator's pod alone: these nodes are looked at again for the next.
+    pub(super) fn count_nominated(
+        &mut self,
+        evaluator: &Evaluator<'_>,
+        plan: &Plan,
+    ) -> Result<(), Unkeepable> {
+        let cx = Context {
+            now: evaluator.now,
+            cluster: evaluator.cluster,
+            features: evaluator.features,
+        };
+        let entangled: Vec<Slot> = self.entangled.iter().copied().collect();
+        for slot in entangled {
+            let nominated = evaluator.nominated_to(slot);
+            let mut rejection = None;
+            for counts in &mut self.domain_counts {
+                let Some(filter) = plan.domains[counts.member].filter else {
+                    continue;
+                };
+                let result = counts.ledger.filter_with(&cx, slot, &nominated);
+                if let Err(status) = result.ok_or(Unkeepable)? {
+                    rejection = Some(Known { status, filter });
+                    break;
+                }
+            }
+            let Some(known) = rejection else {
+                continue;
+            };
+            if !known.status.is_rejected() {
+                return Err(Unkeepable);
+            }
+            let answer = self.answer_of(known)?;
+            self.stale.push(slot);
+            self.put_for_now(slot, answer, 0, [0; GRADES].into_iter().collect())?;
+        }
+        Ok(())
+    }
+
+    /// The number of an answer.
+    fn answer_of(&mut self, known: Known) -> Result<Answer, Unkeepable> {
+        let place = self.known.iter().position(|other| *other == known);
+        let answer = Answer::try_from(place.unwrap_or(self.known.len())).map_err(|_| Unkeepable)?;
+        if answer == NO_NODE {
+            return Err(Unkeepable);
+        }
+        if place.is_none() {
+            Arc::make_mut(&mut self.known).push(known);
+        }
+        Ok(answer)
     }
 
     /// Lends out what PostFilter found, if it holds; see [`Shape::take_back`].
@@ -448,7 +517,7 @@ impl Shape {
         }
     }
 
-    /// Whether the plain evaluator has to decide.
+    /// Whether pods are nominated that would change what a ledger says about their node.
     pub(super) fn is_entangled(&self) -> bool {
         !self.entangled.is_empty()
     }

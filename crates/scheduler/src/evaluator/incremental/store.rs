@@ -1,6 +1,7 @@
 //! What is kept, by fragment, within bounds: what was not used for longest goes first.
 
-use rustc_hash::FxHashMap;
+use lru::LruCache;
+use rustc_hash::FxBuildHasher;
 
 /// Something that is kept.
 pub(super) trait Kept {
@@ -12,22 +13,19 @@ struct Entry<T> {
     /// Absent when nothing can be kept.
     value: Option<Box<T>>,
     bytes: usize,
-    used: u64,
 }
 
 /// See the [module](self).
 pub(super) struct Store<T> {
-    entries: FxHashMap<Box<[u8]>, Entry<T>>,
+    entries: LruCache<Box<[u8]>, Entry<T>, FxBuildHasher>,
     bytes: usize,
-    clock: u64,
 }
 
 impl<T> Default for Store<T> {
     fn default() -> Self {
         Self {
-            entries: FxHashMap::default(),
+            entries: LruCache::unbounded_with_hasher(FxBuildHasher),
             bytes: 0,
-            clock: 0,
         }
     }
 }
@@ -60,20 +58,17 @@ impl<T: Kept> Store<T> {
         key: &[u8],
         catch_up: impl FnOnce(&mut T) -> Result<(), E>,
     ) -> Found {
-        self.clock += 1;
         let Some(entry) = self.entries.get_mut(key) else {
             return Found::Missing;
         };
-        entry.used = self.clock;
         let Some(value) = &mut entry.value else {
             return Found::Unkeepable;
         };
-        let is_fresh = catch_up(value).is_ok();
-        self.bytes = self.bytes.saturating_sub(entry.bytes);
-        if !is_fresh {
-            self.entries.remove(key);
+        if catch_up(value).is_err() {
+            self.remove(key);
             return Found::Missing;
         }
+        self.bytes = self.bytes.saturating_sub(entry.bytes);
         entry.bytes = value.bytes();
         self.bytes += entry.bytes;
         Found::Kept
@@ -87,36 +82,28 @@ impl<T: Kept> Store<T> {
         (entries, bytes): (usize, usize),
     ) {
         let size = value.as_ref().map_or(0, |value| value.bytes());
-        while !self.entries.is_empty()
-            && (self.entries.len() >= entries || self.bytes + size > bytes)
-        {
-            let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.used);
-            let Some(key) = oldest.map(|(key, _)| key.clone()) else {
+        self.remove(key);
+        while self.entries.len() >= entries || self.bytes + size > bytes {
+            let Some((_, oldest)) = self.entries.pop_lru() else {
                 break;
             };
-            self.remove(&key);
+            self.bytes = self.bytes.saturating_sub(oldest.bytes);
         }
-        self.clock += 1;
-        self.remove(key);
         self.bytes += size;
-        let entry = Entry {
-            value,
-            bytes: size,
-            used: self.clock,
-        };
-        self.entries.insert(key.into(), entry);
+        let entry = Entry { value, bytes: size };
+        self.entries.put(key.into(), entry);
     }
 
     /// Forgets something.
     pub(super) fn remove(&mut self, key: &[u8]) {
-        if let Some(entry) = self.entries.remove(key) {
+        if let Some(entry) = self.entries.pop(key) {
             self.bytes = self.bytes.saturating_sub(entry.bytes);
         }
     }
 
-    /// What is kept.
+    /// What is kept; this is no use of it.
     pub(super) fn get_mut(&mut self, key: &[u8]) -> Option<&mut T> {
-        self.entries.get_mut(key)?.value.as_deref_mut()
+        self.entries.peek_mut(key)?.value.as_deref_mut()
     }
 }
 

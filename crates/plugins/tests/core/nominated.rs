@@ -1,0 +1,116 @@
+//! Nominated pods that count for topology spread and inter-pod affinity are decided from kept answers.
+
+use crate::drivers::{driver, with_spec};
+use berth_framework::testing::{node, pod};
+use serde_json::{Value, json};
+
+const HOST: &str = "kubernetes.io/hostname";
+
+fn spread() -> Value {
+    json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": HOST, "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "a"}}}]})
+}
+
+fn required(kind: &str, app: &str) -> Value {
+    json!({"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": app}}}]}}})
+}
+
+/// C-18: two nodes, of which `n1` has a nominated pod of the same priority. The last column is what becomes of the new pod if
+/// `n2` is closed.
+#[test]
+fn the_pod_and_the_nominated_pod_are_judged_together() {
+    let none = json!({});
+    let away = |app| required("podAntiAffinity", app);
+    let near = |app| required("podAffinity", app);
+    let of = |name: &str, app: &str, spec: &Value| with_spec(pod(name).label("app", app), spec);
+    for (situation, new, nominated, others, end) in [
+        (
+            "unrelated pods",
+            of("p", "a", &none),
+            of("v", "a", &none),
+            vec![],
+            "on n1",
+        ),
+        (
+            "spread",
+            of("p", "a", &spread()),
+            of("v", "a", &none),
+            vec![],
+            "rejected",
+        ),
+        (
+            "spread of other pods",
+            of("p", "a", &spread()),
+            of("v", "b", &none),
+            vec![],
+            "on n1",
+        ),
+        (
+            "the new pod does not tolerate the other",
+            of("p", "b", &away("a")),
+            of("v", "a", &none),
+            vec![],
+            "rejected",
+        ),
+        // Filter of InterPodAffinity is not called, because PreFilter finds nothing to check.
+        (
+            "the nominated pod alone has anti-affinity",
+            of("p", "b", &none),
+            of("v", "a", &away("b")),
+            vec![],
+            "on n1",
+        ),
+        (
+            "the nominated pod and a placed one have anti-affinity",
+            of("p", "b", &none),
+            of("v", "a", &away("b")),
+            vec![of("o", "c", &away("b")).on("n3")],
+            "rejected",
+        ),
+        // With the nominated pod the affinity is satisfied, without it it is not.
+        (
+            "the affinity is to the nominated pod",
+            of("p", "b", &near("a")),
+            of("v", "a", &none),
+            vec![],
+            "rejected",
+        ),
+    ] {
+        for is_closed in [true, false] {
+            let mut w = driver();
+            for (name, closed) in [("n1", false), ("n2", is_closed), ("n3", true)] {
+                let node = node(name).capacity("4", "8Gi", "10").label(HOST, name);
+                w.node(node.unschedulable(closed));
+            }
+            for other in &others {
+                w.pod(other.clone());
+            }
+            w.pod(new.clone().request("cpu", "1"));
+            w.pod(nominated.clone().request("cpu", "1").nominated("n1"));
+            let got = w.attempt();
+            let is_near = situation.starts_with("the affinity");
+            match (end, is_closed) {
+                ("rejected", true) => {
+                    assert!(
+                        got.starts_with("0/3 nodes are available"),
+                        "{situation}: {got}"
+                    );
+                }
+                ("rejected", false) if is_near => {
+                    assert!(
+                        got.starts_with("0/3 nodes are available"),
+                        "{situation}: {got}"
+                    );
+                }
+                ("rejected", false) => assert_eq!(got, "on n2", "{situation}"),
+                (end, true) => assert_eq!(got, end, "{situation}"),
+                (_, false) => assert!(got.starts_with("on n"), "{situation}: {got}"),
+            }
+            let counts = w.scheduler.answer_cache().counts();
+            if got.starts_with("on ") {
+                assert_eq!((counts.kept, counts.plain), (1, 0), "{situation}");
+            }
+        }
+    }
+}
