@@ -6,13 +6,15 @@
 
 use crate::generate;
 use berth_api::{Kind, Object, Time};
-use berth_scheduler::{ClusterChange, Scheduler, SchedulerOptions};
+use berth_scheduler::{ClusterChange, CycleResult, Outcome, Scheduler, SchedulerOptions};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::fmt;
 
 /// Deployments that the pods come from; each is a template of its own.
 const DEPLOYMENTS: usize = 2_000;
+/// Pods that are scheduled onto the full cluster, each of another Deployment.
+const SCHEDULED: usize = 200;
 /// Namespaces that the deployments are in.
 const NAMESPACES: usize = 200;
 /// Images that each node reports, of [`IMAGES_IN_ALL`].
@@ -32,7 +34,12 @@ pub struct Options {
 impl Options {
     /// How many objects are handed to the core.
     pub fn objects(&self) -> usize {
-        NAMESPACES + self.nodes + self.pods
+        NAMESPACES + self.nodes + self.pods + self.scheduled()
+    }
+
+    /// How many pods are scheduled when all others are bound.
+    fn scheduled(&self) -> usize {
+        SCHEDULED.min(self.pods)
     }
 }
 
@@ -50,10 +57,16 @@ pub struct Report {
     pub with_nodes: u64,
     /// With all nodes and pods.
     pub with_pods: u64,
+    /// How many more pods were scheduled, each of another Deployment.
+    pub scheduled: usize,
+    /// With everything that the evaluator keeps after that.
+    pub with_answers: u64,
     /// Per node, over the base.
     pub per_node: f64,
     /// Per bound pod, over the base and the nodes.
     pub per_pod: f64,
+    /// Per bound pod, with what the evaluator keeps.
+    pub per_pod_with_answers: f64,
 }
 
 impl fmt::Display for Report {
@@ -77,6 +90,14 @@ impl fmt::Display for Report {
             mebi(self.with_pods),
             self.pods,
             self.per_pod
+        )?;
+        writeln!(
+            f,
+            "{:>10.1} MiB after {} more pods were scheduled, each of another Deployment, with all kept answers: {:.0} \
+             bytes for each bound pod",
+            mebi(self.with_answers),
+            self.scheduled,
+            self.per_pod_with_answers
         )
     }
 }
@@ -87,6 +108,9 @@ pub enum MemoryError {
     /// The default profile cannot be built: a bug.
     #[error("failed to set up the scheduler: {0}")]
     Setup(String),
+    /// A pod of the generated cluster was not scheduled: a bug.
+    #[error("pod {0} of {1} was not scheduled")]
+    Unscheduled(usize, usize),
     /// The operating system does not tell.
     #[error("failed to read the resident memory from /proc/self/status: {0}; this needs Linux")]
     Unknown(String),
@@ -95,7 +119,7 @@ pub enum MemoryError {
 /// Fills a core with nodes and bound pods; `progress` is called for every object.
 ///
 /// # Errors
-/// When the operating system does not tell how much memory is in use.
+/// When the operating system does not report how much memory is in use.
 pub fn run(options: &Options, mut progress: impl FnMut()) -> Result<Report, MemoryError> {
     let now = Time::from_secs(1_800_000_000);
     let mut scheduler = Scheduler::new(SchedulerOptions::default(), &berth_plugins::in_tree(), now)
@@ -121,6 +145,25 @@ pub fn run(options: &Options, mut progress: impl FnMut()) -> Result<Report, Memo
         ));
     }
     let with_pods = resident()?;
+    let scheduled = options.scheduled();
+    for (at, template) in templates.iter().take(scheduled).enumerate() {
+        apply(pending(template, options.pods + at));
+    }
+    for at in 0..scheduled {
+        let outcome = scheduler.schedule_one(now);
+        drop(scheduler.take_outputs(now));
+        let is_placed = matches!(
+            outcome,
+            Outcome::Done {
+                result: CycleResult::Placed { .. },
+                ..
+            }
+        );
+        if !is_placed {
+            return Err(MemoryError::Unscheduled(at + 1, scheduled));
+        }
+    }
+    let with_answers = resident()?;
     let each =
         |more: u64, less: u64, count: usize| more.saturating_sub(less) as f64 / count.max(1) as f64;
     Ok(Report {
@@ -129,8 +172,11 @@ pub fn run(options: &Options, mut progress: impl FnMut()) -> Result<Report, Memo
         base,
         with_nodes,
         with_pods,
+        scheduled,
+        with_answers,
         per_node: each(with_nodes, base, options.nodes),
         per_pod: each(with_pods, with_nodes, options.pods),
+        per_pod_with_answers: each(with_answers, with_nodes, options.pods),
     })
 }
 
@@ -280,18 +326,31 @@ fn template(deployment: usize) -> String {
     pod.to_string()
 }
 
+/// A new pod of a Deployment.
+fn pending(template: &str, index: usize) -> Object {
+    let mut pod: Value = serde_json::from_str(&filled(template, index, ""))
+        .unwrap_or_else(|error| panic!("generated pod: {error}: {template}"));
+    pod["status"] = json!({"phase": "Pending"});
+    decoded(&pod.to_string())
+}
+
 /// A running pod of a Deployment.
 pub(crate) fn pod(template: &str, index: usize, nodes: usize) -> Object {
     // Consecutive pods of one deployment go to different nodes, as they do in a cluster.
     let node = index.wrapping_mul(31) % nodes.max(1);
-    let json = template
+    decoded(&filled(template, index, &format!("node-{node}")))
+}
+
+/// A template with what differs from pod to pod.
+fn filled(template: &str, index: usize, node: &str) -> String {
+    template
         .replace("@name", &format!("{:05x}", index % 0x10_0000))
         .replace(
             "@uid",
             &format!("{index:08x}-4b1d-4c5e-9f00-0002{index:08x}"),
         )
         .replace("@version", &(500_000_000 + index).to_string())
-        .replace("@node", &format!("node-{node}"))
+        .replace("@node", node)
         .replace(
             "@time",
             &format!(
@@ -301,7 +360,10 @@ pub(crate) fn pod(template: &str, index: usize, nodes: usize) -> Object {
                 index % 60,
                 index / 7 % 60
             ),
-        );
+        )
+}
+
+fn decoded(json: &str) -> Object {
     match Kind::Pod.decode(json.as_bytes()) {
         Ok(object) => object,
         Err(error) => panic!("generated pod: {error}: {json}"),
@@ -321,6 +383,7 @@ mod tests {
         let report = run(&options, || heard += 1).expect("Linux tells");
         assert_eq!(heard, options.objects());
         assert!(report.per_pod < 3_000.0, "{report}");
+        assert_eq!(report.scheduled, SCHEDULED);
     }
 
     #[test]
