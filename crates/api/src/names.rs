@@ -21,6 +21,17 @@ pub const QUOTA_REQUESTS_PREFIX: &str = "requests.";
 /// The prefix of the name of the resource of a device class.
 pub const DEVICE_CLASS_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
 
+/// How many random characters the API server appends to `generateName`.
+pub const GENERATED_END_LEN: usize = 5;
+
+/// What a name generated from `generateName` begins with, before its random end: the name fits into a DNS label.
+pub fn generated_start(generate_name: &str) -> &str {
+    let len_max = DNS_LABEL_LEN_MAX - GENERATED_END_LEN;
+    let mut ends = (0..=len_max.min(generate_name.len())).rev();
+    let end = ends.find(|end| generate_name.is_char_boundary(*end));
+    &generate_name[..end.unwrap_or(0)]
+}
+
 const LABEL_KEY_SYNTAX: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end \
      with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
      '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";

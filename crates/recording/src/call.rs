@@ -11,6 +11,8 @@ pub(crate) trait Wording {
     fn name(&mut self, name: &str) -> String;
     /// A text for people.
     fn text(&mut self, text: &str) -> String;
+    /// An object is created that has this name, generated from the other one.
+    fn generated(&mut self, name: &str, from: &str);
     /// An object, or a part of it, in the API's JSON.
     fn body(&mut self, body: &Value) -> Value;
 }
@@ -26,6 +28,8 @@ impl Wording for AsItIs {
     fn text(&mut self, text: &str) -> String {
         text.to_owned()
     }
+
+    fn generated(&mut self, _name: &str, _from: &str) {}
 
     fn body(&mut self, body: &Value) -> Value {
         body.clone()
@@ -53,6 +57,14 @@ pub fn describe(call: &ApiCall) -> String {
 
 /// The same in other words.
 pub(crate) fn describe_in(call: &ApiCall, wording: &mut impl Wording) -> String {
+    if let ApiCall::Write(write) = call
+        && let Action::Create(body) = write.action()
+        && let metadata = &body["metadata"]
+        && let (Some(name), Some(from)) =
+            (metadata["name"].as_str(), metadata["generateName"].as_str())
+    {
+        wording.generated(name, from);
+    }
     let object = call.object();
     let object = ObjectName {
         kind: object.kind,

@@ -1,38 +1,42 @@
 //! Pseudonyms: recordings without the names and labels of a cluster.
 //!
-//! Each word of a name is replaced by letters that a keyed hash (HMAC-SHA-256) derives from it. The key is drawn at
-//! random when a recording begins and is never written, so the names cannot be computed from the pseudonyms. Equal words
-//! have equal pseudonyms in the whole recording: selectors match the same objects, and references lead to them. A word is
-//! a run of letters and digits, so a name that is composed of others with `-`, `.` or `/` is composed of their pseudonyms.
+//! Each word of a name is replaced by letters that depend on a keyed hash (HMAC-SHA-256). The key is drawn at random when
+//! a recording begins and is never written, so the names cannot be computed from the pseudonyms. Equal words have equal
+//! pseudonyms in the whole recording: selectors match the same objects, and references lead to them. A word is a run of
+//! letters and digits, so a name that is composed of others with `-`, `.` or `/` is composed of their pseudonyms.
+//! Pseudonyms have the order of their words ([`order`]), because the scheduler takes the first of equally good volumes and
+//! devices by name.
 //!
 //! Everything is replaced that is not known to be a fact that decisions depend on: a new field is a pseudonym until it is
 //! listed here. `docs/recording.md` states what is kept.
 
+mod order;
+
 use crate::call::{Wording, numbers};
 use crate::entry::{Entry, JobValue};
+use berth_api::names::generated_start;
 use berth_api::{Kind, Object, Str};
 use berth_framework::call::{CallError, CallResult, PodRef, Response};
 use berth_scheduler::CycleResult;
+use order::{OrderedWords, WORD_LEN};
 use ring::hmac;
 use ring::rand::SystemRandom;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::{fmt, io};
 
-/// How many letters replace a word: among a million words, two have the same pseudonym with a probability of 0.1.
-const WORD_LEN: usize = 9;
 /// How many letters replace a text, or a part of a name whose pseudonym would be too long.
 const WHOLE_LEN: usize = 20;
 /// The most characters of a label value and of the last part of a label key, and those of other names.
 const LABEL_LEN_MAX: usize = 63;
 const NAME_LEN_MAX: usize = 253;
-/// How many words are remembered.
-const WORDS_MAX: usize = 64 * 1024;
+/// How many generated names are remembered.
+const GENERATED_MAX: usize = 64 * 1024;
 /// What the pseudonym of a text begins with.
 pub(crate) const TEXT: &str = "text-";
 
 /// Names that every cluster has, and values that are no names.
-const KNOWN: [&str; 9] = [
+const KNOWN: [&str; 10] = [
     "default",
     "default-scheduler",
     "kube-node-lease",
@@ -40,6 +44,8 @@ const KNOWN: [&str; 9] = [
     "kube-system",
     "true",
     "false",
+    // The value of annotations of volumes and claims that are bound.
+    "yes",
     "0.0.0.0",
     "::",
 ];
@@ -52,8 +58,12 @@ const KNOWN_DOMAINS: [&str; 3] = ["kubernetes.io", "k8s.io", "berth.dev"];
 /// Extended resources of this domain end with the name of a device class.
 const DEVICE_CLASS_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
 
+/// The names from which Berth generates those of claims for extended resources end with this.
+const OF_EXTENDED_RESOURCES: &str = "-extended-resources-";
+
 /// Fields whose texts are no names: enumerations, times, identities, quantities, and what a device is.
 const KEPT: &[&str] = &[
+    "$patch",
     "accessModes",
     "action",
     "allocationMode",
@@ -135,7 +145,9 @@ const LABELS_OF_CONFIGURATION: [&str; 2] = ["addedAffinity", "defaultConstraints
 /// Replaces names and labels.
 pub struct Pseudonyms {
     key: hmac::Key,
-    words: HashMap<Box<str>, Str>,
+    words: OrderedWords,
+    /// The names that the scheduler has generated. Their random ends, which a replay generates again, are kept.
+    generated: HashMap<Box<str>, String>,
     /// Names that are kept, and domains whose keys are kept, because plugins compare them.
     kept: Vec<String>,
 }
@@ -149,6 +161,13 @@ impl fmt::Debug for Pseudonyms {
 /// Whether the text is a number: `Gt` and `Lt` compare label values.
 fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Whether the text is the name of a request in a claim for extended resources, `container-0-request-0`.
+fn is_of_request(text: &str) -> bool {
+    let numbers = text.strip_prefix("container-");
+    let numbers = numbers.and_then(|rest| rest.split_once("-request-"));
+    numbers.is_some_and(|(container, request)| is_number(container) && is_number(request))
 }
 
 /// Whether a domain is this one or below it.
@@ -167,7 +186,8 @@ impl Pseudonyms {
         let key = key.map_err(|_| io::Error::other("the system provides no random numbers"))?;
         Ok(Self {
             key,
-            words: HashMap::new(),
+            words: OrderedWords::default(),
+            generated: HashMap::new(),
             kept: Vec::new(),
         })
     }
@@ -196,15 +216,16 @@ impl Pseudonyms {
     }
 
     fn word(&mut self, word: &str) -> Str {
-        if let Some(known) = self.words.get(word) {
-            return known.clone();
+        let key = &self.key;
+        let random = || {
+            let tag = hmac::sign(key, word.as_bytes());
+            let bytes = tag.as_ref().iter().take(8);
+            bytes.fold(0, |number, byte| number << 8 | u64::from(*byte))
+        };
+        match self.words.of(word, random) {
+            Some(ordered) => ordered,
+            None => self.letters(word, WORD_LEN).into(),
         }
-        if self.words.len() >= WORDS_MAX {
-            self.words.clear();
-        }
-        let made = Str::from(self.letters(word, WORD_LEN));
-        self.words.insert(word.into(), made.clone());
-        made
     }
 
     /// A part of a name, of no more than so many characters.
@@ -231,8 +252,14 @@ impl Pseudonyms {
         if let Some(class) = text.strip_prefix(DEVICE_CLASS_PREFIX) {
             return format!("{DEVICE_CLASS_PREFIX}{}", self.of(class, NAME_LEN_MAX));
         }
-        if text.is_empty() || is_number(text) || self.is_known(text) {
+        if text.is_empty() || is_number(text) || is_of_request(text) || self.is_known(text) {
             return text.to_owned();
+        }
+        if let Some(generated) = self.generated.get(text) {
+            return generated.clone();
+        }
+        if let Some(pod) = text.strip_suffix(OF_EXTENDED_RESOURCES) {
+            return self.of(pod, NAME_LEN_MAX) + OF_EXTENDED_RESOURCES;
         }
         let parts: Vec<&str> = text.split('/').collect();
         let last = parts.len() - 1;
@@ -513,6 +540,18 @@ impl Wording for Pseudonyms {
         }
         let letters = self.letters(text, WHOLE_LEN);
         format!("{TEXT}{letters}: {}", numbers(text).join(" "))
+    }
+
+    fn generated(&mut self, name: &str, from: &str) {
+        let Some(end) = name.strip_prefix(generated_start(from)) else {
+            return;
+        };
+        if self.generated.len() >= GENERATED_MAX {
+            self.generated.clear();
+        }
+        let from = self.of(from, NAME_LEN_MAX);
+        let made = generated_start(&from).to_owned() + end;
+        self.generated.insert(name.into(), made);
     }
 
     fn body(&mut self, body: &Value) -> Value {

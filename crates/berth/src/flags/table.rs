@@ -92,7 +92,7 @@ flags! {
         record_max_bytes: Bytes = "1073741824", Works,
             "The maximum size of the recordings in the directory of --record, in bytes or as a quantity such as 512Mi. The oldest files are removed.";
         record_pseudonyms: bool = "false", Works,
-            "With --record, replace names, labels and texts in the recording by pseudonyms, which cannot be reversed. The replay makes the same decisions, unless they depend on the order of names or on names that Berth generates.";
+            "With --record, replace names, labels and texts in the recording by pseudonyms, which have the order of the names and reveal nothing else of them. The replay makes the same decisions and calls.";
         seed: Option<u64> = "", Works,
             "The seed of every random choice of the scheduler. A new one is drawn at each start when it is not set.";
         shadow: bool = "false", Works,

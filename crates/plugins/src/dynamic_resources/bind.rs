@@ -96,10 +96,11 @@ enum Stage {
 
 /// The identity of a share: it must differ between the shares of a device, and needs no randomness for that.
 fn share_id(claim: &ResourceClaim, index: usize, now: Time) -> Str {
-    let hash = |salt: u8| {
-        let meta = &claim.metadata;
-        FxBuildHasher.hash_one((salt, &meta.uid, &meta.namespace, &meta.name, index, now))
-    };
+    let meta = &claim.metadata;
+    // A claim that is not created yet has no UID, but that of its pod. No name takes part: in a replay of a recording
+    // with pseudonyms it is another one.
+    let pod = meta.controller().map(|owner| &owner.uid);
+    let hash = |salt: u8| FxBuildHasher.hash_one((salt, &meta.uid, pod, index, now));
     let (high, low) = (hash(0), hash(1));
     // The form of a UUID of version 8, which is for any scheme.
     Str::from(format!(

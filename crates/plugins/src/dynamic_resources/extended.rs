@@ -17,7 +17,9 @@ use berth_api::devices::{
     AllocationMode, DeviceClaim, DeviceRequest, EXTENDED_RESOURCE_CLAIM_ANNOTATION,
     RequestedDevices, ResourceClaimSpec,
 };
-use berth_api::names::{DEVICE_CLASS_PREFIX, is_extended_resource_name};
+use berth_api::names::{
+    DEVICE_CLASS_PREFIX, GENERATED_END_LEN, generated_start, is_extended_resource_name,
+};
 use berth_api::pod::Container;
 use berth_api::requests::{Options, pod_resources};
 use berth_api::{DeviceClass, ObjectMeta, OwnerReference, Pod, ResourceClaim, Shared, Str, Time};
@@ -38,11 +40,8 @@ const UNNAMED: &str = "<extended-resources>";
 const LEFTOVER: &str = "cannot schedule extended resource claim";
 /// The reason on a node that does not offer a resource that no class backs.
 pub(super) const CANNOT_FIT: &str = "cannot fit resource";
-/// How long a generated name is at most without its random end, as in the API server.
-const NAME_BASE_MAX: usize = 58;
 /// The characters of the random end of generated names, as in the API server.
 const NAME_CHARACTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-const NAME_SUFFIX_LEN: usize = 5;
 
 /// The extended resources of a pod that requests one which devices may back.
 pub(super) struct Extended {
@@ -255,12 +254,8 @@ fn name_base(pod: &Pod) -> String {
 /// The claim that is created, under a name of its own. The time makes the name differ from that of an earlier attempt.
 pub(super) fn named(variant: &Variant, pod: &Pod, now: Time) -> ResourceClaim {
     let mut hash = FxBuildHasher.hash_one((pod.uid(), now));
-    let mut name = name_base(pod);
-    let end = (0..=NAME_BASE_MAX.min(name.len()))
-        .rev()
-        .find(|end| name.is_char_boundary(*end));
-    name.truncate(end.unwrap_or(0));
-    for _ in 0..NAME_SUFFIX_LEN {
+    let mut name = generated_start(&name_base(pod)).to_owned();
+    for _ in 0..GENERATED_END_LEN {
         let characters = NAME_CHARACTERS.len() as u64;
         name.push(char::from(NAME_CHARACTERS[(hash % characters) as usize]));
         hash /= characters;
@@ -575,7 +570,7 @@ mod tests {
     fn names_of_claims_are_short_and_differ() {
         for (name, start) in [
             ("web-0".to_owned(), "web-0-extended-resources-".to_owned()),
-            ("p".repeat(200), "p".repeat(NAME_BASE_MAX)),
+            ("p".repeat(200), "p".repeat(58)),
         ] {
             let world = World::new()
                 .with(class("c", "example.com/gpu"))
@@ -595,7 +590,7 @@ mod tests {
             };
             let first = at(1);
             let end = first.strip_prefix(&start).expect("the start");
-            assert_eq!(end.len(), NAME_SUFFIX_LEN);
+            assert_eq!(end.len(), GENERATED_END_LEN);
             assert_ne!(first, at(2));
         }
     }
