@@ -323,9 +323,10 @@ fn merge(into: &mut Value, patch: Value) {
 fn decode(raw: &Raw) -> Result<Objects, Failure> {
     let decoded = raw.iter().map(|((kind, namespace, name), value)| {
         let object: Object = kind.decode(value.to_string().as_bytes()).map_err(|e| {
+            let slash = if namespace.is_empty() { "" } else { "/" };
+            let kind = kind.name();
             Failure::Usage(format!(
-                "failed to decode {} {namespace}/{name}: {e}",
-                kind.name()
+                "failed to decode {kind} {namespace}{slash}{name}: {e}"
             ))
         })?;
         Ok((key_of(&object), object))

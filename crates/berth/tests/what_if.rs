@@ -250,6 +250,12 @@ fn nodes_are_drained_under_disruption_budgets() {
     let report = what_if(&["--from", &dump(0), "--drain", "n1"]).expect("a report");
     assert_eq!(report["drained"], json!([]), "{report}");
     assert_eq!(report["blocked"][0]["pod"], "default/a", "{report}");
+    let report = what_if(&["--from", &dump(0), "--consolidate"]).expect("a report");
+    assert_eq!(
+        report["drained"],
+        json!([]),
+        "no disruption is allowed: {report}"
+    );
     // One node of four CPUs is enough for three pods of one.
     let report = what_if(&["--from", &dump(1), "--consolidate"]).expect("a report");
     assert_eq!(
@@ -273,6 +279,42 @@ fn nodes_are_drained_under_disruption_budgets() {
     );
     let error = what_if(&["--from", &dump(1), "--drain", "n9"]).expect_err("refused");
     assert!(error.contains("there is no such node"), "{error}");
+}
+
+/// The configuration of the changes is the one of the run, `--config` the one before the changes.
+#[test]
+fn another_configuration_places_pods_elsewhere() {
+    let scratch = Scratch::new("what-if-config");
+    let dump = [
+        node("empty"),
+        node("full"),
+        pod("a", "2", "full"),
+        pod("p", "1", ""),
+    ];
+    let dump = shown(&scratch.file("dump.json", &list(&dump)));
+    let scoring = |strategy: &str| {
+        let file = format!("{strategy}.yaml");
+        let config = json!({
+            "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+            "profiles": [{
+                "plugins": {"score": {"disabled": [{"name": "*"}], "enabled": [{"name": "NodeResourcesFit"}]}},
+                "pluginConfig": [{"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": strategy}}}],
+            }],
+        });
+        shown(&scratch.file(&file, &config.to_string()))
+    };
+    let (least, most) = (scoring("LeastAllocated"), scoring("MostAllocated"));
+    for (args, node) in [
+        (vec!["--config", &least], "empty"),
+        (vec!["--config", &most], "full"),
+        (vec!["-f", &most], "full"),
+        (vec!["--config", &most, "-f", &least], "empty"),
+    ] {
+        let args: Vec<&str> = ["--from", &dump].into_iter().chain(args).collect();
+        let report = what_if(&args).expect("a report");
+        let placed = json!([{"pod": "default/p", "node": node}]);
+        assert_eq!(report["placed"], placed, "{args:?}: {report}");
+    }
 }
 
 /// A running cluster is read and not written.
