@@ -7,7 +7,7 @@ pub const COPY_SHARE: u32 = 100;
 /// A copy is used for further questions no longer than this.
 pub const COPY_AGE_MAX: Duration = Duration::from_secs(1);
 
-/// A copy, and how long it may be used for further questions: the longer copying took, the longer.
+/// A copy, and how long it is used for further questions: the longer copying took, the longer.
 #[derive(Debug)]
 pub struct Copied<T> {
     /// The copy.

@@ -1,8 +1,9 @@
 //! The scores of a decision, computed from its inputs.
 //!
-//! The copy of the cluster is taken back to the time of the decision: the node table's log names every pod that came to
-//! a node or left it since. Changes of nodes and volumes are named but cannot be reverted, so a table that depends on
-//! them is marked as not exact. Then the plain evaluator decides again, with the random generator of that time.
+//! The copy of the cluster is taken back to the time of the decision, and forward again afterwards: the node table's log
+//! names every pod that came to a node or left it since. Changes of nodes and volumes are named but cannot be reverted, so
+//! a table that depends on them is marked as not exact. Then the plain evaluator decides again, with the random generator
+//! of that time.
 
 use crate::answer::{DecisionTable, PluginScore, ScoredNode};
 use crate::limits::SCORED_NODES_MAX;
@@ -11,12 +12,15 @@ use berth_framework::table::TableChange;
 use berth_scheduler::Decision;
 use berth_scheduler::evaluator::{Found, Placement, Scores};
 
-/// Takes the node table back to where its log ended at `since`. Returns why that is not exact, if it is not.
-fn rewind(snapshot: &mut Snapshot, since: u64) -> Option<String> {
+/// Supposes that the pods are on nodes as they were when the table's log ended at `since`. Returns why that is not exact,
+/// if it is not.
+fn suppose_then(snapshot: &mut Snapshot, since: u64) -> Option<String> {
     let nodes = &mut snapshot.cluster.nodes;
+    nodes.begin();
     let Some(changes) = nodes.log().since(since) else {
         return Some("the decision is older than the log of changes".to_owned());
     };
+    let changes = changes.take((snapshot.log_end.saturating_sub(since)) as usize);
     let changes: Vec<TableChange> = changes.cloned().collect();
     let mut inexact = None;
     for change in changes.into_iter().rev() {
@@ -45,12 +49,23 @@ fn rewind(snapshot: &mut Snapshot, since: u64) -> Option<String> {
     inexact
 }
 
-/// Decides again. Returns the table, and why it is not exact, if it is not. Changes the snapshot.
+/// Decides again. Returns the table, and why it is not exact, if it is not.
 pub(crate) fn decide_again(
     snapshot: &mut Snapshot,
     decision: &Decision,
 ) -> (DecisionTable, Option<String>) {
-    let mut why = rewind(snapshot, decision.changes_end);
+    let why = suppose_then(snapshot, decision.changes_end);
+    let decided = decide_then(snapshot, decision, why);
+    snapshot.cluster.nodes.rollback();
+    decided
+}
+
+/// Decides in the cluster of that time.
+fn decide_then(
+    snapshot: &mut Snapshot,
+    decision: &Decision,
+    mut why: Option<String>,
+) -> (DecisionTable, Option<String>) {
     if snapshot.nominator.changes_end() != decision.nominations_end
         && !snapshot.nominator.is_empty()
     {

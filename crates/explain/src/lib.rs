@@ -2,8 +2,9 @@
 //! the queue waits for.
 //!
 //! The scheduler keeps little for this. [`Snapshot::take`] copies the cluster, and [`PodFacts::take`] what the queue and
-//! the dispatcher know of one pod. A copy of the cluster takes a few milliseconds; [`Copied`] bounds how often that is. Everything else is computed from
-//! the copies, on another thread, with the plain evaluator: an explanation changes its copy of the cluster as it likes.
+//! the dispatcher know of one pod. A copy of the cluster takes a few milliseconds; [`Copied`] bounds how often that is.
+//! Everything else is computed from the copies, on another thread, with the plain evaluator: an explanation changes its
+//! copy of the cluster and reverts what it changed.
 //!
 //! | module | what |
 //! |---|---|

@@ -19,7 +19,7 @@ use berth_scheduler::queue::{EXTENDER, QueuedIn, default_registrations};
 use berth_scheduler::{Explanation, Progress};
 use std::sync::Arc;
 
-/// Why the pod is where it is. Changes the snapshot, which belongs to this question.
+/// Why the pod is where it is. What is tried in the snapshot is reverted.
 pub fn explain_pod(snapshot: &mut Snapshot, facts: &PodFacts) -> PodAnswer {
     let pod = &facts.pod;
     let mut answer = PodAnswer {

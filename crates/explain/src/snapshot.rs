@@ -1,5 +1,6 @@
 //! A copy of the cluster, to be examined and changed.
 
+use crate::facts::PodFacts;
 use berth_api::Time;
 use berth_framework::call::{ApiCall, CallId};
 use berth_framework::plugin::{
@@ -23,12 +24,18 @@ pub struct Snapshot {
     /// Whether extenders are configured. Explanations do not ask them.
     pub(crate) has_extenders: bool,
     pub(crate) now: Time,
+    /// Where the node table's log ended. Edits that were tried and reverted are logged after it.
+    pub(crate) log_end: u64,
 }
 
 impl Snapshot {
     /// Copies the cluster of a scheduler. The cost grows with the number of pods and nodes: a few references for each.
+    ///
+    /// A copy should end on the thread that made it, by [`Snapshot::renew`] or by being dropped there: allocators that
+    /// keep memory by thread make both threads wait for each other otherwise.
     pub fn take(scheduler: &Scheduler, now: Time) -> Self {
         Self {
+            log_end: scheduler.cache().cluster().nodes.log().end(),
             cluster: scheduler.cache().cluster().clone(),
             nominator: scheduler.queue().nominator().clone(),
             profiles: scheduler.profiles().clone(),
@@ -36,6 +43,24 @@ impl Snapshot {
             has_extenders: scheduler.has_extenders(),
             now,
         }
+    }
+
+    /// Copies the cluster of a scheduler again, into the memory of this copy.
+    pub fn renew(&mut self, scheduler: &Scheduler, now: Time) {
+        let known = scheduler.cache().cluster();
+        self.cluster.clone_from(known);
+        self.nominator.clone_from(scheduler.queue().nominator());
+        self.profiles.clone_from(scheduler.profiles());
+        self.features = *scheduler.features();
+        self.has_extenders = scheduler.has_extenders();
+        self.now = now;
+        self.log_end = known.nodes.log().end();
+    }
+
+    /// Whether the copy is recent enough for an answer about the pod: it contains the decision, if there was one.
+    pub fn is_enough_for(&self, facts: &PodFacts) -> bool {
+        let decision = facts.decision.as_ref();
+        decision.is_none_or(|decision| decision.changes_end <= self.log_end)
     }
 
     /// The cluster.

@@ -30,7 +30,7 @@ const APART_SHARE: usize = 100;
 const KINDS: usize = 10;
 /// How many pods that were placed stay before the oldest is deleted.
 const KEPT: usize = 1_000;
-/// A question begins so long after the one before, or when that is answered.
+/// A question begins so long after the one before, or as soon as a scheduler would answer it.
 const PACES: [Duration; 2] = [Duration::from_millis(100), Duration::ZERO];
 /// The goals: the 99th percentile of answers, and the share of the rate of decisions while questions are asked.
 const ANSWERED_WITHIN_MS: f64 = 100.0;
@@ -300,11 +300,12 @@ fn alone(scheduler: &Scheduler, args: &PerfExplainArgs) -> Option<Vec<Took>> {
     ])
 }
 
-/// A question to the thread that schedules: the name of a pod, and whether the cluster is copied.
+/// A question to the thread that schedules: the name of a pod, and the last copy of the cluster, to be renewed if it is
+/// too old.
 struct Question {
     name: String,
-    copies: bool,
-    reply: mpsc::Sender<(PodFacts, Option<Copied<Snapshot>>)>,
+    copy: Option<Copied<Snapshot>>,
+    reply: mpsc::Sender<(PodFacts, Copied<Snapshot>)>,
 }
 
 /// Creates a pod, schedules it and deletes an old one: one decision. Between two decisions it answers a question, as the
@@ -351,17 +352,27 @@ impl Scheduling {
         Ok(())
     }
 
-    fn answer(&self, question: &Question) {
+    fn answer(&self, question: Question) {
         let Some(facts) = PodFacts::take(&self.scheduler, "default", &question.name) else {
             return;
         };
-        let copied = question.copies.then(|| {
-            let began = Instant::now();
-            let snapshot = Snapshot::take(&self.scheduler, NOW);
-            Copied::new(snapshot, NOW + self.began.elapsed(), began.elapsed())
-        });
+        let now = NOW + self.began.elapsed();
+        let copy = match question.copy {
+            Some(kept) if !kept.pause(now).is_zero() => kept,
+            old => {
+                let began = Instant::now();
+                let snapshot = match old {
+                    Some(mut old) => {
+                        old.value.renew(&self.scheduler, NOW);
+                        old.value
+                    }
+                    None => Snapshot::take(&self.scheduler, NOW),
+                };
+                Copied::new(snapshot, NOW + self.began.elapsed(), began.elapsed())
+            }
+        };
         // The thread that asked may have ended.
-        let _ = question.reply.send((facts, copied));
+        let _ = question.reply.send((facts, copy));
     }
 }
 
@@ -378,9 +389,9 @@ fn ask(
     asking: &Asking,
     questions: &mpsc::Sender<Question>,
     args: &PerfExplainArgs,
-    (pace, began): (Duration, Instant),
+    pace: Duration,
 ) -> Vec<Duration> {
-    let (mut took, mut kept) = (Vec::new(), None::<Copied<Snapshot>>);
+    let (mut took, mut copy) = (Vec::new(), None::<Copied<Snapshot>>);
     while !asking.is_over.load(Ordering::SeqCst) {
         asking.is_busy.store(true, Ordering::SeqCst);
         if !asking.asks.load(Ordering::SeqCst) {
@@ -389,29 +400,28 @@ fn ask(
             continue;
         }
         let asked_at = Instant::now();
-        let now = NOW + began.elapsed();
         let (reply, answer) = mpsc::channel();
         let question = Question {
             name: asked(took.len(), args),
-            copies: kept.as_ref().is_none_or(|kept| kept.pause(now).is_zero()),
+            copy: copy.take(),
             reply,
         };
         if questions.send(question).is_err() {
             break;
         }
-        let Ok((facts, copied)) = answer.recv() else {
+        let Ok((facts, mut copied)) = answer.recv() else {
             break;
         };
-        kept = copied.or(kept);
-        let Some(copied) = &mut kept else {
-            break;
-        };
+        let computing = Instant::now();
         if serde_json::to_vec(&explain_pod(&mut copied.value, &facts)).is_err() {
             break;
         }
+        let computed = computing.elapsed();
+        copy = Some(copied);
         took.push(asked_at.elapsed());
         asking.is_busy.store(false, Ordering::SeqCst);
-        std::thread::sleep(pace.saturating_sub(asked_at.elapsed()));
+        // Computing takes half of the time at most, as in a scheduler.
+        std::thread::sleep(pace.saturating_sub(asked_at.elapsed()).max(computed));
     }
     asking.is_busy.store(false, Ordering::SeqCst);
     took
@@ -425,15 +435,14 @@ fn meanwhile(
 ) -> Result<Meanwhile, Failure> {
     let asking = Asking::default();
     let (questions, received) = mpsc::channel::<Question>();
-    let began = scheduling.began;
     let turn = Duration::from_millis(args.turn_milliseconds);
     let (mut with, mut without) = (Vec::new(), Vec::new());
     let took = std::thread::scope(|scope| {
-        let asker = scope.spawn(|| ask(&asking, &questions, args, (pace, began)));
+        let asker = scope.spawn(|| ask(&asking, &questions, args, pace));
         let mut step = || {
             let decided = scheduling.decide();
             if let Ok(question) = received.try_recv() {
-                scheduling.answer(&question);
+                scheduling.answer(question);
             }
             decided
         };

@@ -9,8 +9,9 @@
 use super::CoreProbe;
 use berth_api::Time;
 use berth_explain::{
-    COPY_AGE_MAX, Copied, PodFacts, QueueFacts, Snapshot, explain_node, explain_pod, explain_queue,
+    Copied, PodFacts, QueueFacts, Snapshot, explain_node, explain_pod, explain_queue,
 };
+use berth_scheduler::Scheduler;
 use http::StatusCode;
 use serde::Serialize;
 use serde_json::json;
@@ -20,6 +21,8 @@ use tokio::sync::{Mutex, MutexGuard};
 
 /// How long a question waits for its turn, and how long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long copies are held after a question.
+const KEPT_FOR: Duration = Duration::from_secs(2);
 /// The first part of the paths.
 pub(crate) const PREFIX: &str = "/explain";
 
@@ -35,6 +38,11 @@ pub(crate) struct Explainer {
 struct Copies {
     /// When the clock of the copies began.
     began: Instant,
+    /// When the last question was asked.
+    asked: Time,
+    /// When the next answer may be computed: computing takes half of the time of one processor at most, because it also
+    /// takes caches and memory bandwidth from the scheduler.
+    rests_until: Time,
     snapshot: Option<Copied<Snapshot>>,
     queue: Option<Copied<QueueFacts>>,
 }
@@ -104,63 +112,105 @@ impl Explainer {
         })
     }
 
-    /// Waits for the turn of a question. What was copied for it is dropped some time later.
+    /// Waits for the turn of a question. The copies are dropped when no other question has followed for some time.
     async fn turn(&self) -> MutexGuard<'_, Copies> {
-        let copies = self.copies.clone();
+        let explainer = self.clone();
         tokio::spawn(async move {
-            tokio::time::sleep(2 * COPY_AGE_MAX).await;
-            copies.lock().await.drop_old();
+            tokio::time::sleep(KEPT_FOR).await;
+            explainer.drop_unused().await;
         });
-        self.copies.lock().await
+        let mut copies = self.copies.lock().await;
+        let now = copies.now();
+        if now < copies.rests_until {
+            tokio::time::sleep(copies.rests_until.since(now)).await;
+        }
+        copies.asked = copies.now();
+        copies
+    }
+
+    /// Drops the copies if nobody asks. The cluster's ends on the thread on which it was made.
+    async fn drop_unused(&self) {
+        let mut copies = self.copies.lock().await;
+        if copies.now().since(copies.asked) >= KEPT_FOR {
+            copies.queue = None;
+            let snapshot = copies.snapshot.take();
+            self.probe.look(move |_, _| drop(snapshot)).await;
+        }
     }
 
     async fn pod(&self, namespace: &str, name: &str) -> Option<Explained> {
         let mut copies = self.turn().await;
-        let (in_namespace, named) = (namespace.to_owned(), name.to_owned());
-        let (began, is_kept) = (copies.began, copies.is_kept(&copies.snapshot));
-        let taken = self.probe.look(move |scheduler, now| {
-            let facts = PodFacts::take(scheduler, &in_namespace, &named)?;
-            // A decision is explained by its inputs, which an older copy does not have.
-            let is_enough = is_kept && !facts.pod().is_assigned();
-            let copied = (!is_enough).then(|| copied(began, || Snapshot::take(scheduler, now)));
-            Some((facts, copied))
-        });
-        let Some((facts, copied)) = taken.await? else {
-            let text = format!("there is no pod {name} in namespace {namespace}");
-            return Some(refused(StatusCode::NOT_FOUND, &text));
+        let (namespace, name) = (namespace.to_owned(), name.to_owned());
+        let unknown = format!("there is no pod {name} in namespace {namespace}");
+        let unknown = || Some(refused(StatusCode::NOT_FOUND, &unknown));
+        let take = move |scheduler: &Scheduler| PodFacts::take(scheduler, &namespace, &name);
+        let again = take.clone();
+        let Some(mut facts) = self.probe.look(move |scheduler, _| take(scheduler)).await? else {
+            return unknown();
         };
-        let mut snapshot = copied.or(copies.snapshot.take())?;
-        let computed = tokio::task::spawn_blocking(move || {
+        let is_enough = |copy: &&Copied<Snapshot>| {
+            !copy.pause(copies.now()).is_zero() && copy.value.is_enough_for(&facts)
+        };
+        if copies.snapshot.as_ref().filter(is_enough).is_none() {
+            let taken = self.renew(&mut copies, move |scheduler, _| again(scheduler));
+            let Some(taken) = taken.await? else {
+                return unknown();
+            };
+            facts = taken;
+        }
+        let mut snapshot = copies.snapshot.take()?;
+        let computed = copies.compute(move || {
             let answer = explain_pod(&mut snapshot.value, &facts);
-            // The explanation of a decision takes the copy back to its time.
-            (answer, (!facts.pod().is_assigned()).then_some(snapshot))
+            (answer, snapshot)
         });
-        let (answer, snapshot) = computed.await.ok()?;
-        copies.snapshot = snapshot;
+        let (answer, snapshot) = computed.await?;
+        copies.snapshot = Some(snapshot);
         Some(answered(&answer))
+    }
+
+    /// Copies the cluster into the copy that is there, once the scheduler has had its share of the time, and reads
+    /// something at the same moment.
+    async fn renew<T: Send + 'static>(
+        &self,
+        copies: &mut Copies,
+        read: impl FnOnce(&Scheduler, Time) -> T + Send + 'static,
+    ) -> Option<T> {
+        let old = copies.snapshot.take();
+        if let Some(old) = &old {
+            tokio::time::sleep(old.pause(copies.now())).await;
+        }
+        let began = copies.began;
+        let taken = self.probe.look(move |scheduler, now| {
+            let snapshot = copied(began, || match old {
+                Some(mut old) => {
+                    old.value.renew(scheduler, now);
+                    old.value
+                }
+                None => Snapshot::take(scheduler, now),
+            });
+            (snapshot, read(scheduler, now))
+        });
+        let (snapshot, read) = taken.await?;
+        copies.snapshot = Some(snapshot);
+        Some(read)
     }
 
     async fn node(&self, name: &str) -> Option<Explained> {
         let mut copies = self.turn().await;
-        let is_kept = copies.is_kept(&copies.snapshot) && copies.is_kept(&copies.queue);
-        if !is_kept {
+        if !copies.is_kept(&copies.snapshot) || !copies.is_kept(&copies.queue) {
             let began = copies.began;
-            let taken = self.probe.look(move |scheduler, now| {
-                (
-                    copied(began, || Snapshot::take(scheduler, now)),
-                    copied(began, || QueueFacts::take(scheduler, now)),
-                )
+            let queue = self.renew(&mut copies, move |scheduler, now| {
+                copied(began, || QueueFacts::take(scheduler, now))
             });
-            let (snapshot, queue) = taken.await?;
-            (copies.snapshot, copies.queue) = (Some(snapshot), Some(queue));
+            copies.queue = Some(queue.await?);
         }
         let (mut snapshot, queue) = (copies.snapshot.take()?, copies.queue.take()?);
         let named = name.to_owned();
-        let computed = tokio::task::spawn_blocking(move || {
+        let computed = copies.compute(move || {
             let answer = explain_node(&mut snapshot.value, &queue.value, &named);
             (answer, snapshot, queue)
         });
-        let (answer, snapshot, queue) = computed.await.ok()?;
+        let (answer, snapshot, queue) = computed.await?;
         (copies.snapshot, copies.queue) = (Some(snapshot), Some(queue));
         Some(match answer {
             Some(answer) => answered(&answer),
@@ -186,6 +236,8 @@ impl Default for Copies {
     fn default() -> Self {
         Self {
             began: Instant::now(),
+            asked: Time::EPOCH,
+            rests_until: Time::EPOCH,
             snapshot: None,
             queue: None,
         }
@@ -193,20 +245,25 @@ impl Default for Copies {
 }
 
 impl Copies {
-    fn is_kept<T>(&self, copied: &Option<Copied<T>>) -> bool {
-        let now = since(self.began);
-        copied
-            .as_ref()
-            .is_some_and(|copied| !copied.pause(now).is_zero())
+    fn now(&self) -> Time {
+        since(self.began)
     }
 
-    fn drop_old(&mut self) {
-        if !self.is_kept(&self.snapshot) {
-            self.snapshot = None;
-        }
-        if !self.is_kept(&self.queue) {
-            self.queue = None;
-        }
+    /// Computes something on another thread.
+    async fn compute<T: Send + 'static>(
+        &mut self,
+        compute: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        let began = self.now();
+        let computed = tokio::task::spawn_blocking(compute).await.ok();
+        let now = self.now();
+        self.rests_until = now + now.since(began);
+        computed
+    }
+
+    fn is_kept<T>(&self, copied: &Option<Copied<T>>) -> bool {
+        let copied = copied.as_ref();
+        copied.is_some_and(|copied| !copied.pause(self.now()).is_zero())
     }
 }
 
