@@ -301,6 +301,22 @@ fn bound_pods_nodes_and_the_queue_are_explained() {
     let (code, text, _) = berth(&["queue"]);
     assert_eq!(code, Some(0));
     assert!(text.contains("0 pods wait"), "{text}");
+    let gated = serde_json::json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "gated"},
+        "spec": {"schedulingGates": [{"name": "example.com/gate"}], "containers": [{"name": "c", "image": "i"}]},
+    });
+    api.send(&berth_client::request::create(
+        berth_client::request::PODS,
+        "default",
+        &gated,
+    ));
+    eventually(
+        "the queue has the pod, by a name that can be asked about",
+        || {
+            let (_, text, _) = berth(&["queue"]);
+            text.contains("default/gated").then_some(())
+        },
+    );
     for (args, named) in [
         (
             ["pod", "no-such-pod"],

@@ -447,8 +447,8 @@ pub fn queue(answer: &QueueAnswer) -> String {
                 format!("{:?}", group.place),
                 ago(group.seconds),
                 group.reason.clone(),
-                format!("{}/{}", group.namespace, group.owner),
-                group.oldest.clone(),
+                group.owner.clone(),
+                format!("{}/{}", group.namespace, group.oldest),
                 shortened(&group.message),
             ]
         });
