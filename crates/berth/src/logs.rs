@@ -1,24 +1,29 @@
 //! The log: klog's text format or JSON, with klog's verbosity levels.
 //!
-//! Code logs through `tracing`. Errors, warnings and `info!` are always logged; `debug!` counts as level 4 and `trace!`
-//! as level 6, unless the event has a field `v` of its own: `debug!(v = 2, pod = "ns/name", "bound pod to node")`.
+//! The core hands over its lines ([`write`]). The edge logs through `tracing`: errors, warnings and `info!` are always
+//! logged; `debug!` counts as level 4 and `trace!` as level 6, unless the event has a field `v` of its own:
+//! `debug!(v = 2, kind = "pods", "listed")`.
 //!
 //! | level | what |
 //! |---|---|
 //! | 0 | what an operator must see: start, leadership, warnings, errors |
-//! | 1 | the configuration in effect |
-//! | 2 | every binding, eviction and unschedulable pod |
-//! | 4 | details: cluster events, wake-ups, retries of requests |
+//! | 1 | the configuration in effect, bindings that fail |
+//! | 2 | the result of each attempt: bindings, rejections, preemptions; kinds that were listed |
+//! | 3 | what begins: attempts, bindings, status patches; nodes and pods that are added and deleted; delayed requests |
+//! | 4 | nodes and pods that are updated, answers of plugins, retries of watches and requests |
+//! | 5 | each move of a pod in the queue, renewals of the lease |
 //! | 6 | every request to the API |
-//! | 8 | libraries |
+//! | 8 | bodies of requests and answers, the first 1,024 bytes of each; 10,240 from level 9, all from level 10; libraries |
 
 mod format;
 mod sink;
 
 use crate::flags::{FlagValue, Level, LogFlags, VModule};
+use berth_scheduler::{LogLevel, LogLine};
 use format::{Fields, Record};
 use sink::{Sink, Stream};
 use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 use tracing::level_filters::LevelFilter;
@@ -37,6 +42,9 @@ const LIBRARIES_LEVEL: Level = Level(8);
 
 /// The verbosity. It can be changed while the process runs.
 static VERBOSITY: AtomicU8 = AtomicU8::new(0);
+
+/// How lines are written, once [`init`] was called.
+static LOGGER: OnceLock<Logger> = OnceLock::new();
 
 /// How log lines are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -133,7 +141,31 @@ pub(crate) fn init(options: LogOptions) {
         vmodule: options.vmodule,
         sink,
     };
-    let _ = Registry::default().with(logger).try_init();
+    if LOGGER.set(logger).is_ok() {
+        let _ = Registry::default().with(Layered).try_init();
+    }
+}
+
+/// Writes a line of the core.
+pub(crate) fn write(line: LogLine) {
+    let Some(logger) = LOGGER.get() else {
+        return;
+    };
+    let (severity, v) = match line.level {
+        LogLevel::Error => (tracing::Level::ERROR, 0),
+        LogLevel::Warning => (tracing::Level::WARN, 0),
+        LogLevel::Info(v) => (tracing::Level::INFO, v),
+    };
+    if severity == tracing::Level::INFO && logger.is_quiet {
+        return;
+    }
+    let place = (line.location.file(), line.location.line());
+    logger.write(severity, Level(v), place, &Fields::of(line));
+}
+
+/// The highest level that is logged of any source file.
+pub(crate) fn highest_verbosity() -> u8 {
+    LOGGER.get().map_or(0, |logger| logger.highest().0)
 }
 
 /// Changes the verbosity.
@@ -200,25 +232,65 @@ impl Logger {
             _ => highest >= TRACE_LEVEL,
         }
     }
+
+    /// Writes a line of this level, if that is logged of the file.
+    fn write(
+        &self,
+        severity: tracing::Level,
+        v: Level,
+        (file, line): (&str, u32),
+        fields: &Fields,
+    ) {
+        if v > Level(0) && v > self.level_of(file) {
+            return;
+        }
+        let record = Record {
+            severity,
+            v,
+            time: jiff::Timestamp::now(),
+            file,
+            line,
+            fields,
+        };
+        let line = match self.format {
+            LogFormat::Text => record.text(),
+            LogFormat::Json => record.json(),
+        };
+        let stream = match severity {
+            tracing::Level::ERROR => Stream::Error,
+            _ => Stream::Info,
+        };
+        self.sink.write(stream, &line);
+    }
 }
 
-impl<S: Subscriber> Layer<S> for Logger {
+/// Writes the events of `tracing`.
+struct Layered;
+
+impl Layered {
+    fn logger(&self) -> Option<&'static Logger> {
+        LOGGER.get()
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Layered {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
-        match self.wants(metadata) {
+        match self.logger().is_some_and(|logger| logger.wants(metadata)) {
             true => Interest::always(),
             false => Interest::never(),
         }
     }
 
     fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
-        self.wants(metadata)
+        self.logger().is_some_and(|logger| logger.wants(metadata))
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
-        if self.is_quiet {
+        let logger = self.logger()?;
+        if logger.is_quiet {
             return Some(LevelFilter::WARN);
         }
-        Some(match self.highest() {
+        Some(match logger.highest() {
             Level(0) => LevelFilter::INFO,
             level if level < TRACE_LEVEL => LevelFilter::DEBUG,
             _ => LevelFilter::TRACE,
@@ -226,6 +298,9 @@ impl<S: Subscriber> Layer<S> for Logger {
     }
 
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let Some(logger) = self.logger() else {
+            return;
+        };
         let metadata = event.metadata();
         let mut fields = Fields::default();
         event.record(&mut fields);
@@ -235,27 +310,11 @@ impl<S: Subscriber> Layer<S> for Logger {
             _ => Level(0),
         };
         let v = fields.verbosity().unwrap_or(default);
-        let file = metadata.file().unwrap_or_default();
-        if v > Level(0) && v > self.level_of(file) {
-            return;
-        }
-        let record = Record {
-            severity: *metadata.level(),
-            v,
-            time: jiff::Timestamp::now(),
-            file,
-            line: metadata.line().unwrap_or_default(),
-            fields: &fields,
-        };
-        let line = match self.format {
-            LogFormat::Text => record.text(),
-            LogFormat::Json => record.json(),
-        };
-        let stream = match *metadata.level() {
-            tracing::Level::ERROR => Stream::Error,
-            _ => Stream::Info,
-        };
-        self.sink.write(stream, &line);
+        let place = (
+            metadata.file().unwrap_or_default(),
+            metadata.line().unwrap_or_default(),
+        );
+        logger.write(*metadata.level(), v, place, &fields);
     }
 }
 

@@ -219,7 +219,7 @@ impl<L: Lock> Candidate<L> {
                     return true;
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "failed to renew the lease at once, reading it")
+                    tracing::debug!(v = 2, %error, "failed to renew the lease at once, reading it")
                 }
             }
         }
@@ -321,6 +321,7 @@ impl<L: Lock> Candidate<L> {
         self.observed = mine;
         self.observed_at = sent;
         self.reported = None;
+        tracing::debug!(v = 5, "renewed the leader lease");
     }
 
     fn is_leader(&self) -> bool {

@@ -9,7 +9,7 @@ mod publish;
 mod send;
 mod series;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use crate::Transport;
 use berth_api::{Str, Time};

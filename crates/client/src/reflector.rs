@@ -156,6 +156,12 @@ pub async fn follow<T, D>(
                     told_missing = false;
                     told_error.clear();
                     availability.found(followed.resource);
+                    tracing::debug!(
+                        v = 2,
+                        resource = %followed.resource,
+                        objects = objects.len(),
+                        "listed all objects of a kind"
+                    );
                     if updates.send(Update::Replaced(objects)).await.is_err() {
                         return;
                     }

@@ -160,9 +160,11 @@ impl Transport {
         let body = self.encode(request);
         let length_sent = body.bytes.len();
         let exchange = async {
+            trace_body(request, "Request Body", &body.bytes);
             let response = self.send(request, &body).await?;
             let format = Format::of(response.headers());
             let bytes = collect(response.into_body(), ANSWER_BYTES_MAX).await?;
+            trace_body(request, "Response Body", &bytes);
             Ok(Answer { format, bytes })
         };
         let length = |answer: &Answer| Some(answer.bytes.len());
@@ -247,10 +249,10 @@ impl Transport {
         };
         tracing::trace!(
             verb = method,
-            url = request.path,
-            code,
+            url = %format_args!("{}{}", self.server, request.path),
+            status = code,
             milliseconds = took.as_millis(),
-            "request to the API server"
+            "Response"
         );
         self.observer.ended(&Exchange {
             method,
@@ -356,6 +358,13 @@ impl Transport {
     }
 }
 
+/// Logs a body. Reviews of tokens contain credentials.
+fn trace_body(request: &ApiRequest, what: &'static str, body: &[u8]) {
+    if !body.is_empty() && !request.path.contains("/tokenreviews") {
+        tracing::trace!(v = 8, body, "{what}");
+    }
+}
+
 /// A body as it is sent.
 struct Encoded {
     content_type: &'static str,
@@ -401,4 +410,41 @@ pub(crate) async fn collect(mut body: Body, bytes_max: usize) -> Result<Bytes, A
         }
     }
     Ok(collected.freeze())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events::tests::{lines, log};
+    use crate::request::{self, Resource};
+
+    /// Nothing that authenticates a user is in the log, whatever its level.
+    #[tokio::test]
+    async fn bodies_with_tokens_are_not_logged() {
+        let answer = |request: http::Request<Full<Bytes>>| async {
+            http::Response::new(request.into_body())
+        };
+        let transport = Transport::in_process(answer, "https://server".into(), "test".into());
+        for (plural, is_logged) in [("tokenreviews", false), ("subjectaccessreviews", true)] {
+            let resource = Resource {
+                group: "authorization.k8s.io",
+                version: "v1",
+                plural,
+            };
+            let review = serde_json::json!({"spec": {"token": "secret"}});
+            let (text, guard) = log(tracing::Level::TRACE);
+            let sent = transport
+                .execute(&request::create(resource, "", &review))
+                .await;
+            drop(guard);
+            assert!(sent.is_ok(), "{sent:?}");
+            let lines = lines(&text);
+            let bodies = lines.iter().filter(|line| line.contains("Body")).count();
+            assert_eq!(bodies, if is_logged { 2 } else { 0 }, "{lines:?}");
+            assert!(
+                lines.iter().any(|line| line.contains("Response")),
+                "{lines:?}"
+            );
+        }
+    }
 }

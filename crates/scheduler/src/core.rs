@@ -19,7 +19,7 @@ mod waits;
 
 pub use decisions::{DECISIONS_MAX, Decision};
 pub use explain::{EarlierAttempt, Explanation, Reason};
-pub use outbound::{Event, LogLevel, LogLine, Outputs};
+pub use outbound::{Event, Outputs};
 pub use trace::{AttemptTrace, TracedPoint};
 
 pub(crate) use calls::{Calls, call_ended, note_requests};
@@ -37,6 +37,7 @@ use crate::cache::Cache;
 use crate::cycle::Attempt;
 use crate::dispatcher::Dispatcher;
 use crate::evaluator::{Evaluator, EvaluatorKind};
+use crate::log::LogLine;
 use crate::metrics::Metrics;
 use crate::preemptions::Preemptions;
 use crate::profile::{Profile, Profiles};
@@ -200,8 +201,20 @@ impl Core {
         self.outbound.take(calls)
     }
 
-    pub(crate) fn log(&mut self, level: LogLevel, message: impl Into<String>) {
-        self.outbound.log(level, message);
+    /// Logs an error, a warning or information that is always logged.
+    pub(crate) fn log(&mut self, line: LogLine) {
+        self.outbound.log.push(line);
+    }
+
+    /// Logs information of a level, with the keys that `values` adds.
+    #[track_caller]
+    pub(crate) fn v(
+        &mut self,
+        level: u8,
+        message: &'static str,
+        values: impl FnOnce(LogLine) -> LogLine,
+    ) {
+        self.outbound.log.v(level, message, values);
     }
 
     /// Publishes that a pod was not scheduled.

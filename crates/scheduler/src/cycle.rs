@@ -10,9 +10,10 @@ mod post_filter;
 
 pub(crate) use place::{PermitWait, Permitted, undo_placement};
 
-use crate::core::{Core, LogLevel, Moment, PointRun, SearchBegin, TracedPoint, WaitId, Waiter};
+use crate::core::{Core, Moment, PointRun, SearchBegin, TracedPoint, WaitId, Waiter};
 use crate::evaluator::{AnswerCache, Evaluation, EvaluatorKind, FitError, Found, Placement};
 use crate::failure::{Failure, fail};
+use crate::log::LogLine;
 use crate::profile::Profile;
 use crate::queue::QueuedPodInfo;
 use berth_api::{Pod, Str};
@@ -77,6 +78,8 @@ pub(crate) struct Placed {
     pub(crate) pod: Arc<PodInfo>,
     /// The node.
     pub(crate) node: Str,
+    /// How many nodes were looked at, and how many of them were feasible.
+    pub(crate) nodes: (usize, usize),
 }
 
 /// How far a cycle has come.
@@ -166,6 +169,9 @@ impl Cycle {
         let Some(mut attempt) = begin_attempt(core, info) else {
             return CycleStep::Over(CycleResult::Skipped);
         };
+        core.v(3, "Attempting to schedule pod", |line| {
+            line.with("pod", &*attempt.pod.pod)
+        });
         log_lost_nomination(core, &attempt);
         attempt.evaluation.tally.sampled = attempt.is_sampled.then(Box::default);
         if extended::takes_part(core, &attempt) {
@@ -213,9 +219,9 @@ impl Cycle {
         match found {
             Found::Placed(placement) => {
                 core.search_took(&attempt);
-                log_excluded(core, &placement);
+                log_excluded(core, &attempt, &placement);
                 note_decision(core, &attempt, &placement, begin);
-                self.place_on(core, attempt, placement.name)
+                self.place_on(core, attempt, &placement)
             }
             Found::Unfit(error) => self.run_post_filter(core, attempt, error),
             Found::NoNodes(status) | Found::Failed(status) => {
@@ -279,8 +285,8 @@ fn begin_attempt(core: &mut Core, info: QueuedPodInfo) -> Option<Attempt> {
     else {
         core.queue.done(&uid);
         let name = &pod.spec.scheduler_name;
-        let text = format!("profile not found for scheduler name {:?}", name.as_str());
-        core.log(LogLevel::Error, text);
+        let line = LogLine::error("profile not found for the scheduler name of a pod");
+        core.log(line.with("pod", &*pod).with("profile", name));
         return None;
     };
     if pod.is_terminating() {
@@ -306,6 +312,9 @@ fn begin_attempt(core: &mut Core, info: QueuedPodInfo) -> Option<Attempt> {
 
 fn drop_deleting(core: &mut Core, pod: &Pod, profile: &Profile) {
     core.queue.done(pod.uid());
+    core.v(3, "Skip schedule deleting pod", |line| {
+        line.with("pod", pod)
+    });
     let note = format!("skip schedule deleting pod: {}", pod.key());
     core.publish_failure(&PodRef::of(pod), profile, &note);
 }
@@ -343,9 +352,8 @@ fn log_lost_nomination(core: &mut Core, attempt: &Attempt) {
     if node.is_empty() || nodes.is_empty() || nodes.slot(node).is_some() {
         return;
     }
-    let (pod, node) = (pod.key(), node.as_str());
-    let text = format!("Pod {pod} is nominated to node {node:?}, which does not exist");
-    core.log(LogLevel::Error, text);
+    let line = LogLine::error("Pod is nominated to a node that does not exist");
+    core.log(line.with("pod", &**pod).with("node", node));
 }
 
 fn note_decision(core: &mut Core, attempt: &Attempt, placement: &Placement, begin: SearchBegin) {
@@ -358,10 +366,13 @@ fn note_decision(core: &mut Core, attempt: &Attempt, placement: &Placement, begi
     decisions.note(begin, placement, decided, ends);
 }
 
-fn log_excluded(core: &mut Core, placement: &Placement) {
+fn log_excluded(core: &mut Core, attempt: &Attempt, placement: &Placement) {
     for status in &placement.excluded {
-        let text = format!("a node was left out: {}", status.message());
-        core.log(LogLevel::Error, text);
+        let line = LogLine::error("A node is left out, because a Filter plugin failed");
+        core.log(
+            line.with("pod", &*attempt.pod.pod)
+                .with("err", status.message()),
+        );
     }
 }
 

@@ -1,8 +1,9 @@
 //! What becomes of a pod whose attempt has failed (section 5.8).
 
-use crate::core::{Core, Explanation, LogLevel, Reason, note_requests, reasons};
+use crate::core::{Core, Explanation, Reason, note_requests, reasons};
 use crate::cycle::{Attempt, CycleResult};
 use crate::evaluator::FitError;
+use crate::log::LogLine;
 use crate::metrics::Metric;
 use crate::nominations;
 use crate::pod_status::{UNSCHEDULABLE, correct_status};
@@ -111,6 +112,7 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: Failure) -> C
     let mut returns_later = None;
     match known {
         Known::Pending => {
+            log(core, &pod, &failure);
             explain(core, &info, &failure);
             if call.is_some() && !core.settings.is_on(Feature::SchedulerAsyncAPICalls) {
                 core.queue.end_turn(&pod.uid);
@@ -124,7 +126,7 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: Failure) -> C
                 Known::Gone => "Pod is gone and not tried again",
                 _ => "Pod has been assigned to node. Abort adding it back to queue.",
             };
-            core.log(LogLevel::Info, format!("{why} ({pod})"));
+            core.log(LogLine::info(why).with("pod", &pod));
             core.queue.done(&pod.uid);
         }
         Known::Replaced => {}
@@ -145,6 +147,19 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: Failure) -> C
         correct_status(core, &stored);
     }
     failure.into_result()
+}
+
+fn log(core: &mut Core, pod: &PodRef, failure: &Failure) {
+    let describe = |line: LogLine| line.with("pod", pod).with("err", &*failure.message);
+    match failure.is_rejected {
+        true if core.cache.cluster().nodes.is_empty() => core.v(
+            2,
+            "Unable to schedule pod; no nodes are registered to the cluster; waiting",
+            |line| line.with("pod", pod),
+        ),
+        true => core.v(2, "Unable to schedule pod; no fit; waiting", describe),
+        false => core.log(describe(LogLine::error("Error scheduling pod; retrying"))),
+    }
 }
 
 /// The pod's template, if all pods of it would be rejected as this one was.
@@ -255,7 +270,9 @@ pub(crate) fn return_to_queue(core: &mut Core, mut info: QueuedPodInfo) {
     info.pod = pod.clone();
     let (queue, cx) = core.queue();
     if let Err(error) = queue.add_unschedulable(&cx, info) {
-        core.log(LogLevel::Error, error.to_string());
+        core.log(
+            LogLine::error("Pod is not given back to the queue").with("err", error.to_string()),
+        );
     }
 }
 

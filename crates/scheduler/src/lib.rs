@@ -15,6 +15,7 @@ pub mod dispatcher;
 pub mod evaluator;
 mod extenders;
 mod failure;
+mod log;
 pub mod metrics;
 mod nominations;
 mod pod_status;
@@ -26,10 +27,11 @@ mod scheduler;
 pub mod testing;
 
 pub use crate::core::{
-    AttemptTrace, DECISIONS_MAX, Decision, EarlierAttempt, Event, Explanation, LogLevel, LogLine,
-    Outputs, Reason, TracedPoint,
+    AttemptTrace, DECISIONS_MAX, Decision, EarlierAttempt, Event, Explanation, Outputs, Reason,
+    TracedPoint,
 };
 pub use cycle::CycleResult;
+pub use log::{LogLevel, LogLine, LogValue};
 pub use scheduler::{
     ClusterChange, Input, Observer, Outcome, Progress, RunningPreemption, Scheduler,
     SchedulerOptions, Verdict,

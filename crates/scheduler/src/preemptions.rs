@@ -5,8 +5,9 @@
 //! preemptor must not be tried: it counts as [preempting](berth_framework::Cluster::preempting), and PreEnqueue rejects
 //! it. The event about a victim is published when the victim has been evicted.
 
-use crate::core::{Core, LogLevel};
+use crate::core::Core;
 use crate::dispatcher::Finished;
+use crate::log::LogLine;
 use crate::metrics::Metric;
 use crate::queue::QueuedIn;
 use crate::scheduler::RunningPreemption;
@@ -109,6 +110,10 @@ fn start_preemption(core: &mut Core, preemption: Preemption, reporter: Str) {
     } = preemption;
     let id = core.preemptions.next;
     core.preemptions.next += 1;
+    core.v(2, "Start the preemption asynchronously", |line| {
+        let line = line.with("preemptor", &preemptor);
+        line.with("numVictims", victims.len())
+    });
     let last = victims.pop();
     core.cache
         .cluster_mut()
@@ -137,13 +142,22 @@ fn evict(core: &mut Core, id: u64, running: &mut Running, victim: Eviction) -> b
     if !is_bound && core.unbound.preempt(uid, &running.plugin) {
         let mut event = victim.event;
         event.note += Eviction::IN_MEMORY;
-        core.outbound.publish(event, &running.reporter);
+        preempted(core, running, event);
         return false;
     }
     let call = core.call(victim.call());
     core.preemptions.calls.insert(call, (id, victim.event));
     running.pending += 1;
     true
+}
+
+/// A victim is evicted.
+fn preempted(core: &mut Core, running: &Running, event: PodEvent) {
+    core.v(2, "Preemptor Pod preempted victim Pod", |line| {
+        let line = line.with("preemptor", &running.preemptor);
+        line.with("victim", &event.regarding)
+    });
+    core.outbound.publish(event, &running.reporter);
 }
 
 /// The next step of a preemption.
@@ -191,14 +205,14 @@ pub(crate) fn eviction_ended(core: &mut Core, finished: &Finished) {
     };
     running.pending -= 1;
     match &finished.result {
-        Ok(_) => core.outbound.publish(event, &running.reporter),
+        Ok(_) => preempted(core, &running, event),
         Err(_) if finished.is_done() => {}
         Err(error) => {
-            let text = format!(
-                "Failed to preempt pod {} for {}: {error}",
-                event.regarding, running.preemptor
-            );
-            core.log(LogLevel::Error, text);
+            let line = LogLine::error("Failed to preempt pod")
+                .with("preemptor", &running.preemptor)
+                .with("victim", &event.regarding)
+                .with("err", error.to_string());
+            core.log(line);
             running.has_failed = true;
         }
     }
@@ -213,6 +227,10 @@ fn preemption_ended(core: &mut Core, running: Running) {
     } else {
         "success"
     };
+    core.v(2, "Async Preemption finished completely", |line| {
+        line.with("preemptor", &running.preemptor)
+            .with("result", result)
+    });
     let seconds = core.now().since(running.began).as_secs_f64();
     core.metrics
         .observe(Metric::PreemptionGoroutinesDuration, &[result], seconds);

@@ -28,7 +28,6 @@ mod metrics;
 mod moves;
 mod names;
 mod nominator;
-mod notice;
 mod place;
 mod pod_events;
 mod pool;
@@ -47,13 +46,13 @@ pub use inflight::InFlight;
 pub use lookup::QueueCounts;
 pub use metrics::POD_POPPED;
 pub use nominator::Nominator;
-pub use notice::Notice;
 pub use place::Places;
 pub use pod_events::{PodEvents, pod_update_events};
 pub use report::{NOT_READY_FOR_SCHEDULING, PreEnqueueReport, SCHEDULING_GATED};
 pub use templates::Template;
 
 use crate::evaluator::{NoStopwatch, Stopwatch};
+use crate::log::{Log, LogLine};
 use crate::metrics::{Metrics, Sampler};
 use berth_api::{Kind, Object, Pod, Time};
 use berth_framework::event::Change;
@@ -64,7 +63,6 @@ use flushes::Flushes;
 use hints::{Question, Strategy, Tally};
 use hooks::Profiles;
 use metrics::QueueMetrics;
-use notice::Notices;
 use report::{Gate, Reports};
 pub(crate) use report::{POD_SCHEDULED, is_report};
 use std::collections::BTreeSet;
@@ -121,7 +119,7 @@ pub struct SchedulingQueue {
     nominator: Nominator,
     metrics: QueueMetrics,
     reports: Reports,
-    notices: Notices,
+    log: Log,
     walk: Walk,
     /// The periodic flushes; `None` once the queue is closed.
     flushes: Option<Flushes>,
@@ -139,9 +137,10 @@ impl SchedulingQueue {
             config.implicit_node_taint_registrations,
             config.features.enabled(Feature::SchedulerPreQueueingHints),
         );
-        let mut notices = Notices::default();
+        let mut log = Log::default();
         for (plugin, error) in profiles.incorrect() {
-            notices.push(|| Notice::IncorrectRegistration { plugin, error });
+            let line = LogLine::error("Incorrect event registration, which matches no event");
+            log.push(line.with("plugin", &plugin).with("err", error));
         }
         let places = Places::new(&config, sort);
         Self {
@@ -152,7 +151,7 @@ impl SchedulingQueue {
             nominator: Nominator::default(),
             metrics: QueueMetrics::default(),
             reports: Reports::default(),
-            notices,
+            log,
             walk: Walk::default(),
             stopwatch: Arc::new(NoStopwatch),
             sampler: Sampler::default(),
@@ -210,7 +209,7 @@ impl SchedulingQueue {
         if self.in_flight.contains(new.uid()) {
             let (old, new) = (Object::Pod(old.clone()), Object::Pod(new.clone()));
             for event in &events {
-                self.log(
+                self.remember(
                     event,
                     Change {
                         old: Some(&old),
@@ -304,7 +303,7 @@ impl SchedulingQueue {
                 narrowed: &[],
             };
             let mut tally = Tally::new(self.stopwatch.clone());
-            let strategy = question.put_to(&entry.info, None, &mut tally, &mut self.notices);
+            let strategy = question.put_to(&entry.info, None, &mut tally, &mut self.log);
             tally.record(&matched.label, &mut self.metrics);
             // What one event has moved to backoff, another one can only make active.
             if !waits && strategy != Strategy::Immediately {
@@ -345,8 +344,7 @@ impl SchedulingQueue {
         loop {
             let (id, place) = self.places.first_poppable()?;
             if place != QueuedIn::Active {
-                self.metrics
-                    .pod_came(QueuedIn::Active, label::POP_FROM_BACKOFF_Q);
+                self.came(id, QueuedIn::Active, label::POP_FROM_BACKOFF_Q);
             }
             if let Some(info) = self.take_off(id, now) {
                 return Some(info);
@@ -361,9 +359,10 @@ impl SchedulingQueue {
         info.initial_attempt_timestamp.get_or_insert(now);
         self.metrics.count_rejectors(&info, -1.0);
         if self.in_flight.contains(info.pod.uid()) {
-            self.notices.push(|| Notice::DiscardedPod {
-                pod: info.pod.key(),
-            });
+            let line = LogLine::error(
+                "Discarding the popped pod: the same pod is tracked in multiple places in the scheduler",
+            );
+            self.log.push(line.with("pod", &*info.pod));
             return None;
         }
         self.in_flight.start(&info.pod, &mut self.metrics);
@@ -437,9 +436,9 @@ impl SchedulingQueue {
         self.reports.take_next()
     }
 
-    /// What should be logged since the last call, and how many further notices were dropped.
-    pub fn take_notices(&mut self) -> (Vec<Notice>, usize) {
-        self.notices.take()
+    /// What the queue logs.
+    pub(crate) fn log_mut(&mut self) -> &mut Log {
+        &mut self.log
     }
 
     /// The metrics of the queue.
@@ -456,19 +455,19 @@ impl SchedulingQueue {
         self.in_flight.done_all(&mut self.metrics);
     }
 
-    /// Logs an event for the pods in flight.
-    fn log(&mut self, event: &ClusterEvent, change: Change<'_>) {
+    /// Remembers an event for the pods in flight.
+    fn remember(&mut self, event: &ClusterEvent, change: Change<'_>) {
         if self.in_flight.is_empty() {
             return;
         }
         let matched = self.profiles.matched(event);
         let profiles = &mut self.profiles;
-        self.in_flight.log(
+        self.in_flight.remember(
             &matched,
             change,
             || profiles.matched(&ClusterEvent::wildcard(label::EVENT_LOG_OVERFLOW)),
             &mut self.metrics,
-            &mut self.notices,
+            &mut self.log,
         );
     }
 }
@@ -484,9 +483,10 @@ fn strategy_after_flight(
         return Strategy::AfterBackoff;
     }
     let Some(events) = queue.in_flight.events_for(info.pod.uid()) else {
-        queue.notices.push(|| Notice::NotInFlight {
-            pod: info.pod.key(),
-        });
+        let line = LogLine::error(
+            "in flight Pod isn't found in the scheduling queue. If you see this error log, it's likely a bug in the scheduler",
+        );
+        queue.log.push(line.with("pod", &*info.pod));
         return Strategy::AfterBackoff;
     };
     let id = queue.profiles.by_name(&info.pod.spec.scheduler_name);
@@ -502,7 +502,7 @@ fn strategy_after_flight(
             narrowed: &[],
         };
         let mut tally = Tally::new(queue.stopwatch.clone());
-        let answer = question.put_to(info, None, &mut tally, &mut queue.notices);
+        let answer = question.put_to(info, None, &mut tally, &mut queue.log);
         tally.record(&event.matched.label, &mut queue.metrics);
         match answer {
             Strategy::Skip => {}

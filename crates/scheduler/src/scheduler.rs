@@ -22,15 +22,13 @@ pub use observe::{Input, Observer};
 
 use crate::binding::Bindings;
 use crate::cache::Cache;
-use crate::core::{
-    Clock, Core, Explanation, LogLevel, Outputs, Settings, Waiter, call_ended, note_requests,
-};
+use crate::core::{Clock, Core, Explanation, Outputs, Settings, Waiter, call_ended, note_requests};
 use crate::cycle::{Cycle, CycleResult, CycleStep};
 use crate::dispatcher::{Dispatcher, DispatcherOptions};
 use crate::evaluator::{AnswerCache, EvaluatorKind, NoStopwatch, Stopwatch};
 use crate::pod_status::{offer_statuses, show_writes, take_pre_enqueue_reports};
 use crate::profile::{Profile, ProfileError, ProfileErrors, ProfileSpec, Profiles};
-use crate::queue::{Notice, ProfileHooks, QueueConfig, SchedulingQueue};
+use crate::queue::{ProfileHooks, QueueConfig, SchedulingQueue};
 use berth_api::{Duration, Time};
 use berth_framework::call::{CallError, CallId, CallResult, PodRef, Response};
 use berth_framework::extender::Extenders;
@@ -345,10 +343,10 @@ impl Scheduler {
         self.core.explanations.get(uid)
     }
 
-    /// Whether the log is to contain what happens all the time, at [`LogLevel::Debug`]. By default it does not: most of
-    /// the lines would be dropped.
-    pub fn log_details(&mut self, details: bool) {
-        self.core.queue.log_details(details);
+    /// From now on, the log contains information up to this level, as klog's. At first it is 0.
+    pub fn set_log_verbosity(&mut self, verbosity: u8) {
+        self.core.queue.log_mut().set_verbosity(verbosity);
+        self.core.outbound.log.set_verbosity(verbosity);
     }
 
     /// From now on, the outputs contain a trace of each attempt that has ended.
@@ -475,24 +473,10 @@ impl Scheduler {
                 break;
             }
         }
-        self.log_notices();
-    }
-
-    /// Writes the notices of the queue to the log.
-    fn log_notices(&mut self) {
-        let (notices, dropped) = self.core.queue.take_notices();
-        for notice in notices {
-            let level = match notice {
-                Notice::NoProfile { .. } | Notice::EventLogCollapsed { .. } => LogLevel::Warning,
-                Notice::Narrowed { .. } => LogLevel::Debug,
-                _ => LogLevel::Error,
-            };
-            self.core.log(level, notice.to_string());
-        }
-        if dropped > 0 {
-            let text = format!("{dropped} further notices of the scheduling queue were dropped");
-            self.core.log(LogLevel::Warning, text);
-        }
+        let Core {
+            queue, outbound, ..
+        } = &mut self.core;
+        outbound.log.append(queue.log_mut());
     }
 }
 

@@ -1,6 +1,7 @@
 //! A scheduler in virtual time, and an API server that answers as the test says and stores the pods.
 
-use crate::core::{AttemptTrace, Event, LogLine};
+use crate::core::{AttemptTrace, Event};
+use crate::log::LogLine;
 use crate::metrics::Metric;
 use crate::profile::ProfileSpec;
 use crate::queue::QueuedIn;

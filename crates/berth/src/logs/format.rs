@@ -1,6 +1,7 @@
 //! Log lines as text and as JSON, in the formats of klog.
 
 use crate::flags::Level;
+use berth_scheduler::{LogLine, LogValue};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::{Map, Number, Value, json};
@@ -8,7 +9,7 @@ use std::fmt::{self, Write as _};
 use tracing::field::{Field, Visit};
 
 /// Keys whose values name an object, as `namespace/name` or `name`.
-const OBJECT_KEYS: [&str; 4] = ["pod", "node", "lease", "object"];
+const OBJECT_KEYS: [&str; 6] = ["pod", "node", "preemptor", "victim", "lease", "object"];
 
 /// What an event says.
 #[derive(Debug, Default)]
@@ -19,6 +20,20 @@ pub(super) struct Fields {
 }
 
 impl Fields {
+    /// What a line of the core says.
+    pub(super) fn of(line: LogLine) -> Self {
+        let values = line.values.into_iter();
+        let values = values.map(|(key, value)| match value {
+            LogValue::Text(text) => (key, Value::String(text)),
+            LogValue::Number(number) => (key, number.into()),
+        });
+        Self {
+            message: line.message.into_owned(),
+            values: values.collect(),
+            v: None,
+        }
+    }
+
     /// The level that the event names itself.
     pub(super) fn verbosity(&self) -> Option<Level> {
         self.v.map(|v| Level(u8::try_from(v).unwrap_or(u8::MAX)))
@@ -62,6 +77,10 @@ impl Visit for Fields {
 
     fn record_str(&mut self, field: &Field, value: &str) {
         self.add(field, value.into());
+    }
+
+    fn record_bytes(&mut self, field: &Field, bytes: &[u8]) {
+        self.add(field, body(bytes, super::verbosity()).into());
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
@@ -145,6 +164,25 @@ impl Record<'_> {
     }
 }
 
+/// A body of a request or an answer, as much of it as is logged at this level: text, or protobuf as hexadecimal numbers.
+fn body(bytes: &[u8], level: Level) -> String {
+    let bytes_max = match level.0 {
+        ..8 => 0,
+        8 => 1 << 10,
+        9 => 10 << 10,
+        _ => usize::MAX,
+    };
+    let shown = &bytes[..bytes.len().min(bytes_max)];
+    let mut text = match std::str::from_utf8(bytes) {
+        Ok(_) => String::from_utf8_lossy(shown).into_owned(),
+        Err(_) => shown.iter().map(|byte| format!("{byte:02x}")).collect(),
+    };
+    if shown.len() < bytes.len() {
+        let _ = write!(text, " [truncated {} bytes]", bytes.len() - shown.len());
+    }
+    text
+}
+
 /// An object's name, and its namespace if it has one.
 fn reference(text: &str) -> Value {
     match text.split_once('/') {
@@ -215,6 +253,23 @@ mod tests {
                      feasibleNodes=3 config=<\n\ta: 1\n\tb: 2\n >\n"
                 )
             );
+        }
+    }
+
+    #[test]
+    fn bodies_are_cut_by_level() {
+        for (bytes, level, expected) in [
+            (&b"{}"[..], 8, "{}".to_owned()),
+            (b"k8s\0\xff", 8, "6b387300ff".to_owned()),
+            (
+                &[b'a'; 1025],
+                8,
+                format!("{} [truncated 1 bytes]", "a".repeat(1024)),
+            ),
+            (&[b'a'; 1025], 9, "a".repeat(1025)),
+            (&[b'a'; 20_000], 10, "a".repeat(20_000)),
+        ] {
+            assert_eq!(body(bytes, Level(level)), expected, "level {level}");
         }
     }
 

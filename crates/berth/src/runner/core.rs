@@ -3,13 +3,14 @@
 use super::handover::{Inputs, Work};
 use super::{Input, feed};
 use crate::edge::Pauses;
+use crate::logs;
 use crate::shadow::Shadow;
 use crate::traces::TraceSender;
 use berth_api::{Kind, Time};
 use berth_client::events::{self, Event, EventPublisher, Regarding};
 use berth_framework::call::{ApiCall, CallId, EventKind};
 use berth_framework::stage::{Job, JobId};
-use berth_scheduler::{ClusterChange, LogLevel, Outcome, Outputs, Scheduler};
+use berth_scheduler::{ClusterChange, Outcome, Outputs, Scheduler};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,8 +37,7 @@ pub(super) struct Edge {
 }
 
 /// Runs the core until it is stopped.
-pub(super) fn run(mut scheduler: Scheduler, inputs: Inputs, edge: Edge, shadow: Option<Shadow>) {
-    scheduler.log_details(tracing::enabled!(tracing::Level::DEBUG));
+pub(super) fn run(scheduler: Scheduler, inputs: Inputs, edge: Edge, shadow: Option<Shadow>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build();
@@ -81,6 +81,7 @@ impl Core {
     async fn run(mut self) {
         let mut handed_on = events::now();
         loop {
+            self.scheduler.set_log_verbosity(logs::highest_verbosity());
             if self.take_waiting() == Next::Stop {
                 return;
             }
@@ -249,14 +250,7 @@ impl Core {
         if let Some(sender) = &self.edge.traces {
             traces.into_iter().for_each(|trace| sender.send(trace));
         }
-        for line in log {
-            match line.level {
-                LogLevel::Error => tracing::error!("{}", line.message),
-                LogLevel::Warning => tracing::warn!("{}", line.message),
-                LogLevel::Info => tracing::info!("{}", line.message),
-                LogLevel::Debug => tracing::debug!("{}", line.message),
-            }
-        }
+        log.into_iter().for_each(logs::write);
         if dropped > 0 {
             tracing::warn!(
                 dropped,

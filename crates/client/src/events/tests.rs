@@ -150,7 +150,9 @@ fn reason(pod: &str, reason: &str) -> Event {
 }
 
 /// Takes the log down, in this thread.
-fn log() -> (Arc<Mutex<Vec<u8>>>, tracing::subscriber::DefaultGuard) {
+pub(crate) fn log(
+    level: tracing::Level,
+) -> (Arc<Mutex<Vec<u8>>>, tracing::subscriber::DefaultGuard) {
     struct Line(Arc<Mutex<Vec<u8>>>);
     impl io::Write for Line {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -166,13 +168,14 @@ fn log() -> (Arc<Mutex<Vec<u8>>>, tracing::subscriber::DefaultGuard) {
     let subscriber = tracing_subscriber::fmt()
         .with_ansi(false)
         .with_target(false)
+        .with_max_level(level)
         .without_time()
         .with_writer(move || Line(Arc::clone(&to)))
         .finish();
     (text, tracing::subscriber::set_default(subscriber))
 }
 
-fn lines(log: &Mutex<Vec<u8>>) -> Vec<String> {
+pub(crate) fn lines(log: &Mutex<Vec<u8>>) -> Vec<String> {
     let mut log = log.lock().expect("not poisoned");
     let text = String::from_utf8(std::mem::take(&mut *log)).expect("text");
     text.lines().map(|line| line.trim().to_owned()).collect()
@@ -246,7 +249,7 @@ async fn what_may_succeed_later_is_sent_again() {
             0,
         ),
     ] {
-        let (log, _guard) = log();
+        let (log, _guard) = log(tracing::Level::INFO);
         let is_taken = matches!(situation, "no answer, but it is there")
             || answers.last().is_some_and(Result::is_ok);
         let mut answers = answers.into_iter();
@@ -273,7 +276,7 @@ async fn what_may_succeed_later_is_sent_again() {
 
 #[tokio::test(start_paused = true)]
 async fn what_never_succeeds_is_given_up_and_told() {
-    let (log, _guard) = log();
+    let (log, _guard) = log(tracing::Level::INFO);
     let api = Fake::new(|sent| {
         if sent.after < RETRY_BUDGET * 2 {
             refused(500, None)
@@ -318,7 +321,7 @@ async fn what_never_succeeds_is_given_up_and_told() {
 #[tokio::test(start_paused = true)]
 async fn who_asks_for_too_long_is_not_asked_again() {
     for seconds in [RETRY_BUDGET.as_secs() + 1, u64::MAX] {
-        let (log, _guard) = log();
+        let (log, _guard) = log(tracing::Level::INFO);
         let api = Fake::new(move |_| refused(429, Some(seconds)));
         let (publisher, publishing) = api.start(WAITING_MAX);
         publisher.publish(event("p", "n"), Time::EPOCH);
@@ -461,7 +464,7 @@ async fn a_refusal_of_a_server_that_has_just_come_back_is_not_final() {
 
 #[tokio::test(start_paused = true)]
 async fn more_than_may_wait_are_dropped_counted_and_told_once_in_a_while() {
-    let (log, _guard) = log();
+    let (log, _guard) = log(tracing::Level::INFO);
     let api = Fake::new(|_| Ok(()));
     let (publisher, publishing) = api.start(100);
     let storm = || {
@@ -488,7 +491,7 @@ async fn more_than_may_wait_are_dropped_counted_and_told_once_in_a_while() {
 
 #[tokio::test(start_paused = true)]
 async fn the_end_waits_for_events_but_not_for_ever() {
-    let (log, _guard) = log();
+    let (log, _guard) = log(tracing::Level::INFO);
     let api = Fake::new(|_| refused(503, None));
     let (publisher, publishing) = api.start(WAITING_MAX);
     for i in 0..40 {
@@ -508,7 +511,7 @@ async fn the_end_waits_for_events_but_not_for_ever() {
 
 #[test]
 fn failures_are_logged_in_one_line() {
-    let (log, _guard) = log();
+    let (log, _guard) = log(tracing::Level::INFO);
     let losses = Losses::default();
     losses.tell();
     assert_eq!(lines(&log), Vec::<String>::new());

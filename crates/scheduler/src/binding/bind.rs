@@ -4,8 +4,9 @@
 //! request begins when it is sent, and meanwhile no further pod is tried.
 
 use super::{Bindings, Stage};
-use crate::core::{Answered, Core, LogLevel, PointRun, Ran, Waiter};
+use crate::core::{Answered, Core, PointRun, Ran, Waiter};
 use crate::cycle::stage_failure;
+use crate::log::LogLine;
 use crate::profile::Point;
 use berth_framework::extender::job;
 use berth_framework::stage::{Step, Wait, WaitOn, WakeReason};
@@ -101,7 +102,11 @@ impl Bindings {
         match spec.answer::<()>(reason) {
             Ok(()) => self.bound(core, id),
             Err(error) if spec.ignorable => {
-                core.log(LogLevel::Info, spec.skipped(&error));
+                let line = LogLine::info(spec.skipped(&error));
+                core.log(match self.by_id.get(&id) {
+                    Some(binding) => line.with("pod", &*binding.placed.pod.pod),
+                    None => line,
+                });
                 self.bind_by_extender(core, id, at + 1);
             }
             Err(error) => self.fail(core, id, &Status::error(error)),
@@ -186,9 +191,10 @@ impl Bindings {
         };
         run.end(core, attempt, status.code());
         if !status.is_success() {
-            let pod = placed.pod.pod.key();
-            let text = format!("Failed to bind pod {pod}: {}", status.message());
-            core.log(LogLevel::Debug, text);
+            core.v(1, "Failed to bind pod", |line| {
+                let line = line.with("pod", &*placed.pod.pod);
+                line.with("err", status.message())
+            });
         }
         match status.code() {
             Code::Success => self.bound(core, id),

@@ -2,7 +2,7 @@
 
 use super::{Binding, Bindings};
 use crate::core::{Answered, Core, PointRun};
-use crate::cycle::{failure_of_stage, undo_placement};
+use crate::cycle::{Placed, failure_of_stage, undo_placement};
 use crate::failure::fail;
 use crate::metrics::Metric;
 use crate::pod_status::correct_status;
@@ -29,6 +29,14 @@ impl Bindings {
         let Some(mut binding) = self.take(core, id) else {
             return;
         };
+        core.v(2, "Successfully bound pod to node", |line| {
+            let Placed { node, nodes, .. } = &binding.placed;
+            let line = line
+                .with("pod", &*binding.placed.pod.pod)
+                .with("node", node);
+            line.with("evaluatedNodes", nodes.0)
+                .with("feasibleNodes", nodes.1)
+        });
         publish_scheduled(core, &binding);
         core.explanations.forget(binding.uid());
         count_scheduled(core, &binding);

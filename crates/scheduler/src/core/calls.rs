@@ -1,9 +1,10 @@
 //! The API calls that the core makes, until their results are in.
 
+use super::Core;
 use super::requests::Assumption;
-use super::{Core, LogLevel};
 use crate::dispatcher::{Dispatcher, Finished, has_calls};
 use crate::failure::return_to_queue;
+use crate::log::LogLine;
 use crate::metrics::Metric;
 use crate::pod_status::{follow_nomination, publish_report, show_writes};
 use crate::preemptions::{eviction_ended, start_preemptions};
@@ -211,17 +212,18 @@ pub(crate) fn call_ended(core: &mut Core, finished: Finished) {
 }
 
 fn log_failure(core: &mut Core, call: &ApiCall, error: &CallError) {
-    let level = match error.kind {
+    const MESSAGE: &str = "Failed to write an object";
+    let describe = |line: LogLine| {
+        let line = match call.pod() {
+            Some(pod) => line.with("pod", pod),
+            None => line.with("object", call.object().to_string()),
+        };
+        let line = line.with("callType", call.call_type().name());
+        line.with("err", error.to_string())
+    };
+    match error.kind {
         // The pod was deleted, or is another one by now: there is nothing left to write.
-        CallErrorKind::NotFound | CallErrorKind::Conflict => LogLevel::Debug,
-        _ => LogLevel::Error,
-    };
-    let text = match call.pod() {
-        Some(pod) => {
-            let call_type = call.call_type().name();
-            format!("Error updating pod {pod} ({call_type}): {error}")
-        }
-        None => format!("Error updating {}: {error}", call.object()),
-    };
-    core.log(level, text);
+        CallErrorKind::NotFound | CallErrorKind::Conflict => core.v(4, MESSAGE, describe),
+        _ => core.log(describe(LogLine::error(MESSAGE))),
+    }
 }

@@ -1,7 +1,8 @@
 //! What metrics and the log contain of an attempt.
 
-use super::{Core, LogLevel};
+use super::Core;
 use crate::cycle::Attempt;
+use crate::log::LogLine;
 use crate::metrics::Metric;
 use crate::profile::Point;
 use berth_api::Str;
@@ -71,15 +72,14 @@ impl Core {
         let millis = |nanos: u64| nanos / 1_000_000;
         let prioritizing: u64 = scoring.iter().sum();
         let mut text = format!(
-            "Scheduling {} (total time: {}ms): \"Computing predicates done\" {}ms",
-            attempt.pod.pod.key(),
+            "Scheduling took {}ms: \"Computing predicates done\" {}ms",
             millis(total),
             millis(total.saturating_sub(prioritizing))
         );
         if !scoring.is_empty() {
             text += &format!(", \"Prioritizing done\" {}ms", millis(prioritizing));
         }
-        self.log(LogLevel::Info, text);
+        self.log(LogLine::info(text).with("pod", &*attempt.pod.pod));
     }
 
     /// The search for a node has ended (C-34).

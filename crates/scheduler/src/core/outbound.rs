@@ -2,14 +2,15 @@
 
 use super::trace::Traces;
 use super::{AttemptTrace, TracedPoint};
+use crate::log::{Log, LogLine};
 use berth_api::Str;
 use berth_framework::ApiCall;
 use berth_framework::call::{CallId, PodEvent};
 use berth_framework::stage::{Job, JobId};
 use std::fmt;
 
-/// How many events and log lines are kept until the edge takes them; further ones are dropped and counted.
-const KEPT_MAX: usize = 16 * 1024;
+/// How many events are kept until the edge takes them; further ones are dropped and counted.
+const EVENTS_MAX: usize = 16 * 1024;
 
 /// An event to publish.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,28 +19,6 @@ pub struct Event {
     pub event: PodEvent,
     /// The component that reports it: the scheduler name of the pod's profile.
     pub reporting_controller: Str,
-}
-
-/// How much a log line matters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum LogLevel {
-    /// Something broke.
-    Error,
-    /// Something is odd.
-    Warning,
-    /// Worth knowing.
-    Info,
-    /// For debugging.
-    Debug,
-}
-
-/// A line for the log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogLine {
-    /// How much it matters.
-    pub level: LogLevel,
-    /// What it says.
-    pub message: String,
 }
 
 /// What the edge has to do.
@@ -99,7 +78,7 @@ pub(crate) struct Outbound {
     next_job: u64,
     jobs: Vec<(JobId, Job)>,
     events: Vec<Event>,
-    log: Vec<LogLine>,
+    pub(crate) log: Log,
     pub(super) traces: Traces,
     dropped: usize,
 }
@@ -124,7 +103,7 @@ impl Outbound {
     }
 
     pub(crate) fn publish(&mut self, event: PodEvent, reporting_controller: &Str) {
-        if self.events.len() >= KEPT_MAX {
+        if self.events.len() >= EVENTS_MAX {
             self.dropped += 1;
             return;
         }
@@ -134,29 +113,46 @@ impl Outbound {
         });
     }
 
-    pub(crate) fn log(&mut self, level: LogLevel, message: impl Into<String>) {
-        if self.log.len() >= KEPT_MAX {
-            self.dropped += 1;
-            return;
-        }
-        let message = message.into();
-        self.log.push(LogLine { level, message });
-    }
-
     /// Everything, with the calls that are to be sent.
     pub(crate) fn take(&mut self, calls: Vec<(CallId, ApiCall)>) -> Outputs {
         let (traces, lost) = self.traces.take();
         if lost > 0 {
-            let text = format!("{lost} traces of attempts were dropped: too many at once");
-            self.log(LogLevel::Warning, text);
+            let line = LogLine::warning("traces of attempts were dropped: too many at once");
+            self.log.push(line.with("traces", lost));
         }
+        if self.log.is_on(3) {
+            for (_, call) in &calls {
+                log_call(&mut self.log, call);
+            }
+        }
+        let (log, dropped) = self.log.take();
         Outputs {
             calls,
             jobs: std::mem::take(&mut self.jobs),
             events: std::mem::take(&mut self.events),
-            log: std::mem::take(&mut self.log),
+            log,
             traces,
-            dropped: std::mem::take(&mut self.dropped),
+            dropped: std::mem::take(&mut self.dropped) + dropped,
         }
+    }
+}
+
+/// Logs a call that is sent.
+fn log_call(log: &mut Log, call: &ApiCall) {
+    match call {
+        ApiCall::BindPod { pod, node } => log.v(3, "Attempting to bind pod to node", |line| {
+            line.with("pod", pod).with("node", node)
+        }),
+        ApiCall::PatchPodStatus {
+            pod,
+            condition: Some(condition),
+            ..
+        } => log.v(3, "Updating pod condition", |line| {
+            line.with("pod", pod)
+                .with("conditionType", &condition.kind)
+                .with("conditionStatus", &condition.status)
+                .with("conditionReason", &condition.reason)
+        }),
+        _ => {}
     }
 }

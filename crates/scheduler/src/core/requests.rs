@@ -1,7 +1,8 @@
 //! What plugins ask for while they are called: the outbox of one call, and what is carried out after it.
 
-use super::{Calls, LogLevel, Outbound};
+use super::{Calls, Outbound};
 use crate::binding::UnboundPods;
+use crate::log::LogLine;
 use berth_api::{Str, Time};
 use berth_framework::call::{CallId, PodEvent};
 use berth_framework::extender::Extenders;
@@ -124,7 +125,7 @@ impl Outbox for CallOutbox<'_> {
     }
 
     fn log(&mut self, text: String) {
-        self.outbound.log(LogLevel::Info, text);
+        self.outbound.log.push(LogLine::info(text));
     }
 
     fn extenders(&self) -> Extenders {

@@ -8,9 +8,10 @@
 use super::{
     Attempt, Cycle, CycleResult, CycleStep, Parked, ParkedAt, drops_deleting, percentage_of_nodes,
 };
-use crate::core::{Core, LogLevel, WaitId, Waiter};
+use crate::core::{Core, WaitId, Waiter};
 use crate::evaluator::{Diagnosis, Found, Placement, PreFiltered, choose, insert_sorted, unfit};
 use crate::extenders::{Totals, add_scores, narrow};
+use crate::log::LogLine;
 use berth_api::Str;
 use berth_framework::extender::{EXTENDER, Extender, ExtenderSpec, job};
 use berth_framework::stage::{Job, Wait, WaitOn, WakeReason};
@@ -318,7 +319,7 @@ impl Cycle {
         if drops_deleting(core, &mut attempt) {
             return CycleStep::Over(CycleResult::Skipped);
         }
-        let next = match take_filtered(core, &mut search, wake) {
+        let next = match take_filtered(core, &attempt, &mut search, wake) {
             Ok(()) => self.resumed(core, &mut attempt, search),
             Err(status) => Next::Found(Found::Failed(status)),
         };
@@ -333,7 +334,11 @@ impl Cycle {
         reason: WakeReason,
     ) -> Option<CycleStep> {
         let extender = core.settings.extenders.get(at).cloned()?;
-        let Some(ParkedAt::Search(search)) = self.parked.as_mut().map(|parked| &mut parked.at)
+        let Parked {
+            attempt,
+            at: ParkedAt::Search(search),
+            ..
+        } = &mut **self.parked.as_mut()?
         else {
             return None;
         };
@@ -345,8 +350,15 @@ impl Cycle {
         match spec.answer(reason) {
             Ok(given) => add_scores(totals, spec, given),
             Err(error) => {
-                let text = format!("Nodes get no scores from extender {}: {error}", spec.name);
-                core.log(LogLevel::Debug, text);
+                let pod = &attempt.pod.pod;
+                core.v(
+                    5,
+                    "Failed to run extender's priority function. No score given by this extender.",
+                    |line| {
+                        let line = line.with("err", error).with("pod", &**pod);
+                        line.with("extender", &*spec.name)
+                    },
+                );
             }
         }
         if !asked.is_empty() {
@@ -435,7 +447,12 @@ fn ask(
 }
 
 /// Takes in which nodes an extender has left.
-fn take_filtered(core: &mut Core, search: &mut Search, wake: WakeReason) -> Result<(), Status> {
+fn take_filtered(
+    core: &mut Core,
+    attempt: &Attempt,
+    search: &mut Search,
+    wake: WakeReason,
+) -> Result<(), Status> {
     let Stage::Filter(at) = search.stage else {
         return Ok(());
     };
@@ -459,12 +476,13 @@ fn take_filtered(core: &mut Core, search: &mut Search, wake: WakeReason) -> Resu
             search.rejected.statuses.extend(said.statuses);
         }
         Err(error) if spec.ignorable => {
-            core.log(LogLevel::Info, spec.skipped(&error));
+            let line = LogLine::info(spec.skipped(&error));
+            core.log(line.with("pod", &*attempt.pod.pod));
         }
         // The other nodes are tried then (C-16).
         Err(error) if search.nominated.is_some() => {
             search.names = Arc::default();
-            log_broken_nomination(core, &error);
+            log_broken_nomination(core, attempt, error);
         }
         Err(error) => return Err(Status::error(error)),
     }
@@ -509,7 +527,7 @@ fn look_again(core: &mut Core, attempt: &mut Attempt, search: &mut Search) -> Re
     if search.nominated.is_some() {
         search.nominated = Some(possible);
         for status in broken {
-            log_broken_nomination(core, &status.message());
+            log_broken_nomination(core, attempt, status.message());
         }
     } else {
         search.excluded.extend(broken);
@@ -517,7 +535,7 @@ fn look_again(core: &mut Core, attempt: &mut Attempt, search: &mut Search) -> Re
     Ok(())
 }
 
-fn log_broken_nomination(core: &mut Core, error: &str) {
-    let text = format!("failed to filter the nominated node: {error}; all nodes are filtered");
-    core.log(LogLevel::Error, text);
+fn log_broken_nomination(core: &mut Core, attempt: &Attempt, error: String) {
+    let line = LogLine::error("Evaluation failed on nominated node, all nodes are evaluated");
+    core.log(line.with("pod", &*attempt.pod.pod).with("err", error));
 }

@@ -5,9 +5,10 @@ use super::{
     failure_of_stage, stage_failure,
 };
 use crate::binding::{Hold, PERMIT_WAIT_MAX};
-use crate::core::{Answered, Core, LogLevel, PointRun, Ran};
-use crate::evaluator::{Evaluation, Evaluator};
+use crate::core::{Answered, Core, PointRun, Ran};
+use crate::evaluator::{Evaluation, Evaluator, Placement};
 use crate::failure::{Failure, fail};
+use crate::log::LogLine;
 use crate::nominations;
 use crate::profile::Point;
 use berth_api::{Duration, Pod, Str};
@@ -34,7 +35,13 @@ pub(crate) struct PermitWait {
 
 impl Cycle {
     /// Gives the pod its node, in memory, and goes on with Reserve.
-    pub(super) fn place_on(&mut self, core: &mut Core, attempt: Attempt, node: Str) -> CycleStep {
+    pub(super) fn place_on(
+        &mut self,
+        core: &mut Core,
+        attempt: Attempt,
+        placement: &Placement,
+    ) -> CycleStep {
+        let node = placement.name.clone();
         let pod = match core.cache.assume(&attempt.pod.pod, &node) {
             Ok(pod) => pod,
             Err(error) => {
@@ -46,7 +53,8 @@ impl Cycle {
         core.queue.end_turn(attempt.pod.pod.uid());
         nominations::end(core, &attempt.pod.pod, &nominations::End::Placed(&node));
         let run = PointRun::begin(core, Point::Reserve.as_str());
-        self.reserve(core, attempt, Placed { pod, node }, run, None)
+        let nodes = (placement.evaluated, placement.feasible);
+        self.reserve(core, attempt, Placed { pod, node, nodes }, run, None)
     }
 
     /// Runs Reserve, from the plugin that waited on if the cycle was parked (F-13).
@@ -258,11 +266,14 @@ pub(crate) fn undo_placement(
         Err(error) => {
             // The pod was bound meanwhile: by another scheduler, or by this one before an answer was lost.
             let stored = core.cache.stored(placed.pod.pod.uid());
-            let level = match stored.is_some_and(|pod| pod.is_assigned()) {
-                true => LogLevel::Info,
-                false => LogLevel::Error,
+            let line = match stored.is_some_and(|pod| pod.is_assigned()) {
+                true => LogLine::info("ForgetPod failed"),
+                false => LogLine::error("ForgetPod failed"),
             };
-            core.log(level, format!("ForgetPod failed: {error}"));
+            let line = line
+                .with("pod", &*placed.pod.pod)
+                .with("node", &placed.node);
+            core.log(line.with("err", error.to_string()));
             None
         }
     }

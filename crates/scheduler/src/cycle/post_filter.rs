@@ -1,9 +1,10 @@
 //! PostFilter: making room for a pod that fits nowhere (F-10, C-32).
 
 use super::{Attempt, Cycle, CycleResult, CycleStep, ParkedAt, drops_deleting};
-use crate::core::{Answered, Core, LogLevel, PointRun, Ran};
+use crate::core::{Answered, Core, PointRun, Ran};
 use crate::evaluator::FitError;
 use crate::failure::{Failure, fail};
+use crate::log::LogLine;
 use crate::profile::Point;
 use berth_api::Str;
 use berth_framework::plugin::{Nominating, PostFilterResult, PostFilterStep};
@@ -121,13 +122,14 @@ impl Cycle {
         if drops_deleting(core, &mut attempt) {
             return CycleStep::Over(CycleResult::Skipped);
         }
-        if status.code() == Code::Error {
-            let text = format!(
-                "Status after running PostFilter plugins for pod {}: {}",
-                attempt.pod.pod.key(),
-                status.message()
-            );
-            core.log(LogLevel::Error, text);
+        const MESSAGE: &str = "Status after running PostFilter plugins for pod";
+        let describe = |line: LogLine| {
+            let line = line.with("pod", &*attempt.pod.pod);
+            line.with("status", status.message())
+        };
+        match status.code() {
+            Code::Error => core.log(describe(LogLine::error(MESSAGE))),
+            _ => core.v(5, MESSAGE, describe),
         }
         error.diagnosis.post_filter_message = status.message();
         core.search_took(&attempt);

@@ -198,6 +198,15 @@ impl QueuedIn {
         matches!(self, Self::Backoff | Self::ErrorBackoff)
     }
 
+    /// The name of the queue in the log, as in kube-scheduler.
+    pub(super) fn queue_name(self) -> &'static str {
+        match self {
+            Self::Active => "Active",
+            Self::Backoff | Self::ErrorBackoff => "Backoff",
+            Self::Unschedulable | Self::Gated => "Unschedulable",
+        }
+    }
+
     /// The `queue` label of `queue_incoming_pods_total`, which counts gated pods as unschedulable.
     pub fn incoming_label(self) -> &'static str {
         match self {

@@ -3,9 +3,9 @@
 use super::entry::{EntryId, QueuedIn};
 use super::hints::{Asked, NarrowingResult, Question, Strategy, Tally};
 use super::hooks::{Matched, ProfileId, Registration};
-use super::notice::Notice;
 use super::place::Places;
 use super::{SchedulingQueue, label};
+use crate::log::LogLine;
 use berth_api::{Duration, Pod, Str, Time};
 use berth_framework::event::{Change, Narrowed};
 use berth_framework::plugin::Context;
@@ -77,7 +77,7 @@ impl SchedulingQueue {
             let gates = matched.plugins.iter().map(|plugin| Some(plugin.as_str()));
             for gate in std::iter::once(None).chain(gates) {
                 for pool in self.places.pools(only_representatives) {
-                    let counted = (&mut tally, &mut self.notices, &mut moved.examined);
+                    let counted = (&mut tally, &mut self.log, &mut moved.examined);
                     let (from, pods) = ((&self.places, pool), (profile, gate));
                     self.walk.ask(from, &question, pods, pre_check, counted);
                 }
@@ -93,7 +93,7 @@ impl SchedulingQueue {
             moved.count(self.requeue(cx, id, strategy, &matched.label));
         }
         self.walk.keep(to_move);
-        self.log(event, change);
+        self.remember(event, change);
         moved
     }
 
@@ -131,20 +131,20 @@ impl SchedulingQueue {
             let named = on.pre_queueing_hint.as_ref().and_then(|narrow| {
                 let (result, named) = match narrow(cx.cluster, change) {
                     Ok(Narrowed::Pods(pods)) => {
-                        self.notices.detail(|| Notice::Narrowed {
-                            plugin: plugin.clone(),
-                            event: matched.label.clone(),
-                            pods: pods.len(),
+                        self.log.v(4, "PreQueueingHint narrowed pod set", |line| {
+                            let line = line.with("plugin", plugin);
+                            line.with("event", &matched.label).with("pods", pods.len())
                         });
                         (NarrowingResult::Narrowed, Some(pods))
                     }
                     Ok(Narrowed::AllPods) => (NarrowingResult::AllPods, None),
                     Err(error) => {
-                        self.notices.push(|| Notice::PreQueueingHintError {
-                            plugin: plugin.clone(),
-                            event: matched.label.clone(),
-                            error,
-                        });
+                        let line =
+                            LogLine::error("PreQueueingHintFn returns error, all pods are asked")
+                                .with("plugin", plugin)
+                                .with("event", &matched.label)
+                                .with("err", error);
+                        self.log.push(line);
                         (NarrowingResult::AllPods, None)
                     }
                 };
@@ -219,7 +219,7 @@ impl SchedulingQueue {
             moved.count(to);
         }
         if any {
-            self.log(
+            self.remember(
                 &ClusterEvent::wildcard(label::UNSCHEDULABLE_TIMEOUT),
                 Change {
                     old: None,

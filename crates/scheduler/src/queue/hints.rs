@@ -4,8 +4,8 @@
 use super::entry::{EntryId, QueuedPodInfo};
 use super::hooks::{Matched, Profile};
 use super::metrics::QueueMetrics;
-use super::notice::{Notice, Notices};
 use crate::evaluator::Stopwatch;
+use crate::log::{Log, LogLine};
 use crate::metrics::{Families as _, HistogramValue, Metric, MetricKind};
 use berth_api::Str;
 use berth_framework::event::{Change, HintFn, Touched};
@@ -150,7 +150,7 @@ impl Question<'_> {
         info: &QueuedPodInfo,
         id: Option<EntryId>,
         tally: &mut Tally,
-        notices: &mut Notices,
+        log: &mut Log,
     ) -> Strategy {
         if !info.has_rejectors() {
             return Strategy::AfterBackoff;
@@ -164,10 +164,10 @@ impl Question<'_> {
             };
         }
         let Some(profile) = self.profile else {
-            notices.push(|| Notice::NoProfile {
-                scheduler_name: info.pod.spec.scheduler_name.clone(),
-                pod: info.pod.key(),
-            });
+            let line =
+                LogLine::warning("no profile for the scheduler name of a pod, which is retried");
+            let line = line.with("profile", &info.pod.spec.scheduler_name);
+            log.push(line.with("pod", &*info.pod));
             return Strategy::AfterBackoff;
         };
         let mut strategy = Strategy::Skip;
@@ -193,12 +193,12 @@ impl Question<'_> {
                 Ok(Hint::Queue) => tally.count(plugin, HintOutcome::Queue),
                 Err(error) => {
                     tally.count(plugin, HintOutcome::Error);
-                    notices.push(|| Notice::HintError {
-                        plugin: plugin.clone(),
-                        event: self.matched.label.clone(),
-                        pod: info.pod.key(),
-                        error,
-                    });
+                    let line = LogLine::error("QueueingHintFn returns error, the pod is queued")
+                        .with("plugin", plugin)
+                        .with("event", &self.matched.label)
+                        .with("pod", &*info.pod)
+                        .with("err", error);
+                    log.push(line);
                 }
             }
             if info.pending_plugins.contains(plugin) {

@@ -5,7 +5,7 @@
 
 use super::hooks::Matched;
 use super::metrics::{POD_POPPED, QueueMetrics};
-use super::notice::{Notice, Notices};
+use crate::log::{Log, LogLine};
 use berth_api::{Object, Pod, Str};
 use berth_framework::event::Change;
 use rustc_hash::FxHashMap;
@@ -105,21 +105,23 @@ impl InFlight {
     }
 
     /// Something happened. Kept only while pods are in flight.
-    pub(super) fn log(
+    pub(super) fn remember(
         &mut self,
         matched: &Arc<Matched>,
         change: Change<'_>,
         anything: impl FnOnce() -> Arc<Matched>,
         metrics: &mut QueueMetrics,
-        notices: &mut Notices,
+        log: &mut Log,
     ) {
         if self.pods.is_empty() {
             return;
         }
         if self.events.len() >= self.events_max {
-            notices.push(|| Notice::EventLogCollapsed {
-                events: self.events.len(),
-            });
+            let line = LogLine::warning(
+                "more events came while pods were in flight than are kept: each of those pods that fails is retried \
+                 after its backoff",
+            );
+            log.push(line.with("events", self.events.len()));
             metrics.event_log_collapsed();
             self.first = self.next();
             for event in self.events.drain(..) {

@@ -2,9 +2,9 @@
 
 use super::entry::{EntryId, QueuedIn, QueuedPodInfo};
 use super::hints::Strategy;
-use super::notice::Notice;
 use super::report::{Gate, message_of};
 use super::{SchedulingQueue, label};
+use crate::log::LogLine;
 use berth_api::{Object, Pod, Str};
 use berth_framework::event::Change;
 use berth_framework::plugin::{Context, Nominating, PreEnqueue};
@@ -33,7 +33,7 @@ impl SchedulingQueue {
                 if entry.place != Some(place) {
                     self.places.detach(id);
                     self.places.attach(id, place, &self.profiles);
-                    self.metrics.pod_came(place, event);
+                    self.came(id, place, event);
                 }
                 place
             }
@@ -72,7 +72,7 @@ impl SchedulingQueue {
                 .add(cx.cluster, &entry.info.pod, &Nominating::Keep);
         }
         self.places.attach(id, QueuedIn::Active, &self.profiles);
-        self.metrics.pod_came(QueuedIn::Active, event);
+        self.came(id, QueuedIn::Active, event);
         QueuedIn::Active
     }
 
@@ -90,8 +90,26 @@ impl SchedulingQueue {
             _ => QueuedIn::ErrorBackoff,
         };
         self.places.attach(id, place, &self.profiles);
-        self.metrics.pod_came(place, event);
+        self.came(id, place, event);
         place
+    }
+
+    /// A pod has come to this place because of an event.
+    pub(super) fn came(&mut self, id: EntryId, place: QueuedIn, event: &str) {
+        self.metrics.pod_came(place, event);
+        let level = match event {
+            label::SCHEDULE_ATTEMPT_FAILURE => 3,
+            _ => 5,
+        };
+        if self.log.is_on(level)
+            && let Some(entry) = self.places.get(id)
+        {
+            self.log
+                .v(level, "Pod moved to an internal scheduling queue", |line| {
+                    let line = line.with("pod", &*entry.info.pod).with("event", event);
+                    line.with("queue", place.queue_name())
+                });
+        }
     }
 
     /// Asks the PreEnqueue plugins of the pod's profile: the one that keeps it out now first, then the others in
@@ -137,11 +155,17 @@ impl SchedulingQueue {
                 .pre_enqueue(&info.pod.spec.scheduler_name, status.code(), nanos);
             let name = Str::new(plugin.name());
             if status.code() == Code::Error {
-                self.notices.push(|| Notice::PreEnqueueError {
-                    plugin: name.clone(),
-                    pod: info.pod.key(),
-                    error: status.message(),
-                });
+                let line = LogLine::error("Unexpected error running PreEnqueue plugin")
+                    .with("pod", &*info.pod)
+                    .with("plugin", &name)
+                    .with("err", status.message());
+                self.log.push(line);
+            } else {
+                self.log
+                    .v(4, "Status after running PreEnqueue plugin", |line| {
+                        let line = line.with("pod", &*info.pod).with("plugin", &name);
+                        line.with("status", status.message())
+                    });
             }
             if !info.is_rejected_by(&name) {
                 self.metrics
@@ -186,7 +210,7 @@ impl SchedulingQueue {
                 activated += 1;
             } else if self.in_flight.contains(pod.uid()) {
                 let target = Object::Pod(pod.clone());
-                self.log(
+                self.remember(
                     &ClusterEvent::wildcard(label::FORCE_ACTIVATE),
                     Change {
                         old: None,
@@ -236,7 +260,7 @@ fn gate(
     }
     queue.places.attach(id, QueuedIn::Gated, &queue.profiles);
     if !before.is_some_and(QueuedIn::is_unschedulable_pool) {
-        queue.metrics.pod_came(QueuedIn::Gated, event);
+        queue.came(id, QueuedIn::Gated, event);
     }
     QueuedIn::Gated
 }

@@ -3,10 +3,10 @@
 use super::entry::{Entry, EntryId, QueuedIn};
 use super::hints::{Asked, Question, Strategy, Tally};
 use super::hooks::ProfileId;
-use super::notice::Notices;
 use super::place::Places;
 use super::pool::Pool;
 use super::wait_index::Drawer;
+use crate::log::Log;
 use berth_api::{Pod, Str};
 
 /// What a walk keeps from one event to the next, for its memory.
@@ -41,7 +41,7 @@ impl Walk {
         question: &Question<'_>,
         (profile, gate): (Option<ProfileId>, Option<&str>),
         pre_check: Option<&dyn Fn(&Pod) -> bool>,
-        (tally, notices, examined): (&mut Tally, &mut Notices, &mut usize),
+        (tally, log, examined): (&mut Tally, &mut Log, &mut usize),
     ) {
         if !pool.has(gate, profile) {
             return;
@@ -66,7 +66,7 @@ impl Walk {
                 return;
             }
             *examined += 1;
-            let strategy = question.put_to(&entry.info, Some(id), tally, notices);
+            let strategy = question.put_to(&entry.info, Some(id), tally, log);
             if strategy != Strategy::Skip {
                 to_move.push((id, strategy));
             }

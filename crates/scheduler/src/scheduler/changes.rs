@@ -106,6 +106,7 @@ impl Intake<'_> {
         let old = self.core.cache.node(node.name()).cloned();
         match old {
             None => {
+                self.seen(3, "Add event for node", node.name());
                 self.core.cache.set_node(node.clone());
                 let new = Object::Node(node);
                 self.core.move_all(&NODE_ADD, None, Some(&new), None);
@@ -115,6 +116,7 @@ impl Intake<'_> {
                 if old.metadata.resource_version == node.metadata.resource_version
                     && old.metadata.uid == node.metadata.uid => {}
             Some(old) => {
+                self.seen(4, "Update event for node", node.name());
                 let events = node_update_events(&old, &node, &self.core.settings.features);
                 self.core.cache.set_node(node.clone());
                 let updating = self.nanos().saturating_sub(began);
@@ -131,11 +133,18 @@ impl Intake<'_> {
         let Some(node) = self.core.cache.node(name).cloned() else {
             return;
         };
+        self.seen(3, "Delete event for node", name);
         // Before the node is removed from the cache, so that hints still see it.
         let old = Object::Node(node);
         self.core.move_all(&NODE_DELETE, Some(&old), None, None);
         self.core.cache.remove_node(name);
         self.handled(&NODE_DELETE, began);
+    }
+
+    /// Logs a change of a node.
+    #[track_caller]
+    fn seen(&mut self, level: u8, what: &'static str, node: &str) {
+        self.core.v(level, what, |line| line.with("node", node));
     }
 
     // --- other kinds ---------------------------------------------------------------------------------------

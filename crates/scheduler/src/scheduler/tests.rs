@@ -9,6 +9,7 @@ mod extenders;
 mod failures;
 mod fakes;
 mod framework;
+mod logs;
 mod measures;
 mod preemptions;
 mod property;

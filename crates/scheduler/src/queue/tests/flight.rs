@@ -212,9 +212,9 @@ fn a_pod_that_is_not_in_flight_is_not_lost() {
     bench.queue.done("uid-a");
     bench.run("fail a A => backoff: a");
     assert_eq!(
-        bench.notices(),
+        bench.logged(),
         [
-            "in flight Pod isn't found in the scheduling queue. If you see this error log, it's likely a bug in the scheduler: default/a"
+            "in flight Pod isn't found in the scheduling queue. If you see this error log, it's likely a bug in the scheduler pod=default/a"
         ]
     );
 }
@@ -282,9 +282,9 @@ fn a_full_log_collapses_into_one_entry_for_anything() {
     let inflight = super::numbers(&bench.queue, Metric::InflightEvents);
     assert!(inflight.values().all(|count| *count == 0), "{inflight:?}");
     assert_eq!(
-        bench.notices(),
+        bench.logged(),
         [
-            "3 events came while pods were in flight, more than are kept: each of those pods that fails is retried after its backoff"
+            "more events came while pods were in flight than are kept: each of those pods that fails is retried after its backoff events=3"
         ]
     );
 }

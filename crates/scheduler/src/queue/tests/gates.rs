@@ -121,7 +121,7 @@ fn the_current_gate_is_asked_first_and_the_first_no_ends_the_run() {
 /// Q-24, case 116: every answer but Success keeps the pod out, and an error is logged.
 #[test]
 fn any_answer_but_success_gates() {
-    for (answer, gated, notice) in [
+    for (answer, gated, line) in [
         ("open", false, None),
         ("shut", true, None),
         ("pending", true, None),
@@ -129,13 +129,15 @@ fn any_answer_but_success_gates() {
         (
             "broken",
             true,
-            Some("Unexpected error running PreEnqueue plugin G1 for pod default/a: G1 is broken"),
+            Some(
+                "Unexpected error running PreEnqueue plugin pod=default/a plugin=G1 err=G1 is broken",
+            ),
         ),
     ] {
         let mut bench = setup().run(&format!("add a G1={answer}"));
         assert_eq!(bench.places() == "gated: a", gated, "{answer}");
-        let notices = bench.notices();
-        assert_eq!(notices.first().map(String::as_str), notice, "{answer}");
+        let lines = bench.logged();
+        assert_eq!(lines.first().map(String::as_str), line, "{answer}");
     }
 }
 

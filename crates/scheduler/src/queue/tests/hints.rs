@@ -49,9 +49,9 @@ fn an_event_moves_the_pods_whose_plugins_say_so() {
     }
     let mut bench = setup().run("add a\npop\nfail a A\nevent Node/Add helps=error");
     assert_eq!(
-        bench.notices(),
+        bench.logged(),
         [
-            "QueueingHintFn of A failed for event NodeAdd and pod default/a, which is queued: hint failed"
+            "QueueingHintFn returns error, the pod is queued plugin=A event=NodeAdd pod=default/a err=hint failed"
         ]
     );
 }
@@ -153,8 +153,10 @@ fn a_pod_without_a_profile_is_retried_at_any_event() {
         ",
     );
     assert_eq!(
-        bench.notices(),
-        ["no profile for scheduler name \"nobody\", so pod default/a is retried at any event"]
+        bench.logged(),
+        [
+            "no profile for the scheduler name of a pod, which is retried profile=nobody pod=default/a"
+        ]
     );
 }
 

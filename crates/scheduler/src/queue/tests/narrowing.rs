@@ -3,7 +3,7 @@
 use super::script::event_of;
 use super::{Setup, setup};
 use crate::metrics::Metric;
-use crate::queue::{Notice, PluginEvents};
+use crate::queue::PluginEvents;
 use berth_api::Str;
 use berth_framework::event::{EventRegistration, Narrowed};
 use berth_framework::{Feature, Hint};
@@ -71,18 +71,13 @@ fn only_the_named_pods_are_asked() {
 /// with detailed logging each narrowing is logged; without it the queue makes no log lines.
 #[test]
 fn details_log_how_far_pods_were_narrowed() {
-    for (details, helps, told) in [(true, "p0+p1", 1), (true, "all", 0), (false, "p0+p1", 0)] {
+    for (verbosity, helps, told) in [(4, "p0+p1", 1), (4, "all", 0), (3, "p0+p1", 0)] {
         let mut bench = narrowed_setup().run(&waiting(3, "N"));
-        bench.queue.log_details(details);
+        bench.queue.log_mut().set_verbosity(verbosity);
         bench.event("Node/Add", helps);
-        let expected = Notice::Narrowed {
-            plugin: "N".into(),
-            event: "NodeAdd".into(),
-            pods: 2,
-        };
-        let (notices, dropped) = bench.queue.take_notices();
-        assert_eq!(notices, vec![expected; told], "{details} {helps}");
-        assert_eq!(dropped, 0);
+        let lines: Vec<String> = bench.logged();
+        let expected = "PreQueueingHint narrowed pod set plugin=N event=NodeAdd pods=2";
+        assert_eq!(lines, vec![expected; told], "{verbosity} {helps}");
     }
 }
 
@@ -125,7 +120,7 @@ fn narrowing_is_per_plugin() {
         );
         assert_eq!(bench.hints(), hints, "{helps}");
         assert_eq!(evaluations(&bench, evaluated), 1.0, "{helps}");
-        let errors = bench.notices();
+        let errors = bench.logged();
         assert_eq!(errors.len(), usize::from(helps == "error"), "{errors:?}");
     }
 }

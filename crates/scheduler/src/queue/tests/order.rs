@@ -310,9 +310,9 @@ fn a_pod_in_flight_is_not_popped_again() {
         ",
     );
     assert_eq!(
-        bench.notices(),
+        bench.logged(),
         [
-            "Discarding the popped pod: the same pod is tracked in multiple places in the scheduler: default/b"
+            "Discarding the popped pod: the same pod is tracked in multiple places in the scheduler pod=default/b"
         ]
     );
     bench.run("event Node/Add\ndone c => in flight: a");
@@ -591,5 +591,5 @@ fn a_pod_added_again_is_there_once() {
         "the recreated pod starts anew"
     );
     assert_eq!(bench.unschedulable_gauge(), "");
-    assert!(bench.notices().is_empty());
+    assert!(bench.logged().is_empty());
 }

@@ -472,10 +472,10 @@ impl Bench {
         }
     }
 
-    /// The notices, as texts.
-    pub(in crate::queue) fn notices(&mut self) -> Vec<String> {
-        let (notices, _) = self.queue.take_notices();
-        notices.iter().map(ToString::to_string).collect()
+    /// The lines of the log, as texts.
+    pub(in crate::queue) fn logged(&mut self) -> Vec<String> {
+        let (lines, _) = self.queue.log_mut().take();
+        lines.iter().map(ToString::to_string).collect()
     }
 
     /// `unschedulable_pods` that are not zero, as `plugin=count` of all profiles.

@@ -55,6 +55,14 @@ impl Intake<'_> {
 
     fn pod_added(&mut self, pod: Arc<Pod>) {
         let began = self.nanos();
+        self.pod_seen(
+            3,
+            (
+                "Add event for scheduled pod",
+                "Add event for unscheduled pod",
+            ),
+            &pod,
+        );
         self.cache_pod(&pod);
         let is_ours = self.core.settings.is_responsible(&pod);
         if pod.is_assigned() {
@@ -74,6 +82,14 @@ impl Intake<'_> {
 
     fn pod_updated(&mut self, old: &Arc<Pod>, new: &Arc<Pod>) {
         let began = self.nanos();
+        self.pod_seen(
+            4,
+            (
+                "Update event for scheduled pod",
+                "Update event for unscheduled pod",
+            ),
+            old,
+        );
         let is_ours = self.core.settings.is_responsible(old);
         let was_assumed = self.core.cache.is_assumed(new.uid());
         let change = self.cache_pod(new);
@@ -156,6 +172,14 @@ impl Intake<'_> {
         let Some(pod) = self.core.cache.stored(last.uid()).cloned() else {
             return;
         };
+        self.pod_seen(
+            3,
+            (
+                "Delete event for scheduled pod",
+                "Delete event for unscheduled pod",
+            ),
+            &pod,
+        );
         let (uid, now) = (pod.uid(), self.core.now());
         let was_assumed = self.core.cache.is_assumed(uid);
         let effective = self.core.cache.remove_pod(uid);
@@ -184,6 +208,22 @@ impl Intake<'_> {
         for (preemptor, plugin) in preemptors {
             admit(self.core, &preemptor, &plugin);
         }
+    }
+
+    /// Logs a change of a pod: the first text if it has a node, the second if it waits for Berth to give it one.
+    #[track_caller]
+    fn pod_seen(
+        &mut self,
+        level: u8,
+        (scheduled, waiting): (&'static str, &'static str),
+        pod: &Pod,
+    ) {
+        let what = match pod.is_assigned() {
+            true => scheduled,
+            false if self.core.settings.is_responsible(pod) => waiting,
+            false => return,
+        };
+        self.core.v(level, what, |line| line.with("pod", pod));
     }
 
     // --- pods that were placed and are not seen bound yet --------------------------------------------------

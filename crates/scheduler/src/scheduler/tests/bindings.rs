@@ -34,13 +34,14 @@ fn a_failed_binding_gives_its_room_back_and_wakes_others() {
     assert!(w.attempt().starts_with("0/1"));
     assert_eq!(w.place_of("b"), Some(QueuedIn::Unschedulable));
     w.events.clear();
+    w.scheduler.set_log_verbosity(1);
     w.answer(Some("the API said no"));
     assert_eq!(w.on("n1"), Vec::<String>::new());
     let message = "running Bind plugin \"Binder\": the API said no";
-    let line = format!("Failed to bind pod default/a: {message}");
+    let line = format!("Failed to bind pod pod=default/a err={message}");
     assert_eq!(
         w.logged("Failed to bind"),
-        [(crate::LogLevel::Debug, line.as_str())]
+        [(crate::LogLevel::Info(1), line)]
     );
     assert_eq!(
         w.events_text(),
@@ -146,7 +147,7 @@ fn a_failed_announcement_is_only_logged() {
     w.attempt();
     assert_eq!(w.calls_text(), ["patch p nominated=\"n1\""]);
     w.answer(Some("no"));
-    assert_eq!(w.logged("Error updating pod default/p").len(), 1);
+    assert_eq!(w.logged("Failed to write an object pod=default/p").len(), 1);
     w.advance(Duration::from_secs(1));
     w.answer_all();
     assert_eq!(w.on("n1"), ["p"]);

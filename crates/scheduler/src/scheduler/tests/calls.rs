@@ -430,7 +430,7 @@ fn giving_way_is_no_failure() {
     assert_eq!(w.calls_text(), ["bind p n2"]);
     w.answer(None);
     assert_eq!(w.on("n2"), ["p"]);
-    assert_eq!(w.logged("Error updating pod"), []);
+    assert_eq!(w.logged("Failed to write an object"), []);
 }
 
 /// D-16, D-28: a scheduler that stops makes no call any more, held back or not; an answer may still come.

@@ -286,7 +286,7 @@ fn a_nominated_node_comes_first_with_every_evaluator() {
                 "n9",
                 "on n1",
                 3.0,
-                Some("Pod default/p is nominated to node \"n9\", which does not exist"),
+                Some("Pod is nominated to a node that does not exist pod=default/p node=n9"),
             ),
         ] {
             let picky = fake("Picky")
@@ -306,7 +306,7 @@ fn a_nominated_node_comes_first_with_every_evaluator() {
             assert_eq!(calls, asked, "{kind}, {nominated}");
             let complaints = w.logged("Pod ");
             let expected: Vec<_> = complaint
-                .map(|c| (LogLevel::Error, c))
+                .map(|c| (LogLevel::Error, c.to_owned()))
                 .into_iter()
                 .collect();
             assert_eq!(complaints, expected, "{kind}, {nominated}");
@@ -456,8 +456,11 @@ fn a_pod_of_no_profile_is_dropped() {
     w.pod(pod("p"));
     w.change("p", |p| p.scheduler("nobody"));
     assert_eq!(w.attempt(), "skipped");
-    let line = "profile not found for scheduler name \"nobody\"";
-    assert_eq!(w.logged("profile not found"), [(LogLevel::Error, line)]);
+    let line = "profile not found for the scheduler name of a pod pod=default/p profile=nobody";
+    assert_eq!(
+        w.logged("profile not found"),
+        [(LogLevel::Error, line.to_owned())]
+    );
     assert_eq!(
         (w.place_of("p"), w.scheduler.queue().in_flight().len()),
         (None, 0)

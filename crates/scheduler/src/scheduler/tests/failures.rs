@@ -418,10 +418,9 @@ fn without_async_calls_a_pod_returns_after_its_status_call() {
     w.applied(node("n2").capacity("4", "1Gi", "10").object());
     w.answer(Some("the server is busy"));
     assert_eq!(w.place_of("big"), Some(QueuedIn::Backoff));
-    assert!(
-        w.log
-            .iter()
-            .any(|l| l.message.contains("Error updating pod default/big"))
+    assert_eq!(
+        w.logged("Failed to write an object pod=default/big").len(),
+        1
     );
     w.answer_all();
     w.advance(Duration::from_secs(3));
@@ -432,7 +431,7 @@ fn without_async_calls_a_pod_returns_after_its_status_call() {
 #[test]
 fn only_writes_that_should_have_worked_are_errors_in_the_log() {
     let cases = [
-        (CallErrorKind::NotFound, LogLevel::Debug),
+        (CallErrorKind::NotFound, LogLevel::Info(4)),
         (CallErrorKind::Refused, LogLevel::Error),
     ];
     for (kind, level) in cases {
@@ -440,11 +439,12 @@ fn only_writes_that_should_have_worked_are_errors_in_the_log() {
         w.applied(node("n1").capacity("1", "1Gi", "10").object());
         w.pod(pod("big").request("cpu", "2"));
         w.attempt();
+        w.scheduler.set_log_verbosity(4);
         w.fail(kind);
         let line = w
             .log
             .iter()
-            .find(|l| l.message.contains("Error updating pod"));
+            .find(|l| l.message == "Failed to write an object");
         assert_eq!(line.map(|l| l.level), Some(level), "{kind:?}");
     }
 }
@@ -539,13 +539,13 @@ fn the_failure_handler_looks_at_the_pod_as_it_is_now() {
         assert_eq!(w.calls.len(), patches, "{situation}: {:?}", w.calls_text());
         assert_eq!(!w.events_text().is_empty(), event, "{situation}");
         let why = match situation {
-            "deleted" => "Pod is gone and not tried again (default/p)",
+            "deleted" => "Pod is gone and not tried again pod=default/p",
             "bound by somebody" => {
-                "Pod has been assigned to node. Abort adding it back to queue. (default/p)"
+                "Pod has been assigned to node. Abort adding it back to queue. pod=default/p"
             }
             _ => "",
         };
-        let told: Vec<&str> = w.logged("Pod ").into_iter().map(|(_, line)| line).collect();
+        let told: Vec<String> = w.logged("Pod ").into_iter().map(|(_, line)| line).collect();
         assert_eq!(told.join(""), why, "{situation}");
         let nominated = w.scheduler.queue().nominator().node_of("uid-p").is_some();
         assert_eq!(

@@ -1,7 +1,7 @@
 //! Fake plugins, drivers with them, and what tests read of these.
 
+use crate::LogLevel;
 use crate::SchedulerOptions;
-use crate::core::LogLevel;
 use crate::evaluator::Stopwatch;
 use crate::testing::{Driver, registered};
 use berth_api::Duration;
@@ -216,9 +216,9 @@ impl Driver {
             .collect()
     }
 
-    /// The lines of the log that begin with `start`, each with its level.
-    pub(super) fn logged(&self, start: &str) -> Vec<(LogLevel, &str)> {
-        let lines = self.log.iter().map(|line| (line.level, &*line.message));
+    /// The lines of the log that begin with `start`, each with its level, and with its keys.
+    pub(super) fn logged(&self, start: &str) -> Vec<(LogLevel, String)> {
+        let lines = self.log.iter().map(|line| (line.level, line.to_string()));
         lines.filter(|(_, line)| line.starts_with(start)).collect()
     }
 

@@ -425,8 +425,8 @@ fn slow_searches_are_logged() {
             60,
             0,
             Some(
-                "Scheduling default/p (total time: 120ms): \"Computing predicates done\" 120ms, \
-                 \"Prioritizing done\" 0ms",
+                "Scheduling took 120ms: \"Computing predicates done\" 120ms, \
+                 \"Prioritizing done\" 0ms pod=default/p",
             ),
         ),
         (
@@ -434,8 +434,8 @@ fn slow_searches_are_logged() {
             10,
             40,
             Some(
-                "Scheduling default/p (total time: 100ms): \"Computing predicates done\" 20ms, \
-                 \"Prioritizing done\" 80ms",
+                "Scheduling took 100ms: \"Computing predicates done\" 20ms, \
+                 \"Prioritizing done\" 80ms pod=default/p",
             ),
         ),
     ] {
@@ -456,7 +456,10 @@ fn slow_searches_are_logged() {
         w.applied(node("n1").object()).applied(node("n2").object());
         w.pod(pod("p"));
         w.attempt();
-        let expected: Vec<_> = line.into_iter().map(|l| (LogLevel::Info, l)).collect();
+        let expected: Vec<_> = line
+            .into_iter()
+            .map(|l| (LogLevel::Info(0), l.to_owned()))
+            .collect();
         assert_eq!(w.logged("Scheduling "), expected, "{situation}");
     }
     // With nothing to choose from, nothing is prioritized.
@@ -472,8 +475,11 @@ fn slow_searches_are_logged() {
     w.applied(node("n1").object());
     w.pod(pod("p"));
     w.attempt();
-    let line = "Scheduling default/p (total time: 150ms): \"Computing predicates done\" 150ms";
-    assert_eq!(w.logged("Scheduling "), [(LogLevel::Info, line)]);
+    let line = "Scheduling took 150ms: \"Computing predicates done\" 150ms pod=default/p";
+    assert_eq!(
+        w.logged("Scheduling "),
+        [(LogLevel::Info(0), line.to_owned())]
+    );
 }
 
 /// F-7: PreFilter plugins of which nothing is known run for every pod, with either evaluator, and count and are timed.

@@ -150,9 +150,9 @@ fn a_refusal_spares_the_last_victim() {
         let told = |e: &String| e.ends_with(&format!("{refuses} goes"));
         assert!(!goes.iter().any(told), "{goes:?}");
         assert!(
-            w.log.iter().any(|l| l
-                .message
-                .starts_with(&format!("Failed to preempt pod default/{refuses} for"))),
+            w.log.iter().any(|line| line.to_string().contains(&format!(
+                "Failed to preempt pod preemptor=default/vip victim=default/{refuses}"
+            ))),
             "{:?}",
             w.log
         );

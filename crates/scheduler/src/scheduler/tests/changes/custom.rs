@@ -47,12 +47,12 @@ fn plugins_receive_events_of_custom_resources() {
         let kinds: Vec<Kind> = w.scheduler.queue().custom_kinds().into_iter().collect();
         assert_eq!(kinds, [Kind::Custom(foos)]);
         w.applied(node("n1").object());
-        let errors: Vec<&str> = w.log.iter().map(|line| line.message.as_str()).collect();
+        let errors: Vec<String> = w.log.iter().map(ToString::to_string).collect();
         assert_eq!(
             errors,
             [
-                "Incorrect event registration of Picky, which matches no event: \"bars\" is no resource: write plural.version.group, such as \"foos.v1.example.com\"",
-                "Incorrect event registration of Picky, which matches no event: \"foos.v1\" is no resource: write plural.version.group, such as \"foos.v1.example.com\"",
+                "Incorrect event registration, which matches no event plugin=Picky err=\"bars\" is no resource: write plural.version.group, such as \"foos.v1.example.com\"",
+                "Incorrect event registration, which matches no event plugin=Picky err=\"foos.v1\" is no resource: write plural.version.group, such as \"foos.v1.example.com\"",
             ]
         );
         w.pod(pod("waits"));

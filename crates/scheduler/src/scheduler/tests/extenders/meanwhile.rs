@@ -378,8 +378,8 @@ fn a_node_on_which_a_filter_breaks_meanwhile_is_left_out() {
     let bind = |node: &str| format!("bind p {node}");
     let broken =
         "patch p PodScheduled=False SchedulerError: running \"Brittle\" filter plugin: oops";
-    let on_nominated = "failed to filter the nominated node: running \"Brittle\" filter plugin: oops; all nodes are filtered";
-    let left_out = "a node was left out: running \"Brittle\" filter plugin: oops";
+    let on_nominated = "Evaluation failed on nominated node, all nodes are evaluated pod=default/p err=running \"Brittle\" filter plugin: oops";
+    let left_out = "A node is left out, because a Filter plugin failed pod=default/p err=running \"Brittle\" filter plugin: oops";
     // The situation, the nominated node, the nodes that the extender leaves, how often the filter fails, the outcome,
     // the log lines, and the nodes of each request.
     type Case = (
