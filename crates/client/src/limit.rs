@@ -141,7 +141,9 @@ impl State {
         loop {
             // Requests that were given up do not count.
             for lane in &mut self.waiting {
-                lane.retain(|turn| !turn.is_closed());
+                while lane.front().is_some_and(oneshot::Sender::is_closed) {
+                    lane.pop_front();
+                }
             }
             if self.is_idle() {
                 return None;

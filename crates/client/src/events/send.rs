@@ -3,10 +3,10 @@
 use super::series::Write;
 use super::{Event, RETRY_BUDGET};
 use crate::limit::Lane;
-use crate::request::{self, ApiRequest, EVENTS};
+use crate::request::{self, ApiRequest, Body, EVENTS};
 use crate::{ApiError, Transport};
 use berth_api::Time;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep};
@@ -124,7 +124,10 @@ fn request(job: &Job, instance: &str) -> ApiRequest {
                 "note": event.note,
                 "type": event.kind,
             });
-            request::create(EVENTS, namespace, &body)
+            ApiRequest {
+                body: Body::Value(body),
+                ..request::create(EVENTS, namespace, &Value::Null)
+            }
         }
         Write::Grow { name, count, last } => {
             // Nothing else of an event may change.

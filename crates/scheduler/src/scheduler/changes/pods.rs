@@ -82,14 +82,7 @@ impl Intake<'_> {
 
     fn pod_updated(&mut self, old: &Arc<Pod>, new: &Arc<Pod>) {
         let began = self.nanos();
-        self.pod_seen(
-            4,
-            (
-                "Update event for scheduled pod",
-                "Update event for unscheduled pod",
-            ),
-            old,
-        );
+        self.pod_update_seen(old, new);
         let is_ours = self.core.settings.is_responsible(old);
         let was_assumed = self.core.cache.is_assumed(new.uid());
         let change = self.cache_pod(new);
@@ -207,6 +200,21 @@ impl Intake<'_> {
         }
         for (preemptor, plugin) in preemptors {
             admit(self.core, &preemptor, &plugin);
+        }
+    }
+
+    /// Logs an update of a pod. One that is bound has left the queue, and is new on its node.
+    fn pod_update_seen(&mut self, old: &Pod, new: &Pod) {
+        if !old.is_assigned() && new.is_assigned() {
+            let texts = ("", "Delete event for unscheduled pod");
+            self.pod_seen(3, texts, old);
+            self.pod_seen(3, ("Add event for scheduled pod", ""), new);
+        } else {
+            let texts = (
+                "Update event for scheduled pod",
+                "Update event for unscheduled pod",
+            );
+            self.pod_seen(4, texts, old);
         }
     }
 
