@@ -6,65 +6,8 @@ use berth_api::quantity::Quantity;
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 
-/// Labels of nodes and annotations that have no effect any more, and what replaces them.
-const DEPRECATED_LABELS: [(&str, &str); 7] = [
-    (
-        "beta.kubernetes.io/arch",
-        "deprecated since v1.14; use \"kubernetes.io/arch\" instead",
-    ),
-    (
-        "beta.kubernetes.io/os",
-        "deprecated since v1.14; use \"kubernetes.io/os\" instead",
-    ),
-    (
-        "failure-domain.beta.kubernetes.io/region",
-        "deprecated since v1.17; use \"topology.kubernetes.io/region\" instead",
-    ),
-    (
-        "failure-domain.beta.kubernetes.io/zone",
-        "deprecated since v1.17; use \"topology.kubernetes.io/zone\" instead",
-    ),
-    (
-        "beta.kubernetes.io/instance-type",
-        "deprecated since v1.17; use \"node.kubernetes.io/instance-type\" instead",
-    ),
-    ("app.kubernetes.io/created-by", "deprecated since v1.9"),
-    (
-        "scheduler.alpha.kubernetes.io/preferAvoidPods",
-        "deprecated since v1.22; use Taints and Tolerations instead",
-    ),
-];
-const DEPRECATED_ANNOTATIONS: [(&str, &str); 3] = [
-    (
-        "scheduler.alpha.kubernetes.io/critical-pod",
-        "non-functional in v1.16+; use the \"priorityClassName\" field instead",
-    ),
-    (
-        "security.alpha.kubernetes.io/sysctls",
-        "non-functional in v1.11+; use the \"sysctls\" field instead",
-    ),
-    (
-        "security.alpha.kubernetes.io/unsafe-sysctls",
-        "non-functional in v1.11+; use the \"sysctls\" field instead",
-    ),
-];
-const DEPRECATED_VOLUMES: [(&str, &str); 9] = [
-    (
-        "photonPersistentDisk",
-        "deprecated in v1.11, non-functional in v1.16+",
-    ),
-    (
-        "gitRepo",
-        "deprecated in v1.11, and disabled by default in v1.33+",
-    ),
-    ("scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
-    ("flocker", "deprecated in v1.22, non-functional in v1.25+"),
-    ("storageos", "deprecated in v1.22, non-functional in v1.25+"),
-    ("quobyte", "deprecated in v1.22, non-functional in v1.25+"),
-    ("glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
-    ("cephfs", "deprecated in v1.28, non-functional in v1.31+"),
-    ("rbd", "deprecated in v1.28, non-functional in v1.31+"),
-];
+/// What has no effect any more.
+const DEPRECATED: &str = include_str!("../../facts/deprecated.txt");
 const NO_SELECTOR: &str = "a null labelSelector results in matching no pod";
 
 /// The warnings about a new object.
@@ -144,9 +87,18 @@ pub(crate) fn of_update(kind: &str, new: &Value, old: &Value) -> Vec<String> {
     }
 }
 
+/// The deprecated names of a kind (`label`, `annotation` or `volume`), each with its warning.
+fn deprecated_names(kind: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let lines = DEPRECATED.lines();
+    let named = lines.filter_map(move |line| line.strip_prefix(kind)?.strip_prefix(' '));
+    named.filter_map(|line| line.split_once(' '))
+}
+
 fn deprecated(label: &str) -> Option<&'static str> {
-    let known = DEPRECATED_LABELS.iter().find(|(name, _)| *name == label);
-    known.map(|(_, message)| *message)
+    let mut known = deprecated_names("label");
+    known
+        .find(|(name, _)| *name == label)
+        .map(|(_, message)| message)
 }
 
 /// Warnings about a pod or a template; `at` is the path to it, which ends with a point unless it is empty.
@@ -154,13 +106,13 @@ fn of_pod(pod: &Value, at: &str, warnings: &mut Vec<String>) {
     let spec = pod.part("spec");
     of_placement(spec, at, warnings);
     let annotations = pod.part("metadata").part("annotations");
-    for (name, message) in DEPRECATED_ANNOTATIONS {
+    for (name, message) in deprecated_names("annotation") {
         if annotations.field(name).is_some() {
             warnings.push(format!("{at}metadata.annotations[{name}]: {message}"));
         }
     }
     for (i, volume) in spec.items("volumes").iter().enumerate() {
-        for (source, message) in DEPRECATED_VOLUMES {
+        for (source, message) in deprecated_names("volume") {
             if volume.field(source).is_some() {
                 warnings.push(format!("{at}spec.volumes[{i}].{source}: {message}"));
             }
