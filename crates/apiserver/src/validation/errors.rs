@@ -72,6 +72,16 @@ impl<'a> Path<'a> {
         }
     }
 
+    /// The name of the last field on the path.
+    pub(crate) fn last_name(&self) -> &'a str {
+        let steps = self.steps.iter().take(self.len).rev();
+        let mut names = steps.filter_map(|step| match step {
+            Step::Name(name) => Some(*name),
+            Step::Index(_) | Step::Key(_) => None,
+        });
+        names.next().unwrap_or("")
+    }
+
     fn with<'b>(&self, step: Step<'b>) -> Path<'b>
     where
         'a: 'b,

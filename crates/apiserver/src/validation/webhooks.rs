@@ -1,6 +1,6 @@
 //! MutatingWebhookConfigurations and ValidatingWebhookConfigurations.
 
-use super::engine::{Owner, run_type};
+use super::engine::Owner;
 use super::errors::{Errors, Path, Shown};
 use super::view::View;
 use super::{checks, names};
@@ -17,13 +17,29 @@ pub(crate) const CONDITION_VARIABLES: &[&str] = &["object", "oldObject", "reques
 const CONDITIONS_MAX: usize = 64;
 /// A name of a webhook has at least so many parts.
 const NAME_PARTS_MIN: usize = 3;
-/// A webhook is called for at most so long, in seconds.
-const TIMEOUT_SECONDS_MAX: i64 = 30;
 const URL_FORM: &str = "; desired format: https://host[/path]";
 
 checks! {
-    "webhook" => webhook,
+    "match-conditions" => match_conditions,
+    "not-empty" => |e, _, entries, path| {
+        for (i, entry) in entries.as_array().into_iter().flatten().enumerate() {
+            if entry == "" {
+                e.required(&path.index(i), "");
+            }
+        }
+    },
+    "review-versions" => review_versions,
+    "rule-resources" => rule_resources,
+    "webhook-client" => |e, _, config, path| {
+        match (config.maybe_text("url"), config.field("service")) {
+            (Some(url), None) => check_url(e, url, &path.child("url")),
+            (None, Some(service)) => check_service(e, service, &path.child("service")),
+            _ => e.required(path, "exactly one of url or service is required"),
+        }
+    },
+    "webhook-name" => webhook_name,
     "webhook-names" => unique_names,
+    "wildcard" => wildcard,
 }
 
 fn unique_names(errors: &mut Errors, _: &Owner, configuration: &Value, _: &Path) {
@@ -37,53 +53,21 @@ fn unique_names(errors: &mut Errors, _: &Owner, configuration: &Value, _: &Path)
     }
 }
 
-fn webhook(errors: &mut Errors, owner: &Owner, hook: &Value, path: &Path) {
-    let (name, at) = (hook.text("name"), path.child("name"));
+fn webhook_name(errors: &mut Errors, _: &Owner, name: &Value, path: &Path) {
+    let name = name.as_str().unwrap_or("");
     let problems = names::dns_subdomain(name);
     if name.is_empty() {
-        errors.required(&at, "");
+        errors.required(path, "");
     } else if !problems.is_empty() {
-        errors.invalid(&at, name, problems.join(","));
+        errors.invalid(path, name, problems.join(","));
     } else if name.split('.').count() < NAME_PARTS_MIN {
         let detail = "should be a domain with at least three segments separated by dots";
-        errors.invalid(&at, name, detail);
+        errors.invalid(path, name, detail);
     }
-    for (i, rule) in hook.items("rules").iter().enumerate() {
-        check_rule(errors, rule, &path.child("rules").index(i));
-    }
-    one_of(errors, hook, "failurePolicy", &["Fail", "Ignore"], path);
-    one_of(errors, hook, "matchPolicy", &["Equivalent", "Exact"], path);
-    let side_effects = ["None", "NoneOnDryRun"];
-    if hook.field("sideEffects").is_none() {
-        let detail = format!("must specify one of {}", side_effects.join(", "));
-        errors.required(&path.child("sideEffects"), detail);
-    }
-    one_of(errors, hook, "sideEffects", &side_effects, path);
-    if let Some(seconds) = hook.maybe_int("timeoutSeconds")
-        && !(1..=TIMEOUT_SECONDS_MAX).contains(&seconds)
-    {
-        let detail = "the timeout value must be between 1 and 30 seconds";
-        errors.invalid(&path.child("timeoutSeconds"), seconds, detail);
-    }
-    for field in ["namespaceSelector", "objectSelector"] {
-        if let Some(selector) = hook.field(field) {
-            let at = path.child(field);
-            run_type(errors, "meta.v1.LabelSelector", selector, Some(owner), &at);
-        }
-    }
-    let policies = ["IfNeeded", "Never"];
-    one_of(errors, hook, "reinvocationPolicy", &policies, path);
-    check_client(
-        errors,
-        hook.part("clientConfig"),
-        &path.child("clientConfig"),
-    );
-    check_conditions(errors, hook, &path.child("matchConditions"));
-    check_review_versions(errors, hook, &path.child("admissionReviewVersions"));
 }
 
-fn check_conditions(errors: &mut Errors, hook: &Value, path: &Path) {
-    let conditions = hook.items("matchConditions");
+fn match_conditions(errors: &mut Errors, _: &Owner, conditions: &Value, path: &Path) {
+    let conditions = conditions.as_array().map_or(&[][..], Vec::as_slice);
     errors.check_at_most(path, conditions.len(), CONDITIONS_MAX);
     let mut seen = HashSet::new();
     for (i, condition) in conditions.iter().enumerate() {
@@ -109,49 +93,24 @@ fn check_conditions(errors: &mut Errors, hook: &Value, path: &Path) {
     }
 }
 
-/// A field that is absent or one of these values.
-fn one_of(errors: &mut Errors, object: &Value, field: &'static str, known: &[&str], path: &Path) {
-    if let Some(value) = object.maybe_text(field)
-        && !known.contains(&value)
-    {
-        errors.not_supported(&path.child(field), value, known);
-    }
-}
-
-fn check_rule(errors: &mut Errors, rule: &Value, path: &Path) {
-    const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
-    check_wildcard(errors, rule, "operations", "operations", path);
-    for (i, operation) in rule.strings("operations").iter().enumerate() {
-        if !OPERATIONS.contains(operation) {
-            let at = path.child("operations").index(i);
-            errors.not_supported(&at, operation, &OPERATIONS);
-        }
-    }
-    check_wildcard(errors, rule, "apiGroups", "API groups", path);
-    check_wildcard(errors, rule, "apiVersions", "API versions", path);
-    for (i, version) in rule.strings("apiVersions").iter().enumerate() {
-        if version.is_empty() {
-            errors.required(&path.child("apiVersions").index(i), "");
-        }
-    }
-    check_resources(errors, rule, &path.child("resources"));
-    one_of(errors, rule, "scope", &["*", "Cluster", "Namespaced"], path);
-}
-
 /// A list that has entries, of which `*` is the only one.
-fn check_wildcard(errors: &mut Errors, rule: &Value, field: &'static str, what: &str, path: &Path) {
-    let at = path.child(field);
-    let entries = rule.strings(field);
+fn wildcard(errors: &mut Errors, _: &Owner, list: &Value, path: &Path) {
+    let entries = list.as_array().map_or(&[][..], Vec::as_slice);
     if entries.is_empty() {
-        errors.required(&at, "");
-    } else if entries.len() > 1 && entries.contains(&"*") {
+        errors.required(path, "");
+    } else if entries.len() > 1 && entries.iter().any(|entry| entry == "*") {
+        let what = match path.last_name() {
+            "apiGroups" => "API groups",
+            "apiVersions" => "API versions",
+            field => field,
+        };
         let detail = format!("if '*' is present, must not specify other {what}");
-        errors.invalid(&at, rule.part(field), detail);
+        errors.invalid(path, list, detail);
     }
 }
 
-fn check_resources(errors: &mut Errors, rule: &Value, path: &Path) {
-    let entries = rule.strings("resources");
+fn rule_resources(errors: &mut Errors, owner: &Owner, list: &Value, path: &Path) {
+    let entries = owner.value.strings("resources");
     if entries.is_empty() {
         errors.required(path, "");
     }
@@ -179,7 +138,7 @@ fn check_resources(errors: &mut Errors, rule: &Value, path: &Path) {
             of_sub.insert(sub);
         }
     }
-    let shown = || Shown::from(rule.part("resources"));
+    let shown = || Shown::from(list);
     if entries.len() > 1 && entries.contains(&"*/*") {
         let detail = "if '*/*' is present, must not specify other resources";
         errors.invalid(path, shown(), detail);
@@ -188,14 +147,6 @@ fn check_resources(errors: &mut Errors, rule: &Value, path: &Path) {
     if entries.contains(&"*") && entries.iter().any(plain) {
         let detail = "if '*' is present, must not specify other resources without subresources";
         errors.invalid(path, shown(), detail);
-    }
-}
-
-fn check_client(errors: &mut Errors, config: &Value, path: &Path) {
-    match (config.maybe_text("url"), config.field("service")) {
-        (Some(url), None) => check_url(errors, url, &path.child("url")),
-        (None, Some(service)) => check_service(errors, service, &path.child("service")),
-        _ => errors.required(path, "exactly one of url or service is required"),
     }
 }
 
@@ -266,9 +217,9 @@ fn check_service(errors: &mut Errors, service: &Value, path: &Path) {
     }
 }
 
-fn check_review_versions(errors: &mut Errors, hook: &Value, path: &Path) {
+fn review_versions(errors: &mut Errors, owner: &Owner, list: &Value, path: &Path) {
     let known = REVIEW_VERSIONS.join(", ");
-    let versions = hook.strings("admissionReviewVersions");
+    let versions = owner.value.strings("admissionReviewVersions");
     if versions.is_empty() {
         errors.required(path, format!("must specify one of {known}"));
         return;
@@ -283,7 +234,6 @@ fn check_review_versions(errors: &mut Errors, hook: &Value, path: &Path) {
         }
     }
     if !versions.iter().any(|v| REVIEW_VERSIONS.contains(v)) {
-        let shown = Shown::from(hook.part("admissionReviewVersions"));
-        errors.invalid(path, shown, format!("must include at least one of {known}"));
+        errors.invalid(path, list, format!("must include at least one of {known}"));
     }
 }
