@@ -32,8 +32,6 @@ pub struct Report {
     pub failed: Vec<Mismatch>,
     /// Cases of which only a part could be compared, and came out right; they are not passed.
     pub partly: Vec<String>,
-    /// Cases about something that Berth does not have yet; they are not passed.
-    pub not_yet: Vec<String>,
 }
 
 impl Report {
@@ -60,17 +58,11 @@ impl Report {
         self.partly.push(case.into());
     }
 
-    /// Records a case about something that Berth does not have yet.
-    pub fn not_yet(&mut self, case: impl Into<String>) {
-        self.not_yet.push(case.into());
-    }
-
     /// Adds another report's cases to this one.
     pub fn merge(&mut self, other: Self) {
         self.passed.extend(other.passed);
         self.failed.extend(other.failed);
         self.partly.extend(other.partly);
-        self.not_yet.extend(other.not_yet);
     }
 
     /// Whether no case failed.
@@ -95,7 +87,6 @@ impl fmt::Display for Report {
             write_names(f, "failed as well", &names)?;
         }
         write_names(f, "partly compared", &self.partly)?;
-        write_names(f, "not yet", &self.not_yet)?;
         writeln!(
             f,
             "{} passed, {} failed",
@@ -127,10 +118,9 @@ mod tests {
         report.pass("a");
         report.fail("b", "status: recorded 200, got 404");
         report.partly("c");
-        report.not_yet("d");
         assert_eq!(
             report.to_string(),
-            "FAIL b: status: recorded 200, got 404\npartly compared (1): c\nnot yet (1): d\n1 passed, 1 failed\n"
+            "FAIL b: status: recorded 200, got 404\npartly compared (1): c\n1 passed, 1 failed\n"
         );
         assert!(!report.is_ok());
     }
