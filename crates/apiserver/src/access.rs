@@ -75,9 +75,25 @@ impl AccessError {
         self.code == 404
     }
 
+    /// Whether the write was rejected because its namespace is being deleted, after which there is nothing to do.
+    pub fn is_namespace_terminating(&self) -> bool {
+        self.code == 403 && self.message.contains("because it is being terminated")
+    }
+
     /// Whether another client wrote the object first. The caller reads it again and retries.
     pub fn is_conflict(&self) -> bool {
         self.code == 409
+    }
+}
+
+/// The result of a write for which it is no error that the object was deleted.
+///
+/// # Errors
+/// Every error but 404.
+pub fn unless_not_found<T>(result: Result<T, AccessError>) -> Result<(), AccessError> {
+    match result {
+        Err(error) if !error.is_not_found() => Err(error),
+        _ => Ok(()),
     }
 }
 

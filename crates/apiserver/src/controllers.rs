@@ -8,8 +8,6 @@ mod cron_job;
 pub(crate) mod daemon_set;
 mod deployment;
 pub(crate) mod disruption;
-#[cfg(test)]
-mod end_to_end;
 mod endpoints;
 mod event_ttl;
 mod garbage;
@@ -32,7 +30,10 @@ mod service_accounts;
 mod stateful_set;
 #[cfg(test)]
 pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 mod volumes;
+mod workload;
 
 pub use self::runtime::{Clock, Handle};
 pub use self::selection::{Selection, UnknownController};
@@ -111,7 +112,7 @@ pub fn spawn(api: Arc<dyn Access>, options: Options) -> Handle {
     start!(CRON_JOB, cron_job::CronJobs);
     start!(ENDPOINT_SLICE, endpoints::Slices);
     start!(ENDPOINTS, endpoints::Legacy);
-    start!(DEPLOYMENT, deployment::Deployments);
+    start!(DEPLOYMENT, deployment::Deployments::default());
     start!(RESOURCE_QUOTA, resource_quota::ResourceQuotas::new(&*api));
     start!(DISRUPTION, disruption::Disruption);
     start!(PERSISTENT_VOLUME_BINDER, volumes::Volumes);

@@ -166,11 +166,8 @@ pub enum Error {
 /// # Errors
 /// When a node or the namespace of the leases is refused.
 pub async fn spawn(api: Arc<dyn Access>, options: Options) -> Result<Handle, Error> {
-    let namespace = json!({
-        "apiVersion": NAMESPACE.api_version,
-        "kind": NAMESPACE.kind,
-        "metadata": {"name": LEASE_NAMESPACE},
-    });
+    let namespace = NAMESPACE.object(json!({"metadata": {"name": LEASE_NAMESPACE},
+    }));
     exists(api.create(NAMESPACE.resource, namespace)).map_err(Error::LeaseNamespace)?;
     let device_count = options.devices.min(DEVICES_MAX);
     if device_count > 0 {

@@ -2,12 +2,11 @@
 
 use super::job::finished;
 use super::object::{
-    self, CRON_JOB, JOB, Key, controller_of, controller_reference, count, created_at, is_deleting,
+    self, CRON_JOB, JOB, Key, controller_key, controller_reference, count, created_at, is_deleting,
     items, name, namespace, seconds, set, time, uid,
 };
-use super::replicaset::is_namespace_terminating;
-use super::runtime::{Context, Controller, Difference, EventType, Index, Watch, watching};
-use crate::access::{AccessError, DeleteOptions, GroupResource, Object};
+use super::runtime::{Context, Controller, Difference, Index, Watch, watching};
+use crate::access::{AccessError, GroupResource, Object};
 use crate::cron::{self, Schedule};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
@@ -40,11 +39,8 @@ impl Controller for CronJobs {
         for object in [&diff.old, &diff.new].into_iter().flatten() {
             if kind == CRON_JOB.resource {
                 cx.enqueue(Key::of(object));
-            } else if let Some(owner) = controller_of(object)
-                && owner["kind"] == CRON_JOB.kind
-            {
-                let owner = owner["name"].as_str().unwrap_or_default();
-                cx.enqueue(Key::new(namespace(object), owner));
+            } else if let Some(key) = controller_key(CRON_JOB, object) {
+                cx.enqueue(key);
             }
         }
     }
@@ -75,11 +71,7 @@ impl Controller for CronJobs {
             true => _ = status.as_object_mut().and_then(|s| s.remove("active")),
             false => status["active"] = active.into(),
         }
-        if status != cron["status"] {
-            let mut new = (*cron).clone();
-            new["status"] = status;
-            cx.update_status(CRON_JOB, new)?;
-        }
+        cx.write_status(CRON_JOB, &cron, status)?;
         started
     }
 }
@@ -90,14 +82,11 @@ fn owned(cx: &Context<Key>, cron: &Value) -> Vec<Object> {
 }
 
 fn reference(job: &Value) -> Value {
-    json!({
-        "apiVersion": JOB.api_version,
-        "kind": JOB.kind,
-        "name": name(job),
+    JOB.object(json!({"name": name(job),
         "namespace": namespace(job),
         "uid": uid(job),
         "resourceVersion": job["metadata"]["resourceVersion"],
-    })
+    }))
 }
 
 fn is_successful(job: &Value) -> bool {
@@ -112,13 +101,7 @@ fn observe_finished(cx: &mut Context<Key>, cron: &Object, jobs: &[Object], statu
         if before.iter().any(|r| r["uid"] == uid(job)) {
             let kind = end["type"].as_str().unwrap_or_default();
             let message = format!("Saw completed job: {}, condition: {kind}", name(job));
-            cx.event(
-                CRON_JOB,
-                cron,
-                EventType::Normal,
-                "SawCompletedJob",
-                message,
-            );
+            cx.normal(cron, "SawCompletedJob", message);
         }
         let end = time(&job["status"]["completionTime"]);
         if is_successful(job)
@@ -158,15 +141,9 @@ fn clean_up(cx: &mut Context<Key>, cron: &Object, jobs: &[Object]) -> Result<(),
 }
 
 fn delete(cx: &mut Context<Key>, cron: &Object, job: &Object) -> Result<(), AccessError> {
-    cx.delete(JOB.resource, job, DeleteOptions::default())?;
+    cx.delete(JOB, job)?;
     let message = format!("Deleted job {}", name(job));
-    cx.event(
-        CRON_JOB,
-        cron,
-        EventType::Normal,
-        "SuccessfulDelete",
-        message,
-    );
+    cx.normal(cron, "SuccessfulDelete", message);
     Ok(())
 }
 
@@ -215,13 +192,7 @@ fn start_due(
         Ok(schedule) => schedule,
         Err(error) => {
             let message = format!("unparseable schedule {text:?}: {error}");
-            cx.event(
-                CRON_JOB,
-                cron,
-                EventType::Warning,
-                "UnparseableSchedule",
-                message,
-            );
+            cx.warn(cron, "UnparseableSchedule", message);
             return Ok(());
         }
     };
@@ -230,13 +201,7 @@ fn start_due(
         .map_or(Some(TimeZone::UTC), cron::zone);
     let Some(zone) = zone else {
         let message = format!("unknown time zone {}", spec["timeZone"]);
-        cx.event(
-            CRON_JOB,
-            cron,
-            EventType::Warning,
-            "UnknownTimeZone",
-            message,
-        );
+        cx.warn(cron, "UnknownTimeZone", message);
         return Ok(());
     };
     let patience = spec["startingDeadlineSeconds"].as_i64();
@@ -254,13 +219,7 @@ fn start_due(
             "too many missed start times ({}); set or decrease .spec.startingDeadlineSeconds or check clock skew",
             due.missed
         );
-        cx.event(
-            CRON_JOB,
-            cron,
-            EventType::Warning,
-            "TooManyMissedTimes",
-            message,
-        );
+        cx.warn(cron, "TooManyMissedTimes", message);
     }
     let Some(at) = due.latest else {
         return Ok(());
@@ -274,13 +233,7 @@ fn start_due(
     match spec["concurrencyPolicy"].as_str() {
         Some("Forbid") if !active.is_empty() => {
             let message = "Not starting job because prior execution is running and concurrency policy is Forbid";
-            cx.event(
-                CRON_JOB,
-                cron,
-                EventType::Normal,
-                "JobAlreadyActive",
-                message.to_owned(),
-            );
+            cx.normal(cron, "JobAlreadyActive", message.to_owned());
             return Ok(());
         }
         Some("Replace") => {
@@ -294,19 +247,13 @@ fn start_due(
     match cx.create(JOB, job) {
         Ok(job) => {
             let message = format!("Created job {}", name(&job));
-            cx.event(
-                CRON_JOB,
-                cron,
-                EventType::Normal,
-                "SuccessfulCreate",
-                message,
-            );
+            cx.normal(cron, "SuccessfulCreate", message);
         }
         Err(error) if error.reason == "AlreadyExists" => {}
-        Err(error) if is_namespace_terminating(&error) => return Ok(()),
+        Err(error) if error.is_namespace_terminating() => return Ok(()),
         Err(error) => {
             let message = format!("Error creating job: {error}");
-            cx.event(CRON_JOB, cron, EventType::Warning, "FailedCreate", message);
+            cx.warn(cron, "FailedCreate", message);
             return Err(error);
         }
     }
@@ -316,16 +263,13 @@ fn start_due(
 
 fn job(cron: &Value, job_name: &str, at: Timestamp) -> Value {
     let template = &cron["spec"]["jobTemplate"];
-    let mut job = json!({
-        "apiVersion": JOB.api_version,
-        "kind": JOB.kind,
-        "metadata": {
+    let mut job = JOB.object(json!({"metadata": {
             "name": job_name,
             "namespace": namespace(cron),
             "ownerReferences": [controller_reference(CRON_JOB, cron)],
         },
         "spec": template["spec"],
-    });
+    }));
     for field in ["labels", "annotations"] {
         if template["metadata"][field].is_object() {
             job["metadata"][field] = template["metadata"][field].clone();

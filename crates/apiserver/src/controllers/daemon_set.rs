@@ -6,15 +6,15 @@ pub(crate) mod placement;
 
 use self::placement::{Place, Template, node_of};
 use super::object::{
-    self, DAEMON_SET, Key, NODE, POD, annotation, controller_reference, count, generation,
-    is_deleting, items, labels, name, namespace, scaled, set,
+    self, DAEMON_SET, Key, NODE, POD, annotation, count, generation, is_deleting, items, labels,
+    name, namespace, scaled, set,
 };
 use super::ownership::{Ownership, owned};
 use super::pod;
-use super::replicaset::{is_namespace_terminating, pod_from_template};
 use super::revisions::{self, REVISION_LABEL};
-use super::runtime::{Context, Controller, Difference, EventType, Watch, watching};
-use crate::access::{AccessError, DeleteOptions, GroupResource, Object};
+use super::runtime::{Context, Controller, Difference, Watch, watching};
+use super::workload::{create_pod, delete_pod, pod_from_template};
+use crate::access::{AccessError, GroupResource, Object};
 use jiff::Timestamp;
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
@@ -90,11 +90,7 @@ impl Controller for DaemonSets {
         let done = carry_out(cx, &set, &steps, &newest);
         let view = View::new(cx, &set, &template, &nodes, &newest);
         let (status, next) = view.status();
-        if status != set["status"] {
-            let mut new = (*set).clone();
-            new["status"] = status;
-            cx.update_status(DAEMON_SET, new)?;
-        }
+        cx.write_status(DAEMON_SET, &set, status)?;
         if let Some(at) = next {
             cx.enqueue_at(key.clone(), at);
         }
@@ -140,44 +136,15 @@ fn carry_out(
             namespace(pod),
             name(pod)
         );
-        cx.event(
-            DAEMON_SET,
-            set,
-            EventType::Warning,
-            "FailedDaemonPod",
-            message,
-        );
-        cx.delete(POD.resource, pod, DeleteOptions::default())?;
+        cx.warn(set, "FailedDaemonPod", message);
+        cx.delete(POD, pod)?;
     }
     for pod in steps.delete.iter().take(BURST) {
-        cx.delete(POD.resource, pod, DeleteOptions::default())?;
-        let message = format!("Deleted pod: {}", name(pod));
-        cx.event(
-            DAEMON_SET,
-            set,
-            EventType::Normal,
-            "SuccessfulDelete",
-            message,
-        );
+        delete_pod(cx, set, pod)?;
     }
     for node in steps.create.iter().take(BURST) {
-        match cx.create(POD, new_pod(set, node, newest)) {
-            Ok(pod) => {
-                let message = format!("Created pod: {}", name(&pod));
-                cx.event(
-                    DAEMON_SET,
-                    set,
-                    EventType::Normal,
-                    "SuccessfulCreate",
-                    message,
-                );
-            }
-            Err(error) if is_namespace_terminating(&error) => return Ok(false),
-            Err(error) => {
-                let message = format!("Error creating: {error}");
-                cx.event(DAEMON_SET, set, EventType::Warning, "FailedCreate", message);
-                return Err(error);
-            }
+        if !create_pod(cx, set, new_pod(set, node, newest))? {
+            return Ok(false);
         }
     }
     Ok(!steps.failed.is_empty())
@@ -186,7 +153,6 @@ fn carry_out(
 /// The pod of a node.
 fn new_pod(daemon_set: &Object, node: &str, newest: &str) -> Value {
     let mut pod = pod_from_template(&daemon_set["spec"]["template"], DAEMON_SET, daemon_set);
-    pod["metadata"]["ownerReferences"] = json!([controller_reference(DAEMON_SET, daemon_set)]);
     set(
         &mut pod,
         &["metadata", "labels", REVISION_LABEL],

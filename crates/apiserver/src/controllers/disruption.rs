@@ -2,11 +2,11 @@
 //! off.
 
 use super::object::{
-    self, DEPLOYMENT, DISRUPTION_BUDGET, Key, POD, REPLICA_SET, condition, controller_of, count,
-    generation, is_deleting, labels, name, namespace, put_condition, scaled, seconds, uid,
+    self, DEPLOYMENT, DISRUPTION_BUDGET, Key, POD, REPLICA_SET, controller_of, count, generation,
+    is_deleting, labels, name, namespace, new_condition, scaled, uid, update_condition,
 };
 use super::pod;
-use super::runtime::{Context, Controller, Difference, EventType, Index, Watch, watching};
+use super::runtime::{Context, Controller, Difference, Index, Watch, watching};
 use super::selector::Selector;
 use crate::access::{AccessError, GroupResource, Object, gr};
 use jiff::{SignedDuration, Timestamp};
@@ -84,17 +84,13 @@ impl Controller for Disruption {
             .cloned()
             .collect();
         if pods.is_empty() {
-            let message = "No matching pods found".to_owned();
-            let kind = DISRUPTION_BUDGET;
-            cx.event(kind, &budget, EventType::Normal, "NoPods", message);
+            cx.normal(&budget, "NoPods", "No matching pods found");
         }
         let status = match expected(cx, &budget, &pods) {
             Ok(expected) => {
                 if expected.unmanaged {
                     let message = "Pods selected by this PodDisruptionBudget have no controller. Its status cannot be calculated unless .spec.minAvailable is an integer.";
-                    let message = message.to_owned();
-                    let kind = DISRUPTION_BUDGET;
-                    cx.event(kind, &budget, EventType::Warning, "UnmanagedPods", message);
+                    cx.warn(&budget, "UnmanagedPods", message);
                 }
                 let (status, recheck) = status(&budget, &pods, &expected, cx.now());
                 if let Some(at) = recheck {
@@ -105,16 +101,11 @@ impl Controller for Disruption {
             Err(problem) => {
                 let message = format!("Failed to calculate the number of expected pods: {problem}");
                 let reason = "CalculateExpectedPodCountFailed";
-                let kind = DISRUPTION_BUDGET;
-                cx.event(kind, &budget, EventType::Warning, reason, message);
+                cx.warn(&budget, reason, message);
                 failed(&budget, &problem, cx.now())
             }
         };
-        if status != budget["status"] {
-            let mut new = (*budget).clone();
-            new["status"] = status;
-            cx.update_status(DISRUPTION_BUDGET, new)?;
-        }
+        cx.write_status(DISRUPTION_BUDGET, &budget, status)?;
         Ok(())
     }
 }
@@ -247,22 +238,9 @@ pub(crate) fn set_allowed(status: &mut Value, now: Timestamp) {
 }
 
 fn put_allowed(status: &mut Value, (state, reason, message): (&str, &str, &str), now: Timestamp) {
-    const TYPE: &str = "DisruptionAllowed";
-    let since = condition(status, TYPE)
-        .filter(|c| c["status"] == state)
-        .map(|c| c["lastTransitionTime"].clone());
-    let observed = status["observedGeneration"].clone();
-    put_condition(
-        status,
-        json!({
-            "type": TYPE,
-            "status": state,
-            "reason": reason,
-            "message": message,
-            "lastTransitionTime": since.unwrap_or_else(|| seconds(now)),
-            "observedGeneration": observed,
-        }),
-    );
+    let mut condition = new_condition("DisruptionAllowed", state, reason, message, now);
+    condition["observedGeneration"] = status["observedGeneration"].clone();
+    update_condition(status, condition);
 }
 
 /// The status of a budget whose pods cannot be counted: it allows no disruption.

@@ -10,7 +10,7 @@ use super::object::{
 use super::pod;
 use super::runtime::{Context, Controller, Difference, Index, Watch, watching};
 use super::selector::Selector;
-use crate::access::{AccessError, DeleteOptions, GroupResource, Object};
+use crate::access::{AccessError, GroupResource, Object};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -274,9 +274,7 @@ impl Slices {
         let more = [(SERVICE_NAME, name(service)), (MANAGED_BY, MANAGER)];
         let labels = own_labels(service, &more);
         match slice {
-            Some(slice) if !is_kept => {
-                cx.delete(ENDPOINT_SLICE.resource, &slice, DeleteOptions::default())
-            }
+            Some(slice) if !is_kept => cx.delete(ENDPOINT_SLICE, &slice),
             Some(slice) => {
                 let mut new = Value::clone(&slice);
                 new["metadata"]["labels"] = labels;
@@ -284,14 +282,11 @@ impl Slices {
                 new["ports"] = ports;
                 match new == *slice {
                     true => Ok(()),
-                    false => cx.update(ENDPOINT_SLICE.resource, new).map(|_| ()),
+                    false => cx.update(ENDPOINT_SLICE, new).map(|_| ()),
                 }
             }
             None => {
-                let new = json!({
-                    "apiVersion": ENDPOINT_SLICE.api_version,
-                    "kind": ENDPOINT_SLICE.kind,
-                    "metadata": {
+                let new = ENDPOINT_SLICE.object(json!({"metadata": {
                         "generateName": format!("{}-", name(service)),
                         "namespace": namespace(service),
                         "labels": labels,
@@ -300,7 +295,7 @@ impl Slices {
                     "addressType": family,
                     "endpoints": endpoints,
                     "ports": ports,
-                });
+                }));
                 cx.create(ENDPOINT_SLICE, new).map(|_| ())
             }
         }
@@ -425,7 +420,7 @@ impl Controller for Legacy {
                         && known["metadata"]["labels"][ENDPOINTS_MANAGED_BY]
                             == ENDPOINTS_MANAGER =>
                 {
-                    cx.delete(ENDPOINTS.resource, &known, DeleteOptions::default())
+                    cx.delete(ENDPOINTS, &known)
                 }
                 _ => Ok(()),
             };
@@ -434,11 +429,10 @@ impl Controller for Legacy {
         let (subsets, is_full) = subsets(backends(cx, &service, is_v6));
         let mut new = match &known {
             Some(known) => Value::clone(known),
-            None => json!({
-                "apiVersion": ENDPOINTS.api_version,
-                "kind": ENDPOINTS.kind,
-                "metadata": {"name": name(&service), "namespace": namespace(&service)},
-            }),
+            None => ENDPOINTS.object(
+                json!({"metadata": {"name": name(&service), "namespace": namespace(&service)},
+                }),
+            ),
         };
         let more = [(ENDPOINTS_MANAGED_BY, ENDPOINTS_MANAGER)];
         new["metadata"]["labels"] = own_labels(&service, &more);
@@ -453,7 +447,7 @@ impl Controller for Legacy {
         match known {
             None => cx.create(ENDPOINTS, new).map(|_| ()),
             Some(known) if new == *known => Ok(()),
-            Some(_) => cx.update(ENDPOINTS.resource, new).map(|_| ()),
+            Some(_) => cx.update(ENDPOINTS, new).map(|_| ()),
         }
     }
 }
@@ -462,6 +456,7 @@ impl Controller for Legacy {
 mod tests {
     use super::*;
     use crate::access::Access;
+    use crate::access::DeleteOptions;
     use crate::controllers::runtime::Handle;
     use crate::controllers::testing::{Fake, eventually};
     use std::sync::Arc;

@@ -2,7 +2,7 @@
 
 use super::object::{EVENT, Key, created_at, time};
 use super::runtime::{Context, Controller, Difference, Watch, watching};
-use crate::access::{AccessError, DeleteOptions, GroupResource};
+use crate::access::{AccessError, GroupResource};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
@@ -58,7 +58,7 @@ impl Controller for EventTtl {
             cx.enqueue_at(key.clone(), ends_at);
             return Ok(());
         }
-        cx.delete(EVENT.resource, &event, DeleteOptions::default())
+        cx.delete(EVENT, &event)
     }
 }
 

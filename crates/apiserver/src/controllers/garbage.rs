@@ -13,6 +13,7 @@ use super::object::{
 use super::runtime::{Context, Controller, Difference, Watch};
 use crate::access::{
     Access, AccessError, DeleteOptions, GroupResource, KindInfo, Object, Propagation, gr,
+    unless_not_found,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::Value;
@@ -165,7 +166,7 @@ impl Garbage {
             object::remove_owners(&mut kept, |uid| {
                 found.iter().any(|(u, o)| u == uid && *o != Owner::Solid)
             });
-            return no_longer_there(cx.update(item.kind, kept));
+            return unless_not_found(cx.update(item.kind, kept));
         }
         let has_dependants = !self.dependants_of(cx, uid(object)).is_empty();
         let propagation = if has(Owner::Waiting) && has_dependants {
@@ -182,7 +183,7 @@ impl Garbage {
             propagation,
             ..DeleteOptions::default()
         };
-        cx.delete(item.kind, object, options)
+        cx.delete_with(item.kind, object, options)
     }
 
     /// Objects that own each other and all wait for their dependants would wait for ever: a dependant that is
@@ -207,7 +208,7 @@ impl Garbage {
                     &["metadata", "ownerReferences"],
                     references.into(),
                 );
-                no_longer_there(cx.update(item.kind, unblocked))?;
+                unless_not_found(cx.update(item.kind, unblocked))?;
             }
         }
         Ok(())
@@ -223,7 +224,7 @@ impl Garbage {
         for (dependant_item, dependant) in self.dependants_of(cx, uid(owner)) {
             let mut free = (*dependant).clone();
             if object::remove_owners(&mut free, |u| u == uid(owner)) {
-                no_longer_there(cx.update(dependant_item.kind, free))?;
+                unless_not_found(cx.update(dependant_item.kind, free))?;
             }
         }
         finish(cx, item, owner, ORPHAN)
@@ -254,13 +255,6 @@ impl Garbage {
     }
 }
 
-fn no_longer_there(result: Result<Object, AccessError>) -> Result<(), AccessError> {
-    match result {
-        Err(error) if !error.is_not_found() => Err(error),
-        _ => Ok(()),
-    }
-}
-
 fn finish(
     cx: &mut Context<Item>,
     item: &Item,
@@ -269,7 +263,7 @@ fn finish(
 ) -> Result<(), AccessError> {
     let mut done = (**object).clone();
     remove_finalizer(&mut done, finalizer);
-    no_longer_there(cx.update(item.kind, done))
+    unless_not_found(cx.update(item.kind, done))
 }
 
 impl Controller for Garbage {

@@ -10,14 +10,16 @@ mod tally;
 use self::failure::Failure;
 use self::tally::Tally;
 use super::object::{
-    self, JOB, Key, POD, controller_of, count, has_finalizer, is_deleting, items, name,
-    put_condition, remove_finalizer, seconds, set, time, uid,
+    self, JOB, Key, POD, controller_key, controller_uid, count, has_finalizer, is_deleting, items,
+    name, new_condition, put_condition, remove_finalizer, seconds, set, time, uid,
 };
 use super::ownership::{Ownership, owned};
 use super::pod;
-use super::replicaset::{is_namespace_terminating, pod_from_template};
-use super::runtime::{Context, Controller, Difference, EventType, Index, Watch};
-use crate::access::{AccessError, DeleteOptions, GroupResource, Object, Propagation};
+use super::runtime::{Context, Controller, Difference, EventType, Index, Subject, Watch};
+use super::workload::{create_pod, delete_pod, pod_from_template};
+use crate::access::{
+    AccessError, DeleteOptions, GroupResource, Object, Propagation, unless_not_found,
+};
 use jiff::{SignedDuration, Timestamp};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::{Value, json};
@@ -107,14 +109,12 @@ impl Controller for Jobs {
         if kind == POD.resource
             && let Some(pod) = &diff.new
             && has_finalizer(pod, TRACKING)
-            && let Some(owner) = controller_of(pod)
-            && owner["kind"] == JOB.kind
+            && let Some(key) = controller_key(JOB, pod)
         {
-            let text = |field: &str| owner[field].as_str().unwrap_or_default();
-            let key = Key::new(object::namespace(pod), text("name"));
+            let owner = controller_uid(pod).unwrap_or_default();
             let job = cx.cache(JOB).get(&key);
-            if job.is_none_or(|job| uid(job) != text("uid")) {
-                self.note_deleted(cx, key, text("uid"));
+            if job.is_none_or(|job| uid(job) != owner) {
+                self.note_deleted(cx, key, owner);
             }
         }
     }
@@ -156,10 +156,7 @@ impl Controller for Jobs {
 fn release(cx: &mut Context<Key>, pod: &Object) -> Result<(), AccessError> {
     let mut released = (**pod).clone();
     remove_finalizer(&mut released, TRACKING);
-    match cx.update(POD.resource, released) {
-        Err(error) if !error.is_not_found() => Err(error),
-        _ => Ok(()),
-    }
+    unless_not_found(cx.update(POD, released))
 }
 
 /// Deletes a finished job when its time is over.
@@ -182,7 +179,7 @@ fn expire(cx: &mut Context<Key>, key: &Key, job: &Object) -> Result<(), AccessEr
         propagation: Propagation::Foreground,
         ..DeleteOptions::default()
     };
-    cx.delete(JOB.resource, job, options)
+    cx.delete_with(JOB, job, options)
 }
 
 /// The pause in seconds before the pod after this many failures and one more.
@@ -356,18 +353,8 @@ impl<'a> Run<'a> {
     }
 
     fn delete(&mut self, cx: &mut Context<Key>, pods: Vec<Object>) -> Result<(), AccessError> {
-        for pod in pods {
-            cx.delete(POD.resource, &pod, DeleteOptions::default())?;
-            let message = format!("Deleted pod: {}", name(&pod));
-            cx.event(
-                JOB,
-                self.job,
-                EventType::Normal,
-                "SuccessfulDelete",
-                message,
-            );
-        }
-        Ok(())
+        pods.iter()
+            .try_for_each(|pod| delete_pod(cx, self.job, pod))
     }
 
     fn create(
@@ -406,23 +393,8 @@ impl<'a> Run<'a> {
             cx.enqueue(key.clone());
         }
         for index in indexes.into_iter().take(CREATE_MAX) {
-            match cx.create(POD, self.pod(index)) {
-                Ok(pod) => {
-                    let message = format!("Created pod: {}", name(&pod));
-                    cx.event(
-                        JOB,
-                        self.job,
-                        EventType::Normal,
-                        "SuccessfulCreate",
-                        message,
-                    );
-                }
-                Err(error) if is_namespace_terminating(&error) => return Ok(()),
-                Err(error) => {
-                    let message = format!("Error creating: {error}");
-                    cx.event(JOB, self.job, EventType::Warning, "FailedCreate", message);
-                    return Err(error);
-                }
+            if !create_pod(cx, self.job, self.pod(index))? {
+                break;
             }
         }
         Ok(())
@@ -498,13 +470,9 @@ impl<'a> Run<'a> {
         self.status["ready"] = ready.into();
         object::set_count(&mut self.status, "active", active);
         self.conclude(active + terminating);
-        if self.status != self.job["status"] {
-            let mut new = (**self.job).clone();
-            new["status"] = self.status.clone();
-            cx.update_status(JOB, new)?;
-        }
+        cx.write_status(JOB, self.job, self.status.clone())?;
         for (event_type, reason, message) in std::mem::take(&mut self.events) {
-            cx.event(JOB, self.job, event_type, reason, message);
+            cx.event(Subject::of(self.job), event_type, reason, message);
         }
         Ok(())
     }
@@ -566,15 +534,8 @@ impl<'a> Run<'a> {
     }
 
     fn condition(&mut self, kind: &str, status: &str, reason: &str, message: &str) {
-        let now = seconds(self.now);
-        let condition = json!({
-            "type": kind,
-            "status": status,
-            "reason": reason,
-            "message": message,
-            "lastProbeTime": now,
-            "lastTransitionTime": now,
-        });
+        let mut condition = new_condition(kind, status, reason, message, self.now);
+        condition["lastProbeTime"] = seconds(self.now);
         put_condition(&mut self.status, condition);
     }
 }

@@ -3,11 +3,13 @@
 //! It deletes pods first, so that the objects that they need exist while they stop. The conditions of the namespace
 //! list the remaining objects and the reason, with upstream's messages.
 
-use super::object::{Key, NAMESPACE, POD, is_deleting, items, put_condition, seconds, set};
+use super::object::{
+    Key, NAMESPACE, POD, is_deleting, items, new_condition, set, update_condition,
+};
 use super::runtime::{Context, Controller, Difference, Watch, watching};
-use crate::access::{AccessError, DeleteOptions, GroupResource, KindInfo};
+use crate::access::{AccessError, GroupResource, KindInfo, unless_not_found};
 use rustc_hash::FxHashMap;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -48,7 +50,7 @@ impl Content {
                 if is_deleting(&object) {
                     continue;
                 }
-                if let Err(error) = cx.delete(kind.resource, &object, DeleteOptions::default()) {
+                if let Err(error) = cx.delete(kind.resource, &object) {
                     self.problems.push(error.to_string());
                 }
             }
@@ -156,15 +158,8 @@ impl Content {
         let mut status = namespace["status"].clone();
         for (kind, is, reason, message) in self.conditions() {
             let value = if is { "True" } else { "False" };
-            let old = super::object::condition(&status, kind);
-            let since = old
-                .filter(|c| c["status"] == value)
-                .map_or_else(|| seconds(now), |c| c["lastTransitionTime"].clone());
-            put_condition(
-                &mut status,
-                json!({"type": kind, "status": value, "lastTransitionTime": since,
-                       "reason": reason, "message": message}),
-            );
+            let condition = new_condition(kind, value, reason, &message, now);
+            update_condition(&mut status, condition);
         }
         status
     }
@@ -210,17 +205,10 @@ impl Controller for Namespaces {
             let mut done = (*namespace).clone();
             let left: Vec<Value> = holds.iter().filter(|f| *f != FINALIZER).cloned().collect();
             set(&mut done, &["spec", "finalizers"], left.into());
-            return match cx.api().finalize_namespace(done) {
-                Err(error) if !error.is_not_found() => Err(error),
-                _ => Ok(()),
-            };
+            return unless_not_found(cx.api().finalize_namespace(done));
         }
         let status = content.status(&namespace, cx.now());
-        if status != namespace["status"] {
-            let mut updated = (*namespace).clone();
-            updated["status"] = status;
-            cx.update_status(NAMESPACE, updated)?;
-        }
+        cx.write_status(NAMESPACE, &namespace, status)?;
         let looks = self.looks.entry(key.clone()).or_default();
         let pause = LOOK_AGAIN
             .0
@@ -236,9 +224,11 @@ impl Controller for Namespaces {
 mod tests {
     use super::*;
     use crate::access::Access;
+    use crate::access::DeleteOptions;
     use crate::controllers::object::{CONFIG_MAP, DEPLOYMENT, condition};
     use crate::controllers::runtime::Handle;
     use crate::controllers::testing::{Fake, eventually, pass};
+    use serde_json::json;
 
     #[tokio::test(start_paused = true)]
     async fn a_namespace_goes_after_everything_in_it() {

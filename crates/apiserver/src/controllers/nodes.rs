@@ -9,12 +9,12 @@ mod taints;
 use self::taints::{corrected, evicting, leaves_at};
 use super::object::{
     Key, LEASE, NODE, POD, condition, created_at, is_deleting, items, name, namespace,
-    put_condition, seconds, set, time,
+    new_condition, put_condition, set, time,
 };
 use super::pod;
 use super::pod_gc::disrupted;
-use super::runtime::{Context, Controller, Difference, EventType, Index, Watch, watching};
-use crate::access::{AccessError, DeleteOptions, GroupResource, Object};
+use super::runtime::{Context, Controller, Difference, Index, Watch, watching};
+use crate::access::{AccessError, GroupResource, Object, unless_not_found};
 use jiff::Timestamp;
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
@@ -92,11 +92,9 @@ impl Nodes {
         let Some(status) = unknown(&node, cx.now()) else {
             return Ok(node);
         };
-        let mut new = (*node).clone();
-        new["status"] = status;
-        let updated = cx.update_status(NODE, new)?;
+        let updated = cx.write_status(NODE, &node, status)?;
         let message = format!("Node {key} status is now: NodeNotReady");
-        cx.event(NODE, &updated, EventType::Normal, "NodeNotReady", message);
+        cx.normal(&updated, "NodeNotReady", message);
         Ok(updated)
     }
 
@@ -110,18 +108,11 @@ impl Nodes {
             .collect();
         for pod in pods {
             let mut new = (*pod).clone();
-            put_condition(
-                &mut new["status"],
-                json!({
-                    "type": "Ready",
-                    "status": "False",
-                    "lastProbeTime": null,
-                    "lastTransitionTime": seconds(cx.now()),
-                    "reason": "NodeNotReady",
-                    "message": "Node is not ready",
-                }),
-            );
-            not_gone(cx.update_status(POD, new))?;
+            let (reason, message) = ("NodeNotReady", "Node is not ready");
+            let mut condition = new_condition("Ready", "False", reason, message, cx.now());
+            condition["lastProbeTime"] = Value::Null;
+            put_condition(&mut new["status"], condition);
+            unless_not_found(cx.update_status(POD, new))?;
         }
         Ok(())
     }
@@ -149,26 +140,13 @@ impl Nodes {
                 continue;
             }
             let message = format!("Marking for deletion Pod {}", Key::of(&pod));
-            cx.event(
-                POD,
-                &pod,
-                EventType::Normal,
-                "TaintManagerEviction",
-                message,
-            );
+            cx.normal(&pod, "TaintManagerEviction", message);
             let message = "Taint manager: deleting due to NoExecute taint";
             let marked = disrupted(&pod, "DeletionByTaintManager", message, cx.now());
-            not_gone(cx.update_status(POD, marked))?;
-            cx.delete(POD.resource, &pod, DeleteOptions::default())?;
+            unless_not_found(cx.update_status(POD, marked))?;
+            cx.delete(POD, &pod)?;
         }
         Ok(())
-    }
-}
-
-fn not_gone(result: Result<Object, AccessError>) -> Result<(), AccessError> {
-    match result {
-        Err(error) if !error.is_not_found() => Err(error),
-        _ => Ok(()),
     }
 }
 
@@ -176,7 +154,7 @@ fn not_gone(result: Result<Object, AccessError>) -> Result<(), AccessError> {
 fn tell(cx: &mut Context<String>, node: &Value, reason: &str, verb: &str, where_to: &str) {
     let name = name(node);
     let message = format!("Node {name} event: {verb} Node {name} {where_to} Controller");
-    cx.event(NODE, node, EventType::Normal, reason, message);
+    cx.normal(node, reason, message);
 }
 
 /// The status of a node that sends no heartbeats; `None` when it has that status already.
@@ -203,17 +181,9 @@ fn unknown(node: &Value, now: Timestamp) -> Option<Value> {
                 "Kubelet never posted node status.",
             ),
         };
-        put_condition(
-            &mut status,
-            json!({
-                "type": kind,
-                "status": "Unknown",
-                "lastHeartbeatTime": heartbeat,
-                "lastTransitionTime": seconds(now),
-                "reason": reason,
-                "message": message,
-            }),
-        );
+        let mut condition = new_condition(kind, "Unknown", reason, message, now);
+        condition["lastHeartbeatTime"] = heartbeat;
+        put_condition(&mut status, condition);
         changed = true;
     }
     changed.then_some(status)
@@ -281,7 +251,7 @@ impl Controller for Nodes {
         if let Some(taints) = corrected(&node, cx.now()) {
             let mut new = (*node).clone();
             set(&mut new, &["spec", "taints"], taints.into());
-            node = cx.update(NODE.resource, new)?;
+            node = cx.update(NODE, new)?;
         }
         let ready = condition(&node["status"], "Ready");
         if ready.is_some_and(|c| c["status"] == "Unknown") {

@@ -21,157 +21,92 @@ pub(crate) struct Kind {
     pub(crate) kind: &'static str,
 }
 
-/// Pods.
-pub(crate) const POD: Kind = Kind {
-    resource: gr("", "pods"),
-    api_version: "v1",
-    kind: "Pod",
-};
-/// Nodes.
-pub(crate) const NODE: Kind = Kind {
-    resource: gr("", "nodes"),
-    api_version: "v1",
-    kind: "Node",
-};
-/// Namespaces.
-pub(crate) const NAMESPACE: Kind = Kind {
-    resource: gr("", "namespaces"),
-    api_version: "v1",
-    kind: "Namespace",
-};
-/// Service accounts.
-pub(crate) const SERVICE_ACCOUNT: Kind = Kind {
-    resource: gr("", "serviceaccounts"),
-    api_version: "v1",
-    kind: "ServiceAccount",
-};
-/// Config maps.
-pub(crate) const CONFIG_MAP: Kind = Kind {
-    resource: gr("", "configmaps"),
-    api_version: "v1",
-    kind: "ConfigMap",
-};
-/// Events of the core group.
-pub(crate) const EVENT: Kind = Kind {
-    resource: gr("", "events"),
-    api_version: "v1",
-    kind: "Event",
-};
-/// Services.
-pub(crate) const SERVICE: Kind = Kind {
-    resource: gr("", "services"),
-    api_version: "v1",
-    kind: "Service",
-};
-/// Endpoints.
-pub(crate) const ENDPOINTS: Kind = Kind {
-    resource: gr("", "endpoints"),
-    api_version: "v1",
-    kind: "Endpoints",
-};
-/// Endpoint slices.
-pub(crate) const ENDPOINT_SLICE: Kind = Kind {
-    resource: gr("discovery.k8s.io", "endpointslices"),
-    api_version: "discovery.k8s.io/v1",
-    kind: "EndpointSlice",
-};
-/// Leases.
-pub(crate) const LEASE: Kind = Kind {
-    resource: gr("coordination.k8s.io", "leases"),
-    api_version: "coordination.k8s.io/v1",
-    kind: "Lease",
-};
-/// Disruption budgets.
-pub(crate) const DISRUPTION_BUDGET: Kind = Kind {
-    resource: gr("policy", "poddisruptionbudgets"),
-    api_version: "policy/v1",
-    kind: "PodDisruptionBudget",
-};
-/// Resource quotas.
-pub(crate) const RESOURCE_QUOTA: Kind = Kind {
-    resource: gr("", "resourcequotas"),
-    api_version: "v1",
-    kind: "ResourceQuota",
-};
-/// Persistent volumes.
-pub(crate) const VOLUME: Kind = Kind {
-    resource: gr("", "persistentvolumes"),
-    api_version: "v1",
-    kind: "PersistentVolume",
-};
-/// Claims on persistent volumes.
-pub(crate) const CLAIM: Kind = Kind {
-    resource: gr("", "persistentvolumeclaims"),
-    api_version: "v1",
-    kind: "PersistentVolumeClaim",
-};
-/// Storage classes.
-pub(crate) const STORAGE_CLASS: Kind = Kind {
-    resource: gr("storage.k8s.io", "storageclasses"),
-    api_version: "storage.k8s.io/v1",
-    kind: "StorageClass",
-};
-/// Replica sets.
-pub(crate) const REPLICA_SET: Kind = Kind {
-    resource: gr("apps", "replicasets"),
-    api_version: "apps/v1",
-    kind: "ReplicaSet",
-};
-/// Deployments.
-pub(crate) const DEPLOYMENT: Kind = Kind {
-    resource: gr("apps", "deployments"),
-    api_version: "apps/v1",
-    kind: "Deployment",
-};
-/// Stateful sets.
-pub(crate) const STATEFUL_SET: Kind = Kind {
-    resource: gr("apps", "statefulsets"),
-    api_version: "apps/v1",
-    kind: "StatefulSet",
-};
-/// Daemon sets.
-pub(crate) const DAEMON_SET: Kind = Kind {
-    resource: gr("apps", "daemonsets"),
-    api_version: "apps/v1",
-    kind: "DaemonSet",
-};
-/// The history of stateful sets and daemon sets.
-pub(crate) const CONTROLLER_REVISION: Kind = Kind {
-    resource: gr("apps", "controllerrevisions"),
-    api_version: "apps/v1",
-    kind: "ControllerRevision",
-};
-/// Replication controllers.
-pub(crate) const REPLICATION_CONTROLLER: Kind = Kind {
-    resource: gr("", "replicationcontrollers"),
-    api_version: "v1",
-    kind: "ReplicationController",
-};
-/// Jobs.
-pub(crate) const JOB: Kind = Kind {
-    resource: gr("batch", "jobs"),
-    api_version: "batch/v1",
-    kind: "Job",
-};
-/// Cron jobs.
-pub(crate) const CRON_JOB: Kind = Kind {
-    resource: gr("batch", "cronjobs"),
-    api_version: "batch/v1",
-    kind: "CronJob",
-};
+impl Kind {
+    const fn of(resource: GroupResource, api_version: &'static str, kind: &'static str) -> Self {
+        Self {
+            resource,
+            api_version,
+            kind,
+        }
+    }
 
-/// Claims on devices.
-pub(crate) const RESOURCE_CLAIM: Kind = Kind {
-    resource: gr("resource.k8s.io", "resourceclaims"),
-    api_version: "resource.k8s.io/v1",
-    kind: "ResourceClaim",
-};
-/// What claims on devices are made from.
-pub(crate) const RESOURCE_CLAIM_TEMPLATE: Kind = Kind {
-    resource: gr("resource.k8s.io", "resourceclaimtemplates"),
-    api_version: "resource.k8s.io/v1",
-    kind: "ResourceClaimTemplate",
-};
+    /// The fields of an object of this kind, completed with the kind.
+    pub(crate) fn object(self, mut fields: Value) -> Value {
+        fields["apiVersion"] = self.api_version.into();
+        fields["kind"] = self.kind.into();
+        fields
+    }
+}
+
+impl From<Kind> for GroupResource {
+    fn from(kind: Kind) -> Self {
+        kind.resource
+    }
+}
+
+pub(crate) const POD: Kind = Kind::of(gr("", "pods"), "v1", "Pod");
+pub(crate) const NODE: Kind = Kind::of(gr("", "nodes"), "v1", "Node");
+pub(crate) const NAMESPACE: Kind = Kind::of(gr("", "namespaces"), "v1", "Namespace");
+pub(crate) const SERVICE_ACCOUNT: Kind =
+    Kind::of(gr("", "serviceaccounts"), "v1", "ServiceAccount");
+pub(crate) const CONFIG_MAP: Kind = Kind::of(gr("", "configmaps"), "v1", "ConfigMap");
+pub(crate) const EVENT: Kind = Kind::of(gr("", "events"), "v1", "Event");
+pub(crate) const SERVICE: Kind = Kind::of(gr("", "services"), "v1", "Service");
+pub(crate) const ENDPOINTS: Kind = Kind::of(gr("", "endpoints"), "v1", "Endpoints");
+pub(crate) const ENDPOINT_SLICE: Kind = Kind::of(
+    gr("discovery.k8s.io", "endpointslices"),
+    "discovery.k8s.io/v1",
+    "EndpointSlice",
+);
+pub(crate) const LEASE: Kind = Kind::of(
+    gr("coordination.k8s.io", "leases"),
+    "coordination.k8s.io/v1",
+    "Lease",
+);
+pub(crate) const DISRUPTION_BUDGET: Kind = Kind::of(
+    gr("policy", "poddisruptionbudgets"),
+    "policy/v1",
+    "PodDisruptionBudget",
+);
+pub(crate) const RESOURCE_QUOTA: Kind = Kind::of(gr("", "resourcequotas"), "v1", "ResourceQuota");
+pub(crate) const VOLUME: Kind = Kind::of(gr("", "persistentvolumes"), "v1", "PersistentVolume");
+pub(crate) const CLAIM: Kind = Kind::of(
+    gr("", "persistentvolumeclaims"),
+    "v1",
+    "PersistentVolumeClaim",
+);
+pub(crate) const STORAGE_CLASS: Kind = Kind::of(
+    gr("storage.k8s.io", "storageclasses"),
+    "storage.k8s.io/v1",
+    "StorageClass",
+);
+pub(crate) const REPLICA_SET: Kind = Kind::of(gr("apps", "replicasets"), "apps/v1", "ReplicaSet");
+pub(crate) const DEPLOYMENT: Kind = Kind::of(gr("apps", "deployments"), "apps/v1", "Deployment");
+pub(crate) const STATEFUL_SET: Kind =
+    Kind::of(gr("apps", "statefulsets"), "apps/v1", "StatefulSet");
+pub(crate) const DAEMON_SET: Kind = Kind::of(gr("apps", "daemonsets"), "apps/v1", "DaemonSet");
+pub(crate) const CONTROLLER_REVISION: Kind = Kind::of(
+    gr("apps", "controllerrevisions"),
+    "apps/v1",
+    "ControllerRevision",
+);
+pub(crate) const REPLICATION_CONTROLLER: Kind = Kind::of(
+    gr("", "replicationcontrollers"),
+    "v1",
+    "ReplicationController",
+);
+pub(crate) const JOB: Kind = Kind::of(gr("batch", "jobs"), "batch/v1", "Job");
+pub(crate) const CRON_JOB: Kind = Kind::of(gr("batch", "cronjobs"), "batch/v1", "CronJob");
+pub(crate) const RESOURCE_CLAIM: Kind = Kind::of(
+    gr("resource.k8s.io", "resourceclaims"),
+    "resource.k8s.io/v1",
+    "ResourceClaim",
+);
+pub(crate) const RESOURCE_CLAIM_TEMPLATE: Kind = Kind::of(
+    gr("resource.k8s.io", "resourceclaimtemplates"),
+    "resource.k8s.io/v1",
+    "ResourceClaimTemplate",
+);
 
 /// Namespace and name of an object within its kind; the namespace is empty for cluster-scoped kinds.
 /// Clones share the text.
@@ -386,6 +321,13 @@ pub(crate) fn controller_uid(object: &Value) -> Option<&str> {
     controller_of(object)?["uid"].as_str()
 }
 
+/// The key of the managing controller, if that is of this kind.
+pub(crate) fn controller_key(kind: Kind, object: &Value) -> Option<Key> {
+    let owner = controller_of(object)?;
+    (owner["kind"] == kind.kind && owner["apiVersion"] == kind.api_version)
+        .then(|| Key::new(namespace(object), text(&owner["name"])))
+}
+
 /// The owner reference that makes `owner` the managing controller of an object.
 pub(crate) fn controller_reference(kind: Kind, owner: &Value) -> Value {
     json!({
@@ -447,6 +389,33 @@ pub(crate) fn remove_condition(status: &mut Value, kind: &str) {
     if let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) {
         conditions.retain(|c| c["type"] != kind);
     }
+}
+
+/// A condition that has this status since now.
+pub(crate) fn new_condition(
+    kind: &str,
+    status: &str,
+    reason: &str,
+    message: &str,
+    now: Timestamp,
+) -> Value {
+    json!({
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": seconds(now),
+    })
+}
+
+/// As [`put_condition`]; a condition that has its status already keeps the time since when it has.
+pub(crate) fn update_condition(status: &mut Value, mut new: Value) {
+    let kind = new["type"].as_str().unwrap_or_default();
+    let old = condition(status, kind).filter(|old| old["status"] == new["status"]);
+    if let Some(since) = old.map(|old| old["lastTransitionTime"].clone()) {
+        new["lastTransitionTime"] = since;
+    }
+    put_condition(status, new);
 }
 
 /// Puts `condition` in the place of the one of its type, or at the end.

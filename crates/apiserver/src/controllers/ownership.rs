@@ -1,16 +1,16 @@
-//! Which pods belong to a workload: pods that match its selector and have no controller are adopted, pods that no
-//! longer match are released. Shared by the controllers of all workloads.
+//! Which objects belong to a workload, the pods of most and the replica sets of a Deployment: those that match its
+//! selector and have no controller are adopted, those that no longer match are released.
 //!
-//! Cost follows the change: pods without a controller are examined when they appear, and when a workload appears.
+//! Cost follows the change: objects without a controller are examined when they appear, and when a workload appears.
 
 use super::object::{
-    self, Key, Kind, POD, controller_of, controller_reference, is_deleting, labels, name,
-    namespace, uid,
+    self, Key, Kind, POD, controller_key, controller_of, controller_reference, is_deleting, labels,
+    name, namespace, uid,
 };
 use super::pod;
 use super::runtime::{Context, Difference, Index, Watch, watching};
 use super::selector::Selector;
-use crate::access::{AccessError, Object};
+use crate::access::{AccessError, GroupResource, Object, unless_not_found};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::Value;
 use std::time::Duration;
@@ -21,13 +21,15 @@ const PAUSE_PER_POD: Duration = Duration::from_micros(100);
 /// … and never longer than this.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// The pods of the workloads of one kind.
+/// What the workloads of one kind own.
 #[derive(Debug)]
 pub(super) struct Ownership {
     kind: Kind,
-    /// Workloads (by UID) that have examined the pods that existed before them.
+    /// The kind of what they own.
+    owned: Kind,
+    /// Workloads (by UID) that have examined the objects that existed before them.
     introduced: FxHashSet<String>,
-    /// Pods without a controller that a workload may adopt.
+    /// Objects without a controller that a workload may adopt.
     candidates: FxHashMap<Key, FxHashSet<Key>>,
 }
 
@@ -42,9 +44,16 @@ pub(super) fn selector_of(kind: Kind, workload: &Value) -> Selector {
 }
 
 impl Ownership {
+    /// Workloads that own pods.
     pub(super) fn new(kind: Kind) -> Self {
+        Self::over(kind, POD)
+    }
+
+    /// Workloads that own objects of another kind.
+    pub(super) fn over(kind: Kind, owned: Kind) -> Self {
         Self {
             kind,
+            owned,
             introduced: FxHashSet::default(),
             candidates: FxHashMap::default(),
         }
@@ -54,19 +63,19 @@ impl Ownership {
     pub(super) fn watches(&self) -> Vec<Watch> {
         vec![
             watching(self.kind, &[Index::Controller, Index::Namespace]),
-            watching(POD, &[Index::Controller, Index::Orphan]),
+            watching(self.owned, &[Index::Controller, Index::Orphan]),
         ]
     }
 
-    /// A workload or a pod has changed: the workloads that this concerns are enqueued.
+    /// A workload, or what it may own, has changed: the workloads that this concerns are enqueued.
     pub(super) fn observe(
         &mut self,
         cx: &mut Context<Key>,
-        kind: crate::access::GroupResource,
+        kind: GroupResource,
         diff: &Difference,
     ) {
-        if kind == POD.resource {
-            self.observe_pod(cx, diff);
+        if kind == self.owned.resource {
+            self.observe_owned(cx, diff);
         } else if kind == self.kind.resource
             && let Some(workload) = diff.new.as_ref().or(diff.old.as_ref())
         {
@@ -80,67 +89,66 @@ impl Ownership {
         }
     }
 
-    fn observe_pod(&mut self, cx: &mut Context<Key>, diff: &Difference) {
-        for pod in [&diff.old, &diff.new].into_iter().flatten() {
-            if let Some(owner) = controller_of(pod)
-                && owner["kind"] == self.kind.kind
-                && owner["apiVersion"] == self.kind.api_version
-            {
-                let key = Key::new(namespace(pod), owner["name"].as_str().unwrap_or(""));
-                let owner = owner["uid"].as_str().unwrap_or_default();
-                let pods = cx.cache(POD).count_by(Index::Controller, owner);
-                let pods = u32::try_from(pods).unwrap_or(u32::MAX);
-                let pause = PAUSE_PER_POD.saturating_mul(pods).min(PAUSE_MAX);
+    fn observe_owned(&mut self, cx: &mut Context<Key>, diff: &Difference) {
+        for object in [&diff.old, &diff.new].into_iter().flatten() {
+            if let Some(key) = controller_key(self.kind, object) {
+                let owner = object::controller_uid(object).unwrap_or_default();
+                let count = cx.cache(self.owned).count_by(Index::Controller, owner);
+                let count = u32::try_from(count).unwrap_or(u32::MAX);
+                let pause = PAUSE_PER_POD.saturating_mul(count).min(PAUSE_MAX);
                 let is_short = pause < Duration::from_millis(1);
                 cx.enqueue_after(key, if is_short { Duration::ZERO } else { pause });
             }
         }
-        let Some(pod) = &diff.new else { return };
-        if controller_of(pod).is_some() || !pod::is_active(pod) {
+        let Some(object) = &diff.new else { return };
+        if !is_adoptable(object) {
             return;
         }
         // An update that changes neither labels nor owners cannot make it adoptable.
         if let Some(old) = &diff.old
-            && labels(old) == labels(pod)
+            && labels(old) == labels(object)
             && controller_of(old).is_none()
         {
             return;
         }
         let adopters: Vec<Key> = cx
             .cache(self.kind)
-            .by(Index::Namespace, namespace(pod))
-            .filter(|workload| selector_of(self.kind, workload).matches(labels(pod)))
+            .by(Index::Namespace, namespace(object))
+            .filter(|workload| selector_of(self.kind, workload).matches(labels(object)))
             .map(|workload| Key::of(workload))
             .collect();
         for key in adopters {
-            self.candidates
-                .entry(key.clone())
-                .or_default()
-                .insert(Key::of(pod));
+            let candidates = self.candidates.entry(key.clone()).or_default();
+            candidates.insert(Key::of(object));
             cx.enqueue(key);
         }
     }
 
-    /// Adopts and releases pods, and returns those that the workload has then.
+    /// Adopts and releases objects, and returns those that the workload has then.
     pub(super) fn claim(
         &mut self,
         cx: &mut Context<Key>,
         key: &Key,
         workload: &Object,
     ) -> Result<Vec<Object>, AccessError> {
-        let selector = selector_of(self.kind, workload);
-        let strays: Vec<Object> = owned(cx, workload)
-            .filter(|p| pod::is_active(p) && !selector.matches(labels(p)))
-            .collect();
-        for pod in strays {
-            let mut released = (*pod).clone();
-            object::remove_owners(&mut released, |owner| owner == uid(workload));
-            ignore_not_found(cx.update(POD.resource, released))?;
-        }
         if !is_deleting(workload) {
+            let selector = selector_of(self.kind, workload);
+            let owned = self.owned_by(cx, workload);
+            for stray in owned.iter().filter(|o| pod::is_active(o)) {
+                if !selector.matches(labels(stray)) {
+                    let mut released = Value::clone(stray);
+                    object::remove_owners(&mut released, |owner| owner == uid(workload));
+                    unless_not_found(cx.update(self.owned, released))?;
+                }
+            }
             self.adopt_all(cx, key, workload, &selector)?;
         }
-        Ok(owned(cx, workload).collect())
+        Ok(self.owned_by(cx, workload))
+    }
+
+    fn owned_by(&self, cx: &Context<Key>, workload: &Value) -> Vec<Object> {
+        let owned = cx.cache(self.owned).by(Index::Controller, uid(workload));
+        owned.cloned().collect()
     }
 
     fn adopt_all(
@@ -152,19 +160,14 @@ impl Ownership {
     ) -> Result<(), AccessError> {
         let mut candidates = self.candidates.remove(key).unwrap_or_default();
         if self.introduced.insert(uid(workload).to_owned()) {
-            candidates.extend(
-                cx.cache(POD)
-                    .by(Index::Orphan, namespace(workload))
-                    .map(|p| Key::of(p)),
-            );
+            let orphans = cx.cache(self.owned).by(Index::Orphan, namespace(workload));
+            candidates.extend(orphans.map(|o| Key::of(o)));
         }
         let mut problem = Ok(());
         for candidate in candidates {
             if let Err(error) = self.adopt(cx, workload, selector, &candidate) {
-                self.candidates
-                    .entry(key.clone())
-                    .or_default()
-                    .insert(candidate);
+                let candidates = self.candidates.entry(key.clone()).or_default();
+                candidates.insert(candidate);
                 problem = Err(error);
             }
         }
@@ -178,23 +181,26 @@ impl Ownership {
         selector: &Selector,
         candidate: &Key,
     ) -> Result<(), AccessError> {
-        let Some(pod) = cx.cache(POD).get(candidate) else {
+        let Some(object) = cx.cache(self.owned).get(candidate) else {
             return Ok(());
         };
-        if controller_of(pod).is_some() || !pod::is_active(pod) || !selector.matches(labels(pod)) {
+        if !is_adoptable(object) || !selector.matches(labels(object)) {
             return Ok(());
         }
-        let mut adopted = (**pod).clone();
+        let mut adopted = Value::clone(object);
         // A workload that is being deleted or has been replaced must not adopt; the view may be late.
-        let fresh = cx
-            .api()
-            .get(self.kind.resource, namespace(workload), name(workload))?;
+        let (namespace, name) = (namespace(workload), name(workload));
+        let fresh = cx.api().get(self.kind.resource, namespace, name)?;
         if uid(&fresh) != uid(workload) || is_deleting(&fresh) {
             return Ok(());
         }
         object::add_owner(&mut adopted, controller_reference(self.kind, workload));
-        ignore_not_found(cx.update(POD.resource, adopted))
+        unless_not_found(cx.update(self.owned, adopted))
     }
+}
+
+fn is_adoptable(object: &Value) -> bool {
+    controller_of(object).is_none() && pod::is_active(object)
 }
 
 /// The pods of which a workload is the controller.
@@ -203,11 +209,4 @@ pub(super) fn owned<'a>(
     workload: &'a Value,
 ) -> impl Iterator<Item = Object> + 'a {
     cx.cache(POD).by(Index::Controller, uid(workload)).cloned()
-}
-
-fn ignore_not_found(result: Result<Object, AccessError>) -> Result<(), AccessError> {
-    match result {
-        Err(error) if !error.is_not_found() => Err(error),
-        _ => Ok(()),
-    }
 }

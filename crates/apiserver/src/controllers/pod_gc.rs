@@ -1,6 +1,8 @@
 //! Pod garbage: pods on nodes that no longer exist, and the oldest of very many ended pods.
 
-use super::object::{Key, NODE, POD, created_at, is_deleting, name, put_condition, seconds, set};
+use super::object::{
+    Key, NODE, POD, created_at, is_deleting, name, new_condition, put_condition, set,
+};
 use super::pod;
 use super::runtime::{Context, Controller, Difference, Index, Watch, watching};
 use crate::access::{AccessError, DeleteOptions, GroupResource, Object};
@@ -69,16 +71,8 @@ pub(super) fn disrupted(pod: &Value, reason: &str, message: &str, now: Timestamp
     if !new["status"].is_object() {
         new["status"] = json!({});
     }
-    put_condition(
-        &mut new["status"],
-        json!({
-            "type": "DisruptionTarget",
-            "status": "True",
-            "lastTransitionTime": seconds(now),
-            "reason": reason,
-            "message": message,
-        }),
-    );
+    let condition = new_condition("DisruptionTarget", "True", reason, message, now);
+    put_condition(&mut new["status"], condition);
     new
 }
 
@@ -87,7 +81,7 @@ fn force_delete(cx: &mut Context<Task>, pod: &Object) -> Result<(), AccessError>
         grace_period_seconds: Some(0),
         ..DeleteOptions::default()
     };
-    cx.delete(POD.resource, pod, options)
+    cx.delete_with(POD, pod, options)
 }
 
 impl Controller for PodGc {

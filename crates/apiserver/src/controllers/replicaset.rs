@@ -6,23 +6,15 @@ mod status;
 
 use self::ranking::pods_to_delete;
 use self::status::{Failed, summarize};
-use super::object::{
-    Key, Kind, POD, REPLICA_SET, controller_reference, controller_uid, count, is_deleting, name,
-    namespace,
-};
+use super::object::{Key, Kind, REPLICA_SET, controller_uid, count, is_deleting};
 use super::ownership::{Ownership, owned};
 use super::pod;
-use super::runtime::{Context, Controller, Difference, EventType, Index, Watch};
-use crate::access::{AccessError, DeleteOptions, GroupResource, Object};
-use serde_json::{Value, json};
+use super::runtime::{Context, Controller, Difference, Index, Watch};
+use super::workload::{create_pod, delete_pod, pod_from_template};
+use crate::access::{AccessError, GroupResource, Object};
 
 /// How many pods one reconcile makes or deletes at most.
 const BURST: usize = 500;
-/// Whether a write was refused because its namespace is going away, after which there is nothing to do.
-pub(super) fn is_namespace_terminating(error: &AccessError) -> bool {
-    error.code == 403 && error.message.contains("because it is being terminated")
-}
-
 /// See the module.
 #[derive(Debug)]
 pub(super) struct ReplicaSets {
@@ -81,11 +73,7 @@ impl Controller for ReplicaSets {
             false => Failed::Delete(error),
         });
         let summary = summarize(&set, &pods, problem, cx.now());
-        if summary.status != set["status"] {
-            let mut new = (*set).clone();
-            new["status"] = summary.status;
-            cx.update_status(kind, new)?;
-        }
+        cx.write_status(kind, &set, summary.status)?;
         if let Some(at) = summary.next_available {
             cx.enqueue_at(key.clone(), at);
         }
@@ -131,24 +119,15 @@ fn create_pods(
     let mut left = wanted;
     let mut batch = 1;
     while left > 0 {
-        let mut problem = None;
+        let mut problem = Ok(());
         for _ in 0..batch.min(left) {
-            match cx.create(POD, template.clone()) {
-                Ok(pod) => {
-                    let message = format!("Created pod: {}", name(&pod));
-                    cx.event(kind, set, EventType::Normal, "SuccessfulCreate", message);
-                }
-                Err(error) if is_namespace_terminating(&error) => return Ok(()),
-                Err(error) => {
-                    let message = format!("Error creating: {error}");
-                    cx.event(kind, set, EventType::Warning, "FailedCreate", message);
-                    problem = Some(error);
-                }
+            match create_pod(cx, set, template.clone()) {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(error) => problem = Err(error),
             }
         }
-        if let Some(error) = problem {
-            return Err(error);
-        }
+        problem?;
         left -= batch.min(left);
         batch *= 2;
     }
@@ -172,39 +151,11 @@ fn delete_pods(
     };
     let mut problem = Ok(());
     for pod in pods_to_delete(active, &related, surplus, cx.now()) {
-        match cx.delete(POD.resource, &pod, DeleteOptions::default()) {
-            Ok(()) => {
-                let message = format!("Deleted pod: {}", name(&pod));
-                cx.event(kind, set, EventType::Normal, "SuccessfulDelete", message);
-            }
-            Err(error) => {
-                let message = format!("Error deleting: {error}");
-                cx.event(kind, set, EventType::Warning, "FailedDelete", message);
-                problem = Err(error);
-            }
+        if let Err(error) = delete_pod(cx, set, &pod) {
+            problem = Err(error);
         }
     }
     problem
-}
-
-/// The pod that a workload's template asks for, owned by the workload.
-pub(super) fn pod_from_template(template: &Value, kind: Kind, owner: &Value) -> Value {
-    let mut metadata = json!({
-        "generateName": format!("{}-", name(owner)),
-        "namespace": namespace(owner),
-        "ownerReferences": [controller_reference(kind, owner)],
-    });
-    for field in ["labels", "annotations", "finalizers"] {
-        if !template["metadata"][field].is_null() {
-            metadata[field] = template["metadata"][field].clone();
-        }
-    }
-    json!({
-        "apiVersion": POD.api_version,
-        "kind": POD.kind,
-        "metadata": metadata,
-        "spec": template["spec"],
-    })
 }
 
 #[cfg(test)]

@@ -124,9 +124,7 @@ impl Controller for ResourceQuotas {
             before.field(list).is_some() && amounts::list(before, list) == *amounts
         };
         if !is_same("hard", &hard) || !is_same("used", &used) {
-            let mut new = (*quota).clone();
-            new["status"] = status;
-            cx.update_status(RESOURCE_QUOTA, new)?;
+            cx.write_status(RESOURCE_QUOTA, &quota, status)?;
         }
         Ok(())
     }

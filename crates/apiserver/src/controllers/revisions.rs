@@ -5,7 +5,7 @@ use super::object::{
     CONTROLLER_REVISION, Key, Kind, controller_reference, count, name, namespace, set, uid,
 };
 use super::runtime::{Context, Index, Watch, watching};
-use crate::access::{AccessError, DeleteOptions, Object};
+use crate::access::{AccessError, Object};
 use serde_json::{Value, json};
 
 /// How many revisions are kept that no pod has, where the workload does not say.
@@ -40,7 +40,7 @@ pub(super) fn sync(
         Some(at) => {
             let mut again = (*revisions[at]).clone();
             again["revision"] = (newest + 1).into();
-            cx.update(CONTROLLER_REVISION.resource, again)?;
+            cx.update(CONTROLLER_REVISION, again)?;
             revisions = of(cx, workload);
         }
         None => {
@@ -87,10 +87,7 @@ fn create(
     let mut collisions = workload["status"]["collisionCount"].as_i64();
     for _ in 0..NAMES_MAX {
         let hash = template::hash(template, collisions);
-        let mut revision = json!({
-            "apiVersion": CONTROLLER_REVISION.api_version,
-            "kind": CONTROLLER_REVISION.kind,
-            "metadata": {
+        let mut revision = CONTROLLER_REVISION.object(json!({"metadata": {
                 "name": format!("{}-{hash}", name(workload)),
                 "namespace": namespace(workload),
                 "labels": template["metadata"]["labels"],
@@ -99,7 +96,7 @@ fn create(
             },
             "data": data,
             "revision": number,
-        });
+        }));
         for field in ["labels", "annotations"] {
             if !revision["metadata"][field].is_object() {
                 revision["metadata"][field] = json!({});
@@ -136,11 +133,7 @@ pub(super) fn clean_up(
         .len()
         .saturating_sub(usize::try_from(kept).unwrap_or(0));
     for revision in unused.into_iter().take(surplus) {
-        cx.delete(
-            CONTROLLER_REVISION.resource,
-            revision,
-            DeleteOptions::default(),
-        )?;
+        cx.delete(CONTROLLER_REVISION, revision)?;
     }
     Ok(())
 }

@@ -20,7 +20,9 @@ pub(crate) use self::recorder::{EventType, Subject};
 use self::queue::WorkQueue;
 use self::recorder::Recorder;
 use super::object::{self, Key, Kind};
-use crate::access::{Access, AccessError, Change, DeleteOptions, GroupResource, Object};
+use crate::access::{
+    Access, AccessError, Change, DeleteOptions, GroupResource, Object, unless_not_found,
+};
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 use std::collections::VecDeque;
@@ -167,9 +169,10 @@ impl<K: Clone + Eq + Hash> Context<K> {
     /// Replaces an object.
     pub(crate) fn update(
         &mut self,
-        kind: GroupResource,
+        kind: impl Into<GroupResource>,
         object: Value,
     ) -> Result<Object, AccessError> {
+        let kind = kind.into();
         let updated = self.api.update(kind, object)?;
         // Taking away the last finalizer of an object that is being deleted ends it.
         if object::is_deleting(&updated) {
@@ -191,43 +194,67 @@ impl<K: Clone + Eq + Hash> Context<K> {
         Ok(updated)
     }
 
-    /// Deletes exactly this object. That it is gone already is no error.
+    /// Gives an object this status, unless it has it already.
+    pub(crate) fn write_status(
+        &mut self,
+        kind: Kind,
+        object: &Object,
+        status: Value,
+    ) -> Result<Object, AccessError> {
+        if status == object["status"] {
+            return Ok(object.clone());
+        }
+        let mut new = Value::clone(object);
+        new["status"] = status;
+        self.update_status(kind, new)
+    }
+
+    /// Deletes exactly this object. That it does not exist is no error.
     pub(crate) fn delete(
         &mut self,
-        kind: GroupResource,
+        kind: impl Into<GroupResource>,
+        object: &Value,
+    ) -> Result<(), AccessError> {
+        self.delete_with(kind, object, DeleteOptions::default())
+    }
+
+    /// As [`Context::delete`], with options.
+    pub(crate) fn delete_with(
+        &mut self,
+        kind: impl Into<GroupResource>,
         object: &Value,
         mut options: DeleteOptions,
     ) -> Result<(), AccessError> {
+        let kind = kind.into();
         options.uid = Some(object::uid(object).to_owned());
         let (namespace, name) = (object::namespace(object), object::name(object));
-        let result = match self.api.delete(kind, namespace, name, &options) {
-            Err(error) if !error.is_not_found() => Err(error),
-            _ => Ok(()),
-        };
+        let result = self.api.delete(kind, namespace, name, &options);
         self.refresh(kind, object);
-        result
+        unless_not_found(result)
     }
 
-    /// Records an event about an object. That it cannot be written is no error of the controller's.
+    /// Records an event about an object that reports no problem.
+    pub(crate) fn normal(&mut self, regarding: &Value, reason: &str, message: impl Into<String>) {
+        self.event(
+            Subject::of(regarding),
+            EventType::Normal,
+            reason,
+            message.into(),
+        );
+    }
+
+    /// Records an event about a problem of an object.
+    pub(crate) fn warn(&mut self, regarding: &Value, reason: &str, message: impl Into<String>) {
+        self.event(
+            Subject::of(regarding),
+            EventType::Warning,
+            reason,
+            message.into(),
+        );
+    }
+
+    /// Records an event. That it cannot be written is no error of the controller's.
     pub(crate) fn event(
-        &mut self,
-        kind: Kind,
-        regarding: &Value,
-        event_type: EventType,
-        reason: &str,
-        message: String,
-    ) {
-        let subject = Subject {
-            kind,
-            object: regarding,
-            field_path: "",
-            host: "",
-        };
-        self.event_about(subject, event_type, reason, message);
-    }
-
-    /// As [`Context::event`], with more to say about where it happened.
-    pub(crate) fn event_about(
         &mut self,
         subject: Subject<'_>,
         event_type: EventType,

@@ -2,7 +2,6 @@
 //! `kube-root-ca.crt`.
 
 use super::object::{CONFIG_MAP, Key, NAMESPACE, SERVICE_ACCOUNT, is_deleting, name, namespace};
-use super::replicaset::is_namespace_terminating;
 use super::runtime::{Context, Controller, Difference, Watch, watching};
 use crate::access::{AccessError, GroupResource, Object};
 use serde_json::json;
@@ -25,7 +24,7 @@ impl ServiceAccounts {
 
 fn already_there(result: Result<Object, AccessError>) -> Result<(), AccessError> {
     match result {
-        Err(e) if e.reason != "AlreadyExists" && !is_namespace_terminating(&e) => Err(e),
+        Err(e) if e.reason != "AlreadyExists" && !e.is_namespace_terminating() => Err(e),
         _ => Ok(()),
     }
 }
@@ -70,11 +69,10 @@ impl Controller for ServiceAccounts {
             .get(&Key::new(&key.name, ACCOUNT))
             .is_none()
         {
-            let account = json!({
-                "apiVersion": SERVICE_ACCOUNT.api_version,
-                "kind": SERVICE_ACCOUNT.kind,
-                "metadata": {"name": ACCOUNT, "namespace": &*key.name},
-            });
+            let account = SERVICE_ACCOUNT.object(
+                json!({"metadata": {"name": ACCOUNT, "namespace": &*key.name},
+                }),
+            );
             already_there(cx.create(SERVICE_ACCOUNT, account))?;
         }
         let Some(root_ca) = &self.root_ca else {
@@ -83,18 +81,17 @@ impl Controller for ServiceAccounts {
         let data = json!({"ca.crt": root_ca});
         match cx.cache(CONFIG_MAP).get(&Key::new(&key.name, ROOT_CA)) {
             None => {
-                let map = json!({
-                    "apiVersion": CONFIG_MAP.api_version,
-                    "kind": CONFIG_MAP.kind,
-                    "metadata": {"name": ROOT_CA, "namespace": &*key.name},
-                    "data": data,
-                });
+                let map = CONFIG_MAP.object(
+                    json!({"metadata": {"name": ROOT_CA, "namespace": &*key.name},
+                        "data": data,
+                    }),
+                );
                 already_there(cx.create(CONFIG_MAP, map))
             }
             Some(map) if map["data"] != data => {
                 let mut right = (**map).clone();
                 right["data"] = data;
-                cx.update(CONFIG_MAP.resource, right).map(|_| ())
+                cx.update(CONFIG_MAP, right).map(|_| ())
             }
             Some(_) => Ok(()),
         }

@@ -9,10 +9,9 @@ use super::object::{
 };
 use super::ownership::{Ownership, owned};
 use super::pod;
-use super::replicaset::is_namespace_terminating;
 use super::revisions::{self, REVISION_LABEL};
-use super::runtime::{Context, Controller, Difference, EventType, Watch, watching};
-use crate::access::{AccessError, DeleteOptions, GroupResource, Object};
+use super::runtime::{Context, Controller, Difference, Watch, watching};
+use crate::access::{AccessError, GroupResource, Object};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -77,11 +76,7 @@ impl Controller for StatefulSets {
         let done = run.carry_out(cx);
         let pods: Vec<Object> = owned(cx, &set).collect();
         let status = run.status(&pods);
-        if status != set["status"] {
-            let mut new = (*set).clone();
-            new["status"] = status;
-            cx.update_status(STATEFUL_SET, new)?;
-        }
+        cx.write_status(STATEFUL_SET, &set, status)?;
         if let Some(at) = run.next {
             cx.enqueue_at(key.clone(), at);
         }
@@ -205,8 +200,7 @@ impl Run<'_> {
                     name(self.set),
                     name(pod)
                 );
-                let (kind, reason) = (EventType::Warning, "RecreatingFailedPod");
-                cx.event(STATEFUL_SET, self.set, kind, reason, message);
+                cx.warn(self.set, "RecreatingFailedPod", message);
                 self.delete(cx, pod)?;
             }
             return Ok(false);
@@ -225,10 +219,10 @@ impl Run<'_> {
             }
             match cx.create(CLAIM, claim) {
                 Err(error) if error.reason == "AlreadyExists" => {}
-                Err(error) if is_namespace_terminating(&error) => return Ok(()),
+                Err(error) if error.is_namespace_terminating() => return Ok(()),
                 Err(error) => {
                     let message = format!("create Claim {} failed: {error}", key.name);
-                    self.event(cx, EventType::Warning, "FailedCreate", message);
+                    cx.warn(self.set, "FailedCreate", message);
                     return Err(error);
                 }
                 Ok(_) => {
@@ -238,7 +232,7 @@ impl Run<'_> {
                         identity::pod_name(self.set, at),
                         name(self.set)
                     );
-                    self.event(cx, EventType::Normal, "SuccessfulCreate", message);
+                    cx.normal(self.set, "SuccessfulCreate", message);
                 }
             }
         }
@@ -248,37 +242,27 @@ impl Run<'_> {
         match cx.create(POD, pod) {
             Ok(_) => {
                 let message = format!("{what} successful");
-                self.event(cx, EventType::Normal, "SuccessfulCreate", message);
+                cx.normal(self.set, "SuccessfulCreate", message);
                 Ok(())
             }
-            Err(error) if is_namespace_terminating(&error) => Ok(()),
+            Err(error) if error.is_namespace_terminating() => Ok(()),
             Err(error) => {
                 let message = format!("{what} failed error: {error}");
-                self.event(cx, EventType::Warning, "FailedCreate", message);
+                cx.warn(self.set, "FailedCreate", message);
                 Err(error)
             }
         }
     }
 
     fn delete(&self, cx: &mut Context<Key>, pod: &Object) -> Result<(), AccessError> {
-        cx.delete(POD.resource, pod, DeleteOptions::default())?;
+        cx.delete(POD, pod)?;
         let message = format!(
             "delete Pod {} in StatefulSet {} successful",
             name(pod),
             name(self.set)
         );
-        self.event(cx, EventType::Normal, "SuccessfulDelete", message);
+        cx.normal(self.set, "SuccessfulDelete", message);
         Ok(())
-    }
-
-    fn event(
-        &self,
-        cx: &mut Context<Key>,
-        event_type: EventType,
-        reason: &'static str,
-        message: String,
-    ) {
-        cx.event(STATEFUL_SET, self.set, event_type, reason, message);
     }
 
     /// Lets the claims of a pod that is scaled down go with it, where the set says so.
@@ -300,7 +284,7 @@ impl Run<'_> {
             let mut owned = (*claim).clone();
             object::remove_owners(&mut owned, |owner| owner == uid(self.set));
             object::add_owner(&mut owned, object::controller_reference(POD, pod));
-            cx.update(CLAIM.resource, owned)?;
+            cx.update(CLAIM, owned)?;
         }
         Ok(())
     }

@@ -67,13 +67,10 @@ fn claim_of(volume: &Value) -> Option<Key> {
 
 /// A reference to a claim, as it is written into a volume.
 fn reference(claim: &Value) -> Value {
-    json!({
-        "apiVersion": CLAIM.api_version,
-        "kind": CLAIM.kind,
-        "namespace": namespace(claim),
+    CLAIM.object(json!({"namespace": namespace(claim),
         "name": name(claim),
         "uid": super::object::uid(claim),
-    })
+    }))
 }
 
 /// Sets the phase of an object, and more of its status; writes only what changes.

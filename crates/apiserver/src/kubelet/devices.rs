@@ -36,13 +36,10 @@ pub(super) fn class() -> Value {
 /// The slice of a node with this many devices.
 pub(super) fn slice(node: &Value, devices: u32) -> Value {
     let node_name = name(node);
-    let owner = json!({
-        "apiVersion": NODE.api_version,
-        "kind": NODE.kind,
-        "name": node_name,
+    let owner = NODE.object(json!({"name": node_name,
         "uid": uid(node),
         "controller": true,
-    });
+    }));
     let devices: Vec<Value> = (0..devices)
         .map(|index| device(node_name, index, devices))
         .collect();

@@ -4,7 +4,7 @@ use super::node::{Shape, is_silent, is_simulated, reported};
 use super::{LEASE_NAMESPACE, Options};
 use crate::access::{AccessError, GroupResource, Object};
 use crate::controllers::object::{LEASE, NODE, condition, micros, name, set, uid};
-use crate::controllers::runtime::{Context, Controller, Difference, EventType, Watch, watching};
+use crate::controllers::runtime::{Context, Controller, Difference, Watch, watching};
 use rustc_hash::{FxHashMap, FxHasher};
 use serde_json::{Value, json};
 use std::hash::Hasher;
@@ -48,7 +48,7 @@ impl Heartbeats {
     fn tell(&self, cx: &mut Context<String>, node: &Value, reason: &str) {
         if self.events {
             let message = format!("Node {} status is now: {reason}", name(node));
-            cx.event(NODE, node, EventType::Normal, reason, message);
+            cx.normal(node, reason, message);
         }
     }
 }
@@ -110,7 +110,7 @@ impl Controller for Heartbeats {
             self.beats.insert(key.clone(), beat);
             if self.events {
                 let message = "Starting kubelet.".to_owned();
-                cx.event(NODE, &node, EventType::Normal, "Starting", message);
+                cx.normal(&node, "Starting", message);
             }
         }
         let is_due = self.beats.get(key).is_some_and(|b| b.status_at <= now);
@@ -161,10 +161,7 @@ fn renew(cx: &Context<String>, last: Option<Object>, node: &Value) -> Result<Obj
             other => return other,
         }
     }
-    let lease = json!({
-        "apiVersion": LEASE.api_version,
-        "kind": LEASE.kind,
-        "metadata": {
+    let lease = LEASE.object(json!({"metadata": {
             "name": name(node),
             "namespace": LEASE_NAMESPACE,
             "ownerReferences": [{
@@ -179,6 +176,6 @@ fn renew(cx: &Context<String>, last: Option<Object>, node: &Value) -> Result<Obj
             "leaseDurationSeconds": LEASE_SECONDS,
             "renewTime": now,
         },
-    });
+    }));
     cx.api().create(LEASE.resource, lease)
 }

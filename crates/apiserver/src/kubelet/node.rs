@@ -1,7 +1,9 @@
 //! What a simulated node looks like.
 
 use super::{NODE_READY, SIMULATED};
-use crate::controllers::object::{NODE, annotation, condition, labels, name, seconds, set};
+use crate::controllers::object::{
+    NODE, annotation, condition, labels, name, new_condition, seconds, set, update_condition,
+};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::hash::Hasher;
@@ -56,10 +58,7 @@ impl Shape {
         let index = u32::try_from(index).unwrap_or(u32::MAX);
         let zone = letters(index.saturating_sub(1) % self.zones.max(1));
         let arch = architecture();
-        let mut node = json!({
-            "apiVersion": NODE.api_version,
-            "kind": NODE.kind,
-            "metadata": {
+        let mut node = NODE.object(json!({"metadata": {
                 "name": name,
                 "labels": {
                     SIMULATED: "true",
@@ -74,7 +73,7 @@ impl Shape {
                 },
             },
             "spec": {},
-        });
+        }));
         let address = Ipv4Addr::from(NODE_NETWORK | (index % NODE_ADDRESSES_HALF));
         complete(&mut node, self, address, now);
         node
@@ -234,21 +233,12 @@ fn report(node: &mut Value, now: Timestamp, heartbeat: bool) -> bool {
         if is_same && !heartbeat {
             continue;
         }
-        let since = old
-            .filter(|c| c["status"] == status)
-            .map_or_else(|| seconds(now), |c| c["lastTransitionTime"].clone());
-        let new = json!({
-            "type": kind,
-            "status": status,
-            "lastHeartbeatTime": seconds(now),
-            "lastTransitionTime": since,
-            "reason": reason,
-            "message": message,
-        });
+        let mut new = new_condition(kind, status, reason, &message, now);
+        new["lastHeartbeatTime"] = seconds(now);
         if !node["status"].is_object() {
             node["status"] = json!({});
         }
-        crate::controllers::object::put_condition(&mut node["status"], new);
+        update_condition(&mut node["status"], new);
         changed = true;
     }
     changed

@@ -481,7 +481,7 @@ impl Controller for Pods {
             let written = write(cx, &pod, status)?;
             if let (true, Some(pod)) = (events, written) {
                 let message = rejection.message;
-                cx.event_about(
+                cx.event(
                     subject(&pod, ""),
                     EventType::Warning,
                     &rejection.reason,
@@ -509,7 +509,7 @@ impl Controller for Pods {
                     grace_period_seconds: Some(0),
                     ..DeleteOptions::default()
                 };
-                cx.delete(POD.resource, &pod, options)
+                cx.delete_with(POD, &pod, options)
             }
             Step::Write(status, what) => {
                 let Some(written) = write(cx, &pod, status)? else {
@@ -600,13 +600,12 @@ fn tell_one(
     let container = container["name"].as_str().unwrap_or_default();
     let field_path = format!("spec.containers{{{container}}}");
     let subject = subject(pod, &field_path);
-    cx.event_about(subject, event_type, reason, message);
+    cx.event(subject, event_type, reason, message);
 }
 
 /// A pod, or a part of it, as the subject of an event of its node.
 fn subject<'a>(pod: &'a Value, field_path: &'a str) -> Subject<'a> {
     Subject {
-        kind: POD,
         object: pod,
         field_path,
         host: pod::node_name(pod).unwrap_or_default(),

@@ -1,7 +1,7 @@
 //! The DaemonSet controller against an API: what users see of it.
 
 use super::*;
-use crate::access::Access;
+use crate::access::{Access, DeleteOptions};
 use crate::controllers::runtime::Handle;
 use crate::controllers::testing::{Fake, eventually, make_ready, pass};
 use std::sync::Arc;

@@ -5,14 +5,13 @@ use super::rolling::{Bounds, Size};
 use super::scaling::{Share, proportional};
 use super::status::{self, new_condition, set_condition};
 use super::template::{self, HASH_LABEL};
-use crate::access::{AccessError, DeleteOptions, Object};
+use crate::access::{AccessError, Object};
 use crate::controllers::object::{
     DEPLOYMENT, Key, POD, REPLICA_SET, by_age, controller_reference, controller_uid, count,
     generation, is_deleting, name, namespace, set, uid,
 };
 use crate::controllers::pod;
-use crate::controllers::replicaset::is_namespace_terminating;
-use crate::controllers::runtime::{Context, EventType, Index};
+use crate::controllers::runtime::{Context, Index};
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 
@@ -153,7 +152,7 @@ impl Rollout {
         }
         if changed {
             // The revision of the deployment follows in the next step, which this write brings.
-            self.new = Some(cx.update(REPLICA_SET.resource, wanted)?);
+            self.new = Some(cx.update(REPLICA_SET, wanted)?);
         }
         let message = format!("Found new replica set {:?}", name(&current));
         self.note_new(cx, "FoundNewReplicaSet", &message, false)
@@ -170,7 +169,7 @@ impl Rollout {
         let Some(new) = &self.new else { return Ok(()) };
         let mut deployment = (*self.deployment).clone();
         if note_revision(&mut deployment, new) {
-            self.deployment = cx.update(DEPLOYMENT.resource, deployment)?;
+            self.deployment = cx.update(DEPLOYMENT, deployment)?;
         }
         let written = &self.deployment["status"];
         let is_missing =
@@ -187,12 +186,9 @@ impl Rollout {
         cx: &mut Context<Key>,
         condition: Value,
     ) -> Result<(), AccessError> {
-        let mut deployment = (*self.deployment).clone();
-        let mut status = deployment["status"].take();
-        if set_condition(&mut status, condition) {
-            deployment["status"] = status;
-            self.deployment = cx.update_status(DEPLOYMENT, deployment)?;
-        }
+        let mut status = self.deployment["status"].clone();
+        set_condition(&mut status, condition);
+        self.deployment = cx.write_status(DEPLOYMENT, &self.deployment, status)?;
         Ok(())
     }
 
@@ -208,7 +204,7 @@ impl Rollout {
             Err(error) if error.reason == "AlreadyExists" => {
                 (self.taken(cx, &wanted_name, error)?, true)
             }
-            Err(error) if is_namespace_terminating(&error) => return Ok(None),
+            Err(error) if error.is_namespace_terminating() => return Ok(None),
             Err(error) => {
                 let message = format!("Failed to create new replica set {wanted_name:?}: {error}");
                 if status::progress_deadline(&self.deployment).is_some() {
@@ -241,10 +237,7 @@ impl Rollout {
             true => bounds.replicas,
             false => bounds.grow(0, total),
         };
-        let mut new = json!({
-            "apiVersion": REPLICA_SET.api_version,
-            "kind": REPLICA_SET.kind,
-            "metadata": {
+        let mut new = REPLICA_SET.object(json!({"metadata": {
                 "name": format!("{}-{hash}", name(deployment)),
                 "namespace": namespace(deployment),
                 "labels": template["metadata"]["labels"],
@@ -255,7 +248,7 @@ impl Rollout {
                 "selector": deployment["spec"]["selector"],
                 "template": template,
             },
-        });
+        }));
         let hash = Value::String(hash);
         for path in [
             &["metadata", "labels", HASH_LABEL][..],
@@ -340,7 +333,7 @@ impl Rollout {
             return Ok(current.clone());
         }
         set(&mut wanted, &["spec", "replicas"], size.into());
-        let resized = cx.update(REPLICA_SET.resource, wanted)?;
+        let resized = cx.update(REPLICA_SET, wanted)?;
         if before != size {
             self.tell_scaled(cx, &resized, before, size);
         }
@@ -353,14 +346,7 @@ impl Rollout {
             "Scaled {direction} replica set {} from {from} to {to}",
             name(set)
         );
-        let reason = "ScalingReplicaSet";
-        cx.event(
-            DEPLOYMENT,
-            &self.deployment,
-            EventType::Normal,
-            reason,
-            message,
-        );
+        cx.normal(&self.deployment, "ScalingReplicaSet", message);
     }
 
     /// Follows a change of the number of pods wanted.
@@ -441,7 +427,7 @@ impl Rollout {
                 && count(&set["status"]["replicas"], 0) == 0
                 && observed.unwrap_or_default() >= generation(&set);
             if is_idle {
-                cx.delete(REPLICA_SET.resource, &set, DeleteOptions::default())?;
+                cx.delete(REPLICA_SET, &set)?;
             }
         }
         Ok(())
@@ -480,12 +466,7 @@ impl Rollout {
     }
 
     fn write_status(&mut self, cx: &mut Context<Key>, status: Value) -> Result<(), AccessError> {
-        if status == self.deployment["status"] {
-            return Ok(());
-        }
-        let mut deployment = (*self.deployment).clone();
-        deployment["status"] = status;
-        self.deployment = cx.update_status(DEPLOYMENT, deployment)?;
+        self.deployment = cx.write_status(DEPLOYMENT, &self.deployment, status)?;
         Ok(())
     }
 }

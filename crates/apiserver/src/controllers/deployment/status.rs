@@ -3,7 +3,7 @@
 use super::rolling::Bounds;
 use crate::access::Object;
 use crate::controllers::object::{
-    condition, count, generation, name, remove_condition, seconds, set, time,
+    self, condition, count, generation, name, remove_condition, seconds, set, time,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -22,14 +22,9 @@ pub(super) fn new_condition(
     message: &str,
     now: Timestamp,
 ) -> Value {
-    json!({
-        "type": kind,
-        "status": status,
-        "reason": reason,
-        "message": message,
-        "lastUpdateTime": seconds(now),
-        "lastTransitionTime": seconds(now),
-    })
+    let mut condition = object::new_condition(kind, status, reason, message, now);
+    condition["lastUpdateTime"] = seconds(now);
+    condition
 }
 
 /// Puts a condition at the end of the list, unless there is one of its type with the same status and reason. The

@@ -1,12 +1,12 @@
 //! The Deployment controller with the ReplicaSet controller and instant kubelets: rollouts from start to end.
 
 use super::*;
-use crate::access::Access;
+use crate::access::{Access, Object};
 use crate::controllers::object::{EVENT, annotation, condition, items, name, seconds};
 use crate::controllers::replicaset::ReplicaSets;
 use crate::controllers::runtime::Handle;
 use crate::controllers::testing::{Fake, eventually, pass};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 struct World {
@@ -21,7 +21,7 @@ impl World {
         let api = Fake::new();
         let mut handle = Handle::new();
         handle.start(ReplicaSets::new(REPLICA_SET), api.clone(), api.clock());
-        handle.start(Deployments, api.clone(), api.clock());
+        handle.start(Deployments::default(), api.clone(), api.clock());
         Self {
             api,
             handle,

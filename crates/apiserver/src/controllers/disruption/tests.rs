@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::access::Access;
-use crate::controllers::object::EVENT;
+use crate::controllers::object::{EVENT, condition, seconds};
 use crate::controllers::runtime::Handle;
 use crate::controllers::testing::{Fake, eventually};
 use std::sync::Arc;

@@ -3,10 +3,11 @@
 use super::*;
 use crate::access::Access;
 use crate::controllers::object::{
-    EVENT, REPLICATION_CONTROLLER, condition, controller_of, owner_references, uid,
+    EVENT, POD, REPLICATION_CONTROLLER, condition, controller_of, name, owner_references, uid,
 };
 use crate::controllers::runtime::Handle;
 use crate::controllers::testing::{Fake, eventually, make_ready, pass, refused};
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 fn replica_set(name: &str, replicas: u32) -> Value {

@@ -4,7 +4,7 @@ use super::super::object::{
     Key, POD, RESOURCE_CLAIM, has_finalizer, is_deleting, items, remove_finalizer, set, uid,
 };
 use super::{Cx, DELETE_PROTECTION, is_done, owning_pod};
-use crate::access::{AccessError, DeleteOptions, Object};
+use crate::access::{AccessError, Object};
 use serde_json::Value;
 
 pub(super) fn sync(cx: &mut Cx, key: &Key) -> Result<(), AccessError> {
@@ -28,7 +28,7 @@ pub(super) fn sync(cx: &mut Cx, key: &Key) -> Result<(), AccessError> {
         && is_done(pod)
         && !is_deleting(&claim)
     {
-        cx.delete(RESOURCE_CLAIM.resource, &claim, DeleteOptions::default())?;
+        cx.delete(RESOURCE_CLAIM, &claim)?;
     }
     Ok(())
 }
@@ -82,7 +82,7 @@ fn let_go(cx: &mut Cx, claim: Object, holders: Vec<Value>) -> Result<Object, Acc
     if is_protected && is_unused && (frees || is_deleting(&claim)) {
         let mut new = (*claim).clone();
         remove_finalizer(&mut new, DELETE_PROTECTION);
-        claim = cx.update(RESOURCE_CLAIM.resource, new)?;
+        claim = cx.update(RESOURCE_CLAIM, new)?;
     }
     Ok(claim)
 }

@@ -5,8 +5,7 @@ use super::super::object::{
     controller_uid, is_deleting, items, name, namespace, set, set_annotation, uid,
 };
 use super::super::pod::{claims_of, made_for, node_name};
-use super::super::replicaset::is_namespace_terminating;
-use super::super::runtime::{EventType, Index};
+use super::super::runtime::Index;
 use super::{Cx, POD_CLAIM_NAME, is_done};
 use crate::access::{AccessError, Object};
 use serde_json::{Value, json};
@@ -27,16 +26,10 @@ pub(super) fn sync(cx: &mut Cx, key: &Key) -> Result<(), AccessError> {
         match claim_for(cx, &pod, entry, entry_name) {
             Ok(None) => {}
             Ok(Some(claim)) => made.push((entry_name.to_owned(), claim)),
-            Err(error) if is_namespace_terminating(&error) => return Ok(()),
+            Err(error) if error.is_namespace_terminating() => return Ok(()),
             Err(error) => {
                 let message = format!("PodResourceClaim {entry_name}: {error}");
-                cx.event(
-                    POD,
-                    &pod,
-                    EventType::Warning,
-                    "FailedResourceClaimCreation",
-                    message,
-                );
+                cx.warn(&pod, "FailedResourceClaimCreation", message);
                 return Err(error);
             }
         }
@@ -130,16 +123,13 @@ fn generate_name(pod: &str, entry: &str) -> String {
 /// The claim that a template asks for, owned by the pod.
 fn claim_from(template: &Value, pod: &Value, entry: &str) -> Value {
     let asked = &template["spec"];
-    let mut claim = json!({
-        "apiVersion": RESOURCE_CLAIM.api_version,
-        "kind": RESOURCE_CLAIM.kind,
-        "metadata": {
+    let mut claim = RESOURCE_CLAIM.object(json!({"metadata": {
             "generateName": generate_name(name(pod), entry),
             "namespace": namespace(pod),
             "ownerReferences": [controller_reference(POD, pod)],
         },
         "spec": asked["spec"],
-    });
+    }));
     for field in ["labels", "annotations"] {
         if let Some(value) = asked["metadata"][field].as_object() {
             set(&mut claim, &["metadata", field], value.clone().into());

@@ -2,7 +2,7 @@
 //! one that is there; many similar ones of an object become one; an object that causes too many is cut off.
 
 use crate::access::{Access, Object};
-use crate::controllers::object::{EVENT, Kind, name, namespace, seconds, set, uid};
+use crate::controllers::object::{EVENT, name, namespace, seconds, set, uid};
 use jiff::{SignedDuration, Timestamp};
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
@@ -42,14 +42,23 @@ impl EventType {
 /// What an event is about.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Subject<'a> {
-    /// The kind of the object.
-    pub(crate) kind: Kind,
     /// The object.
     pub(crate) object: &'a Value,
     /// The part of it, such as `spec.containers{web}`; may be empty.
     pub(crate) field_path: &'a str,
     /// The node on which it happened; may be empty.
     pub(crate) host: &'a str,
+}
+
+impl<'a> Subject<'a> {
+    /// The object as a whole.
+    pub(crate) fn of(object: &'a Value) -> Self {
+        Self {
+            object,
+            field_path: "",
+            host: "",
+        }
+    }
 }
 
 /// UID and part of the object, reason, type.
@@ -198,23 +207,20 @@ impl Recorder {
         reason: &str,
         message: &str,
     ) -> Value {
-        let (kind, regarding) = (subject.kind, subject.object);
+        let regarding = subject.object;
         let stamp = now.as_nanosecond().max(self.last_stamp + 1);
         self.last_stamp = stamp;
         let namespace = match namespace(regarding) {
             "" => "default",
             namespace => namespace,
         };
-        let mut event = json!({
-            "apiVersion": EVENT.api_version,
-            "kind": EVENT.kind,
-            "metadata": {
+        let mut event = EVENT.object(json!({"metadata": {
                 "name": format!("{}.{stamp:x}", name(regarding)),
                 "namespace": namespace,
             },
             "involvedObject": {
-                "apiVersion": kind.api_version,
-                "kind": kind.kind,
+                "apiVersion": regarding["apiVersion"],
+                "kind": regarding["kind"],
                 "name": name(regarding),
                 "uid": uid(regarding),
                 "resourceVersion": regarding["metadata"]["resourceVersion"],
@@ -228,7 +234,7 @@ impl Recorder {
             "lastTimestamp": seconds(now),
             "count": 1,
             "type": event_type.as_str(),
-        });
+        }));
         if let Some(namespace) = regarding["metadata"]["namespace"].as_str() {
             event["involvedObject"]["namespace"] = namespace.into();
         }
@@ -246,7 +252,6 @@ impl Recorder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::object::REPLICA_SET;
     use crate::controllers::testing::Fake;
 
     fn recorded(messages: impl Iterator<Item = (i64, String)>) -> Vec<(String, i64)> {
@@ -255,12 +260,7 @@ mod tests {
         let rs = json!({"metadata": {"name": "web", "namespace": "default", "uid": "1"}});
         for (second, message) in messages {
             let now = Timestamp::from_second(1_000_000 + second).unwrap();
-            let subject = Subject {
-                kind: REPLICA_SET,
-                object: &rs,
-                field_path: "",
-                host: "",
-            };
+            let subject = Subject::of(&rs);
             let reason = "SuccessfulCreate";
             recorder.record(&*api, now, subject, EventType::Normal, reason, message);
         }

@@ -52,7 +52,7 @@ impl Controller for Probe {
         {
             let mut object = (*object).clone();
             object["data"]["seen"] = "yes".into();
-            cx.update(CONFIG_MAP.resource, object)?;
+            cx.update(CONFIG_MAP, object)?;
         }
         Ok(())
     }

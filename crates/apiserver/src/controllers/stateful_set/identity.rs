@@ -4,7 +4,7 @@ use super::super::revisions::REVISION_LABEL;
 use crate::controllers::object::{
     CLAIM, STATEFUL_SET, controller_reference, items, name, namespace, set,
 };
-use crate::controllers::replicaset::pod_from_template;
+use crate::controllers::workload::pod_from_template;
 use serde_json::{Value, json};
 
 const POD_NAME_LABEL: &str = "statefulset.kubernetes.io/pod-name";

@@ -3,7 +3,7 @@
 use super::super::object::{
     CLAIM, Key, STORAGE_CLASS, VOLUME, annotation, is_deleting, name, set, set_annotation, uid,
 };
-use super::super::runtime::{EventType, Index};
+use super::super::runtime::Index;
 use super::matching::{class, is_meant_for, smallest};
 use super::provision::provision;
 use super::{
@@ -70,13 +70,7 @@ fn find(cx: &mut Cx, claim: &Object) -> Result<(), AccessError> {
         .is_some_and(|class| text(class, "/volumeBindingMode") == "WaitForFirstConsumer");
     if waits && annotation(claim, SELECTED_NODE).is_none() {
         let message = "waiting for first consumer to be created before binding".to_owned();
-        cx.event(
-            CLAIM,
-            claim,
-            EventType::Normal,
-            "WaitForFirstConsumer",
-            message,
-        );
+        cx.normal(claim, "WaitForFirstConsumer", message);
         return Ok(());
     }
     if !waits {
@@ -94,7 +88,7 @@ fn find(cx: &mut Cx, claim: &Object) -> Result<(), AccessError> {
             let message = format!("storageclass.storage.k8s.io {class_name:?} not found");
             ("ProvisioningFailed", message)
         };
-        cx.event(CLAIM, claim, EventType::Warning, reason, message);
+        cx.warn(claim, reason, message);
         return Ok(());
     };
     match text(&class, "/provisioner") {
@@ -112,20 +106,14 @@ fn ask(cx: &mut Cx, claim: &Object, provisioner: &str) -> Result<(), AccessError
         is_new |= set_annotation(&mut asked, key, provisioner);
     }
     if is_new {
-        cx.update(CLAIM.resource, asked)?;
+        cx.update(CLAIM, asked)?;
     }
     let message = format!(
         "Waiting for a volume to be created either by the external provisioner '{provisioner}' or manually by the \
          system administrator. If volume creation is delayed, please verify that the provisioner is running and \
          correctly registered."
     );
-    cx.event(
-        CLAIM,
-        claim,
-        EventType::Normal,
-        "ExternalProvisioning",
-        message,
-    );
+    cx.normal(claim, "ExternalProvisioning", message);
     Ok(())
 }
 
@@ -137,7 +125,7 @@ fn bind(cx: &mut Cx, claim: &Object, volume: &Object) -> Result<(), AccessError>
             set_annotation(&mut given, BOUND_BY_CONTROLLER, "yes");
         }
         set(&mut given, &["spec", "claimRef"], reference(claim));
-        cx.update(VOLUME.resource, given)?;
+        cx.update(VOLUME, given)?;
     }
     let mut bound = (**claim).clone();
     if text(&bound, "/spec/volumeName").is_empty() {
@@ -145,7 +133,7 @@ fn bind(cx: &mut Cx, claim: &Object, volume: &Object) -> Result<(), AccessError>
         set_annotation(&mut bound, BOUND_BY_CONTROLLER, "yes");
     }
     set_annotation(&mut bound, BIND_COMPLETED, "yes");
-    let bound = cx.update(CLAIM.resource, bound)?;
+    let bound = cx.update(CLAIM, bound)?;
     keep(cx, &bound)
 }
 
@@ -185,6 +173,6 @@ fn lose(
         return Ok(());
     }
     set_status(cx, CLAIM, claim, &[("phase", "Lost".into())])?;
-    cx.event(CLAIM, claim, EventType::Warning, reason, message.to_owned());
+    cx.warn(claim, reason, message.to_owned());
     Ok(())
 }

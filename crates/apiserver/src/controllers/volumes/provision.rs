@@ -4,7 +4,6 @@
 //! have no zones, from that node alone.
 
 use super::super::object::{CLAIM, Key, NODE, VOLUME, annotation, items, labels, name, set, uid};
-use super::super::runtime::EventType;
 use super::matching::class;
 use super::{Cx, PROVISIONED_BY, SELECTED_NODE, SIMULATED, reference, text};
 use crate::access::{AccessError, Object};
@@ -33,13 +32,7 @@ pub(super) fn provision(cx: &mut Cx, claim: &Object, class: &Object) -> Result<(
         Ok(_) | Err(_) => {}
     }
     let message = format!("Successfully provisioned volume {volume_name}");
-    cx.event(
-        CLAIM,
-        claim,
-        EventType::Normal,
-        "ProvisioningSucceeded",
-        message,
-    );
+    cx.normal(claim, "ProvisioningSucceeded", message);
     Ok(())
 }
 
@@ -49,18 +42,12 @@ fn give_up(cx: &mut Cx, claim: &Object, node: &str) -> Result<(), AccessError> {
     if let Some(annotations) = free["metadata"]["annotations"].as_object_mut() {
         annotations.remove(SELECTED_NODE);
     }
-    cx.update(CLAIM.resource, free)?;
+    cx.update(CLAIM, free)?;
     let message = format!(
         "failed to provision volume with StorageClass {:?}: node {node:?} not found",
         class(claim)
     );
-    cx.event(
-        CLAIM,
-        claim,
-        EventType::Warning,
-        "ProvisioningFailed",
-        message,
-    );
+    cx.warn(claim, "ProvisioningFailed", message);
     Ok(())
 }
 
@@ -92,10 +79,7 @@ fn anywhere(class: &Value) -> Value {
 
 fn volume(claim: &Value, class: &Value, topology: Value) -> Value {
     let volume_name = format!("pvc-{}", uid(claim));
-    let mut volume = json!({
-        "apiVersion": VOLUME.api_version,
-        "kind": VOLUME.kind,
-        "metadata": {
+    let mut volume = VOLUME.object(json!({"metadata": {
             "name": volume_name,
             "annotations": {PROVISIONED_BY: SIMULATED},
         },
@@ -108,7 +92,7 @@ fn volume(claim: &Value, class: &Value, topology: Value) -> Value {
             "storageClassName": name(class),
             "volumeMode": claim["spec"]["volumeMode"],
         },
-    });
+    }));
     if !topology.is_null() {
         let required = json!({"nodeSelectorTerms": topology});
         set(&mut volume, &["spec", "nodeAffinity", "required"], required);

@@ -4,7 +4,7 @@ use super::super::object::{
     CLAIM, Key, VOLUME, annotation, is_deleting, name, namespace, set, uid,
 };
 use super::{BOUND_BY_CONTROLLER, Cx, PROVISIONED_BY, SIMULATED, Work, claim_of, set_status, text};
-use crate::access::{AccessError, DeleteOptions, Object};
+use crate::access::{AccessError, Object};
 use serde_json::Value;
 
 /// Sets a volume's phase, and takes it back from a claim that has another one.
@@ -58,7 +58,7 @@ fn release(cx: &mut Cx, volume: &Object) -> Result<(), AccessError> {
 
 fn delete(cx: &mut Cx, volume: &Value) -> Result<(), AccessError> {
     debug_assert!(namespace(volume).is_empty(), "volumes are cluster-scoped");
-    cx.delete(VOLUME.resource, volume, DeleteOptions::default())
+    cx.delete(VOLUME, volume)
 }
 
 /// The claim has another volume: this one is free again, or meant for the claim as its owner had it.
@@ -72,7 +72,7 @@ fn take_back(cx: &mut Cx, volume: &Object) -> Result<(), AccessError> {
     } else if let Some(claim) = free["spec"]["claimRef"].as_object_mut() {
         claim.remove("uid");
     }
-    let free = cx.update(VOLUME.resource, free)?;
+    let free = cx.update(VOLUME, free)?;
     set_status(cx, VOLUME, &free, &[("phase", "Available".into())])?;
     Ok(())
 }
