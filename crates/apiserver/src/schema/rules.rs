@@ -10,17 +10,20 @@
 //! - `range=A..B`, `range=A..`: a number; `range=A..B:"text"` with a text of its own;
 //! - `max-items=N`, `unique=KEY`: the entries of a list;
 //! - `immutable`: an update may not change it;
+//! - `must="CEL":KIND@FIELD:"text"`: a condition over `self`, `owner` (the object that holds it) and `old` (the value
+//!   before an update, `null` when the object is created); else an error of KIND (`invalid`, `required`, `forbidden`)
+//!   about FIELD of the value, or about the value itself;
 //! - `as=NAME`: errors name the field so;
 //! - `@function`: a check of [`crate::validation`];
 //! - `flat`: the types below are not checked; `below`: they are checked here instead of after the other words.
 //!
-//! A check of an absent value is skipped, unless the word ends in `!` (`values!`, `format!=…`, `range!=…`). Types
+//! A check of an absent value is skipped, unless the word ends in `!` (`values!`, `format!=…`, `range!=…`, `must!=…`). Types
 //! below a field are checked after the words of its line. A line `defaults @function` fills in what depends on other
 //! fields. `type NAME marked` takes its checks from the markers in the table of facts, `type NAME like OTHER` the lines
 //! of another type above it whose fields it has.
 
 use super::model::{Field, Model, Rule, Shape, TypeId};
-use crate::validation::{self, CheckFn, Format};
+use crate::validation::{self, CheckFn, Format, Must};
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 
@@ -71,6 +74,13 @@ pub(crate) enum Check {
     Unique(&'static str),
     /// An update does not change the value.
     Immutable,
+    /// The value meets a condition.
+    Must {
+        /// Whether an absent value is checked.
+        always: bool,
+        /// The condition.
+        must: Must,
+    },
     /// The value is checked by a function.
     Call(CheckFn),
     /// The types below are checked.
@@ -212,6 +222,10 @@ fn check(word: &'static str, field: Option<&Field>) -> Option<Check> {
             format: validation::format(value)?,
         },
         "range" => range(value, always)?,
+        "must" => Check::Must {
+            always,
+            must: Must::parse(value)?,
+        },
         "max-items" => Check::MaxItems(value.parse().ok()?),
         "unique" => Check::Unique(value),
         "immutable" => Check::Immutable,

@@ -2,7 +2,7 @@
 //! compiled.
 
 use super::engine::Owner;
-use super::errors::{Errors, IS_IMMUTABLE, Path, Shown};
+use super::errors::{Errors, Path, Shown};
 use super::pod::spec::is_repeated;
 use super::view::{View, set_if_zero};
 use super::{checks, names};
@@ -15,12 +15,6 @@ const DRIVER_BYTES_MAX: usize = 63;
 const POOL_NAME_BYTES_MAX: usize = 253;
 
 checks! {
-    "allocation-kept" => |e, owner, allocation, path| {
-        let before = owner.old.map_or(&Value::Null, |old| old.part("allocation"));
-        if !before.is_null() && !allocation.is_null() && before != allocation {
-            e.invalid(path, allocation, IS_IMMUTABLE);
-        }
-    },
     "cel-selector" => check_selector,
     "claim-status" => claim_status,
     "consumer-once" => |e, owner, uid, path| {
@@ -28,7 +22,6 @@ checks! {
             e.duplicate(path, uid);
         }
     },
-    "device-count" => device_count,
     "device-name" => |e, owner, name, path| {
         if is_repeated(owner, "devices", "name") {
             e.duplicate(path, name);
@@ -128,21 +121,6 @@ fn request_kind(errors: &mut Errors, owner: &Owner, request: &Value, path: &Path
         if !seen.insert(name) {
             errors.duplicate(&at, name);
         }
-    }
-}
-
-fn device_count(errors: &mut Errors, owner: &Owner, count: &Value, path: &Path) {
-    let count = count.as_i64().unwrap_or(0);
-    match owner.value.text("allocationMode") {
-        "All" if count != 0 => {
-            errors.invalid(
-                path,
-                count,
-                "must not be specified when allocationMode is 'All'",
-            );
-        }
-        "ExactCount" if count <= 0 => errors.invalid(path, count, "must be greater than zero"),
-        _ => {}
     }
 }
 

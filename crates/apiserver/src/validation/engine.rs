@@ -8,8 +8,9 @@ use super::view::is_zero;
 use crate::schema::model::{Field, Model, Rule, Shape, TypeId};
 use crate::schema::{Check, Schemas};
 use crate::strategy::Subresource;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::collections::HashSet;
+use std::sync::LazyLock;
 
 /// The object that holds a checked value, and the objects around it.
 #[derive(Debug, Clone, Copy)]
@@ -245,6 +246,21 @@ impl Run<'_> {
                         self.immutable.invalid(path, shown, IS_IMMUTABLE);
                     }
                 }
+                Check::Must { always, must } => {
+                    if *always || !absent || field.is_none() {
+                        let old = match (owner.old, field) {
+                            (Some(old), Some(field)) => {
+                                zero_if_absent(field, old.get(&*field.name))
+                            }
+                            (old, _) => old.unwrap_or(&ABSENT),
+                        };
+                        let value = match field {
+                            Some(field) => zero_if_absent(field, Some(value)),
+                            None => value,
+                        };
+                        must.check(&mut self.errors, owner, (value, old), path);
+                    }
+                }
                 Check::Call(function) => function(&mut self.errors, owner, value, path),
                 Check::Descend => {
                     if let Some(field) = field {
@@ -284,6 +300,25 @@ impl Run<'_> {
             }
             _ => {}
         }
+    }
+}
+
+/// The value of a field as a decoded Go struct has it: an absent one that is no pointer is zero.
+fn zero_if_absent<'a>(field: &Field, value: Option<&'a Value>) -> &'a Value {
+    static EMPTY: Value = Value::String(String::new());
+    static FALSE: Value = Value::Bool(false);
+    static NOTHING: Value = Value::Array(Vec::new());
+    static ZERO: LazyLock<Value> = LazyLock::new(|| 0.into());
+    static NO_ENTRIES: LazyLock<Value> = LazyLock::new(|| Map::new().into());
+    match (value.filter(|v| !v.is_null()), &field.shape) {
+        (Some(value), _) => value,
+        (None, _) if field.pointer => &ABSENT,
+        (None, Shape::String) => &EMPTY,
+        (None, Shape::Bool) => &FALSE,
+        (None, Shape::Int32 | Shape::Int64) => &ZERO,
+        (None, Shape::List(_)) => &NOTHING,
+        (None, Shape::Map(_)) => &NO_ENTRIES,
+        (None, _) => &ABSENT,
     }
 }
 

@@ -258,13 +258,6 @@ fn addresses(errors: &mut Errors, _: &Owner, spec: &Value, path: &Path) {
 }
 
 fn traffic_policy(errors: &mut Errors, _: &Owner, spec: &Value, path: &Path) {
-    let balanced = spec.text("type") == "LoadBalancer";
-    if spec.field("allocateLoadBalancerNodePorts").is_some() && !balanced {
-        errors.forbidden(
-            &path.child("allocateLoadBalancerNodePorts"),
-            "may only be used when `type` is 'LoadBalancer'",
-        );
-    }
     let at = path.child("externalTrafficPolicy");
     match (is_external(spec), spec.text("externalTrafficPolicy")) {
         (false, "") | (true, "Cluster" | "Local") => {}

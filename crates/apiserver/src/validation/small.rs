@@ -3,7 +3,7 @@
 use super::engine::Owner;
 use super::errors::{Errors, Path, Shown};
 use super::metadata::validate_plain_finalizer;
-use super::view::{View, set, set_if_zero};
+use super::view::{View, is_zero, set, set_if_zero};
 use super::{checks, names};
 use serde_json::{Value, json};
 use std::net::IpAddr;
@@ -49,13 +49,6 @@ checks! {
             e.invalid(path, Shown::null(), "either `defaultBackend` or `rules` must be specified");
         }
     },
-    "ingress-path" => |e, owner, value, path| {
-        let text = value.as_str().unwrap_or("");
-        let is_path = owner.value.text("pathType") != "ImplementationSpecific";
-        if is_path && !text.starts_with('/') {
-            e.invalid(path, text, "must be an absolute path");
-        }
-    },
     "ip-block" => |e, _, block, path| {
         let text = block.text("cidr");
         let cidr = names::parse_cidr(text);
@@ -76,31 +69,10 @@ checks! {
             }
         }
     },
-    "max-replicas" => |e, owner, max, path| {
-        let max = max.as_i64().unwrap_or(0);
-        if max < owner.value.int("minReplicas") {
-            e.invalid(path, max, "must be greater than or equal to `minReplicas`");
-        }
-    },
     "namespace-status" => namespace_status,
-    "one-side" => |e, _, spec, path| {
-        if spec.field("minAvailable").is_some() && spec.field("maxUnavailable").is_some() {
-            e.invalid(path, spec, "minAvailable and maxUnavailable cannot be both set");
-        }
-    },
-    "policy-peer" => |e, _, peer, path| {
-        let selectors = ["podSelector", "namespaceSelector"];
-        let selects = selectors.iter().any(|field| peer.field(field).is_some());
-        match (peer.field("ipBlock").is_some(), selects) {
-            (false, false) => e.required(path, "must specify a peer"),
-            (true, true) => e.forbidden(path, "may not specify both ipBlock and another peer"),
-            _ => {}
-        }
-    },
-    "policy-rule" => policy_rule,
-    "preferred-holder" => |e, owner, holder, path| {
-        if !holder.is_null() && owner.value.text("strategy").is_empty() {
-            e.forbidden(path, "may only be specified if `strategy` is defined");
+    "namespaced-rule" => |e, owner, urls, path| {
+        if !is_zero(Some(urls)) && owner.enclosing("rbac.v1.Role").is_some() {
+            e.invalid(path, urls, "namespaced rules cannot apply to non-resource URLs");
         }
     },
     "priority-class" => priority_class,
@@ -216,7 +188,6 @@ fn event(errors: &mut Errors, _: &Owner, event: &Value, _: &Path) {
     }
 }
 
-/// A rule of a role names resources or, in a cluster role, URLs.
 /// Whether one range of addresses lies within another and is smaller.
 fn is_subset((part, part_bits): (IpAddr, u8), (whole, whole_bits): (IpAddr, u8)) -> bool {
     let same = match (part, whole) {
@@ -230,41 +201,6 @@ fn is_subset((part, part_bits): (IpAddr, u8), (whole, whole_bits): (IpAddr, u8))
         _ => false,
     };
     same && part_bits > whole_bits
-}
-
-fn policy_rule(errors: &mut Errors, owner: &Owner, rule: &Value, path: &Path) {
-    if !rule.items("nonResourceURLs").is_empty() {
-        if owner.enclosing("rbac.v1.Role").is_some() {
-            errors.invalid(
-                &path.child("nonResourceURLs"),
-                rule.part("nonResourceURLs"),
-                "namespaced rules cannot apply to non-resource URLs",
-            );
-        }
-        let fields = ["apiGroups", "resources", "resourceNames"];
-        if fields.iter().any(|f| !rule.items(f).is_empty()) {
-            errors.invalid(
-                &path.child("nonResourceURLs"),
-                rule.part("nonResourceURLs"),
-                "rules cannot apply to both regular resources and non-resource URLs",
-            );
-        }
-        return;
-    }
-    for (field, detail) in [
-        (
-            "apiGroups",
-            "resource rules must supply at least one api group",
-        ),
-        (
-            "resources",
-            "resource rules must supply at least one resource",
-        ),
-    ] {
-        if rule.items(field).is_empty() {
-            errors.required(&path.child(field), detail);
-        }
-    }
 }
 
 fn role_ref(errors: &mut Errors, owner: &Owner, role: &Value, path: &Path) {

@@ -1,7 +1,7 @@
 //! What `facts/rules/storage.txt` cannot say of volumes, claims on them, and their classes.
 
 use super::engine::Owner;
-use super::errors::{Errors, IS_IMMUTABLE, Path};
+use super::errors::{Errors, Path};
 use super::view::{View, copy_field, existing, set};
 use super::{amounts, checks, names};
 use crate::strategy::{RequestContext, Strategy, Subresource, keep_other_half};
@@ -28,12 +28,6 @@ const NOT_SOURCES: &[&str] = &[
 
 checks! {
     "access-modes" => access_modes,
-    "affinity-kept" => |e, owner, affinity, path| {
-        let before = owner.old.map_or(&Value::Null, |old| old.part("nodeAffinity"));
-        if !before.is_null() && before != affinity {
-            e.invalid(path, affinity, IS_IMMUTABLE);
-        }
-    },
     "capacity" => capacity,
     "claim-size" => claim_size,
     "claim-update" => claim_update,
@@ -43,7 +37,6 @@ checks! {
             e.each_invalid(path, class, names::dns_subdomain(class));
         }
     },
-    "class-update" => class_update,
     "provisioner" => |e, _, provisioner, path| {
         let provisioner = provisioner.as_str().unwrap_or("");
         e.each_invalid(path, provisioner, names::qualified_name(&provisioner.to_lowercase()));
@@ -161,25 +154,6 @@ fn volume_source(errors: &mut Errors, _: &Owner, spec: &Value, path: &Path) {
             errors.forbidden(
                 &path.child(second),
                 "may not specify more than 1 volume type",
-            );
-        }
-    }
-}
-
-fn class_update(errors: &mut Errors, owner: &Owner, class: &Value, _: &Path) {
-    let Some(old) = owner.old else {
-        return;
-    };
-    for field in [
-        "provisioner",
-        "reclaimPolicy",
-        "volumeBindingMode",
-        "parameters",
-    ] {
-        if class.field(field) != old.field(field) {
-            errors.forbidden(
-                &Path::new(field),
-                format!("updates to {field} are forbidden."),
             );
         }
     }

@@ -17,12 +17,8 @@ use serde_json::{Map, Value, json};
 const UID_LABELS: [&str; 2] = ["batch.kubernetes.io/controller-uid", "controller-uid"];
 /// Labels of a Job's pods that carry the Job's name.
 const NAME_LABELS: [&str; 2] = ["batch.kubernetes.io/job-name", "job-name"];
-/// An indexed Job runs no more pods at once.
-const INDEXED_PARALLELISM_MAX: i64 = 100_000;
 /// The name of a Job's manager is no longer, in bytes.
 const MANAGED_BY_BYTES_MAX: usize = 63;
-/// A CronJob appends eleven characters to its name for a Job, whose name is no longer than 63.
-const CRON_JOB_NAME_MAX: usize = 52;
 /// The counts of a status that are no greater than its replicas.
 const PARTS: [&str; 5] = [
     "updatedReplicas",
@@ -56,20 +52,11 @@ const JOB_FIXED: [&str; 8] = [
 checks! {
     "amount" => amount,
     "at-most-all" => |e, _, amount, path| at_most_all(e, amount, path),
-    "cron-job-name" => |e, owner, _, _| {
-        let name = owner.value.part("metadata").text("name");
-        if owner.old.is_none() && name.len() > CRON_JOB_NAME_MAX {
-            let path = Path::new("metadata.name");
-            e.invalid(&path, name, "must be no more than 52 characters");
-        }
-    },
     "daemon-strategy" => daemon_strategy,
     "deployment-strategy" => deployment_strategy,
     "endless" => endless,
     "exit-codes" => exit_codes,
-    "failure-rule" => failure_rule,
     "job" => job,
-    "job-mode" => job_mode,
     "job-template" => job_template,
     "managed-by" => |e, _, manager, path| {
         let Some(manager) = manager.as_str() else {
@@ -86,19 +73,6 @@ checks! {
         let count = count.as_i64().unwrap_or(0);
         if count < before {
             e.invalid(path, count, "cannot be decremented");
-        }
-    },
-    "pod-management" => |e, _, policy, path| {
-        let policy = policy.as_str().unwrap_or("");
-        if !matches!(policy, "OrderedReady" | "Parallel") {
-            e.invalid(path, policy, "must be 'OrderedReady' or 'Parallel'");
-        }
-    },
-    "progress-deadline" => |e, owner, seconds, path| {
-        if let Some(seconds) = seconds.as_i64()
-            && seconds <= owner.value.int("minReadySeconds")
-        {
-            e.invalid(path, seconds, "must be greater than minReadySeconds");
         }
     },
     "replica-status" => |e, _, status, path| {
@@ -127,11 +101,6 @@ checks! {
     "set-strategy" => set_strategy,
     "set-template" => set_template,
     "set-update" => set_update,
-    "success-rule" => |e, _, rule, path| {
-        if rule.field("succeededCount").is_none() && rule.field("succeededIndexes").is_none() {
-            e.required(path, "at least one of succeededCount or succeededIndexes must be specified");
-        }
-    },
     "template-labels" => template_labels,
     "time-zone" => time_zone,
 }
@@ -353,60 +322,6 @@ fn set_update(errors: &mut Errors, owner: &Owner, set: &Value, _: &Path) {
              'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and \
              'minReadySeconds' are forbidden",
         );
-    }
-}
-
-fn job_mode(errors: &mut Errors, _: &Owner, spec: &Value, path: &Path) {
-    let indexed = spec.text("completionMode") == "Indexed";
-    if indexed && spec.field("completions").is_none() {
-        errors.required(
-            &path.child("completions"),
-            "when completion mode is Indexed",
-        );
-    }
-    let parallelism = spec.int("parallelism");
-    if indexed && parallelism > INDEXED_PARALLELISM_MAX {
-        let detail = format!(
-            "must be less than or equal to {INDEXED_PARALLELISM_MAX} when completion mode is Indexed"
-        );
-        errors.invalid(&path.child("parallelism"), parallelism, detail);
-    }
-    if let Some(limit) = spec.maybe_int("backoffLimitPerIndex").filter(|_| !indexed) {
-        errors.invalid(
-            &path.child("backoffLimitPerIndex"),
-            limit,
-            "requires indexed completion mode",
-        );
-    }
-    if spec.field("maxFailedIndexes").is_some() && spec.field("backoffLimitPerIndex").is_none() {
-        let at = path.child("backoffLimitPerIndex");
-        errors.required(&at, "when maxFailedIndexes is specified");
-    }
-    if spec.field("successPolicy").is_some() && !indexed {
-        errors.invalid(
-            &path.child("successPolicy"),
-            spec.part("successPolicy"),
-            "requires indexed completion mode",
-        );
-    }
-}
-
-fn failure_rule(errors: &mut Errors, _: &Owner, rule: &Value, path: &Path) {
-    let codes = rule.field("onExitCodes").is_some();
-    let conditions = !rule.items("onPodConditions").is_empty();
-    let shown = || Shown::from(rule);
-    match (codes, conditions) {
-        (true, true) => errors.invalid(
-            path,
-            shown(),
-            "specifying both OnExitCodes and OnPodConditions is not supported",
-        ),
-        (false, false) => errors.invalid(
-            path,
-            shown(),
-            "specifying one of OnExitCodes and OnPodConditions is required",
-        ),
-        _ => {}
     }
 }
 
