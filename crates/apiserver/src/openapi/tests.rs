@@ -200,3 +200,47 @@ fn version_2_says_the_same_and_is_encoded_for_kubectl() {
     // Document.swagger (1) comes first.
     assert_eq!(bytes.get(..5), Some(&b"\x0a\x032.0"[..]));
 }
+
+/// A property may have the name of a keyword of schemas.
+#[test]
+fn every_property_of_version_2_is_a_schema() {
+    let json = super::document_v2(built_in(), false);
+    let document: Value = serde_json::from_slice(&json.body).expect("JSON");
+    let definitions = document["definitions"].as_object().expect("definitions");
+    for (name, definition) in definitions {
+        for (property, schema) in definition["properties"].as_object().into_iter().flatten() {
+            assert!(schema.is_object(), "{name}: {property}: {schema}");
+        }
+    }
+    let (_, schemas) = definitions
+        .iter()
+        .find(|(name, _)| name.ends_with(".apiextensions.v1.JSONSchemaProps"))
+        .expect("the schemas of custom resources");
+    for property in ["allOf", "anyOf", "oneOf", "not", "nullable", "type"] {
+        assert!(schemas["properties"][property].is_object(), "{property}");
+    }
+}
+
+#[test]
+fn values_that_version_2_cannot_describe_have_any_type() {
+    let convert = |schema: Value| {
+        let definitions = json!({"A": schema});
+        let document = json!({"components": {"schemas": definitions}, "paths": {}, "info": {}});
+        v2::convert(document)["definitions"]["A"].clone()
+    };
+    let kind = json!([{"group": "g", "version": "v1", "kind": "A"}]);
+    let open = json!({
+        "type": "object", "x-kubernetes-preserve-unknown-fields": true, "description": "d",
+        "properties": {"a": {"type": "string"}}, "x-kubernetes-group-version-kind": kind,
+    });
+    let expect = json!({"type": "object", "x-kubernetes-group-version-kind": kind});
+    assert_eq!(convert(open), expect);
+    let below = json!({"type": "object", "properties": {
+        "any": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {}},
+        "null": {"type": "array", "nullable": true, "items": {"type": "string"}},
+    }});
+    let expect = json!({"type": "object", "properties": {
+        "any": {"x-kubernetes-preserve-unknown-fields": true}, "null": {},
+    }});
+    assert_eq!(convert(below), expect);
+}

@@ -6,6 +6,9 @@ use berth_protobuf::wire::Writer;
 use serde_json::{Map, Value, json};
 
 const DEFINITIONS: &str = "#/definitions/";
+const KIND: &str = "x-kubernetes-group-version-kind";
+/// Marks an object that may have other fields than those of its schema.
+const OPEN: &str = "x-kubernetes-preserve-unknown-fields";
 const METHODS: [(&str, u32); 5] = [
     ("get", 2),
     ("put", 3),
@@ -36,6 +39,11 @@ pub(super) fn convert(mut document: Value) -> Value {
         .into_iter()
         .flat_map(|d| d.values_mut())
     {
+        // Clients of version 2 would reject every field that is not listed.
+        if definition[OPEN] == true {
+            let kind = definition[KIND].take();
+            *definition = json!({"type": "object", KIND: kind});
+        }
         convert_schema(definition);
     }
     json!({
@@ -98,28 +106,42 @@ fn convert_operation(operation: &mut Value) {
 }
 
 fn convert_schema(schema: &mut Value) {
-    match schema {
-        Value::Object(map) => {
-            if let Some(Value::Array(list)) = map.remove("allOf") {
-                map.extend(
-                    list.into_iter()
-                        .filter_map(|v| v.as_object().cloned())
-                        .flatten(),
-                );
-            }
-            if map.remove("oneOf").is_some() {
-                map.insert("type".to_owned(), json!("string"));
-            }
-            for key in ["anyOf", "not", "nullable"] {
-                map.remove(key);
-            }
-            if let Some(Value::String(target)) = map.get_mut("$ref") {
-                *target = target.replace(COMPONENTS, DEFINITIONS);
-            }
-            map.values_mut().for_each(convert_schema);
+    let Some(map) = schema.as_object_mut() else {
+        return;
+    };
+    if let Some(Value::Array(list)) = map.remove("allOf") {
+        map.extend(
+            list.into_iter()
+                .filter_map(|v| v.as_object().cloned())
+                .flatten(),
+        );
+    }
+    if map.remove("oneOf").is_some() {
+        map.insert("type".to_owned(), json!("string"));
+    }
+    for key in ["anyOf", "not"] {
+        map.remove(key);
+    }
+    // Version 2 has no values that may be null or have other fields: what is left is a value of any type.
+    let is_nullable = map
+        .remove("nullable")
+        .is_some_and(|nullable| nullable == true);
+    let is_open = map.get(OPEN).is_some_and(|open| open == true);
+    if is_nullable || is_open {
+        for key in ["type", "items", "properties"] {
+            map.remove(key);
         }
-        Value::Array(list) => list.iter_mut().for_each(convert_schema),
-        _ => {}
+    }
+    if let Some(Value::String(target)) = map.get_mut("$ref") {
+        *target = target.replace(COMPONENTS, DEFINITIONS);
+    }
+    for key in ["items", "additionalProperties"] {
+        if let Some(below) = map.get_mut(key) {
+            convert_schema(below);
+        }
+    }
+    if let Some(Value::Object(properties)) = map.get_mut("properties") {
+        properties.values_mut().for_each(convert_schema);
     }
 }
 
