@@ -20,7 +20,7 @@ mod tests;
 pub use document::{
     DEPTH_MAX, DecodeError, Parsed, TEXT_BYTES_MAX, VALUES_MAX, parse_json, parse_yaml,
 };
-pub(crate) use document::{Fault, faults_in_order};
+pub(crate) use document::{Fault, faults_in_order, first_duplicate_line};
 pub(crate) use rules::{Check, words};
 pub(crate) use table::ResourceFacts;
 

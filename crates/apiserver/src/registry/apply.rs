@@ -187,10 +187,13 @@ fn read_config(
     let parsed = schema::parse_yaml(config)
         .map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))?;
     let faults = decode::strict_faults(&[], &parsed.duplicate_fields);
-    if options.validation == FieldValidation::Strict && !faults.is_empty() {
+    if options.validation == FieldValidation::Strict
+        && let Some(first) = parsed.duplicate_fields.first()
+    {
+        let line = schema::first_duplicate_line(config).unwrap_or_default();
+        let key = first.rsplit('.').next().unwrap_or(first);
         return Err(ApiError::bad_request(format!(
-            "error strict decoding YAML: {}",
-            faults.join(", ")
+            "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  line {line}: key {key:?} already set in map"
         )));
     }
     let config = match parsed.value {

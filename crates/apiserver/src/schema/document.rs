@@ -4,6 +4,7 @@
 use super::path::Path;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
+use serde_saphyr::options::DuplicateKeyPolicy;
 use std::collections::HashSet;
 use std::fmt;
 
@@ -119,8 +120,30 @@ impl Trace {
 /// When the bytes are no YAML, hold more than one document or exceed a limit.
 pub fn parse_yaml(bytes: &[u8]) -> Result<Parsed, DecodeError> {
     let mut budget = Budget::default();
+    let value = with_yaml(bytes, DuplicateKeyPolicy::LastWins, &mut budget);
+    let value = value.map_err(|e| DecodeError::Malformed {
+        format: "yaml",
+        message: e.to_string(),
+    })?;
+    Ok(Parsed {
+        value,
+        duplicate_fields: budget.duplicates,
+    })
+}
+
+/// The line, from 1, of the first field of a YAML document that repeats a field before it.
+pub(crate) fn first_duplicate_line(bytes: &[u8]) -> Option<u64> {
+    let parsed = with_yaml(bytes, DuplicateKeyPolicy::Error, &mut Budget::default());
+    Some(parsed.err()?.location()?.line())
+}
+
+fn with_yaml(
+    bytes: &[u8],
+    duplicate_keys: DuplicateKeyPolicy,
+    budget: &mut Budget,
+) -> Result<Value, serde_saphyr::Error> {
     let options = serde_saphyr::options! {
-        duplicate_keys: serde_saphyr::options::DuplicateKeyPolicy::LastWins,
+        duplicate_keys: duplicate_keys,
         with_snippet: false,
         // As kubectl reads manifests: `defaultMode: 0644` is octal.
         legacy_octal_numbers: true,
@@ -140,21 +163,13 @@ pub fn parse_yaml(bytes: &[u8]) -> Result<Parsed, DecodeError> {
             max_total_replayed_events: VALUES_MAX,
         },
     };
-    let value = serde_saphyr::with_deserializer_from_slice_with_options(bytes, options, |yaml| {
+    serde_saphyr::with_deserializer_from_slice_with_options(bytes, options, |yaml| {
         Node {
-            budget: &mut budget,
+            budget,
             path: &Path::Root,
             depth: 0,
         }
         .deserialize(yaml)
-    })
-    .map_err(|e| DecodeError::Malformed {
-        format: "yaml",
-        message: e.to_string(),
-    })?;
-    Ok(Parsed {
-        value,
-        duplicate_fields: budget.duplicates,
     })
 }
 

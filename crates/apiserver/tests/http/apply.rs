@@ -298,6 +298,21 @@ async fn configurations_that_are_rejected() {
             (code, message.as_str())
         );
     }
+    let twice = Ask {
+        method: "PATCH".to_owned(),
+        path: format!("{SCALED}?fieldManager=one&fieldValidation=Strict"),
+        content_type: "application/apply-patch+yaml".to_owned(),
+        body: b"apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: d\nspec:\n  replicas: 1\n  replicas: 2\n".to_vec(),
+        ..Ask::default()
+    };
+    let reply = cluster.ask(twice).await;
+    assert_eq!(
+        (reply.status, text(&reply.json(), "/message")),
+        (
+            400,
+            "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  line 7: key \"replicas\" already set in map"
+        )
+    );
     let reply = cluster
         .merge(&format!("{SCALED}?force=true"), &json!({}))
         .await;
