@@ -48,11 +48,10 @@ impl Measured {
         plain: Option<Run>,
         incremental: Option<Run>,
     ) -> Self {
-        // A row that ends with its last binding may go on otherwise when there are more pods.
         let comparable = plain
             .as_ref()
             .zip(incremental.as_ref())
-            .filter(|(a, b)| row.ends_with_decision() || a.nodes.len() == b.nodes.len());
+            .filter(|(a, b)| !row.depends_on_pods() || a.nodes.len() == b.nodes.len());
         let differing = comparable.map(|(a, b)| {
             let pairs = a.nodes.iter().zip(&b.nodes);
             pairs.filter(|(a, b)| a != b).count()

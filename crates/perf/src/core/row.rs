@@ -116,6 +116,15 @@ impl Row {
         self != Self::Preemption
     }
 
+    /// Whether a decision depends on how many pods are scheduled in all: what exists before, what happens meanwhile, or
+    /// when the row ends.
+    pub(super) fn depends_on_pods(self) -> bool {
+        matches!(
+            self,
+            Self::Preemption | Self::RollingUpdate | Self::NodePool
+        )
+    }
+
     /// Whether the pods have claims for devices.
     pub(super) fn has_claims(self) -> bool {
         matches!(
