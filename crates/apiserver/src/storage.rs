@@ -26,10 +26,11 @@ pub use version::Version;
 use crate::access::Object;
 use history::History;
 use journal::{Committer, Entry, Journal};
+use list::ListedRevisions;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -49,6 +50,8 @@ pub struct HistoryLimits {
     pub events_min: usize,
     /// No more events than this are kept, however young.
     pub events_max: usize,
+    /// Revisions older than this are not listed any more, even if nothing has changed since. etcd: 5 to 10 minutes.
+    pub listed_age: Duration,
 }
 
 /// Why the store refuses.
@@ -136,6 +139,7 @@ pub struct Store {
     visible: Arc<AtomicU64>,
     progress: watch::Sender<Progress>,
     limits: HistoryLimits,
+    listed: Mutex<ListedRevisions>,
     journal: Option<Arc<Journal>>,
     committer: Mutex<Option<JoinHandle<()>>>,
 }
@@ -166,6 +170,7 @@ impl Default for HistoryLimits {
             age_min: Duration::from_secs(75),
             events_min: 100,
             events_max: 200_000,
+            listed_age: Duration::from_secs(300),
         }
     }
 }
@@ -199,6 +204,7 @@ impl Store {
             visible: Arc::clone(&revision),
             revision,
             limits,
+            listed: Mutex::new(ListedRevisions::default()),
             journal: None,
             committer: Mutex::new(None),
         }
@@ -342,6 +348,8 @@ impl Store {
     pub fn compact(&self) {
         let now = Instant::now();
         version::remove_old(now);
+        self.listed()
+            .note(now, self.revision(), self.limits.listed_age);
         for (kind, store) in self.kinds.iter().enumerate() {
             loop {
                 // Dropped outside of the lock.
@@ -362,6 +370,10 @@ impl Store {
                 }
             }
         }
+    }
+
+    fn listed(&self) -> MutexGuard<'_, ListedRevisions> {
+        self.listed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The current version of an object.
@@ -534,6 +546,9 @@ impl Store {
         let Some(store) = self.kinds.get(kind) else {
             return Ok(Page::default());
         };
+        if let Some(requested) = query.at {
+            self.listed().check(requested)?;
+        }
         let table = store.table.read().unwrap_or_else(PoisonError::into_inner);
         // Read under the lock: every write of this kind up to this revision is in the table.
         let current = self.revision();

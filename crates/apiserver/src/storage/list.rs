@@ -2,10 +2,11 @@
 
 use super::history::History;
 use super::{StoreError, Version};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// What to list.
 #[derive(Default)]
@@ -43,6 +44,41 @@ impl fmt::Debug for ListQuery<'_> {
             .field("limit", &self.limit)
             .field("at", &self.at)
             .finish_non_exhaustive()
+    }
+}
+
+/// How far back lists go in time.
+#[derive(Debug, Default)]
+pub(super) struct ListedRevisions {
+    /// The newest revision at each time at which one was noted, oldest first.
+    noted: VecDeque<(Instant, u64)>,
+    /// Older revisions are not listed any more.
+    oldest: u64,
+}
+
+impl ListedRevisions {
+    /// Notes the newest revision. What was noted before the last `age` ends, but the newest of that.
+    pub(super) fn note(&mut self, now: Instant, newest: u64, age: Duration) {
+        if self.noted.back().is_none_or(|(_, noted)| *noted < newest) {
+            self.noted.push_back((now, newest));
+        }
+        while let Some((at, revision)) = self.noted.front()
+            && now.saturating_duration_since(*at) >= age
+        {
+            self.oldest = self.oldest.max(*revision);
+            self.noted.pop_front();
+        }
+    }
+
+    /// Whether the state of a revision may be listed.
+    pub(super) fn check(&self, requested: u64) -> Result<(), StoreError> {
+        match requested < self.oldest {
+            true => Err(StoreError::Expired {
+                requested,
+                oldest: self.oldest,
+            }),
+            false => Ok(()),
+        }
     }
 }
 

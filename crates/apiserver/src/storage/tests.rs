@@ -231,6 +231,7 @@ fn history_is_bounded_and_says_when_it_is_gone() {
         age_min: Duration::from_secs(3600),
         events_min: 1,
         events_max: 3,
+        ..HistoryLimits::default()
     });
     let first = create(&store, "k0");
     let Ok(mut slow) = store.watch_after(KIND, first) else {
@@ -288,6 +289,7 @@ fn compaction_drops_changes_that_are_old() {
         age_min: Duration::ZERO,
         events_min: 3,
         events_max: 100,
+        ..HistoryLimits::default()
     });
     for i in 0..50 {
         create(&store, &format!("k{i}"));
@@ -308,12 +310,40 @@ fn compaction_drops_changes_that_are_old() {
     );
 }
 
+/// A kind that has not changed has all of its history, but a list of its past ends as in etcd.
+#[test]
+fn revisions_that_are_old_are_not_listed() {
+    let store = store(HistoryLimits {
+        listed_age: Duration::ZERO,
+        ..HistoryLimits::default()
+    });
+    create(&store, "a");
+    let then = store.revision();
+    create(&store, "b");
+    let listed = |at| {
+        let query = ListQuery {
+            at: Some(at),
+            ..ListQuery::default()
+        };
+        store.list(KIND, &query).map(|page| page.items.len())
+    };
+    assert_eq!((listed(then), listed(then + 1)), (Ok(1), Ok(2)));
+    store.compact();
+    let expired = StoreError::Expired {
+        requested: then,
+        oldest: then + 1,
+    };
+    assert_eq!((listed(then), listed(then + 1)), (Err(expired), Ok(2)));
+    assert!(store.watch_after(KIND, then).is_ok());
+}
+
 #[test]
 fn deleted_objects_leave_memory_with_the_history() {
     let store = store(HistoryLimits {
         age_min: Duration::ZERO,
         events_min: 10,
         events_max: 100_000,
+        ..HistoryLimits::default()
     });
     let mut versions = Vec::new();
     for i in 0..5_000 {

@@ -54,6 +54,7 @@ async fn a_forgotten_page_is_410_and_brings_a_token_to_go_on() {
             age_min: Duration::ZERO,
             events_min: 2,
             events_max: 2,
+            ..HistoryLimits::default()
         },
         ..ServerOptions::default()
     })

@@ -105,6 +105,7 @@ async fn a_watch_from_a_forgotten_revision_ends_with_410() {
             age_min: Duration::ZERO,
             events_min: 1,
             events_max: 1,
+            ..HistoryLimits::default()
         },
         ..ServerOptions::default()
     })
@@ -133,6 +134,7 @@ async fn a_watcher_that_does_not_read_is_cut_off() {
             age_min: Duration::ZERO,
             events_min: 10,
             events_max: 10,
+            ..HistoryLimits::default()
         },
         ..ServerOptions::default()
     })

@@ -317,6 +317,7 @@ fn open(disk: &Disk) -> Result<Store, DataDirError> {
         age_min: Duration::ZERO,
         events_min: 20,
         events_max: 40,
+        ..HistoryLimits::default()
     };
     let data = DataDir::with_backend(Path::new("/data"), disk.clone())?;
     Store::open(vec!["pods".to_owned(), "nodes".to_owned()], limits, data)
