@@ -40,7 +40,7 @@ fn suppose_then(snapshot: &mut Snapshot, since: u64) -> Option<String> {
                 Some(view) => format!("node {} has changed since the decision", view.name()),
                 None => "a node was deleted since the decision".to_owned(),
             }),
-            TableChange::Storage(_) => {
+            TableChange::Storage(_) | TableChange::Claim { .. } => {
                 Some("volumes or devices have changed since the decision".to_owned())
             }
         };

@@ -322,7 +322,12 @@ impl NodeTable {
 
     /// The CSI volume behind a claim is this one now.
     pub(crate) fn set_claim_volume(&mut self, key: &ClaimKey, volume: Option<CsiVolume>) {
-        for slot in self.volumes.set_claim(key, volume) {
+        let Some(users) = self.volumes.set_claim(key, volume) else {
+            return;
+        };
+        let (namespace, name) = key.clone();
+        self.log.push(TableChange::Claim { namespace, name });
+        for slot in users {
             self.storage_changed(slot);
         }
     }

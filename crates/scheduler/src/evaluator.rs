@@ -52,6 +52,8 @@ pub trait NominatedPods {
     /// Names every node whose nominations have changed since [`NominatedPods::changes_end`] was `since`; false when
     /// that is too long ago to be known.
     fn changed_since(&self, since: u64, each: &mut dyn FnMut(&Str)) -> bool;
+    /// Names every node to which a pod is nominated that uses this claim.
+    fn with_claim(&self, namespace: &Str, name: &Str, each: &mut dyn FnMut(&Str));
 }
 
 /// No pod is nominated.
@@ -76,6 +78,8 @@ impl NominatedPods for NoNominations {
     fn changed_since(&self, _since: u64, _each: &mut dyn FnMut(&Str)) -> bool {
         true
     }
+
+    fn with_claim(&self, _namespace: &Str, _name: &Str, _each: &mut dyn FnMut(&Str)) {}
 }
 
 /// What the plugins keep about one pod in one cycle, and which of them have nothing to say about it.

@@ -84,4 +84,8 @@ impl NominatedPods for Nominator {
         changes.into_iter().flatten().for_each(each);
         is_known
     }
+
+    fn with_claim(&self, namespace: &Str, name: &Str, each: &mut dyn FnMut(&Str)) {
+        self.nodes_with_claim(namespace, name).for_each(each);
+    }
 }

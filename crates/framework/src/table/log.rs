@@ -2,6 +2,7 @@
 
 use super::Slot;
 use crate::pod_info::PodInfo;
+use berth_api::Str;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -19,15 +20,23 @@ pub enum TableChange {
     Went(Slot, Arc<PodInfo>),
     /// The volumes that are attached to a node changed, its limits, or its devices and their allocations.
     Storage(Slot),
+    /// The CSI volume behind a claim changed. A change of nodes follows for each that has pods with this claim.
+    Claim {
+        /// The namespace of the claim.
+        namespace: Str,
+        /// The name of the claim.
+        name: Str,
+    },
 }
 
 impl TableChange {
-    /// The place of the change.
-    pub fn slot(&self) -> Slot {
+    /// The place of the change, if it is about a node.
+    pub fn slot(&self) -> Option<Slot> {
         match self {
             Self::Node(slot) | Self::Came(slot, _) | Self::Went(slot, _) | Self::Storage(slot) => {
-                *slot
+                Some(*slot)
             }
+            Self::Claim { .. } => None,
         }
     }
 }
@@ -69,7 +78,11 @@ mod tests {
     fn what_goes_back_too_far_is_not_known() {
         let mut log = ChangeLog::default();
         let slots = |log: &ChangeLog, since| -> Option<Vec<usize>> {
-            Some(log.since(since)?.map(|c| c.slot().index()).collect())
+            Some(
+                log.since(since)?
+                    .filter_map(|c| Some(c.slot()?.index()))
+                    .collect(),
+            )
         };
         assert_eq!(slots(&log, 0), Some(vec![]));
         assert_eq!(slots(&log, 1), None);

@@ -166,16 +166,20 @@ impl NodeVolumes {
         }
     }
 
-    /// Sets the volume of a claim. Returns the affected nodes.
-    pub(super) fn set_claim(&mut self, key: &ClaimKey, volume: Option<CsiVolume>) -> Vec<Slot> {
+    /// Sets the volume of a claim. Returns the nodes with pods that use it, if it has changed.
+    pub(super) fn set_claim(
+        &mut self,
+        key: &ClaimKey,
+        volume: Option<CsiVolume>,
+    ) -> Option<Vec<Slot>> {
         let volume = volume.map(Known::new);
         let claim = match self.claims.get_mut(key) {
             Some(claim) => claim,
-            None if volume.is_none() => return Vec::new(),
+            None if volume.is_none() => return None,
             None => self.claims.entry(key.clone()).or_default(),
         };
         if claim.volume == volume {
-            return Vec::new();
+            return None;
         }
         let before = std::mem::replace(&mut claim.volume, volume.clone());
         let users = claim.users.clone();
@@ -197,7 +201,7 @@ impl NodeVolumes {
                 self.count(*slot, volume, (uses, 0));
             }
         }
-        users.into_iter().map(|(slot, _)| slot).collect()
+        Some(users.into_iter().map(|(slot, _)| slot).collect())
     }
 
     /// Sets the attachments of a node; `slot` is the node's, if it has one. Returns whether they changed.

@@ -1,6 +1,7 @@
 //! Nominated pods that count for topology spread and inter-pod affinity are decided from kept answers.
 
 use crate::drivers::{driver, with_spec};
+use berth_api::Kind;
 use berth_framework::testing::{node, pod};
 use serde_json::{Value, json};
 
@@ -113,4 +114,60 @@ fn the_pod_and_the_nominated_pod_are_judged_together() {
             }
         }
     }
+}
+
+/// The node attaches one volume. A pod is nominated there whose claim gets a volume after an answer of the node was kept.
+#[test]
+fn the_claim_of_a_nominated_pod_counts_as_soon_as_it_has_a_volume() {
+    let mut w = driver();
+    w.node(node("n1").label(HOST, "n1"));
+    let csi_node = json!({"metadata": {"name": "n1"}, "spec": {"drivers": [
+        {"name": "csi.example.com", "nodeID": "n1", "allocatable": {"count": 1}}]}});
+    w.object(Kind::CsiNode, csi_node);
+    let class = json!({"metadata": {"name": "local"}, "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "WaitForFirstConsumer"});
+    w.object(Kind::StorageClass, class);
+    let volume = |name: &str, host: &str| {
+        json!({"metadata": {"name": name}, "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "local", "csi": {"driver": "csi.example.com", "volumeHandle": name},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [
+                {"key": HOST, "operator": "In", "values": [host]}]}]}}}})
+    };
+    let claim = |name: &str, volume: &str| {
+        let annotations = match volume {
+            "" => json!({}),
+            _ => json!({"pv.kubernetes.io/bind-completed": "yes"}),
+        };
+        json!({"metadata": {"name": name, "namespace": "default", "uid": name, "annotations": annotations},
+            "spec": {"storageClassName": "local", "accessModes": ["ReadWriteOnce"], "volumeName": volume,
+                "resources": {"requests": {"storage": "1Gi"}}}})
+    };
+    for name in ["v1", "v2"] {
+        w.object(Kind::PersistentVolume, volume(name, "n2"));
+        w.object(
+            Kind::PersistentVolumeClaim,
+            claim(&format!("of-{name}"), name),
+        );
+    }
+    w.object(Kind::PersistentVolume, volume("v3", "n1"));
+    w.object(Kind::PersistentVolumeClaim, claim("late", ""));
+    let using = |name: &str, claim: &str| {
+        let volumes =
+            json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]});
+        with_spec(pod(name), &volumes)
+    };
+    w.pod(using("p1", "of-v1"));
+    w.pod(using("p2", "of-v2"));
+    w.pod(using("nominee", "late").nominated("n1"));
+    let message = |reason: &str| {
+        format!(
+            "0/1 nodes are available: 1 node(s) {reason}. no new claims to deallocate, preemption: 0/1 nodes are available: \
+             1 Preemption is not helpful for scheduling."
+        )
+    };
+    let elsewhere = message("didn't match PersistentVolume's node affinity");
+    assert_eq!(w.attempt(), elsewhere);
+    w.object(Kind::PersistentVolumeClaim, claim("late", "v3"));
+    let got = w.attempt();
+    assert!(got.contains("1 node(s) exceed max volume count"), "{got}");
 }

@@ -52,6 +52,8 @@ impl NominatedPods for Nominated {
     fn changed_since(&self, _since: u64, _each: &mut dyn FnMut(&Str)) -> bool {
         false
     }
+
+    fn with_claim(&self, _namespace: &Str, _name: &Str, _each: &mut dyn FnMut(&Str)) {}
 }
 
 fn profile_of(plugins: impl IntoIterator<Item = FakePlugin>) -> Profile {

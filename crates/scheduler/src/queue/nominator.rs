@@ -3,6 +3,7 @@
 //! A nomination is in memory first and in the pod's status later; other pods are placed as if the nominated ones were
 //! there already.
 
+use berth_api::volumes::claims;
 use berth_api::{Pod, Str};
 use berth_framework::plugin::Nominating;
 use berth_framework::{Cluster, PodInfo};
@@ -18,6 +19,8 @@ const CHANGES_MAX: usize = 16 * 1024;
 pub struct Nominator {
     by_node: FxHashMap<Str, Vec<Arc<PodInfo>>>,
     node_of: FxHashMap<Str, Str>,
+    /// The nodes of the pods that use a claim, by its namespace and name; a node is there once for each use.
+    by_claim: FxHashMap<(Str, Str), Vec<Str>>,
     /// The nodes of the last changes, and the number of the first of these.
     changes: VecDeque<Str>,
     first_change: u64,
@@ -34,6 +37,16 @@ impl Nominator {
         let mut nodes: Vec<&Str> = self.by_node.keys().collect();
         nodes.sort_unstable();
         nodes.into_iter()
+    }
+
+    /// The nodes to which pods that use this claim are nominated.
+    pub(crate) fn nodes_with_claim(
+        &self,
+        namespace: &Str,
+        name: &Str,
+    ) -> impl Iterator<Item = &Str> {
+        let key = (namespace.clone(), name.clone());
+        self.by_claim.get(&key).into_iter().flatten()
     }
 
     /// Whether no pod is nominated.
@@ -108,15 +121,34 @@ impl Nominator {
             debug_assert!(false, "a nominated pod is on the list of its node");
             return;
         };
-        pods.retain(|info| info.pod.uid().as_str() != uid);
+        let Some(at) = pods.iter().position(|info| info.pod.uid().as_str() == uid) else {
+            return;
+        };
+        let info = pods.remove(at);
         if pods.is_empty() {
             self.by_node.remove(&node);
+        }
+        for claim in claims(&info.pod) {
+            let key = (info.pod.namespace().clone(), claim.name);
+            let Some(nodes) = self.by_claim.get_mut(&key) else {
+                continue;
+            };
+            if let Some(at) = nodes.iter().position(|known| *known == node) {
+                nodes.swap_remove(at);
+            }
+            if nodes.is_empty() {
+                self.by_claim.remove(&key);
+            }
         }
     }
 
     fn put(&mut self, node: Str, pod: &Arc<Pod>) {
         self.node_of.insert(pod.uid().clone(), node.clone());
         self.note_change(node.clone());
+        for claim in claims(pod) {
+            let key = (pod.namespace().clone(), claim.name);
+            self.by_claim.entry(key).or_default().push(node.clone());
+        }
         self.by_node
             .entry(node)
             .or_default()

@@ -13,7 +13,7 @@ use berth_api::{Pod, Str};
 use berth_framework::keep::Class;
 use berth_framework::plugin::{Context, MAX_NODE_SCORE, PreFilterResult};
 use berth_framework::table::TableChange;
-use berth_framework::{PodInfo, Slot, Status};
+use berth_framework::{NodeTable, PodInfo, Slot, Status};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -86,6 +86,12 @@ pub(super) struct NodeAnswers {
     /// What has been taken in of the table's changes, and of the nominations'.
     seen: (u64, u64),
     changes: Changes,
+}
+
+fn note_row(table: &NodeTable, scratch: &mut Scratch, node: &Str) {
+    if let Some(slot) = table.slot(node) {
+        scratch.note(slot, Note::Row);
+    }
 }
 
 /// The raw scores that grades mean; the first grade means none.
@@ -259,14 +265,21 @@ impl NodeAnswers {
                 {
                     scratch.note(*slot, Note::Row);
                 }
-                TableChange::Came(..) | TableChange::Went(..) | TableChange::Storage(_) => {}
+                // Pods that are nominated to a node use volumes there as those on it do.
+                TableChange::Claim { namespace, name } if reads_pods => {
+                    nominated.with_claim(namespace, name, &mut |node| {
+                        note_row(table, scratch, node);
+                    });
+                }
+                TableChange::Came(..)
+                | TableChange::Went(..)
+                | TableChange::Storage(_)
+                | TableChange::Claim { .. } => {}
             }
         }
         if reads_pods {
             let is_known = nominated.changed_since(self.seen.1, &mut |node| {
-                if let Some(slot) = table.slot(node) {
-                    scratch.note(slot, Note::Row);
-                }
+                note_row(table, scratch, node);
             });
             if !is_known {
                 return Err(Unkeepable);

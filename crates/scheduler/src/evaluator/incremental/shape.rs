@@ -225,7 +225,9 @@ impl Shape {
         }
         let changes = table.log().since(self.seen.table).ok_or(Unkeepable)?;
         for change in changes.filter(|change| matches!(change, TableChange::Node(_))) {
-            scratch.note(change.slot(), Note::Node);
+            if let Some(slot) = change.slot() {
+                scratch.note(slot, Note::Node);
+            }
         }
         for domain in &mut self.domain_counts {
             domain.follow(&cx, self.seen.table, scratch)?;
@@ -556,7 +558,9 @@ impl DomainCounts {
         moved.clear();
         for change in cx.cluster.nodes.log().since(seen).ok_or(Unkeepable)? {
             let (slot, pod, movement) = match change {
-                TableChange::Node(_) | TableChange::Storage(_) => continue,
+                TableChange::Node(_) | TableChange::Storage(_) | TableChange::Claim { .. } => {
+                    continue;
+                }
                 TableChange::Came(slot, pod) => (*slot, pod, Movement::Came),
                 TableChange::Went(slot, pod) => (*slot, pod, Movement::Went),
             };
