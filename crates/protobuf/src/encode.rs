@@ -23,7 +23,8 @@ pub fn encode(message: &MessageType, object: &Value) -> Vec<u8> {
 /// When the text is no JSON.
 pub fn encode_json(message: &MessageType, json: &[u8]) -> serde_json::Result<Vec<u8>> {
     let object: Tree<'_> = serde_json::from_slice(json)?;
-    let mut writer = Writer::default();
+    // A message is shorter than its JSON, but for values such as empty messages.
+    let mut writer = Writer::with_capacity(json.len());
     put_object(&mut writer, message, &object);
     Ok(writer.into_bytes())
 }

@@ -10,6 +10,9 @@ use std::fmt;
 /// The field of `metadata.managedFields` that is written as JSON: its text is kept as it is.
 const FIELDS: &str = "fieldsV1";
 
+/// Most objects have no more members.
+const MEMBERS: usize = 8;
+
 /// A JSON value that can be encoded.
 pub(crate) trait Node: Sized + Serialize {
     /// A member of an object.
@@ -218,7 +221,7 @@ impl<'de> Visitor<'de> for Any {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
-        let mut members = Vec::new();
+        let mut members = Vec::with_capacity(MEMBERS);
         while let Some(Key(name)) = entries.next_key()? {
             let value = match &*name {
                 FIELDS => Tree::of_json(entries.next_value()?),

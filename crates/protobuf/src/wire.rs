@@ -107,6 +107,12 @@ pub struct Writer {
 }
 
 impl Writer {
+    /// With room for so many bytes.
+    pub fn with_capacity(bytes: usize) -> Self {
+        let out = Vec::with_capacity(bytes);
+        Self { out }
+    }
+
     /// What was written.
     pub fn into_bytes(self) -> Vec<u8> {
         self.out
@@ -156,14 +162,23 @@ impl Writer {
         let start = self.out.len();
         self.out.push(0);
         body(self);
-        let length = self.out.len() - start - 1;
-        match self.out.get_mut(start) {
-            Some(byte) if length < 0x80 => *byte = length as u8,
-            _ => {
-                let mut longer = Self::default();
-                longer.varint_bits(length as u64);
-                self.out.splice(start..=start, longer.out);
-            }
+        let end = self.out.len();
+        let mut length = end - start - 1;
+        let more = varint_bytes(length) - 1;
+        if more > 0 {
+            self.out.resize(end + more, 0);
+            self.out.copy_within(start + 1..end, start + 1 + more);
         }
+        for byte in &mut self.out[start..start + more] {
+            *byte = length as u8 | 0x80;
+            length >>= 7;
+        }
+        self.out[start + more] = length as u8;
     }
+}
+
+/// How many bytes an integer takes.
+fn varint_bytes(bits: usize) -> usize {
+    let significant = usize::BITS - bits.leading_zeros();
+    significant.div_ceil(7).max(1) as usize
 }

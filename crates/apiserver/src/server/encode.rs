@@ -11,8 +11,9 @@ use bytes::{BufMut, Bytes, BytesMut};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
+use std::num::NonZero;
 use std::sync::Arc;
-use std::{mem, vec};
+use std::{mem, thread, vec};
 
 /// What of an object the client wants to see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -63,6 +64,31 @@ fn message<'a>(resource: &Resource, version: &'a Version) -> Cow<'a, [u8]> {
         }
         Some(message) => Cow::Borrowed(version.message(message).as_ref()),
     }
+}
+
+/// With fewer objects for each processor, starting threads is not worth it.
+const SHARE_MIN: usize = 2_000;
+
+/// Encodes the messages of a large list on all processors. They are kept with the objects, where [`message`] finds them.
+fn encode_ahead(resource: &Resource, versions: &[Arc<Version>]) {
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    let share = versions.len().div_ceil(processors);
+    if share < SHARE_MIN || resource.is_converted() {
+        return;
+    }
+    let encode = |versions: &[Arc<Version>]| {
+        for version in versions {
+            message(resource, version);
+        }
+    };
+    let (own, others) = versions.split_at(share);
+    thread::scope(|scope| {
+        for share in others.chunks(share) {
+            // Messages of a thread that cannot be started are encoded later.
+            let _ = thread::Builder::new().spawn_scoped(scope, move || encode(share));
+        }
+        encode(own);
+    });
 }
 
 /// Whether objects of this resource have a form in protobuf.
@@ -334,6 +360,7 @@ pub(crate) fn list(
             let mut head = Writer::default();
             head.bytes(1, &encode_kind("v1", "ListMeta", &Value::Object(list_meta)));
             let head = head.into_bytes();
+            encode_ahead(resource, items);
             let bytes = items.iter().map(|version| {
                 let length = message(resource, version).len();
                 let mut head = Writer::default();
