@@ -373,14 +373,16 @@ impl Follower {
         let mut recounted: Vec<Slot> = log
             .iter()
             .filter(|change| matches!(change, TableChange::Node(_)))
-            .map(|change| change.slot())
+            .filter_map(|change| change.slot())
             .collect();
         recounted.sort_unstable();
         recounted.dedup();
         let mut changed = Vec::new();
         for change in log {
             let (slot, pod, movement) = match change {
-                TableChange::Node(_) | TableChange::Storage(_) => continue,
+                TableChange::Node(_) | TableChange::Storage(_) | TableChange::Claim { .. } => {
+                    continue;
+                }
                 TableChange::Came(slot, pod) => (*slot, pod, Movement::Came),
                 TableChange::Went(slot, pod) => (*slot, pod, Movement::Went),
             };

@@ -459,12 +459,14 @@ impl Books {
         let of_node = |change: &TableChange| matches!(change, TableChange::Node(_));
         let whole: BTreeSet<Slot> = changes()
             .filter(|c| of_node(c))
-            .map(TableChange::slot)
+            .filter_map(TableChange::slot)
             .collect();
         let mut told = BTreeSet::new();
         let mut changed = Vec::new();
         for change in changes() {
-            let slot = change.slot();
+            let Some(slot) = change.slot() else {
+                continue;
+            };
             let (pod, movement) = match change {
                 _ if whole.contains(&slot) => {
                     if told.insert(slot) {
@@ -474,7 +476,9 @@ impl Books {
                 }
                 TableChange::Came(_, pod) => (pod, Movement::Came),
                 TableChange::Went(_, pod) => (pod, Movement::Went),
-                TableChange::Node(_) | TableChange::Storage(_) => continue,
+                TableChange::Node(_) | TableChange::Storage(_) | TableChange::Claim { .. } => {
+                    continue;
+                }
             };
             let before = changed.len();
             let concerned = self.ledger.concerns(cx, pod);
