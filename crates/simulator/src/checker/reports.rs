@@ -3,7 +3,7 @@
 use super::{Checker, Violation};
 use crate::rules::{GATED, NOT_READY, blocked, is_blocked, is_ours};
 use berth_api::{Duration, Pod, Str, Time};
-use berth_framework::call::{CallResult, ConditionPatch};
+use berth_framework::call::CallResult;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -78,11 +78,10 @@ impl Checker {
     pub fn status_sent(
         &mut self,
         uid: &Str,
-        sent: &ConditionPatch,
+        (reason, message): (&str, &str),
         nominates: bool,
         now: Time,
     ) -> Result<(), Violation> {
-        let (reason, message) = (&*sent.reason, &*sent.message);
         // What was sent and has not been seen as sent may have been written, and in any order.
         let is_shown = self.note_sent(uid, reason, message);
         // The API will refuse what is about a pod that was deleted.
@@ -117,13 +116,8 @@ impl Checker {
         if !why.iter().any(|why| why.is_reported(reason, message)) {
             return untrue(first.to_string());
         }
-        // Stated about an earlier generation of the pod, it is stated again.
-        let says_so = pod.condition("PodScheduled").is_some_and(|c| {
-            c.reason == reason
-                && c.message == message
-                && c.observed_generation == sent.observed_generation
-        });
-        if is_shown && says_so {
+        let condition = pod.condition("PodScheduled");
+        if is_shown && condition.is_some_and(|c| c.reason == reason && c.message == message) {
             return untrue("nothing, as it says so already".to_owned());
         }
         let since = self.blocked.get(uid).map(|since| now.since(*since));

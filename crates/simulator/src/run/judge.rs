@@ -43,8 +43,8 @@ impl Run<'_, '_> {
                     condition: Some(c),
                     nominated_node,
                 } if c.kind == "PodScheduled" => {
-                    let nominates = nominated_node.is_some();
-                    instance.checker.status_sent(&pod.uid, c, nominates, now)?;
+                    let (checker, says) = (&mut instance.checker, (&*c.reason, &*c.message));
+                    checker.status_sent(&pod.uid, says, nominated_node.is_some(), now)?;
                 }
                 ApiCall::ClearPreEnqueueStatus { pod, .. } => {
                     instance.checker.status_cleared(&pod.uid)
