@@ -99,6 +99,14 @@ fn seeds_that_failed_once_pass() {
         ),
         (30_000_001_803, "the same"),
         (
+            16_394_326_044,
+            "the claim of a nominated pod got a volume, and kept answers about the node did not count it",
+        ),
+        (
+            1_153_770_116,
+            "the checker expected a scheduler to know in which version its write was made, although the answer had none",
+        ),
+        (
             220_461_457_366,
             "the checker took the write of another scheduler for a later one of this scheduler",
         ),

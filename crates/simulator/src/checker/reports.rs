@@ -30,7 +30,8 @@ pub(super) struct SentStatus {
     is_written: bool,
     /// The version of the pod that the write made, if the scheduler knows it.
     version: Option<Str>,
-    /// The version of the pod that the scheduler knew. A pod that is shown as it was has no information.
+    /// The version of the pod that the scheduler knew when it sent this or, if it does not know the version that the
+    /// write made, when it received the answer. A pod that is shown as it was has no information.
     since: Str,
 }
 
@@ -155,6 +156,12 @@ impl Checker {
             sent.is_written = answer.is_ok();
             let response = answer.as_ref().ok();
             sent.version = response.and_then(|response| response.resource_version.clone());
+            // Without the version, what was shown before the answer may be older than the write.
+            if sent.version.is_none()
+                && let Some(known) = self.pods.get(uid)
+            {
+                sent.since = known.metadata.resource_version.clone();
+            }
         }
     }
 }
