@@ -8,6 +8,7 @@ use crate::serve::{self, Probe};
 use crate::signal::{self, StopSignals};
 use berth_apiserver::ServerMetrics;
 use berth_apiserver::admission::Admission;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// What the plain endpoints tell of the API server: once it runs it is ready.
@@ -64,6 +65,23 @@ pub(crate) async fn run(args: ApiserverArgs) -> Result<(), Failure> {
     let plane = ControlPlane::start(&args.control_plane, options).await?;
     let probe = ServerProbe(plane.server().metrics());
     tokio::spawn(serve::serve(listener, Arc::new(probe)));
+    let outcome = until_stopped(&args, metrics, &plane).await;
+    if let Ok(why) = &outcome {
+        print::complain(format_args!("{why}, stopping"));
+    }
+    let _ = tokio::time::timeout(signal::STOP_PATIENCE, plane.stop()).await;
+    outcome.map(drop)
+}
+
+/// Says what runs, and waits; the answer is why the process is to stop.
+///
+/// # Errors
+/// When the output is not read any more, or the data directory cannot be written.
+async fn until_stopped(
+    args: &ApiserverArgs,
+    metrics: SocketAddr,
+    plane: &ControlPlane,
+) -> Result<&'static str, Failure> {
     // A user, or a script, that has read the first line may stop the process.
     let signals = StopSignals::listen()?;
     say!("API server  {}", plane.server().url())?;
@@ -80,11 +98,8 @@ pub(crate) async fn run(args: ApiserverArgs) -> Result<(), Failure> {
     )?;
     say!()?;
     say!("Ctrl-C stops it.")?;
-    let why = tokio::select! {
-        why = signals.stop_requested(signal::STOP_PATIENCE) => why,
-        failure = plane.failed() => return Err(failure),
-    };
-    print::complain(format_args!("{why}, stopping"));
-    let _ = tokio::time::timeout(signal::STOP_PATIENCE, plane.stop()).await;
-    Ok(())
+    tokio::select! {
+        why = signals.stop_requested(signal::STOP_PATIENCE) => Ok(why),
+        failure = plane.failed() => Err(failure),
+    }
 }
