@@ -7,6 +7,7 @@ use crate::wire::Writer;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
+use serde::de::Error as _;
 use serde_json::{Number, Value};
 
 /// The message of an object. Fields that the type does not have, and nulls, are left out; a value of another type than
@@ -22,10 +23,12 @@ pub fn encode(message: &MessageType, object: &Value) -> Vec<u8> {
 /// # Errors
 /// When the text is no JSON.
 pub fn encode_json(message: &MessageType, json: &[u8]) -> serde_json::Result<Vec<u8>> {
-    let object: Tree<'_> = serde_json::from_slice(json)?;
+    // Once for the whole text, not for each string in it.
+    let text = std::str::from_utf8(json).map_err(serde_json::Error::custom)?;
+    let tree = Tree::read(text)?;
     // A message is shorter than its JSON, but for values such as empty messages.
     let mut writer = Writer::with_capacity(json.len());
-    put_object(&mut writer, message, &object);
+    put_object(&mut writer, message, tree.root());
     Ok(writer.into_bytes())
 }
 
@@ -44,13 +47,13 @@ pub fn encode_message(writer: &mut Writer, message: &MessageType, object: &Value
     put_object(writer, message, object);
 }
 
-fn put_object<N: Node>(writer: &mut Writer, message: &MessageType, object: &N) {
+fn put_object<N: Node>(writer: &mut Writer, message: &MessageType, object: N) {
     if object.is_object() {
         put_fields(writer, message, object);
     }
 }
 
-fn put_fields<N: Node>(writer: &mut Writer, message: &MessageType, object: &N) {
+fn put_fields<N: Node>(writer: &mut Writer, message: &MessageType, object: N) {
     for (number, target) in message.fields() {
         match target {
             Target::Embedded(at) => {
@@ -66,7 +69,7 @@ fn put_fields<N: Node>(writer: &mut Writer, message: &MessageType, object: &N) {
     }
 }
 
-fn put<N: Node>(writer: &mut Writer, number: u32, shape: &Shape, value: &N) {
+fn put<N: Node>(writer: &mut Writer, number: u32, shape: &Shape, value: N) {
     let text = || value.text().unwrap_or_default();
     let int = || value.number().and_then(Number::as_i64).unwrap_or_default();
     match shape {
@@ -89,9 +92,10 @@ fn put<N: Node>(writer: &mut Writer, number: u32, shape: &Shape, value: &N) {
             }
         }
         Shape::Strings => writer.message(number, |w| {
-            let texts = value.items().into_iter().flatten();
-            for text in texts.filter_map(Node::text) {
-                w.bytes(1, text.as_bytes());
+            for item in value.items().into_iter().flatten() {
+                if let Some(text) = item.text() {
+                    w.bytes(1, text.as_bytes());
+                }
             }
         }),
         Shape::Fields if value.text().is_some() => {
@@ -128,7 +132,7 @@ fn put<N: Node>(writer: &mut Writer, number: u32, shape: &Shape, value: &N) {
 }
 
 /// A schema, or what is in its place.
-fn put_schema_or<N: Node>(writer: &mut Writer, other: SchemaOr, schema: &Shape, value: &N) {
+fn put_schema_or<N: Node>(writer: &mut Writer, other: SchemaOr, schema: &Shape, value: N) {
     match (other, value.flag(), value.items()) {
         (SchemaOr::Bool, Some(flag), _) => writer.varint(1, flag.into()),
         (SchemaOr::Bool, None, _) => {

@@ -41,12 +41,35 @@ use std::fmt;
 use std::str::FromStr;
 use store::{Kept, Store};
 
-/// How much memory the node answers of one group and the shapes may take, in bytes.
-const NODE_ANSWER_BYTES_MAX: usize = 64 << 20;
-const SHAPE_BYTES_MAX: usize = 128 << 20;
-/// How many sets of node answers of one group and how many shapes may be kept.
-const NODE_ANSWERS_MAX: usize = 1024;
-const SHAPES_MAX: usize = 4096;
+/// What may be kept of one sort. Entries grow with the cluster: a set of node answers takes 8 bytes per node, a shape
+/// about 12. So does the limit, that as many are kept in a large cluster as in a small one.
+#[derive(Debug, Clone, Copy)]
+struct Limit {
+    entries: usize,
+    /// How much memory all entries may take, in bytes: for each node, and whatever the number of nodes.
+    bytes_per_node: usize,
+    bytes_at_least: usize,
+}
+
+impl Limit {
+    /// Of the node answers of one group.
+    const NODE_ANSWERS: Self = Self {
+        entries: 1024,
+        bytes_per_node: 400,
+        bytes_at_least: 32 << 20,
+    };
+    const SHAPES: Self = Self {
+        entries: 4096,
+        bytes_per_node: 800,
+        bytes_at_least: 64 << 20,
+    };
+
+    /// The most entries and bytes for a number of nodes.
+    fn with(self, nodes: usize) -> (usize, usize) {
+        let bytes = self.bytes_per_node.saturating_mul(nodes);
+        (self.entries, bytes.max(self.bytes_at_least))
+    }
+}
 
 /// Which evaluator decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -153,11 +176,8 @@ impl NodeAnswerStores {
                 let node_answers =
                     NodeAnswers::build(self.next, group, evaluator, plan, scratch).ok();
                 let is_kept = node_answers.is_some();
-                store.insert(
-                    key,
-                    node_answers.map(Box::new),
-                    (NODE_ANSWERS_MAX, NODE_ANSWER_BYTES_MAX),
-                );
+                let limit = Limit::NODE_ANSWERS.with(evaluator.cluster.nodes.slots());
+                store.insert(key, node_answers.map(Box::new), limit);
                 is_kept
             }
         }
@@ -320,7 +340,8 @@ impl AnswerCache {
             store::Found::Missing => {
                 counts.built += 1;
                 let shape = Shape::build(evaluator, plan, &group_answers).ok();
-                shapes.insert(key, shape.map(Box::new), (SHAPES_MAX, SHAPE_BYTES_MAX));
+                let limit = Limit::SHAPES.with(evaluator.cluster.nodes.slots());
+                shapes.insert(key, shape.map(Box::new), limit);
             }
         }
         let shape = shapes.get_mut(key)?;
