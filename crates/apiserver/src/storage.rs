@@ -14,6 +14,7 @@ mod data_dir;
 mod history;
 mod journal;
 mod list;
+mod live;
 mod parts;
 mod version;
 
@@ -27,8 +28,9 @@ use crate::access::Object;
 use history::History;
 use journal::{Committer, Entry, Journal};
 use list::ListedRevisions;
+use live::Live;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
@@ -84,17 +86,21 @@ pub enum StoreError {
     },
 }
 
-/// All objects of one kind, sorted by key.
+/// All objects of one kind.
 #[derive(Debug, Default)]
 struct Table {
-    live: BTreeMap<Arc<str>, Arc<Version>>,
+    live: Live,
     history: History,
 }
 
 impl Table {
+    fn version(&self, key: &str) -> Option<Arc<Version>> {
+        self.live.get(key).map(|(_, version)| Arc::clone(version))
+    }
+
     /// The key and the version of an object that has this revision.
     fn current(&self, key: &str, revision: u64) -> Result<(Arc<str>, Arc<Version>), StoreError> {
-        match self.live.get_key_value(key) {
+        match self.live.get(key) {
             None => Err(StoreError::NotFound),
             Some((_, version)) if version.revision() != revision => Err(StoreError::Modified),
             Some((key, version)) => Ok((Arc::clone(key), Arc::clone(version))),
@@ -232,7 +238,7 @@ impl Store {
                 let live = &mut tables[record.kind].live;
                 let previous = match record.event {
                     EventKind::Deleted => live.remove(&key),
-                    _ => live.insert(Arc::clone(&key), Arc::clone(&version)),
+                    _ => live.insert(&key, &version),
                 };
                 let event = Event::new(record.event, key, version, previous);
                 tables[record.kind].history.append(Arc::new(event));
@@ -380,7 +386,7 @@ impl Store {
     pub fn get(&self, kind: usize, key: &str) -> Option<Arc<Version>> {
         let store = self.kinds.get(kind)?;
         let table = store.table.read().unwrap_or_else(PoisonError::into_inner);
-        table.live.get(key).cloned()
+        table.version(key)
     }
 
     /// As [`Store::get`], with the revision of the state that was read.
@@ -389,7 +395,7 @@ impl Store {
             return (None, self.revision());
         };
         let table = store.table.read().unwrap_or_else(PoisonError::into_inner);
-        (table.live.get(key).cloned(), self.revision())
+        (table.version(key), self.revision())
     }
 
     /// How many objects of a kind there are.
@@ -412,12 +418,12 @@ impl Store {
     ) -> Result<Arc<Version>, StoreError> {
         let draft = Draft::new(object);
         self.write(kind, |table, stamp| {
-            if table.live.contains_key(key) {
+            if table.live.get(key).is_some() {
                 return Err(StoreError::Exists);
             }
             let key: Arc<str> = key.into();
             let version = stamp.version(draft);
-            table.live.insert(Arc::clone(&key), Arc::clone(&version));
+            table.live.insert(&key, &version);
             Ok([Event::new(EventKind::Created, key, version, None)])
         })
     }
@@ -437,7 +443,7 @@ impl Store {
         self.write(kind, |table, stamp| {
             let (key, old) = table.current(key, expected)?;
             let version = stamp.version(draft);
-            table.live.insert(Arc::clone(&key), Arc::clone(&version));
+            table.live.insert(&key, &version);
             Ok([Event::new(EventKind::Updated, key, version, Some(old))])
         })
     }
@@ -594,7 +600,9 @@ impl Store {
     ) -> Result<(Vec<Arc<Version>>, u64, Cursor), StoreError> {
         let store = self.kinds.get(kind).ok_or(StoreError::NotFound)?;
         let table = store.table.read().unwrap_or_else(PoisonError::into_inner);
-        let items = list::prefixed(&table.live, prefix)
+        let items = table
+            .live
+            .from(Bound::Included(prefix), prefix)
             .map(|(_, version)| Arc::clone(version))
             .collect();
         let cursor = Cursor::new(

@@ -64,6 +64,12 @@ pub(crate) fn claims_of(pod: &Value) -> impl Iterator<Item = &str> {
         .chain(extended)
 }
 
+/// The names of the templates of a pod's resource claims.
+pub(crate) fn templates_of(pod: &Value) -> impl Iterator<Item = &str> {
+    let entries = items(&pod["spec"]["resourceClaims"]).iter();
+    entries.filter_map(|entry| entry["resourceClaimTemplateName"].as_str())
+}
+
 /// The greatest restart count of its containers.
 pub(crate) fn max_restarts(pod: &Value) -> i64 {
     items(&pod["status"]["containerStatuses"])

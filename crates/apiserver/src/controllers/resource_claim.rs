@@ -94,15 +94,11 @@ impl ResourceClaims {
     /// Pods that could not have claims for want of a template may have them now.
     fn template_changed(cx: &mut Cx, diff: &Difference) {
         let Some(template) = &diff.new else { return };
-        let uses = |pod: &Value| {
-            let mut entries = items(&pod["spec"]["resourceClaims"]).iter();
-            entries.any(|entry| entry["resourceClaimTemplateName"] == name(template))
-        };
-        let pods = cx.cache(POD).by(Index::Namespace, namespace(template));
-        let pods: Vec<Key> = pods
-            .filter(|pod| uses(pod))
-            .map(|pod| Key::of(pod))
-            .collect();
+        let pods = cx
+            .cache(POD)
+            .by(Index::ResourceClaimTemplate, name(template));
+        let pods = pods.filter(|pod| namespace(pod) == namespace(template));
+        let pods: Vec<Key> = pods.map(|pod| Key::of(pod)).collect();
         for pod in pods {
             cx.enqueue(Work::Pod(pod));
         }
@@ -118,7 +114,7 @@ impl Controller for ResourceClaims {
 
     fn watches(&self) -> Vec<Watch> {
         vec![
-            watching(POD, &[Index::ResourceClaim, Index::Namespace]),
+            watching(POD, &[Index::ResourceClaim, Index::ResourceClaimTemplate]),
             watching(RESOURCE_CLAIM, &[Index::Controller]),
             watching(RESOURCE_CLAIM_TEMPLATE, &[]),
         ]

@@ -1,6 +1,7 @@
 //! Lists: of now, or of an earlier revision as long as the history reaches back.
 
 use super::history::History;
+use super::live::{Live, Row};
 use super::{StoreError, Version};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -82,17 +83,6 @@ impl ListedRevisions {
     }
 }
 
-type Live = BTreeMap<Arc<str>, Arc<Version>>;
-
-/// One entry of a table.
-pub(super) type Row<'a> = (&'a Arc<str>, &'a Arc<Version>);
-
-/// The entries whose key begins with `prefix`.
-pub(super) fn prefixed<'a>(live: &'a Live, prefix: &'a str) -> impl Iterator<Item = Row<'a>> {
-    live.range::<str, _>((Bound::Included(prefix), Bound::Unbounded))
-        .take_while(move |(key, _)| key.starts_with(prefix))
-}
-
 /// What `read` makes of the revision that is listed and its entries, in order, whatever the limit and the filter.
 pub(super) fn rows<T>(
     live: &Live,
@@ -127,9 +117,7 @@ pub(super) fn rows<T>(
         Some(after) if after >= query.prefix => Bound::Excluded(after),
         _ => Bound::Included(query.prefix),
     };
-    let mut present = live
-        .range::<str, _>((start, Bound::Unbounded))
-        .take_while(|(key, _)| key.starts_with(query.prefix));
+    let mut present = live.from(start, query.prefix);
     if past.is_empty() {
         return Ok(read(revision, &mut present));
     }

@@ -6,7 +6,7 @@
 
 use crate::access::{Change, Object};
 use crate::controllers::object::{self, Key};
-use crate::controllers::pod::claims_of;
+use crate::controllers::pod::{claims_of, templates_of};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -28,20 +28,22 @@ pub(crate) enum Index {
     VolumeName,
     /// The names of the resource claims that a pod uses, in whatever namespace.
     ResourceClaim,
+    /// The names of the templates of its resource claims, in whatever namespace.
+    ResourceClaimTemplate,
 }
 
 impl Index {
     fn values(self, object: &Value) -> impl Iterator<Item = &str> {
-        let (one, many) = match self {
-            Self::ResourceClaim => (None, Some(claims_of(object))),
-            index => (index.value(object), None),
-        };
-        one.into_iter().chain(many.into_iter().flatten())
+        let claims = (self == Self::ResourceClaim).then(|| claims_of(object));
+        let templates = (self == Self::ResourceClaimTemplate).then(|| templates_of(object));
+        let many = claims.into_iter().flatten();
+        let many = many.chain(templates.into_iter().flatten());
+        self.value(object).into_iter().chain(many)
     }
 
     fn value(self, object: &Value) -> Option<&str> {
         match self {
-            Self::ResourceClaim => None,
+            Self::ResourceClaim | Self::ResourceClaimTemplate => None,
             Self::Controller => object::controller_uid(object),
             Self::Namespace => Some(object::namespace(object)),
             Self::Orphan => object::controller_of(object)
@@ -147,10 +149,14 @@ impl Cache {
                 old = None;
             }
         }
-        if let Some(old) = &old {
-            self.unindex(&key, old);
-        }
         for (index, entries) in &mut self.indexes {
+            if let Some(old) = &old {
+                // Mostly something else has changed.
+                if index.values(old).eq(index.values(&object)) {
+                    continue;
+                }
+                unindex(*index, entries, &key, old);
+            }
             for value in index.values(&object) {
                 match entries.get_mut(value) {
                     Some(keys) => _ = keys.insert(key.clone()),
@@ -206,22 +212,22 @@ impl Cache {
         let Some(old) = self.objects.remove(key) else {
             return Vec::new();
         };
-        self.unindex(key, &old);
+        for (index, entries) in &mut self.indexes {
+            unindex(*index, entries, key, &old);
+        }
         vec![Difference {
             old: Some(old),
             new: None,
         }]
     }
+}
 
-    fn unindex(&mut self, key: &Key, object: &Value) {
-        for (index, entries) in &mut self.indexes {
-            for value in index.values(object) {
-                if let Some(keys) = entries.get_mut(value) {
-                    keys.remove(key);
-                    if keys.is_empty() {
-                        entries.remove(value);
-                    }
-                }
+fn unindex(index: Index, entries: &mut Entries, key: &Key, object: &Value) {
+    for value in index.values(object) {
+        if let Some(keys) = entries.get_mut(value) {
+            keys.remove(key);
+            if keys.is_empty() {
+                entries.remove(value);
             }
         }
     }

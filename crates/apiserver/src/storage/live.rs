@@ -1,0 +1,61 @@
+//! The objects of one kind that there are now.
+
+use super::version::Version;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// A key and what stands at it.
+pub(super) type Row<'a> = (&'a Arc<str>, &'a Arc<Version>);
+
+/// Versions by key. Most accesses are about one key, so that those find it by its hash; lists need the order.
+#[derive(Debug, Default)]
+pub(super) struct Live {
+    versions: FxHashMap<Arc<str>, Arc<Version>>,
+    keys: BTreeSet<Arc<str>>,
+}
+
+impl Live {
+    /// How many objects there are.
+    pub(super) fn len(&self) -> usize {
+        self.versions.len()
+    }
+
+    /// What stands at a key.
+    pub(super) fn get(&self, key: &str) -> Option<Row<'_>> {
+        self.versions.get_key_value(key)
+    }
+
+    /// Puts a version at a key. The answer is what stood there.
+    pub(super) fn insert(
+        &mut self,
+        key: &Arc<str>,
+        version: &Arc<Version>,
+    ) -> Option<Arc<Version>> {
+        if let Some(known) = self.versions.get_mut(key) {
+            return Some(std::mem::replace(known, Arc::clone(version)));
+        }
+        self.versions.insert(Arc::clone(key), Arc::clone(version));
+        self.keys.insert(Arc::clone(key));
+        None
+    }
+
+    /// Takes away what stands at a key.
+    pub(super) fn remove(&mut self, key: &str) -> Option<Arc<Version>> {
+        let version = self.versions.remove(key)?;
+        self.keys.remove(key);
+        Some(version)
+    }
+
+    /// The objects from a key on whose keys begin with `prefix`, in order.
+    pub(super) fn from<'a>(
+        &'a self,
+        start: Bound<&'a str>,
+        prefix: &'a str,
+    ) -> impl Iterator<Item = Row<'a>> {
+        let keys = self.keys.range::<str, _>((start, Bound::Unbounded));
+        keys.take_while(move |key| key.starts_with(prefix))
+            .filter_map(|key| self.get(key))
+    }
+}
