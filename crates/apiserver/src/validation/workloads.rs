@@ -9,7 +9,6 @@ use super::view::{
 };
 use super::{checks, names, selectors};
 use crate::cron::Schedule;
-use crate::field::FieldError;
 use crate::strategy::{RequestContext, Strategy, Subresource, keep_other_half};
 use serde_json::{Map, Value, json};
 
@@ -572,10 +571,6 @@ impl Strategy for DaemonSetStrategy {
         let changes = i64::from(template(new) != template(old));
         Self::set_generation(new, Self::generation(old).saturating_add(changes));
     }
-
-    fn validate(&self, _object: &Value) -> Vec<FieldError> {
-        Vec::new()
-    }
 }
 
 /// The strategy of kinds that begin with an empty status.
@@ -585,19 +580,5 @@ pub(super) struct WithStatus;
 impl Strategy for WithStatus {
     fn prepare_for_create(&self, object: &mut Value, _cx: &RequestContext) {
         set(object, "status", Map::new());
-    }
-
-    fn prepare_for_update(
-        &self,
-        new: &mut Value,
-        old: &Value,
-        subresource: Subresource,
-        _cx: &RequestContext,
-    ) {
-        keep_other_half(new, old, subresource);
-    }
-
-    fn validate(&self, _object: &Value) -> Vec<FieldError> {
-        Vec::new()
     }
 }
