@@ -32,7 +32,7 @@ use crate::field::FieldError;
 use crate::schema::Schemas;
 use crate::strategy::{Plain, RequestContext, Strategy, Subresource};
 pub(crate) use engine::{CheckFn, checks};
-pub(crate) use must::Must;
+pub(crate) use must::{Condition, Must};
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 use std::sync::LazyLock;
@@ -44,6 +44,7 @@ pub(crate) type Format = fn(&str) -> Vec<String>;
 pub(crate) fn format(name: &str) -> Option<Format> {
     let check: Format = match name {
         "config-key" => names::config_key,
+        "dns1035-label" => berth_api::names::dns1035_label,
         "dns-label" | "short-name" => names::dns_label,
         "dns-subdomain" | "long-name" => names::dns_subdomain,
         "env-name" => names::env_var_name,

@@ -7,7 +7,7 @@ use super::checks;
 use super::engine::Owner;
 use super::errors::{Errors, Path, Shown, quote_json};
 use super::names;
-use super::pod::spec::{is_repeated, validate_ip};
+use super::pod::spec::validate_ip;
 use super::view::{
     View, child, copy_field, existing, items_mut, remove, set, set_if_absent, set_if_zero,
 };
@@ -25,9 +25,6 @@ const ADDRESS_RESERVED: u32 = 256;
 const NODE_PORT_BASE: i64 = 30_000;
 /// How many node ports there are.
 const NODE_PORT_COUNT: i64 = 2_768;
-/// The longest time that a client may stay with one backend, in seconds.
-const AFFINITY_SECONDS_MAX: i64 = 86_400;
-const FAMILY_POLICIES: &[&str] = &["PreferDualStack", "RequireDualStack", "SingleStack"];
 /// How long a client stays with one backend, in seconds, unless the service says otherwise.
 const AFFINITY_SECONDS: i64 = 10_800;
 
@@ -91,23 +88,24 @@ pub(super) fn default(spec: &mut Value) {
 
 checks! {
     "addresses-kept" => addresses_kept,
-    "service-addresses" => addresses,
-    "service-port-name" => port_name,
-    "service-ports" => ports,
-    "service-shape" => shape,
-    "session-timeout" => |e, _, spec, path| {
-        let client = spec.part("sessionAffinityConfig").part("clientIP");
-        let seconds = client.int("timeoutSeconds");
-        let in_range = (1..=AFFINITY_SECONDS_MAX).contains(&seconds);
-        if spec.text("sessionAffinity") == "ClientIP" && !in_range {
-            e.invalid(
-                &path.child("sessionAffinityConfig.clientIP.timeoutSeconds"),
-                seconds,
-                format!("must be greater than 0 and less than {AFFINITY_SECONDS_MAX}"),
-            );
+    "external-name" => |e, _, name, path| {
+        let name = name.as_str().unwrap_or("");
+        e.check_name(path, name.strip_suffix('.').unwrap_or(name), names::dns_subdomain);
+    },
+    "ip-families" => |e, _, families, path| {
+        let mut seen = HashSet::new();
+        for (i, family) in families.as_array().into_iter().flatten().enumerate() {
+            let (at, text) = (path.index(i), family.as_str().unwrap_or(""));
+            if !matches!(text, "IPv4" | "IPv6") {
+                e.not_supported(&at, text, &["IPv4", "IPv6"]);
+            }
+            if !seen.insert(text) {
+                e.duplicate(&at, text);
+            }
         }
     },
-    "traffic-policy" => traffic_policy,
+    "service-addresses" => addresses,
+    "service-ports" => ports,
 }
 
 fn addresses_kept(errors: &mut Errors, owner: &Owner, new: &Value, path: &Path) {
@@ -128,48 +126,6 @@ fn addresses_kept(errors: &mut Errors, owner: &Owner, new: &Value, path: &Path) 
     }
     if !before.is_empty() && after.is_empty() {
         errors.invalid(&path.index(0), shown, "primary clusterIP can not be unset");
-    }
-}
-
-fn shape(errors: &mut Errors, _: &Owner, spec: &Value, path: &Path) {
-    let kind = spec.text("type");
-    if spec.items("ports").is_empty() && !is_headless(spec) && kind != "ExternalName" {
-        errors.required(&path.child("ports"), "");
-    }
-    match kind {
-        "LoadBalancer" | "NodePort" if is_headless(spec) => errors.invalid(
-            &path.child("clusterIPs").index(0),
-            "None",
-            format!("may not be set to 'None' for {kind} services"),
-        ),
-        "ExternalName" => {
-            for field in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-                if spec.field(field).is_some() {
-                    errors.forbidden(
-                        &path.child(field),
-                        "may not be set for ExternalName services",
-                    );
-                }
-            }
-            let name = spec.text("externalName");
-            let name = name.strip_suffix('.').unwrap_or(name);
-            errors.check_name(&path.child("externalName"), name, names::dns_subdomain);
-        }
-        _ => {}
-    }
-}
-
-fn port_name(errors: &mut Errors, owner: &Owner, name: &Value, path: &Path) {
-    let siblings = owner.parent.map_or(0, |p| p.value.items("ports").len());
-    match name.as_str().unwrap_or("") {
-        "" if siblings > 1 => errors.required(path, ""),
-        "" => {}
-        name => {
-            errors.each_invalid(path, name, names::dns_label(name));
-            if is_repeated(owner, "ports", "name") {
-                errors.duplicate(path, name);
-            }
-        }
     }
 }
 
@@ -207,69 +163,15 @@ fn ports(errors: &mut Errors, _: &Owner, spec: &Value, path: &Path) {
     }
 }
 
-fn addresses(errors: &mut Errors, _: &Owner, spec: &Value, path: &Path) {
-    if spec.text("type") == "ExternalName" {
-        return;
-    }
-    let at = path.child("clusterIPs");
-    let addresses = spec.strings("clusterIPs");
-    let shown = spec.part("clusterIPs");
-    match (spec.text("clusterIP"), addresses.first()) {
-        ("", Some(_)) => {
-            errors.invalid(
-                &at,
-                shown,
-                "must be empty when `clusterIP` is not specified",
-            );
+fn addresses(errors: &mut Errors, _: &Owner, addresses: &Value, path: &Path) {
+    let list = addresses.as_array().map_or(&[][..], Vec::as_slice);
+    for (i, address) in list.iter().enumerate() {
+        let text = address.as_str().unwrap_or("");
+        if i > 0 || text != "None" {
+            validate_ip(errors, text, &path.index(i));
+        } else if list.len() > 1 {
+            errors.invalid(path, addresses, "'None' must be the first and only value");
         }
-        ("", None) => {}
-        (_, None) => errors.required(&at, ""),
-        (address, Some(first)) if address != *first => {
-            errors.invalid(&at, shown, "first value must match `clusterIP`");
-        }
-        _ => {}
-    }
-    let mut seen = HashSet::new();
-    for (i, family) in spec.strings("ipFamilies").iter().enumerate() {
-        let at = path.child("ipFamilies").index(i);
-        if !matches!(*family, "IPv4" | "IPv6") {
-            errors.not_supported(&at, family, &["IPv4", "IPv6"]);
-        }
-        if !seen.insert(*family) {
-            errors.duplicate(&at, *family);
-        }
-    }
-    let policy = spec.text("ipFamilyPolicy");
-    if !policy.is_empty() && !FAMILY_POLICIES.contains(&policy) {
-        errors.not_supported(&path.child("ipFamilyPolicy"), policy, FAMILY_POLICIES);
-    }
-    for (i, address) in addresses.iter().enumerate() {
-        if i == 0 && *address == "None" {
-            if addresses.len() > 1 {
-                errors.invalid(&at, shown, "'None' must be the first and only value");
-            }
-        } else {
-            validate_ip(errors, address, &at.index(i));
-        }
-    }
-    if addresses.len() > 2 {
-        errors.invalid(&at, shown, "may only hold up to 2 values");
-    }
-}
-
-fn traffic_policy(errors: &mut Errors, _: &Owner, spec: &Value, path: &Path) {
-    let at = path.child("externalTrafficPolicy");
-    match (is_external(spec), spec.text("externalTrafficPolicy")) {
-        (false, "") | (true, "Cluster" | "Local") => {}
-        (false, policy) => {
-            errors.invalid(
-                &at,
-                policy,
-                "may only be set for externally-accessible services",
-            );
-        }
-        (true, "") => errors.required(&at, ""),
-        (true, other) => errors.not_supported(&at, other, &["Cluster", "Local"]),
     }
 }
 

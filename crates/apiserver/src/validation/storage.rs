@@ -31,12 +31,6 @@ checks! {
     "capacity" => capacity,
     "claim-size" => claim_size,
     "claim-update" => claim_update,
-    "class-name" => |e, _, class, path| {
-        let class = class.as_str().unwrap_or("");
-        if !class.is_empty() {
-            e.each_invalid(path, class, names::dns_subdomain(class));
-        }
-    },
     "provisioner" => |e, _, provisioner, path| {
         let provisioner = provisioner.as_str().unwrap_or("");
         e.each_invalid(path, provisioner, names::qualified_name(&provisioner.to_lowercase()));
