@@ -5,7 +5,7 @@
 
 use super::checks;
 use super::engine::Owner;
-use super::errors::{Errors, Path, Shown, quote_json};
+use super::errors::{Errors, Path, Shown, json_text, struct_text};
 use super::names;
 use super::pod::spec::validate_ip;
 use super::view::{
@@ -153,11 +153,14 @@ fn ports(errors: &mut Errors, _: &Owner, spec: &Value, path: &Path) {
     for (i, port) in ports.iter().enumerate() {
         let (protocol, number) = (port.text("protocol"), port.int("port"));
         if !own.insert((protocol, number)) {
-            let mut shown = String::from("{\"Name\":\"\",\"Protocol\":");
-            quote_json(&mut shown, protocol);
-            shown.push_str(&format!(
-                ",\"AppProtocol\":null,\"Port\":{number},\"TargetPort\":0,\"NodePort\":0}}"
-            ));
+            let shown = struct_text(&[
+                ("Name", json_text("")),
+                ("Protocol", json_text(protocol)),
+                ("AppProtocol", json_text(())),
+                ("Port", json_text(number)),
+                ("TargetPort", json_text(0)),
+                ("NodePort", json_text(0)),
+            ]);
             errors.duplicate(&path.index(i), Shown(shown));
         }
     }
