@@ -1,6 +1,7 @@
 //! What a kind does with its objects on their way into the store.
 
 use crate::field::FieldError;
+use crate::validation::view::View;
 use crate::validation::view::copy_field;
 use serde_json::Value;
 
@@ -103,7 +104,7 @@ pub fn keep_other_half(new: &mut Value, old: &Value, subresource: Subresource) {
         copy_field(new, old, "status");
         return;
     }
-    let kind = old.get("kind").and_then(Value::as_str).unwrap_or("");
+    let kind = old.text("kind");
     let kept = KEPT_BY_STATUS.iter().find(|(known, _)| *known == kind);
     let mut object = old.clone();
     for half in ["metadata", "status"] {
