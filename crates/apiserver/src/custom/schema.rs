@@ -5,7 +5,7 @@ use super::definition::add_stored_version;
 use super::objects::{compile, faults, patterns, prune_part};
 use super::rules;
 use crate::field::FieldError;
-use crate::strategy::{RequestContext, Strategy, Subresource, keep_other_half};
+use crate::strategy::{Strategy, Subresource, keep_other_half};
 use crate::validation::engine::{Owner, checks};
 use crate::validation::errors::{Errors, IS_IMMUTABLE, Path};
 use crate::validation::names;
@@ -53,25 +53,19 @@ checks! {
 pub(crate) struct Definitions;
 
 impl Strategy for Definitions {
-    fn prepare_for_create(&self, definition: &mut Value, _cx: &RequestContext) {
+    fn prepare_for_create(&self, definition: &mut Value, _now: &str) {
         definition["status"] = json!({});
         add_stored_version(definition);
     }
 
-    fn prepare_for_update(
-        &self,
-        new: &mut Value,
-        old: &Value,
-        subresource: Subresource,
-        _cx: &RequestContext,
-    ) {
-        keep_other_half(new, old, subresource);
-        if subresource != Subresource::Status {
+    fn prepare_for_update(&self, new: &mut Value, old: &Value, part: Subresource, _now: &str) {
+        keep_other_half(new, old, part);
+        if part != Subresource::Status {
             add_stored_version(new);
         }
     }
 
-    fn validate_update(&self, new: &Value, old: &Value, _sub: Subresource) -> Vec<FieldError> {
+    fn validate_update(&self, new: &Value, old: &Value, _part: Subresource) -> Vec<FieldError> {
         let mut errors = Errors::new();
         let mut conditions = old.part("status").items("conditions").iter();
         let is_established =

@@ -254,7 +254,7 @@ impl Api {
     ) -> Result<Value, ApiError> {
         let rules = resource.stored_as();
         let strategy = resource.strategy();
-        strategy.prepare_for_create(&mut object, &self.context(namespace));
+        strategy.prepare_for_create(&mut object, &self.now_text());
         if rules.resource == gr("", "namespaces") {
             namespaces::prepare_for_create(&mut object);
         }
@@ -475,8 +475,7 @@ impl Api {
             meta.remove("selfLink");
         }
         metadata::prepare_for_update(&mut new, old);
-        let cx = self.context(change.namespace);
-        strategy.prepare_for_update(&mut new, old, change.half(), &cx);
+        strategy.prepare_for_update(&mut new, old, change.half(), &self.now_text());
         {
             // A strategy may have taken the old object as a whole.
             let old_meta = old.map("metadata");

@@ -12,7 +12,7 @@ use super::view::{
     View, child, copy_field, existing, items_mut, remove, set, set_if_absent, set_if_zero,
 };
 use super::workloads::spec_of;
-use crate::strategy::{RequestContext, Strategy, Subresource, keep_other_half};
+use crate::strategy::{Strategy, Subresource, keep_other_half};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
@@ -33,20 +33,14 @@ const AFFINITY_SECONDS: i64 = 10_800;
 pub(super) struct ServiceStrategy;
 
 impl Strategy for ServiceStrategy {
-    fn prepare_for_create(&self, object: &mut Value, _cx: &RequestContext) {
+    fn prepare_for_create(&self, object: &mut Value, _now: &str) {
         set(object, "status", json!({"loadBalancer": {}}));
         allocate(object);
     }
 
-    fn prepare_for_update(
-        &self,
-        new: &mut Value,
-        old: &Value,
-        subresource: Subresource,
-        _cx: &RequestContext,
-    ) {
-        keep_other_half(new, old, subresource);
-        if subresource == Subresource::Main {
+    fn prepare_for_update(&self, new: &mut Value, old: &Value, part: Subresource, _now: &str) {
+        keep_other_half(new, old, part);
+        if part == Subresource::Main {
             keep_allocated(new, old);
             allocate(new);
         }
@@ -359,11 +353,7 @@ mod tests {
     fn service(spec: Value) -> Value {
         let mut object = json!({"metadata": {"name": "s", "uid": "u-1"}, "spec": spec});
         rules().default(&mut object);
-        let cx = RequestContext {
-            now: String::new(),
-            namespace: String::new(),
-        };
-        rules().prepare_for_create(&mut object, &cx);
+        rules().prepare_for_create(&mut object, "");
         object
     }
 
@@ -398,14 +388,10 @@ mod tests {
     #[test]
     fn the_address_stays() {
         let old = service(json!({"ports": [{"port": 80}], "selector": {"a": "b"}}));
-        let cx = RequestContext {
-            now: String::new(),
-            namespace: String::new(),
-        };
         let mut new = json!({"metadata": {"name": "s", "uid": "u-1"},
             "spec": {"ports": [{"port": 8080}], "selector": {"a": "b"}}});
         rules().default(&mut new);
-        rules().prepare_for_update(&mut new, &old, Subresource::Main, &cx);
+        rules().prepare_for_update(&mut new, &old, Subresource::Main, "");
         assert_eq!(rules().validate_update(&new, &old, Subresource::Main), []);
         assert_eq!(new["spec"]["clusterIP"], old["spec"]["clusterIP"]);
         new["spec"]["clusterIP"] = json!("10.1.1.1");

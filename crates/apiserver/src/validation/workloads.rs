@@ -7,7 +7,7 @@ use super::pod::scheduling::validate_gates;
 use super::view::{View, child, existing, is_zero, items_mut, set, set_if_absent, set_if_zero};
 use super::{checks, names, selectors};
 use crate::cron::Schedule;
-use crate::strategy::{RequestContext, Strategy, Subresource, keep_other_half};
+use crate::strategy::{Strategy, Subresource, keep_other_half};
 use serde_json::{Map, Value, json};
 
 /// Labels of a Job's pods that carry the Job's UID: the present one and the old one.
@@ -312,7 +312,7 @@ impl Strategy for JobStrategy {
     }
 
     /// Pods belong to a Job by its UID, unless the user insists on a selector of their own.
-    fn prepare_for_create(&self, object: &mut Value, _cx: &RequestContext) {
+    fn prepare_for_create(&self, object: &mut Value, _now: &str) {
         set(object, "status", Map::new());
         let metadata = object.part("metadata");
         let (name, uid) = (
@@ -372,19 +372,13 @@ impl Strategy for DaemonSetStrategy {
         Self::set_generation(object, Self::generation(object));
     }
 
-    fn prepare_for_create(&self, object: &mut Value, cx: &RequestContext) {
-        WithStatus.prepare_for_create(object, cx);
+    fn prepare_for_create(&self, object: &mut Value, now: &str) {
+        WithStatus.prepare_for_create(object, now);
         Self::set_generation(object, Self::generation(object).max(1));
     }
 
-    fn prepare_for_update(
-        &self,
-        new: &mut Value,
-        old: &Value,
-        subresource: Subresource,
-        _cx: &RequestContext,
-    ) {
-        keep_other_half(new, old, subresource);
+    fn prepare_for_update(&self, new: &mut Value, old: &Value, part: Subresource, _now: &str) {
+        keep_other_half(new, old, part);
         let template = |set: &Value| set.part("spec").part("template").clone();
         let changes = i64::from(template(new) != template(old));
         Self::set_generation(new, Self::generation(old).saturating_add(changes));
@@ -396,7 +390,7 @@ impl Strategy for DaemonSetStrategy {
 pub(super) struct WithStatus;
 
 impl Strategy for WithStatus {
-    fn prepare_for_create(&self, object: &mut Value, _cx: &RequestContext) {
+    fn prepare_for_create(&self, object: &mut Value, _now: &str) {
         set(object, "status", Map::new());
     }
 }
