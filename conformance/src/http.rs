@@ -8,7 +8,7 @@ mod compare;
 
 use crate::report::Report;
 use berth_apiserver::admission::Admission;
-use berth_apiserver::loopback::{Ask, Loopback, Reply};
+use berth_apiserver::testing::{Ask, Loopback, Reply};
 use berth_apiserver::{Server, ServerOptions};
 use compare::Mapping;
 use serde::Deserialize;

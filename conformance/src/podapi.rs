@@ -6,7 +6,7 @@
 use crate::report::Report;
 use berth_apiserver::access::gr;
 use berth_apiserver::field::FieldError;
-use berth_apiserver::strategy::{RequestContext, Strategy, Subresource};
+use berth_apiserver::strategy::{Strategy, Subresource};
 use berth_apiserver::validation::metadata::{self, NameRule};
 use berth_apiserver::validation::strategy;
 use serde::Deserialize;
@@ -105,21 +105,9 @@ fn check(case: &Case) -> Result<(), String> {
     }
 }
 
-fn context(object: &Value) -> RequestContext {
-    RequestContext {
-        now: NOW.to_owned(),
-        namespace: object
-            .pointer("/metadata/namespace")
-            .and_then(Value::as_str)
-            .unwrap_or("")
-            .to_owned(),
-    }
-}
-
 fn create(rules: &dyn Strategy, mut pod: Value) -> (Vec<FieldError>, Value) {
     rules.default(&mut pod);
-    let cx = context(&pod);
-    rules.prepare_for_create(&mut pod, &cx);
+    rules.prepare_for_create(&mut pod, NOW);
     set_generation(&mut pod, 1);
     let mut errors = metadata::validate_create(&pod, true, NameRule::Subdomain);
     errors.extend(rules.validate(&pod));
@@ -130,8 +118,7 @@ fn update(rules: &dyn Strategy, mut new: Value, mut old: Value) -> (Vec<FieldErr
     rules.default(&mut old);
     rules.default(&mut new);
     metadata::prepare_for_update(&mut new, &old);
-    let cx = context(&new);
-    rules.prepare_for_update(&mut new, &old, Subresource::Main, &cx);
+    rules.prepare_for_update(&mut new, &old, Subresource::Main, NOW);
     if new.get("spec") != old.get("spec") {
         let generation = old.pointer("/metadata/generation").and_then(Value::as_i64);
         set_generation(&mut new, generation.unwrap_or(0).saturating_add(1));

@@ -15,6 +15,7 @@ use crate::access::gr;
 use crate::registry::{self, Api, ListRequest, Resource, meta_mut};
 use crate::status::{ApiError, Cause};
 use crate::storage::Version;
+use crate::validation::view::View;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use webhooks::Attributes;
@@ -192,10 +193,7 @@ fn check_namespace(
     {
         return Ok(());
     }
-    let name = object
-        .pointer("/metadata/name")
-        .and_then(Value::as_str)
-        .unwrap_or("");
+    let name = object.part("metadata").text("name");
     let error = ApiError::forbidden(
         resource.subject(name),
         &format!(

@@ -8,6 +8,7 @@ mod fields;
 mod typed;
 
 use crate::registry::{meta, meta_mut};
+use crate::validation::view::View;
 use fields::FieldSet;
 use serde_json::{Value, json};
 pub(crate) use typed::Typed;
@@ -381,7 +382,7 @@ pub(crate) fn differ_in_times_only(one: &Value, other: &Value) -> bool {
         fields.filter(|(name, _)| *name != "metadata")
     }
     fn metadata(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
-        let fields = object.get("metadata").and_then(Value::as_object);
+        let fields = object.map("metadata");
         let fields = fields.into_iter().flatten();
         fields.filter(|(name, _)| *name != "managedFields")
     }

@@ -18,7 +18,7 @@ use crate::field::FieldError;
 use crate::registry::meta_mut;
 use crate::schema::model::{Model, TypeId};
 use crate::schema::{Decoded, Schemas};
-use crate::strategy::{RequestContext, Strategy, Subresource};
+use crate::strategy::{Strategy, Subresource};
 use crate::validation::view::{View, copy_field, remove};
 use regex::Regex;
 use rustc_hash::FxHashMap;
@@ -133,7 +133,7 @@ impl Strategy for CustomType {
         objects::fill_defaults(&self.schema, object);
     }
 
-    fn prepare_for_create(&self, object: &mut Value, _cx: &RequestContext) {
+    fn prepare_for_create(&self, object: &mut Value, _now: &str) {
         if self.has_status {
             remove(object, "status");
         }
@@ -143,18 +143,12 @@ impl Strategy for CustomType {
         self.faults(object, None)
     }
 
-    fn validate_update(&self, new: &Value, old: &Value, _sub: Subresource) -> Vec<FieldError> {
+    fn validate_update(&self, new: &Value, old: &Value, _part: Subresource) -> Vec<FieldError> {
         self.faults(new, Some(old))
     }
 
-    fn prepare_for_update(
-        &self,
-        new: &mut Value,
-        old: &Value,
-        subresource: Subresource,
-        _cx: &RequestContext,
-    ) {
-        match subresource {
+    fn prepare_for_update(&self, new: &mut Value, old: &Value, part: Subresource, _now: &str) {
+        match part {
             Subresource::Status => {
                 let mut object = old.clone();
                 copy_field(&mut object, new, "status");

@@ -18,8 +18,6 @@ mod custom;
 mod discovery;
 pub mod field;
 pub mod kubelet;
-#[cfg(feature = "loopback")]
-pub mod loopback;
 pub mod offline;
 pub mod openapi;
 pub mod patch;
@@ -31,6 +29,8 @@ pub mod status;
 pub mod storage;
 pub mod strategy;
 pub mod table;
+#[cfg(feature = "test-client")]
+pub mod testing;
 pub mod validation;
 mod watch;
 

@@ -1,6 +1,7 @@
 //! What a kind does with its objects on their way into the store.
 
 use crate::field::FieldError;
+use crate::validation::view::View;
 use crate::validation::view::copy_field;
 use serde_json::Value;
 
@@ -17,19 +18,11 @@ pub enum Subresource {
     EphemeralContainers,
 }
 
-/// What the strategies may know about a request besides its object.
-#[derive(Debug, Clone)]
-pub struct RequestContext {
-    /// The time of the request, RFC 3339 with seconds, as it is written into objects.
-    pub now: String,
-    /// The namespace of the request; empty for cluster-scoped kinds.
-    pub namespace: String,
-}
-
 /// The rules of one kind. Each method has the default that suits a kind without rules of its own.
 ///
 /// The order on create: `default`, `prepare_for_create`, `validate`. On update: `default`,
-/// `prepare_for_update`, `validate_update`.
+/// `prepare_for_update`, `validate_update`. `now` is the time of the request, RFC 3339 with seconds, as it is written into
+/// objects.
 pub trait Strategy: Send + Sync {
     /// Fills in defaults, as upstream's v1 defaulting does.
     fn default(&self, _object: &mut Value) {}
@@ -40,7 +33,7 @@ pub trait Strategy: Send + Sync {
     }
 
     /// Drops or sets what a client may not choose at creation (status, generation is done generically).
-    fn prepare_for_create(&self, _object: &mut Value, _cx: &RequestContext) {}
+    fn prepare_for_create(&self, _object: &mut Value, _now: &str) {}
 
     /// Errors of a new object, in upstream's order. Metadata is checked generically.
     fn validate(&self, _object: &Value) -> Vec<FieldError> {
@@ -48,24 +41,13 @@ pub trait Strategy: Send + Sync {
     }
 
     /// Carries over what a client may not change: for `Main` the status of `old`, for `Status` its spec.
-    fn prepare_for_update(
-        &self,
-        new: &mut Value,
-        old: &Value,
-        subresource: Subresource,
-        _cx: &RequestContext,
-    ) {
-        keep_other_half(new, old, subresource);
+    fn prepare_for_update(&self, new: &mut Value, old: &Value, part: Subresource, _now: &str) {
+        keep_other_half(new, old, part);
     }
 
     /// Errors of a change, in upstream's order: those of a new object, unless the kind has rules of its own. Metadata
     /// is checked generically.
-    fn validate_update(
-        &self,
-        new: &Value,
-        _old: &Value,
-        _subresource: Subresource,
-    ) -> Vec<FieldError> {
+    fn validate_update(&self, new: &Value, _old: &Value, _part: Subresource) -> Vec<FieldError> {
         self.validate(new)
     }
 
@@ -103,7 +85,7 @@ pub fn keep_other_half(new: &mut Value, old: &Value, subresource: Subresource) {
         copy_field(new, old, "status");
         return;
     }
-    let kind = old.get("kind").and_then(Value::as_str).unwrap_or("");
+    let kind = old.text("kind");
     let kept = KEPT_BY_STATUS.iter().find(|(known, _)| *known == kind);
     let mut object = old.clone();
     for half in ["metadata", "status"] {

@@ -12,6 +12,7 @@ use crate::custom::JsonPath;
 use crate::registry::Resource;
 use crate::status::ApiError;
 use crate::storage::Version;
+use crate::validation::view::View;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -136,7 +137,7 @@ impl Column {
                 }
                 description => description.into(),
             },
-            priority: column.get("priority").and_then(Value::as_i64).unwrap_or(0),
+            priority: column.int("priority"),
             ..Self::new(text("name"), text("type"), Cell::Path(path))
         }
     }

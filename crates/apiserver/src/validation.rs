@@ -30,9 +30,9 @@ mod workloads;
 use crate::access::GroupResource;
 use crate::field::FieldError;
 use crate::schema::Schemas;
-use crate::strategy::{Plain, RequestContext, Strategy, Subresource};
+use crate::strategy::{Plain, Strategy, Subresource};
 pub(crate) use engine::{CheckFn, checks};
-pub(crate) use must::Must;
+pub(crate) use must::{Condition, Must};
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 use std::sync::LazyLock;
@@ -44,6 +44,7 @@ pub(crate) type Format = fn(&str) -> Vec<String>;
 pub(crate) fn format(name: &str) -> Option<Format> {
     let check: Format = match name {
         "config-key" => names::config_key,
+        "dns1035-label" => berth_api::names::dns1035_label,
         "dns-label" | "short-name" => names::dns_label,
         "dns-subdomain" | "long-name" => names::dns_subdomain,
         "env-name" => names::env_var_name,
@@ -169,8 +170,8 @@ impl Strategy for Rules {
         self.code.default(object);
     }
 
-    fn prepare_for_create(&self, object: &mut Value, cx: &RequestContext) {
-        self.code.prepare_for_create(object, cx);
+    fn prepare_for_create(&self, object: &mut Value, now: &str) {
+        self.code.prepare_for_create(object, now);
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
@@ -179,24 +180,13 @@ impl Strategy for Rules {
         errors
     }
 
-    fn prepare_for_update(
-        &self,
-        new: &mut Value,
-        old: &Value,
-        subresource: Subresource,
-        cx: &RequestContext,
-    ) {
-        self.code.prepare_for_update(new, old, subresource, cx);
+    fn prepare_for_update(&self, new: &mut Value, old: &Value, part: Subresource, now: &str) {
+        self.code.prepare_for_update(new, old, part, now);
     }
 
-    fn validate_update(
-        &self,
-        new: &Value,
-        old: &Value,
-        subresource: Subresource,
-    ) -> Vec<FieldError> {
-        let mut errors = engine::run(self.kind, new, Some(old), subresource).into_vec();
-        errors.extend(self.code.validate_update(new, old, subresource));
+    fn validate_update(&self, new: &Value, old: &Value, part: Subresource) -> Vec<FieldError> {
+        let mut errors = engine::run(self.kind, new, Some(old), part).into_vec();
+        errors.extend(self.code.validate_update(new, old, part));
         errors
     }
 

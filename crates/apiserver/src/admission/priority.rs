@@ -2,6 +2,7 @@
 
 use crate::registry::{self, Api, ListRequest, Resource};
 use crate::status::ApiError;
+use crate::validation::view::View;
 use serde_json::{Map, Value};
 
 const PREEMPT: &str = "PreemptLowerPriority";
@@ -15,11 +16,7 @@ struct Resolved {
 
 /// Sets `priority`, `preemptionPolicy` and, for the default class, `priorityClassName`.
 pub(super) fn resolve(api: &Api, pods: &Resource, pod: &mut Value) -> Result<(), ApiError> {
-    let name = pod
-        .pointer("/metadata/name")
-        .and_then(Value::as_str)
-        .unwrap_or("")
-        .to_owned();
+    let name = pod.part("metadata").text("name").to_owned();
     let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else {
         return Ok(());
     };
@@ -35,7 +32,7 @@ pub(super) fn resolve(api: &Api, pods: &Resource, pod: &mut Value) -> Result<(),
             }
         }
     };
-    let given = spec.get("priority").and_then(Value::as_i64);
+    let given = spec.maybe_int("priority");
     if let Some(given) = given
         && given != resolved.priority
     {
@@ -79,10 +76,7 @@ pub(super) fn check_class(api: &Api, classes: &Resource, class: &Value) -> Resul
     if class.get("globalDefault") != Some(&Value::Bool(true)) {
         return Ok(());
     }
-    let name = class
-        .pointer("/metadata/name")
-        .and_then(Value::as_str)
-        .unwrap_or("");
+    let name = class.part("metadata").text("name");
     match default_class(api).class {
         Some(other) if other != name => Err(ApiError::forbidden(
             classes.subject(name),
@@ -123,14 +117,10 @@ fn default_class(api: &Api) -> Resolved {
 
 fn resolved(class: &Value) -> Resolved {
     Resolved {
-        class: class
-            .pointer("/metadata/name")
-            .and_then(Value::as_str)
-            .map(str::to_owned),
-        priority: class.get("value").and_then(Value::as_i64).unwrap_or(0),
+        class: class.part("metadata").maybe_text("name").map(str::to_owned),
+        priority: class.int("value"),
         preemption: class
-            .get("preemptionPolicy")
-            .and_then(Value::as_str)
+            .maybe_text("preemptionPolicy")
             .unwrap_or(PREEMPT)
             .to_owned(),
     }

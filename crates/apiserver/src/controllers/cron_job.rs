@@ -26,14 +26,9 @@ pub(super) struct CronJobs;
 
 impl Controller for CronJobs {
     type Key = Key;
-
-    fn name(&self) -> &'static str {
-        "cronjob-controller"
-    }
-
-    fn watches(&self) -> Vec<Watch> {
-        vec![watching(CRON_JOB, &[]), watching(JOB, &[Index::Controller])]
-    }
+    const NAME: &'static str = "cronjob-controller";
+    const WATCHES: &'static [Watch] =
+        &[watching(CRON_JOB, &[]), watching(JOB, &[Index::Controller])];
 
     fn observe(&mut self, cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
         for object in [&diff.old, &diff.new].into_iter().flatten() {

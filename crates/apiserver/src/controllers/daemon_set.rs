@@ -44,10 +44,7 @@ impl Default for DaemonSets {
 
 impl Controller for DaemonSets {
     type Key = Key;
-
-    fn name(&self) -> &'static str {
-        "daemonset-controller"
-    }
+    const NAME: &'static str = "daemonset-controller";
 
     fn watches(&self) -> Vec<Watch> {
         let mut watches = self.ownership.watches();

@@ -36,10 +36,7 @@ impl Default for Deployments {
 
 impl Controller for Deployments {
     type Key = Key;
-
-    fn name(&self) -> &'static str {
-        "deployment-controller"
-    }
+    const NAME: &'static str = "deployment-controller";
 
     fn watches(&self) -> Vec<Watch> {
         let mut watches = self.ownership.watches();

@@ -38,17 +38,11 @@ struct Expected {
 
 impl Controller for Disruption {
     type Key = Key;
-
-    fn name(&self) -> &'static str {
-        "controllermanager"
-    }
-
-    fn watches(&self) -> Vec<Watch> {
-        vec![
-            watching(DISRUPTION_BUDGET, &[Index::Namespace]),
-            watching(POD, &[Index::Namespace]),
-        ]
-    }
+    const NAME: &'static str = "controllermanager";
+    const WATCHES: &'static [Watch] = &[
+        watching(DISRUPTION_BUDGET, &[Index::Namespace]),
+        watching(POD, &[Index::Namespace]),
+    ];
 
     fn observe(&mut self, cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
         if kind == DISRUPTION_BUDGET.resource {

@@ -304,19 +304,13 @@ impl Slices {
 
 impl Controller for Slices {
     type Key = Key;
-
-    fn name(&self) -> &'static str {
-        "endpoint-slice-controller"
-    }
-
-    fn watches(&self) -> Vec<Watch> {
-        vec![
-            watching(SERVICE, &[Index::Namespace]),
-            watching(POD, &[Index::Namespace]),
-            watching(NODE, &[]),
-            watching(ENDPOINT_SLICE, &[Index::Controller]),
-        ]
-    }
+    const NAME: &'static str = "endpoint-slice-controller";
+    const WATCHES: &'static [Watch] = &[
+        watching(SERVICE, &[Index::Namespace]),
+        watching(POD, &[Index::Namespace]),
+        watching(NODE, &[]),
+        watching(ENDPOINT_SLICE, &[Index::Controller]),
+    ];
 
     fn observe(&mut self, cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
         if kind != NODE.resource {
@@ -393,18 +387,12 @@ fn subsets(backends: Vec<Backend>) -> (Value, bool) {
 
 impl Controller for Legacy {
     type Key = Key;
-
-    fn name(&self) -> &'static str {
-        "endpoint-controller"
-    }
-
-    fn watches(&self) -> Vec<Watch> {
-        vec![
-            watching(SERVICE, &[Index::Namespace]),
-            watching(POD, &[Index::Namespace]),
-            watching(ENDPOINTS, &[]),
-        ]
-    }
+    const NAME: &'static str = "endpoint-controller";
+    const WATCHES: &'static [Watch] = &[
+        watching(SERVICE, &[Index::Namespace]),
+        watching(POD, &[Index::Namespace]),
+        watching(ENDPOINTS, &[]),
+    ];
 
     fn observe(&mut self, cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
         observe(cx, kind, diff);

@@ -33,14 +33,8 @@ impl EventTtl {
 
 impl Controller for EventTtl {
     type Key = Key;
-
-    fn name(&self) -> &'static str {
-        "event-ttl-controller"
-    }
-
-    fn watches(&self) -> Vec<Watch> {
-        vec![watching(EVENT, &[])]
-    }
+    const NAME: &'static str = "event-ttl-controller";
+    const WATCHES: &'static [Watch] = &[watching(EVENT, &[])];
 
     fn observe(&mut self, cx: &mut Context<Key>, _kind: GroupResource, diff: &Difference) {
         if let (None, Some(event)) = (&diff.old, &diff.new) {

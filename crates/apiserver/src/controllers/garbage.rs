@@ -268,10 +268,7 @@ fn finish(
 
 impl Controller for Garbage {
     type Key = Item;
-
-    fn name(&self) -> &'static str {
-        "garbage-collector-controller"
-    }
+    const NAME: &'static str = "garbage-collector-controller";
 
     fn watches(&self) -> Vec<Watch> {
         self.kinds

@@ -89,10 +89,7 @@ pub(super) fn finished(job: &Value) -> Option<&Value> {
 
 impl Controller for Jobs {
     type Key = Key;
-
-    fn name(&self) -> &'static str {
-        "job-controller"
-    }
+    const NAME: &'static str = "job-controller";
 
     fn watches(&self) -> Vec<Watch> {
         self.ownership.watches()

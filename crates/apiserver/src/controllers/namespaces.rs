@@ -167,14 +167,8 @@ impl Content {
 
 impl Controller for Namespaces {
     type Key = Key;
-
-    fn name(&self) -> &'static str {
-        "namespace-controller"
-    }
-
-    fn watches(&self) -> Vec<Watch> {
-        vec![watching(NAMESPACE, &[])]
-    }
+    const NAME: &'static str = "namespace-controller";
+    const WATCHES: &'static [Watch] = &[watching(NAMESPACE, &[])];
 
     fn observe(&mut self, cx: &mut Context<Key>, _kind: GroupResource, diff: &Difference) {
         match (&diff.old, &diff.new) {

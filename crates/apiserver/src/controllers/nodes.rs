@@ -197,18 +197,12 @@ fn has_no_execute_taint(node: &Value) -> bool {
 
 impl Controller for Nodes {
     type Key = String;
-
-    fn name(&self) -> &'static str {
-        "node-controller"
-    }
-
-    fn watches(&self) -> Vec<Watch> {
-        vec![
-            watching(NODE, &[]),
-            watching(LEASE, &[]),
-            watching(POD, &[Index::Node]),
-        ]
-    }
+    const NAME: &'static str = "node-controller";
+    const WATCHES: &'static [Watch] = &[
+        watching(NODE, &[]),
+        watching(LEASE, &[]),
+        watching(POD, &[Index::Node]),
+    ];
 
     fn observe(&mut self, cx: &mut Context<String>, kind: GroupResource, diff: &Difference) {
         if kind == LEASE.resource {

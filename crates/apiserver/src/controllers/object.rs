@@ -22,14 +22,6 @@ pub(crate) struct Kind {
 }
 
 impl Kind {
-    const fn of(resource: GroupResource, api_version: &'static str, kind: &'static str) -> Self {
-        Self {
-            resource,
-            api_version,
-            kind,
-        }
-    }
-
     /// The fields of an object of this kind, completed with the kind.
     pub(crate) fn object(self, mut fields: Value) -> Value {
         fields["apiVersion"] = self.api_version.into();
@@ -44,69 +36,44 @@ impl From<Kind> for GroupResource {
     }
 }
 
-pub(crate) const POD: Kind = Kind::of(gr("", "pods"), "v1", "Pod");
-pub(crate) const NODE: Kind = Kind::of(gr("", "nodes"), "v1", "Node");
-pub(crate) const NAMESPACE: Kind = Kind::of(gr("", "namespaces"), "v1", "Namespace");
-pub(crate) const SERVICE_ACCOUNT: Kind =
-    Kind::of(gr("", "serviceaccounts"), "v1", "ServiceAccount");
-pub(crate) const CONFIG_MAP: Kind = Kind::of(gr("", "configmaps"), "v1", "ConfigMap");
-pub(crate) const EVENT: Kind = Kind::of(gr("", "events"), "v1", "Event");
-pub(crate) const SERVICE: Kind = Kind::of(gr("", "services"), "v1", "Service");
-pub(crate) const ENDPOINTS: Kind = Kind::of(gr("", "endpoints"), "v1", "Endpoints");
-pub(crate) const ENDPOINT_SLICE: Kind = Kind::of(
-    gr("discovery.k8s.io", "endpointslices"),
-    "discovery.k8s.io/v1",
-    "EndpointSlice",
-);
-pub(crate) const LEASE: Kind = Kind::of(
-    gr("coordination.k8s.io", "leases"),
-    "coordination.k8s.io/v1",
-    "Lease",
-);
-pub(crate) const DISRUPTION_BUDGET: Kind = Kind::of(
-    gr("policy", "poddisruptionbudgets"),
-    "policy/v1",
-    "PodDisruptionBudget",
-);
-pub(crate) const RESOURCE_QUOTA: Kind = Kind::of(gr("", "resourcequotas"), "v1", "ResourceQuota");
-pub(crate) const VOLUME: Kind = Kind::of(gr("", "persistentvolumes"), "v1", "PersistentVolume");
-pub(crate) const CLAIM: Kind = Kind::of(
-    gr("", "persistentvolumeclaims"),
-    "v1",
-    "PersistentVolumeClaim",
-);
-pub(crate) const STORAGE_CLASS: Kind = Kind::of(
-    gr("storage.k8s.io", "storageclasses"),
-    "storage.k8s.io/v1",
-    "StorageClass",
-);
-pub(crate) const REPLICA_SET: Kind = Kind::of(gr("apps", "replicasets"), "apps/v1", "ReplicaSet");
-pub(crate) const DEPLOYMENT: Kind = Kind::of(gr("apps", "deployments"), "apps/v1", "Deployment");
-pub(crate) const STATEFUL_SET: Kind =
-    Kind::of(gr("apps", "statefulsets"), "apps/v1", "StatefulSet");
-pub(crate) const DAEMON_SET: Kind = Kind::of(gr("apps", "daemonsets"), "apps/v1", "DaemonSet");
-pub(crate) const CONTROLLER_REVISION: Kind = Kind::of(
-    gr("apps", "controllerrevisions"),
-    "apps/v1",
-    "ControllerRevision",
-);
-pub(crate) const REPLICATION_CONTROLLER: Kind = Kind::of(
-    gr("", "replicationcontrollers"),
-    "v1",
-    "ReplicationController",
-);
-pub(crate) const JOB: Kind = Kind::of(gr("batch", "jobs"), "batch/v1", "Job");
-pub(crate) const CRON_JOB: Kind = Kind::of(gr("batch", "cronjobs"), "batch/v1", "CronJob");
-pub(crate) const RESOURCE_CLAIM: Kind = Kind::of(
-    gr("resource.k8s.io", "resourceclaims"),
-    "resource.k8s.io/v1",
-    "ResourceClaim",
-);
-pub(crate) const RESOURCE_CLAIM_TEMPLATE: Kind = Kind::of(
-    gr("resource.k8s.io", "resourceclaimtemplates"),
-    "resource.k8s.io/v1",
-    "ResourceClaimTemplate",
-);
+/// The kinds that controllers know: group, API version, resource and kind.
+macro_rules! kinds {
+    ($($name:ident: $group:literal $api_version:literal $resource:literal $kind:literal,)*) => {
+        $(pub(crate) const $name: Kind = Kind {
+            resource: gr($group, $resource),
+            api_version: $api_version,
+            kind: $kind,
+        };)*
+    };
+}
+
+kinds! {
+    POD: "" "v1" "pods" "Pod",
+    NODE: "" "v1" "nodes" "Node",
+    NAMESPACE: "" "v1" "namespaces" "Namespace",
+    SERVICE_ACCOUNT: "" "v1" "serviceaccounts" "ServiceAccount",
+    CONFIG_MAP: "" "v1" "configmaps" "ConfigMap",
+    EVENT: "" "v1" "events" "Event",
+    SERVICE: "" "v1" "services" "Service",
+    ENDPOINTS: "" "v1" "endpoints" "Endpoints",
+    ENDPOINT_SLICE: "discovery.k8s.io" "discovery.k8s.io/v1" "endpointslices" "EndpointSlice",
+    LEASE: "coordination.k8s.io" "coordination.k8s.io/v1" "leases" "Lease",
+    DISRUPTION_BUDGET: "policy" "policy/v1" "poddisruptionbudgets" "PodDisruptionBudget",
+    RESOURCE_QUOTA: "" "v1" "resourcequotas" "ResourceQuota",
+    VOLUME: "" "v1" "persistentvolumes" "PersistentVolume",
+    CLAIM: "" "v1" "persistentvolumeclaims" "PersistentVolumeClaim",
+    STORAGE_CLASS: "storage.k8s.io" "storage.k8s.io/v1" "storageclasses" "StorageClass",
+    REPLICA_SET: "apps" "apps/v1" "replicasets" "ReplicaSet",
+    DEPLOYMENT: "apps" "apps/v1" "deployments" "Deployment",
+    STATEFUL_SET: "apps" "apps/v1" "statefulsets" "StatefulSet",
+    DAEMON_SET: "apps" "apps/v1" "daemonsets" "DaemonSet",
+    CONTROLLER_REVISION: "apps" "apps/v1" "controllerrevisions" "ControllerRevision",
+    REPLICATION_CONTROLLER: "" "v1" "replicationcontrollers" "ReplicationController",
+    JOB: "batch" "batch/v1" "jobs" "Job",
+    CRON_JOB: "batch" "batch/v1" "cronjobs" "CronJob",
+    RESOURCE_CLAIM: "resource.k8s.io" "resource.k8s.io/v1" "resourceclaims" "ResourceClaim",
+    RESOURCE_CLAIM_TEMPLATE: "resource.k8s.io" "resource.k8s.io/v1" "resourceclaimtemplates" "ResourceClaimTemplate",
+}
 
 /// Namespace and name of an object within its kind; the namespace is empty for cluster-scoped kinds.
 /// Clones share the text.

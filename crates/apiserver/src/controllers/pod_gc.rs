@@ -86,14 +86,8 @@ fn force_delete(cx: &mut Context<Task>, pod: &Object) -> Result<(), AccessError>
 
 impl Controller for PodGc {
     type Key = Task;
-
-    fn name(&self) -> &'static str {
-        "pod-garbage-collector-controller"
-    }
-
-    fn watches(&self) -> Vec<Watch> {
-        vec![watching(POD, &[Index::Node]), watching(NODE, &[])]
-    }
+    const NAME: &'static str = "pod-garbage-collector-controller";
+    const WATCHES: &'static [Watch] = &[watching(POD, &[Index::Node]), watching(NODE, &[])];
 
     fn observe(&mut self, cx: &mut Context<Task>, kind: GroupResource, diff: &Difference) {
         if kind == POD.resource {

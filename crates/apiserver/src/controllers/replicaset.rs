@@ -35,9 +35,11 @@ impl ReplicaSets {
 impl Controller for ReplicaSets {
     type Key = Key;
 
+    const NAME: &'static str = "replicaset-controller";
+
     fn name(&self) -> &'static str {
         if self.kind == REPLICA_SET {
-            "replicaset-controller"
+            Self::NAME
         } else {
             "replication-controller"
         }

@@ -107,18 +107,12 @@ impl ResourceClaims {
 
 impl Controller for ResourceClaims {
     type Key = Work;
-
-    fn name(&self) -> &'static str {
-        "resource_claim"
-    }
-
-    fn watches(&self) -> Vec<Watch> {
-        vec![
-            watching(POD, &[Index::ResourceClaim, Index::ResourceClaimTemplate]),
-            watching(RESOURCE_CLAIM, &[Index::Controller]),
-            watching(RESOURCE_CLAIM_TEMPLATE, &[]),
-        ]
-    }
+    const NAME: &'static str = "resource_claim";
+    const WATCHES: &'static [Watch] = &[
+        watching(POD, &[Index::ResourceClaim, Index::ResourceClaimTemplate]),
+        watching(RESOURCE_CLAIM, &[Index::Controller]),
+        watching(RESOURCE_CLAIM_TEMPLATE, &[]),
+    ];
 
     fn observe(&mut self, cx: &mut Cx, kind: GroupResource, diff: &Difference) {
         let is = |other: Kind| kind == other.resource;

@@ -32,10 +32,7 @@ impl ResourceQuotas {
 
 impl Controller for ResourceQuotas {
     type Key = Key;
-
-    fn name(&self) -> &'static str {
-        "resourcequota-controller"
-    }
+    const NAME: &'static str = "resourcequota-controller";
 
     fn watches(&self) -> Vec<Watch> {
         let watch = |kind: &GroupResource| Watch {

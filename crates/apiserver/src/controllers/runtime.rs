@@ -67,10 +67,19 @@ pub(crate) trait Controller: Send + 'static {
     type Key: Clone + Debug + Eq + Hash + Send + 'static;
 
     /// Its name, as in logs and as the source of its events.
-    fn name(&self) -> &'static str;
-
+    const NAME: &'static str;
     /// The kinds it wants to see.
-    fn watches(&self) -> Vec<Watch>;
+    const WATCHES: &'static [Watch] = &[];
+
+    /// The name of a controller whose kind is known at run time only.
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
+
+    /// The kinds that a controller wants to see, where they are known at run time only.
+    fn watches(&self) -> Vec<Watch> {
+        Self::WATCHES.to_vec()
+    }
 
     /// The kinds that it wants to see from now on, besides those before.
     fn added(&mut self) -> Vec<Watch> {

@@ -31,18 +31,12 @@ fn already_there(result: Result<Object, AccessError>) -> Result<(), AccessError>
 
 impl Controller for ServiceAccounts {
     type Key = Key;
-
-    fn name(&self) -> &'static str {
-        "serviceaccount-controller"
-    }
-
-    fn watches(&self) -> Vec<Watch> {
-        vec![
-            watching(NAMESPACE, &[]),
-            watching(SERVICE_ACCOUNT, &[]),
-            watching(CONFIG_MAP, &[]),
-        ]
-    }
+    const NAME: &'static str = "serviceaccount-controller";
+    const WATCHES: &'static [Watch] = &[
+        watching(NAMESPACE, &[]),
+        watching(SERVICE_ACCOUNT, &[]),
+        watching(CONFIG_MAP, &[]),
+    ];
 
     fn observe(&mut self, cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
         if kind == NAMESPACE.resource {

@@ -35,10 +35,7 @@ impl Default for StatefulSets {
 
 impl Controller for StatefulSets {
     type Key = Key;
-
-    fn name(&self) -> &'static str {
-        "statefulset-controller"
-    }
+    const NAME: &'static str = "statefulset-controller";
 
     fn watches(&self) -> Vec<Watch> {
         let mut watches = self.ownership.watches();

@@ -144,18 +144,12 @@ impl Volumes {
 
 impl Controller for Volumes {
     type Key = Work;
-
-    fn name(&self) -> &'static str {
-        "persistentvolume-controller"
-    }
-
-    fn watches(&self) -> Vec<Watch> {
-        vec![
-            watching(VOLUME, &[Index::ClaimName]),
-            watching(CLAIM, &[Index::VolumeName]),
-            watching(STORAGE_CLASS, &[]),
-        ]
-    }
+    const NAME: &'static str = "persistentvolume-controller";
+    const WATCHES: &'static [Watch] = &[
+        watching(VOLUME, &[Index::ClaimName]),
+        watching(CLAIM, &[Index::VolumeName]),
+        watching(STORAGE_CLASS, &[]),
+    ];
 
     fn observe(&mut self, cx: &mut Cx, kind: GroupResource, diff: &Difference) {
         if kind == VOLUME.resource {

@@ -160,7 +160,7 @@ pub(super) fn patterns(schema: &Value) -> FxHashMap<String, Regex> {
 fn collect(schema: &Value, found: &mut FxHashMap<String, Regex>) {
     match schema {
         Value::Object(map) => {
-            if let Some(pattern) = map.get("pattern").and_then(Value::as_str)
+            if let Some(pattern) = map.maybe_text("pattern")
                 && let Some(regex) = compile(pattern)
             {
                 found.insert(pattern.to_owned(), regex);

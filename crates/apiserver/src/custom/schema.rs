@@ -5,9 +5,9 @@ use super::definition::add_stored_version;
 use super::objects::{compile, faults, patterns, prune_part};
 use super::rules;
 use crate::field::FieldError;
-use crate::strategy::{RequestContext, Strategy, Subresource, keep_other_half};
+use crate::strategy::{Strategy, Subresource, keep_other_half};
 use crate::validation::engine::{Owner, checks};
-use crate::validation::errors::{Errors, IS_IMMUTABLE, Path, Shown};
+use crate::validation::errors::{Errors, IS_IMMUTABLE, Path};
 use crate::validation::names;
 use crate::validation::view::{View, child, set_if_absent, set_if_zero};
 use berth_api::names::dns1035_label;
@@ -35,80 +35,66 @@ const STRUCTURAL: [&str; 10] = [
 ];
 
 checks! {
-    "definition" => definition,
+    "custom-group" => group,
+    "custom-kind" => |e, _, kind, path| {
+        let kind = kind.as_str().unwrap_or("");
+        let problems = dns1035_label(&kind.to_lowercase()).join(",");
+        if !kind.is_empty() && !problems.is_empty() {
+            let detail = format!("may have mixed case, but should otherwise match: {problems}");
+            e.invalid(path, kind, detail);
+        }
+    },
+    "custom-versions" => check_versions,
+    "definition-approval" => approval,
+    "definition-name" => definition_name,
 }
 
 /// Definitions: the storage version becomes a stored version.
 pub(crate) struct Definitions;
 
 impl Strategy for Definitions {
-    fn prepare_for_create(&self, definition: &mut Value, _cx: &RequestContext) {
+    fn prepare_for_create(&self, definition: &mut Value, _now: &str) {
         definition["status"] = json!({});
         add_stored_version(definition);
     }
 
-    fn prepare_for_update(
-        &self,
-        new: &mut Value,
-        old: &Value,
-        subresource: Subresource,
-        _cx: &RequestContext,
-    ) {
-        keep_other_half(new, old, subresource);
-        if subresource != Subresource::Status {
+    fn prepare_for_update(&self, new: &mut Value, old: &Value, part: Subresource, _now: &str) {
+        keep_other_half(new, old, part);
+        if part != Subresource::Status {
             add_stored_version(new);
         }
     }
 
-    fn validate_update(&self, new: &Value, old: &Value, _sub: Subresource) -> Vec<FieldError> {
+    fn validate_update(&self, new: &Value, old: &Value, _part: Subresource) -> Vec<FieldError> {
         let mut errors = Errors::new();
-        let (spec, before) = (new.part("spec"), old.part("spec"));
-        let conditions = old.part("status").items("conditions").iter();
-        let is_established = conditions
-            .into_iter()
-            .any(|c| c.text("type") == "Established" && c.text("status") == "True");
-        let (names, names_before) = (spec.part("names"), before.part("names"));
-        let fields = [
-            (
-                is_established,
-                "spec.scope",
-                spec.text("scope"),
-                before.text("scope"),
-            ),
-            (
-                is_established,
-                "spec.names.kind",
-                names.text("kind"),
-                names_before.text("kind"),
-            ),
-            (true, "spec.group", spec.text("group"), before.text("group")),
-            (
-                true,
-                "spec.names.plural",
-                names.text("plural"),
-                names_before.text("plural"),
-            ),
-        ];
-        for (checked, path, now, before) in fields {
-            if checked && now != before {
-                errors.invalid(&Path::new(path), now, IS_IMMUTABLE);
+        let mut conditions = old.part("status").items("conditions").iter();
+        let is_established =
+            conditions.any(|c| c.text("type") == "Established" && c.text("status") == "True");
+        for (checked, path) in [
+            (is_established, "spec.scope"),
+            (is_established, "spec.names.kind"),
+            (true, "spec.group"),
+            (true, "spec.names.plural"),
+        ] {
+            let pointer = format!("/{}", path.replace('.', "/"));
+            let text = |object: &Value| {
+                object
+                    .pointer(&pointer)
+                    .and_then(Value::as_str)
+                    .unwrap_or("")
+                    .to_owned()
+            };
+            if checked && text(new) != text(old) {
+                errors.invalid(&Path::new(path), &text(new), IS_IMMUTABLE);
             }
         }
-        let versions: Vec<&str> = spec
-            .items("versions")
-            .iter()
-            .map(|v| v.text("name"))
-            .collect();
-        for (i, stored) in new
-            .part("status")
-            .strings("storedVersions")
-            .iter()
-            .enumerate()
-        {
+        let spec = new.part("spec").items("versions").iter();
+        let versions: Vec<&str> = spec.map(|version| version.text("name")).collect();
+        let stored = new.part("status").strings("storedVersions");
+        for (i, stored) in stored.iter().enumerate() {
             if !versions.contains(stored) {
                 let path = Path::new("status").child("storedVersions").index(i);
-                let detail = "missing from spec.versions";
-                errors.invalid(&path, *stored, detail);
+                errors.invalid(&path, *stored, "missing from spec.versions");
             }
         }
         errors.into_vec()
@@ -127,42 +113,29 @@ pub(crate) fn default_spec(spec: &mut Value) {
     set_if_absent(spec, "conversion", json!({"strategy": "None"}));
 }
 
-fn definition(errors: &mut Errors, _: &Owner, definition: &Value, _: &Path) {
+fn definition_name(errors: &mut Errors, _: &Owner, definition: &Value, _: &Path) {
     let spec = definition.part("spec");
-    let (group, names) = (spec.text("group"), spec.part("names"));
+    let (group, plural) = (spec.text("group"), spec.part("names").text("plural"));
     let name = definition.part("metadata").text("name");
-    if name != format!("{}.{group}", names.text("plural")) {
+    if name != format!("{plural}.{group}") {
         let path = Path::new("metadata").child("name");
         errors.invalid(&path, name, "must be spec.names.plural+\".\"+spec.group");
     }
-    let path = Path::new("spec");
+}
+
+fn group(errors: &mut Errors, _: &Owner, group: &Value, path: &Path) {
+    let group = group.as_str().unwrap_or("");
     let problems = names::dns_subdomain(group);
-    if group.is_empty() {
-        errors.required(&path.child("group"), "");
-    } else if !problems.is_empty() {
-        errors.invalid(&path.child("group"), group, problems.join(","));
+    if !problems.is_empty() {
+        errors.invalid(path, group, problems.join(","));
     } else if !group.contains('.') {
-        errors.invalid(
-            &path.child("group"),
-            group,
-            "should be a domain with at least one dot",
-        );
+        let detail = "should be a domain with at least one dot";
+        errors.invalid(path, group, detail);
     }
-    match spec.text("scope") {
-        "" => errors.required(&path.child("scope"), ""),
-        "Cluster" | "Namespaced" => {}
-        other => errors.not_supported(&path.child("scope"), other, &["Cluster", "Namespaced"]),
-    }
-    check_versions(errors, spec, &path.child("versions"));
-    check_names(errors, names, &path.child("names"));
-    if spec.part("conversion").text("strategy") != "None" {
-        let detail = "conversion webhooks are not supported by this API server; use None";
-        errors.forbidden(&path.child("conversion").child("strategy"), detail);
-    }
-    if spec.flag("preserveUnknownFields") {
-        let detail = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
-        errors.invalid(&path.child("preserveUnknownFields"), true, detail);
-    }
+}
+
+fn approval(errors: &mut Errors, _: &Owner, definition: &Value, _: &Path) {
+    let group = definition.part("spec").text("group");
     let is_protected = group.ends_with(".k8s.io") || group.ends_with(".kubernetes.io");
     let annotations = definition.part("metadata").part("annotations");
     if is_protected && annotations.text("api-approved.kubernetes.io").is_empty() {
@@ -170,43 +143,6 @@ fn definition(errors: &mut Errors, _: &Owner, definition: &Value, _: &Path) {
             .child("annotations")
             .key("api-approved.kubernetes.io");
         errors.required(&path, "protected groups must have approval annotation \"api-approved.kubernetes.io\", see https://github.com/kubernetes/enhancements/pull/1111");
-    }
-}
-
-fn check_names(errors: &mut Errors, given: &Value, path: &Path) {
-    for field in ["plural", "singular", "kind", "listKind"] {
-        if given.text(field).is_empty() {
-            errors.required(&path.child(field), "");
-        }
-    }
-    for field in ["plural", "singular"] {
-        let (at, name) = (path.child(field), given.text(field));
-        let problems = dns1035_label(name);
-        if !name.is_empty() && !problems.is_empty() {
-            errors.invalid(&at, name, problems.join(","));
-        }
-    }
-    for field in ["kind", "listKind"] {
-        let name = given.text(field);
-        let problems = dns1035_label(&name.to_lowercase());
-        if !name.is_empty() && !problems.is_empty() {
-            let problems = problems.join(",");
-            let detail = format!("may have mixed case, but should otherwise match: {problems}");
-            errors.invalid(&path.child(field), name, detail);
-        }
-    }
-    for field in ["shortNames", "categories"] {
-        for (i, name) in given.strings(field).iter().enumerate() {
-            let problems = dns1035_label(name);
-            if !problems.is_empty() {
-                errors.invalid(&path.child(field).index(i), *name, problems.join(","));
-            }
-        }
-    }
-    let (kind, list_kind) = (given.text("kind"), given.text("listKind"));
-    if !kind.is_empty() && kind == list_kind {
-        let detail = "kind and listKind may not be the same";
-        errors.invalid(&path.child("listKind"), list_kind, detail);
     }
 }
 
@@ -264,8 +200,8 @@ fn check_parts(errors: &mut Errors, versions: &[Value], path: &Path) {
     }
 }
 
-fn check_versions(errors: &mut Errors, spec: &Value, path: &Path) {
-    let versions = spec.items("versions");
+fn check_versions(errors: &mut Errors, _: &Owner, list: &Value, path: &Path) {
+    let versions = list.as_array().map_or(&[][..], Vec::as_slice);
     check_parts(errors, versions, path);
     for (i, version) in versions.iter().enumerate() {
         let at = path.index(i);
@@ -287,13 +223,12 @@ fn check_versions(errors: &mut Errors, spec: &Value, path: &Path) {
         check_selectable(errors, version, &at.child("selectableFields"));
     }
     let mut seen = HashSet::new();
-    let shown = || Shown::from(spec.part("versions"));
     if !versions.iter().all(|v| seen.insert(v.text("name"))) {
-        errors.invalid(path, shown(), "must contain unique version names");
+        errors.invalid(path, list, "must contain unique version names");
     }
     if versions.iter().filter(|v| v.flag("storage")).count() != 1 {
         let detail = "must have exactly one version marked as storage version";
-        errors.invalid(path, shown(), detail);
+        errors.invalid(path, list, detail);
     }
 }
 

@@ -66,14 +66,8 @@ fn share_of(period: Duration, name: &str) -> Duration {
 
 impl Controller for Heartbeats {
     type Key = String;
-
-    fn name(&self) -> &'static str {
-        "kubelet"
-    }
-
-    fn watches(&self) -> Vec<Watch> {
-        vec![watching(NODE, &[])]
-    }
+    const NAME: &'static str = "kubelet";
+    const WATCHES: &'static [Watch] = &[watching(NODE, &[])];
 
     fn observe(&mut self, cx: &mut Context<String>, _kind: GroupResource, diff: &Difference) {
         if let Some(node) = diff.new.as_ref().or(diff.old.as_ref()) {

@@ -89,16 +89,20 @@ fn next(
     defaults: Defaults,
     now: Timestamp,
 ) -> Step {
-    let place = Place {
-        host_ip,
-        pod_ip: &record.ip,
-    };
     if is_deleting(pod) {
         return stop(pod, record, host_ip, defaults, now);
     }
     if pod::is_terminal(pod) {
         return Step::Nothing;
     }
+    let place = Place {
+        host_ip,
+        pod_ip: &record.ip,
+    };
+    let write = |phase, containers, restarted, tell| {
+        let status = status_of(pod, place, phase, containers, restarted, now);
+        Step::Write(status, tell)
+    };
     let deadline = deadline(pod);
     if deadline.is_some_and(|at| at <= now) {
         let ended = Containers::Ended { exit_code: 137 };
@@ -112,6 +116,9 @@ fn next(
         earliest.map_or(Step::Nothing, |at| Step::WaitUntil(*at))
     };
     let ready_after = given_seconds(pod, READY_SECONDS).unwrap_or_default();
+    let begun = Containers::Running {
+        ready: ready_after.is_zero(),
+    };
     if pod::phase(pod) != "Running" {
         let bound_at = *record.bound_at.get_or_insert(now);
         let startup = given_seconds(pod, STARTUP_SECONDS).unwrap_or(defaults.startup);
@@ -120,20 +127,10 @@ fn next(
             if pod["status"]["startTime"].is_string() {
                 return soonest(&[Some(run_at)]);
             }
-            let status = status_of(pod, place, "Pending", Containers::Creating, false, now);
-            return Step::Write(status, Tell::Nothing);
+            return write("Pending", Containers::Creating, false, Tell::Nothing);
         }
         record.running_since = Some(now);
-        let ready = ready_after.is_zero();
-        let status = status_of(
-            pod,
-            place,
-            "Running",
-            Containers::Running { ready },
-            false,
-            now,
-        );
-        return Step::Write(status, Tell::Started);
+        return write("Running", begun, false, Tell::Started);
     }
     let first = &items(&pod["status"]["containerStatuses"]).first();
     let first = first.unwrap_or(&Value::Null);
@@ -144,23 +141,11 @@ fn next(
         }
         record.running_since = Some(now);
         record.restart_at = None;
-        let ready = ready_after.is_zero();
-        let status = status_of(
-            pod,
-            place,
-            "Running",
-            Containers::Running { ready },
-            true,
-            now,
-        );
-        return Step::Write(status, Tell::Nothing);
+        return write("Running", begun, true, Tell::Nothing);
     }
     if !outdated(pod).is_empty() {
         record.running_since = Some(now);
-        let ready = ready_after.is_zero();
-        let running = Containers::Running { ready };
-        let status = status_of(pod, place, "Running", running, false, now);
-        return Step::Write(status, Tell::Replaced);
+        return write("Running", begun, false, Tell::Replaced);
     }
     let since = *record
         .running_since
@@ -171,14 +156,8 @@ fn next(
     }
     let ready_at = after(since, ready_after);
     let ready = ready_at <= now;
-    let status = status_of(
-        pod,
-        place,
-        "Running",
-        Containers::Running { ready },
-        false,
-        now,
-    );
+    let running = Containers::Running { ready };
+    let status = status_of(pod, place, "Running", running, false, now);
     if shows_a_change(pod, &status) {
         return Step::Write(status, Tell::Nothing);
     }
@@ -251,14 +230,8 @@ fn end(pod: &Value, record: &mut Record, host_ip: &str, now: Timestamp) -> Step 
             return Step::Write(status, tell);
         }
     };
-    let status = status_of(
-        pod,
-        place,
-        phase,
-        Containers::Ended { exit_code },
-        false,
-        now,
-    );
+    let ended = Containers::Ended { exit_code };
+    let status = status_of(pod, place, phase, ended, false, now);
     Step::Write(status, Tell::Nothing)
 }
 
@@ -405,14 +378,8 @@ impl Pods {
 
 impl Controller for Pods {
     type Key = Key;
-
-    fn name(&self) -> &'static str {
-        "kubelet"
-    }
-
-    fn watches(&self) -> Vec<Watch> {
-        vec![watching(POD, &[Index::Node]), watching(NODE, &[])]
-    }
+    const NAME: &'static str = "kubelet";
+    const WATCHES: &'static [Watch] = &[watching(POD, &[Index::Node]), watching(NODE, &[])];
 
     fn start(&mut self, cx: &mut Context<Key>) {
         // After a restart, go on where the addresses ended.

@@ -3,7 +3,7 @@
 use super::resize;
 use crate::controllers::object::{condition, generation, items, seconds};
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// Where a pod runs.
 #[derive(Debug, Clone, Copy)]
@@ -72,23 +72,23 @@ pub(super) fn status_of(
     now: Timestamp,
 ) -> Value {
     let mut status = match &pod["status"] {
-        Value::Object(status) => status.clone(),
-        _ => Map::new(),
+        status @ Value::Object(_) => status.clone(),
+        _ => json!({}),
     };
-    status.insert("phase".to_owned(), phase.into());
-    if !status.get("startTime").is_some_and(Value::is_string) {
-        status.insert("startTime".to_owned(), seconds(now));
+    status["phase"] = phase.into();
+    if !status["startTime"].is_string() {
+        status["startTime"] = seconds(now);
     }
     if generation(pod) > 0 {
-        status.insert("observedGeneration".to_owned(), generation(pod).into());
+        status["observedGeneration"] = generation(pod).into();
     }
     if !place.host_ip.is_empty() {
-        status.insert("hostIP".to_owned(), place.host_ip.into());
-        status.insert("hostIPs".to_owned(), json!([{"ip": place.host_ip}]));
+        status["hostIP"] = place.host_ip.into();
+        status["hostIPs"] = json!([{"ip": place.host_ip}]);
     }
     if containers != Containers::Creating && !place.pod_ip.is_empty() {
-        status.insert("podIP".to_owned(), place.pod_ip.into());
-        status.insert("podIPs".to_owned(), json!([{"ip": place.pod_ip}]));
+        status["podIP"] = place.pod_ip.into();
+        status["podIPs"] = json!([{"ip": place.pod_ip}]);
     }
     for (from, to) in [
         ("initContainers", "initContainerStatuses"),
@@ -128,13 +128,10 @@ pub(super) fn status_of(
                 container_status(pod, spec, containers, &run, now)
             })
             .collect();
-        status.insert(to.to_owned(), statuses.into());
+        status[to] = statuses.into();
     }
-    status.insert(
-        "conditions".to_owned(),
-        conditions(pod, phase, containers, now).into(),
-    );
-    Value::Object(status)
+    status["conditions"] = conditions(pod, phase, containers, now).into();
+    status
 }
 
 struct Run<'a> {
@@ -255,12 +252,13 @@ fn container_status(
 
 /// The conditions that kubelets own, then those of others.
 fn conditions(pod: &Value, phase: &str, containers: Containers, now: Timestamp) -> Vec<Value> {
-    let names: Vec<&str> = items(&pod["spec"]["containers"])
-        .iter()
-        .filter_map(|c| c["name"].as_str())
-        .collect();
+    let names = |list: &str| -> String {
+        let containers = items(&pod["spec"][list]).iter();
+        let names: Vec<&str> = containers.filter_map(|c| c["name"].as_str()).collect();
+        names.join(" ")
+    };
     let unready = || {
-        let message = format!("containers with unready status: [{}]", names.join(" "));
+        let message = format!("containers with unready status: [{}]", names("containers"));
         ("False", "ContainersNotReady", message)
     };
     let is = |status| (status, "", String::new());
@@ -273,11 +271,8 @@ fn conditions(pod: &Value, phase: &str, containers: Containers, now: Timestamp) 
         .any(|c| !is_sidecar(c));
     let initialized = match containers {
         Containers::Creating if has_inits => {
-            let names: Vec<&str> = items(&pod["spec"]["initContainers"])
-                .iter()
-                .filter_map(|c| c["name"].as_str())
-                .collect();
-            let message = format!("containers with incomplete status: [{}]", names.join(" "));
+            let names = names("initContainers");
+            let message = format!("containers with incomplete status: [{names}]");
             ("False", "ContainersNotInitialized", message)
         }
         _ if has_succeeded => ("True", "PodCompleted", String::new()),

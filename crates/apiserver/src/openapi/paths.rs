@@ -46,230 +46,136 @@ const LIST: &[Parameter] = &[
     ("watch", "boolean"),
 ];
 
+const ON_COLLECTION: &[&str] = &["list", "create", "deletecollection"];
+const ON_OBJECT: &[&str] = &["get", "update", "patch", "delete"];
+const ON_SUBRESOURCE: &[&str] = &["get", "create", "update", "patch"];
+
+/// The method of a verb, and the prefix of the operation's id.
+fn method_and_prefix(verb: &str) -> (&'static str, &'static str) {
+    match verb {
+        "list" => ("get", "list"),
+        "create" => ("post", "create"),
+        "update" => ("put", "replace"),
+        "patch" => ("patch", "patch"),
+        "delete" => ("delete", "delete"),
+        "deletecollection" => ("delete", "deleteCollection"),
+        _ => ("get", "read"),
+    }
+}
+
 /// Adds the paths of a resource whose schema has this name.
 pub(super) fn add(paths: &mut Map<String, Value>, resource: &Resource, schema: &str) {
     let root = group_version_path(resource.resource.group, resource.version);
-    let scope = if resource.namespaced {
-        "/namespaces/{namespace}"
-    } else {
-        ""
+    let scope = match resource.namespaced {
+        true => "/namespaces/{namespace}",
+        false => "",
     };
     let plural = resource.resource.resource;
     let collection = format!("/{root}{scope}/{plural}");
     let object = format!("{collection}/{{name}}");
+    let mut add = |path: &str, verbs: Vec<&str>, suffix: &str, kind, schema: &str| {
+        let spoken = Spoken {
+            resource,
+            suffix,
+            kind,
+            schema,
+        };
+        paths.extend(Some(path.to_owned()).zip(spoken.path(path, &verbs)));
+    };
+    let offered = |known: &[&'static str], offered: &[&str]| -> Vec<&'static str> {
+        let is_offered = |verb: &&str| offered.contains(verb);
+        known.iter().copied().filter(is_offered).collect()
+    };
     let own = (resource.resource.group, resource.version, resource.kind);
-    let builder = Builder { resource };
-    let body = reference(schema);
-    let list = reference(&format!("{schema}List"));
-    let status = meta_reference("Status");
-    let options = Some(any_body(&meta_reference("DeleteOptions")));
-    let patch = Some(patch_body(resource));
-
-    // Verb, method, prefix of the operation's id, action, parameters, body, answer.
-    let on_collection = [
-        ("list", "get", "list", "list", LIST, None, &list),
-        (
-            "create",
-            "post",
-            "create",
-            "post",
-            WRITE,
-            Some(any_body(&body)),
-            &body,
-        ),
-        (
-            "deletecollection",
-            "delete",
-            "deleteCollection",
-            "deletecollection",
-            DELETE,
-            options.clone(),
-            &status,
-        ),
-    ];
-    let on_object = [
-        (
-            "get",
-            "get",
-            "read",
-            "get",
-            &[] as &[Parameter],
-            None,
-            &body,
-        ),
-        (
-            "update",
-            "put",
-            "replace",
-            "put",
-            WRITE,
-            Some(any_body(&body)),
-            &body,
-        ),
-        (
-            "patch",
-            "patch",
-            "patch",
-            "patch",
-            PATCH,
-            patch.clone(),
-            &body,
-        ),
-        (
-            "delete", "delete", "delete", "delete", DELETE, options, &status,
-        ),
-    ];
-    builder.insert(
-        paths,
-        &collection,
-        false,
-        &on_collection,
-        &resource.verbs,
-        "",
-        own,
-    );
-    if resource.namespaced && resource.offers("list") {
+    let verbs = offered(ON_COLLECTION, &resource.verbs);
+    add(&collection, verbs, "", own, schema);
+    if resource.namespaced {
         let everywhere = format!("/{root}/{plural}");
-        let rows = on_collection.get(..1).unwrap_or(&[]);
-        builder.insert(
-            paths,
-            &everywhere,
-            false,
-            rows,
-            &resource.verbs,
-            "ForAllNamespaces",
-            own,
-        );
-        if let Some(path) = paths.get_mut(&everywhere).and_then(Value::as_object_mut) {
-            path.remove("parameters");
-        }
+        let verbs = offered(&["list"], &resource.verbs);
+        add(&everywhere, verbs, "ForAllNamespaces", own, schema);
     }
-    builder.insert(paths, &object, true, &on_object, &resource.verbs, "", own);
+    let verbs = offered(ON_OBJECT, &resource.verbs);
+    add(&object, verbs, "", own, schema);
     for sub in &resource.subresources {
-        let spoken = (sub.group, sub.version, sub.kind);
+        let kind = (sub.group, sub.version, sub.kind);
         let name = schema_name(sub.group, sub.version, sub.kind);
-        let body = reference(name.as_deref().unwrap_or(schema));
-        let rows = [
-            (
-                "get",
-                "get",
-                "read",
-                "get",
-                &[] as &[Parameter],
-                None,
-                &body,
-            ),
-            (
-                "create",
-                "post",
-                "create",
-                "post",
-                WRITE,
-                Some(any_body(&body)),
-                &body,
-            ),
-            (
-                "update",
-                "put",
-                "replace",
-                "put",
-                WRITE,
-                Some(any_body(&body)),
-                &body,
-            ),
-            (
-                "patch",
-                "patch",
-                "patch",
-                "patch",
-                PATCH,
-                patch.clone(),
-                &body,
-            ),
-        ];
         let path = format!("{object}/{}", sub.name);
-        builder.insert(
-            paths,
+        let verbs = offered(ON_SUBRESOURCE, &sub.verbs);
+        let suffix = capitalized(sub.name);
+        add(
             &path,
-            true,
-            &rows,
-            &sub.verbs,
-            &capitalized(sub.name),
-            spoken,
+            verbs,
+            &suffix,
+            kind,
+            name.as_deref().unwrap_or(schema),
         );
     }
 }
 
-type Row<'a> = (
-    &'a str,
-    &'a str,
-    &'a str,
-    &'a str,
-    &'a [Parameter],
-    Option<Value>,
-    &'a Value,
-);
-
-struct Builder<'a> {
+/// What a path is about: the resource, the last words of the ids of its operations, and what is sent and answered.
+struct Spoken<'a> {
     resource: &'a Resource,
+    suffix: &'a str,
+    kind: (&'a str, &'a str, &'a str),
+    schema: &'a str,
 }
 
-impl Builder<'_> {
-    /// Adds a path with the operations that are offered, if there is one.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "one call is one row of the list of paths"
-    )]
-    fn insert(
-        &self,
-        paths: &mut Map<String, Value>,
-        path: &str,
-        named: bool,
-        rows: &[Row<'_>],
-        verbs: &[&str],
-        suffix: &str,
-        spoken: (&str, &str, &str),
-    ) {
-        let mut operations = Map::new();
-        for (verb, method, prefix, action, parameters, body, response) in rows {
-            if !verbs.contains(verb) {
-                continue;
-            }
-            let mut operation = json!({
-                "tags": [self.tag()],
-                "operationId": self.id(prefix, suffix),
-                "responses": {
-                    "200": {
-                        "description": "OK",
-                        "content": {"application/json": {"schema": response}},
-                    },
-                    "401": {"description": "Unauthorized"},
-                },
-                "x-kubernetes-action": action,
-                "x-kubernetes-group-version-kind": group_version_kind(spoken),
-            });
-            if !parameters.is_empty() {
-                operation["parameters"] = parameters.iter().map(|p| query(*p)).collect();
-            }
-            if let Some(body) = body {
-                operation["requestBody"] = body.clone();
-            }
-            operations.insert((*method).to_owned(), operation);
-        }
+impl Spoken<'_> {
+    /// The operations of a path and its parameters; none without operations.
+    fn path(&self, path: &str, verbs: &[&str]) -> Option<Value> {
+        let operations = verbs.iter().map(|verb| {
+            let (method, prefix) = method_and_prefix(verb);
+            (method.to_owned(), self.operation(verb, method, prefix))
+        });
+        let mut operations: Map<String, Value> = operations.collect();
         if operations.is_empty() {
-            return;
+            return None;
         }
-        let mut parameters = Vec::new();
-        if named {
-            parameters.push(path_parameter("name"));
-        }
-        if self.resource.namespaced {
-            parameters.push(path_parameter("namespace"));
-        }
+        let parameters = ["name", "namespace"].into_iter();
+        let parameters = parameters.filter(|name| path.contains(&format!("{{{name}}}")));
+        let parameters: Vec<Value> = parameters.map(path_parameter).collect();
         if !parameters.is_empty() {
             operations.insert("parameters".to_owned(), parameters.into());
         }
-        paths.insert(path.to_owned(), Value::Object(operations));
+        Some(operations.into())
+    }
+
+    fn operation(&self, verb: &str, method: &str, prefix: &str) -> Value {
+        let own = reference(self.schema);
+        let (parameters, body, response) = match verb {
+            "list" => (LIST, None, reference(&format!("{}List", self.schema))),
+            "create" | "update" => (WRITE, Some(any_body(&own)), own),
+            "patch" => (PATCH, Some(patch_body(self.resource)), own),
+            "delete" | "deletecollection" => {
+                let options = any_body(&meta_reference("DeleteOptions"));
+                (DELETE, Some(options), meta_reference("Status"))
+            }
+            _ => (&[] as &[Parameter], None, own),
+        };
+        let action = match verb {
+            "list" | "deletecollection" => verb,
+            _ => method,
+        };
+        let mut operation = json!({
+            "tags": [self.tag()],
+            "operationId": self.id(prefix),
+            "responses": {
+                "200": {
+                    "description": "OK",
+                    "content": {"application/json": {"schema": response}},
+                },
+                "401": {"description": "Unauthorized"},
+            },
+            "x-kubernetes-action": action,
+            "x-kubernetes-group-version-kind": group_version_kind(self.kind),
+        });
+        if !parameters.is_empty() {
+            operation["parameters"] = parameters.iter().map(|p| query(*p)).collect();
+        }
+        if let Some(body) = body {
+            operation["requestBody"] = body;
+        }
+        operation
     }
 
     fn group_id(&self) -> String {
@@ -281,40 +187,26 @@ impl Builder<'_> {
 
     fn tag(&self) -> String {
         let group = self.group_id();
-        let mut letters = group.chars();
-        let first: String = letters
-            .next()
-            .into_iter()
-            .flat_map(char::to_lowercase)
-            .collect();
-        format!("{first}{}_{}", letters.as_str(), self.resource.version)
+        let (first, rest) = group.split_at(1);
+        format!("{}{rest}_{}", first.to_lowercase(), self.resource.version)
     }
 
-    fn id(&self, prefix: &str, suffix: &str) -> String {
-        let is_namespaced = self.resource.namespaced && suffix != "ForAllNamespaces";
+    fn id(&self, prefix: &str) -> String {
+        let is_namespaced = self.resource.namespaced && self.suffix != "ForAllNamespaces";
         let scope = if is_namespaced { "Namespaced" } else { "" };
         let (group, version) = (self.group_id(), capitalized(self.resource.version));
-        format!(
-            "{prefix}{group}{version}{scope}{}{suffix}",
-            self.resource.kind
-        )
+        let (kind, suffix) = (self.resource.kind, self.suffix);
+        format!("{prefix}{group}{version}{scope}{kind}{suffix}")
     }
 }
 
 fn patch_body(resource: &Resource) -> Value {
-    let mut types = vec![PatchType::Json, PatchType::Merge];
-    if resource.custom.is_none() {
-        types.push(PatchType::Strategic);
+    let mut content = json!({});
+    for patch in [PatchType::Json, PatchType::Merge, PatchType::Strategic] {
+        if patch != PatchType::Strategic || resource.custom.is_none() {
+            content[patch.media_type()] = json!({"schema": meta_reference("Patch")});
+        }
     }
-    let content: Map<String, Value> = types
-        .into_iter()
-        .map(|t| {
-            (
-                t.media_type().to_owned(),
-                json!({"schema": meta_reference("Patch")}),
-            )
-        })
-        .collect();
     json!({"content": content, "required": true})
 }
 

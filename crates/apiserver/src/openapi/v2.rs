@@ -2,6 +2,7 @@
 //! gnostic's `OpenAPIv2.proto`), in which kubectl asks for it.
 
 use super::components::COMPONENTS;
+use crate::validation::view::View;
 use berth_protobuf::wire::Writer;
 use serde_json::{Map, Value, json};
 
@@ -230,12 +231,7 @@ fn response(out: &mut Writer, response: &Value) {
 }
 
 fn all_parameters(out: &mut Writer, number: u32, holder: &Value) {
-    for parameter in holder
-        .get("parameters")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-    {
+    for parameter in holder.items("parameters").iter() {
         out.message(number, |out| {
             out.message(1, |out| one_parameter(out, parameter))
         });
@@ -281,12 +277,7 @@ fn schema(out: &mut Writer, found: &Value) {
     }
     text(out, 13, found, "pattern");
     texts(out, 19, found.get("required"));
-    for value in found
-        .get("enum")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-    {
+    for value in found.items("enum").iter() {
         out.message(20, |out| any(out, value));
     }
     match found.get("additionalProperties") {

@@ -6,7 +6,7 @@ use crate::admission::webhooks::Webhooks;
 use crate::custom::definition::{self, Served};
 use crate::status::{ApiError, Subject};
 use crate::storage::{DataDir, DataDirError, HistoryLimits, Store, StoreError, Version};
-use crate::strategy::{RequestContext, Strategy};
+use crate::strategy::Strategy;
 use crate::validation;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -179,13 +179,6 @@ impl Api {
     /// The store, to watch it.
     pub fn store(&self) -> &Store {
         &self.store
-    }
-
-    pub(super) fn context(&self, namespace: &str) -> RequestContext {
-        RequestContext {
-            now: self.now_text(),
-            namespace: namespace.to_owned(),
-        }
     }
 
     /// A new UID: a random UUID of version 4.

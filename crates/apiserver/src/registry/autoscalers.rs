@@ -2,7 +2,8 @@
 //! utilization alone; annotations have the rest, in the names of version 1.
 
 use super::api::{child_mut, meta_mut};
-use serde_json::{Map, Value, json};
+use crate::validation::view::View;
+use serde_json::{Value, json};
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
@@ -84,27 +85,8 @@ fn set(object: &mut Value, pointer: &str, value: Value) {
     *slot = value;
 }
 
-/// A metric of version 2 in version 1.
-fn metric_to_v1(metric: &Value, part: Part) -> Value {
-    let mut out = json!({"type": metric["type"]});
-    for (source, fields) in SOURCES {
-        let Some(from) = metric.get(source) else {
-            continue;
-        };
-        let mut to = Map::new();
-        for (pointer, name) in fields {
-            let (pointer, name) = part.names(pointer, name);
-            if let Some(value) = from.pointer(&pointer) {
-                to.insert(name, value.clone());
-            }
-        }
-        out[source] = to.into();
-    }
-    out
-}
-
-/// A metric of version 1 in version 2.
-fn metric_from_v1(metric: &Value, part: Part) -> Value {
+/// A metric of version 2 in version 1, or back.
+fn convert(metric: &Value, part: Part, to_v1: bool) -> Value {
     let mut out = json!({"type": metric["type"]});
     for (source, fields) in SOURCES {
         let Some(from) = metric.get(source) else {
@@ -113,26 +95,43 @@ fn metric_from_v1(metric: &Value, part: Part) -> Value {
         let mut to = json!({});
         for (pointer, name) in fields {
             let (pointer, name) = part.names(pointer, name);
-            if let Some(value) = from.get(&name) {
-                set(&mut to, &pointer, value.clone());
+            let name = format!("/{name}");
+            let (read, written) = match to_v1 {
+                true => (pointer, name),
+                false => (name, pointer),
+            };
+            if let Some(value) = from.pointer(&read) {
+                set(&mut to, &written, value.clone());
             }
         }
-        if part == Part::Spec {
-            let target = &to["target"];
-            let kind = if !target["averageUtilization"].is_null() {
-                "Utilization"
-            } else if !target["averageValue"].is_null() {
-                "AverageValue"
-            } else {
-                "Value"
-            };
-            to["target"]["type"] = kind.into();
-        } else if to["current"].is_null() {
-            to["current"] = json!({});
+        if !to_v1 {
+            complete(&mut to, part);
         }
         out[source] = to;
     }
     out
+}
+
+/// What version 2 states besides the fields of version 1.
+fn complete(source: &mut Value, part: Part) {
+    if part == Part::Spec {
+        let target = &source["target"];
+        let kind = if !target["averageUtilization"].is_null() {
+            "Utilization"
+        } else if !target["averageValue"].is_null() {
+            "AverageValue"
+        } else {
+            "Value"
+        };
+        source["target"]["type"] = kind.into();
+    } else if source["current"].is_null() {
+        source["current"] = json!({});
+    }
+}
+
+fn convert_all(metrics: &[Value], part: Part, to_v1: bool) -> Vec<Value> {
+    let converted = metrics.iter().map(|metric| convert(metric, part, to_v1));
+    converted.collect()
 }
 
 fn cpu_target(percent: &Value) -> Value {
@@ -150,52 +149,41 @@ fn cpu_utilization<'a>(metric: &'a Value, field: &str) -> Option<&'a Value> {
         .then_some(percent)
 }
 
-fn list(object: &Value, pointer: &str) -> Vec<Value> {
-    let found = object.pointer(pointer).and_then(Value::as_array);
-    found.cloned().unwrap_or_default()
-}
-
 /// An autoscaler of version 2 in version 1.
 pub(super) fn to_v1(object: &Value) -> Value {
     let mut out = object.clone();
     out["apiVersion"] = "autoscaling/v1".into();
     drop_annotations(&mut out);
-    let metrics = list(object, "/spec/metrics");
-    let mut cpu = metrics.iter().filter_map(|m| cpu_utilization(m, "target"));
+    let (cpu, others): (Vec<Value>, Vec<Value>) = object
+        .part("spec")
+        .items("metrics")
+        .iter()
+        .cloned()
+        .partition(|metric| cpu_utilization(metric, "target").is_some());
     let spec = child_mut(&mut out, "spec");
     spec.remove("metrics");
     let behavior = spec.remove("behavior");
-    if let Some(percent) = cpu.next() {
+    if let Some(percent) = cpu.first().and_then(|m| cpu_utilization(m, "target")) {
         spec.insert("targetCPUUtilizationPercentage".to_owned(), percent.clone());
     }
-    let others: Vec<Value> = metrics
-        .iter()
-        .filter(|m| cpu_utilization(m, "target").is_none())
-        .map(|m| metric_to_v1(m, Part::Spec))
-        .collect();
-    let current = list(object, "/status/currentMetrics");
-    let conditions = list(object, "/status/conditions");
+    let current = object.part("status").items("currentMetrics");
+    let conditions = object.part("status").part("conditions").clone();
     if object.get("status").is_some() {
         let status = child_mut(&mut out, "status");
         status.remove("currentMetrics");
         status.remove("conditions");
-        let cpu = current
-            .iter()
-            .rev()
-            .find_map(|m| cpu_utilization(m, "current"));
-        if let Some(percent) = cpu {
+        let mut latest = current.iter().rev();
+        if let Some(percent) = latest.find_map(|m| cpu_utilization(m, "current")) {
             let name = "currentCPUUtilizationPercentage".to_owned();
             status.insert(name, percent.clone());
         }
     }
-    let current: Vec<Value> = current
-        .iter()
-        .map(|m| metric_to_v1(m, Part::Status))
-        .collect();
+    let others = convert_all(&others, Part::Spec, true);
+    let current = convert_all(current, Part::Status, true);
     let annotations = [
         (METRICS, Value::from(others)),
         (CURRENT_METRICS, current.into()),
-        (CONDITIONS, conditions.into()),
+        (CONDITIONS, conditions),
         (BEHAVIOR, behavior.unwrap_or_default()),
     ];
     for (name, value) in annotations {
@@ -228,11 +216,7 @@ pub(super) fn from_v1(object: Value) -> Value {
     drop_annotations(&mut out);
     let spec = child_mut(&mut out, "spec");
     let cpu = spec.remove("targetCPUUtilizationPercentage");
-    let mut metrics: Vec<Value> = metrics
-        .unwrap_or_default()
-        .iter()
-        .map(|m| metric_from_v1(m, Part::Spec))
-        .collect();
+    let mut metrics = convert_all(&metrics.unwrap_or_default(), Part::Spec, false);
     metrics.extend(cpu.as_ref().map(cpu_target));
     if !metrics.is_empty() {
         spec.insert("metrics".to_owned(), metrics.into());
@@ -240,10 +224,7 @@ pub(super) fn from_v1(object: Value) -> Value {
     spec.extend(behavior.map(|behavior| ("behavior".to_owned(), behavior)));
     let cpu = child_mut(&mut out, "status").remove("currentCPUUtilizationPercentage");
     let current: Vec<Value> = match (current, cpu) {
-        (Some(kept), _) => kept
-            .iter()
-            .map(|m| metric_from_v1(m, Part::Status))
-            .collect(),
+        (Some(kept), _) => convert_all(&kept, Part::Status, false),
         (None, Some(percent)) => vec![json!({
             "type": "Resource",
             "resource": {"name": "cpu", "current": {"averageUtilization": percent}},

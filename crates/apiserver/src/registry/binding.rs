@@ -1,14 +1,17 @@
 //! `pods/binding`: how a pod comes to a node. Rules API-17 to API-19.
 
-use super::api::{Api, child_mut, meta, meta_mut};
+use super::api::{Api, child_mut, meta};
 use super::decode::{self, Body};
 use super::resource::{self, Resource};
 use super::write::{
-    WRITE_ATTEMPTS_MAX, WriteOptions, Written, action, precondition_conflict, uid_conflict,
+    WRITE_ATTEMPTS_MAX, WriteOptions, Written, action, check_namespace, precondition_conflict,
+    uid_conflict,
 };
+use crate::controllers::object::{is_deleting, set, update_condition};
 use crate::field::{ErrorType, FieldError};
 use crate::status::{ApiError, Subject};
 use crate::storage::{StoreError, Version};
+use crate::validation::view::View;
 use serde_json::{Map, Value, json};
 
 /// Labels of a node that its pods get.
@@ -45,12 +48,7 @@ impl Api {
                 ));
             }
         };
-        let given = meta(&binding, "namespace");
-        if !given.is_empty() && given != namespace {
-            return Err(ApiError::bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request",
-            ));
-        }
+        check_namespace(namespace, &binding)?;
         let action = action(pods, "binding", namespace, name, options);
         let binding = action.admit_action(self, binding.clone())?;
         let errors = validate(&binding);
@@ -95,30 +93,27 @@ impl Api {
         Err(ApiError::modified(pods.subject(name)))
     }
 
-    fn topology_labels(&self, node: &str) -> Vec<(&'static str, Value)> {
+    fn topology_labels(&self, node: &str) -> Map<String, Value> {
         if !self.admission.pod_topology_labels {
-            return Vec::new();
+            return Map::new();
         }
         let node = resource::find("", "nodes").and_then(|nodes| self.get(nodes, "", node).ok());
         let node = node.map(|n| n.object());
         let labels = node.as_ref().and_then(|n| n.pointer("/metadata/labels"));
         TOPOLOGY_LABELS
             .into_iter()
-            .filter_map(|key| Some((key, labels?.get(key)?.clone())))
+            .filter_map(|key| Some((key.to_owned(), labels?.get(key)?.clone())))
             .collect()
     }
 }
 
 fn target(binding: &Value) -> &str {
-    binding
-        .pointer("/target/name")
-        .and_then(Value::as_str)
-        .unwrap_or("")
+    binding.part("target").text("name")
 }
 
 fn validate(binding: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    let kind = binding.pointer("/target/kind").and_then(Value::as_str);
+    let kind = binding.part("target").maybe_text("kind");
     if let Some(kind) = kind
         && !matches!(kind, "" | "Node")
     {
@@ -163,92 +158,43 @@ fn check(
         resource: "pods/binding",
         name,
     };
-    if pod.pointer("/metadata/deletionTimestamp").is_some() {
-        return Err(ApiError::conflict(
-            subject,
-            &format!("pod {name} is being deleted, cannot be assigned to a host"),
-        ));
-    }
-    let node = pod
-        .pointer("/spec/nodeName")
-        .and_then(Value::as_str)
-        .unwrap_or("");
-    if !node.is_empty() {
-        return Err(ApiError::conflict(
-            subject,
-            &format!("pod {name} is already assigned to node {node:?}"),
-        ));
-    }
-    let gates = pod
-        .pointer("/spec/schedulingGates")
-        .and_then(Value::as_array);
-    if gates.is_some_and(|gates| !gates.is_empty()) {
-        return Err(ApiError::conflict(
-            subject,
-            &format!("pod {name} has non-empty .spec.schedulingGates"),
-        ));
-    }
-    Ok(())
+    let node = pod.part("spec").text("nodeName");
+    let fault = if is_deleting(pod) {
+        format!("pod {name} is being deleted, cannot be assigned to a host")
+    } else if !node.is_empty() {
+        format!("pod {name} is already assigned to node {node:?}")
+    } else if !pod.part("spec").items("schedulingGates").is_empty() {
+        format!("pod {name} has non-empty .spec.schedulingGates")
+    } else {
+        return Ok(());
+    };
+    Err(ApiError::conflict(subject, &fault))
 }
 
 /// API-19.
-fn assign(pod: &mut Value, binding: &Value, topology: &[(&'static str, Value)], now: &str) {
+fn assign(pod: &mut Value, binding: &Value, topology: &Map<String, Value>, now: &str) {
     child_mut(pod, "spec").insert("nodeName".to_owned(), target(binding).into());
-    let annotations = binding
-        .pointer("/metadata/annotations")
-        .and_then(Value::as_object);
-    merge(pod, "annotations", annotations.into_iter().flatten());
-    let labels = binding
-        .pointer("/metadata/labels")
-        .and_then(Value::as_object);
-    merge(pod, "labels", labels.into_iter().flatten());
-    let topology: Map<String, Value> = topology
-        .iter()
-        .map(|(key, value)| ((*key).to_owned(), value.clone()))
-        .collect();
-    merge(pod, "labels", topology.iter());
-    let status = child_mut(pod, "status");
-    status.remove("nominatedNodeName");
-    set_scheduled(status, now);
-}
-
-fn merge<'a>(pod: &mut Value, field: &str, entries: impl Iterator<Item = (&'a String, &'a Value)>) {
-    for (key, value) in entries {
-        let slot = meta_mut(pod)
-            .entry(field)
-            .or_insert_with(|| Value::Object(Map::new()));
-        if let Some(map) = slot.as_object_mut() {
-            map.insert(key.clone(), value.clone());
-        }
+    for field in ["annotations", "labels"] {
+        let given = binding.part("metadata").map(field);
+        merge(pod, field, given.into_iter().flatten());
     }
-}
-
-fn set_scheduled(status: &mut Map<String, Value>, now: &str) {
-    let slot = status.entry("conditions").or_insert_with(|| json!([]));
-    if !slot.is_array() {
-        *slot = json!([]);
-    }
-    let Some(conditions) = slot.as_array_mut() else {
-        return;
-    };
-    let mut condition = json!({
+    merge(pod, "labels", topology);
+    child_mut(pod, "status").remove("nominatedNodeName");
+    let condition = json!({
         "type": "PodScheduled",
         "status": "True",
         "lastProbeTime": null,
         "lastTransitionTime": now,
     });
-    match conditions
-        .iter_mut()
-        .find(|c| c.get("type").is_some_and(|t| t == "PodScheduled"))
-    {
-        Some(old) => {
-            if old.get("status").is_some_and(|s| s == "True")
-                && let Some(since) = old.get("lastTransitionTime")
-            {
-                condition["lastTransitionTime"] = since.clone();
-            }
-            *old = condition;
-        }
-        None => conditions.push(condition),
+    update_condition(&mut pod["status"], condition);
+}
+
+fn merge<'a>(
+    pod: &mut Value,
+    field: &str,
+    entries: impl IntoIterator<Item = (&'a String, &'a Value)>,
+) {
+    for (key, value) in entries {
+        set(pod, &["metadata", field, key], value.clone());
     }
 }

@@ -17,6 +17,7 @@ use crate::field::ErrorType;
 use crate::status::{ApiError, Subject};
 use crate::storage::{StoreError, Version};
 use crate::validation::small::SYSTEM_CLASSES;
+use crate::validation::view::View;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -89,7 +90,7 @@ impl DeleteRequest {
             }
             _ => json!({}),
         };
-        let grace = match options.get("gracePeriodSeconds").and_then(Value::as_i64) {
+        let grace = match options.maybe_int("gracePeriodSeconds") {
             Some(seconds) => Some(seconds),
             None => match query("gracePeriodSeconds") {
                 Some(text) => Some(text.parse().map_err(|_| {
@@ -107,7 +108,7 @@ impl DeleteRequest {
                 .map(str::to_owned)
                 .or_else(|| query(field))
         };
-        let orphan = match options.get("orphanDependents").and_then(Value::as_bool) {
+        let orphan = match options.maybe_flag("orphanDependents") {
             Some(orphan) => Some(orphan),
             None => query("orphanDependents").map(|text| text == "true"),
         };
@@ -160,11 +161,9 @@ impl DeleteRequest {
     /// The finalizers of an object once this deletion has begun.
     fn finalizers(&self, object: &Value) -> Vec<String> {
         let had: Vec<&str> = object
-            .pointer("/metadata/finalizers")
-            .and_then(Value::as_array)
+            .part("metadata")
+            .strings("finalizers")
             .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
             .collect();
         let mut finalizers: Vec<String> = had
             .iter()
@@ -342,10 +341,7 @@ impl Api {
             .unwrap_or(0)
             .clamp(0, GRACE_SECONDS_MAX);
         let marked = if marked_before {
-            let before = object
-                .pointer("/metadata/deletionGracePeriodSeconds")
-                .and_then(Value::as_i64)
-                .unwrap_or(0);
+            let before = object.part("metadata").int("deletionGracePeriodSeconds");
             let is_shorter = request.grace_period_seconds.is_some() && grace < before;
             // A pod whose grace has run out and that nothing holds any more may go.
             let is_free = before == 0 && finalizers.is_empty();
@@ -439,7 +435,7 @@ fn mark(object: &Value, finalizers: Vec<String>, now: Timestamp, grace: i64) -> 
         .unwrap_or(now);
     meta.insert("deletionTimestamp".to_owned(), seconds_text(end).into());
     meta.insert("deletionGracePeriodSeconds".to_owned(), grace.into());
-    if let Some(generation) = meta.get("generation").and_then(Value::as_i64)
+    if let Some(generation) = meta.maybe_int("generation")
         && generation > 0
     {
         meta.insert("generation".to_owned(), generation.saturating_add(1).into());
@@ -453,8 +449,7 @@ fn shorten(object: &Value, finalizers: &[String], before: i64, grace: i64) -> Va
     let mut marked = object.clone();
     let meta = meta_mut(&mut marked);
     let end = meta
-        .get("deletionTimestamp")
-        .and_then(Value::as_str)
+        .maybe_text("deletionTimestamp")
         .and_then(|text| text.parse::<Timestamp>().ok())
         .and_then(|end| {
             end.checked_sub(SignedDuration::from_secs(before.saturating_sub(grace)))

@@ -5,7 +5,7 @@ use super::decode::{self, Body, Encoding};
 use super::delete::DeleteRequest;
 use super::list::ListRequest;
 use super::resource::{self, Resource};
-use super::write::{Change, Method, WRITE_ATTEMPTS_MAX, WriteOptions, action};
+use super::write::{Change, Method, WRITE_ATTEMPTS_MAX, WriteOptions, action, check_namespace};
 use crate::controllers::disruption;
 use crate::controllers::object::{
     condition, count, generation, is_deleting, labels, put_condition, seconds,
@@ -45,12 +45,7 @@ impl Api {
                 "name in URL does not match name in Eviction object",
             ));
         }
-        let given = meta(&eviction, "namespace");
-        if !given.is_empty() && given != namespace {
-            return Err(ApiError::bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request",
-            ));
-        }
+        check_namespace(namespace, &eviction)?;
         let action = action(pods, "eviction", namespace, name, options);
         let eviction = action.admit_action(self, eviction)?;
         let mut request = delete_request(&eviction)?;

@@ -8,6 +8,7 @@ use crate::access::gr;
 use crate::field::{ErrorType, FieldError};
 use crate::status::{ApiError, Subject};
 use crate::table::Column;
+use crate::validation::view::View;
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 
@@ -89,10 +90,7 @@ pub(crate) fn of(resource: &Resource, object: &Value) -> Value {
 /// # Errors
 /// 422 for fewer than none.
 pub(crate) fn put(resource: &Resource, object: &Value, scale: &Value) -> Result<Value, ApiError> {
-    let replicas = scale
-        .pointer("/spec/replicas")
-        .and_then(Value::as_i64)
-        .unwrap_or(0);
+    let replicas = scale.part("spec").int("replicas");
     if replicas < 0 {
         let error = FieldError {
             kind: ErrorType::Invalid,
@@ -146,7 +144,7 @@ pub(crate) fn selector_text(selector: Option<&Value>) -> String {
     let is_structured =
         selector.contains_key("matchLabels") || selector.contains_key("matchExpressions");
     let labels = if is_structured {
-        selector.get("matchLabels").and_then(Value::as_object)
+        selector.map("matchLabels")
     } else {
         // Replication controllers and services select by plain labels.
         Some(selector)
@@ -163,13 +161,7 @@ pub(crate) fn selector_text(selector: Option<&Value>) -> String {
     for expression in expressions.into_iter().flatten() {
         let text = |field: &str| expression.get(field).and_then(Value::as_str).unwrap_or("");
         let key = text("key");
-        let mut values: Vec<&str> = expression
-            .get("values")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .collect();
+        let mut values: Vec<&str> = expression.strings("values").into_iter().collect();
         values.sort_unstable();
         let values = values.join(",");
         let part = match text("operator") {

@@ -13,10 +13,12 @@ use crate::access::gr;
 use crate::admission;
 use crate::admission::webhooks::{self, Attributes, Operation, Options};
 use crate::apply;
+use crate::field::{ErrorType, FieldError};
 use crate::schema::Schemas;
 use crate::status::ApiError;
 use crate::storage::{StoreError, Version};
 use crate::strategy::Subresource;
+use crate::validation::view::View;
 use crate::validation::warnings;
 use crate::validation::{events, metadata};
 use serde_json::{Map, Value};
@@ -252,7 +254,7 @@ impl Api {
     ) -> Result<Value, ApiError> {
         let rules = resource.stored_as();
         let strategy = resource.strategy();
-        strategy.prepare_for_create(&mut object, &self.context(namespace));
+        strategy.prepare_for_create(&mut object, &self.now_text());
         if rules.resource == gr("", "namespaces") {
             namespaces::prepare_for_create(&mut object);
         }
@@ -300,9 +302,7 @@ impl Api {
         if !is_empty("name") || is_empty("generateName") {
             return None;
         }
-        meta.get("generateName")
-            .and_then(Value::as_str)
-            .map(str::to_owned)
+        meta.maybe_text("generateName").map(str::to_owned)
     }
 
     /// PUT: reads an object and puts it in the place of the one of that name.
@@ -411,32 +411,30 @@ impl Api {
             let key = change.resource.key(change.namespace, change.name);
             return Err(uid_conflict(change.resource, &key, change.name, uid, live));
         }
+        let invalid = |subject, value: String, detail: String| {
+            let error = FieldError {
+                kind: ErrorType::Invalid,
+                field: "metadata.resourceVersion".to_owned(),
+                value: Some(value),
+                detail,
+            };
+            Err(ApiError::invalid(subject, &[error]))
+        };
+        let of_kind = change.resource.kind_subject(change.name);
         match meta(new, "resourceVersion") {
             "" | "0" if change.resource.needs_version => {
-                let is_custom = change.resource.custom.is_some();
-                let error = crate::field::FieldError {
-                    kind: crate::field::ErrorType::Invalid,
-                    field: "metadata.resourceVersion".to_owned(),
-                    value: Some(if is_custom { "0" } else { "0x0" }.to_owned()),
-                    detail: "must be specified for an update".to_owned(),
+                let (subject, value) = match change.resource.custom {
+                    Some(_) => (subject, "0"),
+                    None => (of_kind, "0x0"),
                 };
-                let subject = match is_custom {
-                    true => change.resource.subject(change.name),
-                    false => change.resource.kind_subject(change.name),
-                };
-                Err(ApiError::invalid(subject, &[error]))
+                let detail = "must be specified for an update".to_owned();
+                invalid(subject, value.to_owned(), detail)
             }
             "" | "0" => Ok(false),
             version if version == meta(&old, "resourceVersion") => Ok(true),
             version if version.parse::<u64>().is_err() => {
-                let error = crate::field::FieldError {
-                    kind: crate::field::ErrorType::Invalid,
-                    field: "metadata.resourceVersion".to_owned(),
-                    value: Some(format!("{version:?}")),
-                    detail: format!("strconv.ParseUint: parsing {version:?}: invalid syntax"),
-                };
-                let subject = change.resource.kind_subject(change.name);
-                Err(ApiError::invalid(subject, &[error]))
+                let detail = format!("strconv.ParseUint: parsing {version:?}: invalid syntax");
+                invalid(of_kind, format!("{version:?}"), detail)
             }
             _ => Err(ApiError::modified(subject)),
         }
@@ -466,7 +464,7 @@ impl Api {
         let mut new = attributes.mutate_update(self, new, old, again)?;
         let managers = meta_mut(&mut new).remove("managedFields");
         {
-            let old_meta = old.get("metadata").and_then(Value::as_object);
+            let old_meta = old.map("metadata");
             let meta = meta_mut(&mut new);
             for field in ["resourceVersion", "generation", "creationTimestamp"] {
                 copy(meta, old_meta, field);
@@ -477,11 +475,10 @@ impl Api {
             meta.remove("selfLink");
         }
         metadata::prepare_for_update(&mut new, old);
-        let cx = self.context(change.namespace);
-        strategy.prepare_for_update(&mut new, old, change.half(), &cx);
+        strategy.prepare_for_update(&mut new, old, change.half(), &self.now_text());
         {
             // A strategy may have taken the old object as a whole.
-            let old_meta = old.get("metadata").and_then(Value::as_object);
+            let old_meta = old.map("metadata");
             let meta = meta_mut(&mut new);
             copy(meta, old_meta, "resourceVersion");
             copy(meta, old_meta, "generation");
@@ -519,19 +516,10 @@ pub(super) fn is_released(object: &Value) -> bool {
     let Some(metadata) = object.get("metadata") else {
         return false;
     };
-    let held = metadata
-        .get("finalizers")
-        .and_then(Value::as_array)
-        .is_some_and(|f| !f.is_empty());
-    let grace = metadata
-        .get("deletionGracePeriodSeconds")
-        .and_then(Value::as_i64)
-        .unwrap_or(0);
-    let namespace_held = object.get("kind").is_some_and(|k| k == "Namespace")
-        && object
-            .pointer("/spec/finalizers")
-            .and_then(Value::as_array)
-            .is_some_and(|f| !f.is_empty());
+    let held = !metadata.items("finalizers").is_empty();
+    let grace = metadata.int("deletionGracePeriodSeconds");
+    let namespace_held =
+        object.text("kind") == "Namespace" && !object.part("spec").items("finalizers").is_empty();
     metadata.get("deletionTimestamp").is_some() && !held && grace == 0 && !namespace_held
 }
 
@@ -581,18 +569,24 @@ pub(super) fn adopt_namespace(
     namespace: &str,
     object: &mut Value,
 ) -> Result<(), ApiError> {
-    let given = meta(object, "namespace");
     if !resource.namespaced {
         meta_mut(object).remove("namespace");
         return Ok(());
     }
-    if !given.is_empty() && given != namespace {
-        return Err(ApiError::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ));
-    }
+    check_namespace(namespace, object)?;
     meta_mut(object).insert("namespace".to_owned(), namespace.into());
     Ok(())
+}
+
+/// An object that names a namespace names that of the request.
+pub(super) fn check_namespace(namespace: &str, object: &Value) -> Result<(), ApiError> {
+    match meta(object, "namespace") {
+        "" => Ok(()),
+        given if given == namespace => Ok(()),
+        _ => Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        )),
+    }
 }
 
 fn copy(to: &mut Map<String, Value>, from: Option<&Map<String, Value>>, field: &str) {
@@ -626,10 +620,7 @@ fn bump_generation(resource: &Resource, new: &mut Value, old: &Value) {
         }
     };
     if changed {
-        let generation = old
-            .pointer("/metadata/generation")
-            .and_then(Value::as_i64)
-            .unwrap_or(0);
+        let generation = old.part("metadata").int("generation");
         child_mut(new, "metadata")
             .insert("generation".to_owned(), generation.saturating_add(1).into());
     }

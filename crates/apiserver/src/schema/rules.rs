@@ -6,13 +6,18 @@
 //! - `default=V`: a missing value becomes `V` (JSON, or a bare word for a string);
 //! - `required`, `required="detail"`: a missing or zero value is an error, and nothing more is checked;
 //! - `values`, `values=A,B`: one of the values that the types enumerate, or one of these;
-//! - `format=NAME`: a string in a format of [`crate::validation::names`]; in lists, each entry;
+//! - `format=NAME`: a string in a format of [`crate::validation::names`]; in lists, each entry; `joined=NAME` reports all
+//!   faults of a string in one error;
 //! - `range=A..B`, `range=A..`: a number; `range=A..B:"text"` with a text of its own;
-//! - `max-items=N`, `unique=KEY`: the entries of a list;
+//! - `max-items=N`, `unique=KEY`: the entries of a list; `once=LIST`: no entry of the list before this one has the value;
+//! - `max-bytes=N`: the length of a string;
 //! - `immutable`: an update may not change it;
 //! - `must="CEL":KIND@FIELD:"text"`: a condition over `self`, `owner` (the object that holds it) and `old` (the value
-//!   before an update, `null` when the object is created); else an error of KIND (`invalid`, `required`, `forbidden`)
-//!   about FIELD of the value, or about the value itself;
+//!   before an update, `null` when the object is created), `root` (the object as a whole) and `kind` (of that); else an
+//!   error of KIND (`invalid`, `required`, `forbidden`, or `invalid-null`, which shows no value) about FIELD of the value,
+//!   or about the value itself. `{CEL}` in the text becomes the value of an expression;
+//! - `each=…`: the same for each entry of a list;
+//! - `if="CEL"`: the words after it count only where the condition is met;
 //! - `as=NAME`: errors name the field so;
 //! - `@function`: a check of [`crate::validation`];
 //! - `flat`: the types below are not checked; `below`: they are checked here instead of after the other words.
@@ -23,7 +28,7 @@
 //! of another type above it whose fields it has.
 
 use super::model::{Field, Model, Rule, Shape, TypeId};
-use crate::validation::{self, CheckFn, Format, Must};
+use crate::validation::{self, CheckFn, Condition, Format, Must};
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 
@@ -54,6 +59,8 @@ pub(crate) enum Check {
     Format {
         /// Whether an absent value is checked.
         always: bool,
+        /// Whether all faults of a string are one error.
+        joined: bool,
         /// What finds the faults of a string.
         format: Format,
     },
@@ -70,6 +77,10 @@ pub(crate) enum Check {
     },
     /// The list has no more entries.
     MaxItems(usize),
+    /// The string has no more bytes.
+    MaxBytes(usize),
+    /// No entry of this list before the owner has the same value of the field.
+    Once(&'static str),
     /// No two entries have the same value of this field.
     Unique(&'static str),
     /// An update does not change the value.
@@ -81,6 +92,10 @@ pub(crate) enum Check {
         /// The condition.
         must: Must,
     },
+    /// Each entry of a list meets a condition.
+    Each(Must),
+    /// The checks after this one count only where the condition is met.
+    If(Condition),
     /// The value is checked by a function.
     Call(CheckFn),
     /// The types below are checked.
@@ -214,11 +229,12 @@ fn check(word: &'static str, field: Option<&Field>) -> Option<Check> {
                 // A list without values would reject everything.
                 field.filter(|f| !f.values.is_empty())?.values.clone()
             } else {
-                value.split(',').map(Box::from).collect()
+                value.split(',').map(|v| unquoted(v).into()).collect()
             },
         },
-        "format" => Check::Format {
+        "format" | "joined" => Check::Format {
             always,
+            joined: label == "joined",
             format: validation::format(value)?,
         },
         "range" => range(value, always)?,
@@ -226,7 +242,11 @@ fn check(word: &'static str, field: Option<&Field>) -> Option<Check> {
             always,
             must: Must::parse(value)?,
         },
+        "each" => Check::Each(Must::parse(value)?),
+        "if" => Check::If(Condition::parse(value)?),
+        "max-bytes" => Check::MaxBytes(value.parse().ok()?),
         "max-items" => Check::MaxItems(value.parse().ok()?),
+        "once" => Check::Once(value),
         "unique" => Check::Unique(value),
         "immutable" => Check::Immutable,
         _ => return None,
@@ -278,6 +298,7 @@ fn from_markers(model: &mut Model, id: TypeId) {
                     checks.extend(validation::format(value.trim_start_matches("k8s-")).map(
                         |format| Check::Format {
                             always: false,
+                            joined: false,
                             format,
                         },
                     ))

@@ -6,6 +6,7 @@ use super::text::{
     NONE, UNKNOWN, UNSET, condition, flag, human_seconds, items, join, number, or, since, size,
     strings, text,
 };
+use crate::validation::view::View;
 use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -14,7 +15,7 @@ use std::collections::BTreeSet;
 pub(super) fn find(name: &str) -> Option<CellFn> {
     Some(match name {
         "attach-required" => |o, _| {
-            let required = o.pointer("/spec/attachRequired").and_then(Value::as_bool);
+            let required = o.part("spec").maybe_flag("attachRequired");
             required.unwrap_or(true).into()
         },
         "claim-capacity" => |o, _| bound(o, text(o, "/status/capacity/storage").to_owned()),
@@ -256,7 +257,7 @@ fn slice_endpoints(slice: &Value) -> String {
 fn slice_ports(slice: &Value) -> String {
     let ports: Vec<String> = items(slice, "/ports")
         .iter()
-        .map(|p| match p.pointer("/port").and_then(Value::as_i64) {
+        .map(|p| match p.maybe_int("port") {
             Some(port) => port.to_string(),
             None => "*".to_owned(),
         })
@@ -337,7 +338,7 @@ fn node_status(node: &Value) -> String {
 }
 
 fn node_roles(node: &Value) -> String {
-    let labels = node.pointer("/metadata/labels").and_then(Value::as_object);
+    let labels = node.part("metadata").map("labels");
     let roles: BTreeSet<&str> = labels
         .into_iter()
         .flatten()
@@ -401,7 +402,7 @@ fn hpa_targets(hpa: &Value) -> String {
             } else {
                 format!("{name}: ")
             };
-            if let Some(percent) = target.get("averageUtilization").and_then(Value::as_i64) {
+            if let Some(percent) = target.maybe_int("averageUtilization") {
                 let now = now.and_then(|n| n.get("averageUtilization")?.as_i64());
                 let now = now.map_or(UNKNOWN.to_owned(), |n| format!("{n}%"));
                 return format!("{prefix}{now}/{percent}%");
@@ -440,7 +441,7 @@ fn balancers(object: &Value) -> Vec<&str> {
 
 fn completions(job: &Value) -> String {
     let succeeded = number(job, "/status/succeeded");
-    if let Some(wanted) = job.pointer("/spec/completions").and_then(Value::as_i64) {
+    if let Some(wanted) = job.part("spec").maybe_int("completions") {
         return format!("{succeeded}/{wanted}");
     }
     match number(job, "/spec/parallelism") {
@@ -470,7 +471,7 @@ fn job_status(job: &Value) -> &'static str {
 }
 
 fn quota(quota: &Value, limits: bool) -> String {
-    let hard = quota.pointer("/status/hard").and_then(Value::as_object);
+    let hard = quota.part("status").map("hard");
     let shown: Vec<String> = hard
         .into_iter()
         .flatten()

@@ -2,7 +2,7 @@
 //! compiled.
 
 use super::engine::Owner;
-use super::errors::{Errors, Path, Shown};
+use super::errors::{Errors, Path};
 use super::pod::spec::is_repeated;
 use super::view::{View, set_if_zero};
 use super::{checks, names};
@@ -11,22 +11,19 @@ use serde_json::Value;
 use std::collections::HashSet;
 
 const ATTRIBUTES_MAX: usize = 32;
-const DRIVER_BYTES_MAX: usize = 63;
-const POOL_NAME_BYTES_MAX: usize = 253;
 
 checks! {
+    "alternatives" => |e, _, alternatives, path| {
+        let mut seen = HashSet::new();
+        for (i, alternative) in alternatives.as_array().into_iter().flatten().enumerate() {
+            let (at, name) = (path.index(i), alternative.text("name"));
+            e.check_name(&at.child("name"), name, names::dns_label);
+            if !seen.insert(name) {
+                e.duplicate(&at, name);
+            }
+        }
+    },
     "cel-selector" => check_selector,
-    "claim-status" => claim_status,
-    "consumer-once" => |e, owner, uid, path| {
-        if is_repeated(owner, "reservedFor", "uid") {
-            e.duplicate(path, uid);
-        }
-    },
-    "device-name" => |e, owner, name, path| {
-        if is_repeated(owner, "devices", "name") {
-            e.duplicate(path, name);
-        }
-    },
     "device-size" => |e, _, device, path| {
         let size = device.entries("attributes").len() + device.entries("capacity").len();
         if size > ATTRIBUTES_MAX {
@@ -37,32 +34,17 @@ checks! {
             );
         }
     },
-    "driver" => |e, _, driver, path| {
-        let driver = driver.as_str().unwrap_or("");
-        if driver.is_empty() {
-            e.required(path, "");
-        }
-        if driver.len() > DRIVER_BYTES_MAX {
-            e.too_long(path, DRIVER_BYTES_MAX);
-        }
-        if !driver.is_empty() {
-            e.each_invalid(path, driver, names::dns_subdomain(driver));
+    "pool-name" => |e, _, name, path| {
+        for part in name.as_str().unwrap_or("").split('/') {
+            e.each_invalid(path, part, names::dns_subdomain(part));
         }
     },
-    "one-term" => |e, _, selector, path| {
-        if !selector.is_null() && selector.items("nodeSelectorTerms").len() != 1 {
-            let at = path.child("nodeSelectorTerms");
-            e.invalid(&at, Shown::absent(), "must have exactly one node selector term");
+    "request-once" => |e, owner, request, path| {
+        if is_repeated(owner, "requests", "name") {
+            e.duplicate(path, request.text("name"));
         }
     },
-    "pool-name" => pool_name,
-    "request-kind" => request_kind,
     "request-references" => request_references,
-    "slice-node" => |e, _, name, path| match name.as_str() {
-        None => {}
-        Some("") => e.invalid(path, "", "must be either unset or set to a non-empty string"),
-        Some(name) => e.each_invalid(path, name, names::dns_subdomain(name)),
-    },
     "slice-reach" => slice_reach,
 }
 
@@ -93,37 +75,6 @@ pub(super) fn default_request(request: &mut Value) {
     }
 }
 
-fn request_kind(errors: &mut Errors, owner: &Owner, request: &Value, path: &Path) {
-    let name = request.text("name");
-    if is_repeated(owner, "requests", "name") {
-        errors.duplicate(path, name);
-    }
-    let alternatives = request.items("firstAvailable");
-    match (request.field("exactly"), alternatives) {
-        (None, []) => {
-            errors.required(
-                path,
-                "exactly one of `exactly` or `firstAvailable` is required",
-            );
-        }
-        (Some(_), [_, ..]) => errors.invalid(
-            path,
-            Shown::absent(),
-            "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set",
-        ),
-        _ => {}
-    }
-    let mut seen = HashSet::new();
-    for (i, alternative) in alternatives.iter().enumerate() {
-        let at = path.child("firstAvailable").index(i);
-        let name = alternative.text("name");
-        errors.check_name(&at.child("name"), name, names::dns_label);
-        if !seen.insert(name) {
-            errors.duplicate(&at, name);
-        }
-    }
-}
-
 /// Constraints and configurations name requests of the claim.
 fn request_references(errors: &mut Errors, _: &Owner, devices: &Value, path: &Path) {
     let mut known: HashSet<String> = HashSet::new();
@@ -145,39 +96,6 @@ fn request_references(errors: &mut Errors, _: &Owner, devices: &Value, path: &Pa
                 }
             }
         }
-    }
-}
-
-fn claim_status(errors: &mut Errors, owner: &Owner, status: &Value, path: &Path) {
-    let holders = status.items("reservedFor");
-    let at = path.child("reservedFor");
-    if !holders.is_empty() && status.field("allocation").is_none() {
-        errors.forbidden(&at, "may not be specified when `allocated` is not set");
-    }
-    let claim = owner
-        .enclosing("resource.v1.ResourceClaim")
-        .unwrap_or(&Value::Null);
-    let before = owner.old.map_or(&[][..], |old| old.items("reservedFor"));
-    let deleting = claim.part("metadata").field("deletionTimestamp").is_some();
-    if deleting && holders.iter().any(|h| !before.contains(h)) {
-        errors.forbidden(
-            &at,
-            "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set",
-        );
-    }
-}
-
-fn pool_name(errors: &mut Errors, _: &Owner, name: &Value, path: &Path) {
-    let name = name.as_str().unwrap_or("");
-    if name.is_empty() {
-        errors.required(path, "");
-        return;
-    }
-    if name.len() > POOL_NAME_BYTES_MAX {
-        errors.too_long(path, POOL_NAME_BYTES_MAX);
-    }
-    for part in name.split('/') {
-        errors.each_invalid(path, part, names::dns_subdomain(part));
     }
 }
 

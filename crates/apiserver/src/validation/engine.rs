@@ -4,6 +4,7 @@
 //! functions for updates do.
 
 use super::errors::{Errors, IS_IMMUTABLE, Path, Shown};
+use super::pod::spec::is_repeated;
 use super::view::is_zero;
 use crate::schema::model::{Field, Model, Rule, Shape, TypeId};
 use crate::schema::{Check, Schemas};
@@ -45,6 +46,11 @@ pub(crate) use checks;
 static ABSENT: Value = Value::Null;
 
 impl<'a> Owner<'a> {
+    /// The object as a whole.
+    pub(crate) fn outermost(&self) -> &Owner<'a> {
+        self.parent.map_or(self, Owner::outermost)
+    }
+
     /// The nearest object of a type, this one included.
     pub(crate) fn enclosing(&self, type_name: &str) -> Option<&'a Value> {
         let mut next = Some(self);
@@ -183,8 +189,19 @@ impl Run<'_> {
             Some(field) if field.pointer => value.is_null(),
             _ => is_zero(Some(value)),
         };
+        let before = match (owner.old, field) {
+            (Some(old), Some(field)) => zero_if_absent(field, old.get(&*field.name)),
+            (old, _) => old.unwrap_or(&ABSENT),
+        };
+        let decoded = field.map_or(value, |field| zero_if_absent(field, Some(value)));
         for check in &rule.checks {
             match check {
+                Check::If(condition) => {
+                    // A condition that cannot be evaluated hides no error.
+                    if !condition.is_met(owner, (decoded, before)).unwrap_or(true) {
+                        return;
+                    }
+                }
                 Check::Required(detail) => {
                     if absent || (value.is_string() && is_zero(Some(value))) {
                         self.errors.required(path, *detail);
@@ -202,11 +219,20 @@ impl Run<'_> {
                         });
                     }
                 }
-                Check::Format { always, format } => {
+                Check::Format {
+                    always,
+                    joined,
+                    format,
+                } => {
                     if *always || !absent {
                         each(value, path, |value, path| {
                             let text = value.as_str().unwrap_or("");
-                            self.errors.each_invalid(path, text, format(text));
+                            let faults = format(text);
+                            match joined {
+                                true if faults.is_empty() => {}
+                                true => self.errors.invalid(path, text, faults.join(",")),
+                                false => self.errors.each_invalid(path, text, faults),
+                            }
                         });
                     }
                 }
@@ -224,6 +250,16 @@ impl Run<'_> {
                 Check::MaxItems(max) => {
                     let items = value.as_array().map_or(0, Vec::len);
                     self.errors.check_at_most(path, items, *max);
+                }
+                Check::MaxBytes(max) => {
+                    if value.as_str().is_some_and(|text| text.len() > *max) {
+                        self.errors.too_long(path, *max);
+                    }
+                }
+                Check::Once(list) => {
+                    if !absent && is_repeated(owner, list, rule.shown) {
+                        self.errors.duplicate(path, value);
+                    }
                 }
                 Check::Unique(key) => {
                     let mut seen = HashSet::new();
@@ -248,19 +284,12 @@ impl Run<'_> {
                 }
                 Check::Must { always, must } => {
                     if *always || !absent || field.is_none() {
-                        let old = match (owner.old, field) {
-                            (Some(old), Some(field)) => {
-                                zero_if_absent(field, old.get(&*field.name))
-                            }
-                            (old, _) => old.unwrap_or(&ABSENT),
-                        };
-                        let value = match field {
-                            Some(field) => zero_if_absent(field, Some(value)),
-                            None => value,
-                        };
-                        must.check(&mut self.errors, owner, (value, old), path);
+                        must.check(&mut self.errors, owner, (decoded, before), path);
                     }
                 }
+                Check::Each(must) => each(decoded, path, |entry, path| {
+                    must.check(&mut self.errors, owner, (entry, &ABSENT), path);
+                }),
                 Check::Call(function) => function(&mut self.errors, owner, value, path),
                 Check::Descend => {
                     if let Some(field) = field {

@@ -205,7 +205,7 @@ fn is_printable(c: char) -> bool {
 }
 
 /// Quotes a string as Go's JSON encoder does: `<`, `>` and `&` are escaped too.
-pub(crate) fn quote_json(out: &mut String, value: &str) {
+fn quote_json(out: &mut String, value: &str) {
     out.push('"');
     for c in value.chars() {
         match c {
@@ -226,6 +226,27 @@ pub(crate) fn quote_json(out: &mut String, value: &str) {
         }
     }
     out.push('"');
+}
+
+/// A value as Go's JSON encoder prints it.
+pub(crate) fn json_text(value: impl Into<Value>) -> String {
+    let mut out = String::new();
+    write_json(&mut out, &value.into());
+    out
+}
+
+/// A struct of Go as JSON: its fields, each with its value as JSON, in their order.
+pub(crate) fn struct_text(fields: &[(&str, String)]) -> String {
+    let fields: Vec<String> = fields
+        .iter()
+        .map(|(name, value)| format!("\"{name}\":{value}"))
+        .collect();
+    format!("{{{}}}", fields.join(","))
+}
+
+/// A list of values that are JSON already.
+pub(crate) fn list_text(items: impl Iterator<Item = String>) -> String {
+    format!("[{}]", items.collect::<Vec<_>>().join(","))
 }
 
 fn write_json(out: &mut String, value: &Value) {

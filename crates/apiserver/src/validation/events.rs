@@ -3,6 +3,7 @@
 
 use super::errors::{Errors, IS_IMMUTABLE, Path};
 use crate::field::FieldError;
+use crate::validation::view::View;
 use serde_json::Value;
 
 /// What an update through events.k8s.io/v1 may not change, in the names of core/v1 and in the order of upstream's
@@ -33,7 +34,7 @@ pub(crate) fn validate_create(event: &Value) -> Vec<FieldError> {
     if filled(event.get("eventTime")).is_null() {
         errors.required(&Path::new("eventTime"), "");
     }
-    let kind = event.get("type").and_then(Value::as_str).unwrap_or("");
+    let kind = event.text("type");
     if !matches!(kind, "Normal" | "Warning") {
         let detail = format!("has invalid value: {kind}");
         errors.invalid(&Path::new("type"), "", detail);
@@ -47,7 +48,7 @@ pub(crate) fn validate_create(event: &Value) -> Vec<FieldError> {
 }
 
 fn check_series(errors: &mut Errors, series: &Value) {
-    let count = series.get("count").and_then(Value::as_i64).unwrap_or(0);
+    let count = series.int("count");
     if count < 2 {
         errors.invalid(&Path::new("series.count"), "", "should be at least 2");
     }

@@ -131,42 +131,25 @@ fn item(errors: &mut Errors, owner: &Owner, item: &Value, path: &Path) {
         };
         // The first amount may not be more than the second: the list that is reported, and the amount that is shown.
         for (low, high, reported, shown) in [
-            (("min", "min value"), ("max", "max value"), "min", 0),
-            (
-                ("min", "min value"),
-                ("defaultRequest", "default request value"),
-                "defaultRequest",
-                1,
-            ),
-            (
-                ("defaultRequest", "default request value"),
-                ("max", "max value"),
-                "defaultRequest",
-                0,
-            ),
-            (
-                ("defaultRequest", "default request value"),
-                ("default", "default limit value"),
-                "defaultRequest",
-                0,
-            ),
-            (
-                ("min", "min value"),
-                ("default", "default value"),
-                "default",
-                0,
-            ),
-            (
-                ("default", "default value"),
-                ("max", "max value"),
-                "default",
-                1,
-            ),
+            ("min", "max", "min", 0),
+            ("min", "defaultRequest", "defaultRequest", 1),
+            ("defaultRequest", "max", "defaultRequest", 0),
+            ("defaultRequest", "default", "defaultRequest", 0),
+            ("min", "default", "default", 0),
+            ("default", "max", "default", 1),
         ] {
-            if let (Some(least), Some(most)) = (value(low.0), value(high.0))
+            let label = |list: &str| match (list, low) {
+                ("min", _) => "min value",
+                ("max", _) => "max value",
+                ("defaultRequest", _) => "default request value",
+                (_, "defaultRequest") => "default limit value",
+                _ => "default value",
+            };
+            if let (Some(least), Some(most)) = (value(low), value(high))
                 && least > most
             {
-                let detail = format!("{} {least} is greater than {} {most}", low.1, high.1);
+                let (low, high) = (label(low), label(high));
+                let detail = format!("{low} {least} is greater than {high} {most}");
                 let shown = [least, most][shown].to_string();
                 errors.invalid(&path.child(reported).key(name), &shown, detail);
             }

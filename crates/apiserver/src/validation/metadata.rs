@@ -1,6 +1,6 @@
 //! The rules of `metadata`, which are the same for every kind but for the format of names.
 
-use super::errors::{Errors, IS_IMMUTABLE, Path, Shown, quote_json};
+use super::errors::{Errors, IS_IMMUTABLE, Path, Shown, json_text, list_text, struct_text};
 use super::names;
 use super::selectors;
 use super::view::{View, copy_field};
@@ -228,7 +228,7 @@ fn validate_owners(errors: &mut Errors, owners: &[Value], path: &Path) {
         if api_version == "v1" && owner.text("kind") == "Event" {
             errors.invalid(
                 path,
-                show_owners(std::slice::from_ref(owner), false),
+                Shown(owner_text(owner)),
                 "/v1, Kind=Event is disallowed from being an owner",
             );
         }
@@ -237,7 +237,7 @@ fn validate_owners(errors: &mut Errors, owners: &[Value], path: &Path) {
             match &controller {
                 Some(first) => errors.invalid(
                     path,
-                    show_owners(owners, true),
+                    Shown(list_text(owners.iter().map(owner_text))),
                     format!(
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
                     ),
@@ -248,36 +248,13 @@ fn validate_owners(errors: &mut Errors, owners: &[Value], path: &Path) {
     }
 }
 
-/// Owner references as JSON, with their fields in upstream's order.
-fn show_owners(owners: &[Value], as_list: bool) -> Shown {
-    let mut out = String::new();
-    if as_list {
-        out.push('[');
-    }
-    for (i, owner) in owners.iter().enumerate() {
-        if i > 0 {
-            out.push(',');
-        }
-        out.push('{');
-        for (j, name) in ["apiVersion", "kind", "name", "uid"].iter().enumerate() {
-            if j > 0 {
-                out.push(',');
-            }
-            quote_json(&mut out, name);
-            out.push(':');
-            quote_json(&mut out, owner.text(name));
-        }
-        for name in ["controller", "blockOwnerDeletion"] {
-            if let Some(set) = owner.maybe_flag(name) {
-                out.push_str(&format!(",\"{name}\":{set}"));
-            }
-        }
-        out.push('}');
-    }
-    if as_list {
-        out.push(']');
-    }
-    Shown(out)
+/// An owner reference as JSON, with its fields in upstream's order.
+fn owner_text(owner: &Value) -> String {
+    let names = ["apiVersion", "kind", "name", "uid"].into_iter();
+    let mut fields: Vec<_> = names.map(|n| (n, json_text(owner.text(n)))).collect();
+    let flags = ["controller", "blockOwnerDeletion"].into_iter();
+    fields.extend(flags.filter_map(|n| Some((n, json_text(owner.maybe_flag(n)?)))));
+    struct_text(&fields)
 }
 
 #[cfg(test)]

@@ -1,29 +1,65 @@
-//! Conditions that objects must meet, in CEL: what a line of the rules states about several fields at once.
+//! Conditions in CEL: what a line of the rules states about several fields at once.
 
 use super::engine::Owner;
-use super::errors::{Errors, Path};
-use super::view::View;
-use berth_cel::{COST_MAX, Datum, Program, Variables};
+use super::errors::{Errors, Path, Shown};
+use berth_cel::{COST_MAX, Datum, EvaluationError, Program, Variables};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The variables of a condition: the value, the object that holds it, and the value before an update, which is null
-/// when the object is created.
-const VARIABLES: &[&str] = &["self", "owner", "old"];
+/// The variables of a condition: the value, the object that holds it, the value before an update (null when the object
+/// is created), the object as a whole, and the kind of that.
+const VARIABLES: &[&str] = &["self", "owner", "old", "root", "kind"];
+
+/// A condition.
+#[derive(Debug, Clone)]
+pub(crate) struct Condition(Arc<Program>);
+
+impl Condition {
+    /// Reads a condition in double quotes.
+    pub(crate) fn parse(text: &'static str) -> Option<Self> {
+        let condition = text.strip_prefix('"')?.strip_suffix('"')?;
+        let program = Program::condition(condition, VARIABLES).ok()?;
+        Some(Self(Arc::new(program)))
+    }
+
+    /// Whether a value meets the condition.
+    pub(crate) fn is_met(
+        &self,
+        owner: &Owner,
+        values: (&Value, &Value),
+    ) -> Result<bool, EvaluationError> {
+        let variables = variables(&self.0, owner, values);
+        self.0.is_true(&variables, COST_MAX).0
+    }
+}
+
+/// The variables that a program uses.
+fn variables(program: &Program, owner: &Owner, (value, old): (&Value, &Value)) -> Variables {
+    let outermost = owner.outermost();
+    let kind = outermost.type_name.rsplit('.').next().unwrap_or("");
+    let kind = Value::from(kind);
+    let values = [value, owner.value, old, outermost.value, &kind];
+    let used = VARIABLES.iter().zip(values);
+    let used = used.filter(|(name, _)| program.uses(name));
+    Variables::new(used.map(|(name, value)| (*name, Datum::json(value))))
+}
 
 /// A condition, and the error about a value that does not meet it.
 #[derive(Debug, Clone)]
 pub(crate) struct Must {
-    condition: Arc<Program>,
+    condition: Condition,
     kind: Kind,
-    /// Where the error is reported: a field of the value, with dots between the names; empty for the value itself.
+    /// Where the error is reported: a field of the value, such as `ports[0].name`; empty for the value itself.
     field: &'static str,
     detail: &'static str,
+    /// Forms the detail, where that has expressions.
+    form: Option<Arc<Program>>,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Invalid,
+    InvalidNull,
     Required,
     Forbidden,
 }
@@ -31,19 +67,29 @@ enum Kind {
 impl Must {
     /// Reads `"CONDITION":KIND@FIELD:"DETAIL"`; `@FIELD` may be left out.
     pub(crate) fn parse(text: &'static str) -> Option<Self> {
-        let (condition, rest) = text.strip_prefix('"')?.split_once("\":")?;
-        let (kind, detail) = rest.split_once(':')?;
+        let (condition, rest) = text.split_at_checked(text.find("\":")? + 1)?;
+        let (kind, detail) = rest.strip_prefix(':')?.split_once(':')?;
         let (kind, field) = kind.split_once('@').unwrap_or((kind, ""));
+        let detail = detail.strip_prefix('"')?.strip_suffix('"')?;
+        let form = if detail.contains('{') {
+            let opened = detail.replace('{', "\" + string(");
+            let text = format!("\"{}\"", opened.replace('}', ") + \""));
+            Some(Arc::new(Program::text(&text, VARIABLES).ok()?))
+        } else {
+            None
+        };
         Some(Self {
-            condition: Arc::new(Program::condition(condition, VARIABLES).ok()?),
+            condition: Condition::parse(condition)?,
             kind: match kind {
                 "invalid" => Kind::Invalid,
+                "invalid-null" => Kind::InvalidNull,
                 "required" => Kind::Required,
                 "forbidden" => Kind::Forbidden,
                 _ => return None,
             },
             field,
-            detail: detail.strip_prefix('"')?.strip_suffix('"')?,
+            detail,
+            form,
         })
     }
 
@@ -52,34 +98,37 @@ impl Must {
         &self,
         errors: &mut Errors,
         owner: &Owner,
-        (value, old): (&Value, &Value),
+        values: (&Value, &Value),
         path: &Path,
     ) {
-        let values = [("self", value), ("owner", owner.value), ("old", old)];
-        let used = values
-            .into_iter()
-            .filter(|(name, _)| self.condition.uses(name));
-        let variables = Variables::new(used.map(|(name, value)| (name, Datum::json(value))));
-        let detail = match self.condition.is_true(&variables, COST_MAX).0 {
+        let detail = match self.condition.is_met(owner, values) {
             Ok(true) => return,
-            Ok(false) => self.detail.to_owned(),
+            Ok(false) => self.detail(owner, values),
             Err(error) => format!("a rule cannot be evaluated: {error}"),
         };
-        let names: Vec<&str> = self
-            .field
-            .split('.')
-            .filter(|name| !name.is_empty())
-            .collect();
-        let path = match self.field {
-            "" => path.clone(),
-            field => path.child(field),
+        let (path, shown) = match self.field {
+            "" => (path.clone(), Some(values.0)),
+            field => {
+                let pointer = field.replace(['.', '['], "/").replace(']', "");
+                (path.child(field), values.0.pointer(&format!("/{pointer}")))
+            }
         };
         match self.kind {
             Kind::Invalid => {
-                errors.invalid(&path, value.at(&names).unwrap_or(&Value::Null), detail);
+                let shown = shown.map_or_else(Shown::absent, Shown::from);
+                errors.invalid(&path, shown, detail);
             }
+            Kind::InvalidNull => errors.invalid(&path, Shown::absent(), detail),
             Kind::Required => errors.required(&path, detail),
             Kind::Forbidden => errors.forbidden(&path, detail),
         }
+    }
+
+    fn detail(&self, owner: &Owner, values: (&Value, &Value)) -> String {
+        let formed = self.form.as_ref().and_then(|form| {
+            let variables = variables(form, owner, values);
+            form.form(&variables, COST_MAX).0.ok().flatten()
+        });
+        formed.unwrap_or_else(|| self.detail.to_owned())
     }
 }

@@ -1,6 +1,6 @@
 //! The rules of Nodes.
 
-use super::errors::{Errors, Path, Shown, quote_json};
+use super::errors::{Errors, Path, Shown, json_text, struct_text};
 use super::pod::scheduling::validate_taint_effect;
 use super::view::{View, child, set};
 use super::workloads::spec_of;
@@ -81,11 +81,7 @@ fn validate_addresses(errors: &mut Errors, node: &Value) {
     for (i, address) in node.part("status").items("addresses").iter().enumerate() {
         let (kind, value) = (address.text("type"), address.text("address"));
         if !seen.insert((kind, value)) {
-            let mut shown = String::from("{\"Type\":");
-            quote_json(&mut shown, kind);
-            shown.push_str(",\"Address\":");
-            quote_json(&mut shown, value);
-            shown.push('}');
+            let shown = struct_text(&[("Type", json_text(kind)), ("Address", json_text(value))]);
             errors.duplicate(&Path::new("status.addresses").index(i), Shown(shown));
         }
     }
@@ -127,21 +123,12 @@ fn validate_taints(errors: &mut Errors, spec: &Value, path: &Path) {
             validate_taint_effect(errors, effect, &path.child("effect"));
         }
         if !seen.insert((key, effect)) {
-            let mut shown = String::new();
-            for (opening, text) in [
-                ("{\"Key\":", key),
-                (",\"Value\":", value),
-                (",\"Effect\":", effect),
-            ] {
-                shown.push_str(opening);
-                quote_json(&mut shown, text);
-            }
-            shown.push_str(",\"TimeAdded\":");
-            match taint.maybe_text("timeAdded") {
-                Some(time) => quote_json(&mut shown, time),
-                None => shown.push_str("null"),
-            }
-            shown.push('}');
+            let shown = struct_text(&[
+                ("Key", json_text(key)),
+                ("Value", json_text(value)),
+                ("Effect", json_text(effect)),
+                ("TimeAdded", json_text(taint.maybe_text("timeAdded"))),
+            ]);
             errors.duplicate_because(
                 &path,
                 Shown(shown),

@@ -25,7 +25,7 @@ mod volumes;
 use super::CheckFn;
 use super::view::View;
 use crate::field::FieldError;
-use crate::strategy::{RequestContext, Strategy, Subresource};
+use crate::strategy::{Strategy, Subresource};
 use serde_json::Value;
 
 /// A check by the name that the rules give it.
@@ -45,22 +45,16 @@ pub(super) fn check(name: &str) -> Option<CheckFn> {
 pub struct PodStrategy;
 
 impl Strategy for PodStrategy {
-    fn prepare_for_create(&self, object: &mut Value, cx: &RequestContext) {
-        prepare::for_create(object, &cx.now);
+    fn prepare_for_create(&self, object: &mut Value, now: &str) {
+        prepare::for_create(object, now);
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
         spec::validate_new(object).into_vec()
     }
 
-    fn prepare_for_update(
-        &self,
-        new: &mut Value,
-        old: &Value,
-        subresource: Subresource,
-        _cx: &RequestContext,
-    ) {
-        match subresource {
+    fn prepare_for_update(&self, new: &mut Value, old: &Value, part: Subresource, _now: &str) {
+        match part {
             Subresource::Main => prepare::for_update(new, old),
             Subresource::Status => prepare::for_status_update(new, old),
             Subresource::Resize => parts::prepare_resize(new, old),
@@ -68,13 +62,8 @@ impl Strategy for PodStrategy {
         }
     }
 
-    fn validate_update(
-        &self,
-        new: &Value,
-        old: &Value,
-        subresource: Subresource,
-    ) -> Vec<FieldError> {
-        match subresource {
+    fn validate_update(&self, new: &Value, old: &Value, part: Subresource) -> Vec<FieldError> {
+        match part {
             Subresource::Main => update::validate(new, old),
             Subresource::Status => status::validate(new, old),
             Subresource::Resize => parts::validate_resize(new, old),

@@ -5,14 +5,14 @@
 
 use super::checks;
 use super::engine::Owner;
-use super::errors::{Errors, Path, Shown, quote_json};
+use super::errors::{Errors, Path, Shown, json_text, struct_text};
 use super::names;
-use super::pod::spec::{is_repeated, validate_ip};
+use super::pod::spec::validate_ip;
 use super::view::{
     View, child, copy_field, existing, items_mut, remove, set, set_if_absent, set_if_zero,
 };
 use super::workloads::spec_of;
-use crate::strategy::{RequestContext, Strategy, Subresource, keep_other_half};
+use crate::strategy::{Strategy, Subresource, keep_other_half};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
@@ -25,9 +25,6 @@ const ADDRESS_RESERVED: u32 = 256;
 const NODE_PORT_BASE: i64 = 30_000;
 /// How many node ports there are.
 const NODE_PORT_COUNT: i64 = 2_768;
-/// The longest time that a client may stay with one backend, in seconds.
-const AFFINITY_SECONDS_MAX: i64 = 86_400;
-const FAMILY_POLICIES: &[&str] = &["PreferDualStack", "RequireDualStack", "SingleStack"];
 /// How long a client stays with one backend, in seconds, unless the service says otherwise.
 const AFFINITY_SECONDS: i64 = 10_800;
 
@@ -36,20 +33,14 @@ const AFFINITY_SECONDS: i64 = 10_800;
 pub(super) struct ServiceStrategy;
 
 impl Strategy for ServiceStrategy {
-    fn prepare_for_create(&self, object: &mut Value, _cx: &RequestContext) {
+    fn prepare_for_create(&self, object: &mut Value, _now: &str) {
         set(object, "status", json!({"loadBalancer": {}}));
         allocate(object);
     }
 
-    fn prepare_for_update(
-        &self,
-        new: &mut Value,
-        old: &Value,
-        subresource: Subresource,
-        _cx: &RequestContext,
-    ) {
-        keep_other_half(new, old, subresource);
-        if subresource == Subresource::Main {
+    fn prepare_for_update(&self, new: &mut Value, old: &Value, part: Subresource, _now: &str) {
+        keep_other_half(new, old, part);
+        if part == Subresource::Main {
             keep_allocated(new, old);
             allocate(new);
         }
@@ -91,23 +82,24 @@ pub(super) fn default(spec: &mut Value) {
 
 checks! {
     "addresses-kept" => addresses_kept,
-    "service-addresses" => addresses,
-    "service-port-name" => port_name,
-    "service-ports" => ports,
-    "service-shape" => shape,
-    "session-timeout" => |e, _, spec, path| {
-        let client = spec.part("sessionAffinityConfig").part("clientIP");
-        let seconds = client.int("timeoutSeconds");
-        let in_range = (1..=AFFINITY_SECONDS_MAX).contains(&seconds);
-        if spec.text("sessionAffinity") == "ClientIP" && !in_range {
-            e.invalid(
-                &path.child("sessionAffinityConfig.clientIP.timeoutSeconds"),
-                seconds,
-                format!("must be greater than 0 and less than {AFFINITY_SECONDS_MAX}"),
-            );
+    "external-name" => |e, _, name, path| {
+        let name = name.as_str().unwrap_or("");
+        e.check_name(path, name.strip_suffix('.').unwrap_or(name), names::dns_subdomain);
+    },
+    "ip-families" => |e, _, families, path| {
+        let mut seen = HashSet::new();
+        for (i, family) in families.as_array().into_iter().flatten().enumerate() {
+            let (at, text) = (path.index(i), family.as_str().unwrap_or(""));
+            if !matches!(text, "IPv4" | "IPv6") {
+                e.not_supported(&at, text, &["IPv4", "IPv6"]);
+            }
+            if !seen.insert(text) {
+                e.duplicate(&at, text);
+            }
         }
     },
-    "traffic-policy" => traffic_policy,
+    "service-addresses" => addresses,
+    "service-ports" => ports,
 }
 
 fn addresses_kept(errors: &mut Errors, owner: &Owner, new: &Value, path: &Path) {
@@ -128,48 +120,6 @@ fn addresses_kept(errors: &mut Errors, owner: &Owner, new: &Value, path: &Path) 
     }
     if !before.is_empty() && after.is_empty() {
         errors.invalid(&path.index(0), shown, "primary clusterIP can not be unset");
-    }
-}
-
-fn shape(errors: &mut Errors, _: &Owner, spec: &Value, path: &Path) {
-    let kind = spec.text("type");
-    if spec.items("ports").is_empty() && !is_headless(spec) && kind != "ExternalName" {
-        errors.required(&path.child("ports"), "");
-    }
-    match kind {
-        "LoadBalancer" | "NodePort" if is_headless(spec) => errors.invalid(
-            &path.child("clusterIPs").index(0),
-            "None",
-            format!("may not be set to 'None' for {kind} services"),
-        ),
-        "ExternalName" => {
-            for field in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-                if spec.field(field).is_some() {
-                    errors.forbidden(
-                        &path.child(field),
-                        "may not be set for ExternalName services",
-                    );
-                }
-            }
-            let name = spec.text("externalName");
-            let name = name.strip_suffix('.').unwrap_or(name);
-            errors.check_name(&path.child("externalName"), name, names::dns_subdomain);
-        }
-        _ => {}
-    }
-}
-
-fn port_name(errors: &mut Errors, owner: &Owner, name: &Value, path: &Path) {
-    let siblings = owner.parent.map_or(0, |p| p.value.items("ports").len());
-    match name.as_str().unwrap_or("") {
-        "" if siblings > 1 => errors.required(path, ""),
-        "" => {}
-        name => {
-            errors.each_invalid(path, name, names::dns_label(name));
-            if is_repeated(owner, "ports", "name") {
-                errors.duplicate(path, name);
-            }
-        }
     }
 }
 
@@ -197,79 +147,28 @@ fn ports(errors: &mut Errors, _: &Owner, spec: &Value, path: &Path) {
     for (i, port) in ports.iter().enumerate() {
         let (protocol, number) = (port.text("protocol"), port.int("port"));
         if !own.insert((protocol, number)) {
-            let mut shown = String::from("{\"Name\":\"\",\"Protocol\":");
-            quote_json(&mut shown, protocol);
-            shown.push_str(&format!(
-                ",\"AppProtocol\":null,\"Port\":{number},\"TargetPort\":0,\"NodePort\":0}}"
-            ));
+            let shown = struct_text(&[
+                ("Name", json_text("")),
+                ("Protocol", json_text(protocol)),
+                ("AppProtocol", json_text(())),
+                ("Port", json_text(number)),
+                ("TargetPort", json_text(0)),
+                ("NodePort", json_text(0)),
+            ]);
             errors.duplicate(&path.index(i), Shown(shown));
         }
     }
 }
 
-fn addresses(errors: &mut Errors, _: &Owner, spec: &Value, path: &Path) {
-    if spec.text("type") == "ExternalName" {
-        return;
-    }
-    let at = path.child("clusterIPs");
-    let addresses = spec.strings("clusterIPs");
-    let shown = spec.part("clusterIPs");
-    match (spec.text("clusterIP"), addresses.first()) {
-        ("", Some(_)) => {
-            errors.invalid(
-                &at,
-                shown,
-                "must be empty when `clusterIP` is not specified",
-            );
+fn addresses(errors: &mut Errors, _: &Owner, addresses: &Value, path: &Path) {
+    let list = addresses.as_array().map_or(&[][..], Vec::as_slice);
+    for (i, address) in list.iter().enumerate() {
+        let text = address.as_str().unwrap_or("");
+        if i > 0 || text != "None" {
+            validate_ip(errors, text, &path.index(i));
+        } else if list.len() > 1 {
+            errors.invalid(path, addresses, "'None' must be the first and only value");
         }
-        ("", None) => {}
-        (_, None) => errors.required(&at, ""),
-        (address, Some(first)) if address != *first => {
-            errors.invalid(&at, shown, "first value must match `clusterIP`");
-        }
-        _ => {}
-    }
-    let mut seen = HashSet::new();
-    for (i, family) in spec.strings("ipFamilies").iter().enumerate() {
-        let at = path.child("ipFamilies").index(i);
-        if !matches!(*family, "IPv4" | "IPv6") {
-            errors.not_supported(&at, family, &["IPv4", "IPv6"]);
-        }
-        if !seen.insert(*family) {
-            errors.duplicate(&at, *family);
-        }
-    }
-    let policy = spec.text("ipFamilyPolicy");
-    if !policy.is_empty() && !FAMILY_POLICIES.contains(&policy) {
-        errors.not_supported(&path.child("ipFamilyPolicy"), policy, FAMILY_POLICIES);
-    }
-    for (i, address) in addresses.iter().enumerate() {
-        if i == 0 && *address == "None" {
-            if addresses.len() > 1 {
-                errors.invalid(&at, shown, "'None' must be the first and only value");
-            }
-        } else {
-            validate_ip(errors, address, &at.index(i));
-        }
-    }
-    if addresses.len() > 2 {
-        errors.invalid(&at, shown, "may only hold up to 2 values");
-    }
-}
-
-fn traffic_policy(errors: &mut Errors, _: &Owner, spec: &Value, path: &Path) {
-    let at = path.child("externalTrafficPolicy");
-    match (is_external(spec), spec.text("externalTrafficPolicy")) {
-        (false, "") | (true, "Cluster" | "Local") => {}
-        (false, policy) => {
-            errors.invalid(
-                &at,
-                policy,
-                "may only be set for externally-accessible services",
-            );
-        }
-        (true, "") => errors.required(&at, ""),
-        (true, other) => errors.not_supported(&at, other, &["Cluster", "Local"]),
     }
 }
 
@@ -454,11 +353,7 @@ mod tests {
     fn service(spec: Value) -> Value {
         let mut object = json!({"metadata": {"name": "s", "uid": "u-1"}, "spec": spec});
         rules().default(&mut object);
-        let cx = RequestContext {
-            now: String::new(),
-            namespace: String::new(),
-        };
-        rules().prepare_for_create(&mut object, &cx);
+        rules().prepare_for_create(&mut object, "");
         object
     }
 
@@ -493,14 +388,10 @@ mod tests {
     #[test]
     fn the_address_stays() {
         let old = service(json!({"ports": [{"port": 80}], "selector": {"a": "b"}}));
-        let cx = RequestContext {
-            now: String::new(),
-            namespace: String::new(),
-        };
         let mut new = json!({"metadata": {"name": "s", "uid": "u-1"},
             "spec": {"ports": [{"port": 8080}], "selector": {"a": "b"}}});
         rules().default(&mut new);
-        rules().prepare_for_update(&mut new, &old, Subresource::Main, &cx);
+        rules().prepare_for_update(&mut new, &old, Subresource::Main, "");
         assert_eq!(rules().validate_update(&new, &old, Subresource::Main), []);
         assert_eq!(new["spec"]["clusterIP"], old["spec"]["clusterIP"]);
         new["spec"]["clusterIP"] = json!("10.1.1.1");

@@ -15,8 +15,6 @@ pub(crate) const SYSTEM_CLASSES: [(&str, i64); 2] = [
     ("system-node-critical", 2_000_001_000),
     ("system-cluster-critical", 2_000_000_000),
 ];
-/// No class of a user has a higher value.
-const USER_PRIORITY_MAX: i64 = 1_000_000_000;
 /// The reporting instance, action and reason of an event are no longer, in bytes.
 const EVENT_NAME_BYTES_MAX: usize = 128;
 /// The note of an event is no longer, in bytes.
@@ -69,15 +67,12 @@ checks! {
             }
         }
     },
-    "namespace-status" => namespace_status,
     "namespaced-rule" => |e, owner, urls, path| {
         if !is_zero(Some(urls)) && owner.enclosing("rbac.v1.Role").is_some() {
             e.invalid(path, urls, "namespaced rules cannot apply to non-resource URLs");
         }
     },
     "priority-class" => priority_class,
-    "rbac-subject" => rbac_subject,
-    "role-ref" => role_ref,
 }
 
 /// A namespace has its name as a label.
@@ -90,42 +85,9 @@ pub(crate) fn default_namespace(namespace: &mut Value) {
     }
 }
 
-fn namespace_status(errors: &mut Errors, owner: &Owner, status: &Value, _: &Path) {
-    let namespace = owner.enclosing("core.v1.Namespace").unwrap_or(&Value::Null);
-    let deleting = namespace
-        .part("metadata")
-        .field("deletionTimestamp")
-        .is_some();
-    let (wanted, word) = if deleting {
-        ("Terminating", "not ")
-    } else {
-        ("Active", "")
-    };
-    let phase = status.text("phase");
-    if owner.old.is_some() && phase != wanted {
-        errors.invalid(
-            &Path::new("status.Phase"),
-            phase,
-            format!("may only be '{wanted}' if `deletionTimestamp` is {word}empty"),
-        );
-    }
-}
-
 fn priority_class(errors: &mut Errors, owner: &Owner, class: &Value, _: &Path) {
-    if let Some(old) = owner.old {
-        if class.int("value") != old.int("value") {
-            errors.forbidden(&Path::new("value"), "may not be changed in an update.");
-        }
-        return;
-    }
     let (name, value) = (class.part("metadata").text("name"), class.int("value"));
-    if !name.starts_with("system-") {
-        if value > USER_PRIORITY_MAX {
-            errors.forbidden(
-                &Path::new("value"),
-                format!("maximum allowed value of a user defined priority is {USER_PRIORITY_MAX}"),
-            );
-        }
+    if owner.old.is_some() || !name.starts_with("system-") {
         return;
     }
     let problem = match SYSTEM_CLASSES.iter().find(|(known, _)| *known == name) {
@@ -201,40 +163,6 @@ fn is_subset((part, part_bits): (IpAddr, u8), (whole, whole_bits): (IpAddr, u8))
         _ => false,
     };
     same && part_bits > whole_bits
-}
-
-fn role_ref(errors: &mut Errors, owner: &Owner, role: &Value, path: &Path) {
-    if role.text("apiGroup") != RBAC {
-        errors.not_supported(&path.child("apiGroup"), role.text("apiGroup"), &[RBAC]);
-    }
-    let known: &[&str] = match owner.type_name {
-        "rbac.v1.ClusterRoleBinding" => &["ClusterRole"],
-        _ => &["Role", "ClusterRole"],
-    };
-    if !known.contains(&role.text("kind")) {
-        errors.not_supported(&path.child("kind"), role.text("kind"), known);
-    }
-    let name = role.text("name");
-    errors.check_name(&path.child("name"), name, |name| {
-        names::path_segment(name, false)
-    });
-}
-
-fn rbac_subject(errors: &mut Errors, owner: &Owner, subject: &Value, path: &Path) {
-    let (kind, group) = (subject.text("kind"), subject.text("apiGroup"));
-    let wanted = if kind == "ServiceAccount" { "" } else { RBAC };
-    if matches!(kind, "ServiceAccount" | "User" | "Group") && group != wanted {
-        errors.not_supported(&path.child("apiGroup"), group, &[wanted]);
-    }
-    if kind == "ServiceAccount" {
-        let name = subject.text("name");
-        errors.each_invalid(&path.child("name"), name, names::dns_subdomain(name));
-        if subject.text("namespace").is_empty()
-            && owner.enclosing("rbac.v1.ClusterRoleBinding").is_some()
-        {
-            errors.required(&path.child("namespace"), "");
-        }
-    }
 }
 
 /// The group of a role is that of RBAC.

@@ -4,7 +4,7 @@ use super::engine::Owner;
 use super::errors::{Errors, Path};
 use super::view::{View, copy_field, existing, set};
 use super::{amounts, checks, names};
-use crate::strategy::{RequestContext, Strategy, Subresource, keep_other_half};
+use crate::strategy::{Strategy, Subresource, keep_other_half};
 use serde_json::{Value, json};
 
 const ACCESS_MODES: &[&str] = &[
@@ -31,12 +31,6 @@ checks! {
     "capacity" => capacity,
     "claim-size" => claim_size,
     "claim-update" => claim_update,
-    "class-name" => |e, _, class, path| {
-        let class = class.as_str().unwrap_or("");
-        if !class.is_empty() {
-            e.each_invalid(path, class, names::dns_subdomain(class));
-        }
-    },
     "provisioner" => |e, _, provisioner, path| {
         let provisioner = provisioner.as_str().unwrap_or("");
         e.each_invalid(path, provisioner, names::qualified_name(&provisioner.to_lowercase()));
@@ -184,7 +178,7 @@ pub(super) fn default_claim(spec: &mut Value) {
 pub(super) struct ClaimStrategy;
 
 impl Strategy for ClaimStrategy {
-    fn prepare_for_create(&self, object: &mut Value, _cx: &RequestContext) {
+    fn prepare_for_create(&self, object: &mut Value, _now: &str) {
         set(object, "status", json!({"phase": "Pending"}));
     }
 }
@@ -194,25 +188,19 @@ impl Strategy for ClaimStrategy {
 pub(super) struct VolumeStrategy;
 
 impl Strategy for VolumeStrategy {
-    fn prepare_for_create(&self, object: &mut Value, cx: &RequestContext) {
-        let status = json!({"phase": "Pending", "lastPhaseTransitionTime": cx.now});
+    fn prepare_for_create(&self, object: &mut Value, now: &str) {
+        let status = json!({"phase": "Pending", "lastPhaseTransitionTime": now});
         set(object, "status", status);
     }
 
-    fn prepare_for_update(
-        &self,
-        new: &mut Value,
-        old: &Value,
-        subresource: Subresource,
-        cx: &RequestContext,
-    ) {
-        keep_other_half(new, old, subresource);
+    fn prepare_for_update(&self, new: &mut Value, old: &Value, part: Subresource, now: &str) {
+        keep_other_half(new, old, part);
         let phase = |o: &Value| o.at(&["status", "phase"]).cloned();
-        if subresource == Subresource::Status
+        if part == Subresource::Status
             && phase(new) != phase(old)
             && let Some(status) = existing(new, "status")
         {
-            set(status, "lastPhaseTransitionTime", cx.now.clone());
+            set(status, "lastPhaseTransitionTime", now);
         }
     }
 }

@@ -34,19 +34,15 @@ const KINDS: &[(&str, &str)] = &[
 
 fn run_all(kind: &(&'static str, &'static str), object: &Value) -> Value {
     let rules = strategy(gr(kind.0, kind.1));
-    let cx = RequestContext {
-        now: "2026-01-01T00:00:00Z".to_owned(),
-        namespace: "default".to_owned(),
-    };
     let mut created = object.clone();
     rules.default(&mut created);
     let defaulted = created.clone();
-    rules.prepare_for_create(&mut created, &cx);
+    rules.prepare_for_create(&mut created, "2026-01-01T00:00:00Z");
     rules.validate(&created);
     for subresource in [Subresource::Main, Subresource::Status] {
         let mut new = object.clone();
         rules.default(&mut new);
-        rules.prepare_for_update(&mut new, &created, subresource, &cx);
+        rules.prepare_for_update(&mut new, &created, subresource, "2026-01-01T00:00:00Z");
         rules.validate_update(&new, &created, subresource);
         rules.validate_update(&created, &new, subresource);
     }

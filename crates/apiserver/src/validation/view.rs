@@ -19,7 +19,13 @@ pub(crate) trait View {
     }
 
     /// The field at the end of a chain of names.
-    fn at(&self, names: &[&str]) -> Option<&Value>;
+    fn at(&self, names: &[&str]) -> Option<&Value> {
+        let (first, below) = names.split_first()?;
+        let first = self.field(first)?;
+        below
+            .iter()
+            .try_fold(first, |value, name| value.field(name))
+    }
 
     /// A string; empty when absent.
     fn text(&self, name: &str) -> &str {
@@ -93,9 +99,11 @@ impl View for Value {
     fn field(&self, name: &str) -> Option<&Value> {
         self.get(name).filter(|v| !v.is_null())
     }
+}
 
-    fn at(&self, names: &[&str]) -> Option<&Value> {
-        names.iter().try_fold(self, |value, name| value.field(name))
+impl View for Map<String, Value> {
+    fn field(&self, name: &str) -> Option<&Value> {
+        self.get(name).filter(|v| !v.is_null())
     }
 }
 

@@ -21,13 +21,6 @@ const URL_FORM: &str = "; desired format: https://host[/path]";
 
 checks! {
     "match-conditions" => match_conditions,
-    "not-empty" => |e, _, entries, path| {
-        for (i, entry) in entries.as_array().into_iter().flatten().enumerate() {
-            if entry == "" {
-                e.required(&path.index(i), "");
-            }
-        }
-    },
     "review-versions" => review_versions,
     "rule-resources" => rule_resources,
     "webhook-client" => |e, _, config, path| {

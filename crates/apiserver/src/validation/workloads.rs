@@ -1,24 +1,19 @@
 //! What `facts/rules/workloads.txt` cannot say of the kinds that make pods.
 
-use super::engine::{Owner, run_type};
-use super::errors::{Errors, IS_IMMUTABLE, Path, Shown, quote};
+use super::engine::Owner;
+use super::errors::{Errors, Path, quote};
 use super::metadata::validate_annotations;
 use super::pod::scheduling::validate_gates;
-use super::view::{
-    View, child, copy_field, existing, is_zero, items_mut, set, set_if_absent, set_if_zero,
-};
+use super::view::{View, child, existing, is_zero, items_mut, set, set_if_absent, set_if_zero};
 use super::{checks, names, selectors};
 use crate::cron::Schedule;
-use crate::field::FieldError;
-use crate::strategy::{RequestContext, Strategy, Subresource, keep_other_half};
+use crate::strategy::{Strategy, Subresource, keep_other_half};
 use serde_json::{Map, Value, json};
 
 /// Labels of a Job's pods that carry the Job's UID: the present one and the old one.
 const UID_LABELS: [&str; 2] = ["batch.kubernetes.io/controller-uid", "controller-uid"];
 /// Labels of a Job's pods that carry the Job's name.
 const NAME_LABELS: [&str; 2] = ["batch.kubernetes.io/job-name", "job-name"];
-/// The name of a Job's manager is no longer, in bytes.
-const MANAGED_BY_BYTES_MAX: usize = 63;
 /// The counts of a status that are no greater than its replicas.
 const PARTS: [&str; 5] = [
     "updatedReplicas",
@@ -27,46 +22,13 @@ const PARTS: [&str; 5] = [
     "currentReplicas",
     "availableReplicas",
 ];
-/// What may change in the spec of a StatefulSet.
-const SET_MUTABLE: [&str; 7] = [
-    "replicas",
-    "ordinals",
-    "template",
-    "updateStrategy",
-    "revisionHistoryLimit",
-    "persistentVolumeClaimRetentionPolicy",
-    "minReadySeconds",
-];
-/// What may not change in the spec of a Job.
-const JOB_FIXED: [&str; 8] = [
-    "completions",
-    "selector",
-    "template",
-    "completionMode",
-    "podFailurePolicy",
-    "backoffLimitPerIndex",
-    "managedBy",
-    "successPolicy",
-];
-
 checks! {
     "amount" => amount,
     "at-most-all" => |e, _, amount, path| at_most_all(e, amount, path),
-    "daemon-strategy" => daemon_strategy,
-    "deployment-strategy" => deployment_strategy,
     "endless" => endless,
     "exit-codes" => exit_codes,
-    "job" => job,
+    "job" => |e, owner, job, _| template_labels(e, owner, spec_of(job), &Path::new("spec")),
     "job-template" => job_template,
-    "managed-by" => |e, _, manager, path| {
-        let Some(manager) = manager.as_str() else {
-            return;
-        };
-        e.each_invalid(path, manager, names::qualified_name(manager));
-        if manager.len() > MANAGED_BY_BYTES_MAX {
-            e.too_long(path, MANAGED_BY_BYTES_MAX);
-        }
-    },
     "nonempty-selector" => nonempty_selector,
     "not-decremented" => |e, owner, count, path| {
         let before = owner.old.map_or(0, |old| old.int("collisionCount"));
@@ -83,11 +45,22 @@ checks! {
             }
         }
     },
-    "revision-data" => |e, owner, data, path| {
-        if data.is_null() {
-            e.required(path, "data is mandatory");
-        } else if owner.old.is_some_and(|old| old.part("data") != data) {
-            e.invalid(path, data, IS_IMMUTABLE);
+    "replaces-one-way" => |e, _, rolling, path| {
+        let unavailable = int_or_percent(rolling, "maxUnavailable");
+        match (unavailable, int_or_percent(rolling, "maxSurge")) {
+            (0, 0) => e.required(&path.child("maxUnavailable"), "cannot be 0 when maxSurge is 0"),
+            (1.., 1..) => e.invalid(
+                &path.child("maxSurge"),
+                rolling.part("maxSurge"),
+                "may not be set when maxUnavailable is non-zero",
+            ),
+            _ => {}
+        }
+    },
+    "replaces-some" => |e, _, rolling, path| {
+        if ["maxUnavailable", "maxSurge"].iter().all(|field| int_or_percent(rolling, field) == 0) {
+            let (at, shown) = (path.child("maxUnavailable"), rolling.part("maxUnavailable"));
+            e.invalid(&at, shown, "may not be 0 when `maxSurge` is 0");
         }
     },
     "schedule" => |e, _, schedule, path| {
@@ -98,11 +71,13 @@ checks! {
             e.invalid(path, text, reason);
         }
     },
-    "set-strategy" => set_strategy,
     "set-template" => set_template,
-    "set-update" => set_update,
     "template-labels" => template_labels,
-    "time-zone" => time_zone,
+    "time-zone" => |e, _, zone, path| {
+        if let Some(zone) = zone.as_str().filter(|zone| crate::cron::zone(zone).is_none()) {
+            e.invalid(path, zone, format!("unknown time zone {zone}"));
+        }
+    },
 }
 
 /// The spec of an object, or nothing.
@@ -197,95 +172,12 @@ fn endless(errors: &mut Errors, owner: &Owner, template: &Value, path: &Path) {
     }
 }
 
-fn deployment_strategy(errors: &mut Errors, owner: &Owner, strategy: &Value, path: &Path) {
-    let at = path.child("rollingUpdate");
-    match (strategy.text("type"), strategy.field("rollingUpdate")) {
-        ("Recreate", Some(_)) => {
-            errors.forbidden(
-                &at,
-                "may not be specified when strategy `type` is 'Recreate'",
-            );
-        }
-        ("Recreate", None) => {}
-        ("RollingUpdate", None) => {
-            errors.required(&at, "this should be defaulted and never be nil");
-        }
-        ("RollingUpdate", Some(rolling)) => {
-            for field in ["maxUnavailable", "maxSurge"] {
-                amount(errors, owner, rolling.part(field), &at.child(field));
-            }
-            let at = at.child("maxUnavailable");
-            let unavailable = rolling.part("maxUnavailable");
-            let none = int_or_percent(rolling, "maxUnavailable") == 0;
-            if none && int_or_percent(rolling, "maxSurge") == 0 {
-                errors.invalid(&at, unavailable, "may not be 0 when `maxSurge` is 0");
-            }
-            at_most_all(errors, unavailable, &at);
-        }
-        (other, _) => {
-            errors.not_supported(&path.child("type"), other, &["Recreate", "RollingUpdate"]);
-        }
-    }
-}
-
 fn at_most_all(errors: &mut Errors, amount: &Value, path: &Path) {
     if let Some(text) = amount
         .as_str()
         .filter(|t| percent(t).is_some_and(|p| p > 100))
     {
         errors.invalid(path, text, "must not be greater than 100%");
-    }
-}
-
-fn daemon_strategy(errors: &mut Errors, owner: &Owner, strategy: &Value, path: &Path) {
-    let at = path.child("rollingUpdate");
-    match (strategy.text("type"), strategy.field("rollingUpdate")) {
-        ("OnDelete", _) => {}
-        ("RollingUpdate", None) => errors.required(&at, ""),
-        ("RollingUpdate", Some(rolling)) => {
-            for field in ["maxUnavailable", "maxSurge"] {
-                amount(errors, owner, rolling.part(field), &at.child(field));
-                at_most_all(errors, rolling.part(field), &at.child(field));
-            }
-            let unavailable = int_or_percent(rolling, "maxUnavailable");
-            match (unavailable, int_or_percent(rolling, "maxSurge")) {
-                (0, 0) => {
-                    errors.required(
-                        &at.child("maxUnavailable"),
-                        "cannot be 0 when maxSurge is 0",
-                    );
-                }
-                (1.., 1..) => errors.invalid(
-                    &at.child("maxSurge"),
-                    rolling.part("maxSurge"),
-                    "may not be set when maxUnavailable is non-zero",
-                ),
-                _ => {}
-            }
-        }
-        (other, _) => {
-            errors.not_supported(&path.child("type"), other, &["RollingUpdate", "OnDelete"]);
-        }
-    }
-}
-
-fn set_strategy(errors: &mut Errors, owner: &Owner, strategy: &Value, path: &Path) {
-    let at = path.child("rollingUpdate");
-    match (strategy.text("type"), strategy.field("rollingUpdate")) {
-        ("", _) => errors.required(path, ""),
-        ("OnDelete", Some(rolling)) => {
-            errors.invalid(
-                &at,
-                rolling,
-                "only allowed for updateStrategy 'RollingUpdate'",
-            );
-        }
-        ("RollingUpdate", Some(rolling)) => {
-            let kind = "apps.v1.RollingUpdateStatefulSetStrategy";
-            run_type(errors, kind, rolling, Some(owner), &at);
-        }
-        ("OnDelete" | "RollingUpdate", None) => {}
-        _ => errors.invalid(path, strategy, "must be 'RollingUpdate' or 'OnDelete'"),
     }
 }
 
@@ -307,36 +199,9 @@ fn set_template(errors: &mut Errors, owner: &Owner, template: &Value, path: &Pat
     endless(errors, owner, template, path);
 }
 
-fn set_update(errors: &mut Errors, owner: &Owner, set: &Value, _: &Path) {
-    let Some(old) = owner.old.map(spec_of) else {
-        return;
-    };
-    let mut rest = spec_of(set).clone();
-    for field in SET_MUTABLE {
-        copy_field(&mut rest, old, field);
-    }
-    if rest != *old {
-        errors.forbidden(
-            &Path::new("spec"),
-            "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', \
-             'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and \
-             'minReadySeconds' are forbidden",
-        );
-    }
-}
-
 fn exit_codes(errors: &mut Errors, owner: &Owner, values: &Value, path: &Path) {
-    const VALUES_MAX: usize = 255;
-    let values = values.as_array().map_or(&[][..], Vec::as_slice);
-    if values.is_empty() {
-        errors.invalid(
-            path,
-            &Value::from(values.to_vec()),
-            "at least one value is required",
-        );
-    }
-    errors.check_at_most(path, values.len(), VALUES_MAX);
-    let codes: Vec<i64> = values.iter().filter_map(Value::as_i64).collect();
+    let values = values.as_array().into_iter().flatten();
+    let codes: Vec<i64> = values.filter_map(Value::as_i64).collect();
     for (i, code) in codes.iter().enumerate() {
         if *code == 0 && owner.value.text("operator") == "In" {
             errors.invalid(&path.index(i), *code, "must not be 0 for the In operator");
@@ -344,9 +209,6 @@ fn exit_codes(errors: &mut Errors, owner: &Owner, values: &Value, path: &Path) {
         if codes.iter().take(i).any(|c| c == code) {
             errors.duplicate(&path.index(i), *code);
         }
-    }
-    if !codes.is_sorted() {
-        errors.invalid(path, &Value::from(values.to_vec()), "must be ordered");
     }
 }
 
@@ -360,51 +222,6 @@ fn job_template(errors: &mut Errors, _: &Owner, template: &Value, path: &Path) {
             errors.required(&at, detail);
         }
         other => errors.not_supported(&at, other, &policies),
-    }
-}
-
-/// What a Job has and the template of a CronJob has not: a selector, and fields that may not change.
-fn job(errors: &mut Errors, owner: &Owner, job: &Value, _: &Path) {
-    let path = Path::new("spec");
-    let spec = spec_of(job);
-    if spec.field("selector").is_none() {
-        errors.required(&path.child("selector"), "");
-    }
-    template_labels(errors, owner, spec, &path);
-    let Some(old) = owner.old else {
-        return;
-    };
-    let old_spec = spec_of(old);
-    for field in JOB_FIXED {
-        // Elastic indexed Jobs change completions and parallelism together.
-        let elastic = field == "completions"
-            && spec.text("completionMode") == "Indexed"
-            && spec.int("completions") == spec.int("parallelism");
-        // A suspended Job that never started may get other placement and resources.
-        let relaxed = field == "template"
-            && old_spec.flag("suspend")
-            && old.part("status").field("startTime").is_none();
-        if spec.field(field) != old_spec.field(field) && !elastic && !relaxed {
-            let shown = spec.field(field).map_or_else(Shown::absent, Shown::from);
-            errors.invalid(&path.child(field), shown, IS_IMMUTABLE);
-        }
-    }
-}
-
-fn time_zone(errors: &mut Errors, _: &Owner, zone: &Value, path: &Path) {
-    let Some(zone) = zone.as_str() else {
-        return;
-    };
-    if zone.is_empty() {
-        errors.invalid(path, zone, "timeZone must be nil or non-empty string");
-    } else if zone.eq_ignore_ascii_case("local") {
-        errors.invalid(
-            path,
-            zone,
-            "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones",
-        );
-    } else if crate::cron::zone(zone).is_none() {
-        errors.invalid(path, zone, format!("unknown time zone {zone}"));
     }
 }
 
@@ -495,7 +312,7 @@ impl Strategy for JobStrategy {
     }
 
     /// Pods belong to a Job by its UID, unless the user insists on a selector of their own.
-    fn prepare_for_create(&self, object: &mut Value, _cx: &RequestContext) {
+    fn prepare_for_create(&self, object: &mut Value, _now: &str) {
         set(object, "status", Map::new());
         let metadata = object.part("metadata");
         let (name, uid) = (
@@ -555,26 +372,16 @@ impl Strategy for DaemonSetStrategy {
         Self::set_generation(object, Self::generation(object));
     }
 
-    fn prepare_for_create(&self, object: &mut Value, cx: &RequestContext) {
-        WithStatus.prepare_for_create(object, cx);
+    fn prepare_for_create(&self, object: &mut Value, now: &str) {
+        WithStatus.prepare_for_create(object, now);
         Self::set_generation(object, Self::generation(object).max(1));
     }
 
-    fn prepare_for_update(
-        &self,
-        new: &mut Value,
-        old: &Value,
-        subresource: Subresource,
-        _cx: &RequestContext,
-    ) {
-        keep_other_half(new, old, subresource);
+    fn prepare_for_update(&self, new: &mut Value, old: &Value, part: Subresource, _now: &str) {
+        keep_other_half(new, old, part);
         let template = |set: &Value| set.part("spec").part("template").clone();
         let changes = i64::from(template(new) != template(old));
         Self::set_generation(new, Self::generation(old).saturating_add(changes));
-    }
-
-    fn validate(&self, _object: &Value) -> Vec<FieldError> {
-        Vec::new()
     }
 }
 
@@ -583,21 +390,7 @@ impl Strategy for DaemonSetStrategy {
 pub(super) struct WithStatus;
 
 impl Strategy for WithStatus {
-    fn prepare_for_create(&self, object: &mut Value, _cx: &RequestContext) {
+    fn prepare_for_create(&self, object: &mut Value, _now: &str) {
         set(object, "status", Map::new());
-    }
-
-    fn prepare_for_update(
-        &self,
-        new: &mut Value,
-        old: &Value,
-        subresource: Subresource,
-        _cx: &RequestContext,
-    ) {
-        keep_other_half(new, old, subresource);
-    }
-
-    fn validate(&self, _object: &Value) -> Vec<FieldError> {
-        Vec::new()
     }
 }

@@ -24,7 +24,7 @@ mod watches;
 mod webhooks;
 mod writes;
 
-use berth_apiserver::loopback::{Ask, Loopback, Reply};
+use berth_apiserver::testing::{Ask, Loopback, Reply};
 use berth_apiserver::{RunningServer, Server, ServerOptions};
 use serde_json::{Value, json};
 use std::time::Duration;

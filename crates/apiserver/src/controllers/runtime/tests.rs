@@ -20,14 +20,8 @@ struct Probe {
 
 impl Controller for Probe {
     type Key = Key;
-
-    fn name(&self) -> &'static str {
-        "probe"
-    }
-
-    fn watches(&self) -> Vec<Watch> {
-        vec![watching(CONFIG_MAP, &[])]
-    }
+    const NAME: &'static str = "probe";
+    const WATCHES: &'static [Watch] = &[watching(CONFIG_MAP, &[])];
 
     fn observe(&mut self, cx: &mut Context<Key>, _kind: GroupResource, diff: &Difference) {
         let (what, object) = match (&diff.old, &diff.new) {

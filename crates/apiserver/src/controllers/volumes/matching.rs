@@ -4,6 +4,7 @@ use super::super::object::{annotation, is_deleting, items, labels, name, namespa
 use super::super::selector::Selector;
 use super::text;
 use crate::access::Object;
+use crate::validation::view::View;
 use berth_api::Quantity;
 use serde_json::Value;
 
@@ -33,7 +34,7 @@ fn capacity(volume: &Value) -> Quantity {
 }
 
 fn mode(object: &Value) -> &str {
-    let mode = object.pointer("/spec/volumeMode").and_then(Value::as_str);
+    let mode = object.part("spec").maybe_text("volumeMode");
     mode.unwrap_or("Filesystem")
 }
 

@@ -57,14 +57,8 @@ fn protect(
 
 impl Controller for ClaimProtection {
     type Key = Key;
-
-    fn name(&self) -> &'static str {
-        "pvc-protection-controller"
-    }
-
-    fn watches(&self) -> Vec<Watch> {
-        vec![watching(CLAIM, &[]), watching(POD, &[Index::Namespace])]
-    }
+    const NAME: &'static str = "pvc-protection-controller";
+    const WATCHES: &'static [Watch] = &[watching(CLAIM, &[]), watching(POD, &[Index::Namespace])];
 
     fn observe(&mut self, cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
         if kind == CLAIM.resource {
@@ -94,14 +88,8 @@ impl Controller for ClaimProtection {
 
 impl Controller for VolumeProtection {
     type Key = Key;
-
-    fn name(&self) -> &'static str {
-        "pv-protection-controller"
-    }
-
-    fn watches(&self) -> Vec<Watch> {
-        vec![watching(VOLUME, &[])]
-    }
+    const NAME: &'static str = "pv-protection-controller";
+    const WATCHES: &'static [Watch] = &[watching(VOLUME, &[])];
 
     fn observe(&mut self, cx: &mut Context<Key>, _: GroupResource, diff: &Difference) {
         if let Some(volume) = &diff.new {

@@ -4,7 +4,7 @@ use super::defaults::CONTAINER_LISTS;
 use super::volumes::validate_descending_path;
 use crate::validation::checks;
 use crate::validation::engine::Owner;
-use crate::validation::errors::{Errors, Path, Shown};
+use crate::validation::errors::{Errors, Path, Shown, json_text, struct_text};
 use crate::validation::view::View;
 use serde_json::Value;
 use std::collections::HashSet;
@@ -108,11 +108,8 @@ fn seccomp_local(errors: &mut Errors, owner: &Owner, local: &Value, at: &Path) {
         }
         ("Localhost", Some(local)) => validate_descending_path(errors, local, at),
         (_, Some(local)) => {
-            let mut shown = String::from("{\"Type\":");
-            crate::validation::errors::quote_json(&mut shown, kind);
-            shown.push_str(",\"LocalhostProfile\":");
-            crate::validation::errors::quote_json(&mut shown, local);
-            shown.push('}');
+            let (kind, local) = (json_text(kind), json_text(local));
+            let shown = struct_text(&[("Type", kind), ("LocalhostProfile", local)]);
             errors.invalid(
                 at,
                 Shown(shown),

@@ -2,7 +2,7 @@
 
 use super::{annotations, containers, resources, security};
 use crate::validation::engine::Owner;
-use crate::validation::errors::{Errors, Path, Shown, quote_json};
+use crate::validation::errors::{Errors, Path, Shown, json_text, struct_text};
 use crate::validation::selectors::validate_labels;
 use crate::validation::view::View;
 use crate::validation::{checks, metadata, names};
@@ -245,18 +245,14 @@ fn claim_source(errors: &mut Errors, _: &Owner, claim: &Value, path: &Path) {
         _ => return,
     };
     // Upstream prints the names of its internal type.
-    let mut shown = String::from("{\"Name\":");
-    quote_json(&mut shown, claim.text("name"));
-    for (field, printed) in [
-        ("resourceClaimName", "ResourceClaimName"),
-        ("resourceClaimTemplateName", "ResourceClaimTemplateName"),
-    ] {
-        shown.push_str(&format!(",\"{printed}\":"));
-        match claim.maybe_text(field) {
-            Some(value) => quote_json(&mut shown, value),
-            None => shown.push_str("null"),
-        }
-    }
-    shown.push('}');
+    let text = |field: &str| json_text(claim.maybe_text(field));
+    let shown = struct_text(&[
+        ("Name", json_text(claim.text("name"))),
+        ("ResourceClaimName", text("resourceClaimName")),
+        (
+            "ResourceClaimTemplateName",
+            text("resourceClaimTemplateName"),
+        ),
+    ]);
     errors.invalid(path, Shown(shown), detail);
 }

@@ -4,7 +4,7 @@
 //! required node affinity may only be added to. "Gated" is judged on the pod as it was.
 
 use super::{annotations, scheduling};
-use crate::validation::errors::{Errors, Path, Shown, quote_json};
+use crate::validation::errors::{Errors, Path, Shown, json_text, list_text, struct_text};
 use crate::validation::names;
 use crate::validation::view::{View, copy_field, existing, items_mut, remove, set};
 use serde_json::{Map, Value};
@@ -249,25 +249,18 @@ fn validate_node_affinity(
     );
     let path = path.child(REQUIRED).child("nodeSelectorTerms");
     if !before.is_empty() && before.len() != after.len() {
-        let mut shown = String::new();
-        match new.field("nodeSelectorTerms") {
-            None => shown.push_str("null"),
-            Some(_) => write_list(&mut shown, after, write_term),
-        }
         errors.invalid(
             &path,
-            Shown(shown),
+            Shown(all(&new, "nodeSelectorTerms", term_text)),
             "no additions/deletions to non-empty NodeSelectorTerms list are allowed",
         );
         return;
     }
     for (i, (before, after)) in before.iter().zip(after).enumerate() {
         if !is_narrower(after, before) {
-            let mut shown = String::new();
-            write_term(&mut shown, after);
             errors.invalid(
                 &path.index(i),
-                Shown(shown),
+                Shown(term_text(after)),
                 "only additions are allowed (no mutations or deletions)",
             );
         }
@@ -285,45 +278,31 @@ fn is_narrower(after: &Value, before: &Value) -> bool {
         .all(|l| after.items(l).starts_with(before.items(l)))
 }
 
-fn write_list(out: &mut String, items: &[Value], write: fn(&mut String, &Value)) {
-    out.push('[');
-    for (i, item) in items.iter().enumerate() {
-        if i > 0 {
-            out.push(',');
-        }
-        write(out, item);
-    }
-    out.push(']');
-}
-
 /// A node selector term as upstream prints it: with the names of its internal type (rule API-9a).
-fn write_term(out: &mut String, term: &Value) {
-    for (opening, list) in [
-        ("{\"MatchExpressions\":", "matchExpressions"),
-        (",\"MatchFields\":", "matchFields"),
-    ] {
-        out.push_str(opening);
-        match term.field(list) {
-            None => out.push_str("null"),
-            Some(_) => write_list(out, term.items(list), write_requirement),
-        }
-    }
-    out.push('}');
+fn term_text(term: &Value) -> String {
+    struct_text(&[
+        (
+            "MatchExpressions",
+            all(term, "matchExpressions", requirement_text),
+        ),
+        ("MatchFields", all(term, "matchFields", requirement_text)),
+    ])
 }
 
-fn write_requirement(out: &mut String, requirement: &Value) {
-    out.push_str("{\"Key\":");
-    quote_json(out, requirement.text("key"));
-    out.push_str(",\"Operator\":");
-    quote_json(out, requirement.text("operator"));
-    out.push_str(",\"Values\":");
-    match requirement.field("values") {
-        None => out.push_str("null"),
-        Some(_) => write_list(out, requirement.items("values"), |out, value| {
-            quote_json(out, value.as_str().unwrap_or(""));
-        }),
+/// The entries of a list, which may be absent.
+fn all(holder: &Value, list: &str, text: fn(&Value) -> String) -> String {
+    match holder.field(list) {
+        None => "null".to_owned(),
+        Some(_) => list_text(holder.items(list).iter().map(text)),
     }
-    out.push('}');
+}
+
+fn requirement_text(requirement: &Value) -> String {
+    struct_text(&[
+        ("Key", json_text(requirement.text("key"))),
+        ("Operator", json_text(requirement.text("operator"))),
+        ("Values", json_text(requirement.part("values").clone())),
+    ])
 }
 
 /// A field that differs: its path, what it was, what it would be.

@@ -6,11 +6,7 @@ use super::*;
 fn created(kind: GroupResource, mut object: Value) -> Value {
     let rules = strategy(kind);
     rules.default(&mut object);
-    let cx = RequestContext {
-        now: String::new(),
-        namespace: "default".to_owned(),
-    };
-    rules.prepare_for_create(&mut object, &cx);
+    rules.prepare_for_create(&mut object, "");
     object
 }
 
@@ -645,10 +641,6 @@ fn daemon_sets_count_changes_of_their_template_and_jobs_have_labels() {
     };
     let old = created(kind, set);
     assert_eq!(generation(&old), "1");
-    let cx = RequestContext {
-        now: String::new(),
-        namespace: "default".to_owned(),
-    };
     for (pointer, value, expected) in [
         ("/spec/minReadySeconds", json!(5), "1"),
         ("/spec/template/metadata/labels/c", json!("d"), "2"),
@@ -656,7 +648,7 @@ fn daemon_sets_count_changes_of_their_template_and_jobs_have_labels() {
     ] {
         let mut new = with(&old, pointer, value);
         strategy(kind).default(&mut new);
-        strategy(kind).prepare_for_update(&mut new, &old, Subresource::Main, &cx);
+        strategy(kind).prepare_for_update(&mut new, &old, Subresource::Main, "");
         assert_eq!(generation(&new), expected, "{pointer}");
     }
     let job = json!({

@@ -206,11 +206,7 @@ fn gates_in_templates_have_to_be_sound() {
                 _ => {}
             }
             rules.default(&mut object);
-            let cx = RequestContext {
-                now: "2026-01-01T00:00:00Z".to_owned(),
-                namespace: "default".to_owned(),
-            };
-            rules.prepare_for_create(&mut object, &cx);
+            rules.prepare_for_create(&mut object, "2026-01-01T00:00:00Z");
             printed(&rules.validate(&object))
         };
         assert_eq!(errors(&["a", "example.com/b"], ""), [""; 0], "{resource}");
@@ -281,10 +277,6 @@ fn gates_only_go() {
 #[test]
 fn a_gated_pod_says_so_from_the_beginning() {
     let now = "2026-01-01T00:00:00Z";
-    let cx = RequestContext {
-        now: now.to_owned(),
-        namespace: "default".to_owned(),
-    };
     let gated = json!([{
         "type": "PodScheduled",
         "status": "False",
@@ -301,7 +293,7 @@ fn a_gated_pod_says_so_from_the_beginning() {
     for (names, conditions) in [(&["g"][..], gated), (&[], Value::Null)] {
         let mut pod = pod(gates(names));
         pod["status"] = sent.clone();
-        rules().prepare_for_create(&mut pod, &cx);
+        rules().prepare_for_create(&mut pod, now);
         let mut expected = json!({"phase": "Pending", "qosClass": "BestEffort"});
         if !conditions.is_null() {
             expected["conditions"] = conditions;

@@ -1,6 +1,6 @@
-//! A small HTTPS client for a server of this process: what tests and replays speak through.
+//! A small HTTPS client for a server of this process, for tests and replays alone (feature `test-client`).
 //!
-//! One connection for each request, nothing clever: what it sees is what came over the wire.
+//! It opens one connection for each request.
 
 use crate::RunningServer;
 use bytes::Bytes;
