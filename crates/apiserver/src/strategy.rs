@@ -83,11 +83,12 @@ pub struct Plain;
 impl Strategy for Plain {}
 
 /// The metadata that a write of the status keeps, by kind.
-const KEPT_BY_STATUS: [(&str, &[&str]); 4] = [
+const KEPT_BY_STATUS: [(&str, &[&str]); 5] = [
     ("Deployment", &["labels"]),
     ("DeviceTaintRule", RESET),
     ("PodGroup", RESET),
     ("ResourceClaim", RESET),
+    ("ValidatingAdmissionPolicy", RESET),
 ];
 const RESET: &[&str] = &["annotations", "finalizers", "labels", "ownerReferences"];
 

@@ -10,12 +10,14 @@ mod devices;
 pub(crate) mod engine;
 pub(crate) mod errors;
 pub(crate) mod events;
+mod flow_control;
 mod limits;
 pub mod metadata;
 mod must;
 pub(crate) mod names;
 mod node;
 pub mod pod;
+pub(crate) mod policies;
 pub(crate) mod selectors;
 mod service;
 pub(crate) mod small;
@@ -73,6 +75,8 @@ pub(crate) fn check_fn(name: &str) -> Option<CheckFn> {
         .or_else(|| limits::check(name))
         .or_else(|| selectors::check(name))
         .or_else(|| webhooks::check(name))
+        .or_else(|| policies::check(name))
+        .or_else(|| flow_control::check(name))
         .or_else(|| crate::custom::schema::check(name))
 }
 
@@ -140,8 +144,10 @@ fn of_code(kind: GroupResource) -> &'static dyn Strategy {
         ("", "replicationcontrollers")
         | ("apps", "deployments" | "replicasets" | "statefulsets")
         | ("", "resourcequotas")
+        | ("admissionregistration.k8s.io", "validatingadmissionpolicies")
         | ("autoscaling", "horizontalpodautoscalers")
         | ("batch", "cronjobs")
+        | ("flowcontrol.apiserver.k8s.io", "flowschemas" | "prioritylevelconfigurations")
         | ("networking.k8s.io", "ingresses")
         | ("policy", "poddisruptionbudgets")
         | ("resource.k8s.io", "resourceclaims" | "devicetaintrules")

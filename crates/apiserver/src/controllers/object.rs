@@ -102,6 +102,14 @@ pub(crate) const RESOURCE_CLAIM: Kind = Kind::of(
     "resource.k8s.io/v1",
     "ResourceClaim",
 );
+pub(crate) const ADMISSION_POLICY: Kind = Kind::of(
+    gr(
+        "admissionregistration.k8s.io",
+        "validatingadmissionpolicies",
+    ),
+    "admissionregistration.k8s.io/v1",
+    "ValidatingAdmissionPolicy",
+);
 pub(crate) const RESOURCE_CLAIM_TEMPLATE: Kind = Kind::of(
     gr("resource.k8s.io", "resourceclaimtemplates"),
     "resource.k8s.io/v1",

@@ -41,6 +41,10 @@ pub(super) fn find(name: &str) -> Option<CellFn> {
         "template-containers" => |o, _| container(o, "/template/spec/containers", "/name"),
         "template-images" => |o, _| container(o, "/template/spec/containers", "/image"),
         "controller" => |o, _| controller(o).into(),
+        "dangling" => |o, _| {
+            let dangling = condition(o, "Dangling");
+            dangling.map_or("?", |c| text(c, "/status")).into()
+        },
         "data-size" => |o, _| (size(o, "/data") + size(o, "/binaryData")).into(),
         "endpoints" => |o, _| endpoints(o).into(),
         "event-count" => |o, _| event_count(o).into(),
@@ -78,6 +82,8 @@ pub(super) fn find(name: &str) -> Option<CellFn> {
         "job-duration" => |o, now| job_duration(o, now).into(),
         "job-status" => |o, _| job_status(o).into(),
         "kernel" => |o, _| kernel(o).into(),
+        "param-kind" => |o, _| param_kind(o).into(),
+        "param-ref" => |o, _| param_ref(o).into(),
         "node-roles" => |o, _| node_roles(o).into(),
         "node-status" => |o, _| node_status(o).into(),
         "phase" => |o, _| phase(o).into(),
@@ -348,6 +354,30 @@ fn node_roles(node: &Value) -> String {
         .filter(|role| !role.is_empty())
         .collect();
     or(join(roles.into_iter()), NONE)
+}
+
+fn param_kind(policy: &Value) -> String {
+    let field = |name| text(policy, name);
+    match policy.pointer("/spec/paramKind") {
+        None | Some(Value::Null) => UNSET.to_owned(),
+        Some(_) => format!(
+            "{}/{}",
+            field("/spec/paramKind/apiVersion"),
+            field("/spec/paramKind/kind")
+        ),
+    }
+}
+
+/// Which parameters a binding has. A selector is not shown in the form of Go.
+fn param_ref(binding: &Value) -> String {
+    let selector = binding.pointer("/spec/paramRef/selector");
+    let namespace = text(binding, "/spec/paramRef/namespace");
+    match (text(binding, "/spec/paramRef/name"), selector) {
+        ("", None | Some(Value::Null)) => UNSET.to_owned(),
+        ("", Some(selector)) => selector.to_string(),
+        (name, _) if namespace.is_empty() => format!("*/{name}"),
+        (name, _) => format!("{namespace}/{name}"),
+    }
 }
 
 fn group_status(group: &Value) -> String {
