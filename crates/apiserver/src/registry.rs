@@ -5,9 +5,11 @@
 //! validation, preconditions, storage.
 
 mod api;
+pub(crate) mod api_services;
 mod apply;
 mod autoscalers;
 mod binding;
+mod certificates;
 mod conversion;
 mod decode;
 mod delete;

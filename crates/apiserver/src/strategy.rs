@@ -15,6 +15,8 @@ pub enum Subresource {
     Resize,
     /// `pods/ephemeralcontainers`.
     EphemeralContainers,
+    /// `certificatesigningrequests/approval`: the conditions of the status.
+    Approval,
 }
 
 /// What the strategies may know about a request besides its object.
@@ -83,7 +85,8 @@ pub struct Plain;
 impl Strategy for Plain {}
 
 /// The metadata that a write of the status keeps, by kind.
-const KEPT_BY_STATUS: [(&str, &[&str]); 5] = [
+const KEPT_BY_STATUS: [(&str, &[&str]); 6] = [
+    ("APIService", RESET),
     ("Deployment", &["labels"]),
     ("DeviceTaintRule", RESET),
     ("PodGroup", RESET),

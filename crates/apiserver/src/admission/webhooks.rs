@@ -189,7 +189,10 @@ impl Attributes<'_> {
 
     /// Whether the body of the request is an object of the resource.
     fn is_whole(&self) -> bool {
-        matches!(self.sub, "" | "status" | "resize" | "ephemeralcontainers")
+        matches!(
+            self.sub,
+            "" | "approval" | "status" | "resize" | "ephemeralcontainers"
+        )
     }
 
     /// Group, version and kind of the options of a CONNECT.

@@ -2,6 +2,10 @@
 //! mandatory and the suggested ones of kube-apiserver 1.36. They describe priorities; this server does not queue
 //! requests by them.
 
+use super::api::{Api, meta};
+use super::resource::find;
+use super::write::WriteOptions;
+use crate::status::ApiError;
 use crate::validation::view::View;
 use serde_json::{Value, json};
 
@@ -34,6 +38,22 @@ pub(super) fn bootstrap() -> impl Iterator<Item = (&'static str, Value)> {
         });
         (plural, object)
     })
+}
+
+/// Creates the mandatory objects that were deleted.
+///
+/// # Errors
+/// When a write is refused.
+pub(super) fn restore(api: &Api) -> Result<(), ApiError> {
+    for (plural, object) in bootstrap() {
+        let name = meta(&object, "name").to_owned();
+        let resource = find("flowcontrol.apiserver.k8s.io", plural);
+        let resource = resource.ok_or_else(ApiError::no_such_resource)?;
+        if MANDATORY.contains(&name.as_str()) && api.get(resource, "", &name).is_err() {
+            api.create(resource, "", object, &WriteOptions::default())?;
+        }
+    }
+    Ok(())
 }
 
 /// The specification that an object of this kind and name must have, if it is fixed.

@@ -13,6 +13,20 @@ use std::collections::BTreeSet;
 /// A cell by its name.
 pub(super) fn find(name: &str) -> Option<CellFn> {
     Some(match name {
+        "api-available" => |o, _| {
+            let available = condition(o, "Available");
+            let shown = available.map(|c| match (text(c, "/status"), text(c, "/reason")) {
+                (status @ "True", _) => status.to_owned(),
+                (status, reason) => format!("{status} ({reason})"),
+            });
+            shown.unwrap_or_else(|| "Unknown".to_owned()).into()
+        },
+        "api-service" => |o, _| match o.pointer("/spec/service") {
+            None | Some(Value::Null) => "Local".into(),
+            Some(service) => {
+                format!("{}/{}", text(service, "/namespace"), text(service, "/name")).into()
+            }
+        },
         "attach-required" => |o, _| {
             let required = o.pointer("/spec/attachRequired").and_then(Value::as_bool);
             required.unwrap_or(true).into()
@@ -44,6 +58,11 @@ pub(super) fn find(name: &str) -> Option<CellFn> {
         "dangling" => |o, _| {
             let dangling = condition(o, "Dangling");
             dangling.map_or("?", |c| text(c, "/status")).into()
+        },
+        "csr-condition" => |o, _| csr_condition(o).into(),
+        "csr-duration" => |o, _| match o.pointer("/spec/expirationSeconds") {
+            Some(Value::Number(seconds)) => human_seconds(seconds.as_i64().unwrap_or(0)).into(),
+            _ => NONE.into(),
         },
         "data-size" => |o, _| (size(o, "/data") + size(o, "/binaryData")).into(),
         "endpoints" => |o, _| endpoints(o).into(),
@@ -354,6 +373,23 @@ fn node_roles(node: &Value) -> String {
         .filter(|role| !role.is_empty())
         .collect();
     or(join(roles.into_iter()), NONE)
+}
+
+fn csr_condition(request: &Value) -> String {
+    let has = |kind| condition(request, kind).is_some();
+    let mut shown = match (has("Denied"), has("Approved")) {
+        (true, _) => "Denied",
+        (_, true) => "Approved",
+        _ => "Pending",
+    }
+    .to_owned();
+    if has("Failed") {
+        shown += ",Failed";
+    }
+    if !text(request, "/status/certificate").is_empty() {
+        shown += ",Issued";
+    }
+    shown
 }
 
 fn param_kind(policy: &Value) -> String {

@@ -61,7 +61,7 @@ impl Strategy for PodStrategy {
         _cx: &RequestContext,
     ) {
         match subresource {
-            Subresource::Main => prepare::for_update(new, old),
+            Subresource::Main | Subresource::Approval => prepare::for_update(new, old),
             Subresource::Status => prepare::for_status_update(new, old),
             Subresource::Resize => parts::prepare_resize(new, old),
             Subresource::EphemeralContainers => parts::prepare_ephemeral(new, old),
@@ -75,7 +75,7 @@ impl Strategy for PodStrategy {
         subresource: Subresource,
     ) -> Vec<FieldError> {
         match subresource {
-            Subresource::Main => update::validate(new, old),
+            Subresource::Main | Subresource::Approval => update::validate(new, old),
             Subresource::Status => status::validate(new, old),
             Subresource::Resize => parts::validate_resize(new, old),
             Subresource::EphemeralContainers => parts::validate_ephemeral(new, old),
