@@ -37,14 +37,12 @@ const GROUPS: [(&str, i64); 20] = [
     ("storage.k8s.io", 16_800),
 ];
 /// The priorities of versions that differ from that of others.
-const VERSIONS: [(&str, &str, i64); 7] = [
+const VERSIONS: [(&str, &str, i64); 5] = [
     ("", "v1", 1),
     ("autoscaling", "v2", 30),
     ("flowcontrol.apiserver.k8s.io", "v1", 21),
     ("resource.k8s.io", "v1", 21),
-    ("resource.k8s.io", "v1beta2", 15),
     ("scheduling.k8s.io", "v1alpha2", 9),
-    ("autoscaling", "v1", 15),
 ];
 const VERSION_PRIORITY: i64 = 15;
 /// The priorities of custom resources.
