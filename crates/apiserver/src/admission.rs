@@ -2,10 +2,13 @@
 //!
 //! Each plugin is a switch of [`Admission`]: NamespaceLifecycle, LimitRanger, ServiceAccount, Priority,
 //! DefaultTolerationSeconds, RuntimeClass, ResourceQuota, StorageObjectInUseProtection, and PodTopologyLabels, which is
-//! applied at binding. Admission webhooks are in `webhooks`.
+//! applied at binding. Admission webhooks are in `webhooks`, admission policies in
+//! `policies`.
 
 mod limit_range;
+mod matching;
 pub(crate) mod pod_quota;
+pub(crate) mod policies;
 mod priority;
 pub(crate) mod quota;
 mod runtime_class;

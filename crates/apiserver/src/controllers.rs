@@ -19,6 +19,7 @@ pub(crate) mod object;
 mod ownership;
 pub(crate) mod pod;
 mod pod_gc;
+mod policy_status;
 mod replicaset;
 mod resource_claim;
 mod resource_quota;
@@ -119,5 +120,6 @@ pub fn spawn(api: Arc<dyn Access>, options: Options) -> Handle {
     start!(CLAIM_PROTECTION, volumes::protection::ClaimProtection);
     start!(VOLUME_PROTECTION, volumes::protection::VolumeProtection);
     start!(RESOURCE_CLAIM, resource_claim::ResourceClaims);
+    start!(POLICY_STATUS, policy_status::PolicyStatus);
     handle
 }

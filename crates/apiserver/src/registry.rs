@@ -5,14 +5,17 @@
 //! validation, preconditions, storage.
 
 mod api;
+pub(crate) mod api_services;
 mod apply;
 mod autoscalers;
 mod binding;
+mod certificates;
 mod conversion;
 mod decode;
 mod delete;
 mod events;
 mod evict;
+mod flow_control;
 mod in_process;
 mod kubernetes;
 mod list;
@@ -41,6 +44,7 @@ pub use write::{WriteOptions, Written};
 pub(crate) use api::{meta, meta_mut};
 pub(crate) use apply::manager_of_agent;
 pub(crate) use autoscalers::default_autoscaler;
+pub(crate) use flow_control::mandatory_flow_spec;
 pub(crate) use in_process::InProcess;
 pub(crate) use kubernetes::Published;
 pub(crate) use list::parse_revision;

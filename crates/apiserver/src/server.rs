@@ -413,7 +413,7 @@ async fn publish(api: Arc<Api>, published: Published, mut stopping: watch::Recei
             () = sleep(PUBLISH_INTERVAL) => {}
         }
         if let Err(error) = published.write(&api) {
-            tracing::warn!(%error, "failed to write the Service kubernetes or the ConfigMap extension-apiserver-authentication, retrying in 10 s");
+            tracing::warn!(%error, "failed to write the objects that the API server publishes, retrying in 10 s");
         }
     }
 }

@@ -16,6 +16,8 @@ pub enum Subresource {
     Resize,
     /// `pods/ephemeralcontainers`.
     EphemeralContainers,
+    /// `certificatesigningrequests/approval`: the conditions of the status.
+    Approval,
 }
 
 /// The rules of one kind. Each method has the default that suits a kind without rules of its own.
@@ -65,11 +67,13 @@ pub struct Plain;
 impl Strategy for Plain {}
 
 /// The metadata that a write of the status keeps, by kind.
-const KEPT_BY_STATUS: [(&str, &[&str]); 4] = [
+const KEPT_BY_STATUS: [(&str, &[&str]); 6] = [
+    ("APIService", RESET),
     ("Deployment", &["labels"]),
     ("DeviceTaintRule", RESET),
     ("PodGroup", RESET),
     ("ResourceClaim", RESET),
+    ("ValidatingAdmissionPolicy", RESET),
 ];
 const RESET: &[&str] = &["annotations", "finalizers", "labels", "ownerReferences"];
 

@@ -5,17 +5,20 @@
 //! round trip through Kubernetes' Go types would give them before anything else looks at them.
 
 pub(crate) mod amounts;
+mod certificates;
 mod config;
 mod devices;
 pub(crate) mod engine;
 pub(crate) mod errors;
 pub(crate) mod events;
+mod flow_control;
 mod limits;
 pub mod metadata;
 mod must;
 pub(crate) mod names;
 mod node;
 pub mod pod;
+pub(crate) mod policies;
 pub(crate) mod selectors;
 mod service;
 pub(crate) mod small;
@@ -74,6 +77,9 @@ pub(crate) fn check_fn(name: &str) -> Option<CheckFn> {
         .or_else(|| limits::check(name))
         .or_else(|| selectors::check(name))
         .or_else(|| webhooks::check(name))
+        .or_else(|| policies::check(name))
+        .or_else(|| certificates::check(name))
+        .or_else(|| flow_control::check(name))
         .or_else(|| crate::custom::schema::check(name))
 }
 
@@ -136,13 +142,17 @@ fn of_code(kind: GroupResource) -> &'static dyn Strategy {
         ("apiextensions.k8s.io", "customresourcedefinitions") => {
             &crate::custom::schema::Definitions
         }
+        ("certificates.k8s.io", "certificatesigningrequests") => &certificates::CertificateRequests,
         ("apps", "daemonsets") => &workloads::DaemonSetStrategy,
         ("batch", "jobs") => &workloads::JobStrategy,
         ("", "replicationcontrollers")
         | ("apps", "deployments" | "replicasets" | "statefulsets")
         | ("", "resourcequotas")
+        | ("admissionregistration.k8s.io", "validatingadmissionpolicies")
+        | ("apiregistration.k8s.io", "apiservices")
         | ("autoscaling", "horizontalpodautoscalers")
         | ("batch", "cronjobs")
+        | ("flowcontrol.apiserver.k8s.io", "flowschemas" | "prioritylevelconfigurations")
         | ("networking.k8s.io", "ingresses")
         | ("policy", "poddisruptionbudgets")
         | ("resource.k8s.io", "resourceclaims" | "devicetaintrules")

@@ -57,5 +57,5 @@ pub use device::DeviceValue;
 pub use environment::Environment;
 pub use error::{CompileError, EvaluationError, Issue, Issues};
 pub use limits::{COST_MAX, DEPTH_MAX, EXPRESSION_LENGTH_MAX};
-pub use program::{Datum, Program, Variables};
+pub use program::{Datum, Output, Program, Variables};
 pub use selector::Selector;

@@ -1,8 +1,10 @@
 //! Programs: expressions over variables of any type, as in the validation rules of custom resources. What does not fit
 //! the type of a value is found when the program is evaluated.
 
+use crate::ast::{Expr, Kind};
+use crate::check::{Checked, Reference};
 use crate::environment::Environment;
-use crate::error::{CompileError, EvaluationError};
+use crate::error::{CompileError, EvaluationError, Issue, Issues};
 use crate::eval::{Budget, Evaluator};
 use crate::functions::time::Time;
 use crate::limits::STACK_BYTES;
@@ -13,9 +15,38 @@ use crate::value::{Key, Map, Outcome, Value};
 use std::fmt;
 use std::sync::Arc;
 
+/// The variable whose fields are expressions of their own.
+const COMPOSED: &str = "variables";
+
 /// A compiled expression.
 pub struct Program {
     plan: Plan,
+    /// The fields of `variables` that the expression contains.
+    composed: Vec<String>,
+}
+
+/// The type of the value of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Output {
+    /// A truth value.
+    Bool,
+    /// A text.
+    Text,
+    /// A text or null.
+    TextOrNull,
+    /// A value of any type.
+    Any,
+}
+
+impl Output {
+    fn types(self) -> &'static [Type] {
+        match self {
+            Self::Bool => &[Type::Bool],
+            Self::Text => &[Type::String],
+            Self::TextOrNull => &[Type::String, Type::Null],
+            Self::Any => &[],
+        }
+    }
 }
 
 impl fmt::Debug for Program {
@@ -33,7 +64,7 @@ impl Program {
         expression: &str,
         variables: &'static [&'static str],
     ) -> Result<Self, CompileError> {
-        Self::compile(expression, variables, &Type::Bool)
+        Self::compile(expression, variables, None, Output::Bool)
     }
 
     /// Compiles an expression whose value is a text.
@@ -44,24 +75,52 @@ impl Program {
         expression: &str,
         variables: &'static [&'static str],
     ) -> Result<Self, CompileError> {
-        Self::compile(expression, variables, &Type::String)
+        Self::compile(expression, variables, None, Output::Text)
+    }
+
+    /// Compiles an expression over these variables, of which `variables` has these fields.
+    ///
+    /// # Errors
+    /// The expression is wrong, its value is of another type, or it contains another field of `variables`.
+    pub fn composed(
+        expression: &str,
+        variables: &'static [&'static str],
+        fields: &[&str],
+        output: Output,
+    ) -> Result<Self, CompileError> {
+        Self::compile(expression, variables, Some(fields), output)
     }
 
     fn compile(
         expression: &str,
         variables: &'static [&'static str],
-        result: &Type,
+        fields: Option<&[&str]>,
+        output: Output,
     ) -> Result<Self, CompileError> {
         stacker::grow(STACK_BYTES, || {
             let environment = Environment::of_variables(variables);
             let (checked, plan) = compile(expression, environment)?;
+            let composed = composed_fields(expression, &checked, fields)?;
             let found = checked.type_of(checked.ast.root.id);
-            if found != result && !found.is_dyn() {
-                let found = found.declared_name();
-                return Err(CompileError::OtherType(result.declared_name(), found));
+            let wanted = output.types();
+            if !wanted.is_empty() && !wanted.contains(found) && !found.is_dyn() {
+                let names: Vec<String> = wanted.iter().map(Type::declared_name).collect();
+                let wanted = match &names[..] {
+                    [name] => name.clone(),
+                    names => format!("one of [{}]", names.join(" ")),
+                };
+                return Err(CompileError::OtherType(wanted, found.declared_name()));
             }
-            Ok(Self { plan: plan? })
+            Ok(Self {
+                plan: plan?,
+                composed,
+            })
         })
+    }
+
+    /// The fields of `variables` that the expression contains.
+    pub fn composed_fields(&self) -> &[String] {
+        &self.composed
     }
 
     /// Whether the expression contains a variable.
@@ -103,6 +162,19 @@ impl Program {
         (result, cost)
     }
 
+    /// The value of the expression, and what the evaluation cost.
+    ///
+    /// # Errors
+    /// The expression has no value, or the evaluation costs more than `cost_max`.
+    pub fn value(
+        &self,
+        variables: &Variables,
+        cost_max: u64,
+    ) -> (Result<Datum, EvaluationError>, u64) {
+        let (result, cost) = self.evaluate(variables, cost_max);
+        (result.map(Datum), cost)
+    }
+
     fn evaluate(&self, variables: &Variables, cost_max: u64) -> (Outcome, u64) {
         let mut budget = Budget::new(cost_max);
         let mut evaluator = Evaluator::new(&variables.0, self.plan.slots, &mut budget);
@@ -111,6 +183,49 @@ impl Program {
         });
         (result, budget.cost())
     }
+}
+
+/// The fields of `variables` that a tree contains. With `known`, others are errors.
+fn composed_fields(
+    expression: &str,
+    checked: &Checked,
+    known: Option<&[&str]>,
+) -> Result<Vec<String>, CompileError> {
+    let Some(known) = known else {
+        return Ok(Vec::new());
+    };
+    let (mut fields, mut issues) = (Vec::new(), Vec::new());
+    each_expr(&checked.ast.root, &mut |expr| {
+        let (operand, field) = match &expr.kind {
+            Kind::Select { operand, field, .. } => (&**operand, field.as_str()),
+            Kind::Call(call) => match (call.function.as_str(), &call.args[..]) {
+                ("_?._", [operand, field]) => (operand, field.as_text().unwrap_or("")),
+                _ => return,
+            },
+            _ => return,
+        };
+        let is_variable = |reference: &Reference| matches!(reference, Reference::Variable(name) if name == COMPOSED);
+        if !checked.reference(operand.id).is_some_and(is_variable) {
+            return;
+        }
+        if known.contains(&field) {
+            fields.push(field.to_owned());
+        } else {
+            issues.push(Issue {
+                position: checked.ast.positions.get(expr.id as usize).copied(),
+                message: format!("undefined field '{field}'"),
+            });
+        }
+    });
+    match issues.is_empty() {
+        true => Ok(fields),
+        false => Err(CompileError::Invalid(Issues::new(expression, issues))),
+    }
+}
+
+fn each_expr(expr: &Expr, see: &mut impl FnMut(&Expr)) {
+    see(expr);
+    expr.children(&mut |child| each_expr(child, see));
 }
 
 /// The values of the variables of a program.

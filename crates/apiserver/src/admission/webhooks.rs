@@ -6,8 +6,9 @@
 //! webhook receives do not wait.
 
 mod call;
-mod hook;
+pub(super) mod hook;
 
+use super::policies;
 use crate::access::Propagation;
 use crate::access::gr;
 use crate::apply::fields_to_json;
@@ -84,7 +85,7 @@ pub(crate) struct Webhooks {
 struct Known(Mutex<(Vec<u64>, Arc<Vec<Hook>>)>);
 
 impl Operation {
-    fn text(self) -> &'static str {
+    pub(super) fn text(self) -> &'static str {
         match self {
             Self::Create => "CREATE",
             Self::Update => "UPDATE",
@@ -106,7 +107,7 @@ impl Sort {
 // === impl Options ===
 
 impl Options<'_> {
-    fn requester(&self) -> &Requester {
+    pub(super) fn requester(&self) -> &Requester {
         match self {
             Self::Write(_, options) => &options.requester,
             Self::Delete(request) => &request.requester,
@@ -182,13 +183,16 @@ fn delete_options(request: &DeleteRequest) -> Value {
 // === impl Attributes ===
 
 impl Attributes<'_> {
-    fn is_of_namespace(&self) -> bool {
+    pub(super) fn is_of_namespace(&self) -> bool {
         self.resource.resource == gr("", "namespaces")
     }
 
     /// Whether the body of the request is an object of the resource.
     fn is_whole(&self) -> bool {
-        matches!(self.sub, "" | "status" | "resize" | "ephemeralcontainers")
+        matches!(
+            self.sub,
+            "" | "approval" | "status" | "resize" | "ephemeralcontainers"
+        )
     }
 
     /// Group, version and kind of the options of a CONNECT.
@@ -248,13 +252,14 @@ impl Webhooks {
     }
 }
 
-/// Whether a webhook of any sort is configured.
+/// Whether a webhook or a policy is configured.
 pub(crate) fn any(api: &Api) -> bool {
-    [Sort::Mutating, Sort::Validating].into_iter().any(|sort| {
+    let has_hooks = |sort: Sort| {
         let resource = find("admissionregistration.k8s.io", sort.plural());
         let store = resource.and_then(|r| r.store);
         store.is_some_and(|store| api.store().count(store) > 0)
-    })
+    };
+    has_hooks(Sort::Mutating) || has_hooks(Sort::Validating) || policies::any(api)
 }
 
 impl Attributes<'_> {
@@ -327,15 +332,16 @@ impl Attributes<'_> {
         Ok(object)
     }
 
-    /// Calls the validating webhooks of a request, all at the same time.
+    /// Evaluates the policies of a request, then calls its validating webhooks, all at the same time.
     ///
     /// # Errors
-    /// The refusal of a webhook; 500 when one cannot be called.
+    /// The refusal of a policy or a webhook; 500 when one cannot be called.
     pub(crate) fn validate(
         &self,
         api: &Api,
         objects: (Option<&Value>, Option<&Value>),
     ) -> Result<(), ApiError> {
+        policies::check(api, self, objects)?;
         let Some(hooks) = self.hooks(api, Sort::Validating) else {
             return Ok(());
         };

@@ -71,6 +71,7 @@ kinds! {
     REPLICATION_CONTROLLER: "" "v1" "replicationcontrollers" "ReplicationController",
     JOB: "batch" "batch/v1" "jobs" "Job",
     CRON_JOB: "batch" "batch/v1" "cronjobs" "CronJob",
+    ADMISSION_POLICY: "admissionregistration.k8s.io" "admissionregistration.k8s.io/v1" "validatingadmissionpolicies" "ValidatingAdmissionPolicy",
     RESOURCE_CLAIM: "resource.k8s.io" "resource.k8s.io/v1" "resourceclaims" "ResourceClaim",
     RESOURCE_CLAIM_TEMPLATE: "resource.k8s.io" "resource.k8s.io/v1" "resourceclaimtemplates" "ResourceClaimTemplate",
 }

@@ -26,6 +26,7 @@ controllers! {
     NODE_LIFECYCLE = "node-lifecycle-controller",
     PERSISTENT_VOLUME_BINDER = "persistentvolume-binder-controller",
     POD_GARBAGE_COLLECTOR = "pod-garbage-collector-controller",
+    POLICY_STATUS = "validatingadmissionpolicy-status-controller",
     REPLICASET = "replicaset-controller",
     REPLICATION_CONTROLLER = "replicationcontroller-controller",
     RESOURCE_CLAIM = "resourceclaim-controller",

@@ -7,7 +7,7 @@ use super::{CustomType, JsonPath};
 use crate::access::{gr, intern};
 use crate::registry::{
     Api, Catalog, Change, DeleteRequest, Generation, ListRequest, Method, Requester, Resource, Sub,
-    WriteOptions, built_in, custom_store, find, meta, meta_mut,
+    WriteOptions, api_services, built_in, custom_store, find, meta, meta_mut,
 };
 use crate::selectors::field::Selectable;
 use crate::status::ApiError;
@@ -130,6 +130,7 @@ pub(crate) fn sync(api: &Api) -> bool {
     let all: Vec<Arc<Value>> = listed(api).iter().map(|v| v.object()).collect();
     let definitions: Vec<&Value> = all.iter().map(|o| &**o).collect();
     serve(api, &definitions);
+    api_services::sync(api);
     let mut is_busy = false;
     for definition in definitions.into_iter().filter(|d| is_terminating(d)) {
         let is_empty = delete_objects(api, definition);

@@ -2,6 +2,7 @@
 
 use super::resource::{self, Catalog, Resource};
 use crate::admission::Admission;
+use crate::admission::policies::Policies;
 use crate::admission::webhooks::Webhooks;
 use crate::custom::definition::{self, Served};
 use crate::status::{ApiError, Subject};
@@ -57,6 +58,7 @@ pub struct Api {
     random: Mutex<fastrand::Rng>,
     pub(crate) served: Served,
     pub(crate) webhooks: Webhooks,
+    pub(crate) policies: Policies,
 }
 
 impl fmt::Debug for Api {
@@ -81,8 +83,8 @@ pub enum OpenError {
 
 impl Api {
     /// An API with the objects of the data directory, or in memory without one. The objects that every cluster has
-    /// are created where they are missing: the four namespaces, the two priority classes of the system, and the roles
-    /// of `facts/rbac.txt`.
+    /// are created where they are missing: the four namespaces, the two priority classes of the system, the roles of
+    /// `facts/rbac.txt`, and the objects of `facts/flowcontrol.jsonl`.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -98,6 +100,7 @@ impl Api {
             clock: options.clock,
             random: Mutex::new(fastrand::Rng::with_seed(options.seed)),
             webhooks: Webhooks::default(),
+            policies: Policies::default(),
         };
         api.create_what_every_cluster_has()
             .map_err(OpenError::Bootstrap)?;
@@ -144,6 +147,9 @@ impl Api {
                 "description": description,
             });
             create("scheduling.k8s.io", "priorityclasses", class)?;
+        }
+        for (plural, object) in super::flow_control::bootstrap() {
+            create("flowcontrol.apiserver.k8s.io", plural, object)?;
         }
         for (plural, object) in super::rbac::bootstrap() {
             create("rbac.authorization.k8s.io", plural, object)?;

@@ -1,8 +1,9 @@
 //! What the API server publishes about itself: the Service `kubernetes` with its EndpointSlice and Endpoints, by which
 //! programs in pods find it, and the ConfigMap `extension-apiserver-authentication`, by which other servers
-//! authenticate the same clients.
+//! authenticate the same clients. The mandatory objects of `flow_control` are restored with them.
 
 use super::api::{Api, meta};
+use super::flow_control;
 use super::resource;
 use super::write::{Change, Method, WriteOptions};
 use crate::status::ApiError;
@@ -38,7 +39,8 @@ impl Published {
             "metadata": {"name": AUTHENTICATION, "namespace": AUTHENTICATION_NAMESPACE},
             "data": {"client-ca-file": self.client_ca},
         });
-        ensure(api, "", "configmaps", authentication, "/data")
+        ensure(api, "", "configmaps", authentication, "/data")?;
+        flow_control::restore(api)
     }
 }
 

@@ -30,7 +30,8 @@ pub(crate) const ALL_VERBS: [&str; 8] = [
 ];
 
 /// The subresources that are served. Those of containers need containers that really run.
-const SUBRESOURCES: [&str; 8] = [
+const SUBRESOURCES: [&str; 9] = [
+    "approval",
     "binding",
     "ephemeralcontainers",
     "eviction",

@@ -4,6 +4,7 @@
 //! between, one that did not insist on a version is computed again.
 
 use super::api::{Api, child_mut, meta, meta_mut};
+use super::certificates;
 use super::conversion::Conversion;
 use super::decode::{self, Body, FieldValidation};
 use super::namespaces;
@@ -84,6 +85,7 @@ impl Change<'_> {
             "status" => Subresource::Status,
             "resize" => Subresource::Resize,
             "ephemeralcontainers" => Subresource::EphemeralContainers,
+            "approval" => Subresource::Approval,
             _ => Subresource::Main,
         }
     }
@@ -258,6 +260,7 @@ impl Api {
         if rules.resource == gr("", "namespaces") {
             namespaces::prepare_for_create(&mut object);
         }
+        certificates::prepare_for_create(rules, &mut object, &options.requester.user);
         match rules.generation {
             Generation::Unset => meta_mut(&mut object).remove("generation"),
             _ => meta_mut(&mut object).insert("generation".to_owned(), 1.into()),
@@ -499,6 +502,7 @@ impl Api {
             return Err(ApiError::invalid(subject, &errors));
         }
         complete(rules, &mut new);
+        certificates::authorize(self, rules, change.sub, (&new, old), change.options)?;
         let (namespace, charges) = (change.namespace, !change.options.dry_run);
         admission::admit_valid(self, &attributes, namespace, (&new, Some(old)), charges)?;
         Ok(new)

@@ -40,6 +40,7 @@ pub(super) const FILES: &[&str] = &[
     include_str!("../../facts/rules/storage.txt"),
     include_str!("../../facts/rules/resource.txt"),
     include_str!("../../facts/rules/admission.txt"),
+    include_str!("../../facts/rules/flow_control.txt"),
     include_str!("../../facts/rules/other.txt"),
 ];
 

@@ -14,6 +14,20 @@ use std::collections::BTreeSet;
 /// A cell by its name.
 pub(super) fn find(name: &str) -> Option<CellFn> {
     Some(match name {
+        "api-available" => |o, _| {
+            let available = condition(o, "Available");
+            let shown = available.map(|c| match (text(c, "/status"), text(c, "/reason")) {
+                (status @ "True", _) => status.to_owned(),
+                (status, reason) => format!("{status} ({reason})"),
+            });
+            shown.unwrap_or_else(|| "Unknown".to_owned()).into()
+        },
+        "api-service" => |o, _| match o.pointer("/spec/service") {
+            None | Some(Value::Null) => "Local".into(),
+            Some(service) => {
+                format!("{}/{}", text(service, "/namespace"), text(service, "/name")).into()
+            }
+        },
         "attach-required" => |o, _| {
             let required = o.part("spec").maybe_flag("attachRequired");
             required.unwrap_or(true).into()
@@ -42,6 +56,15 @@ pub(super) fn find(name: &str) -> Option<CellFn> {
         "template-containers" => |o, _| container(o, "/template/spec/containers", "/name"),
         "template-images" => |o, _| container(o, "/template/spec/containers", "/image"),
         "controller" => |o, _| controller(o).into(),
+        "dangling" => |o, _| {
+            let dangling = condition(o, "Dangling");
+            dangling.map_or("?", |c| text(c, "/status")).into()
+        },
+        "csr-condition" => |o, _| csr_condition(o).into(),
+        "csr-duration" => |o, _| match o.pointer("/spec/expirationSeconds") {
+            Some(Value::Number(seconds)) => human_seconds(seconds.as_i64().unwrap_or(0)).into(),
+            _ => NONE.into(),
+        },
         "data-size" => |o, _| (size(o, "/data") + size(o, "/binaryData")).into(),
         "endpoints" => |o, _| endpoints(o).into(),
         "event-count" => |o, _| event_count(o).into(),
@@ -79,6 +102,8 @@ pub(super) fn find(name: &str) -> Option<CellFn> {
         "job-duration" => |o, now| job_duration(o, now).into(),
         "job-status" => |o, _| job_status(o).into(),
         "kernel" => |o, _| kernel(o).into(),
+        "param-kind" => |o, _| param_kind(o).into(),
+        "param-ref" => |o, _| param_ref(o).into(),
         "node-roles" => |o, _| node_roles(o).into(),
         "node-status" => |o, _| node_status(o).into(),
         "phase" => |o, _| phase(o).into(),
@@ -349,6 +374,47 @@ fn node_roles(node: &Value) -> String {
         .filter(|role| !role.is_empty())
         .collect();
     or(join(roles.into_iter()), NONE)
+}
+
+fn csr_condition(request: &Value) -> String {
+    let has = |kind| condition(request, kind).is_some();
+    let mut shown = match (has("Denied"), has("Approved")) {
+        (true, _) => "Denied",
+        (_, true) => "Approved",
+        _ => "Pending",
+    }
+    .to_owned();
+    if has("Failed") {
+        shown += ",Failed";
+    }
+    if !text(request, "/status/certificate").is_empty() {
+        shown += ",Issued";
+    }
+    shown
+}
+
+fn param_kind(policy: &Value) -> String {
+    let field = |name| text(policy, name);
+    match policy.pointer("/spec/paramKind") {
+        None | Some(Value::Null) => UNSET.to_owned(),
+        Some(_) => format!(
+            "{}/{}",
+            field("/spec/paramKind/apiVersion"),
+            field("/spec/paramKind/kind")
+        ),
+    }
+}
+
+/// Which parameters a binding has. A selector is not shown in the form of Go.
+fn param_ref(binding: &Value) -> String {
+    let selector = binding.pointer("/spec/paramRef/selector");
+    let namespace = text(binding, "/spec/paramRef/namespace");
+    match (text(binding, "/spec/paramRef/name"), selector) {
+        ("", None | Some(Value::Null)) => UNSET.to_owned(),
+        ("", Some(selector)) => selector.to_string(),
+        (name, _) if namespace.is_empty() => format!("*/{name}"),
+        (name, _) => format!("{namespace}/{name}"),
+    }
 }
 
 fn group_status(group: &Value) -> String {

@@ -55,7 +55,7 @@ impl Strategy for PodStrategy {
 
     fn prepare_for_update(&self, new: &mut Value, old: &Value, part: Subresource, _now: &str) {
         match part {
-            Subresource::Main => prepare::for_update(new, old),
+            Subresource::Main | Subresource::Approval => prepare::for_update(new, old),
             Subresource::Status => prepare::for_status_update(new, old),
             Subresource::Resize => parts::prepare_resize(new, old),
             Subresource::EphemeralContainers => parts::prepare_ephemeral(new, old),
@@ -64,7 +64,7 @@ impl Strategy for PodStrategy {
 
     fn validate_update(&self, new: &Value, old: &Value, part: Subresource) -> Vec<FieldError> {
         match part {
-            Subresource::Main => update::validate(new, old),
+            Subresource::Main | Subresource::Approval => update::validate(new, old),
             Subresource::Status => status::validate(new, old),
             Subresource::Resize => parts::validate_resize(new, old),
             Subresource::EphemeralContainers => parts::validate_ephemeral(new, old),

@@ -22,6 +22,7 @@ const EVENT_NOTE_BYTES_MAX: usize = 1024;
 const RBAC: &str = "rbac.authorization.k8s.io";
 
 checks! {
+    "api-service" => api_service,
     "endpoint-addresses" => |e, owner, addresses, path| {
         let slice = owner.enclosing("discovery.v1.EndpointSlice");
         let family = slice.map_or("", |slice| slice.text("addressType"));
@@ -186,4 +187,24 @@ pub(super) fn default_policy_types(spec: &mut Value) {
         }
         set(spec, "policyTypes", json!(types));
     }
+}
+fn api_service(errors: &mut Errors, _: &Owner, service: &Value, path: &Path) {
+    let (spec, at) = (service.part("spec"), path.child("spec"));
+    let (group, version) = (spec.text("group"), spec.text("version"));
+    let (name, wanted) = (
+        service.part("metadata").text("name"),
+        format!("{version}.{group}"),
+    );
+    if name != wanted {
+        let detail = format!("must be `spec.version+\".\"+spec.group`: {wanted:?}");
+        errors.invalid(&path.child("metadata").child("name"), name, detail);
+    }
+    if group.is_empty() && version != "v1" {
+        let detail = "only v1 may have an empty group and it better be legacy kube";
+        errors.required(&at.child("group"), detail);
+    } else if !group.is_empty() {
+        errors.each_invalid(&at.child("group"), group, names::dns_subdomain(group));
+    }
+    let problems = berth_api::names::dns1035_label(version);
+    errors.each_invalid(&at.child("version"), version, problems);
 }

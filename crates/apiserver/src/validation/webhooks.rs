@@ -3,7 +3,7 @@
 use super::engine::Owner;
 use super::errors::{Errors, Path, Shown};
 use super::view::View;
-use super::{checks, names};
+use super::{checks, names, policies};
 use berth_cel::{CompileError, Program};
 use http::Uri;
 use serde_json::Value;
@@ -20,7 +20,11 @@ const NAME_PARTS_MIN: usize = 3;
 const URL_FORM: &str = "; desired format: https://host[/path]";
 
 checks! {
-    "match-conditions" => match_conditions,
+    "match-conditions" => |e, _, conditions, path| {
+        check_conditions(e, conditions, path, |text| {
+            Program::condition(text, CONDITION_VARIABLES)
+        });
+    },
     "review-versions" => review_versions,
     "rule-resources" => rule_resources,
     "webhook-client" => |e, _, config, path| {
@@ -59,20 +63,23 @@ fn webhook_name(errors: &mut Errors, _: &Owner, name: &Value, path: &Path) {
     }
 }
 
-fn match_conditions(errors: &mut Errors, _: &Owner, conditions: &Value, path: &Path) {
+/// Checks match conditions, which `compile` reads.
+pub(super) fn check_conditions(
+    errors: &mut Errors,
+    conditions: &Value,
+    path: &Path,
+    compile: impl Fn(&str) -> Result<Program, CompileError>,
+) {
     let conditions = conditions.as_array().map_or(&[][..], Vec::as_slice);
     errors.check_at_most(path, conditions.len(), CONDITIONS_MAX);
     let mut seen = HashSet::new();
     for (i, condition) in conditions.iter().enumerate() {
         let (at, name) = (path.index(i), condition.text("name"));
-        let expression = condition.text("expression");
-        if expression.trim().is_empty() {
+        let expression = condition.text("expression").trim();
+        if expression.is_empty() {
             errors.required(&at.child("expression"), "");
-        } else if let Err(error) = Program::condition(expression, CONDITION_VARIABLES) {
-            let detail = match error {
-                CompileError::OtherType(..) => "must evaluate to bool".to_owned(),
-                other => other.to_string(),
-            };
+        } else if let Err(error) = compile(expression) {
+            let detail = policies::detail(&error);
             errors.invalid(&at.child("expression"), expression, detail);
         }
         if name.is_empty() {

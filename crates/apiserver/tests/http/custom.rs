@@ -85,7 +85,7 @@ impl Cluster {
     }
 
     /// Waits until a path answers with a code.
-    async fn answers(&self, path: &str, code: u16) {
+    pub(super) async fn answers(&self, path: &str, code: u16) {
         let reached = async {
             while self.get(path).await.status != code {
                 tokio::task::yield_now().await;

@@ -3,6 +3,7 @@
 // Tests of the edge open files and sockets.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod api_services;
 mod apply;
 mod autoscalers;
 mod bad_bodies;
@@ -12,12 +13,15 @@ mod custom;
 mod deletion;
 mod durability;
 mod eviction;
+mod flow_control;
 mod in_process;
 mod limits;
 mod lists;
 mod parts;
+mod policies;
 mod readiness;
 mod server;
+mod signing_requests;
 mod users;
 mod watch_guarantees;
 mod watches;

@@ -716,7 +716,7 @@ async fn match_conditions_decide_which_requests_a_webhook_receives() {
         ),
         (
             json!({"name": "c", "expression": "1"}),
-            "webhooks[0].matchConditions[0].expression: Invalid value: \"1\": must evaluate to bool",
+            "webhooks[0].matchConditions[0].expression: Invalid value: \"1\": must evaluate to bool but got int",
         ),
         (
             json!({"name": "", "expression": "true"}),

@@ -1,11 +1,11 @@
 //! Webhooks as the configurations state them, and the requests that they match.
 
+use super::Attributes;
 use super::call::Target;
-use super::{Attributes, Operation};
-use crate::registry::{Api, Resource, find};
+use crate::admission::matching::Matching;
+use crate::registry::{Api, Resource};
 use crate::schema::DecodeError;
 use crate::status::ApiError;
-use crate::validation::selectors;
 use crate::validation::view::View;
 use crate::validation::webhooks::{CONDITION_VARIABLES, REVIEW_VERSIONS};
 use base64::Engine;
@@ -35,21 +35,8 @@ pub(super) struct Hook {
     pub(super) timeout: Duration,
     /// Where it is called.
     pub(super) target: Target,
-    rules: Vec<Rule>,
-    matches_equivalents: bool,
-    namespaces: Value,
-    objects: Value,
+    matching: Matching,
     conditions: Vec<Program>,
-}
-
-/// The requests that a webhook receives.
-#[derive(Debug)]
-struct Rule {
-    operations: Vec<String>,
-    groups: Vec<String>,
-    versions: Vec<String>,
-    resources: Vec<String>,
-    scope: String,
 }
 
 impl Hook {
@@ -75,10 +62,7 @@ impl Hook {
                 .and_then(|seconds| u64::try_from(seconds).ok())
                 .map_or(TIMEOUT_DEFAULT, Duration::from_secs),
             target: Target::new(config, bundle),
-            rules: hook.items("rules").iter().map(Rule::of).collect(),
-            matches_equivalents: hook.text("matchPolicy") != "Exact",
-            namespaces: hook.part("namespaceSelector").clone(),
-            objects: hook.part("objectSelector").clone(),
+            matching: Matching::new(hook, hook.items("rules")),
             conditions: hook
                 .items("matchConditions")
                 .iter()
@@ -97,18 +81,10 @@ impl Hook {
         attributes: &Attributes<'_>,
         (object, old): (Option<&Value>, Option<&Value>),
     ) -> Result<Option<Arc<Resource>>, ApiError> {
-        let selected = |object: &Value| selectors::matches(&self.objects, object.part("metadata"));
-        if !selectors::is_empty(&self.objects)
-            && !object.is_some_and(selected)
-            && !old.is_some_and(selected)
-        {
-            return Ok(None);
-        }
-        let Some(resource) = self.resource(api, attributes) else {
+        let Some(resource) = self.matching.resource(api, attributes, (object, old))? else {
             return Ok(None);
         };
-        let is_received = self.is_in_namespace(api, attributes, object.or(old))?
-            && self.meets_conditions(attributes, &resource, (object, old))?;
+        let is_received = self.meets_conditions(attributes, &resource, (object, old))?;
         Ok(is_received.then_some(resource))
     }
 
@@ -122,8 +98,7 @@ impl Hook {
         if self.conditions.is_empty() {
             return Ok(true);
         }
-        let review = review(self, attributes, resource, "", (object, old));
-        let request = review.part("request");
+        let request = &request(attributes, resource, "", (object, old));
         let variables = Variables::new([
             ("object", Datum::json(request.part("object"))),
             ("oldObject", Datum::json(request.part("oldObject"))),
@@ -146,90 +121,25 @@ impl Hook {
             }
         }
     }
-
-    /// The resource of the first rule that matches: the one of the request, or one with the same objects.
-    fn resource(&self, api: &Api, attributes: &Attributes<'_>) -> Option<Arc<Resource>> {
-        let requested = attributes.resource;
-        let catalog = api.catalog();
-        let same =
-            |r: &Resource| (r.resource, r.version) == (requested.resource, requested.version);
-        let shares = |r: &Resource| {
-            r.store.is_some() && (r.store, &r.prefix) == (requested.store, &requested.prefix)
-        };
-        let matching = |resource: &Resource| {
-            self.rules
-                .iter()
-                .any(|rule| rule.matches(attributes, resource))
-        };
-        let mut all = catalog.resources().iter();
-        if matching(requested) {
-            return all.find(|r| same(r)).cloned();
-        }
-        if !self.matches_equivalents {
-            return None;
-        }
-        all.find(|r| shares(r) && !same(r) && matching(r)).cloned()
-    }
-
-    fn is_in_namespace(
-        &self,
-        api: &Api,
-        attributes: &Attributes<'_>,
-        object: Option<&Value>,
-    ) -> Result<bool, ApiError> {
-        if selectors::is_empty(&self.namespaces) || attributes.namespace.is_empty() {
-            return Ok(true);
-        }
-        let writes = matches!(attributes.operation, Operation::Create | Operation::Update);
-        if attributes.is_of_namespace() && attributes.sub.is_empty() && writes {
-            let metadata = object.map_or(&Value::Null, |object| object.part("metadata"));
-            return Ok(selectors::matches(&self.namespaces, metadata));
-        }
-        let namespaces = find("", "namespaces").ok_or_else(ApiError::no_such_resource)?;
-        let namespace = api.get(namespaces, "", attributes.namespace)?;
-        let namespace = namespace.object();
-        let metadata = namespace.part("metadata");
-        Ok(selectors::matches(&self.namespaces, metadata))
-    }
-}
-
-impl Rule {
-    fn of(rule: &Value) -> Self {
-        let texts = |field: &str| -> Vec<String> {
-            rule.strings(field).into_iter().map(str::to_owned).collect()
-        };
-        Self {
-            operations: texts("operations"),
-            groups: texts("apiGroups"),
-            versions: texts("apiVersions"),
-            resources: texts("resources"),
-            scope: rule.text("scope").to_owned(),
-        }
-    }
-
-    fn matches(&self, attributes: &Attributes<'_>, resource: &Resource) -> bool {
-        let has = |list: &[String], wanted: &str| list.iter().any(|e| e == "*" || e == wanted);
-        let is_of_cluster = attributes.namespace.is_empty() || attributes.is_of_namespace();
-        let in_scope = match self.scope.as_str() {
-            "Cluster" => is_of_cluster,
-            "Namespaced" => !is_of_cluster,
-            _ => true,
-        };
-        in_scope
-            && has(&self.operations, attributes.operation.text())
-            && has(&self.groups, resource.resource.group)
-            && has(&self.versions, resource.version)
-            && self.resources.iter().any(|entry| {
-                let (plural, sub) = entry.split_once('/').unwrap_or((entry, ""));
-                let is = |pattern: &str, text: &str| pattern == "*" || pattern == text;
-                is(plural, resource.resource.resource) && is(sub, attributes.sub)
-            })
-    }
 }
 
 /// The AdmissionReview of a request.
 pub(super) fn review(
     hook: &Hook,
+    attributes: &Attributes<'_>,
+    resource: &Resource,
+    uid: &str,
+    (object, old): (Option<&Value>, Option<&Value>),
+) -> Value {
+    json!({
+        "kind": "AdmissionReview",
+        "apiVersion": format!("admission.k8s.io/{}", hook.review_version),
+        "request": request(attributes, resource, uid, (object, old)),
+    })
+}
+
+/// The request of an AdmissionReview.
+pub(in crate::admission) fn request(
     attributes: &Attributes<'_>,
     resource: &Resource,
     uid: &str,
@@ -279,11 +189,7 @@ pub(super) fn review(
     if !user.uid.is_empty() {
         request["userInfo"]["uid"] = user.uid.as_str().into();
     }
-    json!({
-        "kind": "AdmissionReview",
-        "apiVersion": format!("admission.k8s.io/{}", hook.review_version),
-        "request": request,
-    })
+    request
 }
 
 /// What a webhook answers.

@@ -1,0 +1,169 @@
+//! Which requests webhooks and policies receive: rules and selectors.
+
+use super::webhooks::{Attributes, Operation};
+use crate::registry::{Api, Resource, find};
+use crate::status::ApiError;
+use crate::validation::selectors;
+use crate::validation::view::View;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// The requests that a webhook or a policy receives.
+#[derive(Debug)]
+pub(super) struct Matching {
+    rules: Vec<Rule>,
+    excluded: Vec<Rule>,
+    matches_equivalents: bool,
+    namespaces: Value,
+    objects: Value,
+}
+
+#[derive(Debug)]
+struct Rule {
+    operations: Vec<String>,
+    groups: Vec<String>,
+    versions: Vec<String>,
+    resources: Vec<String>,
+    /// The names of objects; all if there are none.
+    names: Vec<String>,
+    scope: String,
+}
+
+impl Matching {
+    /// What an object with selectors and these rules states.
+    pub(super) fn new(stated: &Value, rules: &[Value]) -> Self {
+        Self {
+            rules: rules.iter().map(Rule::of).collect(),
+            excluded: stated
+                .items("excludeResourceRules")
+                .iter()
+                .map(Rule::of)
+                .collect(),
+            matches_equivalents: stated.text("matchPolicy") != "Exact",
+            namespaces: stated.part("namespaceSelector").clone(),
+            objects: stated.part("objectSelector").clone(),
+        }
+    }
+
+    /// What the `matchResources` of a binding state, which match every resource without rules.
+    pub(super) fn of_binding(stated: &Value) -> Self {
+        let all = json!([{
+            "operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"],
+        }]);
+        match stated.items("resourceRules") {
+            [] => Self::new(stated, all.as_array().map_or(&[], Vec::as_slice)),
+            rules => Self::new(stated, rules),
+        }
+    }
+
+    /// The resource in whose version the request is received; `None` when it is not received.
+    ///
+    /// # Errors
+    /// 404 when the labels of the namespace decide and it does not exist.
+    pub(super) fn resource(
+        &self,
+        api: &Api,
+        attributes: &Attributes<'_>,
+        (object, old): (Option<&Value>, Option<&Value>),
+    ) -> Result<Option<Arc<Resource>>, ApiError> {
+        let selected = |object: &Value| selectors::matches(&self.objects, object.part("metadata"));
+        if !selectors::is_empty(&self.objects)
+            && !object.is_some_and(selected)
+            && !old.is_some_and(selected)
+        {
+            return Ok(None);
+        }
+        if !self.excluded.is_empty() && self.rule(api, attributes, &self.excluded).is_some() {
+            return Ok(None);
+        }
+        let Some(resource) = self.rule(api, attributes, &self.rules) else {
+            return Ok(None);
+        };
+        let is_received = self.is_in_namespace(api, attributes, object.or(old))?;
+        Ok(is_received.then_some(resource))
+    }
+
+    /// The resource of the first rule that matches: the one of the request, or one with the same objects.
+    fn rule(
+        &self,
+        api: &Api,
+        attributes: &Attributes<'_>,
+        rules: &[Rule],
+    ) -> Option<Arc<Resource>> {
+        let requested = attributes.resource;
+        let catalog = api.catalog();
+        let same =
+            |r: &Resource| (r.resource, r.version) == (requested.resource, requested.version);
+        let shares = |r: &Resource| {
+            r.store.is_some() && (r.store, &r.prefix) == (requested.store, &requested.prefix)
+        };
+        let matching =
+            |resource: &Resource| rules.iter().any(|rule| rule.matches(attributes, resource));
+        let mut all = catalog.resources().iter();
+        if matching(requested) {
+            return all.find(|r| same(r)).cloned();
+        }
+        if !self.matches_equivalents {
+            return None;
+        }
+        all.find(|r| shares(r) && !same(r) && matching(r)).cloned()
+    }
+
+    fn is_in_namespace(
+        &self,
+        api: &Api,
+        attributes: &Attributes<'_>,
+        object: Option<&Value>,
+    ) -> Result<bool, ApiError> {
+        if selectors::is_empty(&self.namespaces) || attributes.namespace.is_empty() {
+            return Ok(true);
+        }
+        let writes = matches!(attributes.operation, Operation::Create | Operation::Update);
+        if attributes.is_of_namespace() && attributes.sub.is_empty() && writes {
+            let metadata = object.map_or(&Value::Null, |object| object.part("metadata"));
+            return Ok(selectors::matches(&self.namespaces, metadata));
+        }
+        let namespaces = find("", "namespaces").ok_or_else(ApiError::no_such_resource)?;
+        let namespace = api.get(namespaces, "", attributes.namespace)?;
+        let namespace = namespace.object();
+        let metadata = namespace.part("metadata");
+        Ok(selectors::matches(&self.namespaces, metadata))
+    }
+}
+
+impl Rule {
+    fn of(rule: &Value) -> Self {
+        let texts = |field: &str| -> Vec<String> {
+            rule.strings(field).into_iter().map(str::to_owned).collect()
+        };
+        Self {
+            operations: texts("operations"),
+            groups: texts("apiGroups"),
+            versions: texts("apiVersions"),
+            resources: texts("resources"),
+            names: texts("resourceNames"),
+            scope: rule.text("scope").to_owned(),
+        }
+    }
+
+    fn matches(&self, attributes: &Attributes<'_>, resource: &Resource) -> bool {
+        let has = |list: &[String], wanted: &str| list.iter().any(|e| e == "*" || e == wanted);
+        let is_of_cluster = attributes.namespace.is_empty() || attributes.is_of_namespace();
+        let in_scope = match self.scope.as_str() {
+            "Cluster" => is_of_cluster,
+            "Namespaced" => !is_of_cluster,
+            _ => true,
+        };
+        let is_named = |name: &String| name == attributes.name;
+        in_scope
+            && (self.names.is_empty() || self.names.iter().any(is_named))
+            && has(&self.operations, attributes.operation.text())
+            && has(&self.groups, resource.resource.group)
+            && has(&self.versions, resource.version)
+            && self.resources.iter().any(|entry| {
+                let (plural, sub) = entry.split_once('/').unwrap_or((entry, ""));
+                let is = |pattern: &str, text: &str| pattern == "*" || pattern == text;
+                is(plural, resource.resource.resource) && is(sub, attributes.sub)
+            })
+    }
+}

@@ -1,0 +1,75 @@
+//! CertificateSigningRequests: who made them, and who may approve and sign them.
+
+use super::rbac::{self, Asked};
+use super::write::WriteOptions;
+use super::{Api, Resource};
+use crate::access::gr;
+use crate::auth::User;
+use crate::status::ApiError;
+use crate::validation::view::{View, child, remove, set};
+use serde_json::Value;
+
+fn is_request(resource: &Resource) -> bool {
+    resource.resource == gr("certificates.k8s.io", "certificatesigningrequests")
+}
+
+/// Writes the sender into a new request, whatever it states about it.
+pub(super) fn prepare_for_create(resource: &Resource, object: &mut Value, user: &User) {
+    if !is_request(resource) {
+        return;
+    }
+    let Some(spec) = child(object, "spec") else {
+        return;
+    };
+    for field in ["username", "uid", "groups", "extra"] {
+        remove(spec, field);
+    }
+    set(spec, "username", user.name.as_str());
+    if !user.uid.is_empty() {
+        set(spec, "uid", user.uid.as_str());
+    }
+    if !user.groups.is_empty() {
+        set(spec, "groups", user.groups.clone());
+    }
+}
+
+/// Checks that the sender may approve or sign for the signer of a request.
+///
+/// # Errors
+/// 403.
+pub(super) fn authorize(
+    api: &Api,
+    resource: &Resource,
+    sub: &str,
+    (new, old): (&Value, &Value),
+    options: &WriteOptions,
+) -> Result<(), ApiError> {
+    let certificate = |request: &Value| request.part("status").text("certificate").to_owned();
+    let verb = match sub {
+        _ if !is_request(resource) => return Ok(()),
+        "approval" => "approve",
+        "status" if certificate(new) != certificate(old) => "sign",
+        _ => return Ok(()),
+    };
+    let signer = old.part("spec").text("signerName");
+    let domain = signer.split('/').next().unwrap_or("");
+    let user = &options.requester.user;
+    let may = |name: &str| {
+        let asked = Asked {
+            verb,
+            group: "certificates.k8s.io",
+            resource: "signers",
+            sub: "",
+            namespace: "",
+            name,
+            path: "",
+        };
+        rbac::is_allowed(api, user, &asked)
+    };
+    if may(signer) || may(&format!("{domain}/*")) {
+        return Ok(());
+    }
+    let name = old.part("metadata").text("name");
+    let message = format!("user not permitted to {verb} requests with signerName {signer:?}");
+    Err(ApiError::forbidden(resource.subject(name), &message))
+}
