@@ -2,8 +2,7 @@
 //!
 //! Each plugin is a switch of [`Admission`]: NamespaceLifecycle, LimitRanger, ServiceAccount, Priority,
 //! DefaultTolerationSeconds, RuntimeClass, ResourceQuota, StorageObjectInUseProtection, and PodTopologyLabels, which is
-//! applied at binding. Admission webhooks are in `webhooks`, admission policies in
-//! `policies`.
+//! applied at binding. Admission webhooks are in `webhooks`, admission policies in `policies`.
 
 mod limit_range;
 mod matching;

@@ -89,13 +89,13 @@ impl Input {
             Ok(expressions) => expressions,
             Err(error) => return failed(error.clone()),
         };
-        let run = Run::new(self, expressions, parameter, CONDITIONS_COST_MAX);
+        let run = PolicyRun::new(self, expressions, parameter, CONDITIONS_COST_MAX);
         match run.conditions() {
             Ok(true) => {}
             Ok(false) => return Vec::new(),
             Err(error) => return failed(error),
         }
-        let run = Run::new(self, expressions, parameter, POLICY_COST_MAX);
+        let run = PolicyRun::new(self, expressions, parameter, POLICY_COST_MAX);
         let mut decisions = Vec::new();
         for validation in &expressions.validations {
             match run.validation(validation) {
@@ -104,7 +104,7 @@ impl Input {
                 Err(Failure::Budget) => return failed(OUT_OF_BUDGET.to_owned()),
             }
         }
-        let run = Run::new(self, expressions, parameter, POLICY_COST_MAX);
+        let run = PolicyRun::new(self, expressions, parameter, POLICY_COST_MAX);
         for (key, expression) in &expressions.annotations {
             match run.text(expression) {
                 Ok(Some(value)) if !value.trim().is_empty() => {
@@ -146,14 +146,14 @@ enum Failure {
 }
 
 /// The evaluation of expressions within one budget. Variables are evaluated when an expression contains them, once.
-struct Run<'r> {
+struct PolicyRun<'r> {
     expressions: &'r Expressions,
     variables: Vec<(&'static str, Datum)>,
     composed: RefCell<BTreeMap<&'r str, Result<Datum, String>>>,
     left: Cell<u64>,
 }
 
-impl<'r> Run<'r> {
+impl<'r> PolicyRun<'r> {
     fn new(input: &Input, expressions: &'r Expressions, parameter: &Value, budget: u64) -> Self {
         Self {
             expressions,
