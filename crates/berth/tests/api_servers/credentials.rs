@@ -96,6 +96,7 @@ fn certificates_are_replaced() {
             server.api.bound(pod);
             let path = format!("/api/v1/namespaces/default/pods/{pod}/binding");
             let is_it = |e: &Exchange| e.path == path && e.code < 300;
+            proxy.wait_for(1, is_it);
             let log = proxy.log();
             let bindings: Vec<_> = log.iter().filter(|e| is_it(e)).collect();
             assert_eq!(bindings.len(), 1, "{pod}");

@@ -3,6 +3,7 @@
 //! It serves HTTPS with HTTP/2, as API servers do, and sends everything on to the server. A request with a client
 //! certificate is sent on as the administrator, so that tests of certificates run on servers that know nothing of them.
 
+use crate::e2e::eventually;
 use crate::e2e::https::Unchecked;
 use crate::e2e::server::Server;
 use bytes::Bytes;
@@ -292,6 +293,13 @@ impl Proxy {
     /// All requests, in the order of their answers.
     pub(crate) fn log(&self) -> Vec<Exchange> {
         self.faults().log.clone()
+    }
+
+    /// Waits until so many requests satisfy a condition. What a request does can be seen before its answer is logged.
+    pub(crate) fn wait_for(&self, requests: usize, which: impl Fn(&Exchange) -> bool) {
+        eventually("the requests are answered", || {
+            (self.count(&which) >= requests).then_some(())
+        });
     }
 
     /// How many requests of the log satisfy a condition.

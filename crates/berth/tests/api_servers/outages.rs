@@ -149,6 +149,7 @@ fn a_server_that_is_busy_is_asked_again_when_it_says() {
             (log.bound() >= nodes * room).then_some(())
         });
         log.assert_each_bound_once(nodes * room, room);
+        proxy.wait_for(nodes * room, |asked| asked.is_binding() && asked.code < 300);
         let mut exchanges = proxy.log();
         exchanges.retain(Exchange::is_binding);
         let busy = exchanges.iter().filter(|e| e.code == 429);
