@@ -8,7 +8,7 @@ pub(crate) mod definition;
 mod json_path;
 mod model;
 mod objects;
-mod rules;
+pub(crate) mod rules;
 pub(crate) mod schema;
 
 pub(crate) use json_path::JsonPath;

@@ -26,8 +26,8 @@ const REASONS: [&str; 4] = [
     "FieldValueInvalid",
     "FieldValueRequired",
 ];
-/// Words of CEL that cannot be names of fields.
-const RESERVED: [&str; 22] = [
+/// Words of CEL that cannot be names.
+pub(crate) const RESERVED: [&str; 21] = [
     "true",
     "false",
     "null",
@@ -49,7 +49,6 @@ const RESERVED: [&str; 22] = [
     "var",
     "void",
     "while",
-    "",
 ];
 
 /// A compiled rule.
@@ -498,8 +497,11 @@ fn object(schema: &Value, map: &Map<String, Value>, is_root: bool) -> Datum {
 
 /// The name of a field in an expression; `None` when it cannot be in one.
 fn escaped(name: &str) -> Option<String> {
+    if name.is_empty() {
+        return None;
+    }
     if RESERVED.contains(&name) {
-        return (!name.is_empty()).then(|| format!("__{name}__"));
+        return Some(format!("__{name}__"));
     }
     let is_fitting = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
     if name.starts_with(|c: char| c.is_ascii_digit()) || !name.chars().all(is_fitting) {

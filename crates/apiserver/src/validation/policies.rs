@@ -4,6 +4,7 @@ use super::engine::Owner;
 use super::errors::{Errors, Path};
 use super::view::View;
 use super::{checks, names, webhooks};
+use crate::custom::rules::RESERVED;
 use berth_api::names::dns1035_label;
 use berth_cel::{CompileError, Output, Program};
 use serde_json::Value;
@@ -15,31 +16,6 @@ const ANNOTATIONS_MAX: usize = 20;
 const ANNOTATION_BYTES_MAX: usize = 5 * 1024;
 const REASONS: [&str; 3] = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
 const ACTIONS: [&str; 3] = ["Audit", "Deny", "Warn"];
-/// Words of CEL that cannot be names of variables.
-const RESERVED: [&str; 21] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
-
 checks! {
     "param-kind" => param_kind,
     "policy-expressions" => expressions,
