@@ -3,13 +3,19 @@
 //! The replay compares the allocations as a whole: devices, configuration and node selector. Of errors it compares the
 //! claim and the selector. Identities of shares are not compared.
 
+use crate::cases::{self, LaterAnswers};
 use crate::report::Report;
 use berth_api::devices::AllocationResult;
-use berth_api::{DeviceClass, Node, ResourceClaim, ResourceSlice, Str};
+use berth_api::{DeviceClass, Node, Release, ResourceClaim, ResourceSlice, Str};
 use berth_devices::{Allocator, AllocatorFeatures, Budget, ClaimRequests, Inventory, TargetNode};
+use berth_framework::FeatureGates;
+use berth_framework::allocator::allocator_features;
 use serde::{Deserialize, Deserializer};
 use std::io::BufRead;
 use std::sync::Arc;
+
+/// The answers that later releases change.
+const LATER: &str = include_str!("../later/allocations.jsonl");
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -42,33 +48,33 @@ fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// Replays cases, one JSON object a line. Unreadable lines fail under their number.
-pub fn replay(reader: impl BufRead) -> Report {
+/// Replays cases, one JSON object a line, with the answers of a release. Unreadable lines fail under their number.
+pub fn replay(reader: impl BufRead, release: Release) -> Report {
     let mut report = Report::new();
-    for (i, line) in reader.lines().enumerate() {
-        let number = i + 1;
-        let line = match line {
-            Ok(line) => line,
-            Err(e) => {
-                report.fail(format!("line {number}"), format!("cannot be read: {e}"));
-                break;
-            }
-        };
-        if line.trim().is_empty() {
-            continue;
+    let answers = match LaterAnswers::read(LATER, release) {
+        Ok(answers) => answers,
+        Err(what) => {
+            report.fail("the later answers", what);
+            return report;
         }
-        match serde_json::from_str::<Case>(&line) {
-            Ok(case) => match check(&case) {
-                Ok(()) => report.pass(case.id),
-                Err(what) => report.fail(case.id, what),
-            },
-            Err(e) => report.fail(format!("line {number}"), format!("is not a case: {e}")),
-        }
-    }
+    };
+    let features = allocator_features(&FeatureGates::of(release));
+    cases::each(
+        reader,
+        &answers,
+        &mut report,
+        |case: Case, report| match check(&case, features) {
+            Ok(()) => report.pass(case.id),
+            Err(what) => report.fail(case.id, what),
+        },
+    );
     report
 }
 
-fn allocate(case: &Case) -> Result<Option<Vec<AllocationResult>>, String> {
+fn allocate(
+    case: &Case,
+    features: AllocatorFeatures,
+) -> Result<Option<Vec<AllocationResult>>, String> {
     let mut inventory = Inventory::default();
     for slice in &case.resource_slices {
         inventory.set_slice(slice);
@@ -76,7 +82,6 @@ fn allocate(case: &Case) -> Result<Option<Vec<AllocationResult>>, String> {
     for claim in &case.allocated_claims {
         inventory.set_allocation(None, claim.status.allocation.as_ref());
     }
-    let features = AllocatorFeatures::default();
     let class = |name: &str| {
         let mut classes = case.device_classes.iter();
         classes.find(|class| *class.metadata.name == *name).cloned()
@@ -90,15 +95,16 @@ fn allocate(case: &Case) -> Result<Option<Vec<AllocationResult>>, String> {
     let node = TargetNode {
         name: &case.node.metadata.name,
         labels: case.node.labels(),
+        skips_operations: false,
     };
     Allocator::new(&inventory, features)
         .allocate(node, &claims, &mut Budget::unlimited())
         .map_err(|error| error.to_string())
 }
 
-fn check(case: &Case) -> Result<(), String> {
+fn check(case: &Case, features: AllocatorFeatures) -> Result<(), String> {
     let recorded = &case.expect;
-    let got = allocate(case);
+    let got = allocate(case, features);
     match (&recorded.error, &got) {
         (Some(recorded), Err(got)) if place(recorded) == place(got) => Ok(()),
         (Some(recorded), Err(got)) => Err(format!("recorded error {recorded:?}, got {got:?}")),
@@ -158,9 +164,11 @@ mod tests {
 
     #[test]
     fn every_allocation_is_as_recorded() {
-        let report = replay(recorded().join("\n").as_bytes());
-        assert!(report.is_ok(), "{report}");
-        assert_eq!(report.passed.len(), 1_080);
+        for release in Release::ALL {
+            let report = replay(recorded().join("\n").as_bytes(), release);
+            assert!(report.is_ok(), "{release}: {report}");
+            assert_eq!(report.passed.len(), 1_080, "{release}");
+        }
     }
 
     /// The replay reports each kind of difference.
@@ -178,8 +186,8 @@ mod tests {
                 case["expect"], changed["expect"],
                 "the change changes something"
             );
-            assert!(replay(case.to_string().as_bytes()).is_ok());
-            assert!(!replay(changed.to_string().as_bytes()).is_ok());
+            assert!(replay(case.to_string().as_bytes(), Release::V1_36).is_ok());
+            assert!(!replay(changed.to_string().as_bytes(), Release::V1_36).is_ok());
         };
         let fits = |case: &&Value| case["expect"]["fits"] == true;
         let with_error = |case: &&Value| case["expect"]["error"].is_string();

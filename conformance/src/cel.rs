@@ -5,8 +5,11 @@
 //! Estimated costs are not compared.
 
 use crate::report::Report;
+use berth_api::Release;
 use berth_api::devices::Device;
 use berth_cel::{DeviceValue, Environment, Selector};
+use berth_framework::FeatureGates;
+use berth_framework::features::Behaviour;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::io::BufRead;
@@ -37,10 +40,11 @@ enum Answer {
     },
 }
 
-/// Replays expressions, one JSON object a line. Unreadable lines fail under their number.
-pub fn replay(reader: impl BufRead) -> Report {
+/// Replays expressions, one JSON object a line, as a release. Unreadable lines fail under their number.
+pub fn replay(reader: impl BufRead, release: Release) -> Report {
     let mut report = Report::new();
-    let environment = Environment::default();
+    let has_lists = FeatureGates::of(release).has(Behaviour::ListAttributesInSelectors);
+    let environment = Environment::of_devices(has_lists, false);
     let devices = match devices(environment) {
         Ok(devices) => devices,
         Err(e) => {
@@ -190,9 +194,11 @@ mod tests {
 
     #[test]
     fn every_selector_comes_out_as_recorded() {
-        let report = replay(recorded().join("\n").as_bytes());
-        assert!(report.is_ok(), "{report}");
-        assert_eq!(report.passed.len(), 156);
+        for release in Release::ALL {
+            let report = replay(recorded().join("\n").as_bytes(), release);
+            assert!(report.is_ok(), "{release}: {report}");
+            assert_eq!(report.passed.len(), 156, "{release}");
+        }
     }
 
     /// The replay reports each kind of difference.
@@ -200,7 +206,7 @@ mod tests {
     fn a_difference_is_noticed() {
         let check = |expression: &str, expect: Value| {
             let case = json!({"id": "a", "expression": expression, "expect": expect});
-            replay(case.to_string().as_bytes()).is_ok()
+            replay(case.to_string().as_bytes(), Release::V1_36).is_ok()
         };
         let one = "device.attributes[device.driver].index == 3";
         let error = json!({"error": "no such key"});

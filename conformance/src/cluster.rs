@@ -1,7 +1,7 @@
 //! Builds a cluster of the objects of a case, through the same decoding as in production.
 
 use berth_api::{Kind, Object, Pod};
-use berth_framework::{Cluster, PodInfo};
+use berth_framework::{Cluster, FeatureGates, PodInfo};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -41,12 +41,13 @@ pub fn decode_pod(raw: &Value) -> Result<Arc<Pod>, String> {
         .ok_or_else(|| "not a pod".to_owned())
 }
 
-/// The cluster of these objects. Objects of kinds that the scheduler does not follow are left out.
+/// The cluster of these objects in a release. Objects of kinds that the scheduler does not follow are left out.
 ///
 /// # Errors
 /// What does not decode.
-pub fn build(objects: &[Value]) -> Result<Cluster, String> {
+pub fn build(objects: &[Value], features: &FeatureGates) -> Result<Cluster, String> {
     let mut cluster = Cluster::default();
+    cluster.follow(features);
     for raw in objects {
         match decode(raw)? {
             None => {}
@@ -55,7 +56,7 @@ pub fn build(objects: &[Value]) -> Result<Cluster, String> {
             }
             Some(Object::Pod(pod)) => {
                 if pod.is_assigned() && !pod.is_terminal() {
-                    let info = Arc::new(PodInfo::new(pod.clone()));
+                    let info = Arc::new(PodInfo::counting(pod.clone(), cluster.footprint));
                     cluster.nodes.add_pod(&pod.spec.node_name, info);
                 }
                 cluster.pods.insert(pod.uid().clone(), pod);

@@ -13,9 +13,10 @@ mod recorded;
 #[cfg(test)]
 mod tests;
 
+use crate::cases::{self, LaterAnswers};
 use crate::cluster;
 use crate::report::Report;
-use berth_api::Time;
+use berth_api::{Release, Time};
 use berth_framework::plugin::{
     NodeStatuses, Nominating, PostFilterContext, PostFilterResult, PostFilterStep,
 };
@@ -31,6 +32,9 @@ use kept::{History, Kept};
 use recorded::{Case, PostFiltered, Rejection};
 use std::io::BufRead;
 use std::sync::Arc;
+
+/// The answers that later releases change.
+const LATER: &str = include_str!("../later/decisions.jsonl");
 
 /// What a case has come to when nothing failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,38 +55,40 @@ pub enum Evaluators {
     Incremental,
 }
 
-/// Replays decisions, one JSON object a line. Unreadable lines fail under their number.
-pub fn replay(reader: impl BufRead, evaluators: Evaluators) -> Report {
+/// Replays decisions of kube-scheduler, one JSON object a line, with the answers of a release. Unreadable lines fail under
+/// their number.
+pub fn replay(reader: impl BufRead, evaluators: Evaluators, release: Release) -> Report {
+    let features = FeatureGates::of(release);
     let registry = berth_plugins::in_tree();
     let mut report = Report::new();
-    for (i, line) in reader.lines().enumerate() {
-        let number = i + 1;
-        let line = match line {
-            Ok(line) => line,
-            Err(e) => {
-                report.fail(format!("line {number}"), format!("cannot be read: {e}"));
-                break;
-            }
-        };
-        if line.trim().is_empty() {
-            continue;
+    let answers = match LaterAnswers::read(LATER, release) {
+        Ok(answers) => answers,
+        Err(what) => {
+            report.fail("the later answers", what);
+            return report;
         }
-        match serde_json::from_str::<Case>(&line) {
-            Ok(case) => match check(&case, &registry, evaluators) {
-                Ok(Outcome::Passed) => report.pass(case.id),
-                Ok(Outcome::Partly) => report.partly(case.id),
-                Err(what) => report.fail(case.id, what),
-            },
-            Err(e) => report.fail(format!("line {number}"), format!("is not a case: {e}")),
-        }
-    }
+    };
+    cases::each(
+        reader,
+        &answers,
+        &mut report,
+        |case: Case, report| match check(&case, &registry, evaluators, features) {
+            Ok(Outcome::Passed) => report.pass(case.id),
+            Ok(Outcome::Partly) => report.partly(case.id),
+            Err(what) => report.fail(case.id, what),
+        },
+    );
     report
 }
 
-fn check(case: &Case, registry: &Registry, evaluators: Evaluators) -> Result<Outcome, String> {
-    let features = FeatureGates::default();
+fn check(
+    case: &Case,
+    registry: &Registry,
+    evaluators: Evaluators,
+    features: FeatureGates,
+) -> Result<Outcome, String> {
     let pod = cluster::decode_pod(&case.pod)?;
-    let mut cluster = cluster::build(&case.objects)?;
+    let mut cluster = cluster::build(&case.objects, &features)?;
     // The scheduler knows the pods that wait.
     cluster.pods.insert(pod.uid().clone(), pod.clone());
     let spec = match &case.config {
@@ -190,6 +196,7 @@ impl Run<'_> {
             nominated: &NoNominations,
             pod: self.pod,
             evaluation,
+            work: None,
             stopwatch: &NoStopwatch,
         }
     }

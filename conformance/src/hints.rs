@@ -4,9 +4,10 @@
 //! Unconditional wake-ups (every node that loses a taint wakes the pods that wait for new nodes) are not recorded. The
 //! PreQueueingHint and the keys of a plugin must select every pod that its hint queues.
 
+use crate::cases::{self, LaterAnswers};
 use crate::cluster;
 use crate::report::Report;
-use berth_api::{Object, Pod};
+use berth_api::{Object, Pod, Release};
 use berth_framework::event::{Change, Narrowed};
 use berth_framework::registry::Registry;
 use berth_framework::{ActionType, Cluster, ClusterEvent, EventResource, FeatureGates, Hint};
@@ -17,6 +18,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::BufRead;
+
+/// The answers that later releases change.
+const LATER: &str = include_str!("../later/hints.jsonl");
 
 /// What each plugin said, by event label and plugin.
 type Answers = BTreeMap<String, BTreeMap<String, String>>;
@@ -37,33 +41,35 @@ struct RecordedEvent {
     new: Option<Value>,
 }
 
-/// Replays hints, one JSON object a line. Unreadable lines fail under their number.
-pub fn replay(reader: impl BufRead) -> Report {
+impl Case {
+    /// Whether the event is a change of the waiting pod.
+    fn is_about_itself(&self) -> bool {
+        let changed = self.event.new.as_ref().or(self.event.old.as_ref());
+        let uid = |pod: &Value| pod["metadata"]["uid"].clone();
+        self.event.kind == "Pod" && changed.is_some_and(|changed| uid(changed) == uid(&self.pod))
+    }
+}
+
+/// Replays hints, one JSON object a line, with the answers of a release. Unreadable lines fail under their number.
+pub fn replay(reader: impl BufRead, release: Release) -> Report {
     let mut report = Report::new();
-    let asked = match Asked::new() {
+    let asked = match Asked::new(FeatureGates::of(release)) {
         Ok(asked) => asked,
         Err(what) => {
             report.fail("the default profile", what);
             return report;
         }
     };
-    for (i, line) in reader.lines().enumerate() {
-        let number = i + 1;
-        let line = match line {
-            Ok(line) => line,
-            Err(e) => {
-                report.fail(format!("line {number}"), format!("cannot be read: {e}"));
-                break;
-            }
-        };
-        if line.trim().is_empty() {
-            continue;
+    let answers = match LaterAnswers::read(LATER, release) {
+        Ok(answers) => answers,
+        Err(what) => {
+            report.fail("the later answers", what);
+            return report;
         }
-        match serde_json::from_str::<Case>(&line) {
-            Ok(case) => asked.check(case, &mut report),
-            Err(e) => report.fail(format!("line {number}"), format!("is not a case: {e}")),
-        }
-    }
+    };
+    cases::each(reader, &answers, &mut report, |case, report| {
+        asked.check(case, report);
+    });
     report
 }
 
@@ -75,9 +81,8 @@ struct Asked {
 }
 
 impl Asked {
-    fn new() -> Result<Self, String> {
+    fn new(features: FeatureGates) -> Result<Self, String> {
         let registry = berth_plugins::in_tree();
-        let features = FeatureGates::default();
         let profile = Profile::build(&ProfileSpec::default(), &registry, &features)
             .map_err(|errors| format!("{errors:?}"))?;
         let sort = profile.queue_sort.plugin.clone();
@@ -99,7 +104,11 @@ impl Asked {
             Ok(got) => got,
             Err(what) => return report.fail(case.id, what),
         };
-        let mut recorded = case.expect;
+        let is_itself = case.is_about_itself();
+        let recorded = case.expect.into_iter();
+        let mut recorded: Answers = recorded
+            .map(|(label, plugins)| (self.label(&label, is_itself), plugins))
+            .collect();
         let mut left_out = false;
         for plugins in recorded.values_mut() {
             plugins.retain(|plugin, _| {
@@ -117,6 +126,16 @@ impl Asked {
         }
     }
 
+    /// The label of a recorded event. Since 1.37, events of pods without a node have other names.
+    fn label(&self, recorded: &str, is_itself: bool) -> String {
+        let named = EventResource::of_unassigned(&self.features, is_itself);
+        let before = EventResource::UnschedulablePod;
+        match recorded.strip_prefix(before.as_str()) {
+            Some(action) => format!("{}{action}", named.as_str()),
+            None => recorded.to_owned(),
+        }
+    }
+
     /// The answers of the plugins.
     fn replay(&self, case: &Case) -> Result<Answers, String> {
         let kind = &case.event.kind;
@@ -130,7 +149,7 @@ impl Asked {
             },
         };
         let (old, new) = (decoded(&case.event.old)?, decoded(&case.event.new)?);
-        let mut cluster = cluster::build(&case.objects)?;
+        let mut cluster = cluster::build(&case.objects, &self.features)?;
         let pod = cluster::decode_pod(&case.pod)?;
         // The scheduler knows the pods that wait.
         cluster.pods.insert(pod.uid().clone(), pod.clone());
@@ -138,7 +157,7 @@ impl Asked {
             old: old.as_ref(),
             new: new.as_ref(),
         };
-        let events = events(&change, &self.features)
+        let events = events(&change, &self.features, case.is_about_itself())
             .ok_or_else(|| format!("no event of a {}", case.event.kind))?;
         let answers = events
             .into_iter()
@@ -196,7 +215,11 @@ impl Asked {
 }
 
 /// The events of a change.
-fn events(change: &Change<'_>, features: &FeatureGates) -> Option<Vec<ClusterEvent>> {
+fn events(
+    change: &Change<'_>,
+    features: &FeatureGates,
+    is_itself: bool,
+) -> Option<Vec<ClusterEvent>> {
     if let (Some(Object::Node(old)), Some(Object::Node(new))) = (change.old, change.new) {
         return Some(node_update_events(old, new, features).to_vec());
     }
@@ -212,7 +235,7 @@ fn events(change: &Change<'_>, features: &FeatureGates) -> Option<Vec<ClusterEve
     let object = change.new.or(change.old)?;
     let resource = match object {
         Object::Pod(pod) if pod.is_assigned() => EventResource::AssignedPod,
-        Object::Pod(_) => EventResource::UnschedulablePod,
+        Object::Pod(_) => EventResource::of_unassigned(features, is_itself),
         other => EventResource::of_kind(other.kind()),
     };
     Some(vec![ClusterEvent::new(resource, action)])
@@ -230,19 +253,21 @@ mod tests {
             .map(|line| line.expect("a line"))
     }
 
-    fn replay_lines(lines: impl IntoIterator<Item = String>) -> Report {
+    fn replay_lines(lines: impl IntoIterator<Item = String>, release: Release) -> Report {
         let text: Vec<String> = lines.into_iter().collect();
-        replay(text.join("\n").as_bytes())
+        replay(text.join("\n").as_bytes(), release)
     }
 
     /// among them events of claims, slices and classes. A PreQueueingHint selects every pod that the
     /// hint queues.
     #[test]
     fn every_hint_comes_out_as_recorded() {
-        let report = replay_lines(recorded());
-        assert!(report.is_ok(), "{report}");
-        assert_eq!(report.partly, [""; 0], "every plugin is there");
-        assert_eq!(report.passed.len(), 2_602);
+        for release in Release::ALL {
+            let report = replay_lines(recorded(), release);
+            assert!(report.is_ok(), "{release}: {report}");
+            assert_eq!(report.partly, [""; 0], "every plugin is there");
+            assert_eq!(report.passed.len(), 2_602, "{release}");
+        }
     }
 
     /// A replay that cannot fail shows nothing.
@@ -252,7 +277,7 @@ mod tests {
         let change = |edit: &dyn Fn(&mut Value)| {
             let mut case: Value = serde_json::from_str(&line).expect("a case");
             edit(&mut case["expect"]);
-            replay_lines([case.to_string()]).is_ok()
+            replay_lines([case.to_string()], Release::V1_36).is_ok()
         };
         assert!(change(&|_| {}));
         assert!(!change(

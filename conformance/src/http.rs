@@ -7,7 +7,9 @@
 mod compare;
 
 use crate::report::Report;
+use berth_api::Release;
 use berth_apiserver::admission::Admission;
+use berth_apiserver::releases::ApiRelease;
 use berth_apiserver::testing::{Ask, Loopback, Reply};
 use berth_apiserver::{Server, ServerOptions};
 use compare::Mapping;
@@ -45,25 +47,27 @@ struct Expected {
     body: Value,
 }
 
-/// Replays a transcript (JSON lines), in order, from an empty cluster.
-pub fn replay(reader: impl BufRead) -> Report {
+/// Replays a transcript (JSON lines), in order, from an empty cluster of a release.
+pub fn replay(reader: impl BufRead, release: Release) -> Report {
     let mut report = Report::new();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build();
     match runtime {
-        Ok(runtime) => runtime.block_on(replay_all(reader, &mut report)),
+        Ok(runtime) => runtime.block_on(replay_all(reader, release, &mut report)),
         Err(e) => report.fail("start", format!("cannot start a runtime: {e}")),
     }
     report
 }
 
-async fn replay_all(reader: impl BufRead, report: &mut Report) {
-    // As the transcript was recorded: no service accounts for pods, everything else as by default.
+async fn replay_all(reader: impl BufRead, release: Release, report: &mut Report) {
+    // As the transcript was recorded: no service accounts for pods, no taints of new nodes, everything else as by default.
     let options = ServerOptions {
+        api: ApiRelease::of(release),
         admission: Admission {
             service_account: false,
+            taint_nodes_by_condition: false,
             ..Admission::default()
         },
         ..ServerOptions::default()

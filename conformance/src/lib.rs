@@ -6,6 +6,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod allocations;
+pub mod cases;
 pub mod cel;
 pub mod cluster;
 pub mod decisions;

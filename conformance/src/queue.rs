@@ -1,10 +1,12 @@
 //! Replays traces of the scheduling queue: the whole state after every operation.
 
+use crate::cases::{self, LaterAnswers};
 use crate::report::Report;
 use berth_api::meta::ObjectMeta;
 use berth_api::pod::SchedulingGate;
-use berth_api::{Labels, Node, Object, Pod, Str, Time};
+use berth_api::{Labels, Node, Object, Pod, Release, Str, Time};
 use berth_framework::event::{Change, EventRegistration};
+use berth_framework::features::Behaviour;
 use berth_framework::plugin::Context;
 use berth_framework::{ActionType, Cluster, ClusterEvent, EventResource, FeatureGates, Hint};
 use berth_plugins::priority_sort::PrioritySort;
@@ -99,34 +101,24 @@ struct InBackoff {
     name: String,
 }
 
-/// Replays traces, one JSON object a line. Unreadable lines fail under their number.
-pub fn replay(reader: impl BufRead) -> Report {
+/// Replays traces, one JSON object a line, as a release. Unreadable lines fail under their number.
+pub fn replay(reader: impl BufRead, release: Release) -> Report {
     let mut report = Report::new();
-    for (i, line) in reader.lines().enumerate() {
-        let number = i + 1;
-        let line = match line {
-            Ok(line) => line,
-            Err(e) => {
-                report.fail(format!("line {number}"), format!("cannot be read: {e}"));
-                break;
-            }
-        };
-        if line.trim().is_empty() {
-            continue;
-        }
-        match serde_json::from_str::<Trace>(&line) {
-            Ok(trace) => match check(&trace) {
-                Ok(()) => report.pass(trace.id),
-                Err(what) => report.fail(trace.id, what),
-            },
-            Err(e) => report.fail(format!("line {number}"), format!("is no trace: {e}")),
-        }
-    }
+    let answers = LaterAnswers::default();
+    cases::each(
+        reader,
+        &answers,
+        &mut report,
+        |trace: Trace, report| match check(&trace, release) {
+            Ok(()) => report.pass(trace.id),
+            Err(what) => report.fail(trace.id, what),
+        },
+    );
     report
 }
 
-fn check(trace: &Trace) -> Result<(), String> {
-    let mut replayed = Replayed::new(&trace.hints)?;
+fn check(trace: &Trace, release: Release) -> Result<(), String> {
+    let mut replayed = Replayed::new(&trace.hints, release)?;
     for (at, operation) in trace.ops.iter().enumerate() {
         let place = |e: String| format!("operation {at} ({:?}): {e}", operation.op);
         let popped = replayed.apply(operation).map_err(place)?;
@@ -153,7 +145,7 @@ struct Replayed {
 }
 
 impl Replayed {
-    fn new(hints: &BTreeMap<String, Vec<String>>) -> Result<Self, String> {
+    fn new(hints: &BTreeMap<String, Vec<String>>, release: Release) -> Result<Self, String> {
         let mut profile = ProfileHooks::new(SCHEDULER_NAME, Arc::new(PrioritySort))
             .with_pre_enqueue(Arc::new(SchedulingGates));
         for (plugin, events) in hints {
@@ -166,14 +158,16 @@ impl Replayed {
             });
         }
         let config = QueueConfig {
-            implicit_node_taint_registrations: false,
+            // The vectors have explicit registrations only.
+            features: FeatureGates::of(release)
+                .with_behaviour(Behaviour::NodeAddDoesNotImplyTaints, true),
             ..QueueConfig::default()
         };
         Ok(Self {
             queue: SchedulingQueue::new(config, vec![profile], Time::EPOCH),
             now: Time::EPOCH,
             cluster: Cluster::default(),
-            features: FeatureGates::default(),
+            features: FeatureGates::of(release),
             pods: HashMap::new(),
             popped: HashMap::new(),
         })
@@ -186,6 +180,7 @@ impl Replayed {
             now: self.now,
             cluster: &self.cluster,
             features: &self.features,
+            work: None,
         };
         let name = || operation.name.as_deref().ok_or("has no name");
         match operation.op {
@@ -290,7 +285,7 @@ impl Replayed {
                     let counts = [
                         info.attempts,
                         info.unschedulable_count,
-                        info.consecutive_errors_count,
+                        info.in_a_row.errors,
                     ];
                     (info.pod.name().to_string(), counts)
                 })
@@ -401,15 +396,20 @@ mod tests {
     fn the_recorded_traces_come_out_as_recorded() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/vectors/queue.jsonl.gz");
         let file = std::fs::File::open(path).expect("the vectors are part of the repository");
-        let report = replay(BufReader::new(flate2::read::GzDecoder::new(file)));
-        assert!(report.is_ok(), "{report}");
-        assert_eq!(report.passed.len(), 300);
+        let mut packed = Vec::new();
+        std::io::copy(&mut BufReader::new(file), &mut packed).expect("a readable file");
+        for release in Release::ALL {
+            let traces = flate2::read::GzDecoder::new(&packed[..]);
+            let report = replay(BufReader::new(traces), release);
+            assert!(report.is_ok(), "{release}: {report}");
+            assert_eq!(report.passed.len(), 300, "{release}");
+        }
     }
 
     #[test]
     fn a_wrong_state_fails_with_the_operation_that_led_to_it() {
         let trace = r#"{"id":"t","hints":{},"ops":[{"op":"add","advanceMillis":5,"pod":{"name":"p","priority":1},"expect":{"activeQ":[],"backoffQ":[],"unschedulable":[],"gated":[],"inFlight":[],"counts":{}}}]}"#;
-        let report = replay(trace.as_bytes());
+        let report = replay(trace.as_bytes(), Release::V1_36);
         assert_eq!(report.failed.len(), 1);
         assert!(
             report.failed[0]
@@ -421,7 +421,7 @@ mod tests {
 
     #[test]
     fn what_is_no_trace_fails_under_its_line() {
-        let report = replay(&b"\n{\"id\":\"t\"}\n"[..]);
+        let report = replay(&b"\n{\"id\":\"t\"}\n"[..], Release::V1_36);
         assert_eq!(report.failed[0].case, "line 2");
     }
 }

@@ -4,7 +4,8 @@
 // It reads the project's own files; it is no part of the core.
 #![allow(clippy::disallowed_methods, clippy::expect_used)]
 
-use berth_framework::features::Support;
+use berth_api::Release;
+use berth_framework::features::{Support, Versions};
 use berth_framework::{Feature, FeatureGates};
 use berth_scheduler::metrics::FAMILIES;
 use std::collections::{BTreeMap, BTreeSet};
@@ -119,29 +120,45 @@ fn gates_are_supported_as_the_page_states() {
         let all = Feature::ALL.iter().filter(|f| f.support() == support);
         all.map(|feature| feature.name().to_owned()).collect()
     };
+    let spec = |feature: Feature, release| feature.state(Versions::of(release)).spec();
     assert_eq!(area("GATE-4"), gates(Support::Missing));
-    assert_eq!(area("GATE-5"), gates(Support::AlwaysOn));
-    for name in area("GATE-4") {
-        assert!(
-            FeatureGates::parse(&format!("{name}=true")).is_err(),
-            "{name}"
-        );
-        assert!(
-            FeatureGates::parse(&format!("{name}=false")).is_ok(),
-            "{name}"
-        );
-        let feature = Feature::by_name(&name).expect("it is known");
-        assert!(!FeatureGates::default().enabled(feature), "{name}");
-    }
-    for name in area("GATE-5") {
-        let (gates, warnings) = FeatureGates::parse(&format!("{name}=false")).expect("no error");
-        let feature = Feature::by_name(&name).expect("it is known");
-        assert!(gates.enabled(feature), "{name}");
-        assert_eq!(warnings.len(), 1, "{name}");
+    assert_eq!(area("GATE-6"), gates(Support::NoEffect));
+    let unlocked = |name: &String| {
+        let feature = Feature::by_name(name).expect("it is known");
+        let mut specs = Release::ALL.into_iter().filter_map(|r| spec(feature, r));
+        specs.any(|spec| !spec.locked)
+    };
+    let always_on: BTreeSet<String> = gates(Support::AlwaysOn)
+        .into_iter()
+        .filter(unlocked)
+        .collect();
+    assert_eq!(area("GATE-5"), always_on);
+    for release in Release::ALL {
+        let parse = |name: &str, on: bool| {
+            FeatureGates::parse(&format!("{name}={on}"), Versions::of(release))
+        };
+        for name in area("GATE-4") {
+            let feature = Feature::by_name(&name).expect("it is known");
+            let is_known = spec(feature, release).is_some();
+            assert!(parse(&name, true).is_err(), "{name} in {release}");
+            assert_eq!(parse(&name, false).is_ok(), is_known, "{name} in {release}");
+            assert!(!FeatureGates::of(release).enabled(feature), "{name}");
+        }
+        for name in area("GATE-5") {
+            let feature = Feature::by_name(&name).expect("it is known");
+            if spec(feature, release).is_some_and(|spec| spec.locked) {
+                continue;
+            }
+            let (gates, warnings) = parse(&name, false).expect("no error");
+            assert!(gates.enabled(feature), "{name}");
+            assert_eq!(warnings.len(), 1, "{name}");
+        }
     }
     for name in ["GATE-1", "GATE-2", "GATE-3"].into_iter().flat_map(area) {
         let feature = Feature::by_name(&name).expect("it is known");
-        assert!(FeatureGates::default().enabled(feature), "{name}");
+        for release in Release::ALL {
+            assert!(FeatureGates::of(release).enabled(feature), "{name}");
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The letters in front of the rules' numbers. Numbered cases have none.
-const LETTERS: [&str; 8] = ["API", "Q", "D", "F", "C", "P", "PL", "S"];
+const LETTERS: [&str; 9] = ["API", "Q", "D", "F", "C", "P", "PL", "G", "S"];
 
 /// The longest range that a test may name at once: more than that says nothing.
 const LONGEST_RANGE: u32 = 12;
@@ -76,6 +76,56 @@ fn add(names: &mut BTreeSet<Name>, first: u32, last: u32, name: impl Fn(u32) -> 
         names.extend((first..=last).map(name));
     }
 }
+
+/// The folders whose tests run the default profile, as users do.
+const DEFAULT_PROFILE: [&str; 5] = [
+    "crates/plugins/tests",
+    "crates/berth/tests",
+    "crates/simulator",
+    "crates/perf/src",
+    "conformance",
+];
+
+/// The other folders with tests of rules, and why the default profile is not used there.
+const OTHER_PROFILES: [(&str, &str); 11] = [
+    (
+        "crates/scheduler/src/queue",
+        "the queue alone, with fake plugins that return each result and error on command",
+    ),
+    (
+        "crates/scheduler/src/scheduler",
+        "the core with fake plugins that wait, fail and panic on command, as no in-tree plugin does",
+    ),
+    (
+        "crates/scheduler/src/evaluator",
+        "the search alone, with fake plugins that count their calls",
+    ),
+    (
+        "crates/scheduler/src",
+        "parts of the core that read no profile: dispatcher, cache, metrics, and the configuration itself",
+    ),
+    (
+        "crates/plugins/src",
+        "one plugin alone: its answers do not depend on the others",
+    ),
+    ("crates/framework/src", "types that know no plugin"),
+    ("crates/devices", "the allocator alone"),
+    (
+        "crates/apiserver",
+        "the API server, which knows no scheduler",
+    ),
+    ("crates/client", "the client, which knows no scheduler"),
+    ("crates/api/src", "objects and their conversions"),
+    (
+        "crates/berth/src",
+        "the edge: connections, flags and the configuration file",
+    ),
+];
+
+/// Rules whose outcome depends on what the plugins of the profile declare (events, hints, kept answers, templates,
+/// PreEnqueue): fake plugins alone do not show what users get.
+const DEPENDS_ON_PROFILE: &str = "Q-8, Q-24, Q-26, Q-28 to Q-30, Q-51 to Q-54, Q-96, Q-97, Q-99, Q-101 to Q-106, \
+    Q-111 to Q-113, C-16, C-18, C-20, C-28, C-32, C-50, C-54 to C-58, PL-1, PL-2, PL-159";
 
 /// The rules that a comment names.
 fn named(comment: &str) -> BTreeSet<Name> {
@@ -140,20 +190,20 @@ fn comments(code: &str) -> Vec<String> {
     all
 }
 
-/// Every name that a test of the project gives, with a file that gives it.
-fn names_in_tests() -> BTreeMap<Name, PathBuf> {
+/// Every name that a test of the project gives, with the files that give it.
+fn names_in_tests() -> BTreeMap<Name, Vec<PathBuf>> {
     let root = root();
     let mut sources = Vec::new();
     for part in ["crates", "conformance", "examples"] {
         files(&root.join(part), ".rs", &mut sources);
     }
     let itself = Path::new(file!()).file_name();
-    let mut names = BTreeMap::new();
+    let mut names: BTreeMap<Name, Vec<PathBuf>> = BTreeMap::new();
     for path in sources.into_iter().filter(|p| p.file_name() != itself) {
         let text = fs::read_to_string(&path).expect("a source file");
         for comment in comments(tests_of(&path, &text)) {
             for name in named(&comment) {
-                names.entry(name).or_insert_with(|| path.clone());
+                names.entry(name).or_default().push(path.clone());
             }
         }
     }
@@ -181,9 +231,9 @@ fn every_rule_is_named_by_a_test_and_every_name_is_a_rule() {
             problems.push(format!("{rule} of {}: no test names it", page.display()));
         }
     }
-    for (name, file) in &names {
+    for (name, files) in &names {
         if !rules.contains_key(name) {
-            problems.push(format!("{name} in {}: no such rule", file.display()));
+            problems.push(format!("{name} in {}: no such rule", files[0].display()));
         }
     }
     assert!(!rules.is_empty(), "docs/rules lists no rules");
@@ -194,6 +244,43 @@ fn every_rule_is_named_by_a_test_and_every_name_is_a_rule() {
         rules.len(),
         problems.join("\n")
     );
+}
+
+/// A rule that is tested in another profile than the one that users run may not hold there. Each file with tests of
+/// rules runs the default profile, or is in a folder that states why not; rules that depend on the plugins of the
+/// profile have a test with the default profile.
+#[test]
+fn rules_are_tested_with_the_default_profile_or_a_reason() {
+    let names = names_in_tests();
+    let is_in = |path: &Path, folder: &str| {
+        let path = path.strip_prefix(root()).expect("a file of the project");
+        path.starts_with(folder)
+    };
+    let is_default = |path: &PathBuf| DEFAULT_PROFILE.iter().any(|folder| is_in(path, folder));
+    let mut problems = BTreeSet::new();
+    for path in names.values().flatten().filter(|path| !is_default(path)) {
+        if !OTHER_PROFILES.iter().any(|(folder, _)| is_in(path, folder)) {
+            let path = path.display();
+            problems.insert(format!("{path}: no reason for another profile is listed"));
+        }
+    }
+    for (folder, _) in OTHER_PROFILES {
+        if !names.values().flatten().any(|path| is_in(path, folder)) {
+            problems.insert(format!("{folder}: no test there names a rule"));
+        }
+    }
+    let depending = named(DEPENDS_ON_PROFILE);
+    assert!(depending.len() > 30, "{depending:?}");
+    for rule in depending {
+        if !names
+            .get(&rule)
+            .is_some_and(|paths| paths.iter().any(is_default))
+        {
+            problems.insert(format!("{rule}: no test with the default profile names it"));
+        }
+    }
+    let problems: Vec<String> = problems.into_iter().collect();
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
 #[test]

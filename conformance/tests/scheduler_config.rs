@@ -67,12 +67,12 @@ fn plugins_and_configuration_have_the_same_defaults() {
             .map_or(&Value::Null, |c| &c.args)
     };
     macro_rules! same {
-        ($plugin:literal, $args:ty) => {
+        ($plugin:literal, $args:ty $(, $features:expr)?) => {
             let written = args($plugin);
             assert!(written.is_object(), $plugin);
             assert_eq!(
-                <$args>::decode(written),
-                <$args>::decode(&Value::Null),
+                <$args>::decode(written $(, $features)?),
+                <$args>::decode(&Value::Null $(, $features)?),
                 $plugin
             );
         };
@@ -82,7 +82,7 @@ fn plugins_and_configuration_have_the_same_defaults() {
     same!("NodeResourcesBalancedAllocation", BalancedAllocationArgs);
     same!("NodeResourcesFit", FitArgs);
     same!("PodTopologySpread", PodTopologySpreadArgs);
-    same!("VolumeBinding", VolumeBindingArgs);
+    same!("VolumeBinding", VolumeBindingArgs, &features);
     let timeouts = |args: &Value| {
         let features = &features;
         DynamicResourcesArgs::decode(&FactoryContext { args, features })

@@ -42,7 +42,7 @@ fn apply(cluster: &mut Cluster, step: &Step) {
         }
         Step::Object(Object::Pod(pod)) => {
             if pod.is_assigned() && !pod.is_terminal() {
-                let info = Arc::new(PodInfo::new(pod.clone()));
+                let info = Arc::new(PodInfo::counting(pod.clone(), cluster.footprint));
                 cluster.nodes.add_pod(&pod.spec.node_name, info);
             }
             cluster.pods.insert(pod.uid().clone(), pod.clone());
@@ -54,7 +54,7 @@ fn apply(cluster: &mut Cluster, step: &Step) {
             cluster.nodes.remove_node(node.name());
         }
         Step::Guest(pod) => {
-            let info = Arc::new(PodInfo::new(pod.clone()));
+            let info = Arc::new(PodInfo::counting(pod.clone(), cluster.footprint));
             cluster.nodes.add_pod(&pod.spec.node_name, info);
         }
         Step::GuestGone(pod) => {
@@ -92,6 +92,7 @@ impl<'a> Kept<'a> {
             answer_cache: AnswerCache::default(),
             cluster: Cluster::default(),
         };
+        kept.cluster.follow(features);
         let mut rng = fastrand::Rng::with_seed(seed);
         match history {
             History::Shuffled => {
@@ -103,7 +104,7 @@ impl<'a> Kept<'a> {
                 }
             }
             History::AfterOthers => {
-                kept.cluster = cluster::build(objects)?;
+                kept.cluster = cluster::build(objects, features)?;
                 kept.place_others(&mut rng);
             }
         }
@@ -125,6 +126,7 @@ impl<'a> Kept<'a> {
             nominated: &NoNominations,
             pod: self.pod,
             evaluation,
+            work: None,
             stopwatch: &NoStopwatch,
         };
         (evaluator, &mut self.answer_cache)

@@ -13,11 +13,11 @@ fn recorded() -> impl Iterator<Item = String> {
 
 fn replay_lines(lines: impl IntoIterator<Item = String>) -> Report {
     let text: Vec<String> = lines.into_iter().collect();
-    replay(text.join("\n").as_bytes(), Evaluators::All)
+    replay(text.join("\n").as_bytes(), Evaluators::All, Release::V1_36)
 }
 
 fn is_kept(case: &Case, registry: &Registry) -> Result<bool, String> {
-    let features = FeatureGates::default();
+    let features = FeatureGates::of(Release::V1_36);
     let pod = cluster::decode_pod(&case.pod)?;
     if !pod.spec.resource_claims.is_empty() {
         return Ok(false);
@@ -40,6 +40,55 @@ fn every_decision_is_as_recorded() {
     let report = replay_lines(recorded());
     assert!(report.is_ok(), "{report}");
     assert_eq!(report.passed.len(), 1_543);
+}
+
+/// Every case has its recorded answer, or the one that `later/decisions.jsonl` states. The differential test of the
+/// evaluators draws the release, so the plain evaluator is enough here.
+fn is_decided_as(release: Release) {
+    let text: Vec<String> = recorded().collect();
+    let report = replay(text.join("\n").as_bytes(), Evaluators::Plain, release);
+    assert!(report.is_ok(), "{release}: {report}");
+    assert_eq!(report.passed.len(), 1_543, "{release}");
+}
+
+#[test]
+fn every_decision_is_that_of_1_37() {
+    is_decided_as(Release::V1_37);
+}
+
+#[test]
+fn every_decision_is_that_of_1_38() {
+    is_decided_as(Release::V1_38);
+}
+
+/// An answer that a release does not change is not listed, and each listed one names a rule.
+#[test]
+fn every_later_answer_differs_from_the_recorded_one() {
+    let registry = berth_plugins::in_tree();
+    let answers = LaterAnswers::read(LATER, Release::NEWEST).expect("a list");
+    let listed: Vec<_> = answers.iter().collect();
+    assert_eq!(listed.len(), 35);
+    let rules = include_str!("../../../docs/rules/plugins.md");
+    let mut found = 0;
+    for line in recorded() {
+        let case: Case = serde_json::from_str(&line).expect("a case");
+        for answer in listed.iter().filter(|answer| answer.case == case.id) {
+            found += 1;
+            let mut releases = Release::ALL.into_iter();
+            let since = releases
+                .find(|r| r.as_str() == answer.since)
+                .expect("a release");
+            let features = FeatureGates::of(since);
+            let result = check(&case, &registry, Evaluators::Plain, features);
+            assert!(result.is_err(), "{} is as recorded in {since}", case.id);
+            assert!(
+                rules.contains(&format!("**{}**", answer.rule)),
+                "{}",
+                answer.rule
+            );
+        }
+    }
+    assert_eq!(found, listed.len(), "every answer is that of a case");
 }
 
 /// The plain evaluator decides pods with volumes of their own, and pods that PreFilter rejects or narrows to some

@@ -3,6 +3,7 @@
 
 use super::draw::{namespaces, often, pick, zone};
 use super::storage::object_of;
+use berth_api::Release;
 use fastrand::Rng;
 use serde_json::{Value, json};
 
@@ -41,12 +42,16 @@ pub(crate) fn classes() -> Vec<Value> {
 }
 
 /// A rule that taints the devices of a pool.
-pub(crate) fn taint_rule(nodes: usize, rng: &mut Rng) -> Value {
+pub(crate) fn taint_rule(nodes: usize, release: Release, rng: &mut Rng) -> Value {
     let pool = pool(nodes, rng);
-    let spec = json!({
+    let mut spec = json!({
         "deviceSelector": {"driver": DRIVER, "pool": pool},
         "taint": {"key": "broken", "effect": "NoSchedule"},
     });
+    if release > Release::OLDEST && often(rng, 4) {
+        // Such a rule applies to all devices, or to none, as the release has it.
+        spec["deviceSelector"] = Value::Null;
+    }
     let name = format!("rule-{}", rng.u8(..2));
     object("DeviceTaintRule", "", &name, json!({"spec": spec}))
 }

@@ -1,6 +1,7 @@
 //! Random objects, as JSON.
 
 use super::{devices, storage};
+use berth_api::Release;
 use fastrand::Rng;
 use serde_json::{Value, json};
 
@@ -114,8 +115,8 @@ fn weighted(rng: &mut Rng) -> Value {
     json!([{"weight": rng.u8(1..101), "podAffinityTerm": term(rng)}])
 }
 
-/// The spec and the labels of the pods of one template.
-pub(crate) fn template(rng: &mut Rng) -> Value {
+/// The spec and the labels of the pods of one template, among them what releases decide in different ways.
+pub(crate) fn template(release: Release, rng: &mut Rng) -> Value {
     let mut labels = json!({"app": pick(rng, &APPS)});
     if often(rng, 2) {
         labels["version"] = json!(pick(rng, &["1", "2"]));
@@ -185,6 +186,11 @@ pub(crate) fn template(rng: &mut Rng) -> Value {
         if often(rng, 2) {
             constraints.push(constraint(rng));
         }
+    }
+    if release > Release::OLDEST && often(rng, 6) {
+        let mut all = constraint(rng);
+        all["labelSelector"] = json!({});
+        constraints.push(all);
     }
     spec["topologySpreadConstraints"] = json!(constraints);
     if often(rng, 4) {

@@ -125,6 +125,12 @@ fn both_evaluators_decide_the_same_whatever_happens() {
     play_all(0..60);
 }
 
+/// Clusters in which the evaluators once differed: answers shared by pods whose images no node had.
+#[test]
+fn both_evaluators_decide_the_same_where_they_once_differed() {
+    play(732_324_982_144);
+}
+
 /// Other clusters in each run.
 #[test]
 #[ignore = "long; a step of .ci/run"]

@@ -1,6 +1,7 @@
 //! Volumes of every kind, claims, classes, drivers and disruption budgets, as JSON.
 
 use super::draw::{namespaces, often, pick, selector, zone};
+use berth_api::Release;
 use fastrand::Rng;
 use serde_json::{Value, json};
 
@@ -132,7 +133,8 @@ fn class(name: &str, rng: &mut Rng) -> Value {
 }
 
 /// An object of one of the kinds that volumes and preemption read, different every time.
-pub(crate) fn some(nodes: usize, rng: &mut Rng) -> Value {
+pub(crate) fn some(nodes: usize, release: Release, rng: &mut Rng) -> Value {
+    let later = release > Release::OLDEST;
     let node = format!("node-{}", rng.usize(..nodes));
     let namespace = pick(rng, &namespaces());
     match rng.u8(..16) {
@@ -154,12 +156,13 @@ pub(crate) fn some(nodes: usize, rng: &mut Rng) -> Value {
             let drivers = json!([{"name": driver, "nodeID": node, "allocatable": limit}]);
             object("CSINode", "", &node, json!({"spec": {"drivers": drivers}}))
         }
-        11 => object(
-            "CSIDriver",
-            "",
-            DRIVER,
-            json!({"spec": {"storageCapacity": rng.bool()}}),
-        ),
+        11 => {
+            let mut spec = json!({"storageCapacity": rng.bool()});
+            if later && often(rng, 2) {
+                spec["preventPodSchedulingIfMissing"] = json!(true);
+            }
+            object("CSIDriver", "", DRIVER, json!({"spec": spec}))
+        }
         12 => {
             let fields = json!({
                 "storageClassName": "late", "capacity": format!("{}Gi", rng.u8(1..9)),
@@ -180,8 +183,12 @@ pub(crate) fn some(nodes: usize, rng: &mut Rng) -> Value {
         }
         14 => {
             let name = format!("pdb-{}", rng.u8(..3));
+            let covered = match later && often(rng, 3) {
+                true => json!({}),
+                false => selector(rng),
+            };
             let fields = json!({
-                "spec": {"selector": selector(rng)}, "status": {"disruptionsAllowed": rng.u8(..3)},
+                "spec": {"selector": covered}, "status": {"disruptionsAllowed": rng.u8(..3)},
             });
             object("PodDisruptionBudget", namespace, &name, fields)
         }

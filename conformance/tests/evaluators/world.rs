@@ -1,7 +1,12 @@
-//! A random cluster around two cores that differ in their evaluator alone, and must not differ in anything they do.
+//! A random cluster of a drawn release, around two cores that differ in their evaluator alone, and must not differ in anything
+//! they do.
+//!
+//! With SchedulerPreQueueingHints, a pod of a template that has just been rejected speaks for the others where answers are
+//! kept, and the plain evaluator decides more often. The two cores then differ in what they do. Such a cluster has one core,
+//! whose evaluator makes every decision in both ways and compares them.
 
 use crate::{devices, draw, storage};
-use berth_api::{Duration, Kind, Object, Time};
+use berth_api::{Duration, Kind, Object, Release, Time};
 use berth_framework::ApiCall;
 use berth_framework::call::{CallError, CallErrorKind, CallId, CallResult, Response};
 use berth_framework::write::{Action, Write};
@@ -19,7 +24,9 @@ const SERVICES: usize = 4;
 
 pub(crate) struct World {
     pub(crate) core: Scheduler,
-    plain: Scheduler,
+    /// The core with the plain evaluator, in clusters in which it makes the same decisions.
+    plain: Option<Scheduler>,
+    release: Release,
     pub(crate) placed: u64,
     pub(crate) unfit: u64,
     /// Cycles and bindings that failed, such as for a claim that changed meanwhile.
@@ -111,22 +118,27 @@ impl World {
             default.plugins.multi_point.disabled = vec![left_out.to_owned()];
         }
         let now = Time::from_secs(1_800_000_000);
+        let release = Release::ALL[(seed / 5 % 3) as usize];
+        let narrows = (seed / 15).is_multiple_of(4) && seed != 0;
         let core = |evaluator| {
             let options = SchedulerOptions {
                 profiles: vec![default.clone(), other.clone()],
                 evaluator,
                 seed,
-                features: FeatureGates::default().with(Feature::DRADeviceTaintRules, true),
+                features: FeatureGates::of(release)
+                    .with(Feature::DRADeviceTaintRules, true)
+                    .with(Feature::SchedulerPreQueueingHints, narrows),
                 ..SchedulerOptions::default()
             };
             Scheduler::new(options, &berth_plugins::in_tree(), now).expect("the profiles")
         };
         let templates = (0..rng.usize(2..7))
-            .map(|_| draw::template(&mut rng))
+            .map(|_| draw::template(release, &mut rng))
             .collect();
         let mut world = Self {
             core: core(EvaluatorKind::Compared),
-            plain: core(EvaluatorKind::Plain),
+            plain: (!narrows).then(|| core(EvaluatorKind::Plain)),
+            release,
             placed: 0,
             unfit: 0,
             failed: 0,
@@ -176,21 +188,25 @@ impl World {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         let decoded = decode(&object);
-        self.plain
-            .apply(ClusterChange::Applied(decoded.clone()), self.now);
+        if let Some(plain) = &mut self.plain {
+            plain.apply(ClusterChange::Applied(decoded.clone()), self.now);
+        }
         self.core.apply(ClusterChange::Applied(decoded), self.now);
         object
     }
 
     fn hide(&mut self, object: &Value) {
         let object = decode(object);
-        self.plain
-            .apply(ClusterChange::Deleted(object.clone()), self.now);
+        if let Some(plain) = &mut self.plain {
+            plain.apply(ClusterChange::Deleted(object.clone()), self.now);
+        }
         self.core.apply(ClusterChange::Deleted(object), self.now);
     }
 
     fn complete(&mut self, id: CallId, result: &CallResult) {
-        self.plain.complete(id, result.clone(), self.now);
+        if let Some(plain) = &mut self.plain {
+            plain.complete(id, result.clone(), self.now);
+        }
         self.core.complete(id, result.clone(), self.now);
     }
 
@@ -210,7 +226,7 @@ impl World {
                 self.show(namespace);
             }
             18 => {
-                let template = draw::template(&mut self.rng);
+                let template = draw::template(self.release, &mut self.rng);
                 let at = self.rng.usize(..self.templates.len());
                 self.templates[at] = template;
             }
@@ -264,7 +280,7 @@ impl World {
 
     /// An object that volumes or preemption read is created, changed or deleted.
     fn change_storage(&mut self) {
-        let object = storage::some(NODES, &mut self.rng);
+        let object = storage::some(NODES, self.release, &mut self.rng);
         match self.objects.remove(&name_of(&object)) {
             Some(old) if draw::often(&mut self.rng, 3) => self.hide(&old),
             _ => self.set(object),
@@ -307,7 +323,7 @@ impl World {
     fn change_devices(&mut self) {
         let is_gone = draw::often(&mut self.rng, 3);
         let object = match self.rng.u8(..8) {
-            0 => devices::taint_rule(NODES, &mut self.rng),
+            0 => devices::taint_rule(NODES, self.release, &mut self.rng),
             1 | 2 => devices::claim(&mut self.rng),
             _ => {
                 let pool = devices::pool(NODES, &mut self.rng);
@@ -410,8 +426,10 @@ impl World {
         for _ in 0..60 {
             self.now = self.now + Duration::from_millis(1);
             let outcome = self.core.schedule_one(self.now);
-            let plainly = self.plain.schedule_one(self.now);
-            assert_eq!(outcome, plainly, "incrementally and plainly");
+            if let Some(plain) = &mut self.plain {
+                let plainly = plain.schedule_one(self.now);
+                assert_eq!(outcome, plainly, "incrementally and plainly");
+            }
             match &outcome {
                 Outcome::Done {
                     result: CycleResult::Placed { .. },
@@ -439,9 +457,11 @@ impl World {
     fn answer(&mut self) {
         loop {
             let calls = self.core.take_outputs(self.now).calls;
-            let plainly = self.plain.take_outputs(self.now).calls;
-            let shown = |calls: &[(CallId, ApiCall)]| format!("{calls:?}");
-            assert_eq!(shown(&calls), shown(&plainly), "incrementally and plainly");
+            if let Some(plain) = &mut self.plain {
+                let plainly = plain.take_outputs(self.now).calls;
+                let shown = |calls: &[(CallId, ApiCall)]| format!("{calls:?}");
+                assert_eq!(shown(&calls), shown(&plainly), "incrementally and plainly");
+            }
             if calls.is_empty() {
                 return;
             }

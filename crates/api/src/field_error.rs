@@ -40,8 +40,9 @@ pub(crate) fn unsupported(path: &str, value: &str, supported: &[&str]) -> String
     )
 }
 
-/// Several messages as one: each different one once, in brackets when there are more.
-pub(crate) fn aggregate(messages: &[String]) -> String {
+/// Several messages as one, as `utilerrors.Aggregate` of apimachinery prints errors: each different one once, in brackets
+/// when there are more.
+pub fn aggregate(messages: &[String]) -> String {
     let mut seen: Vec<&str> = Vec::with_capacity(messages.len());
     for message in messages {
         if !seen.contains(&message.as_str()) {

@@ -26,6 +26,17 @@ pub struct NodeSpec {
     /// The taints.
     #[serde(deserialize_with = "null_default")]
     pub taints: Vec<Taint>,
+    /// Which preemptions are not wanted on the node.
+    pub pod_preemption_policy: Option<PodPreemptionPolicy>,
+}
+
+/// Which preemptions are not wanted on a node (KEP-5836).
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodPreemptionPolicy {
+    /// The reasons for which no pod is preempted for the resize of another one; empty allows that.
+    #[serde(deserialize_with = "null_default")]
+    pub disable_resize_preemption: Vec<Str>,
 }
 
 /// What a node offers.
@@ -76,6 +87,12 @@ impl Node {
     /// The node's labels.
     pub fn labels(&self) -> &Labels {
         &self.metadata.labels
+    }
+
+    /// Whether pods may be preempted for the resize of another pod on the node.
+    pub fn allows_resize_preemption(&self) -> bool {
+        let policy = self.spec.pod_preemption_policy.as_ref();
+        policy.is_none_or(|policy| policy.disable_resize_preemption.is_empty())
     }
 }
 

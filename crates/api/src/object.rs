@@ -2,6 +2,7 @@
 
 use crate::custom::{CustomKind, CustomObject};
 use crate::devices::{DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice};
+use crate::groups::{CompositePodGroup, PodGroup};
 use crate::storage::{
     CsiDriver, CsiNode, CsiStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageClass,
     VolumeAttachment,
@@ -143,7 +144,9 @@ kinds! {
     DeviceClass: "resource.k8s.io", "v1", "deviceclasses", "DeviceClass", as_device_class, "A class of devices.";
     ResourceClaim: "resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", as_resource_claim, "A claim on devices.";
     ResourceSlice: "resource.k8s.io", "v1", "resourceslices", "ResourceSlice", as_resource_slice, "Devices of a driver.";
-    DeviceTaintRule: "resource.k8s.io", "v1beta2", "devicetaintrules", "DeviceTaintRule", as_device_taint_rule, "A rule that taints devices.";
+    DeviceTaintRule: "resource.k8s.io", "v1", "devicetaintrules", "DeviceTaintRule", as_device_taint_rule, "A rule that taints devices.";
+    PodGroup: "scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup", as_pod_group, "A pod group.";
+    CompositePodGroup: "scheduling.k8s.io", "v1alpha3", "compositepodgroups", "CompositePodGroup", as_composite_pod_group, "A composite pod group.";
 }
 
 impl Kind {
@@ -155,7 +158,20 @@ impl Kind {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let found = Self::ALL.iter().find(|known| known.name() == kind)?;
         let (known_group, known_version, _) = found.resource();
-        (known_group == group && known_version == version).then_some(*found)
+        let is_known = known_version == version || found.other_versions().contains(&version);
+        (known_group == group && is_known).then_some(*found)
+    }
+
+    /// Other versions with the same fields, for API servers without the one of [`Kind::resource`].
+    pub fn other_versions(self) -> &'static [&'static str] {
+        match self {
+            // Kubernetes 1.36.
+            Self::DeviceTaintRule => &["v1beta2"],
+            // The first release with the stable version may not serve the others any more.
+            Self::PodGroup => &["v1", "v1alpha3"],
+            Self::CompositePodGroup => &["v1beta1", "v1"],
+            _ => &[],
+        }
     }
 }
 

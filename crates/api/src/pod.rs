@@ -6,7 +6,10 @@
 use crate::node_selector::{NodeSelector, PreferredSchedulingTerm};
 use crate::shared::shareable;
 use crate::string::null_default;
-use crate::{LabelSelector, Labels, ObjectMeta, ResourceList, Shared, Str, Time, Toleration};
+use crate::{
+    LabelSelector, Labels, ObjectMeta, PodSchedulingGroup, Quantity, ResourceList, Shared, Str,
+    Time, Toleration,
+};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::ops::{Deref, DerefMut};
 
@@ -54,6 +57,12 @@ impl Pod {
         self.spec.priority.unwrap_or(0)
     }
 
+    /// The name of the pod group with which the pod is scheduled, if it names one.
+    pub fn pod_group_name(&self) -> Option<&Str> {
+        let group = self.spec.scheduling_group.as_ref()?;
+        (!group.pod_group_name.is_empty()).then_some(&group.pod_group_name)
+    }
+
     /// Whether the pod has a node.
     pub fn is_assigned(&self) -> bool {
         !self.spec.node_name.is_empty()
@@ -67,6 +76,12 @@ impl Pod {
     /// Whether the pod has run to its end: such pods hold no resources.
     pub fn is_terminal(&self) -> bool {
         matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
+    }
+
+    /// Whether the pod has a node on which it waits for a resize, because the node has not enough free.
+    pub fn has_deferred_resize(&self) -> bool {
+        let pending = self.condition("PodResizePending");
+        self.is_assigned() && pending.is_some_and(|c| c.status == "True" && c.reason == "Deferred")
     }
 
     /// The condition of type `kind`.
@@ -204,6 +219,8 @@ pub struct PodTemplate {
     /// The resource claims that the pod uses.
     #[serde(deserialize_with = "null_default")]
     pub resource_claims: Vec<PodResourceClaim>,
+    /// The group with which the pod is scheduled.
+    pub scheduling_group: Option<PodSchedulingGroup>,
 }
 
 /// A scheduling gate.
@@ -234,6 +251,9 @@ pub struct Container {
     /// What to do on certain exits.
     #[serde(deserialize_with = "null_default")]
     pub restart_policy_rules: Vec<ContainerRestartRule>,
+    /// The mounts with options for bind mounts; others are left out.
+    #[serde(deserialize_with = "mounts_with_options")]
+    pub volume_mounts: Vec<VolumeMount>,
 }
 
 impl Container {
@@ -241,6 +261,25 @@ impl Container {
     pub fn is_sidecar(&self) -> bool {
         self.restart_policy.as_ref().is_some_and(|p| p == "Always")
     }
+}
+
+/// A volume in a container.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VolumeMount {
+    /// The options with which the volume is mounted (gate VolumeBindMountOptions).
+    #[serde(deserialize_with = "null_default")]
+    pub bind_mount_options: Vec<Str>,
+}
+
+/// Nearly every container mounts a volume, and only mounts with options matter.
+fn mounts_with_options<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<VolumeMount>, D::Error> {
+    let mut mounts: Vec<VolumeMount> = null_default(deserializer)?;
+    mounts.retain(|mount| !mount.bind_mount_options.is_empty());
+    mounts.shrink_to_fit();
+    Ok(mounts)
 }
 
 /// What a container does when it exits in a certain way.
@@ -259,6 +298,17 @@ pub struct ResourceRequirements {
     pub requests: ResourceList,
     /// What may be used at most.
     pub limits: ResourceList,
+    /// The resource claims of the pod that the container refers to.
+    #[serde(deserialize_with = "null_default")]
+    pub claims: Vec<ContainerClaim>,
+}
+
+/// A resource claim of the pod, by its name in the pod.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerClaim {
+    /// The name of the entry in `resourceClaims`.
+    pub name: Str,
 }
 
 /// A port of a container.
@@ -507,6 +557,8 @@ pub struct AzureDisk {
     /// Where the disk is.
     #[serde(rename = "diskURI", deserialize_with = "null_default")]
     pub disk_uri: Str,
+    /// `Shared`, `Dedicated` or `Managed`.
+    pub kind: Option<Str>,
 }
 
 /// A Cinder volume.
@@ -563,6 +615,8 @@ pub struct PodStatus {
     pub nominated_node_name: Str,
     /// When the kubelet took the pod.
     pub start_time: Option<Time>,
+    /// When condition PodScheduled became false, if it is false.
+    pub unscheduled_since: Option<Time>,
     /// The rest, which can be read and changed as if it were here.
     pub shared: Shared<SharedStatus>,
 }
@@ -583,7 +637,17 @@ impl DerefMut for PodStatus {
 impl<'de> Deserialize<'de> for PodStatus {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut shared = SharedStatus::deserialize(deserializer)?;
+        let decoded = std::mem::take(&mut shared.decoded_conditions);
+        let is_unscheduled = |known: &&DecodedCondition| {
+            known.condition.kind == "PodScheduled" && known.condition.status == "False"
+        };
+        let since = decoded
+            .iter()
+            .find(is_unscheduled)
+            .and_then(|known| known.last_transition_time);
+        shared.conditions = decoded.into_iter().map(|known| known.condition).collect();
         Ok(Self {
+            unscheduled_since: shared.decoded_unscheduled_since.take().or(since),
             nominated_node_name: std::mem::take(&mut shared.decoded_nominated_node_name),
             start_time: shared.decoded_start_time.take(),
             shared: shared.into(),
@@ -598,17 +662,21 @@ impl Serialize for PodStatus {
         struct Encoded<'a> {
             nominated_node_name: &'a Str,
             start_time: Option<Time>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            unscheduled_since: Option<Time>,
             #[serde(flatten)]
             shared: &'a SharedStatus,
         }
         let Self {
             nominated_node_name,
             start_time,
+            unscheduled_since,
             shared,
         } = self;
         Encoded {
             nominated_node_name,
             start_time: *start_time,
+            unscheduled_since: *unscheduled_since,
             shared,
         }
         .serialize(serializer)
@@ -628,11 +696,20 @@ pub struct SharedStatus {
     decoded_nominated_node_name: Str,
     #[serde(rename = "startTime", skip_serializing)]
     decoded_start_time: Option<Time>,
+    /// Of an object that was encoded here: the API has the time in the condition.
+    #[serde(rename = "unscheduledSince", skip_serializing)]
+    decoded_unscheduled_since: Option<Time>,
+    #[serde(
+        rename = "conditions",
+        deserialize_with = "null_default",
+        skip_serializing
+    )]
+    decoded_conditions: Vec<DecodedCondition>,
     /// `Pending`, `Running`, `Succeeded`, `Failed`.
     #[serde(deserialize_with = "null_default")]
     pub phase: Str,
     /// The conditions.
-    #[serde(deserialize_with = "null_default")]
+    #[serde(skip_deserializing)]
     pub conditions: Vec<PodCondition>,
     /// What the containers really have.
     #[serde(deserialize_with = "null_default")]
@@ -649,6 +726,72 @@ pub struct SharedStatus {
     pub resource_claim_statuses: Vec<PodResourceClaimStatus>,
     /// The claim made for extended resources that devices back.
     pub extended_resource_claim_status: Option<ExtendedResourceClaimStatus>,
+    /// The resources of the node that the devices of the claims use.
+    #[serde(deserialize_with = "null_default")]
+    pub node_allocatable_resource_claim_statuses: Vec<NodeAllocatableResourceClaimStatus>,
+}
+
+/// The resources of the node that the devices of a claim use (KEP-5517).
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeAllocatableResourceClaimStatus {
+    /// The claim.
+    pub resource_claim_name: Str,
+    /// The containers that refer to the claim, init containers first.
+    #[serde(deserialize_with = "null_default")]
+    pub containers: Vec<Str>,
+    /// The amounts that the devices take, once for the claim.
+    #[serde(deserialize_with = "null_default")]
+    pub mapping: Vec<NodeAllocatableMappingStatus>,
+    /// The amounts that the pod needs beside its requests.
+    #[serde(deserialize_with = "null_default")]
+    pub overhead: Vec<NodeAllocatableOverheadStatus>,
+}
+
+/// An amount of a resource that devices take.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeAllocatableMappingStatus {
+    /// The resource.
+    pub name: Str,
+    /// The amount.
+    pub quantity: Quantity,
+}
+
+/// An amount of a resource that a pod needs because of devices.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeAllocatableOverheadStatus {
+    /// The resource.
+    pub name: Str,
+    /// The amount for the pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per_pod: Option<Quantity>,
+    /// The amount for each container that refers to the claim.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per_container: Option<Quantity>,
+}
+
+impl NodeAllocatableResourceClaimStatus {
+    /// The amounts of the pod together: what the devices take, and what the pod and its containers need for them.
+    pub fn total(&self) -> ResourceList {
+        let mut total = ResourceList::default();
+        let mut add = |name: &Str, amount: Quantity| {
+            total.add_all(&ResourceList::from_pairs([(name.clone(), amount)]));
+        };
+        for mapped in &self.mapping {
+            add(&mapped.name, mapped.quantity);
+        }
+        for needed in &self.overhead {
+            if let Some(amount) = needed.per_pod {
+                add(&needed.name, amount);
+            }
+            for amount in self.containers.iter().filter_map(|_| needed.per_container) {
+                add(&needed.name, amount);
+            }
+        }
+        total
+    }
 }
 
 /// A condition of a pod.
@@ -669,6 +812,43 @@ pub struct PodCondition {
     pub message: Str,
     /// The observed generation of the pod.
     pub observed_generation: Option<i64>,
+}
+
+/// A condition with the time at which its status changed, on its way into [`PodStatus`].
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+struct DecodedCondition {
+    condition: PodCondition,
+    last_transition_time: Option<Time>,
+}
+
+impl<'de> Deserialize<'de> for DecodedCondition {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Default, Deserialize)]
+        #[serde(rename_all = "camelCase", default)]
+        struct Fields {
+            #[serde(rename = "type")]
+            kind: Str,
+            #[serde(deserialize_with = "null_default")]
+            status: Str,
+            #[serde(deserialize_with = "null_default")]
+            reason: Str,
+            #[serde(deserialize_with = "null_default")]
+            message: Str,
+            observed_generation: Option<i64>,
+            last_transition_time: Option<Time>,
+        }
+        let fields = Fields::deserialize(deserializer)?;
+        Ok(Self {
+            condition: PodCondition {
+                kind: fields.kind,
+                status: fields.status,
+                reason: fields.reason,
+                message: fields.message,
+                observed_generation: fields.observed_generation,
+            },
+            last_transition_time: fields.last_transition_time,
+        })
+    }
 }
 
 /// What a container really has.
@@ -717,6 +897,24 @@ mod tests {
                 "conditions":[{{"type":"Ready","status":"True","lastTransitionTime":"{started}"}}]}}}}"#
         );
         serde_json::from_str(&json).unwrap_or_else(|e| panic!("{e}: {json}"))
+    }
+
+    #[test]
+    fn the_time_since_which_a_pod_is_unscheduled_stays() {
+        let decode = |status: &str| -> Pod {
+            let json = format!(
+                r#"{{"status":{{"conditions":[{{"type":"PodScheduled","status":"{status}",
+                "lastTransitionTime":"2026-01-01T00:00:07Z"}}]}}}}"#
+            );
+            serde_json::from_str(&json).expect("a pod")
+        };
+        assert_eq!(decode("True").status.unscheduled_since, None);
+        let pod = decode("False");
+        let since = "2026-01-01T00:00:07Z".parse().ok();
+        assert_eq!(pod.status.unscheduled_since, since);
+        let json = serde_json::to_string(&pod).expect("JSON");
+        let again: Pod = serde_json::from_str(&json).expect("a pod");
+        assert_eq!(again, pod);
     }
 
     #[test]

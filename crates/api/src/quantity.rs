@@ -189,6 +189,26 @@ impl Add for Quantity {
 }
 
 /// The difference, within the bounds of the type. Zero takes on the format of what is taken from it.
+impl Quantity {
+    /// The product, rounded up to a nano; the largest quantity if it is larger. It has the format of this quantity.
+    #[must_use]
+    pub fn times(self, factor: Self) -> Self {
+        // Each factor is split into whole units and nanos, so that only results that do not fit overflow.
+        let (whole, part) = (factor.nanos() / NANOS, factor.nanos() % NANOS);
+        let exact = self
+            .nanos()
+            .checked_mul(whole)
+            .and_then(|product| {
+                let (units, rest) = (self.nanos() / NANOS, self.nanos() % NANOS);
+                let small = units.checked_mul(part)?;
+                let rest = (rest * part + (NANOS - 1)) / NANOS;
+                product.checked_add(small)?.checked_add(rest)
+            })
+            .unwrap_or(i128::MAX);
+        Self::from_nanos(exact, self.format)
+    }
+}
+
 impl Sub for Quantity {
     type Output = Self;
     fn sub(self, other: Self) -> Self {

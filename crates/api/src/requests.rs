@@ -1,7 +1,7 @@
 //! What a pod requests in all.
 //!
-//! The rules are those of Kubernetes 1.36: sidecars, init containers, in-place resize, pod-level resources and
-//! overhead (KEP-753, KEP-1287, KEP-2837).
+//! Sidecars, init containers, in-place resize, pod-level resources and overhead (KEP-753, KEP-1287, KEP-2837). Kubernetes
+//! 1.36 and 1.37 differ in what a pod counts for while it is resized; see [`Footprint`].
 
 use crate::pod::{Container, ContainerStatus};
 use crate::quantity::Format;
@@ -13,6 +13,17 @@ pub const DEFAULT_MILLI_CPU: i64 = 100;
 /// What a container without a memory request is taken to need when nodes are scored: 200 MiB, in bytes.
 pub const DEFAULT_MEMORY: i64 = 200 * 1024 * 1024;
 
+/// What a pod counts for on its node while it is resized in place. Each container has requests that are desired (in the
+/// spec), allocated and actuated (in the status).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Footprint {
+    /// The sum of the largest of each container, up to Kubernetes 1.36.
+    #[default]
+    Containers,
+    /// The largest of the three sums of the pod, since Kubernetes 1.37.
+    Pod,
+}
+
 /// How to sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
@@ -22,6 +33,8 @@ pub struct Options {
     pub pod_level: bool,
     /// Put [`DEFAULT_MILLI_CPU`] and [`DEFAULT_MEMORY`] where a container has no request of that name.
     pub non_zero: bool,
+    /// What counts of a pod that is resized, with `use_status`.
+    pub footprint: Footprint,
 }
 
 impl Options {
@@ -30,19 +43,28 @@ impl Options {
         use_status: false,
         pod_level: true,
         non_zero: false,
+        footprint: Footprint::Containers,
     };
     /// What a pod holds on its node.
     pub const PLACED: Self = Self {
         use_status: true,
         pod_level: true,
         non_zero: false,
+        footprint: Footprint::Containers,
     };
     /// What a pod counts for on its node when nodes are scored.
     pub const PLACED_NON_ZERO: Self = Self {
         use_status: true,
         pod_level: true,
         non_zero: true,
+        footprint: Footprint::Containers,
     };
+
+    /// The same with this footprint.
+    #[must_use]
+    pub const fn counting(self, footprint: Footprint) -> Self {
+        Self { footprint, ..self }
+    }
 }
 
 /// The sum of what a pod requests.
@@ -64,16 +86,46 @@ pub fn pod_requests(pod: &Pod, options: Options) -> ResourceList {
         cpu: default_for(CPU),
         memory: default_for(MEMORY),
     };
-    let request = |container: &Container, statuses: &[ContainerStatus]| {
-        container_request(
-            container,
-            statuses,
-            options.use_status,
-            infeasible,
-            defaults,
-        )
+    let is_sum_of_pod = options.use_status && options.footprint == Footprint::Pod;
+    let mut total = if is_sum_of_pod {
+        largest_sum(pod, infeasible, defaults)
+    } else {
+        container_sum(pod, |container, statuses| {
+            container_request(
+                container,
+                statuses,
+                options.use_status,
+                infeasible,
+                defaults,
+            )
+        })
     };
+    if options.use_status {
+        for claim in &pod.status.node_allocatable_resource_claim_statuses {
+            total.add_all(&claim.total());
+        }
+    }
+    if let Some(requests) = pod_level {
+        for (name, quantity) in requests.iter() {
+            if is_pod_level_resource(name) {
+                total.set(name.clone(), *quantity);
+            }
+        }
+        if options.use_status {
+            let only_named = !is_sum_of_pod;
+            replace_by_pod_status(pod, &mut total, (requests, only_named), infeasible);
+        }
+    }
+    total.add_all(&pod.spec.overhead);
+    total
+}
 
+/// What the containers of a pod need together: ordinary init containers run one after another, beside the sidecars that
+/// were started before them.
+fn container_sum(
+    pod: &Pod,
+    request: impl Fn(&Container, &[ContainerStatus]) -> ResourceList,
+) -> ResourceList {
     let mut total = ResourceList::default();
     for container in &pod.spec.containers {
         total.add_all(&request(container, &pod.status.container_statuses));
@@ -92,19 +144,50 @@ pub fn pod_requests(pod: &Pod, options: Options) -> ResourceList {
         }
     }
     total.max_all(&init_max);
-
-    if let Some(requests) = pod_level {
-        for (name, quantity) in requests.iter() {
-            if is_pod_level_resource(name) {
-                total.set(name.clone(), *quantity);
-            }
-        }
-        if options.use_status {
-            replace_by_pod_status(pod, &mut total, requests, infeasible);
-        }
-    }
-    total.add_all(&pod.spec.overhead);
     total
+}
+
+/// The largest of what the containers of a pod desire, have been allocated and have been given, each summed on its own.
+/// What a status does not state is as in the state before. A resize that cannot be done does not count.
+fn largest_sum(pod: &Pod, infeasible: bool, defaults: Defaults) -> ResourceList {
+    let desired = |container: &Container| container.resources.requests.clone();
+    let of =
+        |container: &Container, statuses: &[ContainerStatus]| -> (ResourceList, ResourceList) {
+            let status = statuses.iter().find(|status| status.name == container.name);
+            let allocated = status.map(|status| &status.allocated_resources);
+            let allocated = allocated.filter(|allocated| !allocated.is_empty());
+            let actuated = status.and_then(|status| status.resources.as_ref());
+            let actuated = actuated.map(|actuated| &actuated.requests);
+            // A container of which nothing is known counts with what it desires, also if its pod cannot be resized.
+            let known = allocated.cloned().or_else(|| match infeasible {
+                true => actuated.cloned(),
+                false => None,
+            });
+            let known = known.unwrap_or_else(|| desired(container));
+            let actuated = actuated.cloned().unwrap_or_else(|| known.clone());
+            (known, actuated)
+        };
+    let filled = |mut request: ResourceList| {
+        defaults.fill(&mut request);
+        request
+    };
+    let mut largest = container_sum(pod, |container, statuses| filled(of(container, statuses).0));
+    largest.max_all(&container_sum(pod, |container, statuses| {
+        filled(of(container, statuses).1)
+    }));
+    if let Some(actuated) = &pod.status.resources
+        && !pod.status.allocated_resources.is_empty()
+    {
+        // The pod as a whole states both, in the place of its containers.
+        largest = pod.status.allocated_resources.clone();
+        largest.max_all(&actuated.requests);
+    }
+    if !infeasible {
+        largest.max_all(&container_sum(pod, |container, _| {
+            filled(desired(container))
+        }));
+    }
+    largest
 }
 
 /// The sum of what a pod requests, in whole units.
@@ -161,7 +244,7 @@ fn is_pod_level_resource(name: &str) -> bool {
 fn replace_by_pod_status(
     pod: &Pod,
     total: &mut ResourceList,
-    requests: &ResourceList,
+    (requests, only_named): (&ResourceList, bool),
     infeasible: bool,
 ) {
     let Some(actuated) = &pod.status.resources else {
@@ -173,7 +256,7 @@ fn replace_by_pod_status(
         largest.max_all(requests);
     }
     for (name, quantity) in largest.iter() {
-        if is_pod_level_resource(name) && requests.get(name).is_some() {
+        if is_pod_level_resource(name) && (!only_named || requests.get(name).is_some()) {
             total.set(name.clone(), *quantity);
         }
     }
@@ -183,6 +266,21 @@ fn replace_by_pod_status(
 struct Defaults {
     cpu: bool,
     memory: bool,
+}
+
+impl Defaults {
+    /// Adds what a container counts for without a request.
+    fn fill(self, request: &mut ResourceList) {
+        if self.cpu && request.get(CPU).is_none() {
+            request.set(Str::new(CPU), Quantity::from_milli(DEFAULT_MILLI_CPU));
+        }
+        if self.memory && request.get(MEMORY).is_none() {
+            request.set(
+                Str::new(MEMORY),
+                Quantity::from_value(DEFAULT_MEMORY, Format::BinarySI),
+            );
+        }
+    }
 }
 
 fn container_request(
@@ -207,15 +305,7 @@ fn container_request(
             largest
         }
     };
-    if defaults.cpu && request.get(CPU).is_none() {
-        request.set(Str::new(CPU), Quantity::from_milli(DEFAULT_MILLI_CPU));
-    }
-    if defaults.memory && request.get(MEMORY).is_none() {
-        request.set(
-            Str::new(MEMORY),
-            Quantity::from_value(DEFAULT_MEMORY, Format::BinarySI),
-        );
-    }
+    defaults.fill(&mut request);
     request
 }
 

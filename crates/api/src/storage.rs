@@ -278,6 +278,8 @@ pub struct CsiDriver {
 pub struct CsiDriverSpec {
     /// Whether it reports its storage capacity.
     pub storage_capacity: Option<bool>,
+    /// Whether pods with volumes of the driver may run only on nodes that have it.
+    pub prevent_pod_scheduling_if_missing: Option<bool>,
 }
 
 /// How much space a CSI driver has for a class in a part of the cluster.

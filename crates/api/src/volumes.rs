@@ -3,6 +3,10 @@
 //! In-tree plugins are migrated: their volumes are handled by a CSI driver, which knows each under a handle of its own
 //! (csi-translation-lib).
 
+mod migration;
+
+pub use migration::{MIGRATED_PLUGINS_ANNOTATION, Migration};
+
 use crate::pod::{
     AwsElasticBlockStore, AzureDisk, Cinder, GcePersistentDisk, PortworxVolume, Volume,
 };

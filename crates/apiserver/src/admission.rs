@@ -1,19 +1,25 @@
 //! Admission: what the cluster adds to an object before validation, and what it rejects.
 //!
 //! Each plugin is a switch of [`Admission`]: NamespaceLifecycle, LimitRanger, ServiceAccount, Priority,
-//! DefaultTolerationSeconds, RuntimeClass, ResourceQuota, StorageObjectInUseProtection, and PodTopologyLabels, which is
-//! applied at binding. Admission webhooks are in `webhooks`, admission policies in `policies`.
+//! DefaultTolerationSeconds, RuntimeClass, ResourceQuota, StorageObjectInUseProtection, PodGroupProtection,
+//! DefaultStorageClass, TaintNodesByCondition, and PodTopologyLabels, which is applied at binding. Admission webhooks are in `webhooks`, admission policies in `policies`.
 
+pub(crate) mod groups;
 mod limit_range;
 mod matching;
+pub(crate) mod node_restriction;
+mod node_taint;
 pub(crate) mod pod_quota;
 pub(crate) mod policies;
 mod priority;
 pub(crate) mod quota;
 mod runtime_class;
+mod service_account;
+mod storage_class;
 pub(crate) mod webhooks;
 
 use crate::access::gr;
+use crate::groups::GROUP;
 use crate::registry::{self, Api, ListRequest, Resource, meta_mut};
 use crate::status::{ApiError, Cause};
 use crate::storage::Version;
@@ -37,12 +43,19 @@ pub struct Admission {
     pub priority: bool,
     /// Pods tolerate a node that is not ready or unreachable for five minutes.
     pub default_toleration_seconds: bool,
-    /// Pods without a service account get `default`.
+    /// Pods without a service account get `default`, mount the token of their account, and are rejected if it does not
+    /// exist.
     pub service_account: bool,
     /// Volumes and claims that are in use are not deleted.
     pub storage_object_in_use_protection: bool,
+    /// Groups that are in use are not deleted, and those that are being deleted get no members.
+    pub pod_group_protection: bool,
     /// Bound pods get the zone and region labels of their node.
     pub pod_topology_labels: bool,
+    /// New nodes are tainted as not ready, until a controller finds them ready.
+    pub taint_nodes_by_condition: bool,
+    /// Claims without a class get the default one.
+    pub default_storage_class: bool,
 }
 
 impl Default for Admission {
@@ -56,7 +69,10 @@ impl Default for Admission {
             default_toleration_seconds: true,
             service_account: true,
             storage_object_in_use_protection: true,
+            pod_group_protection: true,
             pod_topology_labels: true,
+            taint_nodes_by_condition: true,
+            default_storage_class: true,
         }
     }
 }
@@ -67,10 +83,9 @@ pub(crate) const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
 
 /// How long pods stay on a node that is not ready or unreachable.
 const TOLERATION_SECONDS: i64 = 300;
-const TOLERATED: [&str; 2] = [
-    "node.kubernetes.io/not-ready",
-    "node.kubernetes.io/unreachable",
-];
+const TOLERATED: [&str; 2] = [NOT_READY, "node.kubernetes.io/unreachable"];
+/// The taint of nodes that are not ready.
+pub(crate) const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 /// The objects of a core resource in a namespace.
 fn siblings(api: &Api, plural: &str, namespace: &str) -> Vec<Arc<Version>> {
@@ -80,6 +95,15 @@ fn siblings(api: &Api, plural: &str, namespace: &str) -> Vec<Arc<Version>> {
     };
     let listed = registry::find("", plural).and_then(|r| api.list(r, &request).ok());
     listed.map(|l| l.items).unwrap_or_default()
+}
+
+/// How errors name a new object whose name may not have been generated yet.
+fn given_name(object: &Value) -> &str {
+    let metadata = object.part("metadata");
+    match metadata.text("name") {
+        "" => metadata.text("generateName"),
+        name => name,
+    }
 }
 
 impl Api {
@@ -99,7 +123,7 @@ impl Api {
                 limit_range::set_defaults(self, namespace, object);
             }
             if rules.service_account {
-                default_service_account(object);
+                service_account::apply(self, resource, namespace, object)?;
             }
             if rules.priority {
                 priority::resolve(self, resource, object)?;
@@ -113,8 +137,19 @@ impl Api {
         } else if resource.resource == gr("scheduling.k8s.io", "priorityclasses") && rules.priority
         {
             priority::check_class(self, resource, object)?;
+        } else if groups::finalizer(resource.resource).is_some() && rules.priority {
+            priority::resolve_group(self, resource, object)?;
+        }
+        match (resource.resource.group, resource.resource.resource) {
+            ("", "nodes") if rules.taint_nodes_by_condition => node_taint::add(object),
+            ("", "persistentvolumeclaims") if rules.default_storage_class => {
+                storage_class::set_default(self, object);
+            }
+            _ => {}
         }
         let finalizer = match (resource.resource.group, resource.resource.resource) {
+            (GROUP, _) if !rules.pod_group_protection => None,
+            (GROUP, _) => groups::finalizer(resource.resource),
             _ if !rules.storage_object_in_use_protection => None,
             ("", "persistentvolumeclaims") => Some(CLAIM_PROTECTION),
             ("", "persistentvolumes") => Some(VOLUME_PROTECTION),
@@ -173,6 +208,9 @@ pub(crate) fn admit_valid(
     if rules.limit_ranger && bounded && is_limited && !is_deleting {
         limit_range::check(api, resource, namespace, object)?;
     }
+    if rules.pod_group_protection && sub.is_empty() && old.is_none() {
+        groups::check_parent(api, resource, namespace, object)?;
+    }
     attributes.validate_write(api, object, old)?;
     if rules.resource_quota && counted {
         quota::charge(api, resource, namespace, (object, old), !charges)?;
@@ -207,24 +245,6 @@ fn check_namespace(
         message: format!("namespace {namespace} is being terminated"),
         field: "metadata.namespace".to_owned(),
     }))
-}
-
-fn default_service_account(pod: &mut Value) {
-    let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else {
-        return;
-    };
-    let name = ["serviceAccountName", "serviceAccount"]
-        .iter()
-        .find_map(|f| {
-            spec.get(*f)
-                .and_then(Value::as_str)
-                .filter(|n| !n.is_empty())
-        })
-        .unwrap_or("default")
-        .to_owned();
-    for field in ["serviceAccountName", "serviceAccount"] {
-        spec.insert(field.to_owned(), name.clone().into());
-    }
 }
 
 fn tolerate(pod: &mut Value) {

@@ -1,21 +1,42 @@
 //! Authentication: client certificates, the administrator's token, tokens of service accounts, and impersonation.
 //! Authorization is in `registry::rbac`.
 
+mod keys;
+mod token_file;
 pub(crate) mod tokens;
 pub mod x509;
 
+pub use keys::KeyError;
+pub use token_file::StaticToken;
+pub use tokens::TokenOptions;
+
 use crate::registry::Api;
+use crate::server::decode;
 use crate::status::ApiError;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokens::Tokens;
 use x509::Presented;
 
 /// Paths that can be read without authentication.
 const OPEN_PATHS: [&str; 4] = ["/healthz", "/livez", "/readyz", "/version"];
+/// The prefix of the headers of extra fields.
+const EXTRA_HEADER: &str = "impersonate-extra-";
 /// Groups whose members may do everything.
 const MASTERS: &str = "system:masters";
+
+/// The authorizer of requests of users other than the administrators.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Authorization {
+    /// Roles and their bindings.
+    #[default]
+    Rbac,
+    /// Every request of an authenticated user is allowed.
+    AlwaysAllow,
+}
 
 /// The sender of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,12 +47,15 @@ pub struct User {
     pub uid: String,
     /// The groups.
     pub groups: Vec<String>,
+    /// Further attributes of the user, such as the node of the pod that a token belongs to.
+    pub extra: BTreeMap<String, Vec<String>>,
 }
 
 /// Knows the tokens.
 #[derive(Clone)]
 pub struct Authenticator {
     admin_token: String,
+    others: Arc<[StaticToken]>,
     tokens: Arc<Tokens>,
 }
 
@@ -46,16 +70,16 @@ impl User {
     fn admin() -> Self {
         Self {
             name: "berth-admin".to_owned(),
-            uid: String::new(),
             groups: vec![MASTERS.to_owned(), "system:authenticated".to_owned()],
+            ..Self::default()
         }
     }
 
     fn anonymous() -> Self {
         Self {
             name: "system:anonymous".to_owned(),
-            uid: String::new(),
             groups: vec!["system:unauthenticated".to_owned()],
+            ..Self::default()
         }
     }
 
@@ -73,6 +97,18 @@ impl User {
                 .any(|group| GROUPS.contains(&group.as_str()))
     }
 
+    /// The user as reviews show it.
+    pub(crate) fn info(&self) -> Value {
+        let mut info = json!({"username": self.name, "groups": self.groups});
+        if !self.uid.is_empty() {
+            info["uid"] = self.uid.as_str().into();
+        }
+        if !self.extra.is_empty() {
+            info["extra"] = json!(self.extra);
+        }
+        info
+    }
+
     /// Whether every request of this user is allowed.
     pub(crate) fn is_master(&self) -> bool {
         self.groups.iter().any(|group| group == MASTERS)
@@ -80,10 +116,11 @@ impl User {
 }
 
 impl Authenticator {
-    /// Knows this token of the administrator, and the tokens that `tokens` signs.
-    pub(crate) fn new(admin_token: String, tokens: Tokens) -> Self {
+    /// Knows this token of the administrator, those of other users, and the tokens that `tokens` signs.
+    pub(crate) fn new(admin_token: String, others: Vec<StaticToken>, tokens: Tokens) -> Self {
         Self {
             admin_token,
+            others: others.into(),
             tokens: Arc::new(tokens),
         }
     }
@@ -102,6 +139,10 @@ impl Authenticator {
     pub fn user_of_token(&self, api: &Api, token: &str) -> Option<User> {
         if is_same_secret(token, &self.admin_token) {
             return Some(User::admin());
+        }
+        let mut others = self.others.iter();
+        if let Some(other) = others.find(|other| is_same_secret(token, &other.token)) {
+            return Some(other.user.clone());
         }
         self.tokens.user(api, token)
     }
@@ -141,7 +182,7 @@ impl Authenticator {
 /// The user in whose name a request is made, if its headers name one.
 ///
 /// # Errors
-/// 400 for groups, a UID or extra fields without a user, and for extra fields, which are not supported.
+/// 400 for groups, a UID or extra fields without a user.
 pub(crate) fn impersonated(headers: &HeaderMap) -> Result<Option<User>, ApiError> {
     let all = |name: &str| -> Vec<String> {
         let values = headers.get_all(name).iter();
@@ -149,11 +190,14 @@ pub(crate) fn impersonated(headers: &HeaderMap) -> Result<Option<User>, ApiError
             .map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned())
             .collect()
     };
-    let mut names = headers.keys().map(http::HeaderName::as_str);
-    if let Some(extra) = names.find(|name| name.starts_with("impersonate-extra-")) {
-        return Err(ApiError::bad_request(format!(
-            "the header {extra} is not supported by this API server"
-        )));
+    let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for header in headers.keys() {
+        if let Some(key) = header.as_str().strip_prefix(EXTRA_HEADER) {
+            // Keys are case-insensitive in headers, and escaped as in URLs.
+            let key = decode(key, false).unwrap_or_else(|| key.to_owned());
+            let values = extra.entry(key.to_lowercase()).or_default();
+            values.append(&mut all(header.as_str()));
+        }
     }
     let (name, groups, uid) = (
         all("impersonate-user")
@@ -167,10 +211,10 @@ pub(crate) fn impersonated(headers: &HeaderMap) -> Result<Option<User>, ApiError
             .unwrap_or_default(),
     );
     if name.is_empty() {
-        return match groups.is_empty() && uid.is_empty() {
+        return match groups.is_empty() && uid.is_empty() && extra.is_empty() {
             true => Ok(None),
             false => Err(ApiError::bad_request(
-                "requested impersonation of groups or a UID without impersonating a user",
+                "requested impersonation of groups, a UID or extra fields without impersonating a user",
             )),
         };
     }
@@ -188,6 +232,7 @@ pub(crate) fn impersonated(headers: &HeaderMap) -> Result<Option<User>, ApiError
         name,
         uid,
         groups: all_groups,
+        extra,
     }))
 }
 
@@ -217,15 +262,20 @@ mod tests {
 
     fn authenticator() -> (Authenticator, Api) {
         let options = crate::registry::ApiOptions {
+            api: crate::releases::ApiRelease::EVERY,
+            authorization: Authorization::default(),
+            groups: crate::groups::GroupGates::default(),
             admission: crate::admission::Admission::default(),
+            service_cidr: "10.96.0.0/12".to_owned(),
             history: crate::storage::HistoryLimits::default(),
             clock: std::sync::Arc::new(jiff::Timestamp::now),
             seed: 1,
         };
         let api = Api::open(options, None).expect("in memory");
         let key = Tokens::new_key().expect("random numbers");
-        let tokens = Tokens::new(&key).expect("a key");
-        (Authenticator::new("secret".to_owned(), tokens), api)
+        let tokens = Tokens::new(&key, TokenOptions::default()).expect("a key");
+        let others = StaticToken::read("open sesame,ali,1").expect("valid");
+        (Authenticator::new("secret".to_owned(), others, tokens), api)
     }
 
     #[test]
@@ -298,6 +348,7 @@ mod tests {
             (Some("Bearer secret"), "/api/v1/pods", Some("berth-admin")),
             (Some("bearer secret"), "/api/v1/pods", Some("berth-admin")),
             (Some("Bearer secreT"), "/api/v1/pods", None),
+            (Some("Bearer open sesame"), "/api/v1/pods", Some("ali")),
             (Some("Bearer "), "/api/v1/pods", None),
             (Some("Basic secret"), "/api/v1/pods", None),
             (Some("Bearer wrong"), "/healthz", None),

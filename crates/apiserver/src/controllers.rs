@@ -8,9 +8,12 @@ mod cron_job;
 pub(crate) mod daemon_set;
 mod deployment;
 pub(crate) mod disruption;
+mod endpoint_mirror;
 mod endpoints;
 mod event_ttl;
+mod failed_pods;
 mod garbage;
+mod group_protection;
 mod job;
 mod namespaces;
 pub(crate) mod node_fit;
@@ -27,6 +30,7 @@ mod revisions;
 pub(crate) mod runtime;
 mod selection;
 pub(crate) mod selector;
+mod served_kinds;
 mod service_accounts;
 mod stateful_set;
 #[cfg(test)]
@@ -36,10 +40,12 @@ mod tests;
 mod volumes;
 mod workload;
 
-pub use self::runtime::{Clock, Handle};
+pub use self::runtime::{Activity, Clock, Handle};
 pub use self::selection::{Selection, UnknownController};
+pub use self::volumes::SIMULATED as SIMULATED_PROVISIONER;
 
 use crate::access::Access;
+use crate::groups::GroupGates;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,6 +63,8 @@ pub struct Options {
     pub node_grace: Duration,
     /// How many ended pods are kept.
     pub ended_pods_max: usize,
+    /// The parts of group scheduling that the control plane has.
+    pub groups: GroupGates,
     /// The time that is written into objects.
     pub clock: Clock,
 }
@@ -69,6 +77,7 @@ impl Default for Options {
             event_ttl: Duration::from_secs(3600),
             node_grace: Duration::from_secs(50),
             ended_pods_max: 12_500,
+            groups: GroupGates::default(),
             clock: Clock::system(),
         }
     }
@@ -109,10 +118,11 @@ pub fn spawn(api: Arc<dyn Access>, options: Options) -> Handle {
     );
     start!(STATEFUL_SET, stateful_set::StatefulSets::default());
     start!(DAEMON_SET, daemon_set::DaemonSets::default());
-    start!(JOB, job::Jobs::default());
+    start!(JOB, job::Jobs::new(options.groups.has("WorkloadWithJob")));
     start!(CRON_JOB, cron_job::CronJobs);
     start!(ENDPOINT_SLICE, endpoints::Slices);
     start!(ENDPOINTS, endpoints::Legacy);
+    start!(ENDPOINT_SLICE_MIRRORING, endpoint_mirror::Mirror);
     start!(DEPLOYMENT, deployment::Deployments::default());
     start!(RESOURCE_QUOTA, resource_quota::ResourceQuotas::new(&*api));
     start!(DISRUPTION, disruption::Disruption);
@@ -120,6 +130,8 @@ pub fn spawn(api: Arc<dyn Access>, options: Options) -> Handle {
     start!(CLAIM_PROTECTION, volumes::protection::ClaimProtection);
     start!(VOLUME_PROTECTION, volumes::protection::VolumeProtection);
     start!(RESOURCE_CLAIM, resource_claim::ResourceClaims);
+    start!(GROUP_PROTECTION, group_protection::GroupProtection);
+    start!(GROUP_PROTECTION, group_protection::CompositeProtection);
     start!(POLICY_STATUS, policy_status::PolicyStatus);
     handle
 }

@@ -4,6 +4,7 @@
 //! validated, and a `Model` of the same schema for server-side apply. `definition` turns definitions into resources and
 //! keeps their conditions; `schema` checks the schemas themselves.
 
+pub(crate) mod conversion;
 pub(crate) mod definition;
 mod json_path;
 mod model;
@@ -13,8 +14,10 @@ pub(crate) mod schema;
 
 pub(crate) use json_path::JsonPath;
 
+use self::conversion::Converter;
 use self::rules::Rules;
 use crate::field::FieldError;
+use crate::openapi::descriptions;
 use crate::registry::meta_mut;
 use crate::schema::model::{Model, TypeId};
 use crate::schema::{Decoded, Schemas};
@@ -23,6 +26,7 @@ use crate::validation::view::{View, copy_field, remove};
 use regex::Regex;
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// The type of one version of a custom resource.
 #[derive(Debug, Clone)]
@@ -42,6 +46,8 @@ pub struct CustomType {
     pub(crate) scale: Option<Scale>,
     /// The version in which objects are stored, such as `example.com/v1`.
     pub(crate) stored_version: String,
+    /// The webhook that converts objects between the versions; `None` where these differ in nothing but their names.
+    pub(crate) converter: Option<Arc<Converter>>,
     /// The warning about each request, for a deprecated version.
     pub(crate) deprecated: Option<String>,
 }
@@ -74,6 +80,7 @@ impl CustomType {
             has_status: subresources.field("status").is_some(),
             scale,
             stored_version,
+            converter: None,
             deprecated: None,
             schema: schema.clone(),
         }
@@ -95,9 +102,8 @@ impl CustomType {
     /// The schema as OpenAPI publishes it.
     pub(crate) fn published(&self, group_version_kind: Value, metadata: &Value) -> Value {
         let mut schema = self.schema.clone();
-        schema["properties"]["apiVersion"] = json!({"type": "string"});
-        schema["properties"]["kind"] = json!({"type": "string"});
-        schema["properties"]["metadata"] = json!({"allOf": [metadata]});
+        publish_embedded(&mut schema, metadata);
+        publish_object(&mut schema, metadata);
         schema["x-kubernetes-group-version-kind"] = json!([group_version_kind]);
         schema
     }
@@ -118,12 +124,40 @@ impl CustomType {
         decoded
     }
 
-    /// A stored object in this version: strategy None changes the version and nothing else.
+    /// An object in this version, of whose schema it has the defaults. Without a webhook, versions differ in nothing else.
     pub(crate) fn shown(&self, object: &Value, api_version: &str) -> Value {
         let mut shown = object.clone();
         objects::fill_defaults(&self.schema, &mut shown);
         shown["apiVersion"] = api_version.into();
         shown
+    }
+}
+
+/// Adds the fields that every object has to a schema.
+fn publish_object(schema: &mut Value, metadata: &Value) {
+    for (field, mut published) in [
+        ("apiVersion", json!({"type": "string"})),
+        ("kind", json!({"type": "string"})),
+        ("metadata", json!({"allOf": [metadata]})),
+    ] {
+        published["description"] = descriptions::of_object(field).into();
+        schema["properties"][field] = published;
+    }
+}
+
+/// Adds them to the schemas of objects that are embedded in others.
+fn publish_embedded(schema: &mut Value, metadata: &Value) {
+    let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
+    for property in properties.into_iter().flat_map(|map| map.values_mut()) {
+        publish_embedded(property, metadata);
+    }
+    for field in ["items", "additionalProperties"] {
+        if let Some(below) = schema.get_mut(field).filter(|below| below.is_object()) {
+            publish_embedded(below, metadata);
+        }
+    }
+    if schema.flag("x-kubernetes-embedded-resource") {
+        publish_object(schema, metadata);
     }
 }
 

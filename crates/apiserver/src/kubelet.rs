@@ -2,8 +2,8 @@
 //!
 //! A simulated node is a Node with the label [`SIMULATED`]` = "true"`. [`spawn`] makes some, named
 //! `berth-node-1`, `berth-node-2`, … (not zero-padded); a node that a user creates with that label is served too,
-//! any other node is left alone. All kubelets together are two tasks: one keeps leases and node conditions fresh,
-//! one carries pods through their lives. Thousands of nodes cost a timer each.
+//! any other node is left alone. All kubelets together are two tasks: one keeps leases and node conditions fresh, on a
+//! thread of its own; one carries pods through their lives. Thousands of nodes cost a timer each.
 //!
 //! A pod that is bound to a simulated node starts (`ContainerCreating`), runs, becomes ready, ends if its annotations
 //! say so, and stops gracefully when it is deleted. Annotations of the pod say how long things take, in seconds with
@@ -13,8 +13,9 @@
 //! |---|---|---|
 //! | `berth.dev/startup-seconds` | from bound to running | 0.5 |
 //! | `berth.dev/ready-seconds` | from running to ready | 0 |
-//! | `berth.dev/run-seconds` | from running to the containers' end | for ever |
-//! | `berth.dev/exit-code` | what the containers end with | 0 |
+//! | `berth.dev/run-seconds` | from running to the containers' end | as their commands tell, else 1 for pods of Jobs, for ever for others |
+//! | `berth.dev/exit-code` | what the containers end with | as their commands tell, else 0 |
+//! | `berth.dev/image-pull` | with `fail`, the images of the pod cannot be pulled | they can |
 //! | `berth.dev/stop-seconds` | from deletion to the end, never longer than the grace period | 0.5 |
 //!
 //! What follows the containers' end is the pod's `restartPolicy`: Succeeded, Failed, or a restart with backoff.
@@ -24,7 +25,11 @@
 //! ready; `"Unknown"` makes the kubelet fall silent, so that its lease goes stale and its pods are on their own.
 
 mod admission;
+mod annotations;
+mod command;
+mod container;
 mod devices;
+mod events;
 mod heartbeat;
 mod node;
 mod pods;
@@ -33,14 +38,15 @@ mod status;
 
 pub use self::devices::{DEVICES_MAX, DRIVER};
 pub use self::node::Shape;
+pub(crate) use self::node::is_simulated;
 pub use crate::controllers::Handle;
 
 use self::heartbeat::Heartbeats;
 use self::pods::Pods;
-use crate::access::{Access, AccessError, GroupResource};
+use crate::access::{self, Access, AccessError, GroupResource, Object};
 use crate::controllers::Clock;
-use crate::controllers::object::{NAMESPACE, NODE};
-use serde_json::json;
+use crate::controllers::object::{self, NAMESPACE, NODE, annotation_number};
+use serde_json::{Value, json};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,6 +63,8 @@ pub const READY_SECONDS: &str = "berth.dev/ready-seconds";
 pub const RUN_SECONDS: &str = "berth.dev/run-seconds";
 /// The pod annotation for the exit code of the containers.
 pub const EXIT_CODE: &str = "berth.dev/exit-code";
+/// The pod annotation for whether images can be pulled: `fail` if not.
+pub const IMAGE_PULL: &str = "berth.dev/image-pull";
 /// The pod annotation for the seconds from deletion to the end.
 pub const STOP_SECONDS: &str = "berth.dev/stop-seconds";
 
@@ -69,8 +77,15 @@ const RESOURCE_SLICE: GroupResource = GroupResource {
     resource: "resourceslices",
 };
 
+/// The annotation of a node that [`Options::given`] has: how many GPUs a driver publishes for it.
+pub const GPUS: &str = "berth.dev/gpus";
+/// More simulated nodes than anybody has asked for.
+pub const NODES_MAX: usize = 1_000_000;
+
 /// Where kubelets keep their leases.
 const LEASE_NAMESPACE: &str = "kube-node-lease";
+/// How often a write of a new node is tried that conflicts with those of controllers.
+const UNTAINT_ATTEMPTS: usize = 10;
 /// After how many new nodes other tasks have their turn.
 const NODES_PER_TURN: usize = 64;
 
@@ -82,6 +97,8 @@ pub type Progress = Arc<dyn Fn(usize) + Send + Sync>;
 pub struct Options {
     /// How many nodes to make.
     pub nodes: usize,
+    /// Further nodes to make, as they are; their kubelets add what they lack.
+    pub given: Vec<Value>,
     /// What stands before the number in a node's name.
     pub name_prefix: String,
     /// What each node has.
@@ -90,6 +107,8 @@ pub struct Options {
     pub devices: u32,
     /// How long a pod takes from bound to running, unless its annotation says otherwise.
     pub startup: Duration,
+    /// How long the containers of a Job's pod run, unless its annotation says otherwise; `None` is for ever.
+    pub job_run: Option<Duration>,
     /// How long a deleted pod takes to end, unless its annotation says otherwise.
     pub stop: Duration,
     /// How often a kubelet renews its lease. Upstream: every 10 s.
@@ -106,10 +125,12 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             nodes: 0,
+            given: Vec::new(),
             name_prefix: "berth-node-".to_owned(),
             shape: Shape::default(),
             devices: 0,
             startup: Duration::from_millis(500),
+            job_run: Some(Duration::from_secs(1)),
             stop: Duration::from_millis(500),
             lease_renewal: Duration::from_secs(10),
             events: true,
@@ -123,10 +144,12 @@ impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
             .field("nodes", &self.nodes)
+            .field("given", &self.given.len())
             .field("name_prefix", &self.name_prefix)
             .field("shape", &self.shape)
             .field("devices", &self.devices)
             .field("startup", &self.startup)
+            .field("job_run", &self.job_run)
             .field("stop", &self.stop)
             .field("lease_renewal", &self.lease_renewal)
             .field("events", &self.events)
@@ -169,33 +192,77 @@ pub async fn spawn(api: Arc<dyn Access>, options: Options) -> Result<Handle, Err
     let namespace = NAMESPACE.object(json!({"metadata": {"name": LEASE_NAMESPACE},
     }));
     exists(api.create(NAMESPACE.resource, namespace)).map_err(Error::LeaseNamespace)?;
-    let device_count = options.devices.min(DEVICES_MAX);
-    if device_count > 0 {
-        exists(api.create(DEVICE_CLASS, devices::class())).map_err(Error::DeviceClass)?;
-    }
-    for index in 1..=options.nodes {
+    let numbered = (1..=options.nodes).map(|index| {
         let name = format!("{}{index}", options.name_prefix);
         let node = options.shape.node(&name, index, options.clock.now());
-        match api.create(NODE.resource, node) {
-            Ok(node) if device_count > 0 => {
-                let slice = devices::slice(&node, device_count);
-                exists(api.create(RESOURCE_SLICE, slice))
-                    .map_err(|source| Error::Devices { name, source })?;
-            }
-            result => exists(result).map_err(|source| Error::Node { name, source })?,
+        (node, options.devices.min(DEVICES_MAX))
+    });
+    let given = options.given.iter().map(|node| given(node, &options));
+    let mut has_class = false;
+    for (index, (node, devices)) in numbered.chain(given).enumerate() {
+        if devices > 0 && !has_class {
+            exists(api.create(DEVICE_CLASS, devices::class())).map_err(Error::DeviceClass)?;
+            has_class = true;
         }
+        make(&*api, node, devices)?;
         if let Some(progress) = &options.progress {
-            progress(index);
+            progress(index + 1);
         }
-        if index.is_multiple_of(NODES_PER_TURN) {
+        if (index + 1).is_multiple_of(NODES_PER_TURN) {
             tokio::task::yield_now().await;
         }
     }
     let clock = options.clock.clone();
     let mut handle = Handle::new();
-    handle.start(Heartbeats::new(&options), api.clone(), clock.clone());
+    // However busy the process is, the heartbeats are on time.
+    handle.start_apart(Heartbeats::new(&options), api.clone(), clock.clone());
     handle.start(Pods::new(&options), api, clock);
     Ok(handle)
+}
+
+/// A node of a user, ready to be created, and the number of its devices.
+fn given(node: &Value, options: &Options) -> (Value, u32) {
+    let devices = annotation_number(node, GPUS).unwrap_or(options.devices);
+    let node = options.shape.given(node.clone(), options.clock.now());
+    (node, devices.min(DEVICES_MAX))
+}
+
+/// Creates a node with its devices. Its kubelet is ready at once, so the taint of a new node is taken away.
+fn make(api: &dyn Access, node: Value, devices: u32) -> Result<(), Error> {
+    let name = object::name(&node).to_owned();
+    let failed = |source| Error::Node {
+        name: name.clone(),
+        source,
+    };
+    let node = match api.create(NODE.resource, node) {
+        Ok(node) => node,
+        Err(error) if error.reason == "AlreadyExists" => return Ok(()),
+        Err(error) => return Err(failed(error)),
+    };
+    untaint(api, &node).map_err(failed)?;
+    if devices == 0 {
+        return Ok(());
+    }
+    let slice = devices::slice(&node, devices);
+    exists(api.create(RESOURCE_SLICE, slice)).map_err(|source| Error::Devices { name, source })
+}
+
+/// Takes away the taint with which a node was created. Controllers change new nodes at the same time.
+fn untaint(api: &dyn Access, node: &Object) -> Result<(), AccessError> {
+    let mut node = Arc::clone(node);
+    for _ in 0..UNTAINT_ATTEMPTS {
+        let Some(untainted) = node::without_not_ready(&node) else {
+            return Ok(());
+        };
+        match api.update(NODE.resource, untainted) {
+            Err(error) if error.is_conflict() => {
+                node = api.get(NODE.resource, "", object::name(&node))?;
+            }
+            other => return access::unless_not_found(other),
+        }
+    }
+    // The node lifecycle controller takes it away when it finds the node ready.
+    Ok(())
 }
 
 fn exists<T>(result: Result<T, AccessError>) -> Result<(), AccessError> {

@@ -17,11 +17,14 @@ mod cron;
 mod custom;
 mod discovery;
 pub mod field;
+pub mod groups;
 pub mod kubelet;
 pub mod offline;
 pub mod openapi;
 pub mod patch;
+mod raw_json;
 pub mod registry;
+pub mod releases;
 pub mod schema;
 pub mod selectors;
 pub mod server;
@@ -33,5 +36,9 @@ pub mod table;
 pub mod testing;
 pub mod validation;
 mod watch;
+mod webhook_client;
 
-pub use server::{LocalRequests, RunningServer, Server, ServerMetrics, ServerOptions, StartError};
+pub use server::{
+    LocalRequests, RunningServer, Server, ServerMetrics, ServerOptions, ServingCertificate,
+    StartError, kubeconfig_text, replace_private_file,
+};

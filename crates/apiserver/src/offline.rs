@@ -2,5 +2,8 @@
 //!
 //! The functions are those of its controllers and of its admission.
 
+mod strict;
+
 pub use crate::admission::pod_quota::PodQuota;
 pub use crate::controllers::daemon_set::placement::{Place, Template, assign, node_of};
+pub use strict::{Misfits, UnknownField, check, errors_of_new, kinds, set_defaults};

@@ -6,6 +6,7 @@
 //! its hash is part of its URL, so that clients may cache it for ever.
 
 mod components;
+pub(crate) mod descriptions;
 mod paths;
 mod v2;
 
@@ -13,15 +14,13 @@ mod v2;
 mod tests;
 
 use crate::registry::{Catalog, Resource};
+use crate::releases::ApiRelease;
 use bytes::Bytes;
 use components::{Components, openapi_name};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// The Kubernetes version whose API this is.
-const VERSION: &str = "v1.36.0";
 
 /// A document as it is sent.
 #[derive(Debug, Clone)]
@@ -93,7 +92,7 @@ pub(crate) fn document(catalog: &Catalog, path: &str) -> Option<Document> {
     if resources.is_empty() {
         return None;
     }
-    let build = || build(&resources).to_string().into_bytes();
+    let build = || build(catalog.api(), &resources).to_string().into_bytes();
     Some(catalog.documents().get(path, build))
 }
 
@@ -101,7 +100,7 @@ pub(crate) fn document(catalog: &Catalog, path: &str) -> Option<Document> {
 pub(crate) fn document_v2(catalog: &Catalog, protobuf: bool) -> Document {
     let name = if protobuf { "v2.pb" } else { "v2" };
     catalog.documents().get(name, || {
-        let document = v2::convert(build(catalog.resources()));
+        let document = v2::convert(build(catalog.api(), catalog.resources()));
         if protobuf {
             v2::to_protobuf(&document)
         } else {
@@ -111,8 +110,8 @@ pub(crate) fn document_v2(catalog: &Catalog, protobuf: bool) -> Document {
 }
 
 /// A document of version 3 of these resources.
-fn build(resources: &[Arc<Resource>]) -> Value {
-    let mut components = Components::new();
+fn build(api: ApiRelease, resources: &[Arc<Resource>]) -> Value {
+    let mut components = Components::new(api);
     let mut paths = Map::new();
     for resource in resources {
         let own = (resource.resource.group, resource.version, resource.kind);
@@ -140,7 +139,7 @@ fn build(resources: &[Arc<Resource>]) -> Value {
     }
     json!({
         "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": VERSION},
+        "info": {"title": "Kubernetes", "version": format!("v{}.0", api.release())},
         "paths": paths,
         "components": {
             "schemas": components.into_schemas(),

@@ -75,6 +75,17 @@ impl PatchError {
         }
     }
 
+    /// Whether a test of a JSON patch has failed.
+    pub(crate) fn is_failed_test(&self) -> bool {
+        match self {
+            Self::Unprocessable(text) => {
+                let why = text.split_once(": ").map_or("", |(_, why)| why);
+                why.starts_with(json::TESTING)
+            }
+            _ => false,
+        }
+    }
+
     /// The machine-readable reason.
     pub fn reason(&self) -> &'static str {
         match self {

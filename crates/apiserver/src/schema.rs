@@ -2,9 +2,9 @@
 //! filled in and what is checked.
 //!
 //! Objects are JSON values everywhere in this crate. The knowledge that a typed server has in its structs is read from
-//! two tables: `crates/protobuf/facts/kubernetes.txt`, generated from what Kubernetes publishes, and
-//! `facts/rules/*.txt`, written by hand. One `Model` holds both; decoding, defaulting, patches, server-side apply,
-//! OpenAPI, protobuf and validation read it.
+//! tables: `crates/protobuf/facts/kubernetes.txt`, generated from what Kubernetes publishes, `later.txt` and `groups.txt`
+//! beside it, `facts/releases.txt` (which release has which field), and `facts/rules/*.txt`, written by hand. One `Model`
+//! holds them; decoding, defaulting, patches, server-side apply, OpenAPI, protobuf and validation read it.
 
 mod defaults;
 mod document;
@@ -24,6 +24,7 @@ pub(crate) use document::{Fault, faults_in_order, first_duplicate_line};
 pub(crate) use rules::{Check, words};
 pub(crate) use table::ResourceFacts;
 
+use crate::releases::{self, ApiRelease};
 use model::{Model, TypeId};
 use rustc_hash::FxHashMap;
 use serde_json::Value;
@@ -59,8 +60,13 @@ impl Schemas {
     }
 
     fn read() -> Self {
-        let table = table::parse(table::KUBERNETES);
+        let table = table::parse(&table::TABLES);
         let (mut model, mut faults) = (table.model, table.faults);
+        faults.extend(releases::apply(|type_name, field, change| {
+            if let Some(field) = model.field_mut(type_name, field) {
+                change(&mut field.availability);
+            }
+        }));
         for file in rules::FILES {
             faults.extend(rules::apply(&mut model, file));
         }
@@ -118,8 +124,18 @@ impl Schemas {
     /// Brings an object into the form in which it is stored: unknown fields, nulls, empty lists and maps and zero
     /// values without a meaning dropped, fields that are always written added, quantities and times canonical.
     pub fn normalize(&self, group: &str, version: &str, kind: &str, object: &mut Value) -> Decoded {
+        self.normalize_in(ApiRelease::EVERY, (group, version, kind), object)
+    }
+
+    /// As [`Schemas::normalize`], with the fields of a release: others are unknown.
+    pub fn normalize_in(
+        &self,
+        api: ApiRelease,
+        (group, version, kind): (&str, &str, &str),
+        object: &mut Value,
+    ) -> Decoded {
         self.find(group, version, kind)
-            .map(|id| normal::normalize(&self.model, id, object))
+            .map(|id| normal::normalize(&self.model, api, id, object))
             .unwrap_or_default()
     }
 

@@ -3,7 +3,9 @@
 //! [`Server::start`] makes everything and returns when requests are answered; [`RunningServer::shutdown`] ends
 //! watches and connections within two seconds.
 
+mod aggregation;
 mod connection;
+mod drop_fields;
 pub(crate) mod encode;
 mod handle;
 mod kubeconfig;
@@ -16,22 +18,30 @@ mod tls;
 
 pub(crate) use connection::stopped;
 pub use handle::AnswerBody;
-pub use kubeconfig::KubeconfigError;
+pub use kubeconfig::{KubeconfigError, kubeconfig_text, replace_private_file};
+pub(crate) use route::decode;
 
 use crate::access::Access;
 use crate::admission::Admission;
-use crate::auth::Authenticator;
 use crate::auth::tokens::Tokens;
 use crate::auth::x509::Authorities;
+use crate::auth::{Authenticator, Authorization, KeyError, StaticToken, TokenOptions};
 use crate::custom::definition;
-use crate::registry::{self, Api, ApiOptions, Clock, InProcess, OpenError, Published};
+use crate::groups::GroupGates;
+use crate::registry::{
+    self, Api, ApiOptions, Clock, InProcess, OpenError, Published, service_cidrs,
+};
+use crate::releases::ApiRelease;
 use crate::storage::{DataDir, DataDirError, HistoryLimits};
+use aggregation::Aggregation;
+use berth_api::Release;
 use http_body_util::Full;
 use limits::Limits;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
@@ -58,16 +68,32 @@ const SECRETS: &str = "secrets";
 pub struct ServerOptions {
     /// Where to listen; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// The address of the endpoints of the Service `kubernetes`; `None` is that of `listen`.
+    pub advertise: Option<IpAddr>,
+    /// The release of Kubernetes whose API is served, with its feature gates.
+    pub api: ApiRelease,
     /// Names and addresses besides loopback and `listen` that the certificate is for.
     pub tls_names: Vec<String>,
     /// Authorities besides the server's own whose client certificates are accepted, in PEM.
     pub client_ca: Option<String>,
+    /// The certificate of the server and its key, in PEM; `None` makes one, signed by the server's own authority.
+    pub serving: Option<ServingCertificate>,
     /// The administrator's token; `None` makes one.
     pub admin_token: Option<String>,
+    /// Tokens of other users.
+    pub static_tokens: Vec<StaticToken>,
+    /// The keys that sign tokens of service accounts, and the keys whose tokens are accepted.
+    pub tokens: TokenOptions,
+    /// What decides about requests.
+    pub authorization: Authorization,
     /// The directory that keeps the objects; `None` keeps them in memory.
     pub data_dir: Option<PathBuf>,
     /// Which admission rules apply.
     pub admission: Admission,
+    /// The parts of group scheduling that the server has.
+    pub groups: GroupGates,
+    /// The first range of the addresses of Services, as an IPv4 prefix. A data directory keeps the range that it has.
+    pub service_cidr: String,
     /// How much history is kept for watches.
     pub history: HistoryLimits,
     /// Events that were not written for so long are deleted.
@@ -86,11 +112,19 @@ impl Default for ServerOptions {
     fn default() -> Self {
         Self {
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
+            advertise: None,
+            api: ApiRelease::of(Release::default()),
             tls_names: Vec::new(),
             client_ca: None,
+            serving: None,
             admin_token: None,
+            static_tokens: Vec::new(),
+            tokens: TokenOptions::default(),
+            authorization: Authorization::default(),
             data_dir: None,
             admission: Admission::default(),
+            groups: GroupGates::default(),
+            service_cidr: service_cidrs::DEFAULT_CIDR.to_owned(),
             history: HistoryLimits::default(),
             event_ttl: Duration::from_secs(3_600),
             bookmark_interval: Duration::from_secs(60),
@@ -98,6 +132,24 @@ impl Default for ServerOptions {
             max_watches: 20_000,
             max_connections: 10_000,
         }
+    }
+}
+
+/// The certificate with which a server serves.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ServingCertificate {
+    /// The certificate, followed by its intermediate certificates, in PEM.
+    pub certificate: String,
+    /// Its private key, in PEM.
+    pub key: String,
+}
+
+impl std::fmt::Debug for ServingCertificate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The key is a secret.
+        f.debug_struct("ServingCertificate")
+            .field("certificate", &self.certificate)
+            .finish_non_exhaustive()
     }
 }
 
@@ -118,6 +170,9 @@ pub enum StartError {
     /// The authorities of clients cannot be used.
     #[error("cannot use the certificate authorities of clients: {0}")]
     ClientAuthorities(String),
+    /// The keys of the tokens cannot be used.
+    #[error("cannot use the keys of service account tokens: {0}")]
+    TokenKeys(#[from] KeyError),
     /// The data directory cannot be used.
     #[error(transparent)]
     DataDir(#[from] DataDirError),
@@ -200,6 +255,8 @@ pub(crate) struct State {
     pub(crate) limits: Limits,
     pub(crate) stopping: watch::Receiver<bool>,
     pub(crate) bookmark_interval: Duration,
+    pub(crate) release: Release,
+    aggregation: Aggregation,
     /// `host:port`, as clients reach the server.
     pub(crate) address: String,
 }
@@ -234,19 +291,24 @@ impl Server {
         })?;
         let data = options.data_dir.as_deref().map(DataDir::open).transpose()?;
         let secrets = secrets(data.as_ref())?;
-        let identity = tls::make_identity(&secrets, address.ip(), &options.tls_names)?;
+        let identity = match &options.serving {
+            Some(serving) => tls::given_identity(&secrets, serving)?,
+            None => tls::make_identity(&secrets, address.ip(), &options.tls_names)?,
+        };
         let mut client_ca = identity.ca_pem.clone();
         client_ca.push_str(options.client_ca.as_deref().unwrap_or_default());
         let client_authorities =
             Authorities::new([client_ca.as_bytes()]).map_err(StartError::ClientAuthorities)?;
-        let tokens = Tokens::new(&secrets.tokens_key).ok_or_else(|| {
-            StartError::Certificate("the key of the tokens cannot be read".to_owned())
-        })?;
+        let tokens = Tokens::new(&secrets.tokens_key, options.tokens)?;
         let admin_token = options.admin_token.unwrap_or(secrets.admin_token);
-        let authenticator = Authenticator::new(admin_token, tokens);
+        let authenticator = Authenticator::new(admin_token, options.static_tokens, tokens);
         let api = ApiOptions {
             admission: options.admission,
+            authorization: options.authorization,
+            groups: options.groups,
+            service_cidr: options.service_cidr.clone(),
             history: options.history,
+            api: options.api,
             clock,
             seed: tls::random_seed()?,
         };
@@ -255,7 +317,11 @@ impl Server {
             OpenError::Bootstrap(e) => StartError::Bootstrap(e.to_string()),
         })?;
         let api = Arc::new(api);
-        let published = Published { address, client_ca };
+        let advertised = options.advertise.unwrap_or(address.ip());
+        let published = Published {
+            address: SocketAddr::new(advertised, address.port()),
+            client_ca,
+        };
         published
             .write(&api)
             .map_err(|e| StartError::Bootstrap(e.to_string()))?;
@@ -265,8 +331,10 @@ impl Server {
             authenticator: authenticator.clone(),
             client_authorities,
             limits: Limits::new(options.max_in_flight, options.max_watches),
+            aggregation: Aggregation::default(),
             stopping: stopping.clone(),
             bookmark_interval: options.bookmark_interval,
+            release: options.api.release(),
             address: reachable(address).to_string(),
         });
         tokio::spawn(expire_events(
@@ -276,6 +344,8 @@ impl Server {
         ));
         tokio::spawn(compact(Arc::clone(&api), stopping.clone()));
         tokio::spawn(serve_definitions(Arc::clone(&api), stopping.clone()));
+        tokio::spawn(keep_service_cidrs(Arc::clone(&api), stopping.clone()));
+        tokio::spawn(aggregation::check(Arc::clone(&state), stopping.clone()));
         tokio::spawn(publish(Arc::clone(&api), published, stopping.clone()));
         let metrics = ServerMetrics(Arc::clone(&state));
         let accepting = tokio::spawn(connection::accept(
@@ -336,6 +406,16 @@ impl RunningServer {
     pub fn api(&self, manager: &str) -> Arc<dyn Access> {
         let (api, stopping) = (Arc::clone(&self.api), self.stop.subscribe());
         Arc::new(InProcess::new(api, manager, Handle::current(), stopping))
+    }
+
+    /// Notes that controllers run in this process, for ComponentStatuses.
+    pub fn note_controllers(&self) {
+        self.api.has_controllers.store(true, Ordering::Relaxed);
+    }
+
+    /// The parts of group scheduling that it has.
+    pub fn groups(&self) -> GroupGates {
+        self.api.groups
     }
 
     /// Answers requests of this process without a connection, as of the administrator.
@@ -428,17 +508,40 @@ async fn serve_definitions(api: Arc<Api>, mut stopping: watch::Receiver<bool>) {
         let Ok((_, _, mut cursor)) = api.store().watch_now(store, "") else {
             return;
         };
+        let mut busy = DEFINITIONS_BUSY_INTERVAL;
         // What changes after this read leads to another turn.
         while cursor.read(DEFINITIONS_READ_MAX).is_ok() {
-            // Objects with finalizers of their own are looked at again.
+            // Objects with finalizers of their own are looked at again, later and later.
             let pause = match definition::sync(&api) {
-                true => DEFINITIONS_BUSY_INTERVAL,
+                true => busy,
                 false => DEFINITIONS_INTERVAL,
             };
+            busy = (busy * 2).min(DEFINITIONS_INTERVAL);
+            tokio::select! {
+                () = stopped(&mut stopping) => return,
+                () = cursor.changed() => busy = DEFINITIONS_BUSY_INTERVAL,
+                () = sleep(pause) => {}
+            }
+        }
+    }
+}
+
+/// Keeps the finalizers and the conditions of ServiceCIDRs up to date, until the server stops.
+async fn keep_service_cidrs(api: Arc<Api>, mut stopping: watch::Receiver<bool>) {
+    let store = registry::find("networking.k8s.io", "servicecidrs");
+    let Some(store) = store.and_then(|resource| resource.store) else {
+        return;
+    };
+    loop {
+        let Ok((_, _, mut cursor)) = api.store().watch_now(store, "") else {
+            return;
+        };
+        while cursor.read(DEFINITIONS_READ_MAX).is_ok() {
+            let is_busy = service_cidrs::sync(&api);
             tokio::select! {
                 () = stopped(&mut stopping) => return,
                 () = cursor.changed() => {}
-                () = sleep(pause) => {}
+                () = sleep(DEFINITIONS_BUSY_INTERVAL), if is_busy => {}
             }
         }
     }

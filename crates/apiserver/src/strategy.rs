@@ -67,8 +67,9 @@ pub struct Plain;
 impl Strategy for Plain {}
 
 /// The metadata that a write of the status keeps, by kind.
-const KEPT_BY_STATUS: [(&str, &[&str]); 6] = [
+const KEPT_BY_STATUS: [(&str, &[&str]); 7] = [
     ("APIService", RESET),
+    ("CompositePodGroup", RESET),
     ("Deployment", &["labels"]),
     ("DeviceTaintRule", RESET),
     ("PodGroup", RESET),

@@ -4,6 +4,7 @@
 //! A resource without columns shows its name and when it was created.
 
 mod cells;
+mod components;
 mod pods;
 pub(crate) mod text;
 

@@ -4,23 +4,38 @@
 //! upstream's order with upstream's texts, because clients compare both. Objects are brought into the form that a
 //! round trip through Kubernetes' Go types would give them before anything else looks at them.
 
+mod addresses;
 pub(crate) mod amounts;
+mod autoscaling;
 mod certificates;
+mod claim_status;
+mod classes;
+pub(crate) mod conditions;
 mod config;
 mod devices;
+mod differences;
 pub(crate) mod engine;
 pub(crate) mod errors;
 pub(crate) mod events;
 mod flow_control;
+mod groups;
+mod job;
+mod job_status;
+pub(crate) mod later;
 mod limits;
+pub(crate) mod markers;
 pub mod metadata;
 mod must;
 pub(crate) mod names;
+mod networking;
 mod node;
 pub mod pod;
 pub(crate) mod policies;
 pub(crate) mod selectors;
 mod service;
+mod service_cidrs;
+mod service_spec;
+mod slice;
 pub(crate) mod small;
 mod storage;
 #[cfg(test)]
@@ -68,10 +83,19 @@ pub(crate) fn format(name: &str) -> Option<Format> {
 pub(crate) fn check_fn(name: &str) -> Option<CheckFn> {
     pod::check(name)
         .or_else(|| workloads::check(name))
+        .or_else(|| job::check(name))
+        .or_else(|| groups::check(name))
         .or_else(|| storage::check(name))
         .or_else(|| devices::check(name))
         .or_else(|| config::check(name))
-        .or_else(|| service::check(name))
+        .or_else(|| service_cidrs::check(name))
+        .or_else(|| service_spec::check(name))
+        .or_else(|| addresses::check(name))
+        .or_else(|| slice::check(name))
+        .or_else(|| autoscaling::check(name))
+        .or_else(|| classes::check(name))
+        .or_else(|| conditions::check(name))
+        .or_else(|| networking::check(name))
         .or_else(|| node::check(name))
         .or_else(|| small::check(name))
         .or_else(|| limits::check(name))
@@ -94,6 +118,7 @@ pub(crate) fn default_fn(name: &str) -> Option<fn(&mut Value)> {
         "device-request" => devices::default_request,
         "image-volume" => pod::defaults::image_volume,
         "job" => workloads::default_job,
+        "load-balancer-ingress" => service::default_ingress,
         "autoscaler" => crate::registry::default_autoscaler,
         "limit-range-item" => limits::default_item,
         "namespace" => small::default_namespace,
@@ -153,10 +178,10 @@ fn of_code(kind: GroupResource) -> &'static dyn Strategy {
         | ("autoscaling", "horizontalpodautoscalers")
         | ("batch", "cronjobs")
         | ("flowcontrol.apiserver.k8s.io", "flowschemas" | "prioritylevelconfigurations")
-        | ("networking.k8s.io", "ingresses")
+        | ("networking.k8s.io", "ingresses" | "servicecidrs")
         | ("policy", "poddisruptionbudgets")
         | ("resource.k8s.io", "resourceclaims" | "devicetaintrules")
-        | ("scheduling.k8s.io", "podgroups") => &workloads::WithStatus,
+        | ("scheduling.k8s.io", "podgroups" | "compositepodgroups") => &workloads::WithStatus,
         _ => &Plain,
     }
 }

@@ -3,7 +3,7 @@
 //! An object that comes to match is ADDED, one that ceases to is DELETED, whatever really happened to it. The
 //! stream ends with its time, with the server, or with an ERROR event when the watcher was too slow.
 
-use crate::registry::{Resource, meta_mut};
+use crate::registry::{Api, Resource, in_version, meta_mut};
 use crate::selectors::Selectors;
 use crate::server::encode::{self, Shape};
 use crate::server::negotiate::Format;
@@ -12,7 +12,6 @@ use crate::status::ApiError;
 use crate::storage::{Cursor, Event, EventKind, Version};
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::{self, Stream};
-use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -108,7 +107,7 @@ struct Watcher {
     backlog: Backlog,
     /// Whether the next table carries the column definitions.
     columns: bool,
-    clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
+    api: Arc<Api>,
     stopping: watch::Receiver<bool>,
     deadline: Instant,
     next_bookmark: Instant,
@@ -119,7 +118,7 @@ struct Watcher {
 pub(crate) fn chunks(
     request: WatchRequest,
     start: Start,
-    clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
+    api: Arc<Api>,
     stopping: watch::Receiver<bool>,
 ) -> impl Stream<Item = Bytes> + Send {
     let now = Instant::now();
@@ -137,7 +136,7 @@ pub(crate) fn chunks(
             seen: 0,
         },
         columns: true,
-        clock,
+        api,
         stopping,
         ended: false,
     };
@@ -251,12 +250,25 @@ impl Watcher {
     }
 
     fn write(&mut self, chunk: &mut BytesMut, kind: &str, version: &Arc<Version>) {
-        let columns = std::mem::replace(&mut self.columns, false);
+        if self.ended {
+            return;
+        }
         let (resource, shape) = (&self.request.resource, &self.request.shape);
-        let now = (self.clock)();
-        encode::event(chunk, shape.format, kind, |out| {
-            encode::watched(out, resource, shape, version, columns, now);
-        });
+        let converted = match in_version(&self.api, resource, vec![Arc::clone(version)]) {
+            Ok(converted) => converted,
+            Err(error) => {
+                self.ended = true;
+                chunk.extend_from_slice(&error_event(shape.format, &error));
+                return;
+            }
+        };
+        let columns = std::mem::replace(&mut self.columns, false);
+        let now = self.api.now();
+        for version in &converted {
+            encode::event(chunk, shape.format, kind, |out| {
+                encode::watched(out, resource, shape, version, columns, now);
+            });
+        }
     }
 
     fn bookmark(&mut self, chunk: &mut BytesMut, revision: u64, initial_end: bool) {

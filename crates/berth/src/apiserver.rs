@@ -6,8 +6,10 @@ use crate::exit::Failure;
 use crate::print::{self, say};
 use crate::serve::{self, Probe};
 use crate::signal::{self, StopSignals};
-use berth_apiserver::ServerMetrics;
+use crate::{release, settings};
 use berth_apiserver::admission::Admission;
+use berth_apiserver::{ServerMetrics, ServerOptions};
+use berth_framework::features::Versions;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -24,9 +26,9 @@ impl Probe for ServerProbe {
     }
 }
 
-/// The admission plugins that are on.
-fn admission(args: &ApiserverArgs) -> Admission {
-    let on = |plugin| !args.disable_admission_plugins.contains(&plugin);
+/// The admission plugins that are on when these are off.
+pub(crate) fn admission_without(disabled: &[AdmissionPlugin]) -> Admission {
+    let on = |plugin| !disabled.contains(&plugin);
     Admission {
         namespace_lifecycle: on(AdmissionPlugin::NamespaceLifecycle),
         limit_ranger: on(AdmissionPlugin::LimitRanger),
@@ -34,9 +36,12 @@ fn admission(args: &ApiserverArgs) -> Admission {
         resource_quota: on(AdmissionPlugin::ResourceQuota),
         priority: on(AdmissionPlugin::Priority),
         default_toleration_seconds: on(AdmissionPlugin::DefaultTolerationSeconds),
-        service_account: on(AdmissionPlugin::ServiceAccount) && args.admission == Switch::On,
+        service_account: on(AdmissionPlugin::ServiceAccount),
         storage_object_in_use_protection: on(AdmissionPlugin::StorageObjectInUseProtection),
+        pod_group_protection: on(AdmissionPlugin::PodGroupProtection),
         pod_topology_labels: on(AdmissionPlugin::PodTopologyLabels),
+        taint_nodes_by_condition: on(AdmissionPlugin::TaintNodesByCondition),
+        default_storage_class: on(AdmissionPlugin::DefaultStorageClass),
     }
 }
 
@@ -53,16 +58,34 @@ pub(crate) async fn run(args: ApiserverArgs) -> Result<(), Failure> {
             ))
         })
     });
-    let options = Options {
-        scheduler: None,
-        client_ca: client_ca.transpose()?,
-        controllers: args.controllers.clone(),
-        admission: admission(&args),
-        nodes: args.control_plane.nodes.unwrap_or(0),
-    };
+    let mut admission = admission_without(&args.disable_admission_plugins);
+    admission.service_account &= args.admission == Switch::On;
+    admission.taint_nodes_by_condition &= args.admission == Switch::On;
+    let versions = Versions::of(args.control_plane.emulated_version);
+    let mut warnings = Vec::new();
+    let features = settings::parse_gates(&args.feature_gates, versions, &mut warnings)?;
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
     let listener = serve::bind(args.metrics).await?;
     let metrics = serve::address(&listener)?;
-    let plane = ControlPlane::start(&args.control_plane, options).await?;
+    let server = control_plane::serve(ServerOptions {
+        listen: args.control_plane.address(),
+        data_dir: args.control_plane.data_dir.clone(),
+        api: release::api(&features, &args.feature_gates),
+        groups: release::groups(&args.feature_gates),
+        client_ca: client_ca.transpose()?,
+        admission,
+        ..ServerOptions::default()
+    })
+    .await?;
+    control_plane::write_kubeconfig(&server, args.control_plane.own_kubeconfig(), None)?;
+    let options = Options {
+        controllers: args.controllers.clone(),
+        nodes: args.control_plane.nodes(0),
+        kubelets: args.control_plane.nodes.is_some_and(|nodes| nodes > 0),
+    };
+    let plane = ControlPlane::start(server, options).await?;
     let probe = ServerProbe(plane.server().metrics());
     tokio::spawn(serve::serve(listener, Arc::new(probe)));
     let outcome = until_stopped(&args, metrics, &plane).await;
@@ -85,17 +108,15 @@ async fn until_stopped(
     // A user, or a script, that has read the first line may stop the process.
     let signals = StopSignals::listen()?;
     say!("API server  {}", plane.server().url())?;
-    say!("kubeconfig  {}", args.control_plane.kubeconfig.display())?;
+    let kubeconfig = args.control_plane.own_kubeconfig().display();
+    say!("kubeconfig  {kubeconfig}")?;
     say!("metrics     http://{metrics}/metrics")?;
     say!(
         "storage     {}",
         control_plane::storage(&args.control_plane)
     )?;
     say!()?;
-    say!(
-        "  export KUBECONFIG={}",
-        args.control_plane.kubeconfig.display()
-    )?;
+    say!("  export KUBECONFIG={kubeconfig}")?;
     say!()?;
     say!("Ctrl-C stops it.")?;
     tokio::select! {

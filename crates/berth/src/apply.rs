@@ -2,49 +2,107 @@
 
 use crate::exit::Failure;
 use crate::manifest::Document;
-use berth_apiserver::access::{Access, KindInfo};
+use berth_apiserver::access::{Access, GroupResource, KindInfo};
+use std::fmt;
+use std::time::{Duration, Instant};
 
-/// Creates every object, or replaces it where it is there already. Returns kind and name of each.
+/// How long the kind of a new CustomResourceDefinition may take to be served.
+const SERVED_PATIENCE: Duration = Duration::from_secs(10);
+/// The pause between two looks.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// An object that was applied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Applied {
+    pub(crate) kind: String,
+    pub(crate) resource: GroupResource,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+impl fmt::Display for Applied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, self.name)
+    }
+}
+
+/// What others need is applied first: definitions, whose kinds must be served, and namespaces.
+fn order(document: &Document) -> u8 {
+    match document.kind() {
+        "CustomResourceDefinition" => 0,
+        "Namespace" => 1,
+        _ => 2,
+    }
+}
+
+/// Creates every object, or replaces it where it is there already.
 ///
 /// # Errors
 /// Names the file, the document, the object and what is wrong with it.
-pub(crate) fn apply(api: &dyn Access, documents: &[Document]) -> Result<Vec<String>, Failure> {
-    let kinds = api.kinds();
+pub(crate) async fn apply(
+    api: &dyn Access,
+    documents: &[Document],
+) -> Result<Vec<Applied>, Failure> {
+    let mut ordered: Vec<&Document> = documents.iter().collect();
+    ordered.sort_by_key(|document| order(document));
+    let mut kinds = api.kinds();
+    let defines = ordered.iter().any(|document| order(document) == 0);
+    let begun = Instant::now();
     let mut applied = Vec::with_capacity(documents.len());
-    for document in documents {
-        let kind = served(&kinds, document)?;
-        let mut object = document.object.clone();
-        let namespace = document.object["metadata"]["namespace"]
-            .as_str()
-            .unwrap_or(if kind.namespaced { "default" } else { "" })
-            .to_owned();
-        if kind.namespaced {
-            object["metadata"]["namespace"] = namespace.clone().into();
-        }
-        let written = match api.create(kind.resource, object.clone()) {
-            Err(error) if error.reason == "AlreadyExists" => {
-                let known = api.get(kind.resource, &namespace, document.name());
-                if let Ok(known) = known {
-                    object["metadata"]["resourceVersion"] =
-                        known["metadata"]["resourceVersion"].clone();
+    for document in ordered {
+        let kind = loop {
+            match served(&kinds, document) {
+                Ok(kind) => break *kind,
+                Err(_) if defines && begun.elapsed() < SERVED_PATIENCE => {
+                    tokio::time::sleep(LOOK_AGAIN).await;
+                    kinds = api.kinds();
                 }
-                api.update(kind.resource, object)
+                Err(failure) => return Err(failure),
             }
-            answer => answer,
         };
-        let written = written.map_err(|error| {
-            Failure::Usage(format!(
-                "failed to apply {} {} ({}): {error}",
-                document.kind(),
-                document.name(),
-                document.place
-            ))
-        })?;
-        // A generated name is known only now.
-        let name = written["metadata"]["name"].as_str().unwrap_or_default();
-        applied.push(format!("{} {name}", document.kind()));
+        applied.push(apply_one(api, document, kind)?);
     }
     Ok(applied)
+}
+
+fn apply_one(api: &dyn Access, document: &Document, kind: KindInfo) -> Result<Applied, Failure> {
+    let mut object = document.object.clone();
+    let namespace = document.object["metadata"]["namespace"]
+        .as_str()
+        .unwrap_or(if kind.namespaced { "default" } else { "" })
+        .to_owned();
+    if kind.namespaced {
+        object["metadata"]["namespace"] = namespace.clone().into();
+    }
+    let written = match api.create(kind.resource, object.clone()) {
+        Err(error) if error.reason == "AlreadyExists" => {
+            let known = api.get(kind.resource, &namespace, document.name());
+            if let Ok(known) = known {
+                object["metadata"]["resourceVersion"] =
+                    known["metadata"]["resourceVersion"].clone();
+            }
+            api.update(kind.resource, object)
+        }
+        answer => answer,
+    };
+    let written = written.map_err(|error| {
+        Failure::Usage(format!(
+            "failed to apply {} {} ({}): {error}",
+            document.kind(),
+            document.name(),
+            document.place
+        ))
+    })?;
+    Ok(Applied {
+        kind: document.kind().to_owned(),
+        resource: kind.resource,
+        namespace,
+        // A generated name is known only now.
+        name: written["metadata"]["name"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned(),
+    })
 }
 
 fn served<'a>(kinds: &'a [KindInfo], document: &Document) -> Result<&'a KindInfo, Failure> {

@@ -1,22 +1,35 @@
 //! The command line.
 
+mod cluster;
 mod perf;
 mod recording;
+mod what_if;
 
+pub(crate) use cluster::*;
 pub(crate) use perf::*;
 pub(crate) use recording::{ExplainedAt, Moment};
+pub(crate) use what_if::WhatIfArgs;
 
+use crate::discovery::KubeconfigArgs;
 use crate::flags::{self, FlagValue, Flags, Level};
 use crate::logs::LogOptions;
+use crate::print;
+use berth_api::Release;
 use berth_apiserver::controllers::Selection;
+use berth_apiserver::kubelet;
+use berth_framework::features::Versions;
 use berth_scheduler::evaluator::EvaluatorKind;
 use berth_simulator::Faults;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// Where the API server and the scheduler of `berth up` serve by default.
+const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7443);
+const METRICS_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10251);
 
 /// A Kubernetes scheduler, with a control plane of its own.
 #[derive(Debug, Parser)]
@@ -35,10 +48,15 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+/// The command as this program has it.
+pub(crate) fn command() -> clap::Command {
+    named(Cli::command(), print::program())
+}
+
 /// Reads the command line of a program of this name. Ends the process when it is wrong, or asks for help.
 pub(crate) fn parse(program: &'static str) -> Cli {
     let arguments = arguments(program, std::env::args_os().collect());
-    let mut command = named(Cli::command(), program);
+    let mut command = command();
     let matches = command.clone().get_matches_from(arguments);
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
 }
@@ -136,9 +154,8 @@ impl Cli {
     pub(crate) fn log_options(&self) -> LogOptions {
         match &self.command {
             Command::Scheduler(flags) => LogOptions::of_flags(&flags.logs),
-            Command::Up(UpArgs { v, .. }) | Command::Apiserver(ApiserverArgs { v, .. }) => {
-                LogOptions::console(v.map(Level))
-            }
+            Command::Up(args) => LogOptions::console(args.v.map(Level)),
+            Command::Apiserver(args) => LogOptions::console(args.v.map(Level)),
             _ => LogOptions::console(None),
         }
     }
@@ -162,8 +179,27 @@ fn named(mut command: clap::Command, program: &'static str) -> clap::Command {
 pub(crate) enum Command {
     /// Start a whole cluster: control plane, simulated nodes and the scheduler
     #[command(after_help = "Example: berth up --nodes 10 deployment.yaml\n\n\
-        Then, in another terminal: export KUBECONFIG=berth.kubeconfig; kubectl get nodes")]
-    Up(UpArgs),
+        Then, in another terminal: export KUBECONFIG=berth.kubeconfig; kubectl get nodes\n\n\
+        In the background, with a context in your kubeconfig: berth up -d --name dev --wait -f manifests/; \
+        berth down --name dev stops it.")]
+    Up(Box<UpArgs>),
+    /// Stop a cluster that has a name or runs in the background
+    #[command(after_help = "Example: berth down --name dev")]
+    Down(NamedArgs),
+    /// List the clusters of this machine
+    #[command(after_help = "Example: berth get clusters")]
+    Get(GetArgs),
+    /// Print the versions of this program and of the API server of the kubeconfig
+    #[command(after_help = "Example: berth version --client")]
+    Version(VersionArgs),
+    /// Print the completions for a shell
+    #[command(
+        after_help = "Example: berth completion bash > ~/.local/share/bash-completion/completions/berth"
+    )]
+    Completion(CompletionArgs),
+    /// Write the manual pages of all commands into a directory
+    #[command(after_help = "Example: berth man ~/.local/share/man/man1 && man berth-what-if")]
+    Man(ManArgs),
     /// Start only the control plane: any scheduler can be pointed at it
     #[command(after_help = "Example: berth apiserver --listen 127.0.0.1:7443 --controllers off")]
     Apiserver(ApiserverArgs),
@@ -173,6 +209,12 @@ pub(crate) enum Command {
                       berth scheduler --config scheduler.yaml --check"
     )]
     Scheduler(Box<Flags>),
+    /// Write a folder for KUBEBUILDER_ASSETS, so that envtest starts Berth instead of etcd and kube-apiserver
+    #[command(after_help = "Example: berth envtest ~/.local/share/berth/envtest\n\n\
+                      The command prints what a shell needs: eval \"$(berth envtest DIR)\"; go test ./...\n\n\
+                      BERTH_CONTROLLERS=on, BERTH_NODES=10 and BERTH_SCHEDULER=on in the environment of the tests add \
+                      what envtest lacks.")]
+    Envtest(EnvtestArgs),
     /// Explain why a pod is pending or on its node, what a node has left, or what the queue waits for
     #[command(after_help = "Example: berth explain pod web-1\n         \
                       berth explain pod web-1 -n shop --output yaml\n         \
@@ -183,8 +225,12 @@ pub(crate) enum Command {
     Explain(ExplainArgs),
     /// Run the scheduler over a changed copy of a cluster: what would be bound, evicted, moved; nothing is written
     #[command(after_help = "Example: berth what-if -f changes.yaml\n         \
-                      berth what-if --from dump.yaml --drain node-3\n         \
-                      berth what-if --consolidate --output json")]
+                      berth what-if --from dump.yaml --drain node-3,node-4\n         \
+                      kubectl create deployment web --image=i --dry-run=client -o yaml | berth what-if -f -\n         \
+                      berth what-if --fit web.yaml\n         \
+                      berth what-if --add-nodes cpu=16,memory=64Gi\n         \
+                      berth what-if --record /var/lib/berth/recordings --at 2026-01-31T12:00:00Z --drain node-3\n         \
+                      berth what-if --consolidate -o json")]
     WhatIf(WhatIfArgs),
     /// Replay recorded answers of the real components
     #[command(
@@ -227,6 +273,8 @@ pub(crate) enum AdmissionPlugin {
     ResourceQuota,
     /// Volumes and claims that are in use are not deleted.
     StorageObjectInUseProtection,
+    /// Groups that are in use are not deleted.
+    PodGroupProtection,
     /// Priority classes become priorities.
     Priority,
     /// Pods tolerate nodes that are not ready for five minutes.
@@ -235,6 +283,19 @@ pub(crate) enum AdmissionPlugin {
     ServiceAccount,
     /// Bound pods get the zone and region labels of their node.
     PodTopologyLabels,
+    /// New nodes are tainted as not ready, until a controller finds them ready.
+    TaintNodesByCondition,
+    /// Claims without a class get the default one.
+    DefaultStorageClass,
+}
+
+/// A release that Berth has, as `--emulated-version` names it.
+fn release(text: &str) -> Result<Release, String> {
+    match Versions::emulated(&[text.to_owned()]) {
+        Ok(Some(release)) => Ok(release),
+        Ok(None) => Err("no version is given".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// `on` or `off`.
@@ -256,44 +317,12 @@ pub(crate) enum Output {
     Json,
 }
 
-/// `berth what-if`.
-#[derive(Debug, Args)]
-pub(crate) struct WhatIfArgs {
-    /// Changes: objects to add, fields of objects to change, objects to delete (annotation berth.dev/what-if: delete),
-    /// a KubeSchedulerConfiguration
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) file: Vec<PathBuf>,
-    /// Read the cluster from files, as kubectl get -o yaml prints objects, instead of from its API
-    #[arg(long, value_name = "FILE", conflicts_with = "kubeconfig")]
-    pub(crate) from: Vec<PathBuf>,
-    /// Kubeconfig of the cluster; otherwise KUBECONFIG or ~/.kube/config
-    #[arg(long, value_name = "PATH")]
-    pub(crate) kubeconfig: Option<PathBuf>,
-    /// Drain these nodes, in this order
-    #[arg(long, value_name = "NODE", num_args = 1.., conflicts_with = "consolidate")]
-    pub(crate) drain: Vec<String>,
-    /// Find how few of the present nodes would do, and which to drain in which order
-    #[arg(long)]
-    pub(crate) consolidate: bool,
-    /// The present KubeSchedulerConfiguration
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
-    /// Switch features on or off, as Name=true,Other=false
-    #[arg(long, value_name = "GATES", default_value = "")]
-    pub(crate) feature_gates: String,
-    /// Seed of every random choice
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub(crate) seed: u64,
-    /// How to print the report
-    #[arg(long, value_enum, default_value_t = Output::Text)]
-    pub(crate) output: Output,
-}
-
 /// How an explanation is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum ExplainOutput {
     /// For people.
     #[default]
+    #[value(alias = "text")]
     Table,
     /// The answer of the scheduler.
     Json,
@@ -307,7 +336,7 @@ pub(crate) struct ExplainArgs {
     /// What is explained.
     #[command(subcommand)]
     pub(crate) what: Explained,
-    /// Namespace of the pod; that of the kubeconfig's context when it is not given
+    /// Namespace of the pod or group; that of the kubeconfig's context when it is not given
     #[arg(short, long, global = true, value_name = "NAMESPACE")]
     pub(crate) namespace: Option<String>,
     /// How to print the answer
@@ -323,9 +352,8 @@ pub(crate) struct SchedulerPortArgs {
     /// URL of the scheduler's port; found through the kubeconfig when it is not given
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) server: Option<String>,
-    /// Kubeconfig with the credentials; otherwise KUBECONFIG, ./berth.kubeconfig or ~/.kube/config
-    #[arg(long, global = true, value_name = "PATH")]
-    pub(crate) kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) kubeconfig: KubeconfigArgs,
     /// Send credentials to a scheduler that is not on loopback, though its certificate cannot be verified
     #[arg(long, global = true)]
     pub(crate) insecure_skip_tls_verify: bool,
@@ -338,6 +366,18 @@ pub(crate) enum Explained {
     #[command(alias = "pods", alias = "po")]
     Pod {
         /// The pod, as NAME or NAMESPACE/NAME
+        name: String,
+    },
+    /// Why a group of pods has not started, for how many of its pods there is room, and what would let it start
+    #[command(alias = "podgroups", alias = "pg")]
+    Podgroup {
+        /// The pod group, as NAME or NAMESPACE/NAME
+        name: String,
+    },
+    /// The same of a composite pod group and the groups below it
+    #[command(alias = "compositepodgroups", alias = "cpg")]
+    Compositepodgroup {
+        /// The composite pod group, as NAME or NAMESPACE/NAME
         name: String,
     },
     /// What is on a node, what is left, and which waiting pods fit
@@ -353,42 +393,114 @@ pub(crate) enum Explained {
 /// Options of the control plane.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ControlPlaneArgs {
-    /// Address to serve on; port 0 takes a free one
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7443")]
-    pub(crate) listen: SocketAddr,
+    /// Address to serve on; port 0 takes a free one [default: 127.0.0.1:7443, with --name a free port]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<SocketAddr>,
     /// Directory that keeps the cluster over restarts, created if it does not exist; without it everything is in memory
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
-    /// Where to write the kubeconfig (readable by you alone)
-    #[arg(long, value_name = "PATH", default_value = "berth.kubeconfig")]
-    pub(crate) kubeconfig: PathBuf,
+    /// Where to write the kubeconfig (readable by you alone); with --name, the kubeconfig to which the context is added
+    /// [default: berth.kubeconfig, with --name KUBECONFIG or ~/.kube/config]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Release of Kubernetes whose API is served (1.36 to 1.38); a scheduler without --emulated-version follows it
+    #[arg(long, value_name = "VERSION", default_value = "1.36", value_parser = release)]
+    pub(crate) emulated_version: Release,
     /// Simulated nodes to start with
     #[arg(long, value_name = "N")]
     pub(crate) nodes: Option<usize>,
     /// GPUs of each simulated node, published by the driver gpu.example.com for resource claims
     #[arg(long, value_name = "N", default_value_t = 0,
-        value_parser = clap::value_parser!(u32).range(0..=i64::from(berth_apiserver::kubelet::DEVICES_MAX)))]
+        value_parser = clap::value_parser!(u32).range(0..=i64::from(kubelet::DEVICES_MAX)))]
     pub(crate) gpus_per_node: u32,
+}
+
+impl ControlPlaneArgs {
+    /// Where to serve.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.listen.unwrap_or(LISTEN_DEFAULT)
+    }
+
+    /// Where the kubeconfig of a cluster without a name is written.
+    pub(crate) fn own_kubeconfig(&self) -> &Path {
+        self.kubeconfig
+            .as_deref()
+            .unwrap_or(Path::new("berth.kubeconfig"))
+    }
+
+    /// The simulated nodes, `default` of them unless the number is given.
+    pub(crate) fn nodes(&self, default: usize) -> kubelet::Options {
+        kubelet::Options {
+            nodes: self.nodes.unwrap_or(default),
+            devices: self.gpus_per_node,
+            ..kubelet::Options::default()
+        }
+    }
+}
+
+/// `berth envtest`.
+#[derive(Debug, Args)]
+pub(crate) struct EnvtestArgs {
+    /// The directory to write, created if it does not exist
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Copy the programs instead of linking to them
+    #[arg(long)]
+    pub(crate) copy: bool,
+    /// Replace programs that are not links to Berth
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 /// `berth up`.
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
-    /// Manifests to apply once the cluster is up (YAML or JSON, several documents a file)
+    /// Manifests to apply once the cluster is up (YAML or JSON): files, directories, or - for standard input
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
+    /// The same, as of kubectl apply
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) filename: Vec<PathBuf>,
+    /// Where and how it runs.
+    #[command(flatten)]
+    pub(crate) placement: PlacementArgs,
     /// Options of the control plane.
     #[command(flatten)]
     pub(crate) control_plane: ControlPlaneArgs,
+    /// What the nodes are like.
+    #[command(flatten)]
+    pub(crate) node: NodeArgs,
     /// Options of the scheduler.
     #[command(flatten)]
     pub(crate) core: CoreArgs,
-    /// Address for the scheduler's /healthz and /metrics; port 0 takes a free one
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:10251")]
-    pub(crate) metrics: SocketAddr,
+    /// Address for the scheduler's /healthz and /metrics; port 0 takes a free one [default: 127.0.0.1:10251, with --name a
+    /// free port]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) metrics: Option<SocketAddr>,
     /// Log with this verbosity; warnings and errors only when it is not set
     #[arg(short, long, value_name = "LEVEL")]
     pub(crate) v: Option<u8>,
+}
+
+impl UpArgs {
+    /// All manifests.
+    pub(crate) fn all_files(&self) -> Vec<PathBuf> {
+        let files = self.filename.iter().chain(&self.files);
+        files.cloned().collect()
+    }
+
+    /// Where to serve, and where the scheduler serves. Clusters with names run beside each other, so their ports are free
+    /// ones.
+    pub(crate) fn addresses(&self) -> (SocketAddr, SocketAddr) {
+        let default = |address: SocketAddr| match &self.placement.name {
+            Some(name) if *name != ClusterName::default() => SocketAddr::new(address.ip(), 0),
+            _ => address,
+        };
+        (
+            self.control_plane.listen.unwrap_or(default(LISTEN_DEFAULT)),
+            self.metrics.unwrap_or(default(METRICS_DEFAULT)),
+        )
+    }
 }
 
 /// `berth apiserver`.
@@ -407,6 +519,9 @@ pub(crate) struct ApiserverArgs {
     /// Run the admission plugins that only matter with controllers and kubelets (ServiceAccount, TaintNodesByCondition)
     #[arg(long, value_enum, default_value_t = Switch::On)]
     pub(crate) admission: Switch,
+    /// Switch features on or off, as Name=true,Other=false: fields whose gate is off are dropped from objects
+    #[arg(long, value_name = "GATES", default_value = "")]
+    pub(crate) feature_gates: String,
     /// PEM file with certificate authorities whose client certificates are accepted, besides the server's own: the
     /// common name is the user, the organizations are the groups
     #[arg(long, value_name = "FILE")]
@@ -417,6 +532,20 @@ pub(crate) struct ApiserverArgs {
     /// Log with this verbosity; warnings and errors only when it is not set
     #[arg(short, long, value_name = "LEVEL")]
     pub(crate) v: Option<u8>,
+}
+
+impl Default for CoreArgs {
+    fn default() -> Self {
+        Self {
+            config: None,
+            feature_gates: String::new(),
+            seed: None,
+            evaluator: EvaluatorArg::Incremental,
+            record: None,
+            record_pseudonyms: false,
+            record_kept_names: Vec::new(),
+        }
+    }
 }
 
 /// Options of the scheduling core.
@@ -496,6 +625,9 @@ pub(crate) struct ConformanceArgs {
     /// Files of JSON lines, gzip-compressed or plain
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
+    /// Release of Kubernetes as which to answer (1.36 to 1.38); the answers that it changes are known for the recorded cases
+    #[arg(long, value_name = "VERSION", default_value = "1.36", value_parser = release)]
+    pub(crate) emulated_version: Release,
     /// For decisions: replay with this evaluator only, instead of with each
     #[arg(long, value_name = "KIND", value_enum)]
     pub(crate) evaluator: Option<EvaluatorArg>,
@@ -554,6 +686,10 @@ pub(crate) struct ReplayArgs {
     /// Compare this configuration with the recorded one, by a model in which every call of the scheduler succeeds
     #[arg(long, value_name = "FILE", conflicts_with = "break_at")]
     pub(crate) config: Option<PathBuf>,
+    /// Report what this release of Kubernetes (1.36 to 1.38) would decide differently, pod by pod, and which of its
+    /// changes makes the difference
+    #[arg(long, value_name = "VERSION", conflicts_with_all = ["config", "break_at", "explain"])]
+    pub(crate) emulated_version: Option<String>,
     /// Print every difference, not the first 10 only
     #[arg(long)]
     pub(crate) diff: bool,

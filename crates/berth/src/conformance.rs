@@ -32,14 +32,15 @@ fn replay(args: &ConformanceArgs, reader: impl BufRead) -> Result<Report, Failur
         Some(EvaluatorArg::Plain) => Evaluators::Plain,
         Some(EvaluatorArg::Incremental) => Evaluators::Incremental,
     };
+    let release = args.emulated_version;
     Ok(match args.suite {
-        Suite::Decisions => berth_conformance::decisions::replay(reader, evaluators),
-        Suite::Hints => berth_conformance::hints::replay(reader),
-        Suite::Queue => berth_conformance::queue::replay(reader),
+        Suite::Decisions => berth_conformance::decisions::replay(reader, evaluators, release),
+        Suite::Hints => berth_conformance::hints::replay(reader, release),
+        Suite::Queue => berth_conformance::queue::replay(reader, release),
         Suite::Podapi => berth_conformance::podapi::replay(reader),
-        Suite::Cel => berth_conformance::cel::replay(reader),
-        Suite::Allocations => berth_conformance::allocations::replay(reader),
-        Suite::Http => berth_conformance::http::replay(reader),
+        Suite::Cel => berth_conformance::cel::replay(reader, release),
+        Suite::Allocations => berth_conformance::allocations::replay(reader, release),
+        Suite::Http => berth_conformance::http::replay(reader, release),
     })
 }
 

@@ -3,10 +3,11 @@
 use crate::cli::ControlPlaneArgs;
 use crate::exit::Failure;
 use crate::print::program;
-use berth_apiserver::admission::Admission;
 use berth_apiserver::{RunningServer, Server, ServerOptions, StartError, controllers, kubelet};
+use berth_client::Transport;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,22 +19,15 @@ pub(crate) const SCHEDULER_EXTENSION: &str = "berth.dev/scheduler";
 
 /// The default number of nodes.
 pub(crate) const NODES_DEFAULT: usize = 3;
-/// More simulated nodes than anybody has asked for.
-const NODES_MAX: usize = 1_000_000;
-
 /// What runs beside the API server.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
     /// The controllers that run.
     pub(crate) controllers: controllers::Selection,
-    /// The admission plugins that are on.
-    pub(crate) admission: Admission,
-    /// Authorities of client certificates besides that of the server, in PEM.
-    pub(crate) client_ca: Option<String>,
     /// Simulated nodes.
-    pub(crate) nodes: usize,
-    /// Where the scheduler of this process serves explanations. The kubeconfig names it, for `berth explain`.
-    pub(crate) scheduler: Option<SocketAddr>,
+    pub(crate) nodes: kubelet::Options,
+    /// Whether kubelets run: for the nodes above, and for those that users create.
+    pub(crate) kubelets: bool,
 }
 
 /// A control plane that runs.
@@ -43,66 +37,82 @@ pub(crate) struct ControlPlane {
     kubelets: Option<controllers::Handle>,
 }
 
+/// Starts the API server of a command line.
+///
+/// # Errors
+/// Names what could not be had, and the way out.
+pub(crate) async fn serve(options: ServerOptions) -> Result<RunningServer, Failure> {
+    Server::start(options).await.map_err(|error| match error {
+        StartError::Listen { .. } => Failure::Environment(format!(
+            "{error}, with --listen ADDR (port 0 takes a free one)"
+        )),
+        StartError::DataDir(error) => Failure::Environment(format!("{error}, with --data-dir DIR")),
+        StartError::ClientAuthorities(_) => Failure::Usage(format!("--client-ca-file: {error}")),
+        other => Failure::environment(other),
+    })
+}
+
+/// Writes the kubeconfig of a command line. It names the URL of the scheduler of this process, for `berth explain`.
+///
+/// # Errors
+/// When the file cannot be written.
+pub(crate) fn write_kubeconfig(
+    server: &RunningServer,
+    path: &Path,
+    scheduler: Option<SocketAddr>,
+) -> Result<(), Failure> {
+    let scheduler = scheduler.map(|address| format!("http://{address}"));
+    let extensions: Vec<(&str, String)> = scheduler
+        .into_iter()
+        .map(|url| (SCHEDULER_EXTENSION, url))
+        .collect();
+    server
+        .write_kubeconfig(path, &extensions)
+        .map_err(|e| Failure::Environment(format!("{e}, with --kubeconfig PATH")))
+}
+
 impl ControlPlane {
-    /// Starts everything, in the order in which it depends on each other.
+    /// Starts what runs beside an API server, in the order in which it depends on each other.
     ///
     /// # Errors
     /// Names what could not be had, and the way out.
-    pub(crate) async fn start(args: &ControlPlaneArgs, options: Options) -> Result<Self, Failure> {
-        if options.nodes > NODES_MAX {
+    pub(crate) async fn start(server: RunningServer, options: Options) -> Result<Self, Failure> {
+        let nodes = options
+            .nodes
+            .nodes
+            .saturating_add(options.nodes.given.len());
+        if nodes > kubelet::NODES_MAX {
             return Err(Failure::Usage(format!(
-                "--nodes {}: at most {NODES_MAX} nodes can be simulated",
-                options.nodes
+                "{nodes} nodes: at most {} nodes can be simulated",
+                kubelet::NODES_MAX
             )));
         }
-        let server = Server::start(ServerOptions {
-            listen: args.listen,
-            data_dir: args.data_dir.clone(),
-            admission: options.admission,
-            client_ca: options.client_ca,
-            ..ServerOptions::default()
-        })
-        .await
-        .map_err(|error| match error {
-            StartError::Listen { .. } => Failure::Environment(format!(
-                "{error}, with --listen ADDR (port 0 takes a free one)"
-            )),
-            StartError::DataDir(error) => {
-                Failure::Environment(format!("{error}, with --data-dir DIR"))
-            }
-            StartError::ClientAuthorities(_) => {
-                Failure::Usage(format!("--client-ca-file: {error}"))
-            }
-            other => Failure::environment(other),
-        })?;
-        let scheduler = options.scheduler.map(|address| format!("http://{address}"));
-        let extensions: Vec<(&str, String)> = scheduler
-            .into_iter()
-            .map(|url| (SCHEDULER_EXTENSION, url))
-            .collect();
-        server
-            .write_kubeconfig(&args.kubeconfig, &extensions)
-            .map_err(|e| Failure::Environment(format!("{e}, with --kubeconfig PATH")))?;
         let controllers = (!options.controllers.is_empty()).then(|| {
+            server.note_controllers();
             controllers::spawn(
                 server.api("kube-controller-manager"),
                 controllers::Options {
                     selection: options.controllers,
                     root_ca: Some(server.ca_pem().to_owned()),
+                    groups: server.groups(),
                     ..controllers::Options::default()
                 },
             )
         });
-        let kubelets = if options.nodes > 0 {
-            Some(start_nodes(&server, options.nodes, args.gpus_per_node).await?)
-        } else {
-            None
+        let kubelets = match options.kubelets {
+            true => Some(start_nodes(&server, options.nodes).await?),
+            false => None,
         };
         Ok(Self {
             server,
             controllers,
             kubelets,
         })
+    }
+
+    /// A connection of a scheduler in this process.
+    pub(crate) fn transport(&self, user_agent: String) -> Transport {
+        transport(&self.server, user_agent)
     }
 
     /// The API server.
@@ -134,6 +144,16 @@ impl ControlPlane {
     }
 }
 
+/// A connection to an API server of this process, without sockets.
+pub(crate) fn transport(server: &RunningServer, user_agent: String) -> Transport {
+    let local = server.local();
+    let answer = move |request| {
+        let local = local.clone();
+        async move { local.answer(request).await }
+    };
+    Transport::in_process(answer, server.url(), user_agent)
+}
+
 /// Where the objects are kept, for the lines that are printed at the start.
 pub(crate) fn storage(args: &ControlPlaneArgs) -> String {
     match &args.data_dir {
@@ -145,11 +165,10 @@ pub(crate) fn storage(args: &ControlPlaneArgs) -> String {
 /// Makes the simulated nodes; a bar shows how far it is when that takes longer than a moment.
 async fn start_nodes(
     server: &RunningServer,
-    nodes: usize,
-    devices: u32,
+    nodes: kubelet::Options,
 ) -> Result<controllers::Handle, Failure> {
     let bar = Arc::new(ProgressBar::hidden());
-    bar.set_length(nodes as u64);
+    bar.set_length(nodes.nodes.saturating_add(nodes.given.len()) as u64);
     if let Ok(style) = ProgressStyle::with_template("starting nodes {bar:30} {pos}/{len} {elapsed}")
     {
         bar.set_style(style);
@@ -166,10 +185,8 @@ async fn start_nodes(
     let handle = kubelet::spawn(
         server.api("kubelet"),
         kubelet::Options {
-            nodes,
-            devices,
             progress: Some(Arc::new(progress)),
-            ..kubelet::Options::default()
+            ..nodes
         },
     )
     .await

@@ -4,10 +4,12 @@
 //! most [`CELLS_MAX`] cells. Equal questions are answered from memory for [`FRESH`].
 
 mod answer;
+mod history;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use answer::answer;
+pub(crate) use answer::{GroupFilter, answer};
+pub(crate) use history::{History, SAMPLE_EVERY, Sample};
 
 use serde_json::Value;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,6 +43,14 @@ pub(crate) enum Question {
     State,
     /// The heat map of a resource.
     Heat(String),
+    /// The last fifteen minutes.
+    History,
+    /// Pods that are not bound, by owner and reason.
+    Groups(GroupFilter),
+    /// Pods, bound ones too, owners and nodes with a text in their name.
+    Search(String),
+    /// The pods of an owner: `namespace/Kind/name`.
+    Owner(String),
     /// Pods that are not bound.
     Pods {
         /// `active`, `backoff`, `unschedulable` or `gated`; empty for all.
@@ -81,6 +91,15 @@ impl Question {
         Some(match path.strip_prefix("/dashboard/")? {
             "state" => Self::State,
             "heat" => Self::Heat(get("resource")),
+            "history" => Self::History,
+            "groups" => Self::Groups(GroupFilter {
+                namespace: get("namespace"),
+                owner: get("owner"),
+                reason: get("reason"),
+                place: get("place"),
+            }),
+            "search" => Self::Search(get("text")),
+            "owner" => Self::Owner(get("name")),
             "pods" => Self::Pods {
                 place: get("place"),
                 plugin: get("plugin"),

@@ -1,12 +1,14 @@
-//! The reference pages `docs/flags.md` and `docs/metrics.md`, made from the tables in the code.
+//! The reference pages `docs/flags.md`, `docs/versions.md` and `docs/metrics.md`, made from the tables in the code.
 //!
 //! `BERTH_WRITE_DOCS=1 cargo test -p berth docs` writes them; without the variable the tests compare.
 
 use crate::flags::{Effect, FLAGS, Flag, Section};
-use crate::metrics::{EdgeMetric, HealthMetric};
+use crate::metrics::{EdgeMetric, HealthMetric, WaitingMetric};
 use crate::shadow::SHADOW_FAMILIES;
+use berth_api::Release;
+use berth_apiserver::releases::ApiRelease;
 use berth_framework::Feature;
-use berth_framework::features::Support;
+use berth_framework::features::{Behaviour, GateState, Stage, Support, Versions};
 use berth_scheduler::config::FIELDS;
 use berth_scheduler::metrics::{Families, Family, Metric, MetricKind, go_number};
 use std::fmt::Write as _;
@@ -17,7 +19,9 @@ const WRITE: &str = "BERTH_WRITE_DOCS";
 
 /// A text within a cell of a table.
 fn cell(text: &str) -> String {
-    text.replace('|', "\\|").replace('\n', " ")
+    let text = text.replace('|', "\\|").replace('\n', " ");
+    // Outside of code, it would begin an element of HTML.
+    text.replace('<', "\\<")
 }
 
 fn flag_row(page: &mut String, flag: &Flag) {
@@ -42,7 +46,7 @@ fn flag_row(page: &mut String, flag: &Flag) {
 fn flags_page() -> String {
     let mut page = "# Flags, configuration and feature gates of `berth scheduler`\n\n\
         <!-- Generated from the code: BERTH_WRITE_DOCS=1 cargo test -p berth docs -->\n\n\
-        Berth takes the flags, the configuration file and the feature gates of kube-scheduler 1.36. Whatever has no effect \
+        Berth takes the flags, the configuration file and the feature gates of kube-scheduler 1.36 to 1.38 ([versions.md](versions.md)). Whatever has no effect \
         gives a warning\nat start-up, or is refused.\n\n## Flags\n"
         .to_owned();
     for section in Section::ALL {
@@ -68,25 +72,120 @@ fn flags_page() -> String {
         let _ = writeln!(page, "| `{}` | {note}{} |", field.path, cell(field.meaning));
     }
     page.push_str(
-        "\n## Feature gates\n\n| gate | stage | default | setting it | meaning |\n|---|---|---|---|---|\n",
+        "\n## Feature gates\n\nThe state in Berth with each emulated version. *Locked* gates cannot be changed; a dash is \
+        a gate that the version does not have,\nwhich is refused.\n\n\
+        | gate | 1.36 | 1.37 | 1.38 | setting it | meaning |\n|---|---|---|---|---|---|\n",
     );
     for feature in Feature::ALL {
-        let stage = match feature.stage().as_str() {
-            "" => "GA",
-            stage => stage,
-        };
-        let default = if feature.default_on() { "on" } else { "off" };
+        let states = Release::ALL.map(|release| state_cell(*feature, release));
         let setting = match feature.support() {
-            Support::Switchable => "`true` or `false`",
-            Support::Locked => "locked to `true`",
-            Support::AlwaysOn => "always on; `false` gives a warning",
+            Support::Switchable | Support::OnInBerth => "`true` or `false` unless locked",
+            Support::AlwaysOn => "always on; `false` gives a warning, or is refused if locked",
+            Support::NoEffect => "no effect, with a warning",
             Support::Missing => "not in Berth; `true` is refused",
         };
         let _ = writeln!(
             page,
-            "| `{feature}` | {stage} | {default} | {setting} | {} |",
+            "| `{feature}` | {} | {setting} | {} |",
+            states.join(" | "),
             cell(feature.description())
         );
+    }
+    page
+}
+
+/// The state of a gate in Berth with an emulated version.
+fn state_cell(feature: Feature, release: Release) -> String {
+    let versions = Versions::of(release);
+    let Some(spec) = feature.state(versions).spec() else {
+        return "–".to_owned();
+    };
+    let stage = match spec.stage.as_str() {
+        "" => "GA",
+        stage => stage,
+    };
+    let setting = match (spec.locked, feature.default_on(versions)) {
+        (true, _) => "locked",
+        (false, true) => "on",
+        (false, false) => "off",
+    };
+    format!("{stage} {setting}")
+}
+
+/// The state of a gate in kube-scheduler, in words.
+fn upstream_words(state: GateState) -> String {
+    match state {
+        GateState::PreAlpha => "unknown".to_owned(),
+        GateState::Removed => "removed".to_owned(),
+        GateState::Known(spec) => {
+            let stage = match spec.stage {
+                Stage::Alpha => "alpha",
+                Stage::Beta => "beta",
+                Stage::Stable => "GA",
+            };
+            let setting = match (spec.locked, spec.on) {
+                (true, _) => "locked",
+                (false, true) => "on",
+                (false, false) => "off",
+            };
+            format!("{stage}, {setting}")
+        }
+    }
+}
+
+/// The gates that a release changed.
+fn gate_rows(page: &mut String, before: Release, release: Release) {
+    for feature in Feature::ALL {
+        let (old, new) = (feature.upstream(before), feature.upstream(release));
+        if old == new {
+            continue;
+        }
+        let support = match feature.support() {
+            Support::Switchable => "follows",
+            Support::OnInBerth => "on with every version",
+            Support::AlwaysOn => "always on",
+            Support::NoEffect => "no effect",
+            Support::Missing => "not in Berth",
+        };
+        let _ = writeln!(
+            page,
+            "| `{feature}` | {} | {} | {support} | {} |",
+            upstream_words(old),
+            upstream_words(new),
+            cell(feature.description())
+        );
+    }
+}
+
+fn versions_page() -> String {
+    let mut page = include_str!("docs/versions.md").to_owned();
+    for pair in Release::ALL.windows(2) {
+        let (before, release) = (pair[0], pair[1]);
+        let _ = write!(
+            page,
+            "\n## What Kubernetes {release} changes\n\n### Without a feature gate\n\n\
+            | behaviour | rule |\n|---|---|\n"
+        );
+        for behaviour in Behaviour::ALL.iter().filter(|b| b.since() == release) {
+            let _ = writeln!(
+                page,
+                "| {} | {} |",
+                cell(behaviour.title()),
+                behaviour.rule()
+            );
+        }
+        let _ = write!(
+            page,
+            "\n### Feature gates\n\n| gate | {before} | {release} | Berth | meaning |\n|---|---|---|---|---|\n"
+        );
+        gate_rows(&mut page, before, release);
+        let changes = ApiRelease::changes_of(release);
+        if !changes.is_empty() {
+            page += "\n### API of the embedded API server\n\n";
+            for change in changes {
+                let _ = writeln!(page, "- {change}");
+            }
+        }
     }
     page
 }
@@ -128,6 +227,7 @@ fn metrics_page() -> String {
     let tables = [
         ("/metrics: scheduling", Metric::FAMILIES),
         ("/metrics: the process", EdgeMetric::FAMILIES),
+        ("/metrics: waiting pods", WaitingMetric::FAMILIES),
         ("/metrics/slis", HealthMetric::FAMILIES),
         ("/metrics: shadow mode", SHADOW_FAMILIES),
     ];
@@ -165,6 +265,11 @@ fn compare(name: &str, page: &str) {
 #[test]
 fn the_page_of_flags_is_made_from_the_tables() {
     compare("flags.md", &flags_page());
+}
+
+#[test]
+fn the_page_of_versions_is_made_from_the_tables() {
+    compare("versions.md", &versions_page());
 }
 
 #[test]

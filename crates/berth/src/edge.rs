@@ -15,7 +15,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 /// The longest pause. Half of it is added to the mean latency of messages while many come, and nothing while few come. A
-/// longer one saves little more CPU time (docs/performance.md).
+/// longer one saves little more CPU time (docs/performance/log.md).
 const PAUSE: Duration = Duration::from_millis(1);
 /// Waits that end sooner than this follow one another closely.
 const CLOSE: Duration = Duration::from_millis(2);

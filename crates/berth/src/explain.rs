@@ -1,25 +1,33 @@
-//! `berth explain`: asks a running scheduler why a pod is pending, why it is on its node, what a node has left, and
-//! what the queue waits for.
+//! `berth explain`: asks a running scheduler why a pod or a group of pods is pending, why a pod is on its node, what a node
+//! has left, and what the queue waits for.
+
+mod leases;
 
 use crate::cli::{ExplainArgs, ExplainOutput, Explained, SchedulerPortArgs};
+use crate::discovery::user_agent;
 use crate::exit::Failure;
 use crate::print::{self, program};
 use crate::serve::is_loopback;
 use berth_client::component::{self, Component, Find};
-use berth_client::request::{self, PODS};
-use berth_client::{ApiError, ConnectOptions, Transport, connect};
-use berth_explain::answer::{Gate, GateEvent, NodeAnswer, PodAnswer, QueueAnswer};
+use berth_client::request::{self, PODS, Resource};
+use berth_client::{ApiError, Transport, connect};
+use berth_explain::answer::{Gate, GateEvent, GroupAnswer, NodeAnswer, PodAnswer, QueueAnswer};
 use berth_explain::text;
+use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use std::path::Path;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The address of a scheduler's HTTPS port on this machine, or of a forwarded one.
 const DEFAULT_URL: &str = "https://127.0.0.1:10259";
-/// The kubeconfig that `berth up` writes into its directory.
-const KUBECONFIG_OF_UP: &str = "berth.kubeconfig";
+
+const WEBHOOKS: Resource = Resource {
+    group: "admissionregistration.k8s.io",
+    version: "v1",
+    plural: "mutatingwebhookconfigurations",
+};
 
 /// How long the look-up of a pod's managed fields and events may take.
 const MANAGERS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -36,15 +44,16 @@ pub(crate) async fn run(args: ExplainArgs) -> Result<(), Failure> {
     let asking = Asking::connect(&args.port, "explain").await?;
     match &args.what {
         Explained::Pod { name } => {
-            let namespace = match &args.namespace {
-                Some(namespace) => namespace,
-                None => &asking.component.namespace,
-            };
-            let (namespace, name) = in_namespace(namespace, name);
+            let (namespace, name) = in_namespace(asking.namespace(&args), name);
             let path = format!("/explain/pod/{namespace}/{name}");
             let mut answer = asking.ask::<PodAnswer>(&path).await?;
             asking.add_managers(&mut answer).await;
             show(&args, &answer, text::pod)
+        }
+        Explained::Podgroup { name } => asking.explain_group(&args, "podgroup", name).await,
+        Explained::Compositepodgroup { name } => {
+            let kind = "compositepodgroup";
+            asking.explain_group(&args, kind, name).await
         }
         Explained::Node { name } => {
             let answer = asking
@@ -61,7 +70,9 @@ pub(crate) async fn run(args: ExplainArgs) -> Result<(), Failure> {
 
 /// Namespace and name: `NAMESPACE/NAME` takes precedence over the option.
 fn in_namespace<'a>(namespace: &'a str, name: &'a str) -> (&'a str, &'a str) {
-    let name = name.strip_prefix("pod/").unwrap_or(name);
+    let kinds = ["pod/", "podgroup/", "compositepodgroup/"];
+    let stripped = kinds.iter().find_map(|kind| name.strip_prefix(kind));
+    let name = stripped.unwrap_or(name);
     name.split_once('/').unwrap_or((namespace, name))
 }
 
@@ -92,11 +103,9 @@ pub(crate) struct Asking {
 impl Asking {
     /// A scheduler that is found as the options ask for. `command` is the command that asks.
     pub(crate) async fn connect(args: &SchedulerPortArgs, command: &str) -> Result<Self, Failure> {
-        let of_up = Path::new(KUBECONFIG_OF_UP);
         let component = component::find(&Find {
             url: args.server.as_deref(),
-            kubeconfig: args.kubeconfig.as_deref(),
-            fallback_kubeconfig: of_up.is_file().then_some(of_up),
+            kubeconfig: args.kubeconfig.choice(),
             extension: crate::control_plane::SCHEDULER_EXTENSION,
             default_url: DEFAULT_URL,
         })
@@ -113,7 +122,7 @@ impl Asking {
                 component.url
             )));
         }
-        let agent = format!("berth-{command}/{}", env!("CARGO_PKG_VERSION"));
+        let agent = user_agent(command);
         let transport = component::connect(&component, &agent)
             .await
             .map_err(Failure::environment)?;
@@ -124,6 +133,24 @@ impl Asking {
         })
     }
 
+    /// The namespace of what is asked about, unless its name contains one.
+    fn namespace<'a>(&'a self, args: &'a ExplainArgs) -> &'a str {
+        let given = args.namespace.as_deref();
+        given.unwrap_or(&self.component.namespace)
+    }
+
+    async fn explain_group(
+        &self,
+        args: &ExplainArgs,
+        kind: &str,
+        name: &str,
+    ) -> Result<(), Failure> {
+        let (namespace, name) = in_namespace(self.namespace(args), name);
+        let path = format!("/explain/{kind}/{namespace}/{name}");
+        let answer = self.ask::<GroupAnswer>(&path).await?;
+        show(args, &answer, text::group)
+    }
+
     /// Adds which field managers set the gates, and what other components report about the pod. The scheduler keeps
     /// neither, so they are read from the API server, with the rights of the caller.
     async fn add_managers(&self, answer: &mut PodAnswer) {
@@ -131,20 +158,24 @@ impl Asking {
         let Some(kubeconfig) = self.component.kubeconfig.clone().filter(|_| has_gates) else {
             return;
         };
-        let options = ConnectOptions {
-            kubeconfig: Some(kubeconfig),
-            server: None,
-            user_agent: self.agent.clone(),
-        };
+        let options = kubeconfig.connect_options(self.agent.clone());
         let read = async {
             let transport = connect(&options).await?;
             let pod = request::get(PODS, &answer.namespace, &answer.name);
             let pod = transport.request::<Value>(&pod).await;
+            let removed = removed_by(&transport, &answer.gates).await;
+            let webhooks = webhooks_of_pods(&transport).await;
             let events = request::events_about(&answer.namespace, &answer.uid, EVENTS_READ_MAX);
             let events = transport.request::<Value>(&events).await;
-            Ok::<_, berth_client::ConnectError>((pod, events))
+            let leases = leases::list(&transport).await;
+            Ok::<_, berth_client::ConnectError>((pod, events, removed, webhooks, leases))
         };
-        let (pod, events) = match tokio::time::timeout(MANAGERS_TIMEOUT, read).await {
+        let (pod, events, removed, webhooks, leases) = match tokio::time::timeout(
+            MANAGERS_TIMEOUT,
+            read,
+        )
+        .await
+        {
             Ok(Ok(read)) => read,
             Ok(Err(error)) => {
                 let text = format!("the managers of the gates are not known: {error}");
@@ -158,6 +189,14 @@ impl Asking {
                 return;
             }
         };
+        for gate in answer
+            .gates
+            .iter_mut()
+            .filter(|gate| gate.is_scheduling_gate)
+        {
+            gate.removed_by = removed.get(&gate.name).cloned();
+            gate.webhooks.clone_from(&webhooks);
+        }
         match pod {
             Ok(pod) => managers(&mut answer.gates, &pod),
             Err(error) => {
@@ -171,6 +210,10 @@ impl Asking {
                 let text = format!("failed to read the events about the pod: {error}");
                 answer.notes.push(text);
             }
+        }
+        let gates = answer.gates.iter_mut();
+        for gate in gates.filter(|gate| gate.is_scheduling_gate) {
+            leases::add_expired(gate, &leases, Timestamp::now());
         }
     }
 
@@ -274,6 +317,61 @@ fn add_events(gates: &mut [Gate], list: &Value, scheduler: &str) {
     }
 }
 
+/// The field manager that removed each gate from another pod, as far as such a pod exists.
+async fn removed_by(transport: &Transport, gates: &[Gate]) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for gate in gates {
+        let recent = gate.usage.iter().flat_map(|usage| &usage.recent);
+        for pod in recent {
+            let (namespace, name) = pod.split_once('/').unwrap_or_default();
+            let question = request::get(PODS, namespace, name);
+            let read = transport.request::<Value>(&question).await;
+            let manager = read.ok().as_ref().and_then(last_manager);
+            if let Some(manager) = manager {
+                found.insert(gate.name.clone(), manager);
+                break;
+            }
+        }
+    }
+    found
+}
+
+/// The field manager that wrote a pod last, its status aside.
+fn last_manager(pod: &Value) -> Option<String> {
+    let entries = pod["metadata"]["managedFields"].as_array()?;
+    let of_pod = entries.iter().filter(|entry| {
+        let subresource = entry["subresource"].as_str();
+        subresource.is_none_or(str::is_empty)
+    });
+    let last = of_pod.max_by_key(|entry| entry["time"].as_str().unwrap_or_default())?;
+    last["manager"].as_str().map(str::to_owned)
+}
+
+/// The names of the mutating webhooks that are called for new pods. Without the right to list them, none.
+async fn webhooks_of_pods(transport: &Transport) -> Vec<String> {
+    let question = request::list(WEBHOOKS, "", EVENTS_READ_MAX, "");
+    let listed = transport.request::<Value>(&question).await;
+    listed.map_or_else(|_| Vec::new(), |list| names_for_pods(&list))
+}
+
+fn names_for_pods(list: &Value) -> Vec<String> {
+    let has = |value: &Value, wanted: &str| {
+        let entries = value.as_array().into_iter().flatten();
+        entries
+            .into_iter()
+            .any(|entry| entry == wanted || entry == "*")
+    };
+    let configurations = list["items"].as_array().into_iter().flatten();
+    let webhooks = configurations.flat_map(|c| c["webhooks"].as_array().into_iter().flatten());
+    let of_pods = webhooks.filter(|webhook| {
+        let mut rules = webhook["rules"].as_array().into_iter().flatten();
+        rules.any(|rule| has(&rule["resources"], "pods") && has(&rule["operations"], "CREATE"))
+    });
+    of_pods
+        .filter_map(|webhook| webhook["name"].as_str().map(str::to_owned))
+        .collect()
+}
+
 /// The host and port of a URL.
 fn host_of(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
@@ -290,6 +388,7 @@ mod tests {
             ("default", "web-1", ("default", "web-1")),
             ("default", "shop/web-1", ("shop", "web-1")),
             ("shop", "pod/web-1", ("shop", "web-1")),
+            ("shop", "podgroup/train", ("shop", "train")),
         ] {
             assert_eq!(in_namespace(namespace, name), expected, "{name}");
         }
@@ -317,6 +416,24 @@ mod tests {
         assert_eq!(gates[0].other_managers, ["kubectl"]);
         assert_eq!(gates[1].set_by, None);
         assert_eq!(gates[1].other_managers, ["kubectl", "quota-controller"]);
+    }
+
+    #[test]
+    fn the_remover_wrote_the_pod_last() {
+        let pod = json!({"metadata": {"managedFields": [
+            {"manager": "kubectl", "time": "2026-01-01T00:00:00Z"},
+            {"manager": "quota-controller", "time": "2026-01-01T00:00:07Z"},
+            {"manager": "kubelet", "subresource": "status", "time": "2026-01-01T00:00:09Z"},
+        ]}});
+        assert_eq!(last_manager(&pod).as_deref(), Some("quota-controller"));
+        assert_eq!(last_manager(&json!({})), None);
+        let webhook = |name: &str, resource: &str| {
+            json!({"webhooks": [{"name": name,
+            "rules": [{"operations": ["CREATE"], "resources": [resource]}]}]})
+        };
+        let list =
+            json!({"items": [webhook("quota.example.com", "pods"), webhook("other", "jobs")]});
+        assert_eq!(names_for_pods(&list), ["quota.example.com"]);
     }
 
     #[test]

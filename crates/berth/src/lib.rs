@@ -8,22 +8,31 @@
 
 mod apiserver;
 mod apply;
+mod availability;
 mod cli;
+mod clusters;
 mod conformance;
 mod control_plane;
 mod dashboard;
+mod detach;
+mod discovery;
 #[cfg(test)]
 mod docs;
 mod edge;
+pub mod embedded;
+mod envtest;
 mod exit;
 mod explain;
 mod flags;
+mod kubeconfig;
 mod logs;
 mod manifest;
 mod metrics;
+mod nodes;
 mod perf;
 mod print;
 mod record;
+mod release;
 mod replay;
 mod runner;
 mod scheduler;
@@ -35,6 +44,8 @@ mod signal;
 mod simulate;
 mod traces;
 mod up;
+mod upgrade;
+mod version;
 mod what_if;
 
 use berth_framework::registry::{
@@ -42,11 +53,12 @@ use berth_framework::registry::{
 };
 use cli::Command;
 use exit::Failure;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// The API server allocates many small trees on one thread and frees them on another. jemalloc takes less CPU for that
 /// than the allocators of glibc and musl, and unlike them returns the memory when it is unused
-/// (docs/performance.md, *The embedded API server*). With the feature `heap-profile`, it samples the heap when Berth is
+/// (docs/performance/log.md, *Embedded API server*). With the feature `heap-profile`, it samples the heap when Berth is
 /// started with `_RJEM_MALLOC_CONF=prof:true`.
 #[cfg(all(target_os = "linux", feature = "jemalloc"))]
 #[global_allocator]
@@ -87,10 +99,28 @@ impl Berth {
 
     /// Does what the command line says and returns the exit code.
     pub fn main(self) -> ExitCode {
+        let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+        let result = envtest::main(print::program(), &arguments, &self.registry)
+            .unwrap_or_else(|| self.command());
+        let code = match result {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => failure.report(),
+        };
+        logs::flush();
+        code
+    }
+
+    fn command(self) -> Result<(), Failure> {
         let cli = cli::parse(print::program());
         logs::init(cli.log_options());
-        let result = match cli.command {
-            Command::Up(args) => run(up::run(args, self.registry)),
+        match cli.command {
+            Command::Up(args) if args.placement.detach => detach::start(&args),
+            Command::Up(args) => run(up::run(*args, self.registry)),
+            Command::Down(args) => clusters::down(&args),
+            Command::Get(args) => clusters::get(&args),
+            Command::Version(args) => run(version::run(args)),
+            Command::Completion(args) => version::completion(&args),
+            Command::Man(args) => version::man(&args),
             Command::Scheduler(args) => edge::run(scheduler::run(*args, self.registry)),
             Command::WhatIf(args) => run(what_if::run(args, self.registry)),
             Command::Explain(args) => run(explain::run(args)),
@@ -100,13 +130,8 @@ impl Berth {
             Command::Simulate(args) => simulate::run(&args),
             Command::Replay(args) => replay::run(&args, &self.registry),
             Command::Shadow(args) => run(shadow::run(args)),
-        };
-        let code = match result {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(failure) => failure.report(),
-        };
-        logs::flush();
-        code
+            Command::Envtest(args) => envtest::assets::run(&args),
+        }
     }
 }
 

@@ -35,37 +35,93 @@ impl Document {
     }
 }
 
-/// Reads all documents of all files, lists flattened.
+/// Reads all documents of all files, lists flattened. `-` is standard input. Of a directory, the files in it that end in
+/// .yaml, .yml or .json are read in the order of their names, as kubectl does.
 ///
 /// # Errors
 /// Names the file and the document, and what is wrong there.
 pub(crate) fn read_all(files: &[PathBuf]) -> Result<Vec<Document>, Failure> {
     let mut documents = Vec::new();
     for file in files {
-        read(file, &mut documents)?;
+        if file.as_os_str() == "-" {
+            let text = take("standard input", std::io::stdin().lock())?;
+            parse("standard input", &text, &mut documents)?;
+        } else if file.is_dir() {
+            for file in in_directory(file)? {
+                read(&file, &mut documents)?;
+            }
+        } else {
+            read(file, &mut documents)?;
+        }
     }
     Ok(documents)
 }
 
+/// The documents of a text; `shown` is its name in messages.
+///
+/// # Errors
+/// Names the document, and what is wrong there.
+pub(crate) fn read_text(shown: &str, text: &str) -> Result<Vec<Document>, Failure> {
+    let mut documents = Vec::new();
+    parse(shown, text, &mut documents)?;
+    Ok(documents)
+}
+
+fn unreadable(shown: impl std::fmt::Display, e: impl std::fmt::Display) -> Failure {
+    Failure::Usage(format!(
+        "failed to read manifest {shown}: {e}; nothing was started"
+    ))
+}
+
+/// The manifests in a directory.
+///
+/// # Errors
+/// When it cannot be read or has none.
+pub(crate) fn in_directory(dir: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let failed = |e| unreadable(dir.display(), e);
+    let entries = std::fs::read_dir(dir).map_err(failed)?;
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(failed)?.path();
+        let ending = path.extension().and_then(|ending| ending.to_str());
+        if matches!(ending, Some("yaml" | "yml" | "json")) && path.is_file() {
+            files.push(path);
+        }
+    }
+    if files.is_empty() {
+        return Err(unreadable(
+            dir.display(),
+            "the directory has no file that ends in .yaml, .yml or .json",
+        ));
+    }
+    files.sort();
+    Ok(files)
+}
+
 fn read(file: &Path, documents: &mut Vec<Document>) -> Result<(), Failure> {
-    let shown = file.display();
-    let unreadable = |e: std::io::Error| {
-        Failure::Usage(format!(
-            "failed to read manifest {shown}: {e}; nothing was started"
-        ))
-    };
-    // No more is taken in than is wanted, whatever the file claims to be: a pipe has no size.
+    let shown = file.display().to_string();
+    let opened = std::fs::File::open(file).map_err(|e| unreadable(&shown, e))?;
+    let text = take(&shown, opened)?;
+    parse(&shown, &text, documents)
+}
+
+/// No more is taken in than is wanted, whatever the file claims to be: a pipe has no size.
+fn take(shown: &str, file: impl Read) -> Result<String, Failure> {
     let mut text = String::new();
-    std::fs::File::open(file)
-        .and_then(|opened| opened.take(FILE_BYTES_MAX + 1).read_to_string(&mut text))
-        .map_err(unreadable)?;
+    file.take(FILE_BYTES_MAX + 1)
+        .read_to_string(&mut text)
+        .map_err(|e| unreadable(shown, e))?;
     if text.len() as u64 > FILE_BYTES_MAX {
         return Err(Failure::Usage(format!(
             "failed to read manifest {shown}: more than the {FILE_BYTES_MAX} bytes that are read at once; split the \
              file"
         )));
     }
-    for (index, text) in split(&text).into_iter().enumerate() {
+    Ok(text)
+}
+
+fn parse(shown: &str, text: &str, documents: &mut Vec<Document>) -> Result<(), Failure> {
+    for (index, text) in split(text).into_iter().enumerate() {
         let place = format!("{shown}, document {}", index + 1);
         let malformed = |reason: String| {
             Failure::Usage(format!(

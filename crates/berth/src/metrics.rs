@@ -6,12 +6,18 @@ mod pods;
 mod process;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 pub(crate) use filter::Filter;
 pub(crate) use pods::render as render_pods;
+#[cfg(test)]
+pub(crate) use waiting::WaitingMetric;
+pub(crate) use waiting::add as add_waiting;
 
+use berth_api::Release;
 use berth_client::election::{Leadership, Status};
 use berth_client::observe::{Exchange, Observer};
+use berth_framework::features::Versions;
 use berth_scheduler::families;
 #[cfg(test)]
 use berth_scheduler::metrics::Family;
@@ -44,8 +50,12 @@ families! {
     EdgeMetric:
     BuildInfo: Alpha Gauge, "kubernetes_build_info" ["major", "minor", "git_version", "git_commit", "git_tree_state", "build_date", "go_version", "compiler", "platform"]
         "A metric with a constant '1' value labeled by the version of Kubernetes whose behaviour the process has, and of the build.";
+    VersionInfo: Alpha Gauge, "version_info" ["component", "binary", "emulation", "min_compat"]
+        "A metric with a constant '1' value labeled by the newest release of Kubernetes whose behaviour the component has, the release whose behaviour it has now, and the oldest release of other components that it works with.";
     LeaderElectionMaster: Alpha Gauge, "leader_election_master_status" ["name"]
         "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. 'name' is the name of the lease.";
+    LeaderElectionLeaseHeld: Alpha Gauge, "berth_leader_election_lease_held" ["name"]
+        "1 while the leader lease is held by any process, this one or another, as far as this process has seen; otherwise 0. 'name' is the name of the lease.";
     LeaderElectionSlowpath: Alpha Counter, "leader_election_slowpath_total" ["name"]
         "Number of renewals of the leader lease that needed the lease to be read first.";
     RestClientRequests: Alpha Counter, "rest_client_requests_total" ["code", "method", "host"]
@@ -92,15 +102,18 @@ pub(crate) struct EdgeMetrics {
 }
 
 impl EdgeMetrics {
-    /// No requests yet. `version` is the version that is reported.
-    pub(crate) fn new(version: &str) -> Self {
+    /// No requests yet. `version` is the version that is reported, `versions` the release whose behaviour the process
+    /// has.
+    pub(crate) fn new(version: &str, versions: Versions) -> Self {
         let mut metrics = MetricsOf::default();
         let platform = format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH);
-        let (major, minor) = crate::settings::KUBERNETES_VERSION
-            .split_once('.')
-            .unwrap_or_default();
+        let emulated = versions.emulated.as_str();
+        let (major, minor) = emulated.split_once('.').unwrap_or_default();
         let labels = [major, minor, version, "", "", "", "", "rustc", &platform];
         metrics.set(EdgeMetric::BuildInfo, &labels, 1.0);
+        let min_compat = format!("1.{}", versions.min_compatibility_minor);
+        let labels = ["kube", Release::NEWEST.as_str(), emulated, &min_compat];
+        metrics.set(EdgeMetric::VersionInfo, &labels, 1.0);
         Self {
             metrics: Mutex::new(metrics),
         }
@@ -115,6 +128,8 @@ impl EdgeMetrics {
         if let Some((name, status)) = election {
             let leads = f64::from(u8::from(status.leadership == Leadership::Leading));
             metrics.set(EdgeMetric::LeaderElectionMaster, &[name], leads);
+            let held = f64::from(u8::from(status.is_lease_held()));
+            metrics.set(EdgeMetric::LeaderElectionLeaseHeld, &[name], held);
             let slow = status.slow_renewals as f64;
             metrics.set(EdgeMetric::LeaderElectionSlowpath, &[name], slow);
         }

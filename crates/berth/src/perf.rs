@@ -35,7 +35,7 @@ use tokio::time::{Instant, sleep};
 const CONTROLLERS: &str =
     "garbage-collector-controller,namespace-controller,resourceclaim-controller";
 /// The admission plugins that upstream's harness disables.
-const DISABLED_ADMISSION: &str = "Priority,ServiceAccount";
+const DISABLED_ADMISSION: &str = "Priority,ServiceAccount,TaintNodesByCondition";
 /// What the runner accepts as answers.
 const ACCEPTED: &str = "application/vnd.kubernetes.protobuf, application/json";
 /// How long a scheduler may take to list an empty cluster.
@@ -183,13 +183,17 @@ fn run_dispatcher(args: &PerfDispatcherArgs) -> Result<(), Failure> {
         calls: args.calls,
         patches: args.patches,
         bindings: args.bindings,
+        latency_millis: args.latency_millis,
+        pods: args.pods,
+        rejected: args.rejected,
     };
     options.check().map_err(Failure::Usage)?;
     let bar = step_bar(options.steps());
     let report = dispatcher::run(&options, |step| {
         bar.set_message(step);
         bar.inc(1);
-    });
+    })
+    .map_err(Failure::environment)?;
     bar.finish_and_clear();
     print_as(args.output, &report)
 }

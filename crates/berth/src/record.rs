@@ -2,9 +2,12 @@
 
 use crate::exit::Failure;
 use crate::runner::{RunOptions, core_options, described_extenders};
+use crate::scheduler::GROUP_GATES;
 use crate::settings;
+use berth_api::Release;
+use berth_framework::FeatureGates;
+use berth_framework::features::Versions;
 use berth_framework::registry::Registry;
-use berth_framework::{Feature, FeatureGates};
 use berth_recording::{Limits, Pseudonyms, Recorder, RecorderOptions, Start, Status};
 use berth_scheduler::config::{self, Config};
 use berth_scheduler::evaluator::{EvaluatorKind, NoStopwatch};
@@ -74,7 +77,9 @@ pub(crate) fn start(
         seed: options.seed,
         evaluator: options.evaluator.to_string(),
         pod_max_in_unschedulable_pods_nanos: u64::try_from(flush).unwrap_or(u64::MAX),
-        feature_gates: changed_gates(&options.config.features()),
+        release: options.config.features().release().to_string(),
+        min_compatibility_minor: options.config.features().versions().min_compatibility_minor,
+        feature_gates: options.config.features().changed(),
         configuration,
         pseudonyms: record.pseudonyms,
     };
@@ -93,13 +98,21 @@ fn without_secrets(config: &Config) -> Config {
     config
 }
 
-/// The gates that differ from their defaults, as `A=true,B=false`.
-fn changed_gates(gates: &FeatureGates) -> String {
-    let changed = Feature::ALL.iter().copied().filter_map(|feature| {
-        let on = gates.enabled(feature);
-        (on != feature.default_on()).then(|| format!("{}={on}", feature.name()))
-    });
-    changed.collect::<Vec<_>>().join(",")
+/// The release that a recording is of.
+///
+/// # Errors
+/// When this Berth does not have the release.
+pub(crate) fn versions_of(start: &Start) -> Result<Versions, Failure> {
+    let given = |text: &str| match text.is_empty() {
+        true => Vec::new(),
+        false => vec![text.to_owned()],
+    };
+    let min = match start.min_compatibility_minor {
+        0 => String::new(),
+        minor => format!("1.{minor}"),
+    };
+    Versions::read(&given(&start.release), &given(&min), Release::OLDEST)
+        .map_err(|error| Failure::Usage(format!("the recording: {error}")))
 }
 
 /// The options of the core that a recording describes, or of one with another configuration.
@@ -111,8 +124,39 @@ pub(crate) fn recorded_options(
     other: Option<&std::path::Path>,
     registry: &Registry,
 ) -> Result<SchedulerOptions, Failure> {
+    let features = recorded_gates(start, versions_of(start)?)?;
+    options_with(start, features, other, registry)
+}
+
+/// The gates of a recording, in a release. Those of groups of pods are in every release: `berth up` has them on.
+///
+/// # Errors
+/// When the release does not accept them.
+pub(crate) fn recorded_gates(start: &Start, versions: Versions) -> Result<FeatureGates, Failure> {
+    let (mut others, mut of_groups) = (Vec::new(), Vec::new());
+    for entry in start.feature_gates.split(',') {
+        let (name, on) = entry.split_once('=').unwrap_or((entry, "true"));
+        match GROUP_GATES.into_iter().find(|gate| gate.name() == name) {
+            Some(gate) => of_groups.push((gate, on == "true")),
+            None => others.push(entry),
+        }
+    }
+    let features = settings::parse_gates(&others.join(","), versions, &mut Vec::new())?;
+    let of_groups = of_groups.into_iter();
+    Ok(of_groups.fold(features, |features, (gate, on)| features.with(gate, on)))
+}
+
+/// The options of the core that a recording describes, with these gates.
+///
+/// # Errors
+/// As [`recorded_options`].
+pub(crate) fn options_with(
+    start: &Start,
+    features: FeatureGates,
+    other: Option<&std::path::Path>,
+    registry: &Registry,
+) -> Result<SchedulerOptions, Failure> {
     let mut warnings = Vec::new();
-    let features = settings::parse_gates(&start.feature_gates, &mut warnings)?;
     let config = match other {
         Some(path) => {
             let (config, more) = settings::read_config(path, features, registry, |_| {})?;

@@ -3,12 +3,14 @@
 use crate::cli::{ExplainedAt, Output, ReplayArgs};
 use crate::exit::Failure;
 use crate::print::{self, say};
-use crate::record::recorded_options;
-use berth_api::Time;
+use crate::record::{options_with, recorded_gates, recorded_options, versions_of};
+use crate::upgrade;
+use berth_api::{Str, Time};
 use berth_explain::{
     PodFacts, QueueFacts, Snapshot, explain_node, explain_pod, explain_queue, text,
 };
 use berth_framework::extender::{ExtenderSpec, Extenders};
+use berth_framework::features::Versions;
 use berth_framework::registry::Registry;
 use berth_recording::{
     Answers, Difference, Entries, Entry, Modelled, PodEnd, Replayed, Run, Start, Stop, Texts,
@@ -47,6 +49,9 @@ pub(crate) fn run(args: &ReplayArgs, registry: &Registry) -> Result<(), Failure>
     };
     if let Some(config) = &args.config {
         return compare(args, run, &start, config, registry);
+    }
+    if let Some(version) = &args.emulated_version {
+        return preview(args, run, &start, version, registry);
     }
     if run.files[0].0 > 0 {
         return Err(Failure::Usage(format!(
@@ -170,7 +175,7 @@ fn compare(
 ) -> Result<(), Failure> {
     let beginning = Time::from_nanos(start.at_nanos);
     let until = args.until.map(|until| until.time(beginning));
-    let answers = recorded_answers(run, start, config, registry)?;
+    let answers = recorded_answers(run, start, Some(config), registry)?;
     let modelled = |other: Option<&Path>| -> Result<Modelled, Failure> {
         let mut options = recorded_options(start, other, registry)?;
         options.extenders = answers.answering(specs(&options.extenders));
@@ -294,8 +299,67 @@ fn compare(
     }
 }
 
+/// Runs the model with the recorded release of Kubernetes and with another one, and prints how they differ and why.
+fn preview(
+    args: &ReplayArgs,
+    run: &Run,
+    start: &Start,
+    version: &str,
+    registry: &Registry,
+) -> Result<(), Failure> {
+    let present = versions_of(start)?;
+    let other = Versions::read(&[version.to_owned()], &[], present.emulated);
+    let other = other.map_err(Failure::usage)?;
+    let gates = (
+        recorded_gates(start, present)?,
+        recorded_gates(start, other)
+            .map_err(|failure| upgrade::refused(other.emulated, failure))?,
+    );
+    let beginning = Time::from_nanos(start.at_nanos);
+    let until = args.until.map(|until| until.time(beginning));
+    let answers = recorded_answers(run, start, None, registry)?;
+    let mut kept = 0;
+    let mut damage = None;
+    let preview = upgrade::compare(gates.0, gates.1, |gates| {
+        let mut options = options_with(start, gates, None, registry)?;
+        options.extenders = answers.answering(specs(&options.extenders));
+        let scheduler = Scheduler::new(options, registry, beginning);
+        let mut scheduler = scheduler.map_err(Failure::usage)?;
+        let modelled = model(Entries::of(run), &mut scheduler, beginning, until);
+        kept = modelled.kept;
+        damage = modelled.damage;
+        let outcome = |(uid, pod): (Str, PodEnd)| (uid.to_string(), (pod.pod.clone(), end(&pod)));
+        Ok(modelled.pods.into_iter().map(outcome).collect())
+    })?;
+    let shown = if args.diff {
+        usize::MAX
+    } else {
+        DIFFERENCES_SHOWN
+    };
+    match args.output {
+        Output::Json => {
+            let mut report = preview.json(shown);
+            report["keptRecordedNodes"] = kept.into();
+            say!("{report}")?;
+        }
+        Output::Text => {
+            preview.print(shown)?;
+            if kept > 0 {
+                say!("{kept} pods have claims and keep their recorded nodes")?;
+            }
+        }
+    }
+    match damage {
+        Some(damage) => {
+            print::complain(format_args!("the model ends at a damage: {damage}"));
+            Err(Failure::Check)
+        }
+        None => Ok(()),
+    }
+}
+
 /// The configurations of extenders.
-fn specs(extenders: &Extenders) -> Vec<ExtenderSpec> {
+pub(crate) fn specs(extenders: &Extenders) -> Vec<ExtenderSpec> {
     let extenders = (0..).map_while(|at| extenders.get(at));
     extenders.map(|extender| extender.spec().clone()).collect()
 }
@@ -304,19 +368,19 @@ fn specs(extenders: &Extenders) -> Vec<ExtenderSpec> {
 fn recorded_answers(
     run: &Run,
     start: &Start,
-    config: &Path,
+    config: Option<&Path>,
     registry: &Registry,
 ) -> Result<Answers, Failure> {
     let mut answers = Answers::default();
     let mut options = recorded_options(start, None, registry)?;
     let recorded = specs(&options.extenders);
-    let other = specs(&recorded_options(start, Some(config), registry)?.extenders);
+    let other = specs(&recorded_options(start, config, registry)?.extenders);
     for spec in recorded.iter().chain(&other) {
         let url = &spec.name;
         if spec.binds || spec.preempts {
             return Err(Failure::Usage(format!(
-                "extender {url}: its answers to bindVerb and preemptVerb depend on earlier decisions, so --config cannot \
-                 use them; remove the verbs, or the extender, from both configurations"
+                "extender {url}: its answers to bindVerb and preemptVerb depend on earlier decisions, so a comparison \
+                 cannot use them; remove the verbs, or the extender, from both configurations"
             )));
         }
         if !recorded.iter().any(|known| known.name == *url) {
@@ -354,7 +418,7 @@ fn end(end: &PodEnd) -> String {
     }
 }
 
-fn chosen(all: &[Run], wanted: Option<u64>) -> Result<&Run, Failure> {
+pub(crate) fn chosen(all: &[Run], wanted: Option<u64>) -> Result<&Run, Failure> {
     let ids = || {
         let ids = all.iter().map(|run| run.id.to_string());
         ids.collect::<Vec<_>>().join(", ")

@@ -13,13 +13,14 @@ mod handover;
 pub(crate) use explain::Explainer;
 pub(crate) use extenders::{Webhooks, described_extenders};
 
-use crate::dashboard::{self, Answers, Question};
+use crate::dashboard::{self, Answers, History, Question, SAMPLE_EVERY, Sample};
 use crate::edge::Pauses;
 use crate::exit::Failure;
+use crate::metrics::add_waiting;
 use crate::record::{self, RecordOptions, Recording};
 use crate::shadow::{self, Cases, Shadow, Shared};
 use crate::traces::{Exporting, TraceExport};
-use berth_api::{Kind, Pod, Time};
+use berth_api::{Pod, Time};
 use berth_client::Transport;
 use berth_client::events::{self, EventPublisher, Publishing};
 use berth_client::extender::raw::RawObjects;
@@ -33,7 +34,6 @@ use berth_scheduler::metrics::Snapshot;
 use berth_scheduler::{ClusterChange, Scheduler, SchedulerOptions};
 use handover::Inputs;
 use serde_json::Value;
-use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -95,6 +95,8 @@ pub(crate) struct RunOptions {
     pub(crate) record: Option<RecordOptions>,
     /// Where traces of attempts are exported, if they are.
     pub(crate) traces: Option<TraceExport>,
+    /// The identity in leader election; a new one each start if there is none.
+    pub(crate) candidate: Option<String>,
     /// Set in shadow mode: where the agreement is noted, and where cases are saved.
     pub(crate) shadow: Option<ShadowOptions>,
 }
@@ -143,9 +145,10 @@ pub(crate) struct Runner {
     ready: Arc<AtomicBool>,
     availability: Arc<Availability>,
     api: Transport,
-    kinds: BTreeSet<Kind>,
+    kinds: feed::WatchedKinds,
     raw: Arc<RawObjects>,
     watches: Vec<JoinHandle<()>>,
+    history: History,
     publisher: EventPublisher,
     exports: Exports,
     ended: oneshot::Receiver<()>,
@@ -183,7 +186,7 @@ impl Runner {
             Some(shadow) => Some(shadow_of(shadow, options)?),
             None => None,
         };
-        let kinds = feed::kinds(&scheduler);
+        let kinds = feed::WatchedKinds::of(&scheduler);
         let (inputs, queue) = Inputs::channel();
         let ready = Arc::new(AtomicBool::new(false));
         let (publisher, publishing) = EventPublisher::start(clients.events, hostname());
@@ -225,6 +228,7 @@ impl Runner {
             kinds,
             raw: Arc::clone(&options.webhooks.raw),
             watches: Vec::new(),
+            history: History::default(),
             publisher,
             exports: Exports {
                 events: publishing,
@@ -241,6 +245,7 @@ impl Runner {
         if self.watches.is_empty() {
             let (inputs, raw) = (&self.inputs, &self.raw);
             self.watches = feed::start(&self.api, &self.kinds, inputs, raw, &self.availability);
+            self.watches.push(tokio::spawn(sample(self.probe())));
         }
     }
 
@@ -262,6 +267,7 @@ impl Runner {
             ready: Arc::clone(&self.ready),
             availability: Arc::clone(&self.availability),
             answers: Answers::default(),
+            history: self.history.clone(),
         }
     }
 
@@ -346,6 +352,17 @@ pub(crate) struct CoreProbe {
     ready: Arc<AtomicBool>,
     availability: Arc<Availability>,
     answers: Answers,
+    history: History,
+}
+
+/// Takes samples for the time series of the dashboard, as long as the core answers.
+async fn sample(probe: CoreProbe) {
+    while !probe.inputs.is_closed() {
+        if let Some(sample) = probe.look(Sample::take).await {
+            probe.history.push(sample);
+        }
+        tokio::time::sleep(SAMPLE_EVERY).await;
+    }
 }
 
 impl CoreProbe {
@@ -366,7 +383,12 @@ impl CoreProbe {
 
     /// The metrics; `None` when the core does not answer.
     pub(crate) async fn metrics(&self) -> Option<Snapshot> {
-        self.look(|scheduler, _| scheduler.metrics()).await
+        self.look(|scheduler, now| {
+            let mut snapshot = scheduler.metrics();
+            add_waiting(&mut snapshot, scheduler, now);
+            snapshot
+        })
+        .await
     }
 
     /// Every pod that is known; `None` when the core does not answer.
@@ -377,6 +399,9 @@ impl CoreProbe {
 
     /// What the dashboard shows; `None` when the core does not answer.
     pub(crate) async fn dashboard(&self, question: Question) -> Option<Value> {
+        if question == Question::History {
+            return Some(self.history.answer());
+        }
         if let Some(answer) = self.answers.get(&question, Instant::now()) {
             return Some(answer);
         }
@@ -418,6 +443,7 @@ impl CoreProbe {
             ready: Arc::default(),
             availability: Arc::default(),
             answers: Answers::default(),
+            history: History::default(),
         }
     }
 }

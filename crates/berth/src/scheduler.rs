@@ -7,20 +7,23 @@ use crate::logs::LogFormat;
 use crate::metrics::{EdgeMetrics, Filter};
 use crate::print::{self, say};
 use crate::record::{BYTES_MAX, RecordOptions};
+use crate::release::{self, Asking};
 use crate::runner::{Clients, RunOptions, Runner, ShadowOptions, Webhooks, hostname};
 use crate::serving::{Health, SecurePort, Shown};
-use crate::settings::{self, KUBERNETES_VERSION, Settings};
+use crate::settings::{self, Settings};
 use crate::shadow::Shared;
 use crate::signal::{self, StopSignals};
 use crate::traces::TraceExport;
+use berth_api::{GoDuration, Release};
 use berth_client::content::ContentTypes;
 use berth_client::election::{self, Election, ElectionOptions, Leadership, LeaseLock};
 use berth_client::events::{Event, Regarding, now};
 use berth_client::limit::RateLimit;
 use berth_client::observe::Observer;
 use berth_client::{ConnectOptions, Transport, connect};
-use berth_framework::Feature;
+use berth_framework::features::Versions;
 use berth_framework::registry::Registry;
+use berth_framework::{Feature, FeatureGates};
 use berth_scheduler::config::{Config, LeaderElection};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,8 +31,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 use tokio::sync::watch;
 
+/// The lease duration and the renew deadline of the scheduler of `berth up`.
+const ELECTION_OF_UP: (GoDuration, GoDuration) =
+    (GoDuration::from_secs(120), GoDuration::from_secs(90));
+
 /// What the API server's logs call us.
-fn user_agent() -> String {
+pub(crate) fn user_agent() -> String {
     format!("berth-scheduler/{}", env!("CARGO_PKG_VERSION"))
 }
 
@@ -41,7 +48,13 @@ pub(crate) async fn run(flags: Flags, registry: Registry) -> Result<(), Failure>
     if let VersionFlag::Print | VersionFlag::PrintRaw = flags.global.version.value {
         return print_version(&flags.global.version.value);
     }
-    let settings = Settings::resolve(&flags, &registry)?;
+    let writes_config = flags.misc.write_config_to.value.is_some();
+    let asking = match writes_config || flags.berth.check.value {
+        true => Asking::Once,
+        false => Asking::Patiently,
+    };
+    let chosen = release::choose(&flags, user_agent(), asking).await?;
+    let settings = Settings::resolve(&flags, &registry, chosen.release)?;
     for warning in &settings.warnings {
         tracing::warn!("{warning}");
     }
@@ -50,11 +63,15 @@ pub(crate) async fn run(flags: Flags, registry: Registry) -> Result<(), Failure>
     }
     let options = options(settings, &flags, registry).await?;
     if flags.berth.check.value {
-        return say!("the flags and the configuration are valid");
+        return say!(
+            "the flags and the configuration are valid for Kubernetes {}",
+            chosen.release
+        );
     }
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
-        kubernetes = KUBERNETES_VERSION,
+        kubernetes = %chosen.release,
+        reason = chosen.reason,
         "starting the Berth scheduler"
     );
     tracing::debug!(
@@ -64,14 +81,14 @@ pub(crate) async fn run(flags: Flags, registry: Registry) -> Result<(), Failure>
     );
     let version = match &flags.global.version.value {
         VersionFlag::Report(version) => version.clone(),
-        _ => format!(
-            "v{KUBERNETES_VERSION}.0+berth-{}",
-            env!("CARGO_PKG_VERSION")
-        ),
+        _ => release::reported(chosen.release),
     };
     let started = SystemTime::now();
     let filter = Filter::new(&flags.metrics)?;
-    let metrics = Arc::new(EdgeMetrics::new(&version));
+    let metrics = Arc::new(EdgeMetrics::new(
+        &version,
+        options.config.features().versions(),
+    ));
     let port = SecurePort::bind(&flags, &user_agent()).await?;
     let master = &flags.misc.master.value;
     let mut scheduling = Scheduling::start(&options, master, Arc::clone(&metrics) as _).await?;
@@ -143,7 +160,7 @@ fn shown(
         flags.map(|(flag, value, _)| (flag.name(), value)).collect();
     flags.sort();
     Shown {
-        component: "berth-scheduler",
+        versions: features.versions(),
         version,
         started,
         config: config.to_value(),
@@ -158,13 +175,14 @@ fn shown(
 
 fn print_version(flag: &VersionFlag) -> Result<(), Failure> {
     let version = env!("CARGO_PKG_VERSION");
+    let (oldest, newest) = (Release::OLDEST, Release::NEWEST);
     match flag {
         VersionFlag::PrintRaw => say!(
-            "berth.Info{{Version:\"v{version}\", Kubernetes:\"{KUBERNETES_VERSION}\", Platform:\"{}/{}\"}}",
+            "berth.Info{{Version:\"v{version}\", Kubernetes:\"{oldest} to {newest}\", Platform:\"{}/{}\"}}",
             std::env::consts::OS,
             std::env::consts::ARCH
         ),
-        _ => say!("Berth v{version} (behaves as Kubernetes v{KUBERNETES_VERSION})"),
+        _ => say!("Berth v{version} (behaves as Kubernetes v{oldest} to v{newest})"),
     }
 }
 
@@ -219,6 +237,7 @@ async fn options(
             pseudonyms: flags.berth.record_pseudonyms.value,
             kept: flags.berth.record_kept_names.value.clone(),
         }),
+        candidate: None,
         shadow: flags.berth.shadow.value.then(|| ShadowOptions {
             shared: Shared::since(now()),
             cases: flags.berth.shadow_cases.value.clone(),
@@ -226,16 +245,50 @@ async fn options(
     })
 }
 
-/// The options of the core of `berth up`, which is alone and needs no leader election.
+/// The gates of groups of pods.
+pub(crate) const GROUP_GATES: [Feature; 4] = [
+    Feature::GenericWorkload,
+    Feature::TopologyAwareWorkloadScheduling,
+    Feature::CompositePodGroup,
+    Feature::PodGroupPreemptionPolicy,
+];
+
+/// Groups of pods are on in the control plane of Berth, whatever its release, unless `--feature-gates` names a gate.
+pub(crate) fn with_groups(features: FeatureGates, given: &str) -> FeatureGates {
+    let is_named = |feature: Feature| {
+        let mut entries = given.split(',').map(|entry| entry.trim());
+        entries.any(|entry| {
+            let name = entry.split('=').next().unwrap_or(entry);
+            name.trim_start_matches("kube:").trim() == feature.name()
+        })
+    };
+    let mut features = features;
+    for feature in GROUP_GATES {
+        let has_needs = feature
+            .needs()
+            .iter()
+            .all(|needed| features.enabled(*needed));
+        if has_needs && !is_named(feature) {
+            features = features.with(feature, true);
+        }
+    }
+    features
+}
+
+/// The options of the core of `berth up`, which is alone and needs no leader election. Its control plane is of the
+/// release.
 ///
 /// # Errors
 /// Lists everything that cannot be as wanted: gates, the configuration, the certificates of extenders.
 pub(crate) async fn options_of_up(
     args: &CoreArgs,
+    release: Release,
     registry: Registry,
 ) -> Result<RunOptions, Failure> {
     let mut warnings = Vec::new();
-    let features = settings::parse_gates(&args.feature_gates, &mut warnings)?;
+    let features =
+        settings::parse_gates(&args.feature_gates, Versions::of(release), &mut warnings)?;
+    let features = with_groups(features, &args.feature_gates);
     let mut config = match &args.config {
         Some(path) => {
             let (config, more) = settings::read_config(path, features, &registry, |_| {})?;
@@ -270,8 +323,21 @@ pub(crate) async fn options_of_up(
             pseudonyms: args.record_pseudonyms,
             kept: args.record_kept_names.clone(),
         }),
+        candidate: None,
         shadow: None,
     })
+}
+
+/// Makes the scheduler of `berth up` take part in leader election, so that a second scheduler on the cluster stands by.
+/// The times are longer than those of a real cluster: the API server is in the same process, and a machine that is busy
+/// for a while must not end the cluster.
+pub(crate) fn elect(options: &mut RunOptions) {
+    let election = &mut options.config.leader_election;
+    election.leader_elect = true;
+    election.lease_duration = ELECTION_OF_UP.0;
+    election.renew_deadline = ELECTION_OF_UP.1;
+    // After a restart with the same data directory, the Lease is its own.
+    options.candidate = Some(format!("{}_berth-up", hostname()));
 }
 
 fn drawn_seed() -> u64 {
@@ -312,6 +378,7 @@ impl Scheduling {
         let path = &connection.kubeconfig;
         let transport = connect(&ConnectOptions {
             kubeconfig: (!path.is_empty()).then(|| PathBuf::from(path)),
+            context: None,
             server: (!master.is_empty()).then(|| master.to_owned()),
             user_agent: user_agent(),
         })
@@ -342,7 +409,7 @@ impl Scheduling {
             let election = &config.leader_election;
             let (namespace, name) = (&election.resource_namespace, &election.resource_name);
             let lock = LeaseLock::new(transport.clone(), namespace.clone(), name.clone());
-            Election::start(lock, candidate(election))
+            Election::start(lock, candidate(election, options.candidate.clone()))
         });
         let mut api = transport.clone().limited(limit());
         if let Some(election) = &election {
@@ -423,9 +490,9 @@ impl Scheduling {
     }
 }
 
-fn candidate(election: &LeaderElection) -> ElectionOptions {
+fn candidate(election: &LeaderElection, identity: Option<String>) -> ElectionOptions {
     ElectionOptions {
-        identity: election::identity(&hostname()),
+        identity: identity.unwrap_or_else(|| election::identity(&hostname())),
         lease_duration: election.lease_duration.as_duration(),
         renew_deadline: election.renew_deadline.as_duration(),
         retry_period: election.retry_period.as_duration(),
@@ -455,4 +522,34 @@ fn ended() -> Failure {
     Failure::Environment(
         "the scheduler has ended unexpectedly, which is a bug; the log above says more, please report it".to_owned(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// G-1: groups are on in `berth up` unless a gate is named.
+    #[test]
+    fn groups_are_on_unless_a_gate_is_named() {
+        for (given, expected) in [
+            ("", [true; 4]),
+            ("GenericWorkload=false", [false; 4]),
+            ("kube:CompositePodGroup=false", [true, true, false, true]),
+            (
+                "TopologyAwareWorkloadScheduling=false",
+                [true, false, false, true],
+            ),
+        ] {
+            let named = given.split_once('=').map_or("", |(name, _)| name);
+            let feature = Feature::by_name(named.trim_start_matches("kube:"));
+            let features = FeatureGates::of(Release::OLDEST);
+            let features = feature.map_or(features, |feature| features.with(feature, false));
+            let features = with_groups(features, given);
+            assert_eq!(
+                GROUP_GATES.map(|f| features.enabled(f)),
+                expected,
+                "{given}"
+            );
+        }
+    }
 }

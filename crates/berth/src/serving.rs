@@ -13,6 +13,7 @@ mod authn;
 mod authorities;
 mod authz;
 mod cache;
+mod cbor;
 mod certificate;
 mod health;
 mod listen;
@@ -192,6 +193,7 @@ async fn delegate(
     }
     let options = ConnectOptions {
         kubeconfig,
+        context: None,
         server: None,
         user_agent: user_agent.to_owned(),
     };

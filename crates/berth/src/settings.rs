@@ -5,18 +5,13 @@
 
 use crate::exit::Failure;
 use crate::flags::{DeprecatedFlags, Effect, FeatureFlags, Flags, LeaderElectionFlags};
+use berth_api::Release;
 use berth_framework::FeatureGates;
+use berth_framework::features::Versions;
 use berth_framework::registry::Registry;
 use berth_scheduler::config::{self, Config};
 use std::path::Path;
 use std::time::Duration;
-
-/// The version of Kubernetes whose behaviour Berth has.
-pub(crate) const KUBERNETES_VERSION: &str = "1.36";
-/// The version before it.
-const PREVIOUS_VERSION: &str = "1.35";
-/// The versions of other components that Berth works with.
-const COMPATIBLE_VERSIONS: [&str; 4] = ["1.33", "1.34", "1.35", KUBERNETES_VERSION];
 
 /// How a scheduler is to run.
 #[derive(Debug, Clone)]
@@ -30,19 +25,26 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// The settings of a command line.
+    /// The settings of a command line. `usual` is the release unless `--emulated-version` names one.
     ///
     /// # Errors
     /// Lists everything that is wrong with it and with the configuration file.
-    pub(crate) fn resolve(flags: &Flags, registry: &Registry) -> Result<Self, Failure> {
+    pub(crate) fn resolve(
+        flags: &Flags,
+        registry: &Registry,
+        usual: Release,
+    ) -> Result<Self, Failure> {
         let mut warnings: Vec<String> = flags
             .shown()
             .into_iter()
             .filter(|(_, _, is_set)| *is_set)
             .filter_map(|(flag, _, _)| flag.warning())
             .collect();
-        let features = gates(&flags.features, &mut warnings)?;
-        check_hidden_metrics_version(&flags.metrics.show_hidden_metrics_for_version.value)?;
+        let features = gates(&flags.features, usual, &mut warnings)?;
+        check_hidden_metrics_version(
+            &flags.metrics.show_hidden_metrics_for_version.value,
+            features.release(),
+        )?;
         if let Some(path) = &flags.misc.config.value {
             let mut uses_flag = false;
             let (config, more) = read_config(path, features, registry, |config| {
@@ -73,44 +75,52 @@ impl Settings {
     }
 }
 
-/// Reads the gates, and checks the versions that go with them.
-fn gates(flags: &FeatureFlags, warnings: &mut Vec<String>) -> Result<FeatureGates, Failure> {
-    for (flag, versions, allowed) in [
-        (
-            "emulated-version",
-            &flags.emulated_version.value,
-            &COMPATIBLE_VERSIONS[3..],
-        ),
-        (
-            "min-compatibility-version",
-            &flags.min_compatibility_version.value,
-            &COMPATIBLE_VERSIONS[..],
-        ),
-    ] {
-        for version in versions {
-            let of_kube = version.strip_prefix("kube=").unwrap_or(version);
-            if !allowed.contains(&of_kube) {
-                return Err(Failure::Usage(format!(
-                    "invalid argument {version:?} for --{flag}: Berth supports {}",
-                    allowed.join(", ")
-                )));
-            }
-        }
-    }
-    parse_gates(&flags.feature_gates.value.0, warnings)
+/// Reads the versions, and the gates that go with them.
+fn gates(
+    flags: &FeatureFlags,
+    usual: Release,
+    warnings: &mut Vec<String>,
+) -> Result<FeatureGates, Failure> {
+    let (emulated, min) = (
+        &flags.emulated_version.value,
+        &flags.min_compatibility_version.value,
+    );
+    let versions = Versions::read(emulated, min, usual).map_err(Failure::usage)?;
+    parse_gates(&flags.feature_gates.value.0, versions, warnings)
 }
 
 /// Reads `A=true,B=false`.
 ///
 /// # Errors
 /// Lists every gate that cannot be set as requested.
-pub(crate) fn parse_gates(text: &str, warnings: &mut Vec<String>) -> Result<FeatureGates, Failure> {
-    let (gates, more) = FeatureGates::parse(text).map_err(|errors| {
+pub(crate) fn parse_gates(
+    text: &str,
+    versions: Versions,
+    warnings: &mut Vec<String>,
+) -> Result<FeatureGates, Failure> {
+    let (gates, more) = FeatureGates::parse(text, versions).map_err(|errors| {
         let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
         Failure::Usage(format!("--feature-gates: {}", errors.join("; ")))
     })?;
     warnings.extend(more.iter().map(ToString::to_string));
     Ok(gates)
+}
+
+/// The kubeconfig that a command line or its configuration file names. Whatever is wrong with the file is reported when
+/// it is read completely.
+pub(crate) fn kubeconfig(flags: &Flags) -> Option<String> {
+    let of_flag = || {
+        let path = flags.deprecated.kubeconfig.value.as_ref();
+        path.map(|path| path.display().to_string())
+    };
+    let Some(path) = &flags.misc.config.value else {
+        return of_flag();
+    };
+    let text = std::fs::read_to_string(path).ok()?;
+    let file: serde_json::Value = serde_saphyr::from_str(&text).ok()?;
+    let named = file["clientConnection"]["kubeconfig"].as_str();
+    let named = named.filter(|path| !path.is_empty());
+    named.map(str::to_owned).or_else(of_flag)
 }
 
 /// Reads a configuration file and checks all of it, the plugins' arguments too. Returns the warnings about it.
@@ -225,13 +235,14 @@ fn override_election(flags: &LeaderElectionFlags, config: &mut Config) {
 ///
 /// # Errors
 /// When it is not the one before.
-fn check_hidden_metrics_version(version: &str) -> Result<(), Failure> {
-    if matches!(version, "" | PREVIOUS_VERSION) {
+fn check_hidden_metrics_version(version: &str, release: Release) -> Result<(), Failure> {
+    let previous = format!("1.{}", release.minor() - 1);
+    if version.is_empty() || version == previous {
         return Ok(());
     }
     Err(Failure::Usage(format!(
         "invalid argument {version:?} for --show-hidden-metrics-for-version: only the previous minor version is \
-         meaningful, {PREVIOUS_VERSION}"
+         meaningful, {previous}"
     )))
 }
 
@@ -247,9 +258,11 @@ mod tests {
             .try_get_matches_from(arguments)
             .map_err(|e| e.to_string())?;
         let flags = Flags::read(&matches).map_err(|e| e.to_string())?;
-        Settings::resolve(&flags, &berth_plugins::in_tree()).map_err(|failure| match failure {
-            Failure::Usage(text) | Failure::Environment(text) => text,
-            other => format!("{other:?}"),
+        Settings::resolve(&flags, &berth_plugins::in_tree(), Release::OLDEST).map_err(|failure| {
+            match failure {
+                Failure::Usage(text) | Failure::Environment(text) => text,
+                other => format!("{other:?}"),
+            }
         })
     }
 
@@ -328,11 +341,25 @@ mod tests {
             ),
             (
                 &["--emulated-version=1.35"],
-                "invalid argument \"1.35\" for --emulated-version: Berth supports 1.36",
+                "emulation version 1.35 is not between [1.36, 1.38.0]",
             ),
             (
                 &["--min-compatibility-version=kube=1.30"],
-                "invalid argument \"kube=1.30\" for --min-compatibility-version: Berth supports 1.33, 1.34, 1.35, 1.36",
+                "minCompatibilityVersion version 1.30 is not between [1.33, 1.36]",
+            ),
+            (
+                &[
+                    "--emulated-version=1.37",
+                    "--feature-gates=GangScheduling=false",
+                ],
+                "--feature-gates: unrecognized feature gate: GangScheduling",
+            ),
+            (
+                &[
+                    "--emulated-version=1.38",
+                    "--show-hidden-metrics-for-version=1.36",
+                ],
+                "invalid argument \"1.36\" for --show-hidden-metrics-for-version: only the previous minor version is meaningful, 1.37",
             ),
             (
                 &["--leader-elect-resource-lock=endpoints"],

@@ -34,10 +34,25 @@ impl StopSignals {
     }
 }
 
+/// Asks another process to stop.
+///
+/// # Errors
+/// When it does not exist, or is another user's.
+pub(crate) fn terminate(pid: u32) -> std::io::Result<()> {
+    platform::terminate(pid)
+}
+
 #[cfg(unix)]
 mod platform {
+    use rustix::process::{Pid, Signal as Number, kill_process};
     use std::io;
     use tokio::signal::unix::{Signal, SignalKind, signal};
+
+    pub(super) fn terminate(pid: u32) -> io::Result<()> {
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| io::Error::other("it is no number of a process"))?;
+        kill_process(pid, Number::TERM).map_err(io::Error::from)
+    }
 
     pub(super) struct Signals {
         interrupt: Signal,
@@ -65,6 +80,16 @@ mod platform {
 mod platform {
     use std::io;
     use tokio::signal::windows::{CtrlC, ctrl_c};
+
+    pub(super) fn terminate(pid: u32) -> io::Result<()> {
+        let ended = std::process::Command::new("taskkill")
+            .args(["/F", "/PID", &pid.to_string()])
+            .status()?;
+        match ended.success() {
+            true => Ok(()),
+            false => Err(io::Error::other("taskkill failed")),
+        }
+    }
 
     pub(super) struct Signals(CtrlC);
 

@@ -1,19 +1,84 @@
 //! `berth up`: a whole cluster in one process. The scheduler talks to the control plane as to any other.
 
-use crate::cli::UpArgs;
+use crate::apply::Applied;
+use crate::cli::{NAME_DEFAULT, UpArgs};
+use crate::clusters::{Folder, Record, Running};
 use crate::control_plane::{self, ControlPlane, NODES_DEFAULT, Options};
 use crate::exit::Failure;
+use crate::kubeconfig::{self, Entry};
 use crate::manifest::Document;
-use crate::print::{self, program, say};
+use crate::print::{self, program};
 use crate::scheduler::{self, Scheduling};
 use crate::signal::{self, StopSignals};
-use crate::{apply, manifest, serve};
-use berth_apiserver::admission::Admission;
-use berth_apiserver::controllers::Selection;
+use crate::{apply, availability, manifest, nodes, release, serve};
+use berth_apiserver::access::{Access, gr};
+use berth_apiserver::controllers::{SIMULATED_PROVISIONER, Selection};
+use berth_apiserver::{RunningServer, ServerOptions};
 use berth_client::observe::Unobserved;
 use berth_framework::registry::Registry;
+use serde_json::json;
+use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// The name of the default StorageClass, as of kind's.
+const STORAGE_CLASS: &str = "standard";
+const IS_DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
+
+/// Where the kubeconfig of a cluster is, and how it is known on this machine.
+struct Place {
+    /// The file that has the context.
+    kubeconfig: PathBuf,
+    /// The file that the scheduler of this process uses.
+    own: PathBuf,
+    context: String,
+    /// The name that this process has, if it has one.
+    running: Option<Running>,
+}
+
+impl Place {
+    /// Takes the name of the command line, if it has one.
+    ///
+    /// # Errors
+    /// When another cluster has it.
+    fn take(args: &UpArgs) -> Result<Self, Failure> {
+        let given = args.control_plane.kubeconfig.clone();
+        let Some(name) = &args.placement.name else {
+            let own = args.control_plane.own_kubeconfig().to_owned();
+            return Ok(Self {
+                kubeconfig: own.clone(),
+                own,
+                context: NAME_DEFAULT.to_owned(),
+                running: None,
+            });
+        };
+        let running = Folder::of(name)?.acquire()?;
+        Ok(Self {
+            kubeconfig: match given {
+                Some(path) => path,
+                None => kubeconfig::default_path()?,
+            },
+            own: running.kubeconfig(),
+            context: name.context(),
+            running: Some(running),
+        })
+    }
+
+    /// Writes the kubeconfigs.
+    ///
+    /// # Errors
+    /// When a file cannot be read or written.
+    fn write(&self, server: &RunningServer, scheduler: SocketAddr) -> Result<(), Failure> {
+        control_plane::write_kubeconfig(server, &self.own, Some(scheduler))?;
+        if self.running.is_none() {
+            return Ok(());
+        }
+        let url = format!("http://{scheduler}");
+        let entry = Entry::of(server, self.context.clone(), Some(&url));
+        kubeconfig::add(&self.kubeconfig, &entry)
+    }
+}
 
 /// Runs until asked to stop.
 ///
@@ -21,30 +86,58 @@ use std::sync::Arc;
 /// When a file is wrong, something cannot be had at the start, or the core has ended by itself.
 pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), Failure> {
     // Everything that can be wrong with the input is found before anything is started.
-    let documents = manifest::read_all(&args.files)?;
-    let mut core = scheduler::options_of_up(&args.core, registry).await?;
-    let listener = serve::bind(args.metrics).await?;
+    let documents = manifest::read_all(&args.all_files())?;
+    let nodes_of_file = if args.node.node_file.is_empty() {
+        NODES_DEFAULT
+    } else {
+        0
+    };
+    let nodes = nodes::options(&args.node, args.control_plane.nodes(nodes_of_file))?;
+    let release = args.control_plane.emulated_version;
+    let mut core = scheduler::options_of_up(&args.core, release, registry).await?;
+    scheduler::elect(&mut core);
+    let place = Place::take(&args)?;
+    let (listen, metrics) = args.addresses();
+    let listener = serve::bind(metrics).await?;
     let metrics = serve::address(&listener)?;
-    let plane = ControlPlane::start(
-        &args.control_plane,
-        Options {
-            client_ca: None,
-            scheduler: Some(metrics),
-            controllers: Selection::All,
-            admission: Admission::default(),
-            nodes: args.control_plane.nodes.unwrap_or(NODES_DEFAULT),
-        },
-    )
+    let server = control_plane::serve(ServerOptions {
+        listen,
+        data_dir: args.control_plane.data_dir.clone(),
+        api: release::api(&core.config.features(), &args.core.feature_gates),
+        groups: release::groups(&args.core.feature_gates),
+        ..ServerOptions::default()
+    })
     .await?;
-    let kubeconfig = &args.control_plane.kubeconfig;
+    place.write(&server, metrics)?;
+    let count = nodes.nodes.saturating_add(nodes.given.len());
+    let options = Options {
+        controllers: Selection::All,
+        nodes,
+        kubelets: true,
+    };
+    let plane = ControlPlane::start(server, options).await?;
     let connection = &mut core.config.client_connection;
-    connection.kubeconfig = kubeconfig.display().to_string();
+    connection.kubeconfig = place.own.display().to_string();
     let mut scheduling = Scheduling::start(&core, "", Arc::new(Unobserved)).await?;
     tokio::spawn(serve::serve(
         listener,
         Arc::new(scheduling.runner.explainer()),
     ));
-    let outcome = until_stopped(&args, &documents, metrics, &plane, &mut scheduling).await;
+    // A user, or a script, that has read the first line may stop the process.
+    let signals = StopSignals::listen()?;
+    let start = async {
+        let started = start(&args, &documents, &plane, &place, metrics, count).await;
+        match started {
+            Err(failure) => failure,
+            Ok(()) => std::future::pending().await,
+        }
+    };
+    let outcome = tokio::select! {
+        why = signals.stop_requested(signal::STOP_PATIENCE) => Ok(why),
+        failure = start => Err(failure),
+        failure = scheduling.failed() => Err(failure),
+        failure = plane.failed() => Err(failure),
+    };
     if let Ok(why) = &outcome {
         print::complain(format_args!("{why}, stopping"));
     }
@@ -57,77 +150,117 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), Failure>
     outcome.map(drop)
 }
 
-/// Applies the files, says what runs, and waits; the answer is why the process is to stop.
+/// Applies the files, waits for what they describe if that is asked for, and says what runs.
 ///
 /// # Errors
-/// When a file is not accepted, the output is not read any more, or something cannot go on.
-async fn until_stopped(
+/// When a file is not accepted, an object is not available in time, or the output is not read any more.
+async fn start(
     args: &UpArgs,
     documents: &[Document],
-    metrics: SocketAddr,
     plane: &ControlPlane,
-    scheduling: &mut Scheduling,
-) -> Result<&'static str, Failure> {
-    let applied = apply::apply(&*plane.server().api("berth"), documents)?;
-    plane
-        .server()
-        .settle()
-        .await
-        .map_err(Failure::Environment)?;
-    // A user, or a script, that has read the first line may stop the process.
-    let signals = StopSignals::listen()?;
-    announce(args, metrics, plane, &applied)?;
-    tokio::select! {
-        why = signals.stop_requested(signal::STOP_PATIENCE) => Ok(why),
-        failure = scheduling.failed() => Err(failure),
-        failure = plane.failed() => Err(failure),
+    place: &Place,
+    metrics: SocketAddr,
+    nodes: usize,
+) -> Result<(), Failure> {
+    let server = plane.server();
+    let api = server.api("berth");
+    create_storage_class(&*api)?;
+    let applied = apply::apply(&*api, documents).await?;
+    if let Some(limit) = args.placement.wait {
+        availability::wait(&*api, &applied, limit).await?;
     }
+    server.settle().await.map_err(Failure::Environment)?;
+    let greeting = greeting(args, metrics, server, place, nodes, &applied);
+    if let Some(running) = &place.running {
+        running.publish(&Record {
+            pid: std::process::id(),
+            server: server.url(),
+            kubeconfig: absolute(&place.kubeconfig),
+            context: place.context.clone(),
+            greeting: greeting.clone(),
+        })?;
+    }
+    print::text(greeting)
 }
 
-/// Prints what runs, and what to do next.
-///
-/// # Errors
-/// When the output is not read any more.
-fn announce(
+/// Creates the default StorageClass of a new cluster, so that claims without a class get a volume.
+fn create_storage_class(api: &dyn Access) -> Result<(), Failure> {
+    let classes = gr("storage.k8s.io", "storageclasses");
+    if !api.list(classes, None).is_empty() {
+        return Ok(());
+    }
+    let class = json!({
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": STORAGE_CLASS, "annotations": {IS_DEFAULT: "true"}},
+        "provisioner": SIMULATED_PROVISIONER,
+    });
+    api.create(classes, class).map(drop).map_err(|e| {
+        Failure::Environment(format!("failed to create the default StorageClass: {e}"))
+    })
+}
+
+/// What runs, and what to do next.
+fn greeting(
     args: &UpArgs,
     metrics: SocketAddr,
-    plane: &ControlPlane,
-    applied: &[String],
-) -> Result<(), Failure> {
-    let nodes = args.control_plane.nodes.unwrap_or(NODES_DEFAULT);
-    say!("API server  {}", plane.server().url())?;
+    server: &RunningServer,
+    place: &Place,
+    nodes: usize,
+    applied: &[Applied],
+) -> String {
+    let mut text = String::new();
+    let mut say = |line: std::fmt::Arguments<'_>| {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{line}");
+    };
+    say(format_args!("API server  {}", server.url()));
     match args.control_plane.gpus_per_node {
-        0 => say!("nodes       {nodes}, simulated")?,
-        gpus => say!("nodes       {nodes}, simulated, with {gpus} GPUs each")?,
+        0 => say(format_args!("nodes       {nodes}, simulated")),
+        gpus => say(format_args!(
+            "nodes       {nodes}, simulated, with {gpus} GPUs each"
+        )),
     }
-    say!("scheduler   metrics at http://{metrics}/metrics")?;
-    say!("dashboard   http://{metrics}/dashboard")?;
-    say!(
-        "storage     {}",
-        control_plane::storage(&args.control_plane)
-    )?;
+    say(format_args!(
+        "scheduler   metrics at http://{metrics}/metrics"
+    ));
+    say(format_args!("dashboard   http://{metrics}/dashboard"));
+    let storage = control_plane::storage(&args.control_plane);
+    say(format_args!("storage     {storage}"));
     for object in applied {
-        say!("applied     {object}")?;
+        say(format_args!("applied     {object}"));
     }
-    say!()?;
-    say!("In another terminal:")?;
-    say!()?;
-    say!(
-        "  export KUBECONFIG={}",
-        absolute(&args.control_plane.kubeconfig)
-    )?;
-    say!("  kubectl get nodes")?;
-    say!("  kubectl create deployment web --image=registry.example/web:1 --replicas=30")?;
-    say!("  kubectl get pods -o wide")?;
-    say!("  {} explain queue", program())?;
-    say!()?;
-    say!("Ctrl-C stops everything.")?;
-    Ok(())
+    let kubeconfig = absolute(&place.kubeconfig);
+    let kubeconfig = kubeconfig.display();
+    match &args.placement.name {
+        None => {
+            say(format_args!("\nIn another terminal:\n"));
+            say(format_args!("  export KUBECONFIG={kubeconfig}"));
+        }
+        Some(_) => {
+            let context = &place.context;
+            say(format_args!("context     {context}, in {kubeconfig}\n"));
+        }
+    }
+    say(format_args!("  kubectl get nodes"));
+    say(format_args!(
+        "  kubectl create deployment web --image=registry.example/web:1 --replicas=30"
+    ));
+    say(format_args!("  kubectl get pods -o wide"));
+    let program = program();
+    say(format_args!("  {program} explain queue\n"));
+    match &args.placement.name {
+        None => say(format_args!("Ctrl-C stops everything.")),
+        Some(name) => {
+            let name = name.as_str();
+            say(format_args!(
+                "Ctrl-C, or {program} down --name {name}, stops everything."
+            ));
+        }
+    }
+    text
 }
 
-fn absolute(path: &std::path::Path) -> String {
-    std::path::absolute(path)
-        .unwrap_or_else(|_| path.to_owned())
-        .display()
-        .to_string()
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }

@@ -1,64 +1,61 @@
 //! `berth what-if`: what the scheduler would do if the cluster were another one. Nothing is written to a cluster.
 
+mod changes;
+mod claims;
 mod daemons;
+mod fit;
+mod nodes;
+mod priorities;
 mod quotas;
 mod read;
+mod record;
+mod shape;
+mod strict;
+mod text;
 mod workloads;
 
-use crate::cli::{Output, WhatIfArgs};
+use crate::cli::{ExplainOutput, WhatIfArgs};
 use crate::exit::Failure;
 use crate::print;
+use crate::record::versions_of;
+use crate::scheduler::with_groups;
 use crate::settings;
-use berth_api::{Kind, Object};
+use crate::upgrade;
+use berth_api::{Kind, Release, Time};
 use berth_client::events::now;
-use berth_explain::what_if::{Objects, PendingPod, Report, Usage, World, consolidate, key_of};
+use berth_explain::what_if::{
+    Balance, DisplacedPod, Fate, Objects, PendingPod, PlacedPod, Places, Report, Usage, World,
+    consolidate,
+};
+use berth_framework::FeatureGates;
+use berth_framework::features::Versions;
 use berth_framework::registry::Registry;
+use berth_recording::Start;
 use berth_scheduler::SchedulerOptions;
 use berth_scheduler::config::Config;
+use changes::{Changed, Others, Raw, change_all, decode, known, set_defaults};
 use read::{documents, list_all};
-use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// How many lines of each kind the text lists.
-const LINES_MAX: usize = 50;
-/// How many pods the text names that wait for the same reason.
-const NAMED_MAX: usize = 5;
-/// An object of the changes with this annotation is deleted.
-const DELETE: &str = "berth.dev/what-if";
-
-/// The objects as JSON, so that changes can name single fields.
-type Raw = BTreeMap<Key, Value>;
-/// Kind, namespace and name of an object.
-type Key = (Kind, String, String);
-
-/// The pods that the changes add, in the order of the changes.
-#[derive(Debug, Default)]
-struct Added {
-    pods: Vec<Key>,
+/// The cluster before the changes.
+struct Before {
+    usage: Usage,
+    places: Places,
 }
 
-/// What else belongs to the cluster: the scheduler does not read it.
-#[derive(Debug, Default)]
-struct Others {
-    quotas: quotas::Quotas,
-    /// DaemonSets with the places where they were read.
-    daemons: Vec<(String, Value)>,
-    notes: Vec<String>,
+/// Makes worlds of objects.
+struct Worlds<'a> {
+    registry: &'a Registry,
+    seed: u64,
+    moment: Time,
 }
 
-impl Others {
-    /// Takes an object that is one of these.
-    fn take(&mut self, place: &str, object: Value) -> Result<Option<Value>, Failure> {
-        if quotas::is_one(&object) {
-            quotas::change(&mut self.quotas, place, object)?;
-        } else if daemons::is_one(&object) {
-            self.daemons.push((place.to_owned(), object));
-        } else {
-            return Ok(Some(object));
-        }
-        Ok(None)
+impl Worlds<'_> {
+    fn of(&self, setup: &Setup, objects: Objects) -> Result<World, Failure> {
+        let mut options = setup.options(self.registry)?;
+        options.seed = self.seed;
+        World::new(options, self.registry, objects, self.moment).map_err(Failure::usage)
     }
 }
 
@@ -68,122 +65,320 @@ impl Others {
 /// When a file or the cluster cannot be read, or a change does not apply.
 pub(crate) async fn run(args: WhatIfArgs, registry: Registry) -> Result<(), Failure> {
     let (mut raw, mut others) = (Raw::new(), Others::default());
-    for file in &args.from {
-        for (place, object) in documents(file)? {
-            if let Some(object) = others.take(&place, object)?
-                && let Some((key, object)) = known(&place, object)?
-            {
-                raw.insert(key, object);
-            }
-        }
-    }
-    if args.from.is_empty() {
-        list_all(&args, &mut raw, &mut others).await?;
-    }
+    let mut source = read_cluster(&args, &mut raw, &mut others).await?;
     let before = decode(&raw)?;
-    let (config, not_admitted) = change_all(&args, &mut raw, &mut others)?;
-    let after = decode(&raw)?;
-    let present = configured(&args, args.config.as_deref(), &registry)?;
-    let changed = configured(
-        &args,
-        config.as_deref().or(args.config.as_deref()),
-        &registry,
-    )?;
-    let world = |config: &Config, objects: Objects| {
-        let mut options = SchedulerOptions {
-            seed: args.seed,
-            ..SchedulerOptions::default()
-        };
-        config.set_options(&mut options);
-        World::new(options, &registry, objects, now()).map_err(Failure::usage)
+    let changed = change_all(&args.file, &mut raw, &mut others)?;
+    check_drained(&args, &raw)?;
+    source.has_groups = raw.keys().any(|(kind, ..)| *kind == Kind::PodGroup);
+    let present_gates = source.gates(&args, None)?;
+    let present = source.setup(args.config.as_deref(), present_gates, &registry)?;
+    let other_gates = match &args.emulated_version {
+        None => present_gates,
+        Some(version) => {
+            let versions = Versions::read(std::slice::from_ref(version), &[], source.release);
+            let other = versions.map_err(Failure::usage)?.emulated;
+            let gates = source.gates(&args, Some(other));
+            gates.map_err(|failure| upgrade::refused(other, failure))?
+        }
     };
-    let usage = world(&present, before)?.usage();
+    let file = changed.config.as_deref().or(args.config.as_deref());
+    let worlds = Worlds {
+        registry: &registry,
+        seed: args.seed,
+        moment: source.moment,
+    };
+    let before = worlds.of(&present, before)?;
+    let before = Before {
+        usage: before.usage(),
+        places: before.places(),
+    };
+    let decided = |setup: &Setup, objects: Objects| {
+        let fit = args.fit.as_deref();
+        let fit = fit.map(|file| fit::template(file, &others)).transpose()?;
+        drained(&args, &worlds, setup, objects, (&before, &changed, fit))
+    };
+    let preview = match args.emulated_version.is_some() {
+        false => None,
+        true => {
+            let after = decode(&raw)?;
+            Some(upgrade::compare(present_gates, other_gates, |gates| {
+                let setup = source.setup(file, gates, &registry)?;
+                Ok(outcomes(&decided(&setup, after.clone())?))
+            })?)
+        }
+    };
+    let setup = source.setup(file, other_gates, &registry)?;
     let mut report = if args.consolidate {
-        let mut report = consolidate(after, |objects| world(&changed, objects))?;
-        report.before = usage;
-        report
+        consolidated(&worlds, &setup, decode(&raw)?, &before, &changed)?
+    } else if let Some(shape) = &args.add_nodes {
+        let shape = shape::Shape::new(shape, &raw)?;
+        shape::smallest(&shape, |nodes| {
+            let mut raw = raw.clone();
+            shape.add(&mut raw, &others, nodes)?;
+            decided(&setup, decode(&raw)?)
+        })?
     } else {
-        let mut run = world(&changed, after)?;
-        run.run();
-        let (mut moved, mut blocked, mut drained) = (Vec::new(), Vec::new(), Vec::new());
-        for node in &args.drain {
-            if !raw.contains_key(&(Kind::Node, String::new(), node.clone())) {
-                return Err(Failure::Usage(format!(
-                    "--drain {node}: there is no such node"
-                )));
-            }
-            let (of_node, blocking) = run.drain(node);
-            if blocking.is_empty() {
-                drained.push(node.clone());
-            }
-            moved.extend(of_node);
-            blocked.extend(blocking);
-        }
-        Report {
-            moved,
-            blocked,
-            drained,
-            ..run.report(usage)
-        }
+        decided(&setup, decode(&raw)?)?
     };
-    report.not_admitted = not_admitted;
+    report.not_admitted = changed.not_admitted;
+    report.changes = changed.done;
     report.notes.extend(others.notes);
-    match args.output {
-        Output::Text => print::text(text(&args, &report)),
-        Output::Json => {
-            let json = serde_json::to_string_pretty(&report);
-            print::text(json.map_err(Failure::environment)? + "\n")
+    print_report(&args, &report, preview)
+}
+
+/// Where the cluster was read.
+struct Source {
+    release: Release,
+    moment: Time,
+    /// The options that were recorded.
+    recorded: Option<Box<Start>>,
+    /// Whether there are groups of pods: they are scheduled as such then, unless the command line names the gates.
+    has_groups: bool,
+}
+
+/// The configuration of a run.
+enum Setup {
+    Given(Box<Config>),
+    /// Of a recording, with these gates, and with another configuration if there is one.
+    Recorded(Box<Start>, FeatureGates, Option<PathBuf>),
+}
+
+impl Setup {
+    fn options(&self, registry: &Registry) -> Result<SchedulerOptions, Failure> {
+        match self {
+            Self::Given(config) => {
+                let mut options = SchedulerOptions::default();
+                config.set_options(&mut options);
+                Ok(options)
+            }
+            Self::Recorded(start, gates, file) => {
+                record::options(start, *gates, file.as_deref(), registry)
+            }
         }
     }
 }
 
-/// Applies the changes of all files. Returns the file of a changed configuration, and the new pods that no quota admits.
-fn change_all(
+impl Source {
+    /// The gates of the command line or of the recording, in another release if one is given.
+    fn gates(&self, args: &WhatIfArgs, other: Option<Release>) -> Result<FeatureGates, Failure> {
+        match &self.recorded {
+            Some(start) => record::gates(start, other),
+            None => {
+                let features = gates(args, other.unwrap_or(self.release))?;
+                Ok(match self.has_groups {
+                    true => with_groups(features, &args.feature_gates),
+                    false => features,
+                })
+            }
+        }
+    }
+
+    fn setup(
+        &self,
+        file: Option<&Path>,
+        gates: FeatureGates,
+        registry: &Registry,
+    ) -> Result<Setup, Failure> {
+        let Some(start) = &self.recorded else {
+            let config = configured(file, gates, registry)?;
+            return Ok(Setup::Given(Box::new(config)));
+        };
+        let setup = Setup::Recorded(start.clone(), gates, file.map(Path::to_owned));
+        setup.options(registry)?;
+        Ok(setup)
+    }
+}
+
+/// Reads the cluster from files, a recording or its API.
+async fn read_cluster(
     args: &WhatIfArgs,
     raw: &mut Raw,
     others: &mut Others,
-) -> Result<(Option<PathBuf>, Vec<PendingPod>), Failure> {
-    let nodes: BTreeSet<Key> = raw
-        .keys()
-        .filter(|key| key.0 == Kind::Node)
-        .cloned()
-        .collect();
-    let (mut config, mut added, mut daemons) = (None, Added::default(), Vec::new());
-    for file in &args.file {
-        for (place, object) in documents(file)? {
-            if object["kind"] == "KubeSchedulerConfiguration" {
-                config = Some(file.clone());
-            } else if daemons::is_one(&object) {
-                daemons.push((place, object));
-            } else if let Some(object) = others.take(&place, object)? {
-                change(raw, &place, object, &mut added)?;
+) -> Result<Source, Failure> {
+    let inputs = args.from.iter().chain(&args.file).chain(&args.fit);
+    if inputs.filter(|file| file.as_os_str() == "-").count() > 1 {
+        return Err(Failure::usage("standard input is read once: give - once"));
+    }
+    if let Some(dir) = &args.record {
+        let (start, moment) = record::read(dir, args.run, args.at, raw, others)?;
+        return Ok(Source {
+            release: versions_of(&start)?.emulated,
+            moment,
+            recorded: Some(start),
+            has_groups: false,
+        });
+    }
+    let release = match args.from.is_empty() {
+        true => list_all(args, raw, others).await?,
+        false => {
+            for file in &args.from {
+                for (place, object) in documents(file)? {
+                    if let Some(object) = others.take(&place, object, None)?
+                        && let Some((key, mut object)) = known(&place, object)?
+                    {
+                        set_defaults(&mut object);
+                        raw.insert(key, object);
+                    }
+                }
             }
+            newest_kubelet(raw)
+        }
+    };
+    Ok(Source {
+        release,
+        moment: now(),
+        recorded: None,
+        has_groups: false,
+    })
+}
+
+/// Checks that the nodes to drain exist.
+fn check_drained(args: &WhatIfArgs, raw: &Raw) -> Result<(), Failure> {
+    for node in &args.drain {
+        let key = (Kind::Node, String::new(), node.clone());
+        if !raw.contains_key(&key) {
+            let similar = strict::similar(raw, &key);
+            let text = format!("--drain {node}: there is no such node{similar}");
+            return Err(Failure::Usage(text));
         }
     }
-    // Nodes that are added get a pod of each DaemonSet that the changes do not contain.
-    let name = |object: &Value| (namespace_of(object), name_of(object));
-    let changed: BTreeSet<_> = daemons.iter().map(|(_, object)| name(object)).collect();
-    for (place, present) in &others.daemons {
-        if !changed.contains(&name(present)) {
-            daemons::apply(raw, place, present, &mut added, |node| {
-                !nodes.contains(node)
-            })?;
+    Ok(())
+}
+
+/// Schedules the waiting pods, drains the nodes of the command line, and adds pods of the template.
+fn drained(
+    args: &WhatIfArgs,
+    worlds: &Worlds<'_>,
+    setup: &Setup,
+    objects: Objects,
+    (before, changed, fit): (&Before, &Changed, Option<fit::Template>),
+) -> Result<Report, Failure> {
+    let mut run = worlds.of(setup, objects)?;
+    run.run();
+    let (mut displaced, mut drained) = (changed.displaced.clone(), Vec::new());
+    let (mut moved, mut blocked) = (Vec::new(), Vec::new());
+    for node in &args.drain {
+        let of_node = run.drain(node);
+        if !of_node.iter().any(|pod| pod.blocks) {
+            drained.push(node.clone());
         }
+        moved.extend(of_node.iter().filter_map(|pod| {
+            let (node, pod) = (pod.node.clone()?, pod.pod.clone());
+            Some(PlacedPod { pod, node })
+        }));
+        let blocking = of_node.iter().filter(|pod| pod.blocks);
+        blocked.extend(blocking.map(|pod| PendingPod {
+            pod: pod.pod.clone(),
+            reason: pod.reason.clone(),
+        }));
+        displaced.extend(of_node);
     }
-    for (place, object) in &daemons {
-        daemons::apply(raw, place, object, &mut added, |_| true)?;
+    let balance = Balance::new(&before.places, &run, &lost(&displaced));
+    let mut report = run.report(before.usage.clone(), displaced);
+    if let Some(template) = fit {
+        report.fit = Some(run.fit(&template.pod, &template.claims, fit::PODS_MAX));
+        report.notes.extend(template.notes);
     }
-    let refused = quotas::admit(raw, &others.quotas, &added);
-    Ok((config, refused))
+    Ok(Report {
+        moved,
+        blocked,
+        drained,
+        balance,
+        ..report
+    })
+}
+
+/// Finds the nodes that are not needed.
+fn consolidated(
+    worlds: &Worlds<'_>,
+    setup: &Setup,
+    objects: Objects,
+    before: &Before,
+    changed: &Changed,
+) -> Result<Report, Failure> {
+    let (mut report, end) = consolidate(objects, |objects| worlds.of(setup, objects))?;
+    report.before = before.usage.clone();
+    report.displaced.extend(changed.displaced.iter().cloned());
+    report.balance = Balance::new(&before.places, &end, &lost(&report.displaced));
+    Ok(report)
+}
+
+fn lost(displaced: &[DisplacedPod]) -> BTreeSet<String> {
+    let lost = displaced.iter().filter(|pod| pod.fate == Fate::Lost);
+    lost.map(|pod| pod.pod.clone()).collect()
+}
+
+fn print_report(
+    args: &WhatIfArgs,
+    report: &Report,
+    preview: Option<upgrade::Preview>,
+) -> Result<(), Failure> {
+    if args.output == ExplainOutput::Table {
+        print::text(text::report(args, report))?;
+        return match preview {
+            Some(preview) => print::text(format!("\n{}", preview.text(text::LINES_MAX))),
+            None => Ok(()),
+        };
+    }
+    let mut json = serde_json::to_value(report).map_err(Failure::environment)?;
+    if let Some(preview) = preview {
+        json["upgrade"] = preview.json(usize::MAX);
+    }
+    print::text(match args.output {
+        ExplainOutput::Yaml => serde_saphyr::to_string(&json).map_err(Failure::environment)?,
+        _ => serde_json::to_string_pretty(&json).map_err(Failure::environment)? + "\n",
+    })
+}
+
+/// The outcomes of the pods of a report.
+fn outcomes(report: &Report) -> upgrade::Outcomes {
+    let placed = report.placed.iter().chain(&report.moved);
+    let placed = placed.map(|pod| (&pod.pod, format!("on {}", pod.node)));
+    let evicted = report.evicted.iter();
+    let evicted = evicted.map(|pod| (&pod.pod, format!("evicted from {}", pod.node)));
+    let waiting = report.pending.iter().chain(&report.blocked);
+    let waiting = waiting.map(|pod| (&pod.pod, format!("not placed: {}", pod.reason)));
+    let displaced = report.displaced.iter().filter_map(|pod| {
+        let node = pod.node.as_ref()?;
+        Some((&pod.pod, format!("on {node}")))
+    });
+    let all = waiting.chain(placed).chain(displaced).chain(evicted);
+    all.map(|(pod, end)| (pod.clone(), (pod.clone(), end)))
+        .collect()
+}
+
+/// The release of a cluster that is read from files: a control plane is not older than its kubelets.
+fn newest_kubelet(raw: &Raw) -> Release {
+    let nodes = raw.iter().filter(|(key, _)| key.0 == Kind::Node);
+    let minors = nodes.filter_map(|(_, node)| {
+        let version = node["status"]["nodeInfo"]["kubeletVersion"].as_str()?;
+        version.strip_prefix("v1.")?.split('.').next()?.parse().ok()
+    });
+    minors
+        .max()
+        .map_or(Release::OLDEST, Release::closest_to_minor)
+}
+
+/// The gates of the command line in a release.
+///
+/// # Errors
+/// When the release does not accept them.
+fn gates(args: &WhatIfArgs, release: Release) -> Result<FeatureGates, Failure> {
+    let mut warnings = Vec::new();
+    let versions = Versions::of(release);
+    let features = settings::parse_gates(&args.feature_gates, versions, &mut warnings)?;
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+    Ok(features)
 }
 
 fn configured(
-    args: &WhatIfArgs,
     path: Option<&Path>,
+    features: FeatureGates,
     registry: &Registry,
 ) -> Result<Config, Failure> {
     let mut warnings = Vec::new();
-    let features = settings::parse_gates(&args.feature_gates, &mut warnings)?;
     let config = match path {
         Some(path) => {
             let (config, more) = settings::read_config(path, features, registry, |_| {})?;
@@ -203,308 +398,4 @@ fn configured(
         ));
     }
     Ok(config)
-}
-
-/// The key of an object that the scheduler reads; `None` for one of another kind.
-fn known(place: &str, mut object: Value) -> Result<Option<(Key, Value)>, Failure> {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
-    if kind.is_empty() || version.is_empty() {
-        return Err(Failure::Usage(format!(
-            "{place}: apiVersion or kind is missing; give objects as kubectl get -o yaml prints them"
-        )));
-    }
-    let Some(found) = Kind::by_name(&version, &kind) else {
-        return Ok(None);
-    };
-    let name = text(&object["metadata"]["name"]);
-    if name.is_empty() {
-        return Err(Failure::Usage(format!("{place}: metadata.name is missing")));
-    }
-    let mut namespace = text(&object["metadata"]["namespace"]);
-    if namespace.is_empty() && is_namespaced(found) {
-        namespace = "default".to_owned();
-        object["metadata"]["namespace"] = "default".into();
-    }
-    Ok(Some(((found, namespace, name), object)))
-}
-
-/// Whether objects of a kind are in namespaces.
-fn is_namespaced(kind: Kind) -> bool {
-    matches!(
-        kind,
-        Kind::Pod
-            | Kind::Service
-            | Kind::ReplicationController
-            | Kind::ReplicaSet
-            | Kind::StatefulSet
-            | Kind::PodDisruptionBudget
-            | Kind::PersistentVolumeClaim
-            | Kind::CsiStorageCapacity
-            | Kind::ResourceClaim
-    )
-}
-
-/// Applies a change: a new object, fields of a known one, or its deletion.
-fn change(raw: &mut Raw, place: &str, object: Value, added: &mut Added) -> Result<(), Failure> {
-    let kind = object["kind"].as_str().unwrap_or_default().to_owned();
-    let is_workload = workloads::apply(raw, place, &object, added)?;
-    let Some((key, mut object)) = known(place, object)? else {
-        if is_workload {
-            return Ok(());
-        }
-        return Err(Failure::Usage(format!(
-            "{place}: the scheduler does not read objects of kind {kind}; give the pods and nodes that follow from it, or \
-             their Deployment, ReplicaSet, StatefulSet, ReplicationController, DaemonSet or Job, or a ResourceQuota"
-        )));
-    };
-    if object["metadata"]["annotations"][DELETE] == "delete" {
-        added.pods.retain(|pod| *pod != key);
-        return match raw.remove(&key) {
-            Some(_) => Ok(()),
-            None => Err(Failure::Usage(format!(
-                "{place}: there is no {kind} {} to delete",
-                key.2
-            ))),
-        };
-    }
-    match raw.get_mut(&key) {
-        Some(known) => merge(known, object),
-        None => {
-            let uid = &mut object["metadata"]["uid"];
-            if uid.is_null() {
-                *uid = format!("what-if-{kind}-{}-{}", key.1, key.2).into();
-            }
-            if key.0 == Kind::Pod && object["spec"]["schedulerName"].is_null() {
-                object["spec"]["schedulerName"] = "default-scheduler".into();
-            }
-            if key.0 == Kind::Pod {
-                added.pods.push(key.clone());
-            }
-            raw.insert(key, object);
-        }
-    }
-    Ok(())
-}
-
-/// The name of an object, if it has one.
-fn name_of(object: &Value) -> Option<String> {
-    let name = object["metadata"]["name"].as_str();
-    name.filter(|name| !name.is_empty()).map(str::to_owned)
-}
-
-/// The namespace of a namespaced object.
-fn namespace_of(object: &Value) -> String {
-    let namespace = object["metadata"]["namespace"].as_str();
-    let namespace = namespace.filter(|name| !name.is_empty());
-    namespace.unwrap_or("default").to_owned()
-}
-
-/// A JSON merge patch (RFC 7396).
-fn merge(into: &mut Value, patch: Value) {
-    match patch {
-        Value::Object(fields) => {
-            if !into.is_object() {
-                *into = Value::Object(serde_json::Map::new());
-            }
-            for (name, value) in fields {
-                match value {
-                    Value::Null => {
-                        into.as_object_mut().map(|object| object.remove(&name));
-                    }
-                    value => merge(&mut into[name], value),
-                }
-            }
-        }
-        value => *into = value,
-    }
-}
-
-fn decode(raw: &Raw) -> Result<Objects, Failure> {
-    let decoded = raw.iter().map(|((kind, namespace, name), value)| {
-        let object: Object = kind.decode(value.to_string().as_bytes()).map_err(|e| {
-            let slash = if namespace.is_empty() { "" } else { "/" };
-            let kind = kind.name();
-            Failure::Usage(format!(
-                "failed to decode {kind} {namespace}{slash}{name}: {e}"
-            ))
-        })?;
-        Ok((key_of(&object), object))
-    });
-    decoded.collect()
-}
-
-// --- for people --------------------------------------------------------------------------------------------
-
-/// A row for each reason, in the order of the pods, with the names of some pods.
-fn by_reason(pods: &[PendingPod]) -> Vec<String> {
-    let (mut groups, mut known) = (Vec::<(&str, Vec<&str>)>::new(), BTreeMap::new());
-    for pod in pods {
-        let at = *known.entry(pod.reason.as_str()).or_insert(groups.len());
-        if at == groups.len() {
-            groups.push((&pod.reason, Vec::new()));
-        }
-        groups[at].1.push(&pod.pod);
-    }
-    let rows = groups.iter().map(|(reason, pods)| match &pods[..] {
-        [pod] => format!("{pod}: {reason}"),
-        pods => {
-            let more = match pods.len().saturating_sub(NAMED_MAX) {
-                0 => String::new(),
-                more => format!(" and {more} more"),
-            };
-            let named = &pods[..pods.len().min(NAMED_MAX)];
-            format!(
-                "{} pods: {reason}\n    {}{more}",
-                pods.len(),
-                named.join(", ")
-            )
-        }
-    });
-    rows.collect()
-}
-
-fn text(args: &WhatIfArgs, report: &Report) -> String {
-    let mut text = String::new();
-    let mut line = |line: String| {
-        let _ = writeln!(text, "{line}");
-    };
-    let usage = |usage: &Usage| {
-        format!(
-            "{} nodes, {} pods on them, {} pending; requested: CPU {:.1} %, memory {:.1} %",
-            usage.nodes, usage.pods, usage.pending, usage.cpu_percent, usage.memory_percent
-        )
-    };
-    line(format!("before  {}", usage(&report.before)));
-    line(format!("after   {}", usage(&report.after)));
-    let mut section = |title: &str, count: usize, rows: Vec<String>| {
-        if rows.is_empty() {
-            return;
-        }
-        line(String::new());
-        line(format!("{title} ({count})"));
-        for row in rows.iter().take(LINES_MAX) {
-            line(format!("  {row}"));
-        }
-        if rows.len() > LINES_MAX {
-            line(format!(
-                "  and {} more; --output json lists all",
-                rows.len() - LINES_MAX
-            ));
-        }
-    };
-    let arrow = |pods: &[berth_explain::what_if::PlacedPod]| {
-        let rows = pods.iter().map(|p| format!("{} -> {}", p.pod, p.node));
-        rows.collect::<Vec<_>>()
-    };
-    let evicted = report.evicted.iter();
-    let evicted = evicted.map(|p| format!("{} from {}", p.pod, p.node));
-    let title_of_drained = match args.consolidate {
-        true => "Nodes that are not needed, in the order in which they can be drained",
-        false => "Drained nodes",
-    };
-    for (title, count, rows) in [
-        (
-            "Pending pods that get a node",
-            report.placed.len(),
-            arrow(&report.placed),
-        ),
-        (
-            "Evicted by preemption",
-            report.evicted.len(),
-            evicted.collect(),
-        ),
-        (
-            "Not admitted by quotas",
-            report.not_admitted.len(),
-            by_reason(&report.not_admitted),
-        ),
-        (
-            "Moved by the drain",
-            report.moved.len(),
-            arrow(&report.moved),
-        ),
-        (
-            "Blocks the drain",
-            report.blocked.len(),
-            by_reason(&report.blocked),
-        ),
-        ("Pending", report.pending.len(), by_reason(&report.pending)),
-        (
-            title_of_drained,
-            report.drained.len(),
-            report.drained.clone(),
-        ),
-    ] {
-        section(title, count, rows);
-    }
-    for note in &report.notes {
-        line(format!("Note: {note}."));
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn pods_that_wait_for_one_reason_are_one_row() {
-        let pending = |pod: &str, reason: &str| PendingPod {
-            pod: pod.to_owned(),
-            reason: reason.to_owned(),
-        };
-        let mut pods = vec![pending("gated", "gates")];
-        pods.extend((0..7).map(|at| pending(&format!("p{at}"), "cpu")));
-        pods.insert(3, pending("other", "memory"));
-        assert_eq!(
-            by_reason(&pods),
-            [
-                "gated: gates",
-                "7 pods: cpu\n    p0, p1, p2, p3, p4 and 2 more",
-                "other: memory",
-            ]
-        );
-    }
-
-    #[test]
-    fn a_change_adds_patches_or_deletes() {
-        let (mut raw, mut added) = (Raw::new(), Added::default());
-        let node = |spec: Value, annotations: Value| {
-            json!({"apiVersion": "v1", "kind": "Node",
-                   "metadata": {"name": "n1", "annotations": annotations}, "spec": spec})
-        };
-        let key = (Kind::Node, String::new(), "n1".to_owned());
-        change(
-            &mut raw,
-            "f",
-            node(json!({"unschedulable": true}), json!({})),
-            &mut added,
-        )
-        .expect("added");
-        let taints = json!([{"key": "gpu", "effect": "NoSchedule"}]);
-        let tainted = node(json!({ "taints": taints }), json!({}));
-        change(&mut raw, "f", tainted, &mut added).expect("changed");
-        assert_eq!(
-            raw[&key]["spec"],
-            json!({"unschedulable": true, "taints": taints})
-        );
-        change(
-            &mut raw,
-            "f",
-            node(json!({"unschedulable": null}), json!({})),
-            &mut added,
-        )
-        .expect("changed");
-        assert_eq!(raw[&key]["spec"], json!({ "taints": taints }));
-        let deletion = node(json!({}), json!({DELETE: "delete"}));
-        change(&mut raw, "f", deletion.clone(), &mut added).expect("deleted");
-        assert!(raw.is_empty());
-        let refused = change(&mut raw, "f", deletion, &mut added);
-        assert!(matches!(refused, Err(Failure::Usage(text)) if text.contains("no Node n1")));
-        let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "d"}});
-        let refused = change(&mut raw, "f", other, &mut added);
-        assert!(matches!(refused, Err(Failure::Usage(text)) if text.contains("kind ConfigMap")));
-    }
 }

@@ -90,7 +90,12 @@ pub(crate) struct Entry {
 /// A field of a message.
 #[derive(Debug, Clone)]
 pub(crate) struct Field {
+    /// The node of the field, for its position.
+    pub(crate) id: ExprId,
+    pub(crate) name: String,
     pub(crate) value: Expr,
+    /// Whether the value is an optional, left out when it is empty.
+    pub(crate) optional: bool,
 }
 
 /// A loop over a list or map: the accumulator starts as `init`; while `condition` holds, `step` gives its next value;

@@ -1,6 +1,6 @@
 //! Type checking: every name is resolved, every call to the overloads that it can mean.
 
-use crate::ast::{Ast, Call, Comprehension, Expr, ExprId, Kind, Literal};
+use crate::ast::{Ast, Call, Comprehension, Expr, ExprId, Field as AstField, Kind, Literal};
 use crate::declarations::{Function, Overload, function, named_type};
 use crate::environment::{DEVICE_TYPE, Environment};
 use crate::error::Issue;
@@ -223,18 +223,40 @@ impl<'a> Checker<'a> {
                     of.unwrap_or_else(|| (self.inference.variable(), self.inference.variable()));
                 self.set_type(expr.id, Type::map(key, value));
             }
-            Kind::Struct { type_name, fields } => {
-                for field in fields {
-                    self.check(&field.value);
-                }
-                self.undeclared(expr.id, type_name);
-            }
+            Kind::Struct { type_name, fields } => self.message(expr.id, type_name, fields),
             Kind::Comprehension(fold) => self.comprehension(expr.id, fold),
         }
         if self.types[expr.id as usize].is_too_large() {
             self.report(expr.id, "the type of the expression is too large");
             self.set_type(expr.id, Type::Error);
         }
+    }
+
+    fn message(&mut self, id: ExprId, name: &'a str, fields: &'a [AstField]) {
+        let name = name.strip_prefix('.').unwrap_or(name);
+        for field in fields {
+            self.check(&field.value);
+        }
+        if !self.environment.has_message(name) {
+            return self.undeclared(id, name);
+        }
+        for field in fields {
+            let Some(wanted) = self.environment.message_field(name, &field.name) else {
+                self.report(field.id, format!("undefined field '{}'", field.name));
+                continue;
+            };
+            let found = self.element_type(&field.value, field.optional);
+            if !self.inference.is_assignable(&wanted, &found) {
+                let field_name = &field.name;
+                self.report(
+                    field.id,
+                    format!(
+                        "expected type of field '{field_name}' is '{wanted}' but provided type is '{found}'"
+                    ),
+                );
+            }
+        }
+        self.set_type(id, Type::Message(name.into()));
     }
 
     /// The type of an element, or of the value of an optional one.
@@ -269,6 +291,13 @@ impl<'a> Checker<'a> {
         let result = match &target {
             Type::Map(entry) => entry.1.clone(),
             Type::Object(DEVICE_TYPE) => match self.environment.field(field) {
+                Some(of) => of,
+                None => {
+                    self.report(id, format!("undefined field '{field}'"));
+                    Type::Error
+                }
+            },
+            Type::Message(name) => match self.environment.message_field(name, field) {
                 Some(of) => of,
                 None => {
                     self.report(id, format!("undefined field '{field}'"));

@@ -18,6 +18,8 @@ pub(crate) const SELECT: u64 = 1;
 pub(crate) const LIST: u64 = 10;
 /// The cost of forming a map.
 pub(crate) const MAP: u64 = 30;
+/// Forming a message costs this.
+pub(crate) const MESSAGE: u64 = 40;
 /// The cost of reading a character of a text.
 pub(crate) const TEXT_FACTOR: f64 = 0.1;
 /// The cost of a character of a regular expression, for each part of a text.
@@ -273,8 +275,13 @@ impl<'c> Estimator<'c> {
                 );
                 sum
             }
-            // No type is known whose messages could be formed.
-            Kind::Struct { .. } => Range::ZERO,
+            Kind::Struct { fields, .. } => {
+                let mut sum = Range::exactly(MESSAGE);
+                for field in fields {
+                    sum = sum.plus(self.cost(&field.value));
+                }
+                sum
+            }
             Kind::Comprehension(fold) if fold.is_binding() => self.binding(expr, fold),
             Kind::Comprehension(fold) => self.fold(expr, fold),
         }

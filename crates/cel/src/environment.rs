@@ -29,7 +29,20 @@ pub struct Environment {
     pub is_new: bool,
     /// The variables of a program; empty for device selectors.
     pub(crate) variables: &'static [&'static str],
+    /// Whether the expression can form the messages of mutations: `JSONPatch`, and `Object` with the types below it.
+    pub(crate) forms_messages: bool,
 }
+
+/// The types of the messages of mutations.
+pub(crate) const JSON_PATCH: &str = "JSONPatch";
+pub(crate) const OBJECT: &str = "Object";
+/// The fields of a `JSONPatch`.
+const PATCH_FIELDS: [(&str, Type); 4] = [
+    ("op", Type::String),
+    ("path", Type::String),
+    ("from", Type::String),
+    ("value", Type::Dyn),
+];
 
 impl Environment {
     /// The environment of device selectors.
@@ -38,6 +51,7 @@ impl Environment {
             list_attributes,
             is_new,
             variables: &[],
+            forms_messages: false,
         }
     }
 
@@ -47,6 +61,25 @@ impl Environment {
             list_attributes: true,
             is_new: true,
             variables,
+            forms_messages: false,
+        }
+    }
+
+    /// Whether a name is that of a message that expressions can form.
+    pub(crate) fn has_message(self, name: &str) -> bool {
+        let is_below = |name: &str| name.starts_with('.') || name.is_empty();
+        self.forms_messages
+            && (name == JSON_PATCH || name.strip_prefix(OBJECT).is_some_and(is_below))
+    }
+
+    /// The type of a field of a message; `None` when it does not have the field.
+    pub(crate) fn message_field(self, message: &str, name: &str) -> Option<Type> {
+        match message {
+            JSON_PATCH => {
+                let mut known = PATCH_FIELDS.into_iter();
+                known.find(|(known, _)| *known == name).map(|(_, of)| of)
+            }
+            _ => Some(Type::Dyn),
         }
     }
 
@@ -60,7 +93,11 @@ impl Environment {
 
     /// Whether a function is available.
     pub(crate) fn has_function(self, name: &str) -> bool {
-        name != "includes" || self.list_attributes || !self.is_new
+        match name {
+            "includes" => self.list_attributes || !self.is_new,
+            "jsonpatch.escapeKey" => self.forms_messages,
+            _ => true,
+        }
     }
 
     /// The type of an attribute.

@@ -109,6 +109,9 @@ pub enum EvaluationError {
     /// The value is not a truth value.
     #[error("CEL result of type {0} could not be converted to bool")]
     NotBool(String),
+    /// The value cannot be that of an attribute.
+    #[error("CEL result of type {0} could not be converted to a device attribute")]
+    NotAttribute(String),
     /// An attribute of the device cannot be read.
     #[error("attribute {0}: {1}")]
     Attribute(String, String),

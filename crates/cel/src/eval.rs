@@ -1,6 +1,6 @@
 //! Evaluation, within a budget.
 
-use crate::cost::{self, LIST, MAP, SELECT};
+use crate::cost::{self, LIST, MAP, MESSAGE, SELECT};
 use crate::error::EvaluationError;
 use crate::functions::{Context, insert_entry};
 use crate::number;
@@ -14,12 +14,29 @@ use std::sync::Arc;
 /// twentieth of a second.
 const STEPS_MAX: u64 = 5_000_000;
 
+/// So many steps take as long as a unit of cost.
+const STEPS_PER_COST: u64 = 10;
+
+/// So many bytes of a text that a function forms take as long as a unit of cost.
+const BYTES_PER_COST: usize = 16;
+
+/// The effort of an evaluation.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// The cost as Kubernetes counts it.
+    pub cost: u64,
+    /// The time in units of cost: the cost, and the steps and the sizes of formed values that it does not cover.
+    pub work: u64,
+}
+
 /// What an evaluation may still cost.
 #[derive(Debug)]
 pub(crate) struct Budget {
     cost: u64,
     cost_max: u64,
     steps: Steps,
+    /// The size of the values that functions formed, in units of cost. Costs do not cover it.
+    formed: u64,
 }
 
 impl Budget {
@@ -28,6 +45,7 @@ impl Budget {
             cost: 0,
             cost_max,
             steps: Steps::new(STEPS_MAX),
+            formed: 0,
         }
     }
 
@@ -39,6 +57,27 @@ impl Budget {
     /// What was spent.
     pub(crate) const fn cost(&self) -> u64 {
         self.cost
+    }
+
+    /// What was spent, with what costs do not cover.
+    pub(crate) const fn spent(&self) -> Spent {
+        let steps = STEPS_MAX.saturating_sub(self.steps.left());
+        let work = self.cost.saturating_add(steps / STEPS_PER_COST);
+        Spent {
+            cost: self.cost,
+            work: work.saturating_add(self.formed),
+        }
+    }
+
+    fn note_formed(&mut self, value: &Value) {
+        let size = match value {
+            Value::List(values) => values.len(),
+            Value::String(text) => text.len() / BYTES_PER_COST,
+            _ => 0,
+        };
+        self.formed = self
+            .formed
+            .saturating_add(u64::try_from(size).unwrap_or(u64::MAX));
     }
 
     fn charge(&mut self, cost: u64) -> Result<()> {
@@ -142,6 +181,10 @@ impl<'e> Evaluator<'e> {
             Node::Map(entries) => {
                 let map = self.map(entries);
                 self.constructed(map, MAP)
+            }
+            Node::Message(name, fields) => {
+                let message = self.message(name, fields);
+                self.constructed(message, MESSAGE)
             }
             Node::Fold(fold) => self.fold(fold),
             Node::Bind { slot, parts } => {
@@ -393,6 +436,7 @@ impl<'e> Evaluator<'e> {
         let known = known_overload(call);
         let cost = cost::actual::of_call(call.function.name, known, args, returned);
         self.budget.charge(cost)?;
+        self.budget.note_formed(returned);
         result
     }
 
@@ -449,6 +493,24 @@ impl<'e> Evaluator<'e> {
             }
         }
         Ok(Value::Map(Arc::new(map)))
+    }
+
+    fn message(&mut self, name: &Arc<str>, fields: &[(Arc<str>, Node, bool)]) -> Outcome {
+        let mut values = Map::default();
+        for (field, node, optional) in fields {
+            let key = Key::String(Arc::clone(field));
+            match (self.value(node)?, optional) {
+                (value, false) => values.insert(key, value),
+                (Value::Optional(None), true) => {}
+                (Value::Optional(Some(value)), true) => values.insert(key, Value::clone(&value)),
+                _ => {
+                    return Err(EvaluationError::failed(
+                        "cannot initialize optional entry from non-optional value",
+                    ));
+                }
+            }
+        }
+        Ok(Value::Message(Arc::new((Arc::clone(name), values))))
     }
 
     fn insert(&mut self, slot: Slot, call: &Invocation) -> Outcome {
@@ -582,6 +644,11 @@ fn selected(of: &Value, key: &Value, presence: bool) -> Result<Option<Value>> {
         EvaluationError::failed(format!("no such key: {shown}"))
     };
     match of {
+        Value::Message(message) => match message.1.get(key) {
+            Some(value) => Ok(Some(value.clone())),
+            None if presence => Ok(None),
+            None => Err(missing()),
+        },
         Value::Map(map) => match map.get(key) {
             Some(value) => Ok(Some(value.clone())),
             None if presence => Ok(None),

@@ -4,6 +4,7 @@ mod authorizer;
 mod convert;
 mod format;
 mod lists;
+mod mutation;
 pub(crate) mod named_format;
 pub(crate) mod network;
 mod optional;
@@ -60,6 +61,7 @@ pub(crate) fn declarations() -> impl Iterator<Item = Declaration> {
         time::MILLISECONDS,
         optional::DECLARATIONS,
         strings::DECLARATIONS,
+        mutation::DECLARATIONS,
         format::DECLARATIONS,
         lists::DECLARATIONS,
         lists::IS_SORTED,

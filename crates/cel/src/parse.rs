@@ -157,8 +157,14 @@ impl Builder {
                 type_name: type_name.clone(),
                 fields: fields
                     .iter()
-                    .map(|field| Field {
-                        value: self.copy(&field.value),
+                    .map(|field| {
+                        let value = self.copy(&field.value);
+                        Field {
+                            id: value.id,
+                            name: field.name.clone(),
+                            value,
+                            optional: field.optional,
+                        }
                     })
                     .collect(),
             },
@@ -234,8 +240,12 @@ impl Builder {
                 let mut fields = Vec::with_capacity(message.entries.len());
                 for entry in message.entries {
                     if let parsed::EntryExpr::StructField(field) = entry.expr {
+                        let value = self.convert(field.value, depth)?;
                         fields.push(Field {
-                            value: self.convert(field.value, depth)?,
+                            id: value.id,
+                            name: field.field,
+                            value,
+                            optional: field.optional,
                         });
                     }
                 }

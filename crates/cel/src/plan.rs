@@ -37,6 +37,7 @@ pub(crate) enum Node {
     Call(Box<Invocation>),
     List(Vec<(Node, bool)>),
     Map(Vec<(Node, Node, bool)>),
+    Message(Arc<str>, Vec<(Arc<str>, Node, bool)>),
     Fold(Box<Fold>),
     /// Gives a value a name. The value is evaluated when it is used first.
     Bind {
@@ -187,8 +188,15 @@ impl<'c> Planner<'c> {
             Kind::Call(call) => self.call(expr, call),
             Kind::List(elements) => self.list(elements),
             Kind::Map(entries) => self.map(entries),
-            // The checker refuses messages.
-            Kind::Struct { .. } => Ok(Node::Const(Value::Null)),
+            Kind::Struct { type_name, fields } => {
+                let name = type_name.strip_prefix('.').unwrap_or(type_name);
+                let mut nodes = Vec::with_capacity(fields.len());
+                for field in fields {
+                    let value = self.plan(&field.value)?;
+                    nodes.push((field.name.as_str().into(), value, field.optional));
+                }
+                Ok(Node::Message(name.into(), nodes))
+            }
             Kind::Comprehension(fold) if fold.is_binding() => {
                 let slot = self.slot();
                 let init = self.plan(&fold.init)?;

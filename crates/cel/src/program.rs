@@ -3,7 +3,7 @@
 
 use crate::ast::{Expr, Kind};
 use crate::check::{Checked, Reference};
-use crate::environment::Environment;
+use crate::environment::{Environment, JSON_PATCH, OBJECT};
 use crate::error::{CompileError, EvaluationError, Issue, Issues};
 use crate::eval::{Budget, Evaluator};
 use crate::functions::time::Time;
@@ -11,7 +11,7 @@ use crate::limits::STACK_BYTES;
 use crate::plan::Plan;
 use crate::selector::{EVALUATION_STACK_BYTES, compile};
 use crate::types::Type;
-use crate::value::{Key, Map, Outcome, Value};
+use crate::value::{Key, Map, Outcome, Steps, Value};
 use std::fmt;
 use std::sync::Arc;
 
@@ -36,15 +36,22 @@ pub enum Output {
     TextOrNull,
     /// A value of any type.
     Any,
+    /// A list of `JSONPatch`. The expression can form messages.
+    Patches,
+    /// An `Object`. The expression can form messages.
+    Object,
 }
 
 impl Output {
-    fn types(self) -> &'static [Type] {
+    fn types(self) -> Vec<Type> {
+        let message = |name: &str| Type::Message(name.into());
         match self {
-            Self::Bool => &[Type::Bool],
-            Self::Text => &[Type::String],
-            Self::TextOrNull => &[Type::String, Type::Null],
-            Self::Any => &[],
+            Self::Bool => vec![Type::Bool],
+            Self::Text => vec![Type::String],
+            Self::TextOrNull => vec![Type::String, Type::Null],
+            Self::Any => Vec::new(),
+            Self::Patches => vec![Type::list(message(JSON_PATCH))],
+            Self::Object => vec![message(OBJECT)],
         }
     }
 }
@@ -98,7 +105,10 @@ impl Program {
         output: Output,
     ) -> Result<Self, CompileError> {
         stacker::grow(STACK_BYTES, || {
-            let environment = Environment::of_variables(variables);
+            let environment = Environment {
+                forms_messages: matches!(output, Output::Patches | Output::Object),
+                ..Environment::of_variables(variables)
+            };
             let (checked, plan) = compile(expression, environment)?;
             let composed = composed_fields(expression, &checked, fields)?;
             let found = checked.type_of(checked.ast.root.id);
@@ -313,9 +323,124 @@ impl Datum {
         Self(Value::Map(Arc::new(map)))
     }
 
+    /// The value as JSON, as it is written into an object.
+    ///
+    /// # Errors
+    /// A part of it has no form in JSON, or there are too many parts.
+    pub fn to_json(&self) -> Result<serde_json::Value, EvaluationError> {
+        to_json(&self.0, &mut Steps::new(JSON_PARTS_MAX))
+    }
+
+    /// The values of a list.
+    pub fn elements(&self) -> Option<Vec<Self>> {
+        match &self.0 {
+            Value::List(elements) => Some(elements.iter().cloned().map(Self).collect()),
+            _ => None,
+        }
+    }
+
+    /// A field of a message.
+    pub fn field(&self, name: &str) -> Option<Self> {
+        match &self.0 {
+            Value::Message(message) => message.1.get(&Value::text(name)).cloned().map(Self),
+            _ => None,
+        }
+    }
+
+    /// Which types of messages below an `Object` do not fit the fields that they are in.
+    pub fn misplaced(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        if let Value::Message(message) = &self.0
+            && &*message.0 != JSON_PATCH
+        {
+            let mut steps = Steps::new(JSON_PARTS_MAX);
+            find_misplaced(&self.0, &message.0, &mut steps, &mut faults);
+        }
+        faults
+    }
+
     /// An optional value.
     pub fn optional(value: Option<Self>) -> Self {
         Self(Value::Optional(value.map(|value| Arc::new(value.0))))
+    }
+}
+
+/// A value that is written into an object has no more parts.
+const JSON_PARTS_MAX: u64 = 1_000_000;
+
+fn to_json(value: &Value, steps: &mut Steps) -> Result<serde_json::Value, EvaluationError> {
+    use serde_json::Value as Json;
+    steps.take(1)?;
+    let entries = |map: &Map, steps: &mut Steps| {
+        let mut object = serde_json::Map::new();
+        for (key, value) in map.iter() {
+            let Key::String(key) = key else {
+                let found = key.value().type_name();
+                return Err(EvaluationError::failed(format!(
+                    "map key is of type {found}, not string"
+                )));
+            };
+            object.insert(key.to_string(), to_json(value, steps)?);
+        }
+        Ok(Json::Object(object))
+    };
+    Ok(match value {
+        Value::Null => Json::Null,
+        Value::Bool(value) => (*value).into(),
+        Value::Int(value) => (*value).into(),
+        Value::Uint(value) => (*value).into(),
+        Value::Double(value) => (*value).into(),
+        Value::String(text) => {
+            steps.take(text.len() as u64 / 64)?;
+            Json::from(&**text)
+        }
+        Value::List(elements) => {
+            let elements = elements.iter().map(|element| to_json(element, steps));
+            Json::Array(elements.collect::<Result<_, _>>()?)
+        }
+        Value::Map(map) => entries(map, steps)?,
+        Value::Message(message) => entries(&message.1, steps)?,
+        Value::Bytes(_) | Value::Duration(_) | Value::Timestamp(_) => {
+            crate::functions::convert(value)?.into()
+        }
+        other => {
+            let found = other.type_name();
+            return Err(EvaluationError::failed(format!(
+                "type conversion error from '{found}' to 'google.protobuf.Value'"
+            )));
+        }
+    })
+}
+
+fn find_misplaced(value: &Value, expected: &str, steps: &mut Steps, faults: &mut Vec<String>) {
+    if steps.take(1).is_err() {
+        return;
+    }
+    match value {
+        Value::Message(message) => {
+            let name = &message.0;
+            if **name != *expected {
+                faults.push(format!(
+                    "unexpected type name {name:?}, expected {expected:?}, which matches field name path from root Object type"
+                ));
+            }
+            for (field, value) in message.1.iter() {
+                if let Key::String(field) = field {
+                    find_misplaced(value, &format!("{expected}.{field}"), steps, faults);
+                }
+            }
+        }
+        Value::List(elements) => {
+            for element in elements.iter() {
+                find_misplaced(element, expected, steps, faults);
+            }
+        }
+        Value::Map(map) => {
+            for (_, value) in map.iter() {
+                find_misplaced(value, expected, steps, faults);
+            }
+        }
+        _ => {}
     }
 }
 
@@ -362,6 +487,78 @@ mod tests {
         );
         let text = run("'a'", this).unwrap_err();
         assert_eq!(text, "must evaluate to bool, not string");
+    }
+
+    #[test]
+    fn mutations_form_objects_and_patches() {
+        let value = |text: &str, output| {
+            let program = Program::composed(text, VARIABLES, &[], output);
+            let program = program.map_err(|e| e.to_string())?;
+            let this = json!({"replicas": 3, "a/b": "c"});
+            let variables = Variables::new([("self", Datum::json(&this))]);
+            let (value, _) = program.value(&variables, crate::COST_MAX);
+            value.map_err(|e| e.to_string())
+        };
+        let object = value(
+            "Object{spec: Object.spec{replicas: self.replicas + 1, ?paused: optional.none(), items: [Object.spec.items{name: 'a'}]}}",
+            Output::Object,
+        );
+        let object = object.expect("an object");
+        assert_eq!(
+            object.to_json(),
+            Ok(json!({"spec": {"replicas": 4, "items": [{"name": "a"}]}}))
+        );
+        assert_eq!(object.misplaced(), Vec::<String>::new());
+        let misplaced = value("Object{spec: Object.status{}}", Output::Object).expect("an object");
+        assert_eq!(
+            misplaced.misplaced(),
+            [
+                "unexpected type name \"Object.status\", expected \"Object.spec\", which matches field name path from root Object type"
+            ]
+        );
+        let patches = value(
+            "true ? [JSONPatch{op: 'add', path: '/metadata/labels/' + jsonpatch.escapeKey('a/b~c'), value: {'x': 1}}] : []",
+            Output::Patches,
+        );
+        let patches = patches.expect("patches").elements().unwrap_or_default();
+        let [patch] = &patches[..] else {
+            panic!("one patch: {patches:?}");
+        };
+        let json = |name: &str| patch.field(name).map(|f| f.to_json().unwrap_or_default());
+        assert_eq!(json("path"), Some(json!("/metadata/labels/a~1b~0c")));
+        assert_eq!(json("value"), Some(json!({"x": 1})));
+        assert_eq!(json("from"), None);
+        for (text, output, expect) in [
+            (
+                "Object.spec{}",
+                Output::Object,
+                "must evaluate to Object, not Object.spec",
+            ),
+            (
+                "[Object{}]",
+                Output::Patches,
+                "must evaluate to list(JSONPatch), not list(Object)",
+            ),
+            (
+                "JSONPatch{op: 1}",
+                Output::Object,
+                "expected type of field 'op' is 'string' but provided type is 'int'",
+            ),
+            ("JSONPatch{x: 1}", Output::Object, "undefined field 'x'"),
+            (
+                "Thing{}",
+                Output::Object,
+                "undeclared reference to 'Thing' (in container '')",
+            ),
+            (
+                "Object{} == null",
+                Output::Bool,
+                "undeclared reference to 'Object' (in container '')",
+            ),
+        ] {
+            let error = value(text, output).expect_err(text);
+            assert!(error.contains(expect), "{text}: {error}");
+        }
     }
 
     #[test]

@@ -4,6 +4,9 @@ use crate::limits::TYPE_PARTS_MAX;
 use std::fmt;
 use std::sync::Arc;
 
+/// The name of the values of all messages.
+pub(crate) const MESSAGE: &str = "Object";
+
 /// A type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(clippy::enum_variant_names)]
@@ -30,6 +33,8 @@ pub(crate) enum Type {
     Optional(Arc<Type>),
     /// An object, by name.
     Object(&'static str),
+    /// A message that expressions form, by name.
+    Message(Arc<str>),
     /// A value without fields, by name.
     Opaque(&'static str),
     /// A parameter of a declaration, such as the element type of lists.
@@ -81,6 +86,7 @@ impl Type {
             Self::Optional(_) => "optional_type",
             Self::Object(name) | Self::Opaque(name) | Self::Parameter(name) => name,
             Self::Variable(_) => "dyn",
+            Self::Message(_) => MESSAGE,
         }
     }
 
@@ -91,6 +97,7 @@ impl Type {
             Self::List(of) => format!("list({})", of.declared_name()),
             Self::Map(of) => format!("map({}, {})", of.0.declared_name(), of.1.declared_name()),
             Self::Optional(of) => format!("optional_type({})", of.declared_name()),
+            Self::Message(name) => name.to_string(),
             other => other.name().to_owned(),
         }
     }
@@ -141,6 +148,7 @@ impl fmt::Display for Type {
             Self::Map(entry) => write!(f, "map({}, {})", entry.0, entry.1),
             Self::Optional(value) => write!(f, "optional_type({value})"),
             Self::Variable(number) => write!(f, "_var{number}"),
+            Self::Message(name) => f.write_str(name),
             other => f.write_str(other.name()),
         }
     }

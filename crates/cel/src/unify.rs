@@ -92,6 +92,7 @@ impl Inference {
                     | Type::Optional(_)
                     | Type::Opaque(_)
                     | Type::Object(_)
+                    | Type::Message(_)
                     | Type::Duration
                     | Type::Timestamp
             ),

@@ -33,6 +33,8 @@ pub(crate) enum Value {
     Type(&'static str),
     List(Arc<Vec<Value>>),
     Map(Arc<Map>),
+    /// A message: the name of its type, and its fields.
+    Message(Arc<(Arc<str>, Map)>),
     Optional(Option<Arc<Value>>),
     Quantity(Amount),
     Semver(Arc<semver::Version>),
@@ -205,6 +207,7 @@ impl Value {
             Self::Type(_) => "type",
             Self::List(_) => "list",
             Self::Map(_) => "map",
+            Self::Message(_) => crate::types::MESSAGE,
             Self::Optional(_) => "optional_type",
             Self::Quantity(_) => "kubernetes.Quantity",
             Self::Semver(_) => "kubernetes.Semver",
@@ -243,6 +246,7 @@ impl Value {
             Self::Bytes(bytes) => bytes.is_empty(),
             Self::List(elements) => elements.is_empty(),
             Self::Map(map) => map.is_empty(),
+            Self::Message(message) => message.1.is_empty(),
             Self::Timestamp(time) => time.is_zero(),
             _ => false,
         }
@@ -259,6 +263,11 @@ pub(crate) struct Steps {
 impl Steps {
     pub(crate) const fn new(left: u64) -> Self {
         Self { left }
+    }
+
+    /// The steps that are left.
+    pub(crate) const fn left(&self) -> u64 {
+        self.left
     }
 
     /// Takes steps.
@@ -324,6 +333,14 @@ pub(crate) fn equal(a: &Value, b: &Value, steps: &mut Steps) -> Result<bool, Eva
                 }
             }
             true
+        }
+        (V::Message(a), V::Message(b)) => {
+            if a.0 != b.0 {
+                return Ok(false);
+            }
+            let fields = |map: &Map| V::Map(Arc::new(map.clone()));
+            steps.take((a.1.len() + b.1.len()) as u64)?;
+            return equal(&fields(&a.1), &fields(&b.1), steps);
         }
         (V::Optional(a), V::Optional(b)) => match (a, b) {
             (None, None) => true,

@@ -12,21 +12,82 @@
 //!       extension: {url: "http://127.0.0.1:10251"}
 //! ```
 
-use crate::connect::over;
+use crate::config::Config;
+use crate::connect::{ConnectOptions, over, over_component};
 use crate::error::chain;
-use crate::{ConnectError, Transport, connect_to_component};
-use kube::config::{Config, Kubeconfig};
+use crate::kubeconfig::{Kubeconfig, KubeconfigError, usual_files};
+use crate::{ConnectError, Transport};
 use std::path::{Path, PathBuf};
 
+/// The kubeconfig that a command uses, and its context.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KubeconfigChoice {
+    /// The file; without one the files of `KUBECONFIG`, else `~/.kube/config`.
+    pub path: Option<PathBuf>,
+    /// The context; without one the current context.
+    pub context: Option<String>,
+}
+
+impl KubeconfigChoice {
+    /// The file that is named; else those of `KUBECONFIG`; else `fallback` if it exists and has the context that is named;
+    /// else `~/.kube/config`.
+    pub fn new(path: Option<&Path>, context: Option<&str>, fallback: &Path) -> Self {
+        let is_named = std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty());
+        let has_context = || {
+            let has_it = |file: Kubeconfig| file.in_context(context).config().is_ok();
+            let is_other_one = usual_files().iter().any(|file| file.is_file());
+            context.is_none() || !is_other_one || Kubeconfig::read_from(fallback).is_ok_and(has_it)
+        };
+        let fallback = || {
+            let is_used = !is_named && fallback.is_file() && has_context();
+            is_used.then(|| fallback.to_owned())
+        };
+        Self {
+            path: path.map(Path::to_owned).or_else(fallback),
+            context: context.map(str::to_owned),
+        }
+    }
+
+    /// How the API server of the context is reached.
+    pub fn connect_options(&self, user_agent: String) -> ConnectOptions {
+        ConnectOptions {
+            kubeconfig: self.path.clone(),
+            context: self.context.clone(),
+            server: None,
+            user_agent,
+        }
+    }
+
+    /// Reads the files; `None` when no file is named and there is none.
+    fn read(&self) -> Result<Option<Kubeconfig>, ConnectError> {
+        let read = match &self.path {
+            Some(path) => Kubeconfig::read_from(path),
+            None => Kubeconfig::read_usual(),
+        };
+        match read {
+            Ok(file) => Ok(Some(file.in_context(self.context.as_deref()))),
+            Err(KubeconfigError::NotFound) if self.context.is_none() => Ok(None),
+            Err(error) => Err(self.unusable(&error)),
+        }
+    }
+
+    fn unusable(&self, error: &KubeconfigError) -> ConnectError {
+        let usual = || "KUBECONFIG or ~/.kube/config".to_owned();
+        let path = self.path.as_ref();
+        ConnectError::Kubeconfig {
+            path: path.map_or_else(usual, |path| path.display().to_string()),
+            reason: chain(error),
+        }
+    }
+}
+
 /// Where to look.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Find<'a> {
     /// The URL, if it is known.
     pub url: Option<&'a str>,
-    /// The kubeconfig; without one that of `KUBECONFIG`, then the fallback, then `~/.kube/config`.
-    pub kubeconfig: Option<&'a Path>,
-    /// A kubeconfig that takes precedence over `~/.kube/config`.
-    pub fallback_kubeconfig: Option<&'a Path>,
+    /// The kubeconfig and its context.
+    pub kubeconfig: KubeconfigChoice,
     /// The extension of a cluster that names the URL.
     pub extension: &'a str,
     /// The URL if the kubeconfig does not name one.
@@ -39,66 +100,39 @@ pub struct Component {
     /// Its URL.
     pub url: String,
     /// The kubeconfig with the credentials, if there is one.
-    pub kubeconfig: Option<PathBuf>,
-    /// The namespace of the present context; `default` when it names none.
+    pub kubeconfig: Option<KubeconfigChoice>,
+    /// The namespace of the context; `default` when it names none.
     pub namespace: String,
 }
 
 /// Finds a component. Nothing is sent.
 ///
 /// # Errors
-/// When the kubeconfig cannot be read.
+/// When the kubeconfig cannot be read, or does not have the context that is named.
 pub fn find(wanted: &Find<'_>) -> Result<Component, ConnectError> {
-    let home = || {
-        let home = std::env::var_os("HOME").map(PathBuf::from)?;
-        Some(home.join(".kube").join("config")).filter(|path| path.is_file())
-    };
-    let variable = || {
-        let value = std::env::var_os("KUBECONFIG").filter(|value| !value.is_empty())?;
-        std::env::split_paths(&value).next()
-    };
-    let kubeconfig = wanted.kubeconfig.map(Path::to_owned);
-    let kubeconfig = kubeconfig
-        .or_else(variable)
-        .or_else(|| wanted.fallback_kubeconfig.map(Path::to_owned))
-        .or_else(home);
     let mut found = Component {
         url: wanted.url.unwrap_or(wanted.default_url).to_owned(),
         namespace: "default".to_owned(),
-        kubeconfig,
+        kubeconfig: None,
     };
-    if let Some(path) = &found.kubeconfig {
-        let file = Kubeconfig::read_from(path).map_err(|e| ConnectError::Kubeconfig {
-            path: path.display().to_string(),
-            reason: chain(&e),
-        })?;
-        let (url, namespace) = read(&file, wanted.extension);
+    if let Some(file) = wanted.kubeconfig.read()? {
+        if wanted.kubeconfig.context.is_some() {
+            file.config()
+                .map_err(|error| wanted.kubeconfig.unusable(&error))?;
+        }
+        let extension = file.cluster_extension(wanted.extension);
+        let url = extension.and_then(|extension| extension.get("url")?.as_str());
         if wanted.url.is_none()
             && let Some(url) = url
         {
-            found.url = url;
+            found.url = url.to_owned();
         }
-        found.namespace = namespace.unwrap_or(found.namespace);
+        if let Some(namespace) = file.namespace() {
+            found.namespace = namespace.to_owned();
+        }
+        found.kubeconfig = Some(wanted.kubeconfig.clone());
     }
     Ok(found)
-}
-
-/// The URL of an extension of the present context's cluster, and the namespace of the context.
-fn read(file: &Kubeconfig, extension: &str) -> (Option<String>, Option<String>) {
-    let current = file.current_context.as_deref().unwrap_or_default();
-    let context = file.contexts.iter().find(|context| context.name == current);
-    let Some(context) = context.and_then(|context| context.context.as_ref()) else {
-        return (None, None);
-    };
-    let cluster = file.clusters.iter().find(|c| c.name == context.cluster);
-    let extensions = cluster
-        .and_then(|cluster| cluster.cluster.as_ref())
-        .and_then(|cluster| cluster.extensions.as_ref());
-    let mut extensions = extensions.into_iter().flatten();
-    let url = extensions
-        .find(|named| named.name == extension)
-        .and_then(|named| named.extension.get("url")?.as_str().map(str::to_owned));
-    (url, context.namespace.clone())
 }
 
 /// Connects to a component. Credentials are sent over TLS only.
@@ -109,7 +143,10 @@ pub async fn connect(component: &Component, user_agent: &str) -> Result<Transpor
     let url = &component.url;
     match &component.kubeconfig {
         Some(kubeconfig) if url.starts_with("https:") => {
-            connect_to_component(kubeconfig, url, user_agent).await
+            let file = kubeconfig.read()?.ok_or(KubeconfigError::NotFound);
+            let config = file.and_then(|file| file.config());
+            let config = config.map_err(|error| kubeconfig.unusable(&error))?;
+            over_component(config, url, user_agent)
         }
         _ => {
             let address = url.parse().map_err(|e| ConnectError::Client {
@@ -140,8 +177,10 @@ mod tests {
         .expect("a temporary file");
         let wanted = |url, extension| Find {
             url,
-            kubeconfig: Some(&path),
-            fallback_kubeconfig: None,
+            kubeconfig: KubeconfigChoice {
+                path: Some(path.clone()),
+                context: None,
+            },
             extension,
             default_url: "https://127.0.0.1:10259",
         };
@@ -158,5 +197,12 @@ mod tests {
             assert_eq!(found.url, expected, "{url:?} {extension}");
             assert_eq!(found.namespace, "shop");
         }
+        let mut wanted = wanted(None, "berth.dev/scheduler");
+        wanted.kubeconfig.context = Some("d".to_owned());
+        let error = find(&wanted).expect_err("another context").to_string();
+        assert!(
+            error.contains("\"d\"") && error.contains("[\"c\"]"),
+            "{error}"
+        );
     }
 }

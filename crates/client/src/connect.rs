@@ -1,11 +1,11 @@
 //! Finds the cluster: a kubeconfig, or the service account of the pod this runs in.
 
+use crate::config::Config;
 use crate::connection::Connection;
 use crate::error::chain;
 use crate::token::TokenFile;
 use crate::{ConnectError, Transport, http_client};
 use http::Uri;
-use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,6 +14,8 @@ use std::time::Duration;
 pub struct ConnectOptions {
     /// The kubeconfig; without one `KUBECONFIG`, `~/.kube/config` and the pod's service account are tried.
     pub kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig; without one its current context.
+    pub context: Option<String>,
     /// A server address that replaces the kubeconfig's.
     pub server: Option<String>,
     /// What to be called in the server's logs.
@@ -30,10 +32,10 @@ pub(crate) struct Source {
 
 #[derive(Debug, Clone)]
 enum Place {
-    /// This file.
-    Kubeconfig(PathBuf),
-    /// `KUBECONFIG`, `~/.kube/config`, or the service account of the pod.
-    Inferred,
+    /// This file, and the context if it is not the current one.
+    Kubeconfig(PathBuf, Option<String>),
+    /// `KUBECONFIG`, `~/.kube/config`, or, without a context, the service account of the pod.
+    Inferred(Option<String>),
     /// The service account of the pod.
     ServiceAccount,
 }
@@ -48,11 +50,15 @@ impl Source {
     ///
     /// # Errors
     /// When none can be used; the error names the places.
-    pub(crate) async fn load(&self) -> Result<(Config, Option<PathBuf>), ConnectError> {
+    pub(crate) fn load(&self) -> Result<(Config, Option<PathBuf>), ConnectError> {
         let mut config = match &self.place {
-            Place::Kubeconfig(path) => read_kubeconfig(path).await?,
-            Place::Inferred => Config::infer().await.map_err(|e| no_cluster(&e))?,
-            Place::ServiceAccount => Config::incluster().map_err(|e| no_cluster(&e))?,
+            Place::Kubeconfig(path, context) => read_kubeconfig(path, context.as_deref())?,
+            Place::Inferred(context) => {
+                Config::infer(context.as_deref()).map_err(ConnectError::NoCluster)?
+            }
+            Place::ServiceAccount => {
+                Config::in_cluster().map_err(|e| ConnectError::NoCluster(e.to_string()))?
+            }
         };
         if let Some(server) = &self.server {
             config.cluster_url = server.clone();
@@ -63,7 +69,7 @@ impl Source {
 
     /// Sets up the connection. Its credentials are read again when they change.
     async fn connect(mut self, user_agent: String) -> Result<Transport, ConnectError> {
-        let (config, token) = self.load().await?;
+        let (config, token) = self.load()?;
         let server = config.cluster_url.clone();
         self.server = Some(server.clone());
         let token = token.map(|path| TokenFile::open(&path)).transpose()?;
@@ -76,10 +82,6 @@ impl Source {
             token,
         ))
     }
-}
-
-fn no_cluster(error: &dyn std::error::Error) -> ConnectError {
-    ConnectError::NoCluster(chain(error))
 }
 
 fn unusable(server: &Uri, error: &dyn std::error::Error) -> ConnectError {
@@ -95,8 +97,8 @@ fn unusable(server: &Uri, error: &dyn std::error::Error) -> ConnectError {
 /// When no usable configuration is found; the error names the places where it was looked for.
 pub async fn connect(options: &ConnectOptions) -> Result<Transport, ConnectError> {
     let mut source = Source::new(match &options.kubeconfig {
-        Some(path) => Place::Kubeconfig(path.clone()),
-        None => Place::Inferred,
+        Some(path) => Place::Kubeconfig(path.clone(), options.context.clone()),
+        None => Place::Inferred(options.context.clone()),
     });
     if let Some(server) = &options.server {
         let uri = server.parse().map_err(|e| ConnectError::Client {
@@ -113,7 +115,7 @@ pub async fn connect(options: &ConnectOptions) -> Result<Transport, ConnectError
 /// # Errors
 /// When the service account cannot be used.
 pub async fn connect_in_cluster(user_agent: &str) -> Result<Option<Transport>, ConnectError> {
-    if Config::incluster().is_err() {
+    if Config::in_cluster().is_err() {
         return Ok(None);
     }
     let source = Source::new(Place::ServiceAccount);
@@ -130,7 +132,15 @@ pub async fn connect_to_component(
     url: &str,
     user_agent: &str,
 ) -> Result<Transport, ConnectError> {
-    let mut config = read_kubeconfig(kubeconfig).await?;
+    over_component(read_kubeconfig(kubeconfig, None)?, url, user_agent)
+}
+
+/// A connection to a component at this URL, with the credentials of a configuration.
+pub(crate) fn over_component(
+    mut config: Config,
+    url: &str,
+    user_agent: &str,
+) -> Result<Transport, ConnectError> {
     config.cluster_url = url.parse().map_err(|e| ConnectError::Client {
         server: url.to_owned(),
         reason: format!("not an address: {e}"),
@@ -139,15 +149,11 @@ pub async fn connect_to_component(
     over(config, user_agent.to_owned())
 }
 
-async fn read_kubeconfig(path: &std::path::Path) -> Result<Config, ConnectError> {
-    let unusable = |reason: String| ConnectError::Kubeconfig {
+fn read_kubeconfig(path: &std::path::Path, context: Option<&str>) -> Result<Config, ConnectError> {
+    Config::from_kubeconfig(path, context).map_err(|e| ConnectError::Kubeconfig {
         path: path.display().to_string(),
-        reason,
-    };
-    let file = Kubeconfig::read_from(path).map_err(|e| unusable(chain(&e)))?;
-    Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-        .await
-        .map_err(|e| unusable(chain(&e)))
+        reason: chain(&e),
+    })
 }
 
 /// Sets up the connection that is configured. It does not change.
@@ -168,15 +174,12 @@ pub(crate) fn over(mut config: Config, user_agent: String) -> Result<Transport, 
 /// Sets the limits of a connection. Returns the path of the token file, which the transport reads.
 fn settle(config: &mut Config) -> Option<PathBuf> {
     // Watches are long: their own limit is the timeoutSeconds of the request. Every other request has a deadline
-    // in the transport.
-    config.read_timeout = None;
+    // in the transport. The sender of a request decides whether, when and how often to send it again.
     config.connect_timeout = Some(Duration::from_secs(10));
-    // The sender of a request decides whether, when and how often to send it again.
-    config.default_retry = false;
-    let token = config.auth_info.token_file.take()?;
+    let token = config.user.token_file.take()?;
     // It takes precedence over a token in the kubeconfig, as in client-go.
-    config.auth_info.token = None;
-    Some(PathBuf::from(token))
+    config.user.token = None;
+    Some(token)
 }
 
 #[cfg(test)]

@@ -8,14 +8,14 @@
 //!
 //! Tokens in files have their own rule, see `token`.
 
+use crate::config::{Config, User};
 use crate::connect::Source;
 use crate::error::chain;
 use crate::http_client::{self, HttpService};
-use kube::config::Config;
-use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
+use tokio_rustls::rustls::pki_types::CertificateDer;
 
 /// How often the configuration is read again.
 const COMPARE_EVERY: Duration = Duration::from_secs(60);
@@ -153,8 +153,7 @@ impl Connection {
         source: &Source,
         always: bool,
     ) -> Result<Option<(HttpService, Material)>, String> {
-        let (config, _) = source.load().await.map_err(|e| e.to_string())?;
-        // Read before the client reads the same files: a later change differs from it and is found the next time.
+        let (config, _) = source.load().map_err(|e| e.to_string())?;
         let material = Material::of(&config);
         if material == self.lock().in_use && !always {
             return Ok(None);
@@ -177,7 +176,7 @@ impl State {
             last.is_none_or(|last| now.saturating_duration_since(last) >= period)
         };
         let executes = reason == Reason::Rejected
-            && self.in_use.has_exec
+            && self.in_use.user.exec.is_some()
             && has_passed(self.executed, EXEC_EVERY);
         let is_due = executes || has_passed(self.compared_failing, COMPARE_EVERY_FAILING);
         if executes {
@@ -193,31 +192,17 @@ impl State {
 /// Everything in a configuration that authenticates one side to the other.
 #[derive(PartialEq, Eq, Default)]
 struct Material {
-    /// The user, as in a kubeconfig.
-    user: Vec<u8>,
-    has_exec: bool,
-    certificate: Option<Vec<u8>>,
-    key: Option<Vec<u8>>,
-    authorities: Option<Vec<Vec<u8>>>,
+    user: User,
+    authorities: Option<Vec<CertificateDer<'static>>>,
 }
 
 impl Material {
     fn of(config: &Config) -> Self {
-        let user = &config.auth_info;
-        let file = |path: &Option<String>| path.as_ref().and_then(|p| read(Path::new(p)));
         Self {
-            user: serde_json::to_vec(user).unwrap_or_default(),
-            has_exec: user.exec.is_some(),
-            certificate: file(&user.client_certificate),
-            key: file(&user.client_key),
+            user: config.user.clone(),
             authorities: config.root_cert.clone(),
         }
     }
-}
-
-/// A file; `None` while it cannot be read.
-fn read(path: &Path) -> Option<Vec<u8>> {
-    std::fs::read(path).ok()
 }
 
 #[cfg(test)]

@@ -2,16 +2,21 @@
 
 use crate::ApiError;
 use berth_api::{Kind, Object};
+pub use berth_protobuf::Strategy;
 use berth_protobuf::envelope::{Envelope, MEDIA_TYPE, WatchEvent};
 use bytes::Bytes;
 use http::HeaderValue;
 use http::header::{CONTENT_TYPE, HeaderMap};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 /// The content type of JSON.
 pub const JSON: &str = "application/json";
+/// `Accept` for JSON, without `metadata.managedFields` where the server offers that; see [`trimmed`].
+pub(crate) const JSON_TRIMMED: &str =
+    "application/json;drop=metadata.managedFields, application/json";
 
 /// A format of bodies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -43,6 +48,22 @@ pub struct ContentTypes {
     pub(crate) body: Format,
     /// The header `Accept`.
     pub(crate) accept: HeaderValue,
+    /// The same for objects without `metadata.managedFields`.
+    pub(crate) accept_trimmed: HeaderValue,
+}
+
+/// The parameter of a media type that asks for objects without `metadata.managedFields` (KEP-5958).
+const DROP_MANAGED_FIELDS: &str = ";drop=metadata.managedFields";
+
+/// `Accept` for objects without `metadata.managedFields`. Servers that do not know the parameter ignore it; for one
+/// that refuses it, the media types follow without it.
+pub(crate) fn trimmed(accept: &str) -> Result<HeaderValue, http::Error> {
+    let clauses = accept.split(',').map(str::trim).filter(|c| !c.is_empty());
+    let mut all: Vec<String> = clauses
+        .map(|clause| format!("{clause}{DROP_MANAGED_FIELDS}"))
+        .collect();
+    all.push(accept.to_owned());
+    Ok(HeaderValue::try_from(all.join(", "))?)
 }
 
 impl Default for ContentTypes {
@@ -50,6 +71,7 @@ impl Default for ContentTypes {
         Self {
             body: Format::Json,
             accept: HeaderValue::from_static(JSON),
+            accept_trimmed: HeaderValue::from_static(JSON_TRIMMED),
         }
     }
 }
@@ -70,6 +92,7 @@ impl ContentTypes {
                 MEDIA_TYPE => Format::Protobuf,
                 _ => Format::Json,
             },
+            accept_trimmed: trimmed(&accept)?,
             accept: HeaderValue::try_from(accept)?,
         })
     }
@@ -145,6 +168,26 @@ impl Answer {
             Format::Json => serde_json::from_slice(&self.bytes)?,
             Format::Protobuf => Envelope::open(&self.bytes)?.decode()?,
         })
+    }
+}
+
+impl Answer {
+    /// The object in the answer, in its envelope, after a patch: every byte that the patch does not change is as the
+    /// server sent it. `None` when the answer is not protobuf.
+    ///
+    /// # Errors
+    /// When the object is malformed, and for a patch that the format does not support.
+    pub fn patched(
+        &self,
+        patch: &Value,
+        strategy: Strategy,
+    ) -> Option<Result<Bytes, berth_protobuf::Error>> {
+        let patched = || {
+            Ok(Envelope::open(&self.bytes)?
+                .patched(patch, strategy)?
+                .into())
+        };
+        (self.format == Format::Protobuf).then(patched)
     }
 }
 

@@ -29,6 +29,9 @@ const LOOKS_PER_RETRY: u32 = 4;
 /// Pauses are longer by up to this share at random, so that candidates do not move in step.
 const JITTER: f64 = 0.2;
 
+/// Numbers of a Lease have 32 bits; servers refuse those that do not fit, and no candidate could lead any more.
+const NUMBER_MAX: u64 = i32::MAX as u64;
+
 const READ: &str = "failed to read the leader lease";
 
 /// How to take part.
@@ -81,8 +84,17 @@ pub struct Status {
     pub leader: String,
     /// When the record was seen to change last.
     pub observed: Instant,
+    /// How long the record is valid after that.
+    pub lease_duration: Duration,
     /// How often a renewal needed the record to be read first.
     pub slow_renewals: u64,
+}
+
+impl Status {
+    /// Whether some process holds the lease, as far as this one has seen: this candidate, another one, or another program.
+    pub fn is_lease_held(&self) -> bool {
+        !self.leader.is_empty() && self.observed.elapsed() <= self.lease_duration
+    }
 }
 
 /// A candidate. It ends with [`Election::release`], or when the lease is lost.
@@ -102,6 +114,7 @@ impl Election {
             leadership: Leadership::Standby,
             leader: String::new(),
             observed: Instant::now(),
+            lease_duration: Duration::ZERO,
             slow_renewals: 0,
         });
         let fence = Fence::closed();
@@ -257,7 +270,8 @@ impl<L: Lock> Candidate<L> {
             self.keep_term(&mut mine);
             self.status.send_modify(|status| status.slow_renewals += 1);
         } else {
-            mine.transitions = self.observed.transitions + 1;
+            let transitions = self.observed.transitions.saturating_add(1);
+            mine.transitions = transitions.min(NUMBER_MAX);
         }
         let sent = Instant::now();
         match self.write(&mine, false).await {
@@ -295,7 +309,7 @@ impl<L: Lock> Candidate<L> {
         let now = events::now();
         Record {
             holder: self.options.identity.clone(),
-            lease_duration_seconds: self.options.lease_duration.as_secs(),
+            lease_duration_seconds: self.options.lease_duration.as_secs().min(NUMBER_MAX),
             acquire_time: now,
             renew_time: now,
             transitions: 0,
@@ -379,6 +393,7 @@ impl<L: Lock> Candidate<L> {
             status.leadership = leadership;
             status.leader.clone_from(&self.observed.holder);
             status.observed = self.observed_at;
+            status.lease_duration = Duration::from_secs(self.observed.lease_duration_seconds);
         });
     }
 }

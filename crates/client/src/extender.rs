@@ -16,17 +16,14 @@ pub mod wire;
 
 pub use verbs::{FilterAnswer, MetaVictimsOf, Nodes, VictimsOf};
 
+use crate::config::Config;
+use crate::credentials::Secret;
 use crate::error::chain;
 use crate::http_client::{self, HttpService};
+use crate::kubeconfig;
 use crate::transport::collect;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http_body_util::Full;
-use kube::config::{
-    AuthInfo, Cluster, Config, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster,
-    NamedContext,
-};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
@@ -35,8 +32,6 @@ use tower::{BoxError, Service, ServiceExt};
 
 /// The largest answer that is read: every node of a large cluster, whole.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
-/// What the parts of the connection are called where a name is needed.
-const NAME: &str = "extender";
 
 /// How an extender is reached.
 #[derive(Clone, Default)]
@@ -152,7 +147,7 @@ impl ExtenderClient {
             reason,
         };
         let config = webhook_config(&url, &options.tls, options.enable_https);
-        let config = config.await.map_err(failed)?;
+        let config = config.map_err(failed)?;
         let client = http_client::service(&config).map_err(|e| failed(chain(&*e)))?;
         Ok(Self {
             client,
@@ -231,17 +226,15 @@ impl ExtenderClient {
     }
 }
 
-/// The connection in the words of a kubeconfig, which has the same ways to name certificates.
+/// The connection of an extender: no proxy, and one time limit for a whole request, which the caller sets.
 ///
 /// # Errors
 /// When the address or the certificates cannot be used.
-pub(crate) async fn webhook_config(
+pub(crate) fn webhook_config(
     url: &str,
     tls: &ExtenderTlsOptions,
     enable_https: bool,
 ) -> Result<Config, String> {
-    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-    let data = |bytes: &[u8]| (!bytes.is_empty()).then(|| STANDARD.encode(bytes));
     let has_ca = !tls.ca_file.is_empty() || !tls.ca_data.is_empty();
     if tls.insecure && has_ca {
         return Err(
@@ -250,64 +243,42 @@ pub(crate) async fn webhook_config(
         );
     }
     let is_unchecked = tls.insecure || (enable_https && !has_ca);
-    let is_plain = url.starts_with("http://");
-    if !is_plain && !url.starts_with("https://") {
+    if !url.starts_with("http://") && !url.starts_with("https://") {
         return Err("urlPrefix: must begin with http:// or https://".to_owned());
     }
-    let cluster = Cluster {
-        server: Some(url.to_owned()),
-        insecure_skip_tls_verify: Some(is_unchecked),
-        certificate_authority: text(&tls.ca_file),
-        certificate_authority_data: data(&tls.ca_data),
-        tls_server_name: text(&tls.server_name),
-        ..Cluster::default()
-    };
-    let auth_info = AuthInfo {
-        client_certificate: text(&tls.cert_file),
-        client_certificate_data: data(&tls.cert_data),
-        client_key: text(&tls.key_file),
-        client_key_data: data(&tls.key_data).map(Into::into),
-        ..AuthInfo::default()
-    };
-    let kubeconfig = Kubeconfig {
-        clusters: vec![NamedCluster {
-            name: NAME.to_owned(),
-            cluster: Some(cluster),
-            ..NamedCluster::default()
-        }],
-        auth_infos: vec![NamedAuthInfo {
-            name: NAME.to_owned(),
-            auth_info: Some(auth_info),
-            ..NamedAuthInfo::default()
-        }],
-        contexts: vec![NamedContext {
-            name: NAME.to_owned(),
-            context: Some(Context {
-                cluster: NAME.to_owned(),
-                user: Some(NAME.to_owned()),
-                ..Context::default()
-            }),
-            ..NamedContext::default()
-        }],
-        current_context: Some(NAME.to_owned()),
-        ..Kubeconfig::default()
-    };
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-    let mut config = config.map_err(|e| format!("urlPrefix, tlsConfig: {}", chain(&e)))?;
-    if !has_ca && (is_unchecked || is_plain) {
-        // Nothing is looked up in the system's store, which a container may not have.
-        config.root_cert = Some(Vec::new());
+    let server = url
+        .parse()
+        .map_err(|e| format!("urlPrefix, tlsConfig: {url:?} is not a URL: {e}"))?;
+    let mut config = Config::new(server);
+    config.accept_invalid_certs = is_unchecked;
+    config.tls_server_name = Some(tls.server_name.clone()).filter(|name| !name.is_empty());
+    let failed = |reason: String| format!("urlPrefix, tlsConfig: {reason}");
+    if let Some(pem) = item(&tls.ca_data, &tls.ca_file).map_err(failed)? {
+        config.root_cert = Some(kubeconfig::certificates(&pem).map_err(failed)?);
     }
-    Ok(for_extender(config))
+    let certificate = item(&tls.cert_data, &tls.cert_file).map_err(failed)?;
+    let key = item(&tls.key_data, &tls.key_file).map_err(failed)?;
+    config.user.identity = match (certificate, key) {
+        (None, None) => None,
+        (Some(certificate), Some(key)) => Some((certificate, Secret::of(key))),
+        _ => {
+            return Err(failed(
+                "a client certificate needs a key, and a key a certificate".to_owned(),
+            ));
+        }
+    };
+    Ok(config)
 }
 
-/// A configuration with what holds for every extender: one time limit for a whole request, no proxy, no retries.
-fn for_extender(mut config: Config) -> Config {
-    config.connect_timeout = None;
-    config.read_timeout = None;
-    config.write_timeout = None;
-    config.proxy_url = None;
-    // The caller decides whether a failure matters.
-    config.default_retry = false;
-    config
+/// Data, or the content of a file; `None` when neither is given.
+fn item(data: &[u8], file: &str) -> Result<Option<Vec<u8>>, String> {
+    if !data.is_empty() {
+        return Ok(Some(data.to_vec()));
+    }
+    if file.is_empty() {
+        return Ok(None);
+    }
+    let read = std::fs::read(file);
+    read.map(Some)
+        .map_err(|e| format!("failed to read {file}: {e}"))
 }

@@ -1,25 +1,29 @@
 //! The HTTP client: TLS, credentials and proxies as a kubeconfig describes them, over HTTP/2 where the server offers
 //! it.
 //!
-//! `kube` reads the configuration. Its own client speaks HTTP/1.1 only, which takes one connection for each watch and
-//! for each request in flight; with HTTP/2 they share one, see `http2`.
+//! With HTTP/2, watches and requests share one connection, see `http2`.
 
+use crate::config::Config;
+use crate::credentials::{Credentials, Headers};
 use crate::http2::Requests;
+use crate::tls;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Request, Response, Uri};
 use http_body_util::Full;
 use hyper::rt::{Read, Write};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
 use hyper_util::client::legacy::connect::{Connection, HttpConnector};
-use kube::client::ConfigExt;
-use kube::config::Config;
 use percent_encoding::percent_decode_str;
+use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio_rustls::rustls::ClientConfig;
 use tower::util::BoxCloneSyncService;
-use tower::{BoxError, Service, ServiceBuilder};
+use tower::{BoxError, Service};
 
 pub(crate) use crate::http2::Body;
 
@@ -34,20 +38,31 @@ const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 /// # Errors
 /// When the credentials, the certificates or the proxy cannot be used.
 pub(crate) fn service(config: &Config) -> Result<HttpService, BoxError> {
+    let credentials = Credentials::of(config)?;
+    let tls = tls::client_config(config, credentials.identity.as_ref())?;
+    let client = Described {
+        config,
+        headers: credentials.headers,
+        tls,
+    };
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_keepalive(Some(TCP_KEEPALIVE));
     tcp.set_connect_timeout(config.connect_timeout);
     let Some(proxy) = &config.proxy_url else {
-        return through(config, tcp);
+        return client.through(tcp);
     };
     match proxy.scheme_str() {
-        Some("socks5") => through(config, SocksV5::new(proxy.clone(), tcp)),
-        Some("http") => through(config, tunnel(proxy, tcp)?),
+        Some("socks5") => client.through(SocksV5::new(proxy.clone(), tcp)),
+        Some("http") => client.through(tunnel(proxy, tcp)?),
         Some("https") => {
-            let tls = config.rustls_https_connector_with_connector(tcp)?;
-            through(config, tunnel(proxy, tls)?)
+            let tls = HttpsConnectorBuilder::new()
+                .with_tls_config(client.tls.clone())
+                .https_or_http()
+                .enable_http1()
+                .wrap_connector(tcp);
+            client.through(tunnel(proxy, tls)?)
         }
         _ => Err(format!("proxy {proxy} is none of http, https and socks5").into()),
     }
@@ -69,27 +84,107 @@ fn tunnel<C>(proxy: &Uri, connector: C) -> Result<Tunnel<C>, BoxError> {
     Ok(tunnel.with_auth(value))
 }
 
-/// The client over connections that `connector` makes.
-fn through<C>(config: &Config, connector: C) -> Result<HttpService, BoxError>
-where
-    C: Service<Uri> + Clone + Send + Sync + 'static,
-    C::Response: Connection + Read + Write + Send + Unpin + 'static,
-    C::Future: Send + 'static,
-    C::Error: Into<BoxError>,
-{
-    let mut tls = HttpsConnectorBuilder::new()
-        .with_tls_config(config.rustls_client_config()?)
-        .https_or_http();
-    if let Some(name) = &config.tls_server_name {
-        tls = tls.with_server_name_resolver(FixedServerNameResolver::new(name.clone().try_into()?));
+/// A client whose connections are still to be made.
+struct Described<'a> {
+    config: &'a Config,
+    headers: Headers,
+    tls: ClientConfig,
+}
+
+impl Described<'_> {
+    /// The client over connections that `connector` makes.
+    fn through<C>(self, connector: C) -> Result<HttpService, BoxError>
+    where
+        C: Service<Uri> + Clone + Send + Sync + 'static,
+        C::Response: Connection + Read + Write + Send + Unpin + 'static,
+        C::Future: Send + 'static,
+        C::Error: Into<BoxError>,
+    {
+        let mut tls = HttpsConnectorBuilder::new()
+            .with_tls_config(self.tls)
+            .https_or_http();
+        if let Some(name) = &self.config.tls_server_name {
+            let name = name.clone().try_into()?;
+            tls = tls.with_server_name_resolver(FixedServerNameResolver::new(name));
+        }
+        let connector = tls.enable_all_versions().wrap_connector(connector);
+        let server = self.config.cluster_url.clone();
+        Ok(BoxCloneSyncService::new(Addressed {
+            base: Base::of(&server)?,
+            headers: self.headers,
+            requests: Requests::new(connector, server),
+        }))
     }
-    let connector = tls.enable_all_versions().wrap_connector(connector);
-    let service = ServiceBuilder::new()
-        .layer(config.base_uri_layer())
-        .option_layer(config.auth_layer()?)
-        .layer(config.extra_headers_layer()?)
-        .service(Requests::new(connector, config.cluster_url.clone()));
-    Ok(BoxCloneSyncService::new(service))
+}
+
+/// Sends requests, which name a path, to one server with its credentials.
+#[derive(Clone)]
+struct Addressed<S> {
+    base: Base,
+    headers: Headers,
+    requests: S,
+}
+
+impl<S> Service<Request<Full<Bytes>>> for Addressed<S>
+where
+    S: Service<Request<Full<Bytes>>, Response = Response<Body>, Error = BoxError> + Clone,
+    S: Send + 'static,
+    S::Future: Send,
+{
+    type Response = Response<Body>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Response<Body>, BoxError>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.requests.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<Full<Bytes>>) -> Self::Future {
+        // The clone takes the place of the one that is ready.
+        let next = self.requests.clone();
+        let mut requests = std::mem::replace(&mut self.requests, next);
+        let (base, headers) = (self.base.clone(), self.headers.clone());
+        Box::pin(async move {
+            let uri = base.join(request.uri())?;
+            *request.uri_mut() = uri;
+            headers.add_to(request.headers_mut()).await?;
+            requests.call(request).await
+        })
+    }
+}
+
+/// The address that is put before the path of each request.
+#[derive(Clone)]
+struct Base {
+    scheme: Scheme,
+    authority: Authority,
+    /// Without a slash at the end.
+    path: String,
+}
+
+impl Base {
+    fn of(server: &Uri) -> Result<Self, BoxError> {
+        let parts = server.clone().into_parts();
+        let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else {
+            return Err(format!("{server} is not a URL with http:// or https://").into());
+        };
+        Ok(Self {
+            scheme,
+            authority,
+            path: server.path().trim_end_matches('/').to_owned(),
+        })
+    }
+
+    fn join(&self, request: &Uri) -> Result<Uri, BoxError> {
+        let path = request.path_and_query().map_or("/", PathAndQuery::as_str);
+        let path = match self.path.is_empty() {
+            true => PathAndQuery::try_from(path)?,
+            false => PathAndQuery::try_from(format!("{}{path}", self.path))?,
+        };
+        let builder = Uri::builder().scheme(self.scheme.clone());
+        let builder = builder.authority(self.authority.clone());
+        Ok(builder.path_and_query(path).build()?)
+    }
 }
 
 #[cfg(test)]

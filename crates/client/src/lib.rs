@@ -8,9 +8,11 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod component;
+mod config;
 pub mod connect;
 mod connection;
 pub mod content;
+mod credentials;
 pub mod election;
 pub mod error;
 pub mod events;
@@ -18,14 +20,18 @@ pub mod extender;
 pub mod frames;
 mod http2;
 mod http_client;
+mod kubeconfig;
 pub mod limit;
 pub mod observe;
 pub mod otlp;
+mod proxy;
 mod reach;
 pub mod reflector;
 pub mod request;
+mod store;
 #[cfg(any(test, feature = "test-server"))]
 pub mod testing;
+mod tls;
 mod token;
 pub mod transport;
 

@@ -84,7 +84,7 @@ impl Collector {
             key_file: file(&options.client_key),
             ..ExtenderTlsOptions::default()
         };
-        let config = webhook_config(&origin, &tls, false).await;
+        let config = webhook_config(&origin, &tls, false);
         let config = config.map_err(|e| format!("{url}: {e}"))?;
         let client = http_client::service(&config).map_err(|e| format!("{url}: {}", chain(&*e)))?;
         let mut headers = vec![

@@ -8,6 +8,7 @@ use crate::content::{DecodeError, Event, Payload};
 use crate::error::StatusBody;
 use crate::frames::Frames;
 use crate::request::{self, ApiRequest, Resource};
+use crate::store::Seen;
 use crate::{ApiError, Transport};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -45,8 +46,10 @@ pub enum Update<T> {
 /// What to follow.
 #[derive(Debug, Clone, Copy)]
 pub struct Followed {
-    /// The kind.
+    /// The kind, in the version that is wanted most.
     pub resource: Resource,
+    /// Other versions of the kind, in the order in which they are tried where the server does not have the first.
+    pub other_versions: &'static [&'static str],
     /// Which of its objects; empty for all.
     pub field_selector: &'static str,
     /// What it means when there is nothing to be had.
@@ -57,6 +60,8 @@ pub struct Followed {
 
 impl Followed {
     fn request(&self, request: ApiRequest) -> ApiRequest {
+        // No consumer reads them, and they are a large part of most objects.
+        let request = request.without_managed_fields();
         match self.json_only {
             true => request.for_json(),
             false => request,
@@ -128,10 +133,12 @@ impl Availability {
 /// Follows a kind until the consumer hangs up. `decode` turns one object into what the consumer wants; an object that
 /// does not decode is passed over with a warning.
 ///
+/// A server that does not have the version of the kind is asked for the other versions.
+///
 /// Failures are retried for ever, with growing pauses: there is nothing else to do without the API.
 pub async fn follow<T, D>(
     transport: Transport,
-    followed: Followed,
+    mut followed: Followed,
     decode: D,
     updates: mpsc::Sender<Update<T>>,
     availability: Arc<Availability>,
@@ -139,12 +146,32 @@ pub async fn follow<T, D>(
     D: Fn(Payload<'_>) -> Result<T, DecodeError> + Send,
     T: Send,
 {
+    let wanted = followed;
+    let mut other_versions = wanted.other_versions.iter();
     let mut pause = Backoff::default();
     let mut version: Option<String> = None;
     let mut told_missing = false;
     let mut told_error = String::new();
     let mut streams_lists = true;
+    // The store that the objects are from, and when the last watch ended.
+    let (mut listed_in, mut ended) = (Seen::default(), Instant::now());
     while !updates.is_closed() {
+        if let (Some(at), Some(store)) = (&version, transport.store()) {
+            match store.look(&transport, ended).await {
+                Ok(now) if now.replaced != listed_in.replaced || now.is_behind(at) => {
+                    version = None;
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::debug!(kind = followed.resource.plural, %error, "failed to identify the store; trying again");
+                    pause.wait().await;
+                    continue;
+                }
+            }
+        }
+        if let (None, Some(store)) = (&version, transport.store()) {
+            listed_in = store.last_seen(&transport).await;
+        }
         let (from, frames) = match &version {
             Some(version) => (version.clone(), None),
             None => match list(&transport, followed, &decode, &mut streams_lists).await {
@@ -167,7 +194,13 @@ pub async fn follow<T, D>(
                     }
                     (at, frames)
                 }
+                Err(error) if error.code() == Some(404) && other_versions.len() > 0 => {
+                    followed.resource.version = other_versions.next().unwrap_or(&"");
+                    continue;
+                }
                 Err(error) if followed.need.is_met_by_none(&error) => {
+                    followed = wanted;
+                    other_versions = wanted.other_versions.iter();
                     // It may come later, with an upgrade of the server or a role: asked again, but seldom.
                     if !told_missing {
                         told_missing = true;
@@ -198,7 +231,9 @@ pub async fn follow<T, D>(
                 }
             },
         };
-        match watch(&transport, followed, &decode, from, frames, &updates).await {
+        let end = watch(&transport, followed, &decode, from, frames, &updates).await;
+        ended = Instant::now();
+        match end {
             Ended::At(at) => {
                 pause.reset();
                 version = Some(at);

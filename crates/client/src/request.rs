@@ -1,8 +1,9 @@
 //! Requests as values: what is asked of the API, without asking.
 
-use crate::content::JSON;
+use crate::content::{Format, JSON};
 use crate::limit::Lane;
 use berth_api::Str;
+use berth_protobuf::envelope::MEDIA_TYPE;
 use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
@@ -52,8 +53,10 @@ pub struct ApiRequest {
     pub body: Body,
     /// How urgent it is when the client limits itself.
     pub lane: Lane,
-    /// Whether the answer must be JSON, whatever the client prefers.
-    pub json_only: bool,
+    /// The format of the answer, where the preference of the client does not count.
+    pub answer_in: Option<Format>,
+    /// Whether objects are wanted without `metadata.managedFields`. Servers that do not offer this send them.
+    pub without_managed_fields: bool,
 }
 
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
@@ -71,15 +74,30 @@ impl ApiRequest {
             content_type,
             body: body.map_or(Body::NONE, Body::Value),
             lane,
-            json_only: false,
+            answer_in: None,
+            without_managed_fields: false,
         }
     }
 
     /// The request whose answer must be JSON.
     #[must_use]
     pub fn for_json(self) -> Self {
+        let answer_in = Some(Format::Json);
+        Self { answer_in, ..self }
+    }
+
+    /// The request whose answer must be protobuf, if the server has that form.
+    #[must_use]
+    pub fn for_protobuf(self) -> Self {
+        let answer_in = Some(Format::Protobuf);
+        Self { answer_in, ..self }
+    }
+
+    /// The request whose answer contains objects without `metadata.managedFields`, if the server offers that.
+    #[must_use]
+    pub fn without_managed_fields(self) -> Self {
         Self {
-            json_only: true,
+            without_managed_fields: true,
             ..self
         }
     }
@@ -156,6 +174,13 @@ pub const PODS: Resource = Resource {
     group: "",
     version: "v1",
     plural: "pods",
+};
+
+/// `v1/namespaces`.
+pub(crate) const NAMESPACES: Resource = Resource {
+    group: "",
+    version: "v1",
+    plural: "namespaces",
 };
 
 /// `events.k8s.io/v1/events`.
@@ -255,6 +280,24 @@ pub fn update(resource: Resource, namespace: &str, name: &str, object: &Value) -
         JSON,
         Some(object.clone()),
     )
+}
+
+/// Replaces an object, or its subresource, by one in protobuf.
+pub fn update_in_protobuf(
+    resource: Resource,
+    namespace: &str,
+    name: &str,
+    subresource: &str,
+    object: Bytes,
+) -> ApiRequest {
+    let mut path = resource.object_path(namespace, name);
+    if !subresource.is_empty() {
+        let _ = write!(path, "/{subresource}");
+    }
+    ApiRequest {
+        body: Body::Bytes(object),
+        ..ApiRequest::new(Method::PUT, path, MEDIA_TYPE, None)
+    }
 }
 
 /// Changes some fields of an object by a JSON merge patch.

@@ -1,12 +1,12 @@
 //! A small HTTP server for tests: it records requests and returns configured answers.
 
 use crate::Transport;
+use crate::config::Config;
 use crate::connect::over;
 use crate::content::{Format, JSON};
 use berth_protobuf::Types;
 use berth_protobuf::envelope::{self, MEDIA_TYPE, WatchEvent};
 use berth_protobuf::wire::Writer;
-use kube::Config;
 use serde_json::{Value, json};
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};

@@ -2,7 +2,7 @@
 
 use crate::ApiError;
 use crate::connection::{Client, Connection, Reason};
-use crate::content::{Answer, ContentTypes, Format, JSON};
+use crate::content::{Answer, ContentTypes, Format, JSON, JSON_TRIMMED};
 use crate::election::Fence;
 use crate::error::{StatusBody, chain};
 use crate::frames::Frames;
@@ -11,6 +11,7 @@ use crate::limit::RateLimit;
 use crate::observe::{Exchange, Observer, Unobserved};
 use crate::reach::Reach;
 use crate::request::ApiRequest;
+use crate::store::Store;
 use crate::token::TokenFile;
 use berth_protobuf::envelope::MEDIA_TYPE;
 use bytes::{Bytes, BytesMut};
@@ -27,6 +28,8 @@ use tower::{BoxError, Service, ServiceExt};
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// The largest answer: one page of a list.
 const ANSWER_BYTES_MAX: usize = 512 << 20;
+/// The header `Accept` of a request for protobuf: a server that does not have that form answers with JSON.
+const PROTOBUF_BEFORE_JSON: &str = "application/vnd.kubernetes.protobuf,application/json";
 /// The largest answer that refuses a request.
 const REFUSAL_BYTES_MAX: usize = 1 << 20;
 
@@ -45,6 +48,7 @@ pub struct Transport {
     is_read_only: bool,
     observer: Arc<dyn Observer>,
     content: ContentTypes,
+    store: Option<Arc<Store>>,
 }
 
 impl Transport {
@@ -69,6 +73,7 @@ impl Transport {
             is_read_only: false,
             observer: Arc::new(Unobserved),
             content: ContentTypes::default(),
+            store: None,
         }
     }
 
@@ -117,6 +122,19 @@ impl Transport {
     #[must_use]
     pub fn speaking(self, content: ContentTypes) -> Self {
         Self { content, ..self }
+    }
+
+    /// The same connection. Before a watch goes on, it is checked that the server has the store from which the objects
+    /// were listed; all who follow objects with clones of this connection share the checks.
+    #[must_use]
+    pub fn checking_store(self) -> Self {
+        let store = Some(Arc::default());
+        Self { store, ..self }
+    }
+
+    /// What is known of the store, if it is checked.
+    pub(crate) fn store(&self) -> Option<&Store> {
+        self.store.as_deref()
     }
 
     /// The same connection, which reports its requests.
@@ -326,9 +344,12 @@ impl Transport {
         body: &Encoded,
         authorization: Option<HeaderValue>,
     ) -> Result<http::Response<Body>, ApiError> {
-        let accept = match request.json_only {
-            true => HeaderValue::from_static(JSON),
-            false => self.content.accept.clone(),
+        let accept = match (request.answer_in, request.without_managed_fields) {
+            (Some(Format::Json), true) => HeaderValue::from_static(JSON_TRIMMED),
+            (Some(Format::Json), false) => HeaderValue::from_static(JSON),
+            (Some(Format::Protobuf), _) => HeaderValue::from_static(PROTOBUF_BEFORE_JSON),
+            (None, true) => self.content.accept_trimmed.clone(),
+            (None, false) => self.content.accept.clone(),
         };
         let mut builder = http::Request::builder()
             .method(request.method.clone())

@@ -4,8 +4,10 @@ use crate::AllocatorFeatures;
 use crate::selectors::{self, Compiled};
 use berth_api::Str;
 use berth_api::devices::{
-    AllocationMode, DeviceClass, DeviceConstraint, DeviceRequest, RequestedDevices, ResourceClaim,
+    AllocationMode, DeviceClass, DeviceConstraint, DeviceRequest, DeviceSelector, RequestedDevices,
+    ResourceClaim,
 };
+use berth_cel::{AttributeExpression, CompileError, Environment};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -34,6 +36,10 @@ pub(crate) struct Alternative {
     pub(crate) class: Option<Arc<DeviceClass>>,
     pub(crate) class_selectors: Vec<Compiled>,
     pub(crate) selectors: Vec<Compiled>,
+    /// Attributes that are computed for each device, by name.
+    pub(crate) derived: Vec<(Str, Result<Arc<AttributeExpression>, CompileError>)>,
+    /// The environment of all expressions.
+    pub(crate) environment: Environment,
     pub(crate) mode: Mode,
     pub(crate) admin_access: bool,
     /// Why the alternative cannot be used. It fails the claim.
@@ -63,6 +69,25 @@ impl ClaimRequests {
             claim: claim.clone(),
             requests,
         }
+    }
+
+    /// How long the CEL expressions of a claim and of its device classes are together, in bytes.
+    pub fn expressions_bytes(
+        claim: &ResourceClaim,
+        class: impl Fn(&str) -> Option<Arc<DeviceClass>>,
+    ) -> usize {
+        let length = |selectors: &[DeviceSelector]| {
+            let selectors = selectors.iter().filter_map(|s| s.cel.as_ref());
+            selectors.map(|cel| cel.expression.len()).sum::<usize>()
+        };
+        let requests = claim.spec.devices.requests.iter();
+        let requested = requests.flat_map(|r| r.exactly.iter().chain(&r.first_available));
+        let lengths = requested.map(|requested| {
+            let class = class(&requested.device_class_name);
+            let of_class = class.map_or(0, |class| length(&class.spec.selectors));
+            of_class.saturating_add(length(&requested.selectors))
+        });
+        lengths.sum()
     }
 
     /// The claim.
@@ -181,6 +206,10 @@ impl Alternative {
             problem = Some(format!(
                 "{at}: admin access is requested, but the feature is disabled"
             ));
+        } else if !features.derived_attributes && !requested.derived_attributes.is_empty() {
+            problem = Some(format!(
+                "{at}: has derived attributes, but the DRADerivedAttributes feature is disabled"
+            ));
         } else if requested.device_class_name.is_empty() {
             problem = Some(format!(
                 "{at}: missing device class name (unsupported request type?)"
@@ -195,19 +224,26 @@ impl Alternative {
         } else if let AllocationMode::Unknown(mode) = &requested.allocation_mode {
             problem = Some(format!("{at}: unsupported count mode {mode}"));
         }
-        let compile = |selectors: &[berth_api::devices::DeviceSelector]| {
+        let environment = features.environment();
+        let compile = |selectors: &[DeviceSelector]| {
             let selectors = selectors
                 .iter()
                 .filter_map(|selector| selector.cel.as_ref());
             selectors
-                .map(|cel| selectors::compile(&cel.expression))
+                .map(|cel| selectors::compile(&cel.expression, environment))
                 .collect()
         };
         let class_selectors = found
             .as_ref()
             .map_or_else(Vec::new, |class| compile(&class.spec.selectors));
+        let derived = requested.derived_attributes.iter().map(|derived| {
+            let compiled = AttributeExpression::compile(&derived.expression, environment);
+            (derived.name.clone(), compiled.map(Arc::new))
+        });
         Self {
             name,
+            derived: derived.collect(),
+            environment,
             class: found,
             class_selectors,
             selectors: compile(&requested.selectors),

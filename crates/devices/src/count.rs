@@ -16,16 +16,18 @@ pub fn count_devices(
     class: &DeviceClass,
     budget: &mut Budget,
 ) -> (i64, i64) {
+    let features = AllocatorFeatures::default();
     let selectors = class.spec.selectors.iter();
     let selectors = selectors.filter_map(|selector| selector.cel.as_ref());
     let selectors: Vec<Compiled> = selectors
-        .map(|cel| selectors::compile(&cel.expression))
+        .map(|cel| selectors::compile(&cel.expression, features.environment()))
         .collect();
     let target = Target {
         name: node.name,
         labels: node.labels,
+        skips_operations: node.skips_operations,
     };
-    let Ok(pools) = inventory.pools_for(node, AllocatorFeatures::default()) else {
+    let Ok(pools) = inventory.pools_for(node, features) else {
         return (0, 0);
     };
     let (mut all, mut allocated) = (0, 0);

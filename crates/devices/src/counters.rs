@@ -1,14 +1,74 @@
-//! Counters that the devices of a pool share (KEP-4815).
+//! Counters that the devices of a pool share (KEP-4815), and the groups of devices that can use them together
+//! (KEP-5963).
 
+use crate::AllocatorFeatures;
 use crate::pools::{NodePool, PoolState};
-use berth_api::devices::Device;
+use berth_api::devices::{Device, DeviceCounterConsumption};
 use berth_api::{Quantity, Str};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
-/// What is left of the counters of a pool: by set, then by counter.
+/// What is left of the counters of a pool, by set, and which devices can join those that use a set.
 #[derive(Debug, Default)]
 pub(crate) struct Counters<'i> {
-    left: FxHashMap<&'i Str, FxHashMap<&'i Str, Quantity>>,
+    sets: FxHashMap<&'i Str, CounterSetState<'i>>,
+}
+
+#[derive(Debug, Default)]
+struct CounterSetState<'i> {
+    /// What is left, by counter.
+    left: FxHashMap<&'i Str, Quantity>,
+    users: Users<'i>,
+}
+
+/// The devices that use a counter set.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+enum Users<'i> {
+    /// There are none.
+    #[default]
+    None,
+    /// Devices without groups.
+    Ungrouped,
+    /// Devices with groups: those that all of them have in common.
+    Grouped(SmallVec<[&'i Str; 2]>),
+}
+
+impl<'i> Users<'i> {
+    /// The users together with another device; `None` if they cannot use the set together.
+    fn with(
+        &self,
+        consumed: &'i DeviceCounterConsumption,
+        features: AllocatorFeatures,
+    ) -> Option<Self> {
+        let groups = &consumed.compatibility_groups;
+        match self {
+            Self::None if groups.is_empty() => Some(Self::Ungrouped),
+            Self::None => Some(Self::Grouped(groups.iter().collect())),
+            Self::Ungrouped => groups.is_empty().then_some(Self::Ungrouped),
+            // Without the gate it is not known which devices go together.
+            Self::Grouped(_) if !features.compatibility_groups => None,
+            Self::Grouped(common) => {
+                let mut common = common.clone();
+                common.retain(|group| groups.contains(group));
+                (!common.is_empty()).then_some(Self::Grouped(common))
+            }
+        }
+    }
+}
+
+/// Why a device cannot use the counters of its pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotTaken {
+    /// Not enough is left.
+    Exhausted,
+    /// A device that uses them has no group in common with it.
+    Incompatible,
+}
+
+/// What the devices that used the sets had in common before a device took its counters, to be restored.
+#[derive(Debug, Default)]
+pub(crate) struct Taken<'i> {
+    users: SmallVec<[(&'i Str, Users<'i>); 1]>,
 }
 
 impl<'i> Counters<'i> {
@@ -21,8 +81,13 @@ impl<'i> Counters<'i> {
         for slice in &usable.counter_slices {
             for set in &slice.slice().spec.shared_counters {
                 let values = set.counters.iter();
-                let values = values.map(|(name, counter)| (name, counter.value));
-                counters.left.insert(&set.name, values.collect());
+                let state = CounterSetState {
+                    left: values
+                        .map(|(name, counter)| (name, counter.value))
+                        .collect(),
+                    users: Users::None,
+                };
+                counters.sets.insert(&set.name, state);
             }
         }
         let Some(allocated) = pool.allocated else {
@@ -33,6 +98,7 @@ impl<'i> Counters<'i> {
                 let name = device.name.as_str();
                 if allocated.is_exclusive(name) || allocated.is_shared(name) {
                     counters.take(device);
+                    counters.note_user(device);
                 }
             }
         }
@@ -41,11 +107,11 @@ impl<'i> Counters<'i> {
 
     fn add(&mut self, device: &Device, sign: impl Fn(Quantity, Quantity) -> Quantity) {
         for consumed in &device.consumes_counters {
-            let Some(set) = self.left.get_mut(&consumed.counter_set) else {
+            let Some(set) = self.sets.get_mut(&consumed.counter_set) else {
                 continue;
             };
             for (name, amount) in &consumed.counters {
-                if let Some(left) = set.get_mut(name) {
+                if let Some(left) = set.left.get_mut(name) {
                     *left = sign(*left, amount.value);
                 }
             }
@@ -56,19 +122,61 @@ impl<'i> Counters<'i> {
         self.add(device, |left, amount| left - amount);
     }
 
-    /// Gives back what a device took.
-    pub(crate) fn give_back(&mut self, device: &Device) {
-        self.add(device, |left, amount| left + amount);
+    /// An allocated device uses its counter sets. The groups of allocated devices are those that their driver publishes
+    /// now; if they have none in common, no device can join them.
+    fn note_user(&mut self, device: &'i Device) {
+        let features = AllocatorFeatures {
+            compatibility_groups: true,
+            ..AllocatorFeatures::V1_36
+        };
+        for consumed in &device.consumes_counters {
+            if let Some(set) = self.sets.get_mut(&consumed.counter_set) {
+                let together = set.users.with(consumed, features);
+                set.users = together.unwrap_or_else(|| Users::Grouped(SmallVec::new()));
+            }
+        }
     }
 
-    /// Takes what a device consumes, if enough is left. A pool with a counter that is overcommitted has nothing left.
-    pub(crate) fn try_take(&mut self, device: &Device) -> bool {
-        self.take(device);
-        let mut left = self.left.values().flat_map(FxHashMap::values);
-        let fits = left.all(|left| left.sign() >= 0);
-        if !fits {
-            self.give_back(device);
+    /// Gives back what a device took.
+    pub(crate) fn give_back(&mut self, device: &Device, taken: Taken<'i>) {
+        self.add(device, |left, amount| left + amount);
+        for (set, users) in taken.users.into_iter().rev() {
+            if let Some(state) = self.sets.get_mut(set) {
+                state.users = users;
+            }
         }
-        fits
+    }
+
+    /// Takes what a device consumes, if enough is left and the device goes together with those that use the counters. A
+    /// pool with a counter that is overcommitted has nothing left.
+    pub(crate) fn try_take(
+        &mut self,
+        device: &'i Device,
+        features: AllocatorFeatures,
+    ) -> Result<Taken<'i>, NotTaken> {
+        let mut taken = Taken::default();
+        for consumed in &device.consumes_counters {
+            let Some(set) = self.sets.get_mut(&consumed.counter_set) else {
+                continue;
+            };
+            let Some(users) = set.users.with(consumed, features) else {
+                // Nothing was taken of the counters themselves yet.
+                for (set, users) in taken.users.into_iter().rev() {
+                    if let Some(state) = self.sets.get_mut(set) {
+                        state.users = users;
+                    }
+                }
+                return Err(NotTaken::Incompatible);
+            };
+            let before = std::mem::replace(&mut set.users, users);
+            taken.users.push((&consumed.counter_set, before));
+        }
+        self.take(device);
+        let mut left = self.sets.values().flat_map(|set| set.left.values());
+        if left.any(|left| left.sign() < 0) {
+            self.give_back(device, taken);
+            return Err(NotTaken::Exhausted);
+        }
+        Ok(taken)
     }
 }

@@ -6,7 +6,7 @@ use crate::selectors;
 use crate::slice::{PreparedSlice, SliceId, Target};
 use crate::{AllocatorFeatures, TargetNode};
 use berth_api::Str;
-use berth_api::devices::{AllocationResult, DeviceTaintRule, ResourceSlice};
+use berth_api::devices::{AllocationResult, Device, DeviceTaintRule, ResourceSlice};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
@@ -270,6 +270,29 @@ impl Inventory {
         self.version
     }
 
+    /// A device that is published, in the newest generation of its pool that has it.
+    pub fn device(&self, driver: &Str, pool: &Str, device: &str) -> Option<&Device> {
+        let id = PoolId {
+            driver: driver.clone(),
+            name: pool.clone(),
+        };
+        let slices = self.pools.get(&id)?.iter();
+        let found = slices.filter_map(|slice| {
+            let mut devices = slice.devices().iter();
+            let found = devices.find(|known| *known.name == *device)?;
+            Some((slice.generation(), found))
+        });
+        found
+            .max_by_key(|(generation, _)| *generation)
+            .map(|(_, found)| found)
+    }
+
+    /// Whether some device uses resources of its node, such as CPU.
+    pub fn has_node_resources(&self) -> bool {
+        let mut slices = self.slices();
+        slices.any(|slice| slice.has_node_resources)
+    }
+
     /// All slices, in the order of their pools.
     pub fn slices(&self) -> impl Iterator<Item = &Arc<PreparedSlice>> {
         self.pools.values().flatten()
@@ -283,6 +306,7 @@ impl Inventory {
         let target = Target {
             name: node.name,
             labels: node.labels,
+            skips_operations: node.skips_operations,
         };
         let mut view = SmallVec::new();
         for id in &self.selecting {
@@ -311,6 +335,7 @@ impl Inventory {
         let target = Target {
             name: node.name,
             labels: node.labels,
+            skips_operations: node.skips_operations,
         };
         let own = self.of_node.get(node.name);
         let broken = features

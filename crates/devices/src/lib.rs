@@ -8,7 +8,10 @@
 //!
 //! The search follows the "incubating" allocator of Kubernetes 1.36: prioritised lists (KEP-4816), admin access
 //! (KEP-5018), device taints (KEP-5055), partitionable devices (KEP-4815), consumable capacity (KEP-5075) and binding
-//! conditions (KEP-5007).
+//! conditions (KEP-5007). What Kubernetes 1.37 and 1.38 add or change is in [`AllocatorFeatures`]: fractional ranges of
+//! capacity, attributes with several values (KEP-5491), derived attributes (KEP-6080), compatibility groups (KEP-5963)
+//! and optional node operations (KEP-5945). A device that uses a disabled feature is not allocated
+//! ([`SkippedDevices`]).
 //!
 //! **Architecture invariant:** no I/O, no clock, no randomness. A search ends when its [`Budget`] is used up.
 
@@ -19,6 +22,7 @@ mod claims;
 mod constraints;
 mod count;
 mod counters;
+mod derived;
 mod features;
 mod inventory;
 mod pools;
@@ -28,12 +32,14 @@ mod selectors;
 mod slice;
 
 pub use allocated::{AllocatedDevices, PoolAllocations};
-pub use budget::Budget;
+pub use budget::{Budget, OutOfSteps};
 pub use claims::ClaimRequests;
 pub use count::count_devices;
-pub use features::AllocatorFeatures;
+pub use features::{AllocatorFeatures, AllocatorFixes};
 pub use inventory::{Inventory, PoolId, SharedView};
-pub use search::{AllocateError, Allocator, TargetNode};
+pub use search::{
+    AllocateError, Allocator, DeviceId, DeviceState, RequestSurvey, SkippedDevices, TargetNode,
+};
 pub use slice::PreparedSlice;
 
 /// The most devices that can be allocated to one claim.

@@ -31,7 +31,7 @@ pub(crate) fn of_claim(search: &Search<'_, '_>, claim: usize) -> Result<Allocati
     })
 }
 
-fn result(search: &Search<'_, '_>, claim: usize, pick: &Pick) -> DeviceRequestAllocationResult {
+fn result(search: &Search<'_, '_>, claim: usize, pick: &Pick<'_>) -> DeviceRequestAllocationResult {
     let (slice, device) = search.device_of(pick);
     let requests = search.claims[claim];
     let alternative = &requests.requests[pick.request].alternatives[pick.alternative];
@@ -48,6 +48,7 @@ fn result(search: &Search<'_, '_>, claim: usize, pick: &Pick) -> DeviceRequestAl
         binding_failure_conditions: device.binding_failure_conditions.clone(),
         share_id: pick.share.as_ref().map(|_| Str::default()),
         consumed_capacity: pick.share.clone().unwrap_or_default(),
+        skip_node_operations: spec.skip_node_operations.clone(),
     }
 }
 
@@ -106,7 +107,10 @@ fn config(search: &Search<'_, '_>, claim: usize) -> Vec<DeviceAllocationConfigur
 }
 
 /// The nodes that can use the devices; `None` if all can.
-fn node_selector(search: &Search<'_, '_>, picks: &[Pick]) -> Result<Option<NodeSelector>, String> {
+fn node_selector(
+    search: &Search<'_, '_>,
+    picks: &[Pick<'_>],
+) -> Result<Option<NodeSelector>, String> {
     let mut combined = NodeSelectorTerm::default();
     for pick in picks {
         let (slice, device) = search.device_of(pick);

@@ -6,11 +6,16 @@
 //! claim 1: …
 //! ```
 
+mod pick;
+mod survey;
+
+pub use survey::{DeviceId, DeviceState, RequestSurvey};
+
 use crate::budget::{Budget, OutOfSteps};
-use crate::capacity;
 use crate::claims::{Alternative, ClaimRequests, Mode};
 use crate::constraints::{self, Constraint};
-use crate::counters::Counters;
+use crate::counters::{Counters, Taken};
+use crate::derived::DerivedValues;
 use crate::inventory::Inventory;
 use crate::pools::{NodePool, PoolState};
 use crate::selectors::{Compiled, MatchError};
@@ -32,6 +37,8 @@ pub struct TargetNode<'n> {
     pub name: &'n str,
     /// Its labels.
     pub labels: &'n Labels,
+    /// Whether its kubelet can skip operations of devices (KEP-5945).
+    pub skips_operations: bool,
 }
 
 /// Why a search ended without an answer.
@@ -43,9 +50,40 @@ pub enum AllocateError {
     /// There is no solution on this node, and some of its pools are invalid.
     #[error("invalid resource pools were encountered")]
     InvalidPools,
+    /// A claim asks for all devices, and a pool of this node is incomplete or invalid (Kubernetes 1.38).
+    #[error("{0}")]
+    UnusablePool(String),
+    /// There is no solution on this node, and devices that the claims select were not used.
+    #[error("{0}")]
+    Skipped(SkippedDevices),
     /// The claims or what drivers publish are wrong.
     #[error("{0}")]
     Failed(String),
+}
+
+/// Why devices that a claim selects are not allocated, whatever else is allocated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SkippedDevices {
+    /// Their slice has `skipNodeOperations`, and the gate is off.
+    #[error(
+        "devices with skipNodeOperations are not allocated: feature gate DRAOptionalNodeOperations is disabled"
+    )]
+    OptionalNodeOperations,
+    /// Their slice has `skipNodeOperations`, and the node does not declare the feature.
+    #[error(
+        "devices with skipNodeOperations are not allocated: the node does not declare the feature DRAOptionalNodeOperations"
+    )]
+    NodeOperations,
+    /// They use counters together with devices that have `compatibilityGroups`, and the gate is off.
+    #[error(
+        "devices with compatibilityGroups are not combined with others: feature gate DRADeviceCompatibilityGroups is disabled"
+    )]
+    CompatibilityGroups,
+    /// They have `nodeAllocatableResources`, and the gate is off.
+    #[error(
+        "devices with nodeAllocatableResources are not allocated: feature gate DRANodeAllocatableResources is disabled"
+    )]
+    NodeAllocatable,
 }
 
 impl From<OutOfSteps> for AllocateError {
@@ -124,14 +162,44 @@ impl<'i> Allocator<'i> {
     where
         'i: 'a,
     {
+        let mut search = self.start(node, claims, budget)?;
+        search.prepare()?;
+        let first = At::default();
+        if search.next(first, false, Location::default())? == Outcome::Found {
+            return Ok(Some(search));
+        }
+        let mut pools = search.pools.iter();
+        if pools.any(|pool| matches!(pool.state, PoolState::Invalid)) {
+            return Err(AllocateError::InvalidPools);
+        }
+        match search.skipped {
+            Some(skipped) => Err(AllocateError::Skipped(skipped)),
+            None => Ok(None),
+        }
+    }
+
+    /// A search that has not begun: the pools that the node can see.
+    fn start<'a, 'b>(
+        &self,
+        node: TargetNode<'a>,
+        claims: &'a [&'a ClaimRequests],
+        budget: &'b mut Budget,
+    ) -> Result<Search<'a, 'b>, AllocateError>
+    where
+        'i: 'a,
+    {
+        // Also keeps a budget that is used up from gathering pools.
+        budget.step()?;
         let pools = self.inventory.pools_for(node, self.features);
         let pools = pools
             .map_err(|why| AllocateError::Failed(format!("gather pool information: {why}")))?;
-        let mut search = Search {
+        budget.steps(pools.iter().map(|pool| pool.slices().len()).sum())?;
+        Ok(Search {
             features: self.features,
             target: Target {
                 name: node.name,
                 labels: node.labels,
+                skips_operations: node.skips_operations,
             },
             pools,
             claims,
@@ -140,23 +208,15 @@ impl<'i> Allocator<'i> {
             picks: claims.iter().map(|_| Vec::new()).collect(),
             selected: claims.iter().map(|c| vec![0; c.requests.len()]).collect(),
             counters: FxHashMap::default(),
+            derived: DerivedValues::default(),
+            skipped: None,
             budget,
-        };
-        search.prepare()?;
-        let first = At::default();
-        if search.next(first, false, Location::default())? == Outcome::Found {
-            return Ok(Some(search));
-        }
-        let mut pools = search.pools.iter();
-        match pools.any(|pool| matches!(pool.state, PoolState::Invalid)) {
-            true => Err(AllocateError::InvalidPools),
-            false => Ok(None),
-        }
+        })
     }
 }
 
 /// The place of a device in the node's pools.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Location {
     pool: usize,
     slice: usize,
@@ -165,23 +225,30 @@ pub(crate) struct Location {
 
 /// A device that the search has to find.
 #[derive(Debug, Clone, Copy, Default)]
-struct At {
-    claim: usize,
-    request: usize,
-    alternative: usize,
+pub(crate) struct At {
+    pub(crate) claim: usize,
+    pub(crate) request: usize,
+    pub(crate) alternative: usize,
     device: usize,
 }
 
 /// A device that was picked.
 #[derive(Debug)]
-pub(crate) struct Pick {
+pub(crate) struct Pick<'a> {
     location: Location,
     pub(crate) request: usize,
     pub(crate) alternative: usize,
     /// What the share consumes, if the device can be shared.
     pub(crate) share: Option<BTreeMap<Str, Quantity>>,
-    /// Whether giving the device back gives counters back.
-    took_counters: bool,
+    /// The counters that giving the device back gives back.
+    taken: Option<Taken<'a>>,
+}
+
+/// The shares of a device that count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shares {
+    All,
+    None,
 }
 
 /// What a branch of the search has come to.
@@ -202,12 +269,15 @@ pub(crate) struct Search<'a, 'b> {
     all_devices: FxHashMap<(usize, usize, usize), Vec<Location>>,
     constraints: Vec<Vec<Constraint<'a>>>,
     /// By claim.
-    pub(crate) picks: Vec<Vec<Pick>>,
+    pub(crate) picks: Vec<Vec<Pick<'a>>>,
     /// The alternatives of the solution, by claim and request.
     pub(crate) selected: Vec<Vec<usize>>,
     /// By pool.
     counters: FxHashMap<usize, Counters<'a>>,
-    budget: &'b mut Budget,
+    derived: DerivedValues,
+    /// Why a device was not used that claims select.
+    skipped: Option<SkippedDevices>,
+    pub(crate) budget: &'b mut Budget,
 }
 
 impl<'a> Search<'a, '_> {
@@ -245,13 +315,14 @@ impl<'a> Search<'a, '_> {
                     requests.claim().key()
                 )));
             }
-            let constraints = constraints::of_claim(requests).map_err(AllocateError::Failed)?;
+            let constraints =
+                constraints::of_claim(requests, self.features).map_err(AllocateError::Failed)?;
             self.constraints.push(constraints);
         }
         Ok(())
     }
 
-    fn alternative(&self, at: At) -> &'a Alternative {
+    pub(crate) fn alternative(&self, at: At) -> &'a Alternative {
         &self.claims[at.claim].requests[at.request].alternatives[at.alternative]
     }
 
@@ -281,9 +352,13 @@ impl<'a> Search<'a, '_> {
                 let claim = claims[at.claim].claim().key();
                 let request = own_name(self.alternative(at));
                 let pool = self.pools[pool].id;
-                return Err(AllocateError::Failed(format!(
+                let why = format!(
                     "claim {claim}, request {request}: asks for all devices, but resource pool {pool} is currently {reason}"
-                )));
+                );
+                return Err(match self.features.fixes.pools_by_node {
+                    true => AllocateError::UnusablePool(why),
+                    false => AllocateError::Failed(why),
+                });
             }
             for slice in 0..self.pools[pool].slices().len() {
                 for device in 0..self.slice(pool, slice).devices().len() {
@@ -293,7 +368,12 @@ impl<'a> Search<'a, '_> {
                         device,
                     };
                     self.budget.step()?;
-                    if self.is_selected(at, location)? && self.has_capacity(location, requested) {
+                    // A device that has the capacity, and not enough of it left, is one of all.
+                    let is_exact = self.features.fixes.exact_shares;
+                    let shares = if is_exact { Shares::None } else { Shares::All };
+                    if self.is_selected(at, location)?
+                        && self.has_capacity(at, location, requested, shares)?
+                    {
                         devices.push(location);
                     }
                 }
@@ -313,7 +393,7 @@ impl<'a> Search<'a, '_> {
     }
 
     /// The slice and the device of a pick.
-    pub(crate) fn device_of(&self, pick: &Pick) -> (&'a PreparedSlice, &'a Device) {
+    pub(crate) fn device_of(&self, pick: &Pick<'_>) -> (&'a PreparedSlice, &'a Device) {
         self.at(pick.location)
     }
 
@@ -416,7 +496,7 @@ impl<'a> Search<'a, '_> {
                     self.budget.step()?;
                     if self.is_in_use(at, location)
                         || !self.is_selected(at, location)?
-                        || !self.has_capacity(location, requested)
+                        || !self.has_capacity(at, location, requested, Shares::All)?
                     {
                         continue;
                     }
@@ -459,7 +539,7 @@ impl<'a> Search<'a, '_> {
 
     /// Whether the request cannot have the device because it is allocated or was picked.
     fn is_in_use(&self, at: At, location: Location) -> bool {
-        let is_picked = |picks: &[Pick]| {
+        let is_picked = |picks: &[Pick<'_>]| {
             let mut picks = picks.iter();
             picks.any(|pick| pick.share.is_none() && pick.location == location)
         };
@@ -469,8 +549,10 @@ impl<'a> Search<'a, '_> {
         let (_, device) = self.at(location);
         let allocated = self.pools[location.pool].allocated;
         let is_allocated = allocated.is_some_and(|allocated| {
-            allocated.is_exclusive(&device.name)
-                || (!self.features.consumable_capacity && allocated.is_shared(&device.name))
+            // A device of which shares are allocated may not be published as one that can be shared any more.
+            let is_for_one = !self.features.consumable_capacity
+                || self.features.fixes.qualified_capacity && !device.allow_multiple_allocations;
+            allocated.is_exclusive(&device.name) || is_for_one && allocated.is_shared(&device.name)
         });
         is_allocated || self.picks.iter().any(|picks| is_picked(picks))
     }
@@ -493,9 +575,27 @@ impl<'a> Search<'a, '_> {
         if !self.all_match(&alternative.selectors, slice, location, name)? {
             return Ok(false);
         }
-        slice
+        let is_usable = slice
             .selects_for_device(location.device, self.target)
-            .map_err(AllocateError::Failed)
+            .map_err(AllocateError::Failed)?;
+        let skipped = self.reason_to_skip(slice, device).filter(|_| is_usable);
+        self.skipped = skipped.or(self.skipped);
+        Ok(is_usable && skipped.is_none())
+    }
+
+    /// Why a device is not allocated that uses what a gate disables, or what the node does not have.
+    fn reason_to_skip(&self, slice: &PreparedSlice, device: &Device) -> Option<SkippedDevices> {
+        let features = self.features;
+        if !slice.slice().spec.skip_node_operations.is_empty() {
+            if !features.optional_node_operations {
+                return Some(SkippedDevices::OptionalNodeOperations);
+            }
+            if !self.target.skips_operations {
+                return Some(SkippedDevices::NodeOperations);
+            }
+        }
+        let is_mapped = !device.node_allocatable_resources.is_empty();
+        (is_mapped && !features.node_allocatable).then_some(SkippedDevices::NodeAllocatable)
     }
 
     fn all_match(
@@ -524,148 +624,6 @@ impl<'a> Search<'a, '_> {
             }
         }
         Ok(true)
-    }
-
-    /// Whether the device has the capacity that is requested.
-    fn has_capacity(
-        &self,
-        location: Location,
-        requested: &berth_api::devices::RequestedDevices,
-    ) -> bool {
-        let (_, device) = self.at(location);
-        if !self.features.consumable_capacity {
-            return true;
-        }
-        if device.capacity.is_empty() && requested.capacity.is_none() {
-            return true;
-        }
-        let allocated = self.pools[location.pool].allocated;
-        let allocated = allocated.and_then(|allocated| allocated.consumed(&device.name));
-        let mut picked: Option<BTreeMap<Str, Quantity>> = None;
-        for share in self.shares_of(location) {
-            let sum = picked.get_or_insert_default();
-            for (name, amount) in share {
-                *sum.entry(name.clone()).or_default() += *amount;
-            }
-        }
-        let consumed = [allocated, picked.as_ref()];
-        capacity::fits(device, requested.capacity.as_ref(), consumed)
-    }
-
-    /// The shares of a device that were picked.
-    fn shares_of(&self, location: Location) -> impl Iterator<Item = &BTreeMap<Str, Quantity>> {
-        let picks = self.picks.iter().flatten();
-        let picks = picks.filter(move |pick| pick.location == location);
-        picks.filter_map(|pick| pick.share.as_ref())
-    }
-
-    /// Picks a device that is selected, and returns whether that was possible.
-    ///
-    /// As in kube-scheduler, counters that were taken before a later check refuses the device stay taken until the end
-    /// of the search, and so do the counters of a shared device that is given back. Such a search can miss a solution;
-    /// it never allocates too much.
-    fn pick(
-        &mut self,
-        at: At,
-        location: Location,
-        is_required: bool,
-    ) -> Result<bool, AllocateError> {
-        let (slice, device) = self.at(location);
-        if self.is_in_use(at, location) {
-            return Ok(false);
-        }
-        let consumes = !device.consumes_counters.is_empty();
-        if consumes && !self.features.partitionable_devices {
-            return Ok(false);
-        }
-        let claims = self.claims;
-        let requested = claims[at.claim].requested(at.request, at.alternative);
-        let is_shared = self.features.consumable_capacity && device.allow_multiple_allocations;
-        // The first share of a device takes its counters.
-        let takes_counters = consumes && !(is_shared && self.has_shares(location));
-        if takes_counters && !self.counters(location.pool).try_take(device) {
-            return Ok(false);
-        }
-        if self.features.device_taints {
-            let mut taints = device
-                .taints
-                .iter()
-                .filter(|t| t.effect.forbids_allocation());
-            let is_tolerated = |taint| requested.tolerations.iter().any(|t| t.tolerates(taint));
-            if taints.any(|taint| !is_tolerated(taint)) {
-                return Ok(false);
-            }
-        }
-        let request = claims[at.claim].request_name(at.request);
-        let name = &self.alternative(at).name;
-        let driver = &slice.slice().spec.driver;
-        let constraints = &mut self.constraints[at.claim];
-        for index in 0..constraints.len() {
-            if !constraints[index].applies_to(request, name)
-                || constraints[index].add(request, device, driver)
-            {
-                continue;
-            }
-            if is_required {
-                let claim = claims[at.claim].claim().key();
-                let own = own_name(self.alternative(at));
-                let pool = self.pools[location.pool].id;
-                let device = &device.name;
-                return Err(AllocateError::Failed(format!(
-                    "claim {claim}, request {own}: cannot add device {pool}/{device} because a claim constraint would not be satisfied"
-                )));
-            }
-            for constraint in &mut constraints[..index] {
-                if constraint.applies_to(request, name) {
-                    constraint.remove(request);
-                }
-            }
-            return Ok(false);
-        }
-        // The devices of a request for all of them were listed before any was picked.
-        if is_required && !self.has_capacity(location, requested) {
-            return Ok(false);
-        }
-        self.picks[at.claim].push(Pick {
-            location,
-            request: at.request,
-            alternative: at.alternative,
-            share: is_shared.then(|| capacity::consumed(device, requested.capacity.as_ref())),
-            took_counters: takes_counters && !is_shared,
-        });
-        Ok(true)
-    }
-
-    /// Whether shares of the device are allocated or were picked.
-    fn has_shares(&self, location: Location) -> bool {
-        let (_, device) = self.at(location);
-        let allocated = self.pools[location.pool].allocated;
-        allocated.is_some_and(|allocated| allocated.consumed(&device.name).is_some())
-            || self.shares_of(location).next().is_some()
-    }
-
-    fn counters(&mut self, pool: usize) -> &mut Counters<'a> {
-        let pools = &self.pools;
-        let new = || Counters::of_pool(&pools[pool]);
-        self.counters.entry(pool).or_insert_with(new)
-    }
-
-    /// Gives back the device that was picked last.
-    fn give_back(&mut self, at: At) {
-        let Some(pick) = self.picks[at.claim].pop() else {
-            return;
-        };
-        let (_, device) = self.at(pick.location);
-        let request = self.claims[at.claim].request_name(at.request);
-        let name = &self.alternative(at).name;
-        for constraint in &mut self.constraints[at.claim] {
-            if constraint.applies_to(request, name) {
-                constraint.remove(request);
-            }
-        }
-        if pick.took_counters {
-            self.counters(pick.location.pool).give_back(device);
-        }
     }
 }
 

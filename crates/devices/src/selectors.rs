@@ -23,16 +23,17 @@ pub(crate) type Compiled = Result<Arc<Expression>, Arc<CompileError>>;
 #[derive(Debug)]
 pub(crate) struct Expression {
     id: u64,
+    environment: Environment,
     selector: Selector,
 }
 
-/// Results for the devices of a slice: the cost of the evaluation and whether it was true; zero where it is not known.
+/// Results for the devices of a slice: the work of the evaluation and whether it was true; zero where it is not known.
 type Results = Box<[u32]>;
 
 #[derive(Default)]
 struct Remembered {
     last_id: u64,
-    expressions: FxHashMap<Str, Compiled>,
+    expressions: FxHashMap<(Str, bool), Compiled>,
     results: FxHashMap<SliceId, FxHashMap<u64, Results>>,
     results_count: usize,
 }
@@ -42,24 +43,26 @@ thread_local! {
 }
 
 /// The compiled expression.
-pub(crate) fn compile(expression: &Str) -> Compiled {
+pub(crate) fn compile(expression: &Str, environment: Environment) -> Compiled {
+    let key = (expression.clone(), environment.list_attributes);
     REMEMBERED.with_borrow_mut(|remembered| {
-        if let Some(known) = remembered.expressions.get(expression) {
+        if let Some(known) = remembered.expressions.get(&key) {
             return known.clone();
         }
         if remembered.expressions.len() >= EXPRESSIONS_MAX {
             remembered.expressions.clear();
         }
         remembered.last_id += 1;
-        let compiled = match Selector::compile(expression, Environment::default()) {
+        let compiled = match Selector::compile(expression, environment) {
             Ok(selector) => Ok(Arc::new(Expression {
                 id: remembered.last_id,
+                environment,
                 selector,
             })),
             Err(error) => Err(Arc::new(error)),
         };
         let known = compiled.clone();
-        remembered.expressions.insert(expression.clone(), known);
+        remembered.expressions.insert(key, known);
         compiled
     })
 }
@@ -109,13 +112,15 @@ impl Expression {
                 budget.evaluate(u64::from((known - 1) >> 1))?;
                 return Ok((known - 1) & 1 == 1);
             }
-            let (result, cost) = self.selector.matches_within(slice.value(index), COST_MAX);
-            budget.evaluate(cost)?;
+            let (result, spent) = self
+                .selector
+                .matches_within(slice.value(index, self.environment), COST_MAX);
+            budget.evaluate(spent.work)?;
             let matches = result.map_err(|error| MatchError::Failed(error.to_string()))?;
-            let cost = u32::try_from(cost)
+            let work = u32::try_from(spent.work)
                 .unwrap_or(u32::MAX >> 2)
                 .min(u32::MAX >> 2);
-            results[index] = 1 + ((cost << 1) | u32::from(matches));
+            results[index] = 1 + ((work << 1) | u32::from(matches));
             Ok(matches)
         })
     }

@@ -36,8 +36,12 @@ pub struct PreparedSlice {
     device_selectors: Box<[Option<Compiled>]>,
     /// The devices as CEL values.
     values: Box<[OnceLock<DeviceValue>]>,
+    /// The same for expressions that can read attributes with several values.
+    list_values: OnceLock<Box<[OnceLock<DeviceValue>]>>,
     duplicate: Option<Str>,
     has_binding_conditions: bool,
+    /// Whether some of the devices use resources of their node.
+    pub(crate) has_node_resources: bool,
 }
 
 fn compile(selector: &NodeSelector) -> Compiled {
@@ -49,6 +53,7 @@ fn compile(selector: &NodeSelector) -> Compiled {
 pub(crate) struct Target<'n> {
     pub(crate) name: &'n str,
     pub(crate) labels: &'n Labels,
+    pub(crate) skips_operations: bool,
 }
 
 /// Whether a node is selected by its name, as one of all nodes, or by a selector, in this order.
@@ -117,11 +122,16 @@ impl PreparedSlice {
             node_selector: spec.node_selector.as_ref().map(compile),
             device_selectors,
             values: spec.devices.iter().map(|_| OnceLock::new()).collect(),
+            list_values: OnceLock::new(),
             duplicate: duplicate.map(|device| device.name.clone()),
             has_binding_conditions: spec
                 .devices
                 .iter()
                 .any(|device| !device.binding_conditions.is_empty()),
+            has_node_resources: spec
+                .devices
+                .iter()
+                .any(|device| !device.node_allocatable_resources.is_empty()),
             published,
             slice,
         }
@@ -225,11 +235,17 @@ impl PreparedSlice {
         })
     }
 
-    /// A device as a CEL value.
-    pub(crate) fn value(&self, index: usize) -> &DeviceValue {
-        self.values[index].get_or_init(|| {
+    /// A device as a CEL value in this environment.
+    pub(crate) fn value(&self, index: usize, environment: Environment) -> &DeviceValue {
+        let values = match environment.list_attributes {
+            true => self
+                .list_values
+                .get_or_init(|| self.devices().iter().map(|_| OnceLock::new()).collect()),
+            false => &self.values,
+        };
+        values[index].get_or_init(|| {
             let driver = &self.slice.spec.driver;
-            DeviceValue::new(driver, &self.devices()[index], Environment::default())
+            DeviceValue::new(driver, &self.devices()[index], environment)
         })
     }
 }

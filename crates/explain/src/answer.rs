@@ -20,6 +20,13 @@ macro_rules! answers {
     };
 }
 
+mod group;
+
+pub use group::{
+    ChildGroup, Domain, GroupAnswer, GroupChange, GroupConditionView, GroupMember, GroupRemedy,
+    GroupState,
+};
+
 /// Where a pod is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum PodState {
@@ -81,6 +88,8 @@ answers! {
         verdict: Option<Verdict>,
         /// The nodes that lack the least, the closest one first.
         closest: Vec<ClosestNode>,
+        /// The devices that its claims request and do not have yet.
+        devices: Vec<DeviceRequest>,
         /// Changes after which the pod fits, the cheapest first. Each was tried on a copy of the cluster.
         remedies: Vec<Remedy>,
         /// The events after which the pod is tried again.
@@ -101,7 +110,8 @@ answers! {
 
     /// A pod's place in the queue.
     QueuePlace {
-        /// Since when it is there.
+        /// Since when the pod waits: since it was rejected first, over all retries; with scheduling gates since it was
+        /// created.
         since: String,
         /// For how many seconds.
         seconds: f64,
@@ -166,6 +176,14 @@ answers! {
         plugin: String,
         /// Its reason.
         reason: String,
+        /// The reason for programs, one of [`codes`](crate::codes).
+        code: String,
+        /// The resource that is short.
+        resource: Option<String>,
+        /// How much of it the pod wants: milli-CPU for `cpu`, otherwise in the unit of the resource.
+        wanted: Option<i64>,
+        /// How much of it is free on the node of these that has most of it.
+        free: Option<i64>,
         /// How many nodes.
         nodes: usize,
         /// Some of them.
@@ -232,11 +250,66 @@ answers! {
         since: String,
         /// The field manager that set it, as far as the pod's managed fields show it.
         set_by: Option<String>,
+        /// For how many seconds the pod has it.
+        age_seconds: f64,
+        /// The removals of the gate from other pods that this scheduler has seen.
+        usage: Option<GateUsage>,
+        /// Whether no component seems to remove it any more: it is much older than usual, and no removal was seen for as
+        /// long; or the Leases of the component that removes it are expired.
+        is_orphaned: bool,
+        /// The Lease of the component that removes it, which is expired.
+        expired_lease: Option<ExpiredLease>,
+        /// The field manager that removed it from other pods, as their managed fields show it.
+        removed_by: Option<String>,
+        /// Mutating webhooks that are called for new pods, and may set it.
+        webhooks: Vec<String>,
         /// The other field managers that write the pod's spec or metadata, which may remove it.
         other_managers: Vec<String>,
         /// What components other than the scheduler report about the pod: the events that name the gate, otherwise those
         /// that name no gate. A controller that removes the gate is recognised by them.
         events: Vec<GateEvent>,
+    }
+
+    /// The removals of a gate.
+    GateUsage {
+        /// How many were seen since the start of the scheduler.
+        removals: u64,
+        /// The median age at the removal, of the last 512.
+        median_seconds: Option<f64>,
+        /// The 99th percentile of these ages.
+        p99_seconds: Option<f64>,
+        /// When the last removal was seen.
+        last: String,
+        /// Pods from which it was removed last, `namespace/name`.
+        recent: Vec<String>,
+    }
+
+    /// A gate of waiting pods.
+    GateAccount {
+        /// The gate.
+        gate: String,
+        /// How many pods have it.
+        pods: usize,
+        /// The pod that has had it longest, `namespace/name`.
+        oldest: String,
+        /// For how many seconds that one has had it.
+        oldest_seconds: f64,
+        /// How many pods have had it so long that no component seems to remove it any more.
+        orphans: usize,
+        /// The removals that were seen.
+        usage: Option<GateUsage>,
+    }
+
+    /// The leader lease of a component that nobody renews.
+    ExpiredLease {
+        /// The namespace and the name of the Lease.
+        name: String,
+        /// Who held it.
+        holder: String,
+        /// When it was renewed last.
+        renewed_at: String,
+        /// For how many seconds it has been expired.
+        expired_seconds: f64,
     }
 
     /// An event of another component about a gated pod.
@@ -287,6 +360,70 @@ answers! {
         priority: i32,
         /// Disruption budgets that do not allow its eviction.
         violated_budgets: Vec<String>,
+    }
+
+    /// A request for devices, with what the cluster has for it.
+    DeviceRequest {
+        /// The claim, `namespace/name`.
+        claim: String,
+        /// The request, or `request/alternative`.
+        request: String,
+        /// The device class.
+        class: String,
+        /// How many devices are requested; nothing for all.
+        wanted: Option<usize>,
+        /// How many devices of the class exist.
+        exist: usize,
+        /// How many of them the selectors of the request select.
+        matching: usize,
+        /// How many of these can be allocated.
+        free: usize,
+        /// How many are allocated.
+        held: usize,
+        /// How many have a taint that the request does not tolerate.
+        tainted: usize,
+        /// How many have too little capacity or counters left.
+        exhausted: usize,
+        /// The taints.
+        taints: Vec<String>,
+        /// Some of the devices that are allocated, with the claims that hold them.
+        held_by: Vec<DeviceHolder>,
+        /// The node on which the fewest devices are missing.
+        closest: Option<DeviceNode>,
+    }
+
+    /// A claim that holds a device.
+    DeviceHolder {
+        /// The device, `driver/pool/device`.
+        device: String,
+        /// The claim, `namespace/name`.
+        claim: String,
+        /// The pods for which the claim is reserved.
+        pods: Vec<String>,
+    }
+
+    /// A node with devices for a request.
+    DeviceNode {
+        /// The node.
+        node: String,
+        /// How many devices can be allocated there.
+        free: usize,
+        /// How many devices are missing.
+        missing: usize,
+    }
+
+    /// A device that a node can use.
+    NodeDevice {
+        /// The device, `driver/pool/device`.
+        device: String,
+        /// `free`, `held` or `shared`.
+        state: String,
+        /// The taints.
+        taints: Vec<String>,
+        /// The claim that holds it, `namespace/name`.
+        claim: String,
+        /// The pods for which the claim is reserved.
+        pods: Vec<String>,
     }
 
     /// What preemption does or would do.
@@ -369,6 +506,12 @@ answers! {
         pods: Vec<PodOnNode>,
         /// How many pods are on it.
         pod_count: usize,
+        /// The devices that it can use.
+        devices: Vec<NodeDevice>,
+        /// How many devices it can use.
+        device_count: usize,
+        /// How many of them no claim holds.
+        devices_free: usize,
         /// Pods that are nominated to it.
         nominated: Vec<PodName>,
         /// Kinds of waiting pods that fit on it now.
@@ -431,12 +574,18 @@ answers! {
         unschedulable: usize,
         /// Pods that a PreEnqueue plugin rejects.
         gated: usize,
+        /// Members of groups that do not exist, or whose ancestors do not.
+        incomplete: usize,
+        /// Members that came while their group was tried.
+        pending_members: usize,
         /// Pods whose attempt or binding is under way.
         in_flight: usize,
         /// The waiting pods by place, reason and owner; the group with the oldest pod first.
         groups: Vec<QueueGroup>,
         /// How many groups there are.
         group_count: usize,
+        /// The scheduling gates of waiting pods, those of the most pods first.
+        gates: Vec<GateAccount>,
         /// Pods that were given a node in the last minute, for each second.
         placed_per_second: f64,
         /// Whether there were more than are kept, so that the rate covers less than a minute.
@@ -451,7 +600,9 @@ answers! {
         place: PodState,
         /// The plugins that rejected them, or the gate.
         reason: String,
-        /// The controller of the pods, as `Kind/name`; empty without one.
+        /// The devices that each of them requests, such as `2 × gpu.example.com`.
+        requests: String,
+        /// The pod group of the pods, otherwise their controller, as `Kind/name`; empty without either.
         owner: String,
         /// Their namespace.
         namespace: String,

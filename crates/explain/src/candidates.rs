@@ -1,5 +1,7 @@
 //! The changes to try: derived from what the closest nodes lack, and from the claims of the pod.
 
+mod devices;
+
 use crate::change::{Change, Less, PodRef, TaintRef};
 use crate::examine::Examination;
 use crate::lacks::{self, Comparison, Distance, plugins};
@@ -161,6 +163,11 @@ impl OfNodes<'_> {
                 let taken = pod.host_ports.iter().filter(|p| view.port_conflicts(p));
                 let ports = taken.map(|port| port.port).collect();
                 self.add(Change::RemoveHostPorts { ports }, view);
+            }
+            plugins::DEVICES => {
+                for change in devices::changes(&self.comparison, pod, view) {
+                    self.add(change, view);
+                }
             }
             _ => {}
         }

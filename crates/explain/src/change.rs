@@ -1,6 +1,10 @@
 //! Changes of the cluster or the pod, which can be tried on a snapshot.
 
-use berth_api::devices::ResourceClaim;
+use crate::devices::taint_text;
+use berth_api::devices::{
+    ConsumerReference, DeviceClaim, DeviceToleration, RequestedDevices, ResourceClaim,
+    ResourceSlice,
+};
 use berth_api::pod::{Affinity, PodAffinity};
 use berth_api::quantity::Format;
 use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
@@ -139,6 +143,42 @@ pub enum Change {
         /// The name of the claim, in the pod's namespace.
         name: String,
     },
+    /// Let a request for devices tolerate a taint of devices.
+    TolerateDeviceTaint {
+        /// The claim, in the pod's namespace.
+        claim: String,
+        /// The request, or `request/alternative`.
+        request: String,
+        /// The key of the taint.
+        key: String,
+        /// The value of the taint.
+        value: String,
+    },
+    /// Remove the selectors of a request for devices.
+    RemoveDeviceSelectors {
+        /// The claim, in the pod's namespace.
+        claim: String,
+        /// The request, or `request/alternative`.
+        request: String,
+    },
+    /// Remove a constraint on the devices of a claim.
+    RemoveDeviceConstraint {
+        /// The claim, in the pod's namespace.
+        claim: String,
+        /// The place of the constraint in the claim.
+        index: usize,
+        /// The constraint in words.
+        constraint: String,
+    },
+    /// Request fewer devices.
+    RequestFewerDevices {
+        /// The claim, in the pod's namespace.
+        claim: String,
+        /// The request, or `request/alternative`.
+        request: String,
+        /// How many devices are left.
+        count: usize,
+    },
     /// Request less.
     RequestLess {
         /// How much less.
@@ -211,12 +251,16 @@ impl Change {
             Self::Tolerate { .. } => 30,
             Self::RemoveTaint { .. } => 32,
             Self::LabelNode { .. } => 34,
+            Self::TolerateDeviceTaint { .. } => 36,
             Self::RemoveNodeSelector { keys } => 40 + many(keys.len()),
             Self::RemoveNodeAffinity => 44,
             Self::RelaxSpread { .. } => 46,
             Self::RemovePodAntiAffinity => 48,
             Self::RemovePodAffinity => 49,
             Self::RemoveHostPorts { .. } => 50,
+            Self::RemoveDeviceConstraint { .. } => 52,
+            Self::RemoveDeviceSelectors { .. } => 54,
+            Self::RequestFewerDevices { .. } => 58,
             Self::RequestLess { less } => 60 + many(less.len()),
             Self::DeletePods { pods, .. } => 70_u32.saturating_add(many(pods.len())),
             Self::RaisePriority { victims, .. } => 300_u32.saturating_add(many(victims.len())),
@@ -248,6 +292,26 @@ impl Change {
             Self::CreateResourceClaim { name } => {
                 format!("create ResourceClaim {name} (tried with one that requests no devices)")
             }
+            Self::TolerateDeviceTaint {
+                claim,
+                request,
+                key,
+                value,
+            } => format!(
+                "add a toleration for device taint {} to request {request} of claim {claim}",
+                taint_text(key, value)
+            ),
+            Self::RemoveDeviceSelectors { claim, request } => {
+                format!("remove the selectors of request {request} of claim {claim}")
+            }
+            Self::RemoveDeviceConstraint {
+                claim, constraint, ..
+            } => format!("remove {constraint} from claim {claim}"),
+            Self::RequestFewerDevices {
+                claim,
+                request,
+                count,
+            } => format!("request {count} device(s) in request {request} of claim {claim}"),
             Self::RequestLess { less } => {
                 let parts: Vec<String> = less
                     .iter()
@@ -317,7 +381,9 @@ impl Change {
                     node.metadata.labels = node.metadata.labels.with(HOSTNAME, name);
                 }
                 node.spec.unschedulable = false;
-                set_node(node)
+                let mut edits = set_node(node);
+                edits.extend(slices_like(cluster, like, name));
+                edits
             }
             Self::DeletePods { node, pods } => {
                 let view = cluster.nodes.node(node)?;
@@ -329,10 +395,26 @@ impl Change {
                     })
                 };
                 let found: Option<Vec<_>> = pods.iter().map(find).collect();
-                found?
-                    .into_iter()
-                    .map(|info| Edit::Delete(info.pod.clone()))
-                    .collect()
+                let deleted = found?.into_iter();
+                let deleted = deleted.map(|info| Edit::Delete(info.pod.clone()));
+                deleted.chain(released(cluster, pods)).collect()
+            }
+            Self::TolerateDeviceTaint { .. }
+            | Self::RemoveDeviceSelectors { .. }
+            | Self::RemoveDeviceConstraint { .. }
+            | Self::RequestFewerDevices { .. } => {
+                let (Self::TolerateDeviceTaint { claim, .. }
+                | Self::RemoveDeviceSelectors { claim, .. }
+                | Self::RemoveDeviceConstraint { claim, .. }
+                | Self::RequestFewerDevices { claim, .. }) = self
+                else {
+                    return None;
+                };
+                let known = cluster.devices().claims().get(pod.namespace(), claim)?;
+                let mut changed = ResourceClaim::clone(known);
+                self.edit_claim(&mut changed);
+                (changed != **known).then_some(())?;
+                vec![Edit::Set(Object::ResourceClaim(Arc::new(changed)))]
             }
             Self::CreateClaim { name } => created_claim(pod.namespace(), name),
             Self::CreateResourceClaim { name } => {
@@ -360,6 +442,43 @@ impl Change {
                 vec![Edit::Set(Object::Pod(Arc::new(pod)))]
             }
         })
+    }
+
+    /// Changes the requests of a claim.
+    fn edit_claim(&self, claim: &mut ResourceClaim) {
+        let spec = &mut *claim.spec;
+        match self {
+            Self::TolerateDeviceTaint {
+                request,
+                key,
+                value,
+                ..
+            } => {
+                if let Some(requested) = requested(&mut spec.devices, request) {
+                    requested.tolerations.push(DeviceToleration {
+                        key: key.as_str().into(),
+                        value: value.as_str().into(),
+                        ..DeviceToleration::default()
+                    });
+                }
+            }
+            Self::RemoveDeviceSelectors { request, .. } => {
+                if let Some(requested) = requested(&mut spec.devices, request) {
+                    requested.selectors.clear();
+                }
+            }
+            Self::RemoveDeviceConstraint { index, .. }
+                if *index < spec.devices.constraints.len() =>
+            {
+                spec.devices.constraints.remove(*index);
+            }
+            Self::RequestFewerDevices { request, count, .. } => {
+                if let Some(requested) = requested(&mut spec.devices, request) {
+                    requested.count = i64::try_from(*count).unwrap_or(i64::MAX);
+                }
+            }
+            _ => {}
+        }
     }
 
     /// Changes the pod; false when there is nothing to change.
@@ -420,6 +539,63 @@ impl Change {
         }
         pod.spec != before
     }
+}
+
+/// What a request, or an alternative of one, asks for.
+fn requested<'c>(claim: &'c mut DeviceClaim, name: &str) -> Option<&'c mut RequestedDevices> {
+    let (request, alternative) = match name.split_once('/') {
+        Some((request, alternative)) => (request, Some(alternative)),
+        None => (name, None),
+    };
+    let found = claim.requests.iter_mut().find(|r| r.name == *request)?;
+    match alternative {
+        None => found.exactly.as_mut(),
+        Some(alternative) => {
+            let mut alternatives = found.first_available.iter_mut();
+            alternatives.find(|requested| requested.name == *alternative)
+        }
+    }
+}
+
+/// The claims whose devices are released because these pods alone use them.
+pub(crate) fn released(cluster: &Cluster, pods: &[PodRef]) -> Vec<Edit> {
+    let claims = cluster.devices().claims().iter();
+    let released = claims.filter(|claim| {
+        let users = &claim.status.reserved_for;
+        let is_deleted = |user: &ConsumerReference| {
+            pods.iter()
+                .any(|pod| claim.metadata.namespace == *pod.namespace && user.name == *pod.name)
+        };
+        claim.is_allocated() && !users.is_empty() && users.iter().all(is_deleted)
+    });
+    let released = released.map(|claim| {
+        let mut claim = ResourceClaim::clone(claim);
+        claim.status.allocation = None;
+        claim.status.reserved_for.clear();
+        Edit::Set(Object::ResourceClaim(Arc::new(claim)))
+    });
+    released.collect()
+}
+
+/// The devices of a node as another node of the same kind would have them.
+fn slices_like(cluster: &Cluster, like: &str, name: &str) -> Vec<Edit> {
+    let slices = cluster.devices().inventory().slices();
+    let of_node = slices.filter(|slice| {
+        let node = slice.slice().spec.node_name.as_ref();
+        node.is_some_and(|node| *node == *like)
+    });
+    let copied = of_node.map(|slice| {
+        let mut slice = ResourceSlice::clone(slice.slice());
+        slice.metadata.name = format!("{}-{name}", slice.metadata.name).into();
+        slice.metadata.uid = format!("new-{}", slice.metadata.name).into();
+        slice.spec.node_name = Some(name.into());
+        slice.spec.pool.name = match slice.spec.pool.name == *like {
+            true => name.into(),
+            false => format!("{}-{name}", slice.spec.pool.name).into(),
+        };
+        Edit::Set(Object::ResourceSlice(Arc::new(slice)))
+    });
+    copied.collect()
 }
 
 /// The pods, in words.

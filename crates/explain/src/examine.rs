@@ -1,6 +1,7 @@
 //! What every filter answers about every node.
 
 use crate::answer::{Reason, Verdict};
+use crate::codes::{code_of, free, resource_of, wanted};
 use crate::limits::EXAMPLES_MAX;
 use crate::snapshot::Snapshot;
 use berth_framework::plugin::NodeStatuses;
@@ -129,7 +130,7 @@ impl Examination {
     }
 
     /// The same, summed up by plugin and reason.
-    pub(crate) fn verdict(&self, cluster: &Cluster) -> Verdict {
+    pub(crate) fn verdict(&self, cluster: &Cluster, pod: &PodInfo) -> Verdict {
         let name = |node: &Slot| Some(cluster.nodes.get(*node)?.name().to_string());
         let mut sums: BTreeMap<(&str, Cow<'_, str>), Reason> = BTreeMap::new();
         for rejecting in &self.rejecting {
@@ -138,12 +139,14 @@ impl Examination {
                 for text in borrowed_texts(status) {
                     let sum = sums.entry((plugin, text.clone()));
                     let sum = sum.or_insert_with(|| Reason {
-                        plugin: plugin.to_owned(),
-                        reason: text.into_owned(),
                         preemption_may_help: status.code() == Code::Unschedulable,
-                        ..Reason::default()
+                        ..Reason::coded(plugin, &text, pod)
                     });
                     sum.nodes += 1;
+                    let view = cluster.nodes.get(rejecting.node);
+                    if let Some((resource, view)) = sum.resource.as_deref().zip(view) {
+                        sum.free = sum.free.max(Some(free(view, resource)));
+                    }
                     if sum.examples.len() < EXAMPLES_MAX {
                         sum.examples.extend(name(&rejecting.node));
                     }
@@ -158,13 +161,27 @@ impl Examination {
             feasible: self.feasible.len(),
             feasible_examples: examples.filter_map(name).collect(),
             pre_filter: self.pre_filter.as_ref().map(|status| Reason {
-                plugin: plugin_of(status),
-                reason: status.message(),
                 nodes: self.nodes,
                 preemption_may_help: status.code() == Code::Unschedulable,
-                ..Reason::default()
+                ..Reason::coded(&plugin_of(status), &status.message(), pod)
             }),
             reasons,
+        }
+    }
+}
+
+impl Reason {
+    /// A reason of a plugin with its code, and what the pod wants of the resource that it names.
+    pub(crate) fn coded(plugin: &str, text: &str, pod: &PodInfo) -> Self {
+        let code = code_of(plugin, text);
+        let resource = resource_of(code, text);
+        Self {
+            plugin: plugin.to_owned(),
+            reason: text.to_owned(),
+            code: code.to_owned(),
+            wanted: resource.as_deref().map(|resource| wanted(pod, resource)),
+            resource,
+            ..Self::default()
         }
     }
 }

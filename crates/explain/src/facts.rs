@@ -3,7 +3,9 @@
 use berth_api::{Pod, Str, Time};
 use berth_scheduler::dispatcher::{CallView, calls_about};
 use berth_scheduler::queue::{QueuedIn, QueuedPodInfo};
-use berth_scheduler::{Decision, Explanation, Progress, RunningPreemption, Scheduler};
+use berth_scheduler::{
+    Decision, Explanation, GateRemovals, Progress, RunningPreemption, Scheduler,
+};
 use std::sync::Arc;
 
 /// What a scheduler knows of a pod beside the cluster.
@@ -21,6 +23,17 @@ pub struct PodFacts {
     pub(crate) nominated_node: Option<Str>,
     pub(crate) decision: Option<Decision>,
     pub(crate) is_assumed: bool,
+    /// The removals of its gates from other pods.
+    pub(crate) removals: Vec<(Str, GateRemovals)>,
+}
+
+fn removals(scheduler: &Scheduler, pod: &Pod) -> Vec<(Str, GateRemovals)> {
+    let gates = pod.spec.scheduling_gates.iter();
+    let known = gates.filter_map(|gate| {
+        let removals = scheduler.gate_removals(&gate.name)?;
+        Some((gate.name.clone(), removals.clone()))
+    });
+    known.collect()
 }
 
 impl PodFacts {
@@ -50,6 +63,7 @@ impl PodFacts {
             nominated_node: queue.nominator().node_of(uid).cloned(),
             decision: scheduler.decision(uid).cloned(),
             is_assumed: cache.is_assumed(uid),
+            removals: removals(scheduler, pod),
         })
     }
 

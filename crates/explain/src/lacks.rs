@@ -4,6 +4,7 @@
 //! resource, each label. What is not known here is one lack, with the text of the plugin.
 
 use crate::answer::{ClosestNode, Lack};
+use crate::devices::{DeviceLack, PodDevices};
 use crate::examine::{Examination, Rejecting, plugin_of, texts};
 use crate::limits::CLOSEST_MAX;
 use crate::quantity;
@@ -13,12 +14,13 @@ use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
 use berth_api::taint::tolerates_taint;
 use berth_api::{Pod, Str, Taint};
 use berth_framework::pod_info::HostPort;
-use berth_framework::{Code, Feature, NodeView, PodInfo, Slot, Status};
+use berth_framework::{Cluster, Code, Feature, NodeView, PodInfo, Slot, Status};
 use std::collections::BinaryHeap;
 
 /// The plugins whose rejections are taken apart, by the names under which a profile has them.
 pub(crate) mod plugins {
     pub(crate) const AFFINITY: &str = "NodeAffinity";
+    pub(crate) const DEVICES: &str = "DynamicResources";
     pub(crate) const INTER_POD: &str = "InterPodAffinity";
     pub(crate) const PORTS: &str = "NodePorts";
     pub(crate) const RESOURCES: &str = "NodeResourcesFit";
@@ -88,6 +90,7 @@ enum Missing<'a> {
     Affinity,
     Port(&'a HostPort),
     Spread,
+    Devices(DeviceLack),
     /// A reason of the status, by its place: the plugin is not known here.
     Other(usize),
 }
@@ -98,10 +101,13 @@ pub(crate) struct Comparison<'a> {
     /// The required node affinity.
     affinity: Option<CompiledNodeSelector>,
     comparison_operators: bool,
+    cluster: &'a Cluster,
+    /// The resource claims.
+    pub(crate) devices: Option<PodDevices>,
 }
 
 impl<'a> Comparison<'a> {
-    pub(crate) fn new(snapshot: &Snapshot, pod: &'a PodInfo) -> Self {
+    pub(crate) fn new(snapshot: &'a Snapshot, pod: &'a PodInfo) -> Self {
         let affinity = pod.pod.spec.affinity.as_ref();
         let affinity = affinity.and_then(|affinity| affinity.node_affinity.as_ref());
         let required = affinity.and_then(|affinity| affinity.required.as_ref());
@@ -111,7 +117,14 @@ impl<'a> Comparison<'a> {
             comparison_operators: snapshot
                 .features
                 .enabled(Feature::TaintTolerationComparisonOperators),
+            cluster: &snapshot.cluster,
+            devices: PodDevices::new(snapshot, &pod.pod),
         }
+    }
+
+    /// The cluster of the nodes.
+    pub(crate) fn cluster(&self) -> &'a Cluster {
+        self.cluster
     }
 
     /// The taints of a node that keep the pod away.
@@ -159,6 +172,11 @@ impl<'a> Comparison<'a> {
                 taken.for_each(|port| note(Missing::Port(port)));
             }
             plugins::SPREAD => note(Missing::Spread),
+            plugins::DEVICES => {
+                let devices = self.devices.iter();
+                let lacks = devices.flat_map(|devices| devices.lacks(self.cluster, node));
+                lacks.for_each(|lack| note(Missing::Devices(lack)));
+            }
             _ => {}
         }
         if !is_known {
@@ -173,9 +191,12 @@ impl<'a> Comparison<'a> {
         for status in &rejecting.statuses {
             self.each(node, status, |missing| {
                 lacks += 1;
-                if let Missing::Resource(short) = missing {
-                    per_mille = per_mille.saturating_add(short.per_mille);
-                }
+                let short = match &missing {
+                    Missing::Resource(short) => short.per_mille,
+                    Missing::Devices(lack) => lack.per_mille(),
+                    _ => 0,
+                };
+                per_mille = per_mille.saturating_add(short);
             });
         }
         (lacks, per_mille)
@@ -235,6 +256,7 @@ impl<'a> Comparison<'a> {
                 format!("host port {}/{}{holder}", port.port, port.protocol)
             }
             Missing::Spread => spread(&self.pod.pod, node, status),
+            Missing::Devices(lack) => lack.text().to_owned(),
             Missing::Other(at) => texts(status).into_iter().nth(*at).unwrap_or_default(),
         }
     }

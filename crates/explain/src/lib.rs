@@ -11,13 +11,16 @@
 //! | `answer` | the answers, as JSON has them |
 //! | `snapshot`, `facts`, `copied` | what is copied from a scheduler, and how often |
 //! | `examine` | what every filter answers about every node |
+//! | `devices` | what the nodes have of the devices that a pod requests, and which pods hold the others |
+//! | `gates` | ages of scheduling gates, and the usual ages at which they are removed |
 //! | `lacks` | what a node lacks for a pod, in detail |
 //! | `change`, `overlay` | changes, and how they are tried on the copy |
 //! | `candidates`, `remedies` | which changes are tried, and which of them let the pod be scheduled |
 //! | `preemption`, `preempts` | what preemption would do, explained and compared |
 //! | `decision` | the scores of a decision, computed from its inputs |
-//! | `pod`, `node`, `queue` | the three explanations |
+//! | `pod`, `group`, `node`, `queue` | the four explanations |
 //! | `text` | the same for people |
+//! | `codes`, `waiting` | reasons for programs, and the waiting pods by reason and owner |
 //! | `what_if` | the core over a changed copy of a cluster |
 //!
 //! **Architecture invariants:** no I/O, no clock, no thread. The work for one answer is bounded by the constants in
@@ -26,10 +29,14 @@
 pub mod answer;
 mod candidates;
 mod change;
+pub mod codes;
 mod copied;
 mod decision;
+mod devices;
 mod examine;
 mod facts;
+mod gates;
+mod group;
 mod lacks;
 mod node;
 mod overlay;
@@ -41,16 +48,20 @@ mod queue;
 mod remedies;
 mod snapshot;
 pub mod text;
+mod waiting;
 pub mod what_if;
 
 pub use change::{Change, Edit};
 pub use copied::{COPY_AGE_MAX, COPY_SHARE, Copied};
 pub use facts::PodFacts;
+pub use gates::gate_accounts;
+pub use group::{GroupFacts, explain_group};
 pub use node::explain_node;
 pub use pod::explain_pod;
 pub use preempts::Preempted;
-pub use queue::{QueueFacts, explain_queue};
+pub use queue::{QueueFacts, explain_queue, gate_text};
 pub use snapshot::Snapshot;
+pub use waiting::{WaitingPods, waiting_pods};
 
 /// The limits of one explanation.
 pub mod limits {
@@ -72,6 +83,8 @@ pub mod limits {
     pub const FILTER_RUNS_MAX: usize = 100_000;
     /// On how many nodes deletions of pods are tried.
     pub const NODES_WITH_DELETIONS_MAX: usize = 8;
+    /// How many devices are looked at for the devices that a pod requests.
+    pub const DEVICE_STEPS_MAX: u64 = 5_000_000;
     /// How many nodes are named per reason.
     pub const EXAMPLES_MAX: usize = 5;
     /// How many nodes a table of scores lists.
@@ -80,6 +93,8 @@ pub mod limits {
     pub const KINDS_MAX: usize = 100;
     /// How many groups of waiting pods are listed.
     pub const GROUPS_MAX: usize = 50;
+    /// How many devices of a node are listed.
+    pub const DEVICES_LISTED_MAX: usize = 200;
     /// How many pods of a node are listed.
     pub const PODS_LISTED_MAX: usize = 200;
 }

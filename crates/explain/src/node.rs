@@ -1,9 +1,10 @@
 //! What is on a node, what is left, and which waiting pods it is closest to.
 
-use crate::answer::{NodeAnswer, NodeResource, PodName, PodOnNode, WaitingKind};
+use crate::answer::{NodeAnswer, NodeDevice, NodeResource, PodName, PodOnNode, WaitingKind};
+use crate::devices::node_devices;
 use crate::examine::{Rejecting, is_possible};
 use crate::lacks::Comparison;
-use crate::limits::{KINDS_MAX, PODS_LISTED_MAX};
+use crate::limits::{DEVICES_LISTED_MAX, KINDS_MAX, PODS_LISTED_MAX};
 use crate::pod::count;
 use crate::preemption::violated_budgets;
 use crate::quantity;
@@ -33,8 +34,13 @@ pub fn explain_node(snapshot: &mut Snapshot, queue: &QueueFacts, name: &str) -> 
         pods: pods(snapshot, view),
         pod_count: view.pods().len(),
         nominated: nominated(snapshot, view),
+        devices: node_devices(snapshot, view),
         ..NodeAnswer::default()
     };
+    answer.device_count = answer.devices.len();
+    let is_free = |device: &&NodeDevice| device.state == "free";
+    answer.devices_free = answer.devices.iter().filter(is_free).count();
+    answer.devices.truncate(DEVICES_LISTED_MAX);
     if answer.pod_count > PODS_LISTED_MAX {
         let text = format!("{PODS_LISTED_MAX} of {} pods are listed", answer.pod_count);
         answer.notes.push(text);

@@ -2,7 +2,8 @@
 
 use crate::change::Edit;
 use crate::snapshot::Snapshot;
-use berth_api::{Node, Object, Pod, Str};
+use berth_api::{CompositePodGroup, Node, Object, Pod, PodGroup, Str};
+use berth_framework::cluster::GroupKey;
 use berth_framework::{Cluster, PodInfo};
 use std::sync::Arc;
 
@@ -82,6 +83,22 @@ pub(crate) fn with_edits<R>(
 fn stored(cluster: &Cluster, object: &Object) -> Option<Object> {
     let meta = object.metadata();
     match object {
+        Object::PodGroup(_) => {
+            let group = cluster.groups().get(&GroupKey::of_object(object)?)?;
+            Some(Object::PodGroup(Arc::new(PodGroup {
+                metadata: group.metadata.clone(),
+                spec: group.spec.clone(),
+                status: group.status.clone(),
+            })))
+        }
+        Object::CompositePodGroup(_) => {
+            let group = cluster.groups().get(&GroupKey::of_object(object)?)?;
+            Some(Object::CompositePodGroup(Arc::new(CompositePodGroup {
+                metadata: group.metadata.clone(),
+                spec: group.spec.clone(),
+                status: group.status.clone(),
+            })))
+        }
         Object::PersistentVolume(_) => {
             let known = cluster.storage().volumes().get(&meta.name)?;
             Some(Object::PersistentVolume(known.clone()))

@@ -4,8 +4,10 @@ use crate::answer::{
     Attempt, Call, EarlierAttempt, Gate, PodAnswer, PodState, QueuePlace, Reason, Verdict, WakeUp,
 };
 use crate::decision::decide_again;
+use crate::devices::device_requests;
 use crate::examine::examine;
 use crate::facts::PodFacts;
+use crate::gates::{gated_since, is_orphaned, usage};
 use crate::lacks;
 use crate::limits::CLOSEST_MAX;
 use crate::preemption::{nomination, preemption};
@@ -32,7 +34,7 @@ pub fn explain_pod(snapshot: &mut Snapshot, facts: &PodFacts) -> PodAnswer {
         state: state(snapshot, facts),
         queue: queue_place(snapshot, facts),
         progress: facts.progress.as_ref().map(progress),
-        last_attempt: facts.explanation.as_ref().map(attempt),
+        last_attempt: facts.explanation.as_ref().map(|last| attempt(last, pod)),
         earlier_attempts: facts.explanation.as_ref().map_or_else(Vec::new, earlier),
         calls: facts.calls.iter().map(call).collect(),
         nomination: nomination(snapshot, facts),
@@ -122,26 +124,26 @@ pub(crate) fn seconds(since: Time, now: Time) -> f64 {
 fn queue_place(snapshot: &Snapshot, facts: &PodFacts) -> Option<QueuePlace> {
     let (_, info) = facts.queued.as_ref()?;
     Some(QueuePlace {
-        since: info.timestamp.rfc3339(),
-        seconds: seconds(info.timestamp, snapshot.now),
+        since: info.waits_since().rfc3339(),
+        seconds: seconds(info.waits_since(), snapshot.now),
         ahead: facts.ahead,
         backoff_until: facts.backoff_expiry.map(Time::rfc3339),
         attempts: info.attempts,
         first_attempt: info.initial_attempt_timestamp.map(Time::rfc3339),
         rejections: info.unschedulable_count,
-        errors: info.consecutive_errors_count,
+        errors: info.in_a_row.errors,
         was_flushed: info.was_flushed_from_unschedulable,
         rejected_by: info.rejectors().map(ToString::to_string).collect(),
     })
 }
 
-fn attempt(explanation: &Explanation) -> Attempt {
+fn attempt(explanation: &Explanation, pod: &Arc<Pod>) -> Attempt {
+    let info = PodInfo::new(pod.clone());
     let reasons = explanation.reasons.iter().map(|reason| Reason {
-        plugin: reason.plugin.to_string(),
-        reason: reason.text.clone(),
         nodes: reason.nodes,
         examples: reason.examples.iter().map(ToString::to_string).collect(),
         preemption_may_help: reason.preemption_may_help,
+        ..Reason::coded(&reason.plugin, &reason.text, &info)
     });
     Attempt {
         at: explanation.at.rfc3339(),
@@ -260,13 +262,22 @@ fn woken_by(snapshot: &Snapshot, facts: &PodFacts, profile: &Profile) -> Vec<Wak
 fn gates(snapshot: &Snapshot, facts: &PodFacts, profile: &Profile) -> Vec<Gate> {
     let pod = &facts.pod;
     let created = pod.metadata.creation_timestamp;
-    let queued = facts.queued.as_ref().map(|(_, info)| info.timestamp);
+    let queued = facts.queued.as_ref().map(|(_, info)| info.waits_since());
     let since = |time: Option<Time>| time.map_or_else(String::new, Time::rfc3339);
-    let of_spec = pod.spec.scheduling_gates.iter().map(|gate| Gate {
-        name: gate.name.to_string(),
-        is_scheduling_gate: true,
-        since: since(created.or(queued)),
-        ..Gate::default()
+    let gated = gated_since(pod, queued.unwrap_or(snapshot.now));
+    let of_spec = pod.spec.scheduling_gates.iter().map(|gate| {
+        let removals = facts.removals.iter().find(|(name, _)| *name == gate.name);
+        let removals = removals.map(|(_, removals)| removals);
+        let age = snapshot.now.since(gated);
+        Gate {
+            name: gate.name.to_string(),
+            is_scheduling_gate: true,
+            since: since(created.or(queued)),
+            age_seconds: age.as_secs_f64(),
+            usage: removals.map(usage),
+            is_orphaned: is_orphaned(age, removals, snapshot.now),
+            ..Gate::default()
+        }
     });
     let mut gates: Vec<Gate> = of_spec.collect();
     let has_gates = !gates.is_empty();
@@ -279,6 +290,7 @@ fn gates(snapshot: &Snapshot, facts: &PodFacts, profile: &Profile) -> Vec<Gate> 
                 name: member.name.to_string(),
                 message: status.message(),
                 since: since(queued),
+                age_seconds: queued.map_or(0.0, |queued| seconds(queued, snapshot.now)),
                 ..Gate::default()
             });
         }
@@ -310,7 +322,7 @@ fn explain_waiting(
         }
     };
     let examination = examine(snapshot, profile, &pod);
-    answer.verdict = Some(examination.verdict(&snapshot.cluster));
+    answer.verdict = Some(examination.verdict(&snapshot.cluster, &pod));
     let is_gated_otherwise = answer.gates.iter().any(|gate| !gate.is_scheduling_gate);
     if !examination.feasible.is_empty() && !is_gated_otherwise {
         let names = examination
@@ -322,6 +334,7 @@ fn explain_waiting(
         answer.remedies.extend(remedy);
         return;
     }
+    answer.devices = device_requests(snapshot, &pod.pod, &mut answer.notes);
     let closest = lacks::closest(snapshot, &pod, &examination, NODES_CONSIDERED_MAX);
     answer.closest = lacks::listed(snapshot, &closest);
     let tried = Some((profile.as_ref(), &pod, &examination));

@@ -30,7 +30,8 @@ impl Snapshot {
             let node = &pod.spec.node_name;
             // A pod that was deleted is on no node.
             let _ = self.cluster.nodes.remove_pod(node, pod.uid());
-            let info = Arc::new(PodInfo::new(pod.clone()));
+            let footprint = self.cluster.footprint;
+            let info = Arc::new(PodInfo::counting(pod.clone(), footprint));
             self.cluster.nodes.add_pod(node, info);
             self.cluster.pods.insert(pod.uid().clone(), pod.clone());
         }

@@ -1,6 +1,8 @@
 //! What the queue waits for, grouped.
 
-use crate::answer::{QueueAnswer, QueueGroup};
+use crate::answer::{GateAccount, QueueAnswer, QueueGroup};
+use crate::devices::requests_text;
+use crate::gates::gate_accounts;
 use crate::limits::GROUPS_MAX;
 use crate::pod::{ago, seconds, state_of};
 use berth_api::{Duration, Pod, Str, Time};
@@ -19,24 +21,38 @@ struct GroupKey {
     /// The gating plugin, or the plugins that rejected the pods.
     plugins: Vec<Str>,
     namespace: Str,
-    /// Kind and name of the controller.
+    /// Kind and name of the pod group, otherwise of the controller.
     owner: Option<(Str, Str)>,
+    /// The devices that each pod requests.
+    requests: String,
 }
 
 impl GroupKey {
-    fn of(place: QueuedIn, info: &QueuedPodInfo) -> Self {
+    fn of(scheduler: &Scheduler, place: QueuedIn, info: &QueuedPodInfo) -> Self {
         let plugins = match info.gating_plugin() {
             Some(gate) => vec![gate.clone()],
             None => info.rejectors().cloned().collect(),
         };
-        let owner = info.pod.metadata.controller();
         Self {
             place,
             plugins,
             namespace: info.pod.namespace().clone(),
-            owner: owner.map(|owner| (owner.kind.clone(), owner.name.clone())),
+            owner: owner_of(&info.pod),
+            requests: match info.pod.spec.resource_claims.is_empty() {
+                true => String::new(),
+                false => requests_text(scheduler.cache().cluster(), &info.pod),
+            },
         }
     }
+}
+
+/// Kind and name of the pod group of a pod, otherwise of its controller.
+pub(crate) fn owner_of(pod: &Pod) -> Option<(Str, Str)> {
+    if let Some(group) = pod.pod_group_name() {
+        return Some((Str::new("PodGroup"), group.clone()));
+    }
+    let controller = pod.metadata.controller()?;
+    Some((controller.kind.clone(), controller.name.clone()))
 }
 
 /// Pods that wait for the same.
@@ -58,14 +74,29 @@ pub struct QueueFacts {
     in_flight: usize,
     /// The group with the oldest pod first.
     pub(crate) groups: Vec<Group>,
+    gates: Vec<GateAccount>,
     placed: usize,
     is_rate_of_less: bool,
     flush_rescues: u64,
 }
 
-/// Since when a pod waits: its first attempt, or its arrival while it is gated.
-fn waits_since(info: &QueuedPodInfo) -> Time {
-    info.initial_attempt_timestamp.unwrap_or(info.timestamp)
+/// What a gated pod waits for: its gates, or the message of the PreEnqueue plugin. Empty for other pods.
+pub fn gate_text(info: &QueuedPodInfo) -> String {
+    if !info.is_gated() {
+        return String::new();
+    }
+    let gates = &info.pod.spec.scheduling_gates;
+    if !gates.is_empty() {
+        let names: Vec<&str> = gates.iter().map(|gate| gate.name.as_str()).collect();
+        return names.join(", ");
+    }
+    match info.gate_message() {
+        "" => {
+            let condition = info.pod.condition("PodScheduled");
+            condition.map_or_else(String::new, |condition| condition.message.to_string())
+        }
+        message => message.to_owned(),
+    }
 }
 
 impl QueueFacts {
@@ -74,26 +105,29 @@ impl QueueFacts {
         let places = scheduler.queue().places();
         let mut groups: HashMap<GroupKey, Group> = HashMap::new();
         for (place, info) in places.pods() {
-            let since = waits_since(info);
-            let key = GroupKey::of(place, info);
+            let since = info.waits_since();
+            let key = GroupKey::of(scheduler, place, info);
             let group = groups.entry(key.clone()).or_insert_with(|| Group {
                 key,
                 pods: 0,
                 oldest: info.pod.clone(),
                 since,
-                message: String::new(),
+                message: gate_text(info),
             });
             group.pods += 1;
             let is_older = (since, info.pod.name()) < (group.since, group.oldest.name());
             if is_older {
                 group.since = since;
                 group.oldest = info.pod.clone();
+                group.message = gate_text(info);
             }
         }
         let mut groups: Vec<Group> = groups.into_values().collect();
         for group in &mut groups {
             let explanation = scheduler.explanation(group.oldest.uid());
-            group.message = explanation.map_or_else(String::new, |e| e.message.clone());
+            if let Some(explanation) = explanation.filter(|_| group.message.is_empty()) {
+                group.message = explanation.message.clone();
+            }
         }
         groups.sort_by_key(|group| (group.since, group.oldest.key()));
         let from = Time::from_nanos(
@@ -107,6 +141,7 @@ impl QueueFacts {
             counts: places.counts(),
             in_flight: scheduler.queue().in_flight().len(),
             groups,
+            gates: gate_accounts(scheduler, now),
             placed,
             is_rate_of_less: placed == DECISIONS_MAX,
             flush_rescues: scheduler.flush_rescues(),
@@ -128,6 +163,7 @@ pub fn explain_queue(facts: &QueueFacts) -> QueueAnswer {
                 },
                 false => plugins.join(", "),
             },
+            requests: group.key.requests.clone(),
             owner: owner.map_or_else(String::new, |(kind, name)| format!("{kind}/{name}")),
             namespace: group.key.namespace.to_string(),
             pods: group.pods,
@@ -155,9 +191,12 @@ pub fn explain_queue(facts: &QueueFacts) -> QueueAnswer {
         backoff: counts.backoff,
         unschedulable: counts.unschedulable,
         gated: counts.gated,
+        incomplete: counts.incomplete,
+        pending_members: counts.pending,
         in_flight: facts.in_flight,
         groups: groups.collect(),
         group_count: facts.groups.len(),
+        gates: facts.gates.clone(),
         placed_per_second: facts.placed as f64 / RATE_OVER.as_secs_f64(),
         is_rate_of_less: facts.is_rate_of_less,
         flush_rescues: facts.flush_rescues,

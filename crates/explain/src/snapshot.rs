@@ -1,13 +1,15 @@
 //! A copy of the cluster, to be examined and changed.
 
 use crate::facts::PodFacts;
+use crate::group::GroupFacts;
 use berth_api::Time;
+use berth_api::groups::GroupSpec;
 use berth_framework::call::{ApiCall, CallId};
 use berth_framework::plugin::{
     Context, NodeStatuses, PostFilterContext, PostFilterResult, PostFilterStep,
 };
 use berth_framework::stage::{Job, JobId, Outbox, Preemption};
-use berth_framework::{Cluster, FeatureGates, PodInfo};
+use berth_framework::{Cluster, FeatureGates, PodInfo, Work};
 use berth_scheduler::Scheduler;
 use berth_scheduler::evaluator::{Evaluation, Evaluator, NoStopwatch};
 use berth_scheduler::profile::{Profile, Profiles};
@@ -63,6 +65,18 @@ impl Snapshot {
         decision.is_none_or(|decision| decision.changes_end <= self.log_end)
     }
 
+    /// Whether the copy is recent enough for an answer about the group: it has the same groups and the same numbers of
+    /// members.
+    pub fn is_enough_for_group(&self, facts: &GroupFacts) -> bool {
+        facts.tree.iter().all(|group| {
+            let members = self.cluster.pods.members(&group.key);
+            let counts = members.map_or((0, 0), |m| (m.known(), m.scheduled().len()));
+            let spec = self.cluster.groups().spec(&group.key);
+            counts == (group.known, group.scheduled)
+                && spec.map_or_else(|| group.spec == GroupSpec::default(), |s| *s == group.spec)
+        })
+    }
+
     /// The cluster.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
@@ -78,6 +92,7 @@ impl Snapshot {
             now: self.now,
             cluster: &self.cluster,
             features: &self.features,
+            work: None,
         }
     }
 
@@ -96,6 +111,7 @@ impl Snapshot {
             nominated: &self.nominator,
             pod,
             evaluation: &mut Evaluation::default(),
+            work: Some(&Work::default()),
             stopwatch: &NoStopwatch,
         })
     }

@@ -1,8 +1,8 @@
 //! The answers for people.
 
 use crate::answer::{
-    ClosestNode, DecisionTable, Lack, NodeAnswer, PodAnswer, PodName, Preemption, QueueAnswer,
-    Reason,
+    ClosestNode, DecisionTable, Gate, Lack, NodeAnswer, PodAnswer, PodName, Preemption,
+    QueueAnswer, Reason,
 };
 use crate::pod::ago;
 use std::fmt::Write as _;
@@ -16,6 +16,15 @@ macro_rules! line {
     ($text:expr, $($arg:tt)*) => {{
         let _ = writeln!($text, $($arg)*);
     }};
+}
+
+mod group;
+
+pub use group::group;
+
+/// An amount of a resource in the unit of the answers, as Kubernetes writes it.
+pub fn amount(resource: &str, amount: i64) -> String {
+    crate::quantity::amount(resource, amount)
 }
 
 /// Rows in columns that are as wide as their longest cell.
@@ -94,6 +103,7 @@ pub fn pod(answer: &PodAnswer) -> String {
     }
     gates(&mut text, answer);
     verdict(&mut text, answer);
+    devices(&mut text, answer);
     closest(&mut text, &answer.closest);
     if !answer.remedies.is_empty() {
         line!(text);
@@ -174,6 +184,11 @@ fn gates(text: &mut String, answer: &PodAnswer) {
         if let Some(manager) = &gate.set_by {
             line!(text, "    set by {manager}");
         }
+        if !gate.webhooks.is_empty() {
+            let webhooks = gate.webhooks.join(", ");
+            line!(text, "    webhooks that may set it: {webhooks}");
+        }
+        usual(text, gate);
         if !gate.other_managers.is_empty() {
             line!(
                 text,
@@ -192,6 +207,49 @@ fn gates(text: &mut String, answer: &PodAnswer) {
             );
         }
     }
+}
+
+/// The age of a gate against its usual age, and whether a component is left that removes it.
+fn usual(text: &mut String, gate: &Gate) {
+    removals(text, gate);
+    if let Some(lease) = &gate.expired_lease {
+        line!(
+            text,
+            "    no component seems to remove it any more: the Lease {} of {:?} expired {} ago",
+            lease.name,
+            lease.holder,
+            ago(lease.expired_seconds)
+        );
+    } else if gate.is_orphaned {
+        let age = ago(gate.age_seconds);
+        line!(
+            text,
+            "    no component seems to remove it any more: it is {age} old"
+        );
+    }
+}
+
+fn removals(text: &mut String, gate: &Gate) {
+    let Some(usage) = &gate.usage else {
+        if gate.is_scheduling_gate {
+            line!(text, "    no removal of this gate was seen");
+        }
+        return;
+    };
+    let by = gate.removed_by.as_ref();
+    let by = by.map_or_else(String::new, |manager| format!(" by {manager}"));
+    let ages = match (usage.median_seconds, usage.p99_seconds) {
+        (Some(median), Some(p99)) => {
+            format!("; usual age {} (median), {} (p99)", ago(median), ago(p99))
+        }
+        _ => String::new(),
+    };
+    line!(
+        text,
+        "    removed from {} other pods{by}, last at {}{ages}",
+        usage.removals,
+        usage.last
+    );
 }
 
 fn reason_rows<'a>(reasons: impl Iterator<Item = &'a Reason>) -> impl Iterator<Item = Vec<String>> {
@@ -229,6 +287,54 @@ fn verdict(text: &mut String, answer: &PodAnswer) {
         line!(text, "Nodes now: {feasible} of {} feasible", verdict.nodes);
         let rows = reason_rows(verdict.reasons.iter());
         *text += &headed(&["PLUGIN", "NODES", "REASON", "EXAMPLES"], rows, "  ");
+    }
+}
+
+fn devices(text: &mut String, answer: &PodAnswer) {
+    if answer.devices.is_empty() {
+        return;
+    }
+    line!(text);
+    line!(text, "Devices in the cluster, by request");
+    let rows = answer.devices.iter().map(|request| {
+        let wanted = request.wanted.map(|wanted| wanted.to_string());
+        let number = |number: usize| number.to_string();
+        vec![
+            format!("{}/{}", request.claim, request.request),
+            request.class.clone(),
+            wanted.unwrap_or_else(|| "all".to_owned()),
+            number(request.exist),
+            number(request.matching),
+            number(request.free),
+            number(request.held),
+            number(request.tainted),
+            number(request.exhausted),
+        ]
+    });
+    let head = [
+        "REQUEST", "CLASS", "WANTS", "EXIST", "MATCH", "FREE", "HELD", "TAINTED", "USED UP",
+    ];
+    *text += &headed(&head, rows, "  ");
+    for request in &answer.devices {
+        if let Some(closest) = &request.closest {
+            line!(
+                text,
+                "  {}: closest is node {} with {} free, {} missing",
+                request.request,
+                closest.node,
+                closest.free,
+                closest.missing
+            );
+        }
+        if !request.taints.is_empty() {
+            let taints = request.taints.join(", ");
+            line!(text, "  {}: taints {taints}", request.request);
+        }
+        for holder in &request.held_by {
+            let pods = holder.pods.join(", ");
+            let (device, claim) = (&holder.device, &holder.claim);
+            line!(text, "  {device} is held by claim {claim} of pod {pods}");
+        }
     }
 }
 
@@ -380,6 +486,21 @@ pub fn node(answer: &NodeAnswer) -> String {
         });
         text += &headed(&["POD", "PRIORITY", "REQUESTS", ""], rows, "  ");
     }
+    if answer.device_count > 0 {
+        line!(text);
+        let (free, all) = (answer.devices_free, answer.device_count);
+        line!(text, "Devices: {free} of {all} free");
+        let rows = answer.devices.iter().map(|device| {
+            vec![
+                device.device.clone(),
+                device.state.clone(),
+                device.claim.clone(),
+                device.pods.join(", "),
+                device.taints.join(", "),
+            ]
+        });
+        text += &headed(&["DEVICE", "STATE", "CLAIM", "PODS", "TAINTS"], rows, "  ");
+    }
     for pod in &answer.nominated {
         line!(text, "  nominated: {}", pod_name(pod));
     }
@@ -407,6 +528,31 @@ pub fn node(answer: &NodeAnswer) -> String {
     text
 }
 
+/// The gates of waiting pods.
+fn gates_of_queue(text: &mut String, answer: &QueueAnswer) {
+    if answer.gates.is_empty() {
+        return;
+    }
+    line!(text);
+    let rows = answer.gates.iter().map(|gate| {
+        let usage = gate.usage.as_ref();
+        let seconds = |seconds: Option<f64>| seconds.map_or_else(String::new, ago);
+        vec![
+            gate.gate.clone(),
+            gate.pods.to_string(),
+            ago(gate.oldest_seconds),
+            usage.map_or(0, |usage| usage.removals).to_string(),
+            seconds(usage.and_then(|usage| usage.median_seconds)),
+            seconds(usage.and_then(|usage| usage.p99_seconds)),
+            gate.orphans.to_string(),
+        ]
+    });
+    let head = [
+        "GATE", "PODS", "OLDEST", "REMOVALS", "MEDIAN", "P99", "ORPHANS",
+    ];
+    *text += &headed(&head, rows, "  ");
+}
+
 /// The explanation of the queue.
 pub fn queue(answer: &QueueAnswer) -> String {
     let mut text = String::new();
@@ -420,8 +566,14 @@ pub fn queue(answer: &QueueAnswer) -> String {
         ("gated", answer.gated),
         ("in flight", answer.in_flight),
     ];
+    let of_groups = [
+        ("group incomplete", answer.incomplete),
+        ("group under way", answer.pending_members),
+    ];
+    let of_groups = of_groups.into_iter().filter(|(_, pods)| *pods > 0);
     let rows: Vec<Vec<String>> = rows
         .into_iter()
+        .chain(of_groups)
         .map(|(name, pods)| vec![name.to_owned(), pods.to_string()])
         .collect();
     text += &table(&rows, "  ");
@@ -441,8 +593,9 @@ pub fn queue(answer: &QueueAnswer) -> String {
     );
     if !answer.groups.is_empty() {
         line!(text);
+        let has_devices = answer.groups.iter().any(|group| !group.requests.is_empty());
         let rows = answer.groups.iter().map(|group| {
-            vec![
+            let mut row = vec![
                 group.pods.to_string(),
                 format!("{:?}", group.place),
                 ago(group.seconds),
@@ -450,13 +603,21 @@ pub fn queue(answer: &QueueAnswer) -> String {
                 group.owner.clone(),
                 format!("{}/{}", group.namespace, group.oldest),
                 shortened(&group.message),
-            ]
+            ];
+            if has_devices {
+                row.insert(4, group.requests.clone());
+            }
+            row
         });
-        let head = [
+        let mut head = vec![
             "PODS", "PLACE", "OLDEST", "REASON", "OWNER", "EXAMPLE", "MESSAGE",
         ];
+        if has_devices {
+            head.insert(4, "DEVICES");
+        }
         text += &headed(&head, rows, "  ");
     }
+    gates_of_queue(&mut text, answer);
     if answer.group_count > answer.groups.len() {
         let (shown, all) = (answer.groups.len(), answer.group_count);
         line!(

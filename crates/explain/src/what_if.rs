@@ -1,89 +1,42 @@
 //! What would happen: the scheduling core over a changed copy of a cluster.
 //!
+//! | module | contents |
+//! |---|---|
+//! | `report` | the result of a run |
+//! | `balance` | pods before and after the changes, counted |
+//! | `fit` | how many more pods of a template fit |
+//! | `drain` | draining nodes, and consolidation |
+//!
 //! [`World`] is a scheduler with an API server that carries out its calls at once: pods are bound, victims are deleted.
 //! Time is virtual. Nothing leaves the process.
 
+mod balance;
+mod drain;
+mod fit;
+mod report;
+
+pub use balance::{Balance, Places, PodPlace};
+pub use drain::{CONSOLIDATION_NODES_MAX, consolidate};
+pub use report::{
+    AddedNodes, DisplacedPod, Fate, Fit, NodeFit, PendingPod, PlacedPod, Report, Usage,
+};
+
+use crate::change::{Edit, PodRef, released};
 use berth_api::pod::PodCondition;
 use berth_api::resources::{CPU, MEMORY};
-use berth_api::{Duration, Kind, Node, Object, Pod, Selector, Str, Time};
+use berth_api::{Duration, Kind, Object, Pod, Str, Time};
 use berth_framework::ApiCall;
 use berth_framework::registry::Registry;
+use berth_framework::write::{Action, Write};
 use berth_scheduler::profile::ProfileErrors;
 use berth_scheduler::{ClusterChange, CycleResult, Outcome, Scheduler, SchedulerOptions};
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// How often a pod is tried on average, before a run is given up. Preemption tries a pod a few times.
 const ATTEMPTS_PER_POD_MAX: usize = 20;
 /// How long a run lasts at most, in virtual time: longer than any backoff.
 const RUN_MAX: Duration = Duration::from_secs(15 * 60);
-/// How many nodes are tried when a cluster is consolidated.
-pub const CONSOLIDATION_NODES_MAX: usize = 500;
-
-/// A pod with its node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PlacedPod {
-    /// `namespace/name`.
-    pub pod: String,
-    /// The node.
-    pub node: String,
-}
-
-/// A pod without a node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PendingPod {
-    /// `namespace/name`.
-    pub pod: String,
-    /// Why.
-    pub reason: String,
-}
-
-/// How full a cluster is.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Usage {
-    /// Nodes, cordoned ones included.
-    pub nodes: usize,
-    /// Pods on nodes.
-    pub pods: usize,
-    /// Pods that wait.
-    pub pending: usize,
-    /// Requested CPU, in percent of what the nodes offer.
-    pub cpu_percent: f64,
-    /// Requested memory, in percent of what the nodes offer.
-    pub memory_percent: f64,
-}
-
-/// The result of a run.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Report {
-    /// The cluster before the change.
-    pub before: Usage,
-    /// The cluster after it.
-    pub after: Usage,
-    /// Waiting pods that get a node.
-    pub placed: Vec<PlacedPod>,
-    /// Pods that are evicted by preemption, with the node that they leave.
-    pub evicted: Vec<PlacedPod>,
-    /// Pods that wait.
-    pub pending: Vec<PendingPod>,
-    /// Pods among the changes that quotas do not admit, and why. They are not created.
-    #[serde(default)]
-    pub not_admitted: Vec<PendingPod>,
-    /// Pods that a drain moves, with their new node.
-    pub moved: Vec<PlacedPod>,
-    /// Pods that keep a node from being drained, and why.
-    pub blocked: Vec<PendingPod>,
-    /// The nodes that can be drained, in this order.
-    pub drained: Vec<String>,
-    /// What the report does not cover.
-    pub notes: Vec<String>,
-}
-
 /// Objects by kind, namespace and name.
 pub type Objects = BTreeMap<(Kind, String, String), Object>;
 
@@ -185,6 +138,15 @@ impl World {
             Object::PodDisruptionBudget(budget) => {
                 Arc::make_mut(budget).metadata.resource_version = version;
             }
+            Object::ResourceClaim(claim) => {
+                Arc::make_mut(claim).metadata.resource_version = version;
+            }
+            Object::PersistentVolume(volume) => {
+                Arc::make_mut(volume).metadata.resource_version = version;
+            }
+            Object::PersistentVolumeClaim(claim) => {
+                Arc::make_mut(claim).metadata.resource_version = version;
+            }
             _ => {}
         }
         self.objects.insert(key_of(&object), object.clone());
@@ -193,9 +155,23 @@ impl World {
     }
 
     fn delete(&mut self, key: &(Kind, String, String)) {
-        if let Some(object) = self.objects.remove(key) {
-            self.scheduler
-                .apply(ClusterChange::Deleted(object), self.now);
+        let Some(object) = self.objects.remove(key) else {
+            return;
+        };
+        let released = match &object {
+            Object::Pod(pod) if !pod.spec.resource_claims.is_empty() => {
+                let cluster = self.scheduler.cache().cluster();
+                released(cluster, &[PodRef::of(pod)])
+            }
+            _ => Vec::new(),
+        };
+        self.scheduler
+            .apply(ClusterChange::Deleted(object), self.now);
+        // The claim controller releases the devices that no other pod uses.
+        for edit in released {
+            if let Edit::Set(claim) = edit {
+                self.set(claim);
+            }
         }
     }
 
@@ -216,10 +192,12 @@ impl World {
             let outcome = self.scheduler.schedule_one(self.now);
             self.carry_out();
             match outcome {
-                Outcome::Done { pod, result } => {
-                    if let CycleResult::Placed { node } = result {
-                        let key = format!("{}/{}", pod.namespace, pod.name);
-                        self.placed.insert(key, node.to_string());
+                Outcome::Done { .. } | Outcome::Group { .. } => {
+                    for (pod, result) in outcome.decided() {
+                        if let CycleResult::Placed { node } = result {
+                            let key = format!("{}/{}", pod.namespace, pod.name);
+                            self.placed.insert(key, node.to_string());
+                        }
                     }
                 }
                 Outcome::Parked(wait) if wait.deadline > until => return,
@@ -265,13 +243,13 @@ impl World {
             }
             ApiCall::PatchPodStatus {
                 pod,
-                condition,
+                conditions: new,
                 nominated_node,
             } => self.edit_pod(&pod.namespace, &pod.name, |pod| {
                 if let Some(node) = nominated_node {
                     pod.status.nominated_node_name = node;
                 }
-                if let Some(new) = condition {
+                for new in new {
                     let conditions = &mut pod.status.conditions;
                     conditions.retain(|known| known.kind != new.kind);
                     conditions.push(PodCondition {
@@ -293,7 +271,22 @@ impl World {
                 }
                 self.delete(&key);
             }
-            ApiCall::ClearPreEnqueueStatus { .. } | ApiCall::Write(_) => {}
+            ApiCall::Write(write) => self.written(&write),
+            ApiCall::ClearPreEnqueueStatus { .. } => {}
+        }
+    }
+
+    /// Another object looks as the write states: an allocated claim, a bound volume.
+    fn written(&mut self, write: &Write) {
+        let object = write.object();
+        let (namespace, name) = (object.namespace.to_string(), object.name.to_string());
+        let key = (object.kind, namespace, name);
+        if matches!(write.action(), Action::Delete) {
+            return self.delete(&key);
+        }
+        let stored = self.objects.get(&key).or(write.created());
+        if let Some(written) = stored.map(|stored| write.applied_to(stored)) {
+            self.set(written);
         }
     }
 
@@ -328,15 +321,20 @@ impl World {
         }
     }
 
+    /// Whether a pod is one of this scheduler that has no node.
+    fn waits(&self, pod: &Pod) -> bool {
+        !pod.is_assigned()
+            && !pod.is_terminating()
+            && self
+                .scheduler
+                .profiles()
+                .get(&pod.spec.scheduler_name)
+                .is_some()
+            && !self.placed.contains_key(&pod.key())
+    }
+
     /// The pods of this scheduler that have no node.
     fn pending(&self) -> Vec<PendingPod> {
-        let profiles = self.scheduler.profiles();
-        let waits = |pod: &&Arc<Pod>| {
-            !pod.is_assigned()
-                && !pod.is_terminating()
-                && profiles.get(&pod.spec.scheduler_name).is_some()
-                && !self.placed.contains_key(&pod.key())
-        };
         let reason = |pod: &Pod| {
             if !pod.spec.scheduling_gates.is_empty() {
                 return "it has scheduling gates".to_owned();
@@ -344,7 +342,7 @@ impl World {
             let explanation = self.scheduler.explanation(pod.uid());
             explanation.map_or_else(String::new, |e| e.message.clone())
         };
-        let pending = self.pods().filter(waits);
+        let pending = self.pods().filter(|pod| self.waits(pod));
         pending
             .map(|pod| PendingPod {
                 pod: pod.key(),
@@ -353,191 +351,26 @@ impl World {
             .collect()
     }
 
-    /// What happened since the beginning. `before` is the cluster at that time.
-    pub fn report(self, before: Usage) -> Report {
+    /// The events since the beginning. `before` is the cluster at that time, `displaced` are pods of nodes that were
+    /// deleted or drained: replacements that had no end yet get the present one.
+    pub fn report(&self, before: Usage, displaced: Vec<DisplacedPod>) -> Report {
+        let displaced = self.settle(displaced);
+        let is_displaced: BTreeSet<&str> = displaced.iter().map(|pod| pod.pod.as_str()).collect();
+        let placed = self.placed.iter();
+        let placed = placed.filter(|(pod, _)| !is_displaced.contains(pod.as_str()));
         Report {
             before,
             after: self.usage(),
-            placed: self
-                .placed
-                .iter()
+            placed: placed
                 .map(|(pod, node)| PlacedPod {
                     pod: pod.clone(),
                     node: node.clone(),
                 })
                 .collect(),
             pending: self.pending(),
-            evicted: self.evicted,
+            evicted: self.evicted.clone(),
+            displaced,
             ..Report::default()
         }
     }
-
-    // --- draining ------------------------------------------------------------------------------------------
-
-    /// Cordons a node and moves its pods away one by one, as `kubectl drain` does: pods of a DaemonSet stay, pods
-    /// without a controller block the drain, and a pod is evicted only while its disruption budgets allow it. A pod
-    /// that was moved counts as available again once it has a node. Returns the moved pods and those that block.
-    pub fn drain(&mut self, name: &str) -> (Vec<PlacedPod>, Vec<PendingPod>) {
-        let (mut moved, mut blocked) = (Vec::new(), Vec::new());
-        let key = (Kind::Node, String::new(), name.to_owned());
-        if let Some(Object::Node(node)) = self.objects.get(&key) {
-            let mut node = Node::clone(node);
-            node.spec.unschedulable = true;
-            self.set(Object::Node(Arc::new(node)));
-        }
-        let on_node: Vec<Arc<Pod>> = self
-            .pods()
-            .filter(|pod| pod.spec.node_name == *name)
-            .cloned()
-            .collect();
-        for pod in on_node {
-            let block = |reason: String| PendingPod {
-                pod: pod.key(),
-                reason,
-            };
-            match pod.metadata.controller() {
-                Some(owner) if owner.kind == "DaemonSet" => continue,
-                Some(_) => {}
-                None => {
-                    blocked.push(block(
-                        "it has no controller that would replace it".to_owned(),
-                    ));
-                    continue;
-                }
-            }
-            if let Some(budget) = self.exhausted_budget(&pod) {
-                blocked.push(block(format!(
-                    "PodDisruptionBudget {budget} allows no further disruption"
-                )));
-                continue;
-            }
-            let key = pod_key(pod.namespace(), pod.name());
-            self.delete(&key);
-            let mut replacement = Pod::clone(&pod);
-            replacement.spec.node_name = Str::default();
-            replacement.metadata.uid = format!("{}-moved", pod.uid()).into();
-            replacement.status = Default::default();
-            replacement.status.phase = "Pending".into();
-            self.set(Object::Pod(Arc::new(replacement)));
-            self.run();
-            match self.placed.remove(&pod.key()) {
-                Some(node) => moved.push(PlacedPod {
-                    pod: pod.key(),
-                    node,
-                }),
-                None => {
-                    self.spend_budgets(&pod);
-                    let reason = self.pending().into_iter().find(|p| p.pod == pod.key());
-                    let reason = reason.map_or_else(String::new, |p| p.reason);
-                    blocked.push(block(format!("its replacement fits nowhere: {reason}")));
-                }
-            }
-        }
-        (moved, blocked)
-    }
-
-    fn budgets_of(&self, pod: &Pod) -> Vec<Arc<berth_api::PodDisruptionBudget>> {
-        let budgets = self.objects.values().filter_map(|object| match object {
-            Object::PodDisruptionBudget(budget) => Some(budget),
-            _ => None,
-        });
-        budgets
-            .filter(|budget| {
-                let selector = Selector::from_label_selector(budget.spec.selector.as_ref());
-                budget.metadata.namespace == *pod.namespace()
-                    && selector.is_ok_and(|selector| selector.matches(pod.labels()))
-            })
-            .cloned()
-            .collect()
-    }
-
-    fn exhausted_budget(&self, pod: &Pod) -> Option<String> {
-        let budgets = self.budgets_of(pod);
-        let mut exhausted = budgets.iter().filter(|b| b.status.disruptions_allowed <= 0);
-        exhausted.next().map(|b| b.metadata.name.to_string())
-    }
-
-    /// A pod is gone and not replaced: its budgets allow one disruption less.
-    fn spend_budgets(&mut self, pod: &Pod) {
-        for budget in self.budgets_of(pod) {
-            let mut budget = berth_api::PodDisruptionBudget::clone(&budget);
-            budget.status.disruptions_allowed -= 1;
-            self.set(Object::PodDisruptionBudget(Arc::new(budget)));
-        }
-    }
-
-    /// The nodes by what their pods request, the least first; cordoned ones are left out.
-    fn nodes_by_use(&self) -> Vec<String> {
-        let mut nodes: Vec<(i64, i64, String)> = self
-            .scheduler
-            .cache()
-            .cluster()
-            .nodes
-            .iter()
-            .filter(|view| !view.node().spec.unschedulable)
-            .map(|view| {
-                let name = view.name().to_string();
-                (view.requested_of(CPU), view.requested_of(MEMORY), name)
-            })
-            .collect();
-        nodes.sort();
-        nodes.into_iter().map(|(_, _, name)| name).collect()
-    }
-}
-
-/// Drains one node after the other, the least used first, and keeps each drain after which no pod waits that did not
-/// wait before. `world` makes a world of objects. Returns the report, with the nodes in the order in which they can be
-/// drained.
-///
-/// # Errors
-/// What `world` fails with.
-pub fn consolidate<E>(
-    objects: Objects,
-    world: impl Fn(Objects) -> Result<World, E>,
-) -> Result<Report, E> {
-    let mut present = world(objects)?;
-    present.run();
-    let before = present.usage();
-    let mut report = Report {
-        before: before.clone(),
-        ..Report::default()
-    };
-    let nodes = present.nodes_by_use();
-    // A pod that is moved several times is listed with its last node.
-    let mut last: BTreeMap<String, String> = BTreeMap::new();
-    if nodes.len() > CONSOLIDATION_NODES_MAX {
-        let text = format!(
-            "the {CONSOLIDATION_NODES_MAX} least used of {} nodes are tried",
-            nodes.len()
-        );
-        report.notes.push(text);
-    }
-    for node in nodes.into_iter().take(CONSOLIDATION_NODES_MAX) {
-        let mut tried = world(present.objects().clone())?;
-        tried.run();
-        let waited = tried.pending().len();
-        let (moved, blocked) = tried.drain(&node);
-        let is_fine =
-            blocked.is_empty() && tried.evicted.is_empty() && tried.pending().len() <= waited;
-        if is_fine {
-            let key = (Kind::Node, String::new(), node.clone());
-            let of_daemons: Vec<(Kind, String, String)> = tried
-                .pods()
-                .filter(|pod| pod.spec.node_name == *node)
-                .map(|pod| pod_key(pod.namespace(), pod.name()))
-                .collect();
-            for pod in of_daemons {
-                tried.delete(&pod);
-            }
-            tried.delete(&key);
-            last.extend(moved.into_iter().map(|moved| (moved.pod, moved.node)));
-            report.drained.push(node);
-            present = tried;
-        }
-    }
-    let moved = last.into_iter();
-    report.moved = moved.map(|(pod, node)| PlacedPod { pod, node }).collect();
-    report.after = present.usage();
-    report.pending = present.pending();
-    Ok(report)
 }

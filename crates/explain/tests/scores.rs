@@ -10,7 +10,7 @@ use berth_framework::FeatureGates;
 use berth_framework::registry::Registry;
 use berth_scheduler::config;
 use berth_scheduler::profile::ProfileSpec;
-use berth_scheduler::{ClusterChange, Outcome, Scheduler, SchedulerOptions};
+use berth_scheduler::{ClusterChange, Scheduler, SchedulerOptions};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::sync::Arc;
@@ -84,7 +84,7 @@ fn explained(case: &Value, registry: &Registry) -> Result<DecisionTable, String>
     for object in objects {
         scheduler.apply(ClusterChange::Applied(object), NOW);
     }
-    while let Outcome::Done { .. } = scheduler.schedule_one(NOW) {}
+    while scheduler.schedule_one(NOW).is_attempt() {}
     let facts = PodFacts::take(&scheduler, &namespace, &name).ok_or("the pod is not known")?;
     let answer = explain_pod(&mut Snapshot::take(&scheduler, NOW), &facts);
     let table = answer.decision.clone();

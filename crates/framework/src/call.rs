@@ -165,12 +165,12 @@ pub enum ApiCall {
         /// The node.
         node: Str,
     },
-    /// Writes a condition, the nominated node, or both into the pod's status.
+    /// Writes conditions, the nominated node, or both into the pod's status.
     PatchPodStatus {
         /// The pod.
         pod: PodRef,
-        /// The condition to set, if any.
-        condition: Option<ConditionPatch>,
+        /// The conditions to set, at most one of each type; of two, the later one counts.
+        conditions: Vec<ConditionPatch>,
         /// The nominated node to set (empty to clear it); `None` leaves it.
         nominated_node: Option<Str>,
     },
@@ -178,6 +178,8 @@ pub enum ApiCall {
     ClearPreEnqueueStatus {
         /// The pod.
         pod: PodRef,
+        /// Conditions of other types to set with it.
+        conditions: Vec<ConditionPatch>,
         /// The nominated node to set with it (empty to clear it); `None` leaves it.
         nominated_node: Option<Str>,
     },
@@ -208,6 +210,22 @@ impl ApiCall {
             | Self::DeletePod { pod, .. } => Some(pod),
             Self::Write(_) => None,
         }
+    }
+
+    /// The conditions that the call sets.
+    pub fn conditions(&self) -> &[ConditionPatch] {
+        match self {
+            Self::PatchPodStatus { conditions, .. }
+            | Self::ClearPreEnqueueStatus { conditions, .. } => conditions,
+            Self::DeletePod { condition, .. } => std::slice::from_ref(condition),
+            Self::BindPod { .. } | Self::Write(_) => &[],
+        }
+    }
+
+    /// The condition of that type that the call sets.
+    pub fn condition(&self, kind: &str) -> Option<&ConditionPatch> {
+        let mut conditions = self.conditions().iter().rev();
+        conditions.find(|condition| condition.kind == *kind)
     }
 
     /// What the call is about.

@@ -4,6 +4,7 @@ mod budgets;
 mod capacity;
 mod claims;
 mod devices;
+mod groups;
 mod namespaced;
 mod namespaces;
 mod placed;
@@ -17,15 +18,20 @@ pub use budgets::Budgets;
 pub use capacity::StorageCapacities;
 pub use claims::ResourceClaims;
 pub use devices::Devices;
+pub use groups::{
+    GROUP_GATE_PLUGIN, GroupKey, GroupKind, GroupView, Groups, HIERARCHY_DEPTH_MAX, NoRoot,
+};
 pub use namespaced::{ByName, Namespaced};
 pub use namespaces::Namespaces;
-pub use pods::{Pods, claim_names};
+pub use pods::{GroupMembers, Pods, claim_names};
 pub use services::Services;
 pub use storage::Storage;
 pub use volumes::PersistentVolumes;
 pub use workloads::Workloads;
 
+use crate::features::{Behaviour, FeatureGates};
 use crate::table::{ClaimKey, NodeTable};
+use berth_api::requests::Footprint;
 use berth_api::storage::CsiVolume;
 use berth_api::{CustomKind, CustomObject, Object, ObjectMeta, Str};
 use pods::VolumeSource;
@@ -44,6 +50,9 @@ pub struct Cluster {
     /// Pods, by UID, whose victims are not all evicted yet; see
     /// [`Outbox::start_preemption`](crate::stage::Outbox::start_preemption).
     pub preempting: FxHashSet<Str>,
+    /// What pods count for on their nodes while they are resized in place. It is set before there are pods.
+    pub footprint: Footprint,
+    groups: Groups,
     namespaces: Namespaces,
     workloads: Workloads,
     budgets: Budgets,
@@ -53,6 +62,48 @@ pub struct Cluster {
 }
 
 impl Cluster {
+    /// Follows the release of these gates: what objects that are set from here on mean. A cluster that follows none is
+    /// of the oldest release.
+    pub fn follow(&mut self, features: &FeatureGates) {
+        self.devices.follow(features);
+        self.pods.follow(features);
+        self.footprint = match features.has(Behaviour::ResizeFootprintOfPod) {
+            true => Footprint::Pod,
+            false => Footprint::Containers,
+        };
+    }
+
+    /// Pod groups and composite pod groups.
+    pub fn groups(&self) -> &Groups {
+        &self.groups
+    }
+
+    /// Whether enough members of a group are known for it to be tried: pods of a pod group, ready children of a composite
+    /// one. Not if the group does not exist.
+    pub fn is_ready(&self, key: &GroupKey) -> bool {
+        self.is_ready_below(key, 0)
+    }
+
+    fn is_ready_below(&self, key: &GroupKey, level: usize) -> bool {
+        let Some(spec) = self.groups.spec(key) else {
+            return false;
+        };
+        let min = spec.min();
+        match key.kind {
+            GroupKind::PodGroup => {
+                let known = self.pods.members(key).map_or(0, GroupMembers::known);
+                known >= min
+            }
+            // Deeper levels are a cycle, whose groups are never tried.
+            GroupKind::CompositePodGroup if level > 2 * HIERARCHY_DEPTH_MAX => false,
+            GroupKind::CompositePodGroup => {
+                let children = self.groups.children_unordered(key);
+                let ready = children.filter(|child| self.is_ready_below(child, level + 1));
+                ready.take(min).count() >= min
+            }
+        }
+    }
+
     /// Namespaces.
     pub fn namespaces(&self) -> &Namespaces {
         &self.namespaces
@@ -126,6 +177,7 @@ impl Cluster {
             }
             _ => {
                 self.workloads.put(object, is_there)
+                    || self.groups.put(object, is_there)
                     || self.storage.put(object, is_there, &mut self.nodes)
                     || self.devices.put(object, is_there, &mut self.nodes)
             }

@@ -7,6 +7,7 @@ pub use derived::{Versions, Wanted};
 pub use index::{EventIndex, Touched, TouchedFn, WaitKey, Waits, WaitsFn};
 
 use crate::cluster::Cluster;
+use crate::features::{Behaviour, FeatureGates};
 use berth_api::{Kind, Object, Pod};
 use std::fmt;
 use std::sync::Arc;
@@ -33,22 +34,26 @@ impl ActionType {
     pub const UPDATE_NODE_ANNOTATION: Self = Self(1 << 6);
     /// The features that the node declares have changed.
     pub const UPDATE_NODE_DECLARED_FEATURE: Self = Self(1 << 7);
+    /// The preemptions that are not wanted on the node have changed.
+    pub const UPDATE_NODE_PREEMPTION_POLICY: Self = Self(1 << 8);
     /// The pod's labels have changed.
-    pub const UPDATE_POD_LABEL: Self = Self(1 << 8);
+    pub const UPDATE_POD_LABEL: Self = Self(1 << 9);
     /// The pod requests less of something.
-    pub const UPDATE_POD_SCALE_DOWN: Self = Self(1 << 9);
+    pub const UPDATE_POD_SCALE_DOWN: Self = Self(1 << 10);
+    /// The pod requests more of something.
+    pub const UPDATE_POD_SCALE_UP: Self = Self(1 << 11);
     /// The number of the pod's tolerations has changed.
-    pub const UPDATE_POD_TOLERATION: Self = Self(1 << 10);
+    pub const UPDATE_POD_TOLERATION: Self = Self(1 << 12);
     /// The pod's last scheduling gate was removed.
-    pub const UPDATE_POD_SCHEDULING_GATES_ELIMINATED: Self = Self(1 << 11);
+    pub const UPDATE_POD_SCHEDULING_GATES_ELIMINATED: Self = Self(1 << 13);
     /// The pod's generated resource claims have changed.
-    pub const UPDATE_POD_GENERATED_RESOURCE_CLAIM: Self = Self(1 << 12);
+    pub const UPDATE_POD_GENERATED_RESOURCE_CLAIM: Self = Self(1 << 14);
     /// Every update, the generic one included.
-    pub const UPDATE: Self = Self((1 << 13) - 4);
+    pub const UPDATE: Self = Self((1 << 15) - 4);
     /// Everything.
-    pub const ALL: Self = Self((1 << 13) - 1);
+    pub const ALL: Self = Self((1 << 15) - 1);
 
-    const NAMES: [(Self, &'static str); 13] = [
+    const NAMES: [(Self, &'static str); 15] = [
         (Self::ADD, "Add"),
         (Self::DELETE, "Delete"),
         (Self::UPDATE_NODE_ALLOCATABLE, "UpdateNodeAllocatable"),
@@ -60,8 +65,13 @@ impl ActionType {
             Self::UPDATE_NODE_DECLARED_FEATURE,
             "UpdateNodeDeclaredFeature",
         ),
+        (
+            Self::UPDATE_NODE_PREEMPTION_POLICY,
+            "UpdateNodePreemptionPolicy",
+        ),
         (Self::UPDATE_POD_LABEL, "UpdatePodLabel"),
         (Self::UPDATE_POD_SCALE_DOWN, "UpdatePodScaleDown"),
+        (Self::UPDATE_POD_SCALE_UP, "UpdatePodScaleUp"),
         (Self::UPDATE_POD_TOLERATION, "UpdatePodToleration"),
         (
             Self::UPDATE_POD_SCHEDULING_GATES_ELIMINATED,
@@ -116,12 +126,17 @@ impl std::ops::BitOr for ActionType {
 /// The kind of object that an event is about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum EventResource {
-    /// Pods. Plugins register for it; it matches both following kinds.
+    /// Pods. It matches the four following kinds.
     Pod,
-    /// A pod with a node. Only raised, never registered for.
+    /// A pod with a node.
     AssignedPod,
-    /// A pod without a node. Only raised, never registered for.
+    /// A pod without a node, until Kubernetes 1.36. Only raised, never registered for.
     UnschedulablePod,
+    /// Another pod without a node, since Kubernetes 1.37.
+    UnscheduledPod,
+    /// The waiting pod itself, since Kubernetes 1.37. A registration for it receives [`EventResource::UnschedulablePod`]
+    /// in older releases.
+    TargetPod,
     /// Nodes.
     Node,
     /// Persistent volumes.
@@ -144,6 +159,10 @@ pub enum EventResource {
     ResourceSlice,
     /// Device classes.
     DeviceClass,
+    /// Pod groups.
+    PodGroup,
+    /// Composite pod groups.
+    CompositePodGroup,
     /// Every kind.
     Wildcard,
     /// Any other kind, written `plural.version.group`.
@@ -166,6 +185,8 @@ impl EventResource {
             Kind::DeviceClass => Self::DeviceClass,
             Kind::ResourceClaim => Self::ResourceClaim,
             Kind::ResourceSlice => Self::ResourceSlice,
+            Kind::PodGroup => Self::PodGroup,
+            Kind::CompositePodGroup => Self::CompositePodGroup,
             other => {
                 let (group, version, plural) = other.resource();
                 Self::Other(format!("{plural}.{version}.{group}").into())
@@ -179,6 +200,8 @@ impl EventResource {
             Self::Pod => "Pod",
             Self::AssignedPod => "AssignedPod",
             Self::UnschedulablePod => "UnschedulablePod",
+            Self::UnscheduledPod => "UnscheduledPod",
+            Self::TargetPod => "TargetPod",
             Self::Node => "Node",
             Self::PersistentVolume => "PersistentVolume",
             Self::PersistentVolumeClaim => "PersistentVolumeClaim",
@@ -190,6 +213,8 @@ impl EventResource {
             Self::ResourceClaim => "resource.k8s.io/ResourceClaim",
             Self::ResourceSlice => "resource.k8s.io/ResourceSlice",
             Self::DeviceClass => "resource.k8s.io/DeviceClass",
+            Self::PodGroup => "scheduling.k8s.io/PodGroup",
+            Self::CompositePodGroup => "scheduling.k8s.io/CompositePodGroup",
             Self::Wildcard => "*",
             Self::Other(name) => name,
         }
@@ -198,8 +223,33 @@ impl EventResource {
     /// Whether a registration for this resource receives events on `raised`.
     pub fn matches(&self, raised: &Self) -> bool {
         self == raised
-            || *self == Self::Wildcard
-            || (*self == Self::Pod && matches!(raised, Self::AssignedPod | Self::UnschedulablePod))
+            || match self {
+                Self::Wildcard => true,
+                Self::Pod => raised.is_pod(),
+                Self::UnscheduledPod | Self::TargetPod => *raised == Self::UnschedulablePod,
+                _ => false,
+            }
+    }
+
+    /// Whether events of this resource are about pods.
+    pub fn is_pod(&self) -> bool {
+        matches!(
+            self,
+            Self::Pod
+                | Self::AssignedPod
+                | Self::UnschedulablePod
+                | Self::UnscheduledPod
+                | Self::TargetPod
+        )
+    }
+
+    /// The resource of events on pods without a node: of the waiting pod itself, or of another one.
+    pub fn of_unassigned(features: &FeatureGates, is_itself: bool) -> Self {
+        match (features.has(Behaviour::PodEventsNameTheTarget), is_itself) {
+            (false, _) => Self::UnschedulablePod,
+            (true, true) => Self::TargetPod,
+            (true, false) => Self::UnscheduledPod,
+        }
     }
 }
 
@@ -517,16 +567,18 @@ mod tests {
         let numbers: Vec<u32> = ActionType::ALL.bits().map(|(bit, _)| bit.0).collect();
         assert_eq!(
             numbers,
-            [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096]
+            [
+                1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384
+            ]
         );
         let names: Vec<&str> = ActionType::ALL.bits().map(|(_, name)| name).collect();
         assert_eq!(
             names.join(" "),
-            "Add Delete UpdateNodeAllocatable UpdateNodeLabel UpdateNodeTaint UpdateNodeCondition UpdateNodeAnnotation UpdateNodeDeclaredFeature UpdatePodLabel UpdatePodScaleDown UpdatePodToleration UpdatePodSchedulingGatesEliminated UpdatePodGeneratedResourceClaim"
+            "Add Delete UpdateNodeAllocatable UpdateNodeLabel UpdateNodeTaint UpdateNodeCondition UpdateNodeAnnotation UpdateNodeDeclaredFeature UpdateNodePreemptionPolicy UpdatePodLabel UpdatePodScaleDown UpdatePodScaleUp UpdatePodToleration UpdatePodSchedulingGatesEliminated UpdatePodGeneratedResourceClaim"
         );
-        assert_eq!((ActionType::UPDATE.0, ActionType::ALL.0), (8188, 8191));
+        assert_eq!((ActionType::UPDATE.0, ActionType::ALL.0), (32764, 32767));
         assert_eq!(ActionType::default().0, 0);
-        assert_eq!(ActionType::UPDATE.bits().count(), 11);
+        assert_eq!(ActionType::UPDATE.bits().count(), 13);
     }
 
     /// the names of resources, and which events a registration for each receives.
@@ -538,6 +590,8 @@ mod tests {
             (R::Pod, "Pod"),
             (R::AssignedPod, "AssignedPod"),
             (R::UnschedulablePod, "UnschedulablePod"),
+            (R::UnscheduledPod, "UnscheduledPod"),
+            (R::TargetPod, "TargetPod"),
             (R::Node, "Node"),
             (R::PersistentVolume, "PersistentVolume"),
             (R::PersistentVolumeClaim, "PersistentVolumeClaim"),
@@ -549,14 +603,20 @@ mod tests {
             (R::ResourceClaim, "resource.k8s.io/ResourceClaim"),
             (R::ResourceSlice, "resource.k8s.io/ResourceSlice"),
             (R::DeviceClass, "resource.k8s.io/DeviceClass"),
+            (R::PodGroup, "scheduling.k8s.io/PodGroup"),
+            (R::CompositePodGroup, "scheduling.k8s.io/CompositePodGroup"),
             (R::Wildcard, "*"),
             (other.clone(), "foos.v1.example.com"),
         ] {
             assert_eq!(resource.as_str(), name);
             assert!(resource.matches(&resource) && R::Wildcard.matches(&resource));
-            let is_pod = matches!(resource, R::Pod | R::AssignedPod | R::UnschedulablePod);
+            let is_pod = name.ends_with("Pod");
             assert_eq!(R::Pod.matches(&resource), is_pod, "{name}");
+            assert_eq!(resource.is_pod(), is_pod, "{name}");
         }
+        assert!(
+            R::TargetPod.matches(&R::UnschedulablePod) && !R::TargetPod.matches(&R::UnscheduledPod)
+        );
         assert!(!R::AssignedPod.matches(&R::UnschedulablePod));
         assert_eq!(R::of_kind(Kind::Pod), R::Pod);
         for kind in Kind::ALL {

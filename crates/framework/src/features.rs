@@ -1,14 +1,23 @@
-//! Feature gates, with upstream's names, stages and defaults.
+//! Feature gates and behaviours by release, with upstream's names, stages and defaults.
 //!
-//! One table lists for each gate what it does and how far Berth supports it. The table feeds the parser, the metric
-//! `kubernetes_feature_enabled` and the list in `docs/flags.md`. `crates/berth/tests/pretense.rs` fails when a gate
-//! that can be switched has no reader.
+//! One table lists for each gate what it does, its state in each release and how far Berth supports it (`features/table.rs`).
+//! Another table lists what changed between releases without a gate (`features/behaviour.rs`). [`FeatureGates`] is the one value
+//! that plugins and the core read for both. `crates/berth/tests/suite/pretense.rs` fails when a gate that can be switched, or
+//! a behaviour, has no reader.
 
+mod behaviour;
+mod change;
 mod parse;
+mod table;
+mod versions;
 
-pub use parse::{GateError, GateWarning, NO_EFFECT};
+pub use behaviour::Behaviour;
+pub use change::ReleaseChange;
+pub use parse::{GateError, GateWarning};
+pub use table::Feature;
+pub use versions::{VersionError, Versions};
 
-use std::fmt;
+use berth_api::Release;
 
 /// How mature a feature is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -32,166 +41,145 @@ impl Stage {
     }
 }
 
+/// A gate that a release has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spec {
+    /// How mature the feature is.
+    pub stage: Stage,
+    /// Whether the gate is on by default.
+    pub on: bool,
+    /// Whether the gate cannot be changed.
+    pub locked: bool,
+}
+
+/// The state of a gate in a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GateState {
+    /// The gate does not exist yet.
+    PreAlpha,
+    /// The gate exists.
+    Known(Spec),
+    /// The gate does not exist any more: the feature is always on, or was merged into another one.
+    Removed,
+}
+
+impl GateState {
+    /// The gate, if the release has it.
+    pub fn spec(self) -> Option<Spec> {
+        match self {
+            Self::Known(spec) => Some(spec),
+            Self::PreAlpha | Self::Removed => None,
+        }
+    }
+}
+
 /// How far Berth supports a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Support {
-    /// Both settings have their documented effect.
+    /// Both settings have their documented effect, in releases that do not lock the gate.
     Switchable,
-    /// The gate is locked to `true`, as in Kubernetes 1.36. `false` is refused.
-    Locked,
-    /// Berth always behaves as with the gate on. `false` is ignored with a warning.
+    /// As [`Support::Switchable`], and a beta gate that is on by default in every release, other than upstream.
+    OnInBerth,
+    /// Berth always behaves as with the gate on. `false` is ignored with a warning where the gate is not locked.
     AlwaysOn,
+    /// The gate changes how kube-scheduler computes something, not what it computes.
+    NoEffect,
     /// Berth does not have the feature. `true` is refused.
     Missing,
 }
 
-macro_rules! features {
-    ($($name:ident: $stage:ident, $default:literal, $support:ident, $doc:literal;)*) => {
-        /// A feature gate.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        #[repr(u8)]
-        pub enum Feature {
-            $(#[doc = $doc] $name,)*
-        }
-
-        impl Feature {
-            /// Every gate.
-            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
-
-            /// The name on the command line.
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(Self::$name => stringify!($name),)*
-                }
-            }
-
-            /// How mature the feature is.
-            pub fn stage(self) -> Stage {
-                match self {
-                    $(Self::$name => Stage::$stage,)*
-                }
-            }
-
-            /// Whether the gate is on when it is not set.
-            pub fn default_on(self) -> bool {
-                match self {
-                    $(Self::$name => $default,)*
-                }
-            }
-
-            /// How far Berth supports the gate.
-            pub fn support(self) -> Support {
-                match self {
-                    $(Self::$name => Support::$support,)*
-                }
-            }
-
-            /// What the gate does, in one sentence.
-            pub fn description(self) -> &'static str {
-                match self {
-                    $(Self::$name => $doc,)*
-                }
-            }
-        }
-    };
-}
-
-features! {
-    SchedulerQueueingHints: Stable, true, Locked, "Plugins decide for each cluster event which unschedulable pods it may help.";
-    SchedulerPopFromBackoffQ: Beta, true, Switchable, "When activeQ is empty, the scheduler takes pods from backoffQ before their backoff has ended.";
-    SchedulerAsyncAPICalls: Beta, true, Switchable, "API calls of scheduling go through the dispatcher (KEP-5229). Off by default in kube-scheduler.";
-    SchedulerAsyncPreemption: Beta, true, Switchable, "Preemption deletes its victims without blocking the scheduling loop.";
-    SchedulerPreEnqueuePodStatus: Beta, true, Switchable, "A rejection by PreEnqueue is written to the pod's PodScheduled condition (KEP-5501). Not in kube-scheduler 1.36.";
-    SchedulerPreQueueingHints: Beta, true, Switchable, "A cluster event is offered only to the pods it can help (KEP-6132). Not in kube-scheduler 1.36.";
-    NominatedNodeNameForExpectation: Beta, true, Switchable, "The chosen node is written to nominatedNodeName before a binding that takes time.";
-    PodSchedulingReadiness: Stable, true, Locked, "Pods with scheduling gates are not scheduled.";
-    GenericWorkload: Alpha, false, Missing, "Workload and PodGroup objects.";
-    GangScheduling: Alpha, false, Missing, "All pods of a group are scheduled, or none.";
-    WorkloadAwarePreemption: Alpha, false, Missing, "Preemption for whole pod groups.";
-    TopologyAwareWorkloadScheduling: Alpha, false, Missing, "Placement of whole pod groups.";
-    DynamicResourceAllocation: Stable, true, Locked, "Resource claims.";
-    DRAAdminAccess: Stable, true, Locked, "Resource claims with administrative access.";
-    DRAPrioritizedList: Stable, true, Locked, "Resource claims with a list of alternatives.";
-    DRAExtendedResource: Beta, true, Switchable, "Extended resources that are backed by devices.";
-    DRAConsumableCapacity: Beta, true, Switchable, "Devices that several claims share by capacity.";
-    DRADeviceTaints: Beta, true, Switchable, "Taints on devices.";
-    DRADeviceTaintRules: Beta, false, Switchable, "DeviceTaintRules add taints to devices.";
-    DRADeviceBindingConditions: Beta, true, Switchable, "Devices that must report readiness before the pod is bound.";
-    DRAPartitionableDevices: Beta, true, Switchable, "Devices that are partitioned on demand.";
-    DRAResourceClaimDeviceStatus: Beta, true, Switchable, "Drivers report the status of each allocated device.";
-    DRASchedulerFilterTimeout: Beta, true, Switchable, "The search for devices on one node has a time limit.";
-    DRAListTypeAttributes: Alpha, false, Missing, "Device attributes with several values.";
-    DRANodeAllocatableResources: Alpha, false, Missing, "Devices that use node resources such as CPU.";
-    DRAWorkloadResourceClaims: Alpha, false, Missing, "Resource claims of whole pod groups.";
-    NodeDeclaredFeatures: Beta, true, Switchable, "Pods are placed on nodes whose kubelet declares the features they need.";
-    MatchLabelKeysInPodTopologySpread: Beta, true, Switchable, "Topology spread constraints may use matchLabelKeys.";
-    MatchLabelKeysInPodAffinity: Stable, true, Locked, "Pod affinity terms may use matchLabelKeys and mismatchLabelKeys.";
-    NodeInclusionPolicyInPodTopologySpread: Stable, true, Locked, "Topology spread constraints may use nodeAffinityPolicy and nodeTaintsPolicy.";
-    SidecarContainers: Stable, true, Locked, "Init containers with restartPolicy Always.";
-    InPlacePodVerticalScaling: Stable, true, Locked, "Containers are resized in place.";
-    InPlacePodLevelResourcesVerticalScaling: Beta, true, AlwaysOn, "Pod-level resources are resized in place.";
-    VolumeAttributesClass: Stable, true, Locked, "Volumes with a VolumeAttributesClass.";
-    PodObservedGenerationTracking: Stable, true, Locked, "Pod conditions carry the generation that they were written for.";
-    PodLevelResources: Beta, true, AlwaysOn, "Resource requests of the pod as a whole count instead of the sum of its containers.";
-    MutableCSINodeAllocatableCount: Stable, true, Locked, "The attach limit of a node may change.";
-    TaintTolerationComparisonOperators: Alpha, false, Switchable, "Tolerations may compare numbers with Lt and Gt.";
-    StorageCapacityScoring: Alpha, false, Missing, "VolumeBinding scores nodes by their free storage capacity.";
-    VolumeLimitScaling: Alpha, false, Missing, "Attach limits for nodes that cluster-autoscaler adds.";
-    CoordinatedLeaderElection: Beta, false, Missing, "The control plane chooses the leader.";
-    ComponentFlagz: Beta, true, Switchable, "Command-line flags are served at /flagz.";
-    ComponentStatusz: Beta, true, Switchable, "Version and state are served at /statusz.";
-}
-
 impl Feature {
-    /// The gate of that name.
-    pub fn by_name(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|f| f.name() == name)
+    /// The state of the gate in Berth: that of kube-scheduler, except for gates that are on in Berth in every release.
+    pub fn state(self, versions: Versions) -> GateState {
+        if self.support() == Support::OnInBerth {
+            return GateState::Known(Spec {
+                stage: Stage::Beta,
+                on: true,
+                locked: false,
+            });
+        }
+        let state = self.upstream(versions.emulated);
+        let required = self.on_from_compatibility_minor();
+        match (state, required) {
+            (GateState::Known(spec), Some(minor)) if versions.min_compatibility_minor < minor => {
+                GateState::Known(Spec { on: false, ..spec })
+            }
+            _ => state,
+        }
     }
 
-    /// The gates that must be on for this one to be on.
-    pub fn needs(self) -> &'static [Self] {
-        match self {
-            Self::GangScheduling | Self::TopologyAwareWorkloadScheduling => {
-                &[Self::GenericWorkload]
-            }
-            Self::WorkloadAwarePreemption => &[Self::GangScheduling],
-            Self::DRAWorkloadResourceClaims => &[Self::GenericWorkload],
-            Self::DRADeviceTaintRules => &[Self::DRADeviceTaints],
-            Self::DRADeviceBindingConditions => &[Self::DRAResourceClaimDeviceStatus],
-            Self::SchedulerPreEnqueuePodStatus => &[Self::SchedulerAsyncAPICalls],
-            _ => &[],
+    /// Whether the feature is on when its gate is not set. Never for a feature that Berth does not have.
+    pub fn default_on(self, versions: Versions) -> bool {
+        match self.support() {
+            Support::Missing => false,
+            Support::AlwaysOn | Support::OnInBerth => true,
+            Support::Switchable | Support::NoEffect => match self.state(versions) {
+                GateState::PreAlpha => false,
+                GateState::Known(spec) => spec.on,
+                GateState::Removed => true,
+            },
         }
     }
 }
 
-impl fmt::Display for Feature {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// Which features are on.
+/// Which features are on, and which behaviours of Kubernetes Berth has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeatureGates {
-    on: u64,
+    versions: Versions,
+    on: u128,
+    behaviours: u128,
 }
 
+const _: () = assert!(Feature::ALL.len() <= 128);
+const _: () = assert!(Behaviour::ALL.len() <= 128);
+
+/// Those of the oldest release.
 impl Default for FeatureGates {
     fn default() -> Self {
-        let mut gates = Self { on: 0 };
+        Self::of(Release::OLDEST)
+    }
+}
+
+impl FeatureGates {
+    /// The defaults of a release.
+    pub fn of(release: Release) -> Self {
+        Self::of_versions(Versions::of(release))
+    }
+
+    /// The defaults of a release that works with older components.
+    pub fn of_versions(versions: Versions) -> Self {
+        let mut gates = Self {
+            versions,
+            on: 0,
+            behaviours: 0,
+        };
         for feature in Feature::ALL {
-            gates.put(*feature, feature.default_on());
+            gates.put(*feature, feature.default_on(versions));
+        }
+        for behaviour in Behaviour::ALL {
+            gates = gates.with_behaviour(*behaviour, behaviour.since() <= versions.emulated);
         }
         gates
     }
-}
 
-const _: () = assert!(Feature::ALL.len() <= 64);
+    /// The release whose behaviour this is.
+    pub fn release(&self) -> Release {
+        self.versions.emulated
+    }
 
-impl FeatureGates {
+    /// The release, and the oldest release of other components.
+    pub fn versions(&self) -> Versions {
+        self.versions
+    }
+
     /// Whether a feature is on.
     pub fn enabled(&self, feature: Feature) -> bool {
         self.on & (1 << feature as u8) != 0
+    }
+
+    /// Whether a behaviour applies.
+    pub fn has(&self, behaviour: Behaviour) -> bool {
+        self.behaviours & (1 << behaviour as u8) != 0
     }
 
     /// These gates with one more set, unchecked: for tests and for upstream's defaults.
@@ -199,6 +187,27 @@ impl FeatureGates {
     pub fn with(mut self, feature: Feature, on: bool) -> Self {
         self.put(feature, on);
         self
+    }
+
+    /// These gates with one behaviour that is that of another release: for comparisons between releases.
+    #[must_use]
+    pub fn with_behaviour(mut self, behaviour: Behaviour, on: bool) -> Self {
+        let bit = 1 << behaviour as u8;
+        if on {
+            self.behaviours |= bit;
+        } else {
+            self.behaviours &= !bit;
+        }
+        self
+    }
+
+    /// The gates that differ from the defaults of their release, as `A=true,B=false`.
+    pub fn changed(&self) -> String {
+        let changed = Feature::ALL.iter().copied().filter_map(|feature| {
+            let on = self.enabled(feature);
+            (on != feature.default_on(self.versions)).then(|| format!("{feature}={on}"))
+        });
+        changed.collect::<Vec<_>>().join(",")
     }
 
     fn put(&mut self, feature: Feature, on: bool) {
@@ -217,22 +226,78 @@ mod tests {
 
     /// No gate is on by default that Berth does not have, or that needs a gate that is off.
     #[test]
-    fn the_defaults_are_consistent() {
-        let gates = FeatureGates::default();
-        for feature in Feature::ALL {
-            match feature.support() {
-                Support::Missing => assert!(!gates.enabled(*feature), "{feature}"),
-                Support::Locked | Support::AlwaysOn => {
-                    assert!(gates.enabled(*feature), "{feature}");
+    fn the_defaults_of_every_release_are_consistent() {
+        for release in Release::ALL {
+            let gates = FeatureGates::of(release);
+            for feature in Feature::ALL {
+                let on = gates.enabled(*feature);
+                match feature.support() {
+                    Support::Missing => assert!(!on, "{feature} in {release}"),
+                    Support::AlwaysOn | Support::OnInBerth => {
+                        assert!(on, "{feature} in {release}");
+                    }
+                    Support::Switchable | Support::NoEffect => {}
                 }
-                Support::Switchable => {}
+                for needed in feature.needs() {
+                    assert!(
+                        !on || gates.enabled(*needed),
+                        "{feature} needs {needed} in {release}"
+                    );
+                }
             }
-            for needed in feature.needs() {
-                assert!(
-                    !gates.enabled(*feature) || gates.enabled(*needed),
-                    "{feature} needs {needed}"
+            assert_eq!(gates.changed(), "", "{release}");
+        }
+    }
+
+    /// A gate does not return after its removal, and a locked gate stays locked.
+    #[test]
+    fn gates_advance_from_release_to_release() {
+        let rank = |state: GateState| match state {
+            GateState::PreAlpha => 0,
+            GateState::Known(spec) => 1 + 2 * spec.stage as u8 + u8::from(spec.locked),
+            GateState::Removed => 9,
+        };
+        for feature in Feature::ALL {
+            let ranks = Release::ALL.map(|release| rank(feature.upstream(release)));
+            assert!(ranks.is_sorted(), "{feature}: {ranks:?}");
+        }
+    }
+
+    #[test]
+    fn behaviours_begin_with_their_release() {
+        for behaviour in Behaviour::ALL {
+            for release in Release::ALL {
+                let has = FeatureGates::of(release).has(*behaviour);
+                assert_eq!(
+                    has,
+                    release >= behaviour.since(),
+                    "{behaviour} in {release}"
                 );
             }
+            let toggled = FeatureGates::default().with_behaviour(*behaviour, true);
+            assert!(toggled.has(*behaviour));
+        }
+    }
+
+    /// The gate is off by default in 1.37, whose other components may be older, and on in 1.38.
+    #[test]
+    fn a_gate_may_depend_on_the_minimum_compatibility_version() {
+        let on = |emulated, min_compatibility_minor| {
+            let versions = Versions {
+                emulated,
+                min_compatibility_minor,
+            };
+            let spec = Feature::DRAFractionalCapacityRange.state(versions).spec();
+            spec.map(|spec| spec.on)
+        };
+        for (emulated, minor, expected) in [
+            (Release::V1_36, 35, None),
+            (Release::V1_37, 36, Some(false)),
+            (Release::V1_37, 37, Some(true)),
+            (Release::V1_38, 36, Some(false)),
+            (Release::V1_38, 37, Some(true)),
+        ] {
+            assert_eq!(on(emulated, minor), expected, "{emulated} 1.{minor}");
         }
     }
 }

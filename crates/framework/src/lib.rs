@@ -8,6 +8,7 @@
 //! **Architecture invariant:** no I/O, no clock, no runtime. A step that must wait returns what it waits for
 //! ([`stage`]); the edge does the I/O.
 
+pub mod allocator;
 pub mod call;
 pub mod cluster;
 pub mod event;
@@ -25,6 +26,7 @@ pub mod statuses;
 pub mod table;
 #[cfg(any(test, feature = "test-builders"))]
 pub mod testing;
+pub mod work;
 pub mod write;
 
 pub use call::{ApiCall, CallError, CallId};
@@ -36,4 +38,5 @@ pub use stage::{Step, Wait, Wake, WakeReason};
 pub use state::CycleState;
 pub use status::{Code, Status};
 pub use table::{NodeTable, NodeView, Slot};
+pub use work::Work;
 pub use write::{CallType, Write};

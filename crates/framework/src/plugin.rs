@@ -3,6 +3,14 @@
 //! A plugin implements [`Plugin`] and the traits of the points it takes part in. Statuses need not name the
 //! plugin: the framework adds the name.
 
+mod group;
+
+pub use group::{
+    GroupDryRun, GroupPlacement, GroupPostFilterResult, GroupProgress, GroupProposal,
+    PlacementFeasible, PlacementGenerate, PlacementScore, PodGroupPostFilter,
+    PodGroupPostFilterContext,
+};
+
 use crate::cluster::Cluster;
 use crate::event::EventRegistration;
 use crate::features::FeatureGates;
@@ -11,6 +19,7 @@ use crate::stage::{Answer, Outbox, StageContext, Step, Wait, Wake};
 use crate::state::CycleState;
 use crate::status::{Code, Status};
 use crate::table::{NodeView, Slot};
+use crate::work::Work;
 
 pub use crate::statuses::{KeptStatuses, NodeStatuses};
 use berth_api::{Duration, Pod, Str, Time};
@@ -35,6 +44,8 @@ pub struct Context<'a> {
     pub cluster: &'a Cluster,
     /// The feature gates.
     pub features: &'a FeatureGates,
+    /// The work of the attempt that the plugin is called for. Without one, searches are limited one by one.
+    pub work: Option<&'a Work>,
 }
 
 /// Registers the cluster events that may help a pod that the plugin rejected.
@@ -59,8 +70,8 @@ pub trait PreEnqueue: Plugin {
     }
 
     /// Whether the rejection belongs to an attempt of a cycle, such as while victims are evicted. The pod's status then
-    /// keeps the result of that cycle, so that autoscalers read Unschedulable there. Any other rejection replaces the
-    /// result, because more nodes do not help a pod that is not ready.
+    /// keeps the result of that cycle for 30 s, so that autoscalers read Unschedulable there. Any other rejection replaces
+    /// the result after 5 s, because more nodes do not help a pod that is not ready.
     fn follows_attempt(&self) -> bool {
         false
     }

@@ -3,8 +3,9 @@
 mod memo;
 
 use crate::event::{WaitKey, Wanted};
-use berth_api::pod::PodAffinityTerm;
-use berth_api::requests;
+use berth_api::aggregate;
+use berth_api::pod::{PodAffinity, PodAffinityTerm};
+use berth_api::requests::{self, Footprint};
 use berth_api::{Labels, Pod, Resources, Selector, Str};
 use smallvec::SmallVec;
 use std::ops::Deref;
@@ -91,6 +92,14 @@ fn parse_selector(selector: Option<&berth_api::LabelSelector>) -> Result<Selecto
     Selector::from_label_selector(selector).map_err(|e| e.to_string())
 }
 
+/// The terms of a group; none, and an error more, if one of them does not parse.
+fn or_none<T>(terms: Result<Vec<T>, String>, group: &str, errors: &mut Vec<String>) -> Vec<T> {
+    terms.unwrap_or_else(|error| {
+        errors.push(format!("{group}: {error}"));
+        Vec::new()
+    })
+}
+
 /// A preferred term with its weight.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct WeightedAffinityTerm {
@@ -111,62 +120,47 @@ pub struct AffinityTerms {
     pub preferred_affinity: Vec<WeightedAffinityTerm>,
     /// Preferred anti-affinity.
     pub preferred_anti_affinity: Vec<WeightedAffinityTerm>,
-    /// The first term that does not parse, and why.
+    /// The groups with a term that does not parse, and why.
     pub error: Option<String>,
 }
 
 impl AffinityTerms {
-    /// Parses the terms of a pod. A term that does not parse is left out and stored in `error`.
+    /// Parses the terms of a pod. A group of terms of which one does not parse is left out, and the reason is stored in
+    /// `error`.
     pub fn parse(pod: &Pod) -> Self {
-        let mut terms = Self::default();
         let Some(affinity) = &pod.spec.affinity else {
-            return terms;
+            return Self::default();
         };
         let namespace = pod.namespace();
-        let mut error: Option<String> = None;
-        let mut note = |group: &str, e: String| {
-            error.get_or_insert_with(|| format!("{group}: {e}"));
+        let mut errors: Vec<String> = Vec::new();
+        let required = |of: &Option<PodAffinity>| {
+            let terms = of.iter().flat_map(|of| &of.required);
+            let terms = terms.map(|term| AffinityTerm::parse(term, namespace));
+            terms.collect::<Result<Vec<_>, String>>()
         };
-        if let Some(near) = &affinity.pod_affinity {
-            for term in &near.required {
-                match AffinityTerm::parse(term, namespace) {
-                    Ok(term) => terms.required_affinity.push(term),
-                    Err(e) => note("requiredAffinityTerms", e),
-                }
-            }
+        let preferred = |of: &Option<PodAffinity>| {
+            let terms = of.iter().flat_map(|of| &of.preferred);
+            let terms = terms.map(|weighted| {
+                let term = AffinityTerm::parse(&weighted.pod_affinity_term, namespace)?;
+                let weight = weighted.weight;
+                Ok(WeightedAffinityTerm { weight, term })
+            });
+            terms.collect::<Result<Vec<_>, String>>()
+        };
+        let (near, far) = (&affinity.pod_affinity, &affinity.pod_anti_affinity);
+        let required_affinity = or_none(required(near), "requiredAffinityTerms", &mut errors);
+        let required_anti_affinity =
+            or_none(required(far), "requiredAntiAffinityTerms", &mut errors);
+        let preferred_affinity = or_none(preferred(near), "preferredAffinityTerms", &mut errors);
+        let preferred_anti_affinity =
+            or_none(preferred(far), "preferredAntiAffinityTerms", &mut errors);
+        Self {
+            required_affinity,
+            required_anti_affinity,
+            preferred_affinity,
+            preferred_anti_affinity,
+            error: (!errors.is_empty()).then(|| aggregate(&errors)),
         }
-        if let Some(far) = &affinity.pod_anti_affinity {
-            for term in &far.required {
-                match AffinityTerm::parse(term, namespace) {
-                    Ok(term) => terms.required_anti_affinity.push(term),
-                    Err(e) => note("requiredAntiAffinityTerms", e),
-                }
-            }
-        }
-        if let Some(near) = &affinity.pod_affinity {
-            for weighted in &near.preferred {
-                match AffinityTerm::parse(&weighted.pod_affinity_term, namespace) {
-                    Ok(term) => terms.preferred_affinity.push(WeightedAffinityTerm {
-                        weight: weighted.weight,
-                        term,
-                    }),
-                    Err(e) => note("preferredAffinityTerms", e),
-                }
-            }
-        }
-        if let Some(far) = &affinity.pod_anti_affinity {
-            for weighted in &far.preferred {
-                match AffinityTerm::parse(&weighted.pod_affinity_term, namespace) {
-                    Ok(term) => terms.preferred_anti_affinity.push(WeightedAffinityTerm {
-                        weight: weighted.weight,
-                        term,
-                    }),
-                    Err(e) => note("preferredAntiAffinityTerms", e),
-                }
-            }
-        }
-        terms.error = error;
-        terms
     }
 
     /// Every term, required or preferred.
@@ -215,8 +209,13 @@ impl Deref for PodInfo {
 impl PodInfo {
     /// Computes the values for `pod`, unless they are cached for its template.
     pub fn new(pod: Arc<Pod>) -> Self {
+        Self::counting(pod, Footprint::default())
+    }
+
+    /// The same for a pod that counts so while it is resized; see [`Cluster::footprint`](crate::Cluster::footprint).
+    pub fn counting(pod: Arc<Pod>, footprint: Footprint) -> Self {
         Self {
-            computed: memo::computed(&pod),
+            computed: memo::computed(&pod, footprint),
             pod,
         }
     }
@@ -251,8 +250,9 @@ impl PodInfo {
 }
 
 impl Computed {
-    fn of(pod: &Pod) -> Self {
-        let requests = requests::pod_resources(pod, requests::Options::PLACED);
+    fn of(pod: &Pod, footprint: Footprint) -> Self {
+        let placed = requests::Options::PLACED.counting(footprint);
+        let requests = requests::pod_resources(pod, placed);
         let plain = !pod.spec.containers.is_empty()
             && pod.all_containers().all(|c| {
                 let r = &c.resources.requests;
@@ -261,7 +261,8 @@ impl Computed {
         let (non_zero_milli_cpu, non_zero_memory) = if plain {
             (requests.milli_cpu, requests.memory)
         } else {
-            let sum = requests::pod_resources(pod, requests::Options::PLACED_NON_ZERO);
+            let non_zero = requests::Options::PLACED_NON_ZERO.counting(footprint);
+            let sum = requests::pod_resources(pod, non_zero);
             (sum.milli_cpu, sum.memory)
         };
         let affinity = pod

@@ -3,8 +3,9 @@
 use crate::features::{Feature, FeatureGates};
 use crate::keep::{Domains, Keep};
 use crate::plugin::{
-    Bind, EnqueueExtensions, Filter, Permit, Plugin, PostBind, PostFilter, PreBind, PreEnqueue,
-    PreFilter, PreScore, QueueSort, Reserve, Score,
+    Bind, EnqueueExtensions, Filter, Permit, PlacementFeasible, PlacementGenerate, PlacementScore,
+    Plugin, PodGroupPostFilter, PostBind, PostFilter, PreBind, PreEnqueue, PreFilter, PreScore,
+    QueueSort, Reserve, Score,
 };
 use crate::requirement::{KeepBoth, KeepFilter, KeepScore, NodeFilter, NodeScore};
 use crate::write::CallType;
@@ -34,6 +35,14 @@ pub struct Extensions {
     pub filter: Option<Arc<dyn Filter>>,
     /// Its PostFilter.
     pub post_filter: Option<Arc<dyn PostFilter>>,
+    /// Its PlacementGenerate.
+    pub placement_generate: Option<Arc<dyn PlacementGenerate>>,
+    /// Its PlacementScore.
+    pub placement_score: Option<Arc<dyn PlacementScore>>,
+    /// Its PlacementFeasible.
+    pub placement_feasible: Option<Arc<dyn PlacementFeasible>>,
+    /// Its PodGroupPostFilter.
+    pub pod_group_post_filter: Option<Arc<dyn PodGroupPostFilter>>,
     /// Its PreScore.
     pub pre_score: Option<Arc<dyn PreScore>>,
     /// Its Score.
@@ -56,6 +65,9 @@ pub struct Extensions {
     pub domains: Option<Arc<dyn Domains>>,
     /// The types of API calls that it makes, beside those about pods that every plugin may make.
     pub calls: Vec<&'static CallType>,
+    /// Whether it takes part in attempts of pods that have a node and wait for a resize. Most plugins have decided about
+    /// such a pod when it got its node.
+    pub judges_resizes: bool,
 }
 
 impl Extensions {
@@ -136,6 +148,13 @@ macro_rules! points {
                 self
             }
 
+            /// Takes part in attempts of pods that have a node and wait for a resize.
+            #[must_use]
+            pub fn judges_resizes(mut self) -> Self {
+                self.extensions.judges_resizes = true;
+                self
+            }
+
             /// The plugin, ready to be put into a profile.
             pub fn build(self) -> Extensions {
                 self.extensions
@@ -150,6 +169,10 @@ points! {
     pre_filter: PreFilter,
     filter: Filter,
     post_filter: PostFilter,
+    placement_generate: PlacementGenerate,
+    placement_score: PlacementScore,
+    placement_feasible: PlacementFeasible,
+    pod_group_post_filter: PodGroupPostFilter,
     pre_score: PreScore,
     score: Score,
     reserve: Reserve,

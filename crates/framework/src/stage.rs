@@ -316,6 +316,9 @@ pub trait Outbox {
     /// sent. Otherwise the API may carry it out, also after a timeout: the assumption holds until the calls about the
     /// object that are made so far, such as one that reverts the write, have ended, or the API shows a later version.
     fn give_up(&mut self, _write: Write) {}
+    /// The placed pod of the attempt counts as `pod` on its node from now on, until its binding has ended: its devices take
+    /// resources of the node that its requests do not name.
+    fn count(&mut self, _pod: Arc<berth_api::Pod>) {}
     /// Moves a pending pod to the active queue, also during its backoff, if the cycle succeeds.
     fn activate(&mut self, _namespace: &Str, _name: &Str) {}
     /// The pods that Permit plugins hold.

@@ -10,6 +10,7 @@ mod journal;
 mod log;
 mod nodes;
 mod order;
+mod ports;
 mod row;
 mod slots;
 #[cfg(test)]
@@ -340,9 +341,9 @@ impl NodeTable {
         }
     }
 
-    /// The greatest numbers of volumes of a node, by driver, are these now.
-    pub(crate) fn set_volume_limits(&mut self, node: &Str, limits: Vec<(Str, i64)>) {
-        if self.volumes.set_limits(node, limits) {
+    /// The CSI drivers of a node, each with the greatest number of its volumes, are these now.
+    pub(crate) fn set_csi_drivers(&mut self, node: &Str, drivers: Vec<(Str, Option<i64>)>) {
+        if self.volumes.set_drivers(node, drivers) {
             let slot = self.slot(node);
             slot.into_iter().for_each(|slot| self.storage_changed(slot));
         }

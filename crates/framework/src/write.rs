@@ -20,7 +20,7 @@
 //! ```
 
 use crate::call::{ObjectKey, ObjectName};
-use berth_api::{Kind, Object, ObjectMeta, Str};
+use berth_api::{Kind, Object, ObjectMeta, RawJson, Str};
 use serde_json::Value;
 use std::fmt;
 use std::ptr;
@@ -183,7 +183,11 @@ pub struct Write {
     action: Arc<Action>,
     effect: Option<Effect>,
     created: Option<Object>,
+    raw: Option<Arc<[RawField]>>,
 }
+
+/// A JSON pointer into the body of a write, and the text of the JSON in its place.
+pub type RawField = (String, RawJson);
 
 impl Write {
     /// A write to the object of that name; `namespace` is empty for cluster-scoped kinds, and `name` when the API
@@ -202,6 +206,7 @@ impl Write {
             action: Arc::new(action),
             effect: None,
             created: None,
+            raw: None,
         }
     }
 
@@ -247,6 +252,22 @@ impl Write {
     pub fn creating(mut self, object: Object) -> Self {
         self.created = Some(object);
         self
+    }
+
+    /// Leaves every byte of the object as it is that the patch does not change. An API server that computes a patch
+    /// encodes the whole object again, and then refuses the patch where fields that may not change are compared as
+    /// bytes (`RawExtension`, such as the parameters of device drivers). So the object is read, changed here, and
+    /// replaced. `fields` are the values in the body that are such bytes themselves.
+    #[must_use]
+    pub fn keeping_bytes(mut self, fields: impl IntoIterator<Item = RawField>) -> Self {
+        self.raw = Some(fields.into_iter().collect());
+        self
+    }
+
+    /// The values in the body that are written byte for byte, of a write that leaves the rest of the object as it is
+    /// ([`Self::keeping_bytes`]); `None` for other writes.
+    pub fn raw_fields(&self) -> Option<&Arc<[RawField]>> {
+        self.raw.as_ref()
     }
 
     /// The object as it looks when it is created, if it need not exist yet.
@@ -397,6 +418,7 @@ impl PartialEq for Write {
             && self.resource_version == other.resource_version
             && self.subresource == other.subresource
             && self.action == other.action
+            && self.raw == other.raw
     }
 }
 

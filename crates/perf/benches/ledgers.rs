@@ -67,6 +67,7 @@ fn measure(name: &str, cluster: &Cluster, plugin: &dyn Domains, pod: &Arc<PodInf
         now: Time::from_secs(1_000),
         cluster,
         features: &features,
+        work: None,
     };
     let mut micros = Vec::with_capacity(TIMES);
     let mut bytes = 0;

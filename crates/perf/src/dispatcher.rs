@@ -1,20 +1,27 @@
-//! The dispatcher of API calls alone: how many calls it takes a second, and whether bindings wait for status patches.
+//! The dispatcher of API calls: how many calls it takes a second, whether bindings wait for status patches, and what a
+//! slow API server costs the scheduling loop.
 //!
 //! - **Throughput**, by the clock: calls are handed in, and then sent and answered.
 //! - **Waiting**, in virtual time: a server answers each call after a fixed time, and bindings are made one by one or
 //!   many at once, with and without many status patches pending. Counted is how long each binding waits to be sent, and
 //!   how many other calls are sent meanwhile; the clock tells what handing one in and sending it costs.
+//! - **Loops** (KEP-5229), in virtual time: pods that fit and pods that do not, with a scheduling loop that waits for each
+//!   write of a status, with the gate off, and with the gate on.
+//! - **Reports** (KEP-5501), in virtual time: many pods that a PreEnqueue plugin rejects, and ordinary pods beside them.
 
 mod report;
+mod slow;
 mod waiting;
 
-pub use report::{Report, ThroughputFigures, WaitingFigures};
+pub use report::{LoopFigures, Report, ReportFigures, ThroughputFigures, WaitingFigures};
 pub use waiting::Arrivals;
 
-use berth_api::Time;
+use crate::core::PerfError;
+use berth_api::{Duration, Time};
 use berth_framework::ApiCall;
 use berth_framework::call::{ConditionPatch, PodRef};
 use berth_scheduler::dispatcher::{Dispatcher, DispatcherOptions};
+use slow::Loop;
 use std::time::Instant;
 
 /// What to measure.
@@ -26,6 +33,12 @@ pub struct Options {
     pub patches: usize,
     /// How many bindings are made.
     pub bindings: usize,
+    /// How long the slow API server takes for a call, in milliseconds.
+    pub latency_millis: u64,
+    /// How many pods are bound beside the writes of status: of those in loops, and of those beside reports.
+    pub pods: usize,
+    /// How many pods a PreEnqueue plugin rejects.
+    pub rejected: usize,
 }
 
 impl Default for Options {
@@ -34,6 +47,9 @@ impl Default for Options {
             calls: 100_000,
             patches: 100_000,
             bindings: 5_000,
+            latency_millis: 20,
+            pods: 2_000,
+            rejected: 10_000,
         }
     }
 }
@@ -52,6 +68,13 @@ impl Options {
                 ));
             }
         }
+        if self.pods == 0 || self.pods > slow::PODS_MAX {
+            return Err(format!(
+                "--pods {}: the nodes have room for {}; give 1 to {1}",
+                self.pods,
+                slow::PODS_MAX
+            ));
+        }
         if self.bindings == 0 {
             return Err(
                 "--bindings must be at least 1: there is nothing to measure otherwise".to_owned(),
@@ -62,12 +85,18 @@ impl Options {
 
     /// How many times `progress` will be called.
     pub fn steps(&self) -> usize {
-        1 + Arrivals::ALL.len() * 2
+        1 + Arrivals::ALL.len() * 2 + Loop::ALL.len() + REPORTS.len()
     }
 }
 
+/// The runs with reports: whether pods are rejected, and whether that is reported.
+const REPORTS: [(bool, bool); 3] = [(false, true), (true, true), (true, false)];
+
 /// Measures; `progress` is called before each part.
-pub fn run(options: &Options, mut progress: impl FnMut(String)) -> Report {
+///
+/// # Errors
+/// When the default profile cannot be built: a bug.
+pub fn run(options: &Options, mut progress: impl FnMut(String)) -> Result<Report, PerfError> {
     progress(format!("{} calls", options.calls));
     let throughput = throughput(options.calls);
     let mut waiting = Vec::new();
@@ -80,10 +109,27 @@ pub fn run(options: &Options, mut progress: impl FnMut(String)) -> Report {
             waiting.push(waiting::measure(arrivals, options.bindings, patches));
         }
     }
-    Report {
+    let latency = Duration::from_millis(options.latency_millis);
+    let mut loops = Vec::new();
+    for kind in Loop::ALL {
+        progress(format!("{} pods, {}", options.pods, kind.name()));
+        loops.push(slow::loops(kind, latency, options.pods)?);
+    }
+    let mut reports = Vec::new();
+    for (is_rejected, is_reported) in REPORTS {
+        let rejected = if is_rejected { options.rejected } else { 0 };
+        progress(format!(
+            "{} pods beside {rejected} rejected ones",
+            options.pods
+        ));
+        reports.push(slow::reports(rejected, is_reported, latency, options.pods)?);
+    }
+    Ok(Report {
         throughput,
         waiting,
-    }
+        loops,
+        reports,
+    })
 }
 
 /// Hands in calls of several kinds about as many pods, all new to the dispatcher, then about pods that have a call
@@ -139,14 +185,14 @@ fn pod(index: usize) -> PodRef {
 fn patch(pod: &PodRef, message: &str) -> ApiCall {
     ApiCall::PatchPodStatus {
         pod: pod.clone(),
-        condition: Some(ConditionPatch {
+        conditions: vec![ConditionPatch {
             kind: "PodScheduled".into(),
             status: "False".into(),
             reason: "Unschedulable".into(),
             message: message.into(),
             observed_generation: Some(1),
             status_changes: true,
-        }),
+        }],
         nominated_node: None,
     }
 }
@@ -170,9 +216,12 @@ mod tests {
             calls: 1_000,
             patches: 20_000,
             bindings: 2_000,
+            pods: 10,
+            rejected: 10,
+            ..Options::default()
         };
         let mut heard = 0;
-        let report = run(&options, |_| heard += 1);
+        let report = run(&options, |_| heard += 1).expect("the profile is built");
         assert_eq!(heard, options.steps());
         assert!(report.throughput.iter().all(|row| row.calls == 1_000));
         for alone_and_among in report.waiting.chunks(2) {
@@ -213,6 +262,7 @@ mod tests {
                 calls,
                 patches,
                 bindings,
+                ..Options::default()
             };
             let checked = options.check();
             let found = checked.as_ref().err().map(String::as_str);

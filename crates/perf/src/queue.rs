@@ -3,7 +3,8 @@
 //! The queue has the in-tree plugins of the default profile. An event is raised again and again; each time it helps a
 //! few pods, which are then tried and rejected once more. Beside them wait as many pods as requested, rejected for
 //! reasons that the event does not touch, or blocked by scheduling gates. The benchmark counts the pods that the queue
-//! examines: the count must not depend on the number of waiting pods.
+//! examines and the hints that it calls: the counts must not depend on the number of waiting pods. Up to
+//! [`GATE_OFF_MAX`] waiting pods, each event is also raised with SchedulerPreQueueingHints off, as before KEP-6132.
 
 mod bench;
 mod crowd;
@@ -16,6 +17,9 @@ use crate::core::PerfError;
 use bench::Bench;
 use crowd::Crowd;
 use scene::Scene;
+
+/// The most waiting pods with which events are raised with the gate off, where each event examines all of them.
+pub const GATE_OFF_MAX: usize = 10_000;
 
 /// What to measure.
 #[derive(Debug, Clone)]
@@ -47,7 +51,16 @@ impl Default for Options {
 impl Options {
     /// How many times `progress` will be called.
     pub fn steps(&self) -> usize {
-        self.waiting.len() * Crowd::ALL.len() + 1
+        let crowds = self.waiting.iter().map(|waiting| gates(*waiting).len());
+        crowds.sum::<usize>() * Crowd::ALL.len() + 1
+    }
+}
+
+/// The settings of the gate that are measured with so many waiting pods.
+fn gates(waiting: usize) -> &'static [bool] {
+    match waiting <= GATE_OFF_MAX {
+        true => &[true, false],
+        false => &[true],
     }
 }
 
@@ -63,17 +76,23 @@ pub fn run(options: &Options, mut progress: impl FnMut(String)) -> Result<Report
     };
     for waiting in &options.waiting {
         for crowd in Crowd::ALL {
-            progress(format!("{waiting} pods {}", crowd.name()));
-            let mut bench = Bench::new()?;
-            bench.gather(crowd, *waiting);
-            for scene in Scene::all().iter().filter(|scene| scene.suits(crowd)) {
-                let figures = bench.play(scene, options.events);
-                report.events.push(figures.of(scene, crowd, *waiting));
+            for gate in gates(*waiting) {
+                let state = if *gate { "on" } else { "off" };
+                progress(format!("{waiting} pods {}, gate {state}", crowd.name()));
+                let mut bench = Bench::new(*gate)?;
+                bench.gather(crowd, *waiting);
+                for scene in Scene::all().iter().filter(|scene| scene.suits(crowd)) {
+                    let played = bench.play(scene, options.events);
+                    report.events.push(EventFigures {
+                        gate: state,
+                        ..played.of(scene, crowd, *waiting)
+                    });
+                }
             }
         }
     }
     progress(format!("{} active pods", options.active));
-    report.pairs = Some(Bench::new()?.come_and_go(options));
+    report.pairs = Some(Bench::new(true)?.come_and_go(options));
     report.sort();
     Ok(report)
 }
@@ -97,7 +116,7 @@ mod tests {
         let report = run(&options, |_| heard += 1).expect("the profile is built");
         assert_eq!(heard, options.steps());
         let mut looked_at: BTreeMap<(&str, &str), Vec<(usize, f64)>> = BTreeMap::new();
-        for row in &report.events {
+        for row in report.events.iter().filter(|row| row.gate == "on") {
             assert_eq!(row.moved_per_event, bench::HELPED as f64, "{row:?}");
             let rows = looked_at.entry((row.event, row.crowd)).or_default();
             rows.push((row.waiting, row.looked_at_per_event));
@@ -112,5 +131,49 @@ mod tests {
         }
         let pairs = report.pairs.expect("measured");
         assert_eq!((pairs.active, pairs.pairs), (1_000, 1_000));
+    }
+
+    /// KEP-6132: with the gate, an event about a claim calls the hint for the pods that use the claim. Without it, the
+    /// hint is called for every pod that waits for devices. The same pods are moved.
+    #[test]
+    fn the_gate_saves_nearly_all_calls_of_hints() {
+        let options = Options {
+            waiting: vec![100, 2_000],
+            events: 2,
+            active: 1,
+            pairs: 1,
+            seed: 7,
+        };
+        let report = run(&options, |_| {}).expect("the profile is built");
+        let of = |gate: &str, waiting: usize| {
+            let mut rows = report.events.iter();
+            let row = rows.find(|row| {
+                row.event == "resource claim changed"
+                    && row.crowd == Crowd::ForDevices.name()
+                    && (row.gate, row.waiting) == (gate, waiting)
+            });
+            let row = row.expect("it was measured");
+            assert_eq!(row.moved_per_event, bench::HELPED as f64, "{row:?}");
+            (row.looked_at_per_event, row.hints_per_event)
+        };
+        let helped = bench::HELPED as f64;
+        for waiting in options.waiting.clone() {
+            let all = waiting as f64 + helped;
+            assert_eq!(of("on", waiting), (helped, helped), "{report}");
+            assert_eq!(of("off", waiting), (all, all), "{report}");
+        }
+        // No event needs more calls with the gate than without it.
+        for row in report.events.iter().filter(|row| row.gate == "on") {
+            let mut others = report.events.iter();
+            let off = others.find(|other| {
+                (other.event, other.crowd, other.waiting) == (row.event, row.crowd, row.waiting)
+                    && other.gate == "off"
+            });
+            let off = off.expect("both are measured");
+            assert!(
+                row.hints_per_event <= off.hints_per_event,
+                "{row:?}, {off:?}"
+            );
+        }
     }
 }

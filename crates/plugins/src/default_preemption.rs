@@ -20,9 +20,11 @@ mod args;
 mod candidates;
 mod evict;
 mod extenders;
+mod groups;
 mod results;
 #[cfg(test)]
 mod tests;
+mod units;
 mod victims;
 
 pub use args::DefaultPreemptionArgs;
@@ -49,6 +51,9 @@ pub const REASON_NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
 pub const REASON_NO_VICTIMS: &str = "No preemption victims found for incoming pod";
 /// Why a pod is rejected while its victims are evicted.
 pub const REASON_PREEMPTING: &str = "waiting for the preemption for this pod to be finished";
+/// The same for a member of a pod group.
+pub const REASON_GROUP_PREEMPTING: &str =
+    "waiting for the preemption for this pod group to be finished";
 /// The same for the pod's status (KEP-5501 asks for messages that users understand).
 pub const MESSAGE_IN_STATUS: &str =
     "Waiting for the eviction of the pods of lower priority that make room for this pod";
@@ -70,9 +75,15 @@ impl DefaultPreemption {
         Self { args }
     }
 
-    fn wanted<'a>(&'a self, pod: &'a PodInfo, statuses: &'a NodeStatuses) -> Wanted<'a> {
+    fn wanted<'a>(
+        &'a self,
+        features: &FeatureGates,
+        pod: &'a PodInfo,
+        statuses: &'a NodeStatuses,
+    ) -> Wanted<'a> {
         Wanted {
             args: &self.args,
+            features: *features,
             pod,
             statuses,
         }
@@ -83,6 +94,8 @@ impl DefaultPreemption {
 #[derive(Clone, Copy)]
 struct Wanted<'a> {
     args: &'a DefaultPreemptionArgs,
+    /// The release.
+    features: FeatureGates,
     /// For whom.
     pod: &'a PodInfo,
     /// Why it fits nowhere.
@@ -96,7 +109,9 @@ pub fn registration() -> Registration {
         Ok(Extensions::of(DefaultPreemption::new(args))
             .pre_enqueue()
             .post_filter()
+            .pod_group_post_filter()
             .events()
+            .judges_resizes()
             .build())
     })
     .args(ArgsKind::Typed(args::complete))
@@ -165,7 +180,11 @@ fn not_eligible(dry_run: &dyn DryRun, pod: &Pod, statuses: &NodeStatuses) -> Opt
     {
         return Some("not eligible due to preemptionPolicy=Never.");
     }
-    let nominated = &pod.status.nominated_node_name;
+    // Room for a resize is made where the pod is, and it has no nomination.
+    let nominated = match pod.is_assigned() {
+        true => &pod.spec.node_name,
+        false => &pod.status.nominated_node_name,
+    };
     if nominated.is_empty() {
         return None;
     }
@@ -188,10 +207,10 @@ impl PreEnqueue for DefaultPreemption {
             && cx.cluster.preempting.contains(pod.uid())
         {
             let for_users = cx.features.enabled(Feature::SchedulerPreEnqueuePodStatus);
-            return Status::unresolvable(if for_users {
-                MESSAGE_IN_STATUS
-            } else {
-                REASON_PREEMPTING
+            return Status::unresolvable(match pod.pod_group_name() {
+                _ if for_users => MESSAGE_IN_STATUS,
+                Some(_) => REASON_GROUP_PREEMPTING,
+                None => REASON_PREEMPTING,
             });
         }
         Status::success()
@@ -213,8 +232,9 @@ impl PostFilter for DefaultPreemption {
     ) -> PostFilterStep {
         if let Some(wake) = wake {
             let reason = wake.reason();
+            let wanted = self.wanted(cx.features, pod, statuses);
             return match extenders::awaited(cx) {
-                Some(asking) => extenders::resume(cx, self.wanted(pod, statuses), asking, reason),
+                Some(asking) => extenders::resume(cx, wanted, asking, reason),
                 None => evict::resume(cx, pod, reason),
             };
         }
@@ -226,7 +246,8 @@ impl PostFilter for DefaultPreemption {
         if let Some(reason) = not_eligible(cx.dry_run, known, statuses) {
             return PostFilterStep::done(unschedulable(reason), Nominating::Keep);
         }
-        make_room(cx, self.wanted(pod, statuses), 1)
+        let wanted = self.wanted(cx.features, pod, statuses);
+        make_room(cx, wanted, 1)
     }
 
     fn judges_by_template(&self) -> bool {

@@ -18,6 +18,7 @@ mod conditions;
 mod extended;
 mod filter;
 mod hints;
+mod node_allocatable;
 mod post_filter;
 mod state;
 mod writes;
@@ -100,7 +101,7 @@ impl PreFilter for DynamicResources {
     ) -> PreFilterResult {
         // Later extension points find a state without claims if the pod is rejected here.
         state.write(State::default());
-        match State::prepare(cx, &pod.pod) {
+        match State::prepare(&self.args, cx, &pod.pod) {
             Err(status) => PreFilterResult::Reject(status),
             Ok(prepared) if prepared.is_empty() => PreFilterResult::Skip,
             Ok(prepared) => {
@@ -116,13 +117,13 @@ impl Filter for DynamicResources {
         &self,
         cx: &Context<'_>,
         state: &CycleState,
-        _pod: &PodInfo,
+        pod: &PodInfo,
         node: NodeView<'_>,
     ) -> Status {
         let Some(state) = state.read::<State>() else {
             return Status::error("DynamicResources: Filter ran without PreFilter");
         };
-        filter::filter(&self.args, cx, state, node)
+        filter::filter(&self.args, cx, state, &pod.pod, node)
     }
 }
 
@@ -144,6 +145,12 @@ impl PostFilter for DynamicResources {
             return PostFilterStep::done(status, Nominating::Keep);
         }
         post_filter::post_filter(&self.args, cx, &pod.pod, statuses, wake)
+    }
+
+    /// Only claims make a difference between pods of one template. A pod with claims has no template, and the answers
+    /// about a pod with a claim of an earlier attempt are not kept.
+    fn judges_by_template(&self) -> bool {
+        true
     }
 }
 
@@ -207,8 +214,9 @@ impl Reserve for DynamicResources {
                 now: cx.now,
                 cluster: cx.cluster,
                 features: cx.features,
+                work: None,
             };
-            match State::prepare(&context, &pod.pod) {
+            match State::prepare(&self.args, &context, &pod.pod) {
                 Ok(prepared) => state.write(prepared),
                 Err(status) => return Step::Done(status),
             }

@@ -1,13 +1,14 @@
 //! Prefers nodes that have the images of the pod.
 //!
 //! An image counts its size times the share of nodes that have it, so that the first node with an image does not
-//! attract all pods. The sum is scaled from 23 MiB to 1000 MiB per container to 0 to 100.
+//! attract all pods. The sum is scaled from 23 MiB to 1000 MiB per image to 0 to 100.
 
 use berth_api::{Pod, Str};
+use berth_framework::features::Behaviour;
 use berth_framework::plugin::{Context, MAX_NODE_SCORE, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeScore;
-use berth_framework::{NodeTable, NodeView, PodInfo, Slot, Status};
+use berth_framework::{FeatureGates, NodeTable, NodeView, PodInfo, Slot, Status};
 use smallvec::SmallVec;
 
 /// The plugin's name.
@@ -17,8 +18,8 @@ pub const NAME: &str = "ImageLocality";
 const MIB: i64 = 1024 * 1024;
 /// Images of less than this in all do not count.
 const MIN_BYTES: i64 = 23 * MIB;
-/// Images of more than this per container count no more.
-const MAX_BYTES_PER_CONTAINER: i64 = 1000 * MIB;
+/// Images of more than this per image count no more.
+const MAX_BYTES_PER_IMAGE: i64 = 1000 * MIB;
 
 /// Prefers nodes with the pod's images.
 #[derive(Debug, Default)]
@@ -60,12 +61,30 @@ fn images(pod: &Pod) -> impl Iterator<Item = &Str> {
     containers.chain(volumes.filter_map(|volume| Some(&volume.image.as_ref()?.reference)))
 }
 
+/// How many images the upper threshold counts: containers, and since 1.37 image volumes.
+fn counted(pod: &Pod, features: &FeatureGates) -> usize {
+    let containers = pod.spec.init_containers.len() + pod.spec.containers.len();
+    match features.has(Behaviour::ImageVolumesRaiseImageThreshold) {
+        true => {
+            containers
+                + pod
+                    .spec
+                    .volumes
+                    .iter()
+                    .filter(|v| v.image.is_some())
+                    .count()
+        }
+        false => containers,
+    }
+}
+
 /// The images of a pod that some node has. What they count for depends on how many nodes have them, and on how many
 /// nodes there are.
 #[derive(Debug, Hash)]
 pub struct Images {
     names: SmallVec<[Str; 2]>,
-    containers: usize,
+    /// How many images the upper threshold counts.
+    counted: usize,
     /// How many nodes there are.
     nodes: usize,
     /// [`NodeTable::images_version`].
@@ -76,7 +95,7 @@ impl Images {
     fn score(&self, node: NodeView<'_>) -> i64 {
         let on_node = self.names.iter().filter_map(|name| node.image(name));
         let bytes = on_node.map(|image| scaled(image.size, image.nodes, self.nodes));
-        priority(bytes.fold(0, i64::saturating_add), self.containers)
+        priority(bytes.fold(0, i64::saturating_add), self.counted)
     }
 }
 
@@ -86,10 +105,10 @@ fn scaled(size: i64, nodes: usize, total: usize) -> i64 {
     (size as f64 * spread) as i64
 }
 
-/// Scales a sum of bytes to 0 to 100. Image volumes are not among the `containers`.
-fn priority(bytes: i64, containers: usize) -> i64 {
-    let containers = i64::try_from(containers).unwrap_or(i64::MAX);
-    let most = MAX_BYTES_PER_CONTAINER.saturating_mul(containers);
+/// Scales a sum of bytes to 0 to 100.
+fn priority(bytes: i64, images: usize) -> i64 {
+    let images = i64::try_from(images).unwrap_or(i64::MAX);
+    let most = MAX_BYTES_PER_IMAGE.saturating_mul(images);
     let bytes = if bytes < MIN_BYTES {
         MIN_BYTES
     } else {
@@ -113,7 +132,7 @@ impl NodeScore for ImageLocality {
         let names: SmallVec<[Str; 2]> = names.filter(is_known).collect();
         Ok((!names.is_empty()).then(|| Images {
             names,
-            containers: pod.spec.init_containers.len() + pod.spec.containers.len(),
+            counted: counted(pod, cx.features),
             nodes: table.len(),
             version: table.images().version(),
         }))
@@ -128,6 +147,7 @@ impl NodeScore for ImageLocality {
 mod tests {
     use super::*;
     use crate::testing::{World, pod_info};
+    use berth_api::Release;
     use berth_framework::CycleState;
     use berth_framework::plugin::Score;
     use serde_json::{Value, json};
@@ -224,6 +244,41 @@ mod tests {
                 scores,
                 "{name}"
             );
+        }
+    }
+
+    /// PL-54: since 1.37 an image volume raises the upper threshold. 250 and 500 MiB on all nodes: (750 − 23)/(1000 −
+    /// 23) is 0.744 with one image, and (750 − 23)/(2000 − 23) is 0.367 with two.
+    #[test]
+    fn image_volumes_raise_the_threshold() {
+        let volume = |name: &str, image: &str| json!({"name": name, "image": {"reference": image}});
+        for (name, spec, expected) in [
+            (
+                "a container and an image volume",
+                json!({"containers": containers(&[250]), "volumes": [volume("v", "i500")]}),
+                [74, 36, 36],
+            ),
+            (
+                "two image volumes of one image",
+                json!({"containers": containers(&[250]), "volumes": [volume("v", "i500"), volume("w", "i500")]}),
+                // 250 + 500 + 500 = 1250: above one image's 1000, and (1250 − 23)/(3000 − 23).
+                [100, 41, 41],
+            ),
+            (
+                "other volumes do not count",
+                json!({"containers": containers(&[250]), "volumes": [{"name": "v", "emptyDir": {}}]}),
+                [23, 23, 23],
+            ),
+        ] {
+            let mut world = World::new();
+            for node_name in ["a", "b"] {
+                world = world.node(node_name, node(&[250, 500]));
+            }
+            for (release, score) in Release::ALL.into_iter().zip(expected) {
+                world.features = FeatureGates::of(release);
+                let got = world.raw_scores(&ImageLocality, &pod_info("p", spec.clone()));
+                assert_eq!(got, [score, score], "{name} in {release}");
+            }
         }
     }
 

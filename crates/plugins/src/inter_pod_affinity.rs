@@ -34,6 +34,7 @@ pub use args::InterPodAffinityArgs;
 use berth_api::Kind;
 use berth_framework::FeatureGates;
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
+use berth_framework::features::Behaviour;
 use berth_framework::plugin::{EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use std::sync::Arc;
@@ -86,12 +87,13 @@ impl Plugin for InterPodAffinity {
 }
 
 impl EnqueueExtensions for InterPodAffinity {
-    fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
+    fn events(self: Arc<Self>, features: &FeatureGates) -> Vec<EventRegistration> {
+        let each_term = features.has(Behaviour::EachAntiAffinityTermWakes);
         vec![
             EventRegistration::with_hint(
                 EventResource::Pod,
                 ActionType::ADD | ActionType::UPDATE_POD_LABEL | ActionType::DELETE,
-                |_, pod, change| hints::after_pod_change(pod, &change),
+                move |_, pod, change| hints::after_pod_change(pod, &change, each_term),
             )
             .supplemented_by(|cluster, pod, change| hints::missed_of_pods(cluster, pod, &change))
             .found_by(keys::waits_for_pods, |_, change| {

@@ -6,6 +6,7 @@
 
 use berth_api::Pod;
 use berth_framework::event::{ActionType, Change, EventRegistration, EventResource};
+use berth_framework::features::Behaviour;
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeFilter;
@@ -23,14 +24,16 @@ pub const REASON: &str = "node(s) didn't match Pod's required features";
 const RESTART_ALL: &str = "RestartAllContainersOnContainerExits";
 /// A pod on the node's network can have a user namespace.
 const USER_NAMESPACES: &str = "UserNamespacesHostNetworkSupport";
+/// Volumes can be mounted with options for bind mounts.
+const BIND_MOUNT_OPTIONS: &str = "VolumeBindMountOptions";
 
 /// Declared features of nodes.
 #[derive(Debug, Default)]
 pub struct NodeDeclaredFeatures;
 
-type Features = SmallVec<[&'static str; 2]>;
+type Features = SmallVec<[&'static str; 3]>;
 
-/// The features that a pod requires. Other declared features matter only for updates of running pods.
+/// The features that a pod requires in any release. Other declared features matter only for updates of running pods.
 fn required(pod: &Pod) -> Features {
     let mut features = Features::new();
     let restarts_all = pod.all_containers().any(|container| {
@@ -42,6 +45,13 @@ fn required(pod: &Pod) -> Features {
     }
     if pod.spec.host_network && pod.spec.host_users == Some(false) {
         features.push(USER_NAMESPACES);
+    }
+    let binds_with_options = pod.all_containers().any(|container| {
+        let mut mounts = container.volume_mounts.iter();
+        mounts.any(|mount| !mount.bind_mount_options.is_empty())
+    });
+    if binds_with_options {
+        features.push(BIND_MOUNT_OPTIONS);
     }
     features
 }
@@ -79,8 +89,11 @@ impl NodeFilter for NodeDeclaredFeatures {
 
     const READS_PODS: bool = false;
 
-    fn requirement(&self, _cx: &Context<'_>, pod: &PodInfo) -> Result<Option<Features>, Status> {
-        let required = required(&pod.pod);
+    fn requirement(&self, cx: &Context<'_>, pod: &PodInfo) -> Result<Option<Features>, Status> {
+        let mut required = required(&pod.pod);
+        if !cx.features.has(Behaviour::BindMountOptionsNeedTheirFeature) {
+            required.retain(|feature| *feature != BIND_MOUNT_OPTIONS);
+        }
         Ok((!required.is_empty()).then_some(required))
     }
 
@@ -113,6 +126,7 @@ impl EnqueueExtensions for NodeDeclaredFeatures {
 mod tests {
     use super::*;
     use crate::testing::{World, add, hint, node, pod, pod_info, unresolvable, update};
+    use berth_api::Release;
     use berth_framework::Hint;
     use serde_json::{Value, json};
 
@@ -154,6 +168,41 @@ mod tests {
                 .collect();
             let got = world().filter(&NodeDeclaredFeatures, &pod_info("p", spec.clone()));
             assert_eq!(got, Ok(expected), "{spec}");
+        }
+    }
+
+    /// PL-57: options of bind mounts need a feature of the node since 1.37.
+    #[test]
+    fn bind_mount_options_need_their_feature() {
+        let mount = |options: Value| {
+            let mounts = json!([{"name": "v", "mountPath": "/v", "bindMountOptions": options}]);
+            json!({"containers": [{"name": "c", "volumeMounts": mounts}]})
+        };
+        let world = || {
+            World::new()
+                .node("none", declaring(json!([])))
+                .node("mounts", declaring(json!([BIND_MOUNT_OPTIONS])))
+        };
+        for release in Release::ALL {
+            for (options, is_needed) in [
+                (json!(null), false),
+                (json!([]), false),
+                (json!(["noexec"]), release >= Release::V1_37),
+            ] {
+                let mut world = world();
+                world.features = FeatureGates::of(release);
+                let got = world.filter(
+                    &NodeDeclaredFeatures,
+                    &pod_info("p", mount(options.clone())),
+                );
+                let missing = if is_needed {
+                    unresolvable(REASON)
+                } else {
+                    None
+                };
+                let expected = vec![missing, None];
+                assert_eq!(got, Ok(expected), "{options} in {release}");
+            }
         }
     }
 

@@ -23,7 +23,11 @@ pub struct NodeName;
 /// The plugin's entry in the registry.
 pub fn registration() -> Registration {
     Registration::new(NAME, |_| {
-        Ok(Extensions::of(NodeName).node_filter().events().build())
+        Ok(Extensions::of(NodeName)
+            .node_filter()
+            .events()
+            .judges_resizes()
+            .build())
     })
     .args(ArgsKind::None)
     .by_default(None)

@@ -2,20 +2,22 @@
 //!
 //! A volume counts once per node, however many pods use it. A claim without a volume yet counts as one volume of the
 //! driver that will provision it. An in-tree volume of a migrated plugin counts for the plugin's CSI driver.
+//!
+//! With the gate VolumeLimitScaling (KEP-5030), nodes without the driver are rejected, too, if the CSIDriver asks for that.
 
 use crate::change::is_assigned_or_nominated;
 use crate::volumes::{check_owner, claim_names, look_up, when_own_claim};
 use berth_api::pod::Volume;
 use berth_api::storage::CsiVolume;
 use berth_api::volumes::{PodClaim, shared_claims};
-use berth_api::{CsiNode, Object, Pod, Str};
+use berth_api::{CsiDriver, CsiNode, Object, Pod, Str};
 use berth_framework::event::{
     ActionType, Change, EventRegistration, EventResource, Hint, WaitKey, Wanted,
 };
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeFilter;
-use berth_framework::{Cluster, FeatureGates, NodeView, PodInfo, Status};
+use berth_framework::{Cluster, Feature, FeatureGates, NodeView, PodInfo, Status};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -30,9 +32,17 @@ pub const REASON: &str = "node(s) exceed max volume count";
 #[derive(Debug, Default)]
 pub struct NodeVolumeLimits;
 
+/// The reason on a node without a CSI driver.
+fn not_installed(driver: &Str) -> String {
+    format!("{driver} CSI driver is not installed on the node")
+}
+
 /// The volumes that a pod brings to its node, of drivers for which some node has a limit.
 #[derive(Debug, Default, Hash)]
 pub struct Required {
+    /// The drivers of the pod's volumes that a node must have, sorted. Beside each, whether its volumes are those of an
+    /// in-tree plugin: they are CSI volumes only on nodes with CSI drivers.
+    installed: Vec<(Str, bool)>,
     /// Those that other pods may use too, each once.
     volumes: Vec<CsiVolume>,
     /// The drivers of the volumes that no other pod uses, with the number of these volumes. Pods of one template with
@@ -50,11 +60,17 @@ fn may_attach(volume: &Volume) -> bool {
 }
 
 impl Required {
-    fn of(cluster: &Cluster, pod: &Pod) -> Self {
+    fn of(cx: &Context<'_>, pod: &Pod) -> Self {
+        let cluster = cx.cluster;
+        let needs_drivers = cx.features.enabled(Feature::VolumeLimitScaling);
         let mut required = Self::default();
         let mut own: Vec<CsiVolume> = Vec::new();
         for volume in &pod.spec.volumes {
-            let (volume, is_own) = match csi_volume(cluster, pod, volume) {
+            let Found {
+                volume,
+                is_own,
+                is_in_tree,
+            } = match csi_volume(cluster, pod, volume) {
                 Ok(Some(found)) => found,
                 Ok(None) => continue,
                 Err(problem) => {
@@ -62,6 +78,9 @@ impl Required {
                     break;
                 }
             };
+            if needs_drivers && must_be_installed(cluster, &volume.driver) {
+                required.installed.push((volume.driver.clone(), is_in_tree));
+            }
             if !cluster.has_volume_limit(&volume.driver) {
                 continue;
             }
@@ -73,6 +92,8 @@ impl Required {
                 volumes.push(volume);
             }
         }
+        required.installed.sort_unstable();
+        required.installed.dedup();
         for volume in own {
             match required
                 .own
@@ -89,6 +110,13 @@ impl Required {
     fn check(&self, node: NodeView<'_>) -> Status {
         if let Some(problem) = &self.problem {
             return problem.clone();
+        }
+        // kube-scheduler names any missing driver, Berth the first.
+        let is_missing = |(driver, is_in_tree): &&(Str, bool)| {
+            !node.has_csi_driver(driver) && (!is_in_tree || node.has_csi_drivers())
+        };
+        if let Some((missing, _)) = self.installed.iter().find(is_missing) {
+            return Status::unschedulable(not_installed(missing));
         }
         // As in kube-scheduler, a volume that is attached though no pod uses it counts even if the pod will use it.
         let shared = self.volumes.iter();
@@ -111,17 +139,32 @@ impl Required {
     }
 }
 
-/// The CSI volume behind a volume of a new pod, and whether no other pod can use it.
+/// Whether pods with volumes of the driver may run only on nodes that have it.
+fn must_be_installed(cluster: &Cluster, driver: &str) -> bool {
+    let driver = cluster.storage().csi_drivers().get(driver);
+    driver.is_some_and(|driver| driver.spec.prevent_pod_scheduling_if_missing == Some(true))
+}
+
+/// A CSI volume of a new pod.
+struct Found {
+    volume: CsiVolume,
+    /// Whether no other pod can use it.
+    is_own: bool,
+    /// Whether it is a volume of an in-tree plugin.
+    is_in_tree: bool,
+}
+
+/// The CSI volume behind a volume of a new pod.
 ///
 /// # Errors
 /// What is wrong with its claim.
-fn csi_volume(
-    cluster: &Cluster,
-    pod: &Pod,
-    volume: &Volume,
-) -> Result<Option<(CsiVolume, bool)>, Status> {
+fn csi_volume(cluster: &Cluster, pod: &Pod, volume: &Volume) -> Result<Option<Found>, Status> {
     let Some(used) = PodClaim::of(pod, volume) else {
-        return Ok(volume.migrated().map(|volume| (volume, false)));
+        return Ok(volume.migrated().map(|volume| Found {
+            volume,
+            is_own: false,
+            is_in_tree: true,
+        }));
     };
     if used.name.is_empty() {
         return Err(Status::error("PersistentVolumeClaim had no name"));
@@ -135,7 +178,11 @@ fn csi_volume(
     }
     Ok(cluster.storage().csi_volume_of(claim).map(|volume| {
         let is_own = cluster.is_used_by_one(&claim.metadata, &volume);
-        (volume, is_own)
+        Found {
+            volume,
+            is_own,
+            is_in_tree: cluster.storage().is_in_tree(claim),
+        }
     }))
 }
 
@@ -175,12 +222,32 @@ impl NodeFilter for NodeVolumeLimits {
     fn requirement(&self, cx: &Context<'_>, pod: &PodInfo) -> Result<Option<Required>, Status> {
         let pod = &pod.pod;
         let may_attach = pod.spec.volumes.iter().any(may_attach);
-        Ok(may_attach.then(|| Required::of(cx.cluster, pod)))
+        Ok(may_attach.then(|| Required::of(cx, pod)))
     }
 
     fn check(&self, required: &Required, node: NodeView<'_>) -> Status {
         required.check(node)
     }
+}
+
+/// The node has a driver that it did not have before.
+fn adds_driver(change: &Change<'_>) -> Result<bool, String> {
+    let (Some(old), Some(new)) = change.versions(Object::as_csi_node, "a CSI node")? else {
+        return Err("expected two versions of a CSI node".to_owned());
+    };
+    let is_known = |name: &Str| old.spec.drivers.iter().any(|driver| driver.name == *name);
+    Ok(new
+        .spec
+        .drivers
+        .iter()
+        .any(|driver| !is_known(&driver.name)))
+}
+
+/// The drivers for which a pod no longer needs a node that has them.
+fn stops_requiring(change: &Change<'_>) -> Result<bool, String> {
+    let (old, new) = change.versions(Object::as_csi_driver, "a CSI driver")?;
+    let requires = |driver: &CsiDriver| driver.spec.prevent_pod_scheduling_if_missing == Some(true);
+    Ok(old.is_some_and(requires) && !new.is_some_and(requires))
 }
 
 /// A driver of the node can attach more volumes than before.
@@ -229,15 +296,24 @@ fn detached(change: &Change<'_>) -> Result<Vec<Attacher>, String> {
     Ok([None, attacher].map(Attacher).into())
 }
 
+/// Queues the pods if the change is of the kind.
+fn if_so(is_so: Result<bool, String>) -> Result<Hint, String> {
+    is_so.map(|is_so| match is_so {
+        true => Hint::Queue,
+        false => Hint::Skip,
+    })
+}
+
 impl EnqueueExtensions for NodeVolumeLimits {
-    fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
-        vec![
+    fn events(self: Arc<Self>, features: &FeatureGates) -> Vec<EventRegistration> {
+        let raised =
+            EventRegistration::when(EventResource::CsiNode, ActionType::UPDATE, raises_limit);
+        let mut events = vec![
             EventRegistration::always(EventResource::CsiNode, ActionType::ADD),
             // A node may come after its CSINode, or have none and so no limits.
             EventRegistration::supplementary(EventResource::Node, ActionType::ADD, |_, _, _| {
                 Ok(Hint::Queue)
             }),
-            EventRegistration::when(EventResource::CsiNode, ActionType::UPDATE, raises_limit),
             EventRegistration::when(EventResource::Pod, ActionType::DELETE, deletes_user),
             when_own_claim(ActionType::ADD, claim_names),
             EventRegistration::matching(
@@ -246,7 +322,19 @@ impl EnqueueExtensions for NodeVolumeLimits {
                 attachers,
                 detached,
             ),
-        ]
+        ];
+        if features.enabled(Feature::VolumeLimitScaling) {
+            // kube-scheduler misses drivers without a limit that are added, and changes of a driver's object.
+            events.push(raised.supplemented_by(|_, _, change| if_so(adds_driver(&change))));
+            events.push(EventRegistration::supplementary(
+                EventResource::CsiDriver,
+                ActionType::UPDATE | ActionType::DELETE,
+                |_, _, change| if_so(stops_requiring(&change)),
+            ));
+        } else {
+            events.push(raised);
+        }
+        events
     }
 }
 

@@ -5,7 +5,8 @@ use crate::testing::{
     Answer, World, add, claim, csi_node, delete, full_pod, hint, pod, pod_info, storage_class,
     unresolvable, unschedulable, update, volume,
 };
-use crate::volumes::MIGRATED_PLUGINS_ANNOTATION;
+use berth_api::Release;
+use berth_api::volumes::MIGRATED_PLUGINS_ANNOTATION;
 use berth_framework::Code;
 use serde_json::{Value, json};
 
@@ -446,4 +447,188 @@ fn a_volume_counts_only_if_some_node_has_a_limit_for_its_driver() {
     let elsewhere = json!({"spec": {"drivers": [{"name": DRIVER, "allocatable": {"count": 9}}]}});
     let again = unlimited.with(csi_node("unknown", elsewhere));
     assert_eq!(required(&again), counted);
+}
+
+fn driver_object(name: &str, prevents: Value) -> CsiDriver {
+    let fields =
+        json!({"metadata": {"name": name}, "spec": {"preventPodSchedulingIfMissing": prevents}});
+    serde_json::from_value(fields).expect("a driver")
+}
+
+fn csi_nodes(name: &str, drivers: &[&str]) -> CsiNode {
+    let drivers: Vec<Value> = drivers.iter().map(|name| json!({"name": name})).collect();
+    csi_node(name, json!({"spec": {"drivers": drivers}}))
+}
+
+fn in_release(world: World, release: Release) -> World {
+    let mut world = world;
+    world.features = FeatureGates::of(release);
+    world
+}
+
+/// PL-149: nodes without a driver that asks for it. Until 1.36 they fit.
+#[test]
+fn nodes_without_the_driver_are_rejected_since_1_37() {
+    let missing =
+        |driver: &str| unschedulable(&format!("{driver} CSI driver is not installed on the node"));
+    let claims = |world: World, claims: &[(&str, &str)]| {
+        claims.iter().fold(world, |world, (name, driver)| {
+            let source = json!({"driver": driver, "volumeHandle": format!("h-{name}")});
+            world
+                .with(volume(
+                    &format!("v-{name}"),
+                    json!({"spec": {"csi": source}}),
+                ))
+                .with(claim(
+                    name,
+                    json!({"spec": {"volumeName": format!("v-{name}")}}),
+                ))
+        })
+    };
+    let base = || World::new().node("n", json!({}));
+    let one = |prevents: Value| {
+        claims(
+            base().with(driver_object(DRIVER, prevents)),
+            &[("c", DRIVER)],
+        )
+    };
+    let new_class = storage_class("new", json!({"provisioner": DRIVER}));
+    let in_tree = || {
+        let source = json!({"volumeID": "vol-1"});
+        base()
+            .with(driver_object("ebs.csi.aws.com", json!(true)))
+            .with(volume(
+                "v",
+                json!({"spec": {"awsElasticBlockStore": source}}),
+            ))
+            .with(claim("c", json!({"spec": {"volumeName": "v"}})))
+    };
+    for (name, world, spec, expected) in [
+        (
+            "no CSINode",
+            one(json!(true)),
+            using(&["c"]),
+            missing(DRIVER),
+        ),
+        (
+            "another driver in the CSINode",
+            one(json!(true)).with(csi_nodes("n", &["other"])),
+            using(&["c"]),
+            missing(DRIVER),
+        ),
+        (
+            "the driver, without a limit",
+            one(json!(true)).with(csi_nodes("n", &[DRIVER])),
+            using(&["c"]),
+            None,
+        ),
+        (
+            "the driver does not ask for it",
+            one(json!(false)),
+            using(&["c"]),
+            None,
+        ),
+        (
+            "the field is not set",
+            one(Value::Null),
+            using(&["c"]),
+            None,
+        ),
+        (
+            "no CSIDriver",
+            claims(base(), &[("c", DRIVER)]),
+            using(&["c"]),
+            None,
+        ),
+        (
+            "a claim without a volume yet",
+            base()
+                .with(driver_object(DRIVER, json!(true)))
+                .with(new_class)
+                .with(claim("c", json!({"spec": {"storageClassName": "new"}}))),
+            using(&["c"]),
+            missing(DRIVER),
+        ),
+        (
+            "the first of two missing drivers",
+            claims(
+                base()
+                    .with(driver_object("z.example.com", json!(true)))
+                    .with(driver_object("a.example.com", json!(true))),
+                &[("c", "z.example.com"), ("d", "a.example.com")],
+            ),
+            using(&["c", "d"]),
+            missing("a.example.com"),
+        ),
+        (
+            "a volume that another pod of the node uses",
+            one(json!(true)).bound("n", "other", using(&["c"])),
+            using(&["c"]),
+            missing(DRIVER),
+        ),
+        (
+            "an inline CSI volume does not count",
+            one(json!(true)),
+            json!({"volumes": [{"name": "v", "csi": {"driver": DRIVER}}]}),
+            None,
+        ),
+        (
+            "an in-tree volume counts on nodes with CSI drivers",
+            in_tree().with(csi_nodes("n", &["other"])),
+            using(&["c"]),
+            missing("ebs.csi.aws.com"),
+        ),
+        ("and not on others", in_tree(), using(&["c"]), None),
+        (
+            "before the limit",
+            one(json!(true)).with(csi_nodes("n", &["other"])),
+            using(&["c"]),
+            missing(DRIVER),
+        ),
+    ] {
+        let mut world = world;
+        for release in Release::ALL {
+            world = in_release(world, release);
+            let expected = match release {
+                Release::V1_36 => None,
+                Release::V1_37 | Release::V1_38 => expected.clone(),
+            };
+            assert_eq!(
+                answer(&world, spec.clone()),
+                expected,
+                "{name} in {release}"
+            );
+        }
+    }
+}
+
+/// PL-149: a driver that is added without a limit, and one that does not ask for it any more, queue pods.
+#[test]
+fn a_driver_that_appears_wakes() {
+    let (none, plain) = (csi_nodes("n", &[]), csi_nodes("n", &[DRIVER]));
+    let (asks, not) = (
+        driver_object(DRIVER, json!(true)),
+        driver_object(DRIVER, json!(false)),
+    );
+    let with = |on| FeatureGates::of(Release::V1_37).with(Feature::VolumeLimitScaling, on);
+    let pod = pod("p", using(&["c1"]));
+    for (name, changed, expected) in [
+        ("added", update(none.clone(), plain.clone()), Hint::Queue),
+        ("removed", update(plain.clone(), none), Hint::Skip),
+        ("the same", update(plain.clone(), plain), Hint::Skip),
+        (
+            "asks no more",
+            update(asks.clone(), not.clone()),
+            Hint::Queue,
+        ),
+        ("deleted", delete(asks.clone()), Hint::Queue),
+        ("begins to ask", update(not.clone(), asks), Hint::Skip),
+        ("deleted without asking", delete(not), Hint::Skip),
+    ] {
+        let hint = |features: &FeatureGates| {
+            crate::testing::full_hint(NodeVolumeLimits, features, &pod, &changed)
+        };
+        assert_eq!(hint(&with(true)), expected, "{name}");
+        assert_eq!(hint(&with(false)), Hint::Skip, "{name}, without the gate");
+    }
 }

@@ -1,16 +1,17 @@
 //! The in-tree plugins, in the order of the default profile.
 
 use crate::{
-    default_binder, default_preemption, dynamic_resources, image_locality, inter_pod_affinity,
-    node_affinity, node_declared_features, node_name, node_ports, node_resources,
-    node_unschedulable, node_volume_limits, pod_topology_spread, priority_sort, scheduling_gates,
-    taint_toleration, volume_binding, volume_restrictions, volume_zone,
+    default_binder, default_preemption, deferred_pod_scheduling, dynamic_resources,
+    gang_scheduling, image_locality, inter_pod_affinity, node_affinity, node_declared_features,
+    node_name, node_ports, node_resources, node_unschedulable, node_volume_limits,
+    pod_group_pods_count, pod_topology_spread, priority_sort, scheduling_gates, taint_toleration,
+    topology_placement_generator, volume_binding, volume_restrictions, volume_zone,
 };
 use berth_framework::registry::{Registration, Registry};
 
 /// Every in-tree plugin. DynamicResources precedes DefaultPreemption, because freeing an unused claim costs less than
 /// evicting pods.
-const IN_TREE: [fn() -> Registration; 20] = [
+const IN_TREE: [fn() -> Registration; 24] = [
     scheduling_gates::registration,
     priority_sort::registration,
     node_unschedulable::registration,
@@ -31,6 +32,10 @@ const IN_TREE: [fn() -> Registration; 20] = [
     image_locality::registration,
     default_binder::registration,
     node_declared_features::registration,
+    deferred_pod_scheduling::registration,
+    gang_scheduling::registration,
+    topology_placement_generator::registration,
+    pod_group_pods_count::registration,
 ];
 
 /// A registry with every in-tree plugin.

@@ -1,12 +1,12 @@
 //! Small clusters for the tests of plugins: nodes and pods from JSON, and the extension points run in order.
 
 use berth_api::{CsiNode, Node, Object, Pod, Time};
-use berth_framework::event::{ActionType, Change, ClusterEvent, EventResource, Hint};
+use berth_framework::event::{ActionType, Change, ClusterEvent, EventResource, Hint, HintFn};
 use berth_framework::plugin::{
     EnqueueExtensions, Filter, PreFilter, PreFilterResult, PreScore, Score,
 };
 use berth_framework::testing::{NodeBuilder, PodBuilder};
-use berth_framework::{Code, CycleState, PodInfo, Slot, Status};
+use berth_framework::{Code, CycleState, FeatureGates, PodInfo, Slot, Status};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -385,5 +385,44 @@ pub(crate) fn hint(
     match &registration.hint {
         None => Ok(Hint::Queue),
         Some(hint) => hint(&world.cluster, pod, change),
+    }
+}
+
+/// What a plugin says when the object changes, with what it adds to kube-scheduler's hints; Skip when it has registered
+/// for no such change.
+pub(crate) fn full_hint(
+    plugin: impl EnqueueExtensions,
+    features: &FeatureGates,
+    pod: &Pod,
+    changed: &Changed,
+) -> Hint {
+    let object = changed.new.as_ref().or(changed.old.as_ref());
+    let kind = object.expect("an object").kind();
+    let action = match (&changed.old, &changed.new) {
+        (None, _) => ActionType::ADD,
+        (_, None) => ActionType::DELETE,
+        _ => ActionType::UPDATE,
+    };
+    let (world, plugin) = (World::new(), Arc::new(plugin));
+    let event = ClusterEvent::new(EventResource::of_kind(kind), action);
+    let registrations = plugin.events(features).into_iter();
+    let of_kind = registrations.filter(|registration| registration.event.matches(&event));
+    let mut hints = of_kind.flat_map(|registration| {
+        let change = Change {
+            old: changed.old.as_ref(),
+            new: changed.new.as_ref(),
+        };
+        let answer = |hint: Option<HintFn>| {
+            hint.map(|hint| hint(&world.cluster, pod, change).expect("a hint"))
+        };
+        let plain = match registration.hint {
+            None => Some(Hint::Queue),
+            hint => answer(hint),
+        };
+        [plain, answer(registration.supplement)]
+    });
+    match hints.any(|hint| hint == Some(Hint::Queue)) {
+        true => Hint::Queue,
+        false => Hint::Skip,
     }
 }

@@ -7,7 +7,8 @@
 //! a claim of a class Immediate, without volume  → no node until it has one
 //! ```
 //!
-//! Volumes are chosen for the node that the pod gets, and the pod is bound once its claims are (`bind`).
+//! Volumes are chosen for the node that the pod gets, and the pod is bound once its claims are (`bind`). With the gate
+//! StorageCapacityScoring, nodes are scored by the part of their storage that the pod would use (`score`).
 
 mod args;
 mod bind;
@@ -15,6 +16,7 @@ mod claims;
 mod find;
 mod hints;
 mod keep;
+mod score;
 mod writes;
 
 pub use args::VolumeBindingArgs;
@@ -23,11 +25,11 @@ pub(crate) use writes::CALLS;
 use crate::volumes::{claim_names, when_own_claim};
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
 use berth_framework::plugin::{
-    Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult, PreScore,
+    Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult,
 };
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::status::Reason;
-use berth_framework::{Code, CycleState, FeatureGates, NodeView, PodInfo, Slot, Status};
+use berth_framework::{Code, CycleState, FeatureGates, NodeView, PodInfo, Status};
 use claims::Claims;
 use find::{Obstacles, find};
 use std::sync::Arc;
@@ -48,7 +50,7 @@ pub const REASON_VOLUME_MISSING: &str =
     "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)";
 
 /// Volumes of claims.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct VolumeBinding {
     args: VolumeBindingArgs,
 }
@@ -93,11 +95,18 @@ impl Obstacles {
 /// The plugin's entry in the registry.
 pub fn registration() -> Registration {
     Registration::new(NAME, |cx| {
-        let args = VolumeBindingArgs::decode(cx.args)?;
-        Ok(Extensions::of(VolumeBinding::new(args))
+        let args = VolumeBindingArgs::decode(cx.args, cx.features)?;
+        let scores = args.shape.is_some();
+        // PreScore skips every pod without the gate, and is reported as skipped.
+        let extensions = Extensions::of(VolumeBinding::new(args))
             .pre_filter()
             .filter()
-            .pre_score()
+            .pre_score();
+        let extensions = match scores {
+            true => extensions.score(),
+            false => extensions,
+        };
+        Ok(extensions
             .reserve()
             .pre_bind()
             .events()
@@ -163,19 +172,6 @@ impl Filter for VolumeBinding {
     }
 }
 
-impl PreScore for VolumeBinding {
-    /// Scoring by free space has a gate of its own, which is off.
-    fn pre_score(
-        &self,
-        _cx: &Context<'_>,
-        _state: &mut CycleState,
-        _pod: &PodInfo,
-        _nodes: &[Slot],
-    ) -> Status {
-        Status::skip()
-    }
-}
-
 impl EnqueueExtensions for VolumeBinding {
     fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
         let add_or_update = ActionType::ADD | ActionType::UPDATE;
@@ -213,5 +209,7 @@ impl EnqueueExtensions for VolumeBinding {
 
 #[cfg(test)]
 mod bind_tests;
+#[cfg(test)]
+mod score_tests;
 #[cfg(test)]
 mod tests;

@@ -51,9 +51,6 @@ pub(crate) fn when_own_claim(
     EventRegistration::matching(EventResource::PersistentVolumeClaim, action, used, changed)
 }
 
-/// The annotation of a CSINode that lists the in-tree plugins whose volumes are migrated to CSI drivers.
-pub(crate) const MIGRATED_PLUGINS_ANNOTATION: &str = "storage.alpha.kubernetes.io/migrated-plugins";
-
 /// kube-scheduler's text for a missing claim.
 pub(crate) fn claim_not_found(name: &str) -> String {
     format!("persistentvolumeclaim {name:?} not found")

@@ -31,7 +31,7 @@ fn registrations_with(plugin: &str, args: &Value) -> Vec<EventRegistration> {
 /// register for are supplements, and so is a new node for volume limits.
 #[test]
 fn each_plugin_registers_for_what_may_help_its_pods() {
-    const POD_UPDATE: &str = "UpdateNodeAllocatable,UpdateNodeLabel,UpdateNodeTaint,UpdateNodeCondition,UpdateNodeAnnotation,UpdateNodeDeclaredFeature,UpdatePodLabel,UpdatePodScaleDown,UpdatePodToleration,UpdatePodSchedulingGatesEliminated,UpdatePodGeneratedResourceClaim";
+    const POD_UPDATE: &str = "UpdateNodeAllocatable,UpdateNodeLabel,UpdateNodeTaint,UpdateNodeCondition,UpdateNodeAnnotation,UpdateNodeDeclaredFeature,UpdateNodePreemptionPolicy,UpdatePodLabel,UpdatePodScaleDown,UpdatePodScaleUp,UpdatePodToleration,UpdatePodSchedulingGatesEliminated,UpdatePodGeneratedResourceClaim";
     for (plugin, expected) in [
         ("SchedulingGates", "Pod:UpdatePodSchedulingGatesEliminated"),
         (
@@ -55,7 +55,7 @@ fn each_plugin_registers_for_what_may_help_its_pods() {
         ),
         (
             "NodeVolumeLimits",
-            "storage.k8s.io/CSINode:Add Node:Add storage.k8s.io/CSINode:* Pod:Delete PersistentVolumeClaim:Add storage.k8s.io/VolumeAttachment:Delete",
+            "storage.k8s.io/CSINode:Add Node:Add Pod:Delete PersistentVolumeClaim:Add storage.k8s.io/VolumeAttachment:Delete storage.k8s.io/CSINode:*",
         ),
         (
             "VolumeBinding",

@@ -190,6 +190,10 @@ fn pod(rng: &mut Rng, name: &str) -> Pod {
     }
     let claims = some(rng, 2, resource_claim);
     let (claims, made): (Vec<Value>, Vec<Value>) = claims.into_iter().unzip();
+    let group = match rng.bool() {
+        true => json!({"podGroupName": pick(rng, &["g1", "g2"])}),
+        false => Value::Null,
+    };
     full_pod(
         name,
         json!({
@@ -210,6 +214,7 @@ fn pod(rng: &mut Rng, name: &str) -> Pod {
                 "volumes": some(rng, 2, volume),
                 "hostNetwork": rng.bool(), "hostUsers": rng.bool(),
                 "resourceClaims": claims,
+                "schedulingGroup": group,
             },
             "status": {"nominatedNodeName": pick(rng, &["", "", "n1"]), "resourceClaimStatuses": made},
         }),
@@ -233,9 +238,30 @@ fn node(rng: &mut Rng, name: &str) -> Node {
     serde_json::from_value(node).expect("a node")
 }
 
+/// The spec of a group, often with a parent.
+fn group_spec(rng: &mut Rng, kind: Kind) -> Value {
+    let min = match kind {
+        Kind::PodGroup => "minCount",
+        _ => "minGroupCount",
+    };
+    let policy = match chance(rng, 4) {
+        true => json!({"basic": {}}),
+        false => json!({"gang": {min: rng.u8(1..4)}}),
+    };
+    json!({
+        "schedulingPolicy": policy,
+        "parentCompositePodGroupName": pick(rng, &["", "c1", "c2"]),
+    })
+}
+
 fn object(rng: &mut Rng, kind: Kind) -> Object {
+    let names: &[&str] = match kind {
+        Kind::PodGroup => &["g1", "g2"],
+        Kind::CompositePodGroup => &["c1", "c2"],
+        _ => &["v1", "v2", "default", "other", "gpu", "d1"],
+    };
     let metadata = json!({
-        "name": pick(rng, &["v1", "v2", "default", "other", "gpu", "d1"]), "namespace": pick(rng, &["default", "other"]),
+        "name": pick(rng, names), "namespace": pick(rng, &["default", "other"]),
         "labels": labels(rng, &["team", "topology.kubernetes.io/zone"]),
     });
     let spec = match kind {
@@ -252,6 +278,7 @@ fn object(rng: &mut Rng, kind: Kind) -> Object {
             false => json!({}),
         },
         Kind::ResourceClaim => json!({}),
+        kind @ (Kind::PodGroup | Kind::CompositePodGroup) => group_spec(rng, kind),
         Kind::CsiNode => json!({"drivers": some(rng, 1, |rng| json!({
             "name": "d1", "nodeID": "n", "allocatable": {"count": rng.u8(1..3)},
         }))}),
@@ -344,8 +371,15 @@ fn cluster(rng: &mut Rng) -> Cluster {
         Kind::ReplicaSet,
         Kind::DeviceClass,
         Kind::ResourceClaim,
+        Kind::PodGroup,
+        Kind::CompositePodGroup,
     ] {
-        for _ in 0..rng.usize(0..3) {
+        // A pod waits for a hierarchy only with all its groups.
+        let most = match kind {
+            Kind::PodGroup | Kind::CompositePodGroup => 6,
+            _ => 3,
+        };
+        for _ in 0..rng.usize(0..most) {
             cluster.set(&object(rng, kind));
         }
     }

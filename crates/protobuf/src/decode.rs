@@ -16,6 +16,8 @@ use std::cell::Cell;
 
 /// The most values in one object. The objects that API servers store are smaller than this many bytes times six.
 pub const VALUES_MAX: u32 = 250_000;
+/// A type of this name receives the text of a field with the bytes of JSON, such as `berth_api::RawJson`.
+const RAW_JSON: &str = "RawJson";
 /// Messages are not nested deeper.
 pub(crate) const DEPTH_MAX: u8 = 64;
 
@@ -344,7 +346,7 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
                 budget: self.place.budget,
                 reader: Reader::new(bytes),
             }),
-            (Shape::Json | Shape::Fields, Wire::Bytes(bytes)) => match first(bytes)? {
+            (Shape::Json | Shape::Raw | Shape::Fields, Wire::Bytes(bytes)) => match first(bytes)? {
                 [] => visitor.visit_unit(),
                 json => serde_json::Deserializer::from_slice(json)
                     .deserialize_any(visitor)
@@ -363,10 +365,18 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(
         self,
-        _: &'static str,
+        name: &'static str,
         visitor: V,
     ) -> Result<V::Value, Error> {
-        visitor.visit_newtype_struct(self)
+        match (self.shape, self.wire) {
+            (Shape::Raw, Wire::Bytes(bytes)) if name == RAW_JSON => {
+                visitor.visit_borrowed_str(match first_text(bytes)? {
+                    "" => "null",
+                    text => text,
+                })
+            }
+            _ => visitor.visit_newtype_struct(self),
+        }
     }
 
     fn deserialize_enum<V: Visitor<'de>>(

@@ -69,7 +69,7 @@ fn put_fields<N: Node>(writer: &mut Writer, message: &MessageType, object: N) {
     }
 }
 
-fn put<N: Node>(writer: &mut Writer, number: u32, shape: &Shape, value: N) {
+pub(crate) fn put<N: Node>(writer: &mut Writer, number: u32, shape: &Shape, value: N) {
     let text = || value.text().unwrap_or_default();
     let int = || value.number().and_then(Number::as_i64).unwrap_or_default();
     match shape {
@@ -98,10 +98,10 @@ fn put<N: Node>(writer: &mut Writer, number: u32, shape: &Shape, value: N) {
                 }
             }
         }),
-        Shape::Fields if value.text().is_some() => {
+        Shape::Raw | Shape::Fields if value.text().is_some() => {
             writer.message(number, |w| w.bytes(1, text().as_bytes()));
         }
-        Shape::Json | Shape::Fields => {
+        Shape::Json | Shape::Raw | Shape::Fields => {
             writer.message(number, |w| w.bytes(1, value.json().as_bytes()))
         }
         Shape::Double => {

@@ -3,8 +3,10 @@
 mod kinds;
 
 use crate::envelope::{Envelope, MAGIC};
-use crate::wire::Writer;
-use crate::{Error, FACTS, Types, VALUES_MAX, encode, encode_body, encode_json};
+use crate::wire::{Writer, without_field};
+use crate::{
+    Error, FACTS, GROUP_FACTS, LATER_FACTS, Types, VALUES_MAX, encode, encode_body, encode_json,
+};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -319,11 +321,16 @@ fn repeated_integers_may_be_packed() {
 fn every_line_of_the_facts_is_understood() {
     let mut name = "";
     let mut seen = std::collections::BTreeMap::<&str, usize>::new();
-    for line in FACTS.lines().filter(|line| !line.starts_with('#')) {
+    let lines = [FACTS, LATER_FACTS, GROUP_FACTS].into_iter();
+    let lines = lines.flat_map(str::lines);
+    let is_of_type = |line: &&str| !line.starts_with('#') && !line.starts_with("  sub ");
+    for line in lines.filter(is_of_type) {
         match line.strip_prefix("type ") {
             Some(rest) => name = rest.split(' ').next().unwrap_or(rest),
             None if line.starts_with("  ") && !name.is_empty() => {
-                *seen.entry(name).or_default() += 1
+                // A field without a number is read from JSON only.
+                let has_number = line.split_whitespace().nth(1) != Some("-");
+                *seen.entry(name).or_default() += usize::from(has_number);
             }
             None => {}
         }
@@ -454,4 +461,67 @@ fn schemas_have_numbers_json_and_alternatives() {
         let bytes = encode(message, &value);
         assert_eq!(crate::decode::<Value>(message, &bytes), Ok(value));
     }
+}
+
+#[test]
+fn a_field_of_an_inner_message_can_be_left_out() {
+    let pod = |managed: bool| {
+        let mut pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "a", "labels": {"b": "c"}, "generation": 3},
+            "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1500m"}}}]},
+        });
+        if managed {
+            let fields = json!({"f:spec": {"f:containers": {}}});
+            pod["metadata"]["managedFields"] =
+                json!([{"manager": "m", "operation": "Update", "fieldsV1": fields}]);
+        }
+        let message = Types::get().of_kind("v1", "Pod").unwrap();
+        encode(message, &pod)
+    };
+    assert_ne!(pod(true), pod(false));
+    assert_eq!(without_field(&pod(true), &[1, 17]).unwrap(), pod(false));
+    assert_eq!(without_field(&pod(false), &[1, 17]).unwrap(), pod(false));
+    let message = pod(true);
+    for length in 0..message.len() {
+        // A message that is cut anywhere is an error or a shorter message, never a panic.
+        let _ = without_field(&message[..length], &[1, 17]);
+    }
+}
+
+/// The fields of later releases that scheduling reads: encoded by their numbers, and read again.
+#[test]
+fn fields_of_later_releases_are_read() {
+    let slice = json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice",
+        "metadata": {"name": "s"},
+        "spec": {
+            "driver": "d", "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1},
+            "devices": [{
+                "name": "a",
+                "consumesCounters": [{"counterSet": "s", "counters": {"c": {"value": "1"}}, "compatibilityGroups": ["x", "y"]}],
+                "nodeAllocatableResources": {"cpu": {
+                    "mapping": {"capacityKey": "cores", "capacityMultiplier": "2"},
+                    "overhead": {"perPod": "100m", "perContainer": "10m"}}},
+            }],
+            "skipNodeOperations": ["*"],
+        },
+    });
+    let body = encode_body(&slice).expect("a known kind");
+    let read = decode(&body).expect("a slice");
+    for pointer in [
+        "/spec/skipNodeOperations",
+        "/spec/devices/0/consumesCounters/0/compatibilityGroups",
+        "/spec/devices/0/nodeAllocatableResources",
+    ] {
+        assert_ne!(at(&read, pointer), Value::Null, "{pointer}");
+        assert_eq!(at(&read, pointer), at(&slice, pointer), "{pointer}");
+    }
+    let node = json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"},
+        "spec": {"podPreemptionPolicy": {"disableResizePreemption": ["example.com/a"]}},
+    });
+    let read = decode(&encode_body(&node).expect("a known kind")).expect("a node");
+    let pointer = "/spec/podPreemptionPolicy";
+    assert_eq!(at(&read, pointer), at(&node, pointer));
 }

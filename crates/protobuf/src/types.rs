@@ -1,13 +1,19 @@
 //! The messages of Kubernetes' types: which field has which number, name and shape.
 //!
 //! They are read from `facts/kubernetes.txt`, the one place with facts about Kubernetes' types. The head of that file
-//! describes its form and how it is generated. The embedded API server reads the rest of it.
+//! describes its form and how it is generated. The embedded API server reads the rest of it. `facts/later.txt` adds the
+//! kinds and fields of later releases that scheduling reads, and `facts/groups.txt` the types of group scheduling, which the
+//! embedded API server serves.
 
 use rustc_hash::FxHashMap;
 use std::sync::OnceLock;
 
 /// The facts about Kubernetes' types.
 pub const FACTS: &str = include_str!("../facts/kubernetes.txt");
+/// The fields that later releases of Kubernetes have added to these types, in the same form.
+pub const LATER_FACTS: &str = include_str!("../facts/later.txt");
+/// The types of group scheduling, in the same form.
+pub const GROUP_FACTS: &str = include_str!("../facts/groups.txt");
 
 /// The types of the machinery, which belong to every group and version.
 const MACHINERY: [&str; 5] = [
@@ -53,6 +59,19 @@ pub(crate) struct Field {
     pub(crate) shape: Shape,
     /// Whether JSON leaves the field out when it is zero. Protobuf has no such rule: the message contains the zero.
     pub(crate) omits_zero: bool,
+    /// What a strategic merge patch does with the values of a list.
+    pub(crate) merge: ListMerge,
+}
+
+/// What a strategic merge patch does with the values of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ListMerge {
+    /// They are replaced.
+    Replace,
+    /// They are a set.
+    Set,
+    /// They are objects with this key.
+    By(&'static str),
 }
 
 /// What a value may be.
@@ -70,6 +89,8 @@ pub(crate) enum Shape {
     Strings,
     /// A message with JSON.
     Json,
+    /// A message with the bytes of JSON, which servers keep as they are (`RawExtension`); a string holds its text.
+    Raw,
     /// A message with the JSON of an object; a string holds its text.
     Fields,
     Double,
@@ -97,7 +118,7 @@ impl Types {
     /// The types of this process.
     pub fn get() -> &'static Self {
         static TYPES: OnceLock<Types> = OnceLock::new();
-        TYPES.get_or_init(|| Self::read(FACTS))
+        TYPES.get_or_init(|| Self::read(&[FACTS, LATER_FACTS, GROUP_FACTS]))
     }
 
     /// The message of a kind. `None` when the kind has none, as custom resources.
@@ -121,8 +142,11 @@ impl Types {
         &self.messages[index]
     }
 
-    fn read(facts: &'static str) -> Self {
-        let lines = || facts.lines().filter(|line| !line.starts_with('#'));
+    fn read(facts: &[&'static str]) -> Self {
+        let lines = || {
+            let lines = facts.iter().flat_map(|facts| facts.lines());
+            lines.filter(|line| !line.starts_with('#'))
+        };
         let mut types = Self {
             messages: Vec::new(),
             by_name: FxHashMap::default(),
@@ -131,14 +155,19 @@ impl Types {
         for line in lines() {
             if let Some(rest) = line.strip_prefix("type ") {
                 let name = rest.split(' ').next().unwrap_or(rest);
-                types.add(name, short(name));
+                if !types.by_name.contains_key(name) {
+                    types.add(name, short(name));
+                }
             }
         }
         let mut current = None;
         for line in lines() {
             let mut words = line.split_ascii_whitespace();
             match words.next() {
+                // The numbers of fields are those of every release.
+                Some("release") if !line.starts_with(' ') => {}
                 Some("resource") if !line.starts_with(' ') => {
+                    current = None;
                     if let (Some(name), Some(version)) = (words.next(), words.next()) {
                         types.add_kind(name, version);
                     }
@@ -204,10 +233,25 @@ impl Types {
             return Some((number.into(), target));
         }
         let shape = self.shape(text.trim_start_matches('*'))?;
+        let (mut key, mut is_merged) = (None, false);
+        for word in words {
+            match word.split_once('=') {
+                Some(("patch", strategy)) => {
+                    is_merged = strategy.split(',').any(|word| word == "merge");
+                }
+                Some(("key", name)) => key = Some(name),
+                _ => {}
+            }
+        }
         let field = Field {
             name: name.trim_end_matches('?'),
             shape,
             omits_zero: name.ends_with('?') && !text.starts_with('*'),
+            merge: match (is_merged, key) {
+                (true, Some(key)) => ListMerge::By(key),
+                (true, None) => ListMerge::Set,
+                (false, _) => ListMerge::Replace,
+            },
         };
         Some((number.into(), Target::Field(field)))
     }
@@ -235,7 +279,8 @@ impl Types {
             "intorstring" => Shape::IntOrString,
             "strings" => Shape::Strings,
             "fields" => Shape::Fields,
-            "raw" | "json" => Shape::Json,
+            "raw" => Shape::Raw,
+            "json" => Shape::Json,
             "double" => Shape::Double,
             "schemaorarray" => self.schema_or(SchemaOr::Schemas)?,
             "schemaorbool" => self.schema_or(SchemaOr::Bool)?,

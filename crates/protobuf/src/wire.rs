@@ -30,6 +30,11 @@ impl<'a> Reader<'a> {
         Self { rest: bytes }
     }
 
+    /// What is left to read.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
     /// The next field: its number and its value; `None` at the end.
     ///
     /// # Errors
@@ -97,6 +102,34 @@ impl<'a> Reader<'a> {
             .ok_or_else(Error::truncated)?;
         self.rest = rest;
         Ok(taken)
+    }
+}
+
+/// A message without the field at a path of numbers: that of a field, of a field of its message, and so on.
+///
+/// # Errors
+/// When the bytes end within a field.
+pub fn without_field(message: &[u8], path: &[u32]) -> Result<Vec<u8>, Error> {
+    let mut out = Writer::with_capacity(message.len());
+    let Some((first, below)) = path.split_first() else {
+        return Ok(message.to_vec());
+    };
+    let mut reader = Reader::new(message);
+    loop {
+        let before = reader.rest;
+        let Some((number, value)) = reader.next_field()? else {
+            return Ok(out.into_bytes());
+        };
+        match value {
+            _ if number != *first => {
+                let length = before.len() - reader.rest.len();
+                out.raw(before.get(..length).unwrap_or_default());
+            }
+            Wire::Bytes(inner) if !below.is_empty() => {
+                out.bytes(number, &without_field(inner, below)?);
+            }
+            _ => {}
+        }
     }
 }
 

@@ -14,27 +14,39 @@ fn recorded(name: &str) -> Vec<u8> {
     std::fs::read(path.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
+/// The kinds that kube-apiserver 1.36 has: it does not have these versions of groups.
+fn recorded_kinds() -> impl Iterator<Item = &'static Kind> {
+    let is_later = |kind: &Kind| matches!(kind, Kind::PodGroup | Kind::CompositePodGroup);
+    Kind::ALL.iter().filter(move |kind| !is_later(kind))
+}
+
 fn decoded(kind: Kind, body: &[u8]) -> Result<Object, berth_protobuf::Error> {
     kind.decode_from(Envelope::open(body)?.object()?)
 }
 
 #[test]
 fn both_forms_of_an_object_are_decoded_alike() {
-    for kind in Kind::ALL {
+    for kind in recorded_kinds() {
         let (_, _, plural) = kind.resource();
         let json = recorded(&format!("{plural}.json"));
         let expected = kind.decode(&json).expect(plural);
         assert!(!expected.metadata().uid.is_empty(), "{plural}");
         let protobuf = recorded(&format!("{plural}.pb"));
-        assert_eq!(decoded(*kind, &protobuf), Ok(expected), "{plural}");
+        let found = decoded(*kind, &protobuf).expect(plural);
+        assert_eq!(shown(&found), shown(&expected), "{plural}");
     }
+}
+
+/// An object without white space: the parameters of drivers are kept as they came, and Go writes them compactly in JSON.
+fn shown(object: &Object) -> String {
+    format!("{object:?}").split_whitespace().collect()
 }
 
 /// Not only the fields that Berth reads: times, field sets and embedded JSON, too. What JSON writes as null is left
 /// out.
 #[test]
 fn a_whole_object_is_that_of_its_json() {
-    for kind in Kind::ALL {
+    for kind in recorded_kinds() {
         let (_, _, plural) = kind.resource();
         let mut expected: Value =
             serde_json::from_slice(&recorded(&format!("{plural}.json"))).expect(plural);

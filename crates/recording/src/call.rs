@@ -77,11 +77,11 @@ pub(crate) fn describe_in(call: &ApiCall, wording: &mut impl Wording) -> String 
         }
         ApiCall::PatchPodStatus {
             pod,
-            condition,
+            conditions,
             nominated_node,
         } => {
             let mut text = format!("patch status of {object} ({})", pod.uid);
-            if let Some(condition) = condition {
+            for condition in conditions {
                 push_condition(&mut text, condition, wording);
             }
             if let Some(node) = nominated_node {
@@ -91,9 +91,13 @@ pub(crate) fn describe_in(call: &ApiCall, wording: &mut impl Wording) -> String 
         }
         ApiCall::ClearPreEnqueueStatus {
             pod,
+            conditions,
             nominated_node,
         } => {
             let mut text = format!("clear NotReadyForScheduling of {object} ({})", pod.uid);
+            for condition in conditions {
+                push_condition(&mut text, condition, wording);
+            }
             if let Some(node) = nominated_node {
                 let _ = write!(text, " nominatedNodeName={:?}", wording.name(node));
             }

@@ -23,6 +23,12 @@ pub struct Start {
     pub evaluator: String,
     /// How long a pod stays unschedulable before it is tried again without an event, in nanoseconds.
     pub pod_max_in_unschedulable_pods_nanos: u64,
+    /// The release of Kubernetes whose behaviour the core had, such as `1.37`. Empty in recordings of 1.36.
+    #[serde(default)]
+    pub release: String,
+    /// The minor version of the oldest release of other components; zero is the one before `release`.
+    #[serde(default)]
+    pub min_compatibility_minor: u32,
     /// The feature gates that differ from their defaults, as `A=true,B=false`.
     pub feature_gates: String,
     /// The KubeSchedulerConfiguration, complete, as YAML. Empty if the core was set up in another way.

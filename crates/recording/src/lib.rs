@@ -19,6 +19,7 @@ mod reader;
 mod recorder;
 mod replay;
 mod segment;
+mod state;
 mod writer;
 
 pub use answers::{Answers, Used};
@@ -30,4 +31,5 @@ pub use reader::{Damage, Entries, Found, OpenError, Run, runs};
 pub use recorder::{Recorder, RecorderOptions, Status};
 pub use replay::{Difference, Follow, Made, Replayed, Stop, Texts, Until, replay};
 pub use segment::{FILE_HEADER_LEN, file_name};
+pub use state::{ClusterObjects, ClusterState};
 pub use writer::Limits;

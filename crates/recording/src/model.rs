@@ -14,7 +14,7 @@ use crate::reader::{Damage, Found};
 use berth_api::pod::PodCondition;
 use berth_api::{Kind, Object, Pod, Str, Time};
 use berth_framework::call::{ApiCall, CallError, CallErrorKind, CallResult, Response};
-use berth_scheduler::{ClusterChange, Outcome, Scheduler};
+use berth_scheduler::{ClusterChange, Scheduler};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -214,7 +214,7 @@ impl Model<'_> {
         for _ in 0..STEPS_MAX {
             let now = self.now;
             let tried = match self.scheduler.has_pod_to_try() {
-                true => matches!(self.scheduler.schedule_one(now), Outcome::Done { .. }),
+                true => self.scheduler.schedule_one(now).is_attempt(),
                 false => {
                     self.scheduler.tick(now);
                     false
@@ -376,12 +376,8 @@ impl Model<'_> {
                     end.message = String::new();
                 }
             }
-            ApiCall::PatchPodStatus {
-                condition,
-                nominated_node,
-                ..
-            } => {
-                if let Some(condition) = condition {
+            ApiCall::PatchPodStatus { nominated_node, .. } => {
+                if let Some(condition) = call.condition("PodScheduled") {
                     set_condition(
                         &mut pod,
                         &condition.status,

@@ -105,6 +105,7 @@ const KEPT: &[&str] = &[
     "timeAdded",
     "type",
     "uid",
+    "unscheduledSince",
     "volumeBindingMode",
     "volumeMode",
     "whenUnsatisfiable",

@@ -5,7 +5,7 @@ use crate::entry::{Entry, JobValue};
 use crate::pseudonyms::TEXT;
 use crate::reader::{Damage, Found};
 use berth_api::{Kind, Object, Str, Time};
-use berth_framework::call::{ApiCall, CallId, PodRef};
+use berth_framework::call::{CallId, PodRef};
 use berth_framework::stage::{Job, JobId};
 use berth_scheduler::cache::Cache;
 use berth_scheduler::{ClusterChange, CycleResult, Input, Observer, Outputs, Scheduler};
@@ -249,11 +249,7 @@ impl Observer for Collector {
 
     fn outputs(&mut self, outputs: &Outputs) {
         for (id, call) in &outputs.calls {
-            let message = match call {
-                ApiCall::PatchPodStatus { condition, .. } => condition.as_ref(),
-                ApiCall::DeletePod { condition, .. } => Some(condition),
-                _ => None,
-            };
+            let message = call.conditions().first();
             let message = message.map(|condition| condition.message.clone());
             self.push((Made::Called(*id, describe(call)), message));
         }

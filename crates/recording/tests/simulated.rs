@@ -97,6 +97,8 @@ fn record_with(
             seed: options.seed,
             evaluator: options.evaluator.to_string(),
             pod_max_in_unschedulable_pods_nanos: 0,
+            release: String::new(),
+            min_compatibility_minor: 0,
             feature_gates: String::new(),
             configuration: String::new(),
             pseudonyms: false,

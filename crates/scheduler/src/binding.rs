@@ -180,7 +180,7 @@ fn announce_node(core: &mut Core, binding: &Binding) {
     }
     let call = ApiCall::PatchPodStatus {
         pod: PodRef::of(pod),
-        condition: None,
+        conditions: Vec::new(),
         nominated_node: Some(binding.placed.node.clone()),
     };
     core.call(call);

@@ -16,8 +16,8 @@ mod tests;
 
 pub use node_events::node_update_events;
 
-use crate::dispatcher::Writes;
-use berth_api::{Kind, Node, Object, Pod, Str};
+use crate::dispatcher::{Version, Writes, version_number};
+use berth_api::{Kind, Node, Object, ObjectMeta, Pod, Str};
 use berth_framework::{Cluster, PodInfo, Write};
 use names::PodsByName;
 use rustc_hash::FxHashMap;
@@ -63,10 +63,31 @@ enum Why {
     Stored,
     /// We decided so.
     Assumed,
+    /// We decided so, and the API has answered that the object is on the node since this version. The stored object is
+    /// an earlier one.
+    Confirmed(Version),
+}
+
+impl Why {
+    /// Whether the stored object does not show the node.
+    fn is_unshown(self) -> bool {
+        self != Self::Stored
+    }
 }
 
 fn is_assumed(counted: &Option<(Str, Why)>) -> bool {
     matches!(counted, Some((_, Why::Assumed)))
+}
+
+/// The node on which a pod is counted though the stored object does not show it.
+fn unshown_node(counted: &Option<(Str, Why)>) -> Option<&Str> {
+    let unshown = counted.as_ref().filter(|(_, why)| why.is_unshown());
+    unshown.map(|(node, _)| node)
+}
+
+/// Whether the object is of that version or a later one.
+fn has_reached(pod: &Pod, version: Version) -> bool {
+    version_number(&pod.metadata.resource_version).is_some_and(|shown| shown >= version)
 }
 
 #[derive(Debug, Default)]
@@ -118,6 +139,18 @@ fn key_of(object: &Object) -> Key {
     )
 }
 
+/// What devices of an assumed pod take from the node counts before the status of the pod shows it.
+fn keep_node_resources(placed: &mut Pod, before: Option<&Pod>) {
+    let shown = &placed.status.node_allocatable_resource_claim_statuses;
+    if let Some(before) = before.filter(|_| shown.is_empty()) {
+        let known = &before.status.node_allocatable_resource_claim_statuses;
+        if !known.is_empty() {
+            let known = known.clone();
+            placed.status.node_allocatable_resource_claim_statuses = known;
+        }
+    }
+}
+
 impl Cache {
     /// Everything, assumed pods included.
     pub fn cluster(&self) -> &Cluster {
@@ -129,7 +162,7 @@ impl Cache {
         &mut self.cluster
     }
 
-    /// How many pods are assumed.
+    /// How many pods are assumed, and not known to be bound.
     pub fn assumed_pods(&self) -> usize {
         self.assumed
     }
@@ -163,14 +196,23 @@ impl Cache {
 
     /// Whether the pod was given a node that the API does not show yet.
     pub fn is_assumed(&self, uid: &str) -> bool {
-        self.known.get(uid).is_some_and(|k| is_assumed(&k.counted))
+        self.assumed_on(uid).is_some()
     }
 
     /// The node on which a pod is assumed.
     pub fn assumed_on(&self, uid: &str) -> Option<&Str> {
-        match &self.known.get(uid)?.counted {
-            Some((node, Why::Assumed)) => Some(node),
-            _ => None,
+        unshown_node(&self.known.get(uid)?.counted)
+    }
+
+    /// The API has answered that a pod is bound, in this version: the pod is not assumed any more, though the stored
+    /// object does not show its node yet. An object of that version or a later one decides.
+    pub(crate) fn confirm(&mut self, uid: &str, version: Version) {
+        let Some(known) = self.known.get_mut(uid) else {
+            return;
+        };
+        if let Some((_, why @ Why::Assumed)) = &mut known.counted {
+            *why = Why::Confirmed(version);
+            self.assumed -= 1;
         }
     }
 
@@ -189,14 +231,19 @@ impl Cache {
         } else {
             let counted = self.known.get(&uid).and_then(|k| k.counted.clone());
             match counted {
+                // The binding was undone, which the API does not do by itself: the object decides.
+                Some((_, Why::Confirmed(version))) if has_reached(&pod, version) => {
+                    self.count_on(&uid, None, &pod);
+                }
                 // An assumed pod stays where it is, as it is now: others look at its labels.
-                Some((node, Why::Assumed)) => {
+                Some((node, why @ (Why::Assumed | Why::Confirmed(_)))) => {
                     let differs =
                         |old: &Arc<Pod>| old.labels() != pod.labels() || old.spec != pod.spec;
                     if before.as_ref().is_none_or(differs) {
                         let mut placed = Pod::clone(&pod);
                         placed.spec.node_name = node.clone();
-                        self.count_on(&uid, Some((node, Why::Assumed)), &Arc::new(placed));
+                        keep_node_resources(&mut placed, old.as_deref());
+                        self.count_on(&uid, Some((node, why)), &Arc::new(placed));
                     }
                 }
                 // A pod cannot lose its node otherwise.
@@ -239,7 +286,8 @@ impl Cache {
         }
         let mut placed = Pod::clone(pod);
         placed.spec.node_name = node.clone();
-        let info = Arc::new(PodInfo::new(Arc::new(placed)));
+        let footprint = self.cluster.footprint;
+        let info = Arc::new(PodInfo::counting(Arc::new(placed), footprint));
         known.counted = Some((node.clone(), Why::Assumed));
         self.assumed += 1;
         self.cluster.nodes.add_pod(node, info.clone());
@@ -275,10 +323,10 @@ impl Cache {
                     pod: key(known),
                 });
             }
-            Some((_, Why::Assumed)) => {}
+            Some((_, Why::Assumed)) => self.assumed -= 1,
+            Some((_, Why::Confirmed(_))) => {}
         }
         known.counted = None;
-        self.assumed -= 1;
         let removed = self.cluster.nodes.remove_pod(node, uid);
         debug_assert!(removed.is_ok(), "an assumed pod is counted on its node");
         self.refresh(uid);
@@ -286,6 +334,18 @@ impl Cache {
     }
 
     /// Counts a pod where it belongs, and nowhere else.
+    /// A pod that is assumed on a node counts as `pod` there from now on.
+    pub(crate) fn recount(&mut self, pod: &Arc<Pod>) {
+        let uid = pod.uid().clone();
+        let counted = self.known.get(&uid).and_then(|k| k.counted.clone());
+        let Some((node, why @ (Why::Assumed | Why::Confirmed(_)))) = counted else {
+            return;
+        };
+        let mut placed = Pod::clone(pod);
+        placed.spec.node_name = node.clone();
+        self.count_on(&uid, Some((node, why)), &Arc::new(placed));
+    }
+
     fn count_on(&mut self, uid: &str, place: Option<(Str, Why)>, pod: &Arc<Pod>) {
         let Some(known) = self.known.get_mut(uid) else {
             return;
@@ -293,8 +353,10 @@ impl Cache {
         let before = std::mem::replace(&mut known.counted, place.clone());
         let assumed = |place: &Option<(Str, Why)>| usize::from(is_assumed(place));
         self.assumed = self.assumed - assumed(&before) + assumed(&place);
+        let footprint = self.cluster.footprint;
         let nodes = &mut self.cluster.nodes;
-        let info = place.map(|(node, _)| (node, Arc::new(PodInfo::new(pod.clone()))));
+        let info =
+            place.map(|(node, _)| (node, Arc::new(PodInfo::counting(pod.clone(), footprint))));
         if let (Some((old, _)), Some((new, info))) = (&before, &info)
             && old == new
             && nodes.replace_pod(new, info)
@@ -335,10 +397,7 @@ impl Cache {
             }
             return;
         };
-        let assumed_on = match &known.counted {
-            Some((node, Why::Assumed)) => Some(node),
-            _ => None,
-        };
+        let assumed_on = unshown_node(&known.counted);
         let effective = if known.writes.is_none() && assumed_on.is_none() {
             stored.clone()
         } else {
@@ -417,26 +476,30 @@ impl Cache {
             .collect()
     }
 
-    /// Namespace and name of all stored objects of a kind, sorted.
-    pub fn names(&self, kind: Kind) -> Vec<(Str, Str)> {
-        let mut names: Vec<(Str, Str)> = match kind {
-            Kind::Pod => {
-                let pods = self.stored_pods();
-                pods.map(|pod| (pod.namespace().clone(), pod.name().clone()))
-                    .collect()
-            }
+    /// Namespace, name and UID of all stored objects of a kind, sorted.
+    pub fn identities(&self, kind: Kind) -> Vec<(Str, Str, Str)> {
+        let of = |meta: &ObjectMeta| {
+            let ObjectMeta {
+                namespace,
+                name,
+                uid,
+                ..
+            } = meta;
+            (namespace.clone(), name.clone(), uid.clone())
+        };
+        let mut identities: Vec<_> = match kind {
+            Kind::Pod => self.stored_pods().map(|pod| of(&pod.metadata)).collect(),
             Kind::Node => {
                 let nodes = self.cluster.nodes.iter();
-                nodes.map(|n| (Str::default(), n.name().clone())).collect()
+                nodes.map(|node| of(&node.node().metadata)).collect()
             }
             kind => {
-                let keys = self.others.keys().filter(|(k, _, _)| *k == kind);
-                keys.map(|(_, namespace, name)| (namespace.clone(), name.clone()))
-                    .collect()
+                let others = self.others.iter().filter(|((k, _, _), _)| *k == kind);
+                others.map(|(_, object)| of(object.metadata())).collect()
             }
         };
-        names.sort_unstable();
-        names
+        identities.sort_unstable();
+        identities
     }
 
     /// Checks that the books agree: each pod is counted exactly where it should be. Walks everything: for tests and

@@ -23,6 +23,7 @@
 mod args;
 mod check;
 mod decode;
+mod document;
 mod error;
 mod extender;
 mod fields;
@@ -216,7 +217,7 @@ fn read(
     checks_plugins: bool,
     adjust: impl FnOnce(&mut Config),
 ) -> Result<(Config, Vec<String>), ConfigErrors> {
-    let document = value::parse_text(text).map_err(|error| ConfigErrors {
+    let document = document::parse_text(text).map_err(|error| ConfigErrors {
         source_name: source_name.to_owned(),
         errors: vec![error],
         left_out: 0,

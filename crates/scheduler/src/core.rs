@@ -9,6 +9,7 @@ mod calls;
 mod clock;
 mod decisions;
 mod explain;
+mod gates;
 mod measure;
 mod outbound;
 mod plugin_run;
@@ -19,10 +20,11 @@ mod waits;
 
 pub use decisions::{DECISIONS_MAX, Decision};
 pub use explain::{EarlierAttempt, Explanation, Reason};
+pub use gates::GateRemovals;
 pub use outbound::{Event, Outputs};
 pub use trace::{AttemptTrace, TracedPoint};
 
-pub(crate) use calls::{Calls, call_ended, note_requests};
+pub(crate) use calls::{Calls, call_ended, note_requests, note_trial};
 pub(crate) use clock::{Clock, Moment};
 pub(crate) use decisions::SearchBegin;
 pub(crate) use explain::{Explanations, reasons};
@@ -63,6 +65,8 @@ pub(crate) struct Settings {
     pub(crate) percentage_of_nodes_to_score: Option<i32>,
     pub(crate) evaluator: EvaluatorKind,
     pub(crate) extenders: Extenders,
+    /// The profiles for pods with a node that wait for a resize, if preemption for them is on.
+    pub(crate) resizes: Option<Profiles>,
 }
 
 impl Settings {
@@ -73,6 +77,13 @@ impl Settings {
     /// Whether one of the profiles schedules the pod.
     pub(crate) fn is_responsible(&self, pod: &Pod) -> bool {
         self.profiles.get(&pod.spec.scheduler_name).is_some()
+    }
+
+    /// Whether the pod has a node and is in the queue all the same, because it waits for a resize.
+    pub(crate) fn makes_room_for_resize(&self, pod: &Pod) -> bool {
+        let profiles = self.resizes.as_ref();
+        let is_ours = profiles.is_some_and(|p| p.get(&pod.spec.scheduler_name).is_some());
+        is_ours && pod.has_deferred_resize() && !pod.is_terminating() && !pod.is_terminal()
     }
 }
 
@@ -99,11 +110,18 @@ impl Core {
         queue: SchedulingQueue,
         dispatcher: Dispatcher,
     ) -> Self {
+        let mut cache = Cache::default();
+        cache.cluster_mut().follow(&settings.features);
+        let schedulers = settings.profiles.iter().map(|profile| profile.name.clone());
+        cache
+            .cluster_mut()
+            .pods
+            .count_members_of(schedulers.collect());
         Self {
             settings,
             clock,
             metrics: Metrics::default(),
-            cache: Cache::default(),
+            cache,
             queue,
             calls: Calls::new(dispatcher),
             waits: Waits::default(),
@@ -126,6 +144,7 @@ impl Core {
             now: self.clock.now(),
             cluster: self.cache.cluster(),
             features: &self.settings.features,
+            work: None,
         };
         (&mut self.queue, cx)
     }
@@ -140,6 +159,7 @@ impl Core {
             nominated: self.queue.nominator(),
             pod: &attempt.pod,
             evaluation: &mut attempt.evaluation,
+            work: Some(&attempt.work),
             stopwatch: self.clock.laps(),
         }
     }

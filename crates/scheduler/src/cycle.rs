@@ -5,9 +5,12 @@
 //! **parked** and goes on when the wait has ended. One cycle is parked at a time, and no other pod is popped meanwhile.
 
 mod extended;
+mod group;
 mod place;
 mod post_filter;
+mod resize;
 
+pub(crate) use group::GroupCycle;
 pub(crate) use place::{PermitWait, Permitted, undo_placement};
 
 use crate::core::{Core, Moment, PointRun, SearchBegin, TracedPoint, WaitId, Waiter};
@@ -20,7 +23,7 @@ use berth_api::{Pod, Str};
 use berth_framework::call::PodRef;
 use berth_framework::plugin::Nominating;
 use berth_framework::stage::{Wait, WakeReason};
-use berth_framework::{PodInfo, Status};
+use berth_framework::{PodInfo, Status, Work};
 use extended::Search;
 use post_filter::PostFilterRun;
 use std::sync::Arc;
@@ -55,6 +58,7 @@ pub(crate) struct Attempt {
     pub(crate) pod: Arc<PodInfo>,
     pub(crate) profile: Arc<Profile>,
     pub(crate) evaluation: Evaluation,
+    pub(crate) work: Work,
     pub(crate) began: Moment,
     /// Whether single plugins are timed.
     pub(crate) is_sampled: bool,
@@ -68,6 +72,11 @@ impl Attempt {
     /// The pod.
     pub(crate) fn pod_ref(&self) -> PodRef {
         PodRef::of(&self.pod.pod)
+    }
+
+    /// Whether the pod has a node, and room is looked for there alone.
+    pub(crate) fn is_resize(&self) -> bool {
+        self.pod.pod.is_assigned()
     }
 }
 
@@ -174,7 +183,7 @@ impl Cycle {
         });
         log_lost_nomination(core, &attempt);
         attempt.evaluation.tally.sampled = attempt.is_sampled.then(Box::default);
-        if extended::takes_part(core, &attempt) {
+        if !attempt.is_resize() && extended::takes_part(core, &attempt) {
             return self.search_extended(core, attempt);
         }
         let begin = self.search_begin(core, &attempt, false);
@@ -185,7 +194,11 @@ impl Cycle {
     fn search(&mut self, core: &mut Core, attempt: &mut Attempt) -> Found {
         let percentage = percentage_of_nodes(core, attempt);
         let (start, rng) = (&mut self.start_node, &mut self.rng);
-        let kind = core.settings.evaluator;
+        // Of a pod with a node, one node is evaluated.
+        let kind = match attempt.is_resize() {
+            true => EvaluatorKind::Plain,
+            false => core.settings.evaluator,
+        };
         let mut evaluator = core.evaluator(attempt);
         match kind {
             EvaluatorKind::Plain => evaluator.find(percentage, start, rng),
@@ -217,6 +230,10 @@ impl Cycle {
         core.log_if_slow(&attempt);
         core.observe_evaluation(&mut attempt);
         match found {
+            Found::Placed(placement) if attempt.is_resize() => {
+                core.search_took(&attempt);
+                CycleStep::Over(resize::fits(core, attempt, &placement))
+            }
             Found::Placed(placement) => {
                 core.search_took(&attempt);
                 log_excluded(core, &attempt, &placement);
@@ -277,12 +294,12 @@ impl Cycle {
 fn begin_attempt(core: &mut Core, info: QueuedPodInfo) -> Option<Attempt> {
     let uid = info.pod.uid().clone();
     let pod = core.cache.effective(&uid).unwrap_or(&info.pod).clone();
-    let Some(profile) = core
-        .settings
-        .profiles
-        .get(&pod.spec.scheduler_name)
-        .cloned()
-    else {
+    let is_resize = core.settings.makes_room_for_resize(&pod);
+    let profiles = match &core.settings.resizes {
+        Some(resizes) if is_resize => resizes,
+        _ => &core.settings.profiles,
+    };
+    let Some(profile) = profiles.get(&pod.spec.scheduler_name).cloned() else {
         core.queue.done(&uid);
         let name = &pod.spec.scheduler_name;
         let line = LogLine::error("profile not found for the scheduler name of a pod");
@@ -294,11 +311,12 @@ fn begin_attempt(core: &mut Core, info: QueuedPodInfo) -> Option<Attempt> {
         return None;
     }
     // A pod that is still being bound, though it is not counted any more, comes back by itself if that fails.
-    if pod.is_assigned() || core.unbound.contains(&uid) {
+    if (pod.is_assigned() && !is_resize) || core.unbound.contains(&uid) {
         core.queue.done(&uid);
         return None;
     }
     Some(Attempt {
+        work: Work::after(info.in_a_row.used_up),
         info,
         pod: Arc::new(PodInfo::new(pod)),
         profile,

@@ -43,6 +43,7 @@ pub(crate) use sync::has_calls;
 pub use types::CallTypeError;
 pub use view::{CallState, CallView, calls_about};
 pub use writes::Writes;
+pub(crate) use writes::{Version, version_number};
 
 use berth_api::{Duration, Time};
 use berth_framework::call::{CallErrorKind, CallResult, Response};

@@ -36,7 +36,7 @@ pub(crate) use memos::Memos;
 
 use crate::profile::{PluginIds, Profile};
 use berth_api::{Str, Time};
-use berth_framework::{Cluster, CycleState, FeatureGates, PodInfo, Status};
+use berth_framework::{Cluster, CycleState, FeatureGates, PodInfo, Status, Work};
 use std::sync::Arc;
 
 /// The pods that are nominated to a node and are not on it yet.
@@ -137,8 +137,17 @@ pub struct Evaluator<'a> {
     pub pod: &'a Arc<PodInfo>,
     /// What is kept about it.
     pub evaluation: &'a mut Evaluation,
+    /// The work of the attempt; `None` to search without a limit on the sum.
+    pub work: Option<&'a Work>,
     /// Times the extension points, for the metrics alone.
     pub stopwatch: &'a dyn Stopwatch,
+}
+
+impl Evaluator<'_> {
+    /// Whether the searches of the attempt have used up their budget.
+    fn has_used_up(&self) -> bool {
+        self.work.is_some_and(Work::is_used_up)
+    }
 }
 
 impl std::fmt::Debug for Evaluator<'_> {

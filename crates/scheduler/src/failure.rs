@@ -11,6 +11,7 @@ use crate::queue::{POD_SCHEDULED, QueuedPodInfo, Template};
 use berth_api::Str;
 use berth_framework::call::{ConditionPatch, PodRef};
 use berth_framework::plugin::Nominating;
+use berth_framework::stage::Observation;
 use berth_framework::{ApiCall, Feature, Status};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,6 +23,8 @@ pub(crate) struct Failure {
     /// Whether the pod was rejected; otherwise an error occurred.
     is_rejected: bool,
     error: Option<Box<FitError>>,
+    /// The plugins that rejected the pod, without a diagnosis.
+    plugins: Vec<Str>,
     nominating: Nominating,
 }
 
@@ -32,6 +35,7 @@ impl Failure {
             message: error.to_string(),
             is_rejected: true,
             error: Some(error),
+            plugins: Vec::new(),
             nominating,
         }
     }
@@ -42,8 +46,22 @@ impl Failure {
             message: status.message(),
             is_rejected: status.is_rejected(),
             error: None,
+            plugins: Vec::new(),
             nominating,
         }
+    }
+
+    /// The group of the pod cannot start, or broke.
+    pub(crate) fn of_group(status: &Status, nominating: Nominating) -> Self {
+        Self {
+            plugins: status.plugin().cloned().into_iter().collect(),
+            ..Self::of_status(status, nominating)
+        }
+    }
+
+    /// The same with another nomination.
+    pub(crate) fn nominating(self, nominating: Nominating) -> Self {
+        Self { nominating, ..self }
     }
 
     fn into_result(self) -> CycleResult {
@@ -69,6 +87,11 @@ enum Known {
 
 /// Handles the failure of an attempt: back into the queue, nomination, event, condition.
 pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: Failure) -> CycleResult {
+    if attempt.is_resize() {
+        return resize_waits(core, attempt, failure);
+    }
+    // Whether this was an attempt at all is known further below.
+    let observations = core.requests.take_observations();
     note_requests(core);
     let pod = attempt.pod_ref();
     core.requests.take_activations(&pod.uid);
@@ -91,8 +114,15 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: Failure) -> C
         info.unschedulable_plugins = diagnosis.unschedulable_plugins.iter().cloned().collect();
         info.pending_plugins = diagnosis.pending_plugins.iter().cloned().collect();
     }
+    for plugin in failure.plugins.iter().filter(|_| failure.is_rejected) {
+        info.unschedulable_plugins.insert(plugin);
+    }
     let by_same = before == rejectors(info);
-    info.template = template;
+    info.in_a_row.used_up = match attempt.work.is_used_up() {
+        true => info.in_a_row.used_up.saturating_add(1),
+        false => 0,
+    };
+    info.own.template = template;
     let known = look_up(core, &pod);
     // Of a bound pod nothing of this is true any more.
     let call = match known {
@@ -100,8 +130,11 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: Failure) -> C
         Known::Gone | Known::Bound | Known::Replaced => None,
     };
     if by_same && matches!(known, Known::Pending) && is_as_before(core, info, &failure, &call) {
+        let is_of_attempt = |o: &Observation| matches!(o, Observation::PreemptionAttempt);
+        core.count_observations(observations.into_iter().filter(|o| !is_of_attempt(o)));
         return rejected_as_before(core, attempt, failure);
     }
+    core.count_observations(observations);
     core.attempt_took(&attempt, result);
     core.trace_ended(&mut attempt, result, None, &failure.message);
     if let Known::Replaced = known {
@@ -138,6 +171,8 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: Failure) -> C
     if let Some(call) = call {
         let id = core.call(call);
         if let Some(info) = returns_later {
+            // The flight of a member that was being bound has ended: its updates would bring it back twice.
+            core.queue.stays_in_flight(&info.pod);
             core.calls.return_after(id, info);
         }
     }
@@ -145,6 +180,40 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: Failure) -> C
     let stored = core.cache.stored(&pod.uid);
     if let Some(stored) = stored.filter(|pod| pod.is_assigned()).cloned() {
         correct_status(core, &stored);
+    }
+    failure.into_result()
+}
+
+/// The resize of a pod with a node waits on: for the kubelet, for victims that terminate, or for room. The status of the
+/// pod shows where it runs, so neither its condition nor a nomination is written, and no event is published.
+fn resize_waits(core: &mut Core, mut attempt: Attempt, failure: Failure) -> CycleResult {
+    let observations = core.requests.take_observations();
+    core.count_observations(observations);
+    note_requests(core);
+    let uid = attempt.pod.pod.uid().clone();
+    core.requests.take_activations(&uid);
+    let info = &mut attempt.info;
+    info.clear_rejectors();
+    if let Some(error) = &failure.error {
+        let diagnosis = &error.diagnosis;
+        info.unschedulable_plugins = diagnosis.unschedulable_plugins.iter().cloned().collect();
+        info.pending_plugins = diagnosis.pending_plugins.iter().cloned().collect();
+    }
+    let result = match failure.is_rejected {
+        true => "unschedulable",
+        false => "error",
+    };
+    core.attempt_took(&attempt, result);
+    core.trace_ended(&mut attempt, result, None, &failure.message);
+    let mut info = attempt.info;
+    explain(core, &info, &failure);
+    let known = core.cache.effective(&uid).cloned();
+    match known.filter(|pod| core.settings.makes_room_for_resize(pod)) {
+        None => core.queue.done(&uid),
+        Some(pod) => {
+            info.pod = pod;
+            give_back(core, info);
+        }
     }
     failure.into_result()
 }
@@ -162,7 +231,8 @@ fn log(core: &mut Core, pod: &PodRef, failure: &Failure) {
     }
 }
 
-/// The pod's template, if all pods of it would be rejected as this one was.
+/// The pod's template, if all pods of it would be rejected as this one was. With SchedulerPreQueueingHints off, each
+/// event asks all pods, as before KEP-6132.
 fn template(core: &Core, attempt: &Attempt, failure: &Failure) -> Option<Arc<Template>> {
     let pod = &attempt.pod.pod;
     let diagnosis = &failure.error.as_ref()?.diagnosis;
@@ -172,13 +242,14 @@ fn template(core: &Core, attempt: &Attempt, failure: &Failure) -> Option<Arc<Tem
     };
     let mut post_filter = attempt.profile.post_filter.iter();
     let follows = attempt.evaluation.is_kept
+        && core.settings.is_on(Feature::SchedulerPreQueueingHints)
         && core.settings.extenders.is_empty()
         && diagnosis.pending_plugins.is_empty()
         && !keeps_room
         && core.queue.nominator().node_of(pod.uid()).is_none()
         && post_filter.all(|member| member.plugin.judges_by_template());
     let template = follows.then(|| Template::of(pod)).flatten()?;
-    let known = attempt.info.template.as_ref();
+    let known = attempt.info.own.template.as_ref();
     let known = known.filter(|known| ***known == template).cloned();
     Some(known.unwrap_or_else(|| Arc::new(template)))
 }
@@ -191,13 +262,17 @@ fn is_as_before(
     failure: &Failure,
     call: &Option<ApiCall>,
 ) -> bool {
-    let (Some(error), Some(last)) = (&failure.error, core.explanations.get(info.pod.uid())) else {
+    let Some(last) = core.explanations.get(info.pod.uid()) else {
         return false;
     };
     // The flush of long-unschedulable pods makes an attempt, so that an event recalls the pod every few minutes.
     if info.was_flushed_from_unschedulable {
         return false;
     }
+    let Some(error) = &failure.error else {
+        let is_of_group = !failure.plugins.is_empty();
+        return is_of_group && last.message == failure.message && call.is_none();
+    };
     if last.message == failure.message && call.is_none() {
         return true;
     }
@@ -206,15 +281,18 @@ fn is_as_before(
     let said = pod.and_then(|pod| pod.condition(POD_SCHEDULED));
     let differs_in_message_alone = match call {
         None => true,
-        Some(ApiCall::PatchPodStatus {
-            condition: Some(condition),
-            nominated_node: None,
-            ..
-        }) => said.is_some_and(|said| {
-            said.status == condition.status
-                && said.reason == condition.reason
-                && !core.calls.dispatcher().is_status_unclear(uid)
-        }),
+        Some(
+            patch @ ApiCall::PatchPodStatus {
+                nominated_node: None,
+                ..
+            },
+        ) => said
+            .zip(patch.condition(POD_SCHEDULED))
+            .is_some_and(|(said, new)| {
+                said.status == new.status
+                    && said.reason == new.reason
+                    && !core.calls.dispatcher().is_status_unclear(uid)
+            }),
         Some(_) => false,
     };
     differs_in_message_alone && has_reasons_of(core, error, last)
@@ -238,7 +316,7 @@ fn rejected_as_before(core: &mut Core, attempt: Attempt, failure: Failure) -> Cy
         .count(Metric::AttemptsAvoided, &[profile.name.as_str()]);
     info.attempts = info.attempts.saturating_sub(1);
     explain(core, &info, &failure);
-    info.is_rejected_as_before = true;
+    info.own.is_rejected_as_before = true;
     let pod = info.pod.clone();
     return_to_queue(core, info);
     // With the writes that no watch has shown yet: one of them may be the nomination.
@@ -268,6 +346,10 @@ pub(crate) fn return_to_queue(core: &mut Core, mut info: QueuedPodInfo) {
         return;
     };
     info.pod = pod.clone();
+    give_back(core, info);
+}
+
+fn give_back(core: &mut Core, info: QueuedPodInfo) {
     let (queue, cx) = core.queue();
     if let Err(error) = queue.add_unschedulable(&cx, info) {
         core.log(
@@ -295,7 +377,7 @@ fn status_patch(core: &Core, pod: &PodRef, reason: &str, failure: &Failure) -> O
     }
     Some(ApiCall::PatchPodStatus {
         pod: pod.clone(),
-        condition: (!is_said).then_some(condition),
+        conditions: (!is_said).then_some(condition).into_iter().collect(),
         nominated_node,
     })
 }

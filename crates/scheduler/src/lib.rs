@@ -15,6 +15,8 @@ pub mod dispatcher;
 pub mod evaluator;
 mod extenders;
 mod failure;
+mod group_checks;
+mod group_status;
 mod log;
 pub mod metrics;
 mod nominations;
@@ -27,8 +29,8 @@ mod scheduler;
 pub mod testing;
 
 pub use crate::core::{
-    AttemptTrace, DECISIONS_MAX, Decision, EarlierAttempt, Event, Explanation, Outputs, Reason,
-    TracedPoint,
+    AttemptTrace, DECISIONS_MAX, Decision, EarlierAttempt, Event, Explanation, GateRemovals,
+    Outputs, Reason, TracedPoint,
 };
 pub use cycle::CycleResult;
 pub use log::{LogLevel, LogLine, LogValue};

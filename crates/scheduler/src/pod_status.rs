@@ -4,7 +4,8 @@
 //! object with our unconfirmed writes. Only a difference becomes a call (`dispatcher::pod_status` keeps those that
 //! wait), and each is looked at again when it is sent, repeated or offered again:
 //! - what a cycle found is written at once (`cycle::failure` makes that call);
-//! - what PreEnqueue plugins say of a pod is written once it has been so for 5 s (KEP-5501);
+//! - what PreEnqueue plugins say of a pod is written once it has been so for 5 s (KEP-5501), or for 30 s if it belongs
+//!   to an attempt whose result the pod states;
 //! - what the API did not take is offered again every 30 s, as far as it is still true;
 //! - a bound pod that says it is not scheduled is corrected: the binding of a scheduler whose answers were lost may
 //!   have been carried out, and what its failure wrote arrives later.
@@ -26,6 +27,11 @@ use std::sync::Arc;
 /// written: most gates open within that time (KEP-5501).
 const NOT_READY_FOR_SCHEDULING_DELAY: Duration = Duration::from_secs(5);
 
+/// How long a rejection that belongs to an attempt must have lasted before it is reported. An eviction usually takes
+/// milliseconds, and the result of the attempt is more useful meanwhile. What lasts longer is reported like any other
+/// rejection, because KEP-5501 lets no plugin opt out.
+const LONG_REJECTION_OF_ATTEMPT: Duration = Duration::from_secs(30);
+
 /// The reason that a cycle writes when no node fits; autoscalers act on it.
 pub(crate) const UNSCHEDULABLE: &str = "Unschedulable";
 
@@ -39,51 +45,63 @@ pub(crate) fn take_pre_enqueue_reports(core: &mut Core) -> bool {
         && let Some((report, since)) = core.queue.take_pre_enqueue_report()
     {
         any = true;
-        write_report(core, &report, since + NOT_READY_FOR_SCHEDULING_DELAY);
+        write_report(core, &report, since);
     }
     any
 }
 
-fn write_report(core: &mut Core, report: &PreEnqueueReport, due: Time) {
+fn write_report(core: &mut Core, report: &PreEnqueueReport, since: Time) {
     let uid = report.pod().uid();
     if core.cache.stored(uid).is_none_or(|pod| pod.is_assigned()) {
         return;
     }
-    let call = match report {
-        // The pod goes on stating what its attempt found: what another plugin said of it meanwhile is withdrawn.
-        PreEnqueueReport::Rejected {
-            pod,
-            follows_attempt: true,
-            ..
-        } if says_result_of_attempt(core, pod) => {
-            if core.calls.dispatcher().report_of(uid).is_none() {
-                return;
-            }
-            ApiCall::ClearPreEnqueueStatus {
+    let now = core.now();
+    let mut due = since + NOT_READY_FOR_SCHEDULING_DELAY;
+    // For now the pod goes on stating what its attempt found: what another plugin said of it meanwhile is withdrawn.
+    if let PreEnqueueReport::Rejected {
+        pod,
+        message,
+        follows_attempt: true,
+        ..
+    } = report
+        && says_result_of_attempt(core, pod)
+    {
+        due = since + LONG_REJECTION_OF_ATTEMPT;
+        let waiting = core.calls.dispatcher().report_of(uid);
+        let is_another = waiting.is_some_and(|(call, _)| {
+            let condition = call.condition(POD_SCHEDULED);
+            condition.is_none_or(|condition| condition.message != *message)
+        });
+        if is_another {
+            let clear = ApiCall::ClearPreEnqueueStatus {
                 pod: PodRef::of(pod),
+                conditions: Vec::new(),
                 nominated_node: None,
-            }
+            };
+            core.calls.report(clear, due, now);
         }
+    }
+    let call = match report {
         PreEnqueueReport::Rejected { pod, message, .. } => {
             let reason = report.reason().unwrap_or(NOT_READY_FOR_SCHEDULING);
             ApiCall::PatchPodStatus {
                 pod: PodRef::of(pod),
-                condition: Some(ConditionPatch::of(
+                conditions: vec![ConditionPatch::of(
                     pod,
                     POD_SCHEDULED,
                     "False",
                     reason,
                     message,
-                )),
+                )],
                 nominated_node: None,
             }
         }
         PreEnqueueReport::Passed { pod } => ApiCall::ClearPreEnqueueStatus {
             pod: PodRef::of(pod),
+            conditions: Vec::new(),
             nominated_node: None,
         },
     };
-    let now = core.now();
     core.calls.report(call, due, now);
 }
 
@@ -105,11 +123,8 @@ fn says_result_of_attempt(core: &Core, pod: &Pod) -> bool {
 /// A status patch was written. If it was a report, an event states the same. The event is not published
 /// before, so that a rejection that ends in time writes nothing at all.
 pub(crate) fn publish_report(core: &mut Core, call: &ApiCall) {
-    let ApiCall::PatchPodStatus {
-        pod,
-        condition: Some(condition),
-        ..
-    } = call
+    let (ApiCall::PatchPodStatus { pod, .. }, Some(condition)) =
+        (call, call.condition(POD_SCHEDULED))
     else {
         return;
     };
@@ -149,8 +164,14 @@ fn still_true(core: &Core, call: ApiCall) -> Option<ApiCall> {
     let pod = call.pod()?.clone();
     let stored = core.cache.stored(&pod.uid)?;
     if stored.is_assigned() {
-        let admits = matches!(&call, ApiCall::PatchPodStatus { condition: Some(c), .. } if c.status == "True");
-        return admits.then_some(call);
+        let admits = |c: &ConditionPatch| c.kind != POD_SCHEDULED || c.status == "True";
+        let mut conditions = call.conditions().to_vec();
+        conditions.retain(admits);
+        return (!conditions.is_empty()).then_some(ApiCall::PatchPodStatus {
+            pod,
+            conditions,
+            nominated_node: None,
+        });
     }
     // The status of a pod that is being tried or bound is written when that fails.
     let (place, info) = core.queue.get(&pod.namespace, &pod.name)?;
@@ -161,18 +182,25 @@ fn still_true(core: &Core, call: ApiCall) -> Option<ApiCall> {
     let nominated_to = core.queue.nominator().node_of(&pod.uid).cloned();
     let nominated_node = Some(nominated_to.unwrap_or_default());
     Some(match call {
-        ApiCall::ClearPreEnqueueStatus { .. } if !is_rejected => ApiCall::ClearPreEnqueueStatus {
-            pod,
-            nominated_node,
-        },
-        ApiCall::PatchPodStatus { condition, .. } => ApiCall::PatchPodStatus {
-            pod,
-            condition: condition.filter(|c| !is_report(&c.reason) || is_rejected),
-            nominated_node,
-        },
+        ApiCall::ClearPreEnqueueStatus { conditions, .. } if !is_rejected => {
+            ApiCall::ClearPreEnqueueStatus {
+                pod,
+                conditions,
+                nominated_node,
+            }
+        }
+        ApiCall::PatchPodStatus { mut conditions, .. }
+        | ApiCall::ClearPreEnqueueStatus { mut conditions, .. } => {
+            conditions.retain(|c| c.kind != POD_SCHEDULED || !is_report(&c.reason) || is_rejected);
+            ApiCall::PatchPodStatus {
+                pod,
+                conditions,
+                nominated_node,
+            }
+        }
         _ => ApiCall::PatchPodStatus {
             pod,
-            condition: None,
+            conditions: Vec::new(),
             nominated_node,
         },
     })
@@ -189,7 +217,7 @@ pub(crate) fn correct_status(core: &mut Core, pod: &Arc<Pod>) {
     }
     let call = ApiCall::PatchPodStatus {
         pod: PodRef::of(pod),
-        condition: Some(ConditionPatch::of(pod, POD_SCHEDULED, "True", "", "")),
+        conditions: vec![ConditionPatch::of(pod, POD_SCHEDULED, "True", "", "")],
         nominated_node: None,
     };
     core.call(call);

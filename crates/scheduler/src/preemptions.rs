@@ -98,11 +98,12 @@ impl Preemptions {
 /// Begins with the preemptions that plugins have asked for.
 pub(crate) fn start_preemptions(core: &mut Core) {
     for (preemption, reporter) in core.requests.take_preemptions() {
-        start_preemption(core, preemption, reporter);
+        start(core, preemption, reporter);
     }
 }
 
-fn start_preemption(core: &mut Core, preemption: Preemption, reporter: Str) {
+/// Begins with a preemption.
+pub(crate) fn start(core: &mut Core, preemption: Preemption, reporter: Str) {
     let Preemption {
         preemptor,
         plugin,
@@ -163,10 +164,9 @@ fn preempted(core: &mut Core, running: &Running, event: PodEvent) {
 /// The next step of a preemption.
 fn go_on(core: &mut Core, id: u64, mut running: Running) {
     // A preemptor that was deleted or bound needs no room.
-    let is_wanted = core
-        .cache
-        .stored(&running.preemptor.uid)
-        .is_some_and(|pod| !pod.is_assigned());
+    let stored = core.cache.stored(&running.preemptor.uid);
+    let is_wanted =
+        stored.is_some_and(|pod| !pod.is_assigned() || core.settings.makes_room_for_resize(pod));
     if running.pending == 0
         && !running.has_failed
         && is_wanted

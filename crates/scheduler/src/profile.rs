@@ -23,8 +23,9 @@ pub use suggest::closest;
 use berth_api::Str;
 use berth_framework::FeatureGates;
 use berth_framework::plugin::{
-    Bind, Filter, MAX_NODE_SCORE, Permit, PostBind, PostFilter, PreBind, PreEnqueue, PreFilter,
-    PreScore, QueueSort, Reserve,
+    Bind, Filter, MAX_NODE_SCORE, Permit, PlacementFeasible, PlacementGenerate, PlacementScore,
+    PodGroupPostFilter, PostBind, PostFilter, PreBind, PreEnqueue, PreFilter, PreScore, QueueSort,
+    Reserve,
 };
 use berth_framework::registry::{Extensions, FactoryContext, Registry};
 use std::collections::BTreeMap;
@@ -47,6 +48,14 @@ pub struct Profile {
     pub filter: Vec<Member<dyn Filter>>,
     /// PostFilter, in order.
     pub post_filter: Vec<Member<dyn PostFilter>>,
+    /// PlacementGenerate, in order.
+    pub placement_generate: Vec<Member<dyn PlacementGenerate>>,
+    /// PlacementScore, in order, with weights.
+    pub placement_score: Vec<(Member<dyn PlacementScore>, i64)>,
+    /// PlacementFeasible, in order.
+    pub placement_feasible: Vec<Member<dyn PlacementFeasible>>,
+    /// PodGroupPostFilter, in order.
+    pub pod_group_post_filter: Vec<Member<dyn PodGroupPostFilter>>,
     /// PreScore, in order.
     pub pre_score: Vec<Member<dyn PreScore>>,
     /// Score, in order, with weights.
@@ -122,6 +131,16 @@ impl Profile {
         let pre_filter = members!(PreFilter, pre_filter);
         let filter = members!(Filter, filter);
         let post_filter = members!(PostFilter, post_filter);
+        let placement_generate = members!(PlacementGenerate, placement_generate);
+        let placement_score = order(Point::PlacementScore)
+            .into_iter()
+            .filter_map(|(id, extensions, weight)| {
+                let member = Member::new(id, extensions, extensions.placement_score.as_ref())?;
+                Some((member, weight))
+            })
+            .collect();
+        let placement_feasible = members!(PlacementFeasible, placement_feasible);
+        let pod_group_post_filter = members!(PodGroupPostFilter, pod_group_post_filter);
         let pre_score = members!(PreScore, pre_score);
         let reserve = members!(Reserve, reserve);
         let permit = members!(Permit, permit);
@@ -156,6 +175,10 @@ impl Profile {
                 pre_filter,
                 filter,
                 post_filter,
+                placement_generate,
+                placement_score,
+                placement_feasible,
+                pod_group_post_filter,
                 pre_score,
                 score,
                 reserve,
@@ -174,6 +197,48 @@ impl Profile {
                 }
                 Err(errors)
             }
+        }
+    }
+}
+
+impl Profile {
+    /// The part of the profile that judges pods that have a node and wait for a resize: it filters, makes room and holds.
+    /// Plugins keep their places.
+    #[must_use]
+    pub fn of_resizes(&self) -> Self {
+        let judges = |id: PluginId| {
+            let plugin = self.plugins.get(id.index());
+            plugin.is_some_and(|plugin| plugin.judges_resizes)
+        };
+        macro_rules! those {
+            ($field:ident) => {
+                self.$field
+                    .iter()
+                    .filter(|member| judges(member.id))
+                    .cloned()
+                    .collect()
+            };
+        }
+        Self {
+            name: self.name.clone(),
+            percentage_of_nodes_to_score: self.percentage_of_nodes_to_score,
+            pre_enqueue: self.pre_enqueue.clone(),
+            queue_sort: self.queue_sort.clone(),
+            pre_filter: those!(pre_filter),
+            filter: those!(filter),
+            post_filter: those!(post_filter),
+            pre_score: Vec::new(),
+            score: Vec::new(),
+            reserve: Vec::new(),
+            permit: those!(permit),
+            pre_bind: Vec::new(),
+            bind: Vec::new(),
+            post_bind: Vec::new(),
+            placement_feasible: Vec::new(),
+            placement_generate: Vec::new(),
+            placement_score: Vec::new(),
+            pod_group_post_filter: Vec::new(),
+            plugins: self.plugins.clone(),
         }
     }
 }
@@ -335,6 +400,15 @@ impl Profiles {
             Ok(Self { list })
         } else {
             Err(ProfileErrors(errors))
+        }
+    }
+
+    /// The parts of the profiles that judge resizes.
+    #[must_use]
+    pub fn of_resizes(&self) -> Self {
+        let list = self.list.iter().map(|profile| profile.of_resizes().into());
+        Self {
+            list: list.collect(),
         }
     }
 

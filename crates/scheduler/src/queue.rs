@@ -19,11 +19,14 @@ mod config;
 mod entry;
 mod events;
 mod flushes;
+mod gating;
+mod group;
 mod heap;
 mod hints;
 mod hooks;
 mod inflight;
 mod lookup;
+mod members;
 mod metrics;
 mod moves;
 mod names;
@@ -39,11 +42,15 @@ mod wait_index;
 mod walk;
 
 pub use config::QueueConfig;
-pub use entry::{PluginSet, QueuedIn, QueuedPodInfo};
+pub use entry::{FailuresInARow, PluginSet, QueuedIn, QueuedPodInfo};
 pub use events::Moved;
+pub(crate) use gating::is_rejected_now;
+pub use group::QueuedGroup;
 pub use hooks::{EXTENDER, PluginEvents, ProfileHooks, default_registrations};
 pub use inflight::InFlight;
 pub use lookup::QueueCounts;
+pub use members::GroupEnd;
+pub(crate) use members::{group_changed, group_ended, group_untried, remove_pod};
 pub use metrics::POD_POPPED;
 pub use nominator::Nominator;
 pub use place::Places;
@@ -56,12 +63,16 @@ use crate::log::{Log, LogLine};
 use crate::metrics::{Metrics, Sampler};
 use berth_api::{Kind, Object, Pod, Time};
 use berth_framework::event::Change;
-use berth_framework::plugin::Context;
-use berth_framework::{ClusterEvent, Feature};
+use berth_framework::features::Behaviour;
+use berth_framework::plugin::{Context, Nominating};
+use berth_framework::{ActionType, ClusterEvent, EventResource, Feature};
 use entry::EntryId;
 use flushes::Flushes;
 use hints::{Question, Strategy, Tally};
 use hooks::Profiles;
+use members::{
+    add_member, group_of, place_of_member, return_member, take_off_members, update_member,
+};
 use metrics::QueueMetrics;
 use report::{Gate, Reports};
 pub(crate) use report::{POD_SCHEDULED, is_report};
@@ -72,10 +83,6 @@ use walk::Walk;
 
 /// The event labels of moves that no cluster event causes.
 mod label {
-    /// A new pod.
-    pub(super) const POD_ADD: &str = "UnschedulablePodAdd";
-    /// An update of a pod that was not queued.
-    pub(super) const POD_UPDATE: &str = "UnschedulablePodUpdate";
     /// A failed attempt.
     pub(super) const SCHEDULE_ATTEMPT_FAILURE: &str = "ScheduleAttemptFailure";
     /// A backoff is over.
@@ -88,6 +95,8 @@ mod label {
     pub(super) const UNSCHEDULABLE_TIMEOUT: &str = "UnschedulableTimeout";
     /// The pod that was woken on behalf of the template has ended: the next one may fit.
     pub(super) const NEXT_OF_TEMPLATE: &str = "NextOfTemplate";
+    /// A group has become complete, or has another root than before.
+    pub(super) const GROUP_COMPLETE: &str = "GroupComplete";
     /// More happened than the event log holds.
     pub(super) const EVENT_LOG_OVERFLOW: &str = "EventLogOverflow";
 }
@@ -134,7 +143,7 @@ impl SchedulingQueue {
         let sort = profiles.first().map(|profile| profile.queue_sort.clone());
         let profiles = Profiles::new(
             profiles,
-            config.implicit_node_taint_registrations,
+            !config.features.has(Behaviour::NodeAddDoesNotImplyTaints),
             config.features.enabled(Feature::SchedulerPreQueueingHints),
         );
         let mut log = Log::default();
@@ -185,6 +194,12 @@ impl SchedulingQueue {
             self.update(cx, &pod, &pod);
             return;
         }
+        if group_of(self, &pod).is_some() {
+            let resource = EventResource::of_unassigned(&self.config.features, false);
+            let event = ClusterEvent::new(resource, ActionType::ADD).label();
+            add_member(self, cx, pod, &event);
+            return;
+        }
         if let Some(id) = self.places.id_of(pod.namespace(), pod.name())
             && let Some(entry) = self.places.get(id)
         {
@@ -195,10 +210,21 @@ impl SchedulingQueue {
             }
             self.delete(&queued);
         }
+        self.enter(cx, pod, ActionType::ADD);
+    }
+
+    /// A pod enters the queue. Since 1.37, the nominated node in its status takes effect before PreEnqueue.
+    fn enter(&mut self, cx: &Context<'_>, pod: Arc<Pod>, action: ActionType) {
+        let features = &self.config.features;
+        if features.has(Behaviour::GatedPodsAreNominated) {
+            self.nominator.add(cx.cluster, &pod, &Nominating::Keep);
+        }
         let id = self
             .places
             .enter(QueuedPodInfo::new(pod, cx.now), &self.profiles);
-        self.move_to_active(cx, id, label::POD_ADD, false);
+        let resource = EventResource::of_unassigned(&self.config.features, false);
+        let event = ClusterEvent::new(resource, action).label();
+        self.move_to_active(cx, id, &event, false);
     }
 
     /// A changed pod without a node, whatever it waits for. A pod that the queue has never seen is added.
@@ -209,7 +235,8 @@ impl SchedulingQueue {
         if self.in_flight.contains(new.uid()) {
             let (old, new) = (Object::Pod(old.clone()), Object::Pod(new.clone()));
             for event in &events {
-                self.remember(
+                remember(
+                    self,
                     event,
                     Change {
                         old: Some(&old),
@@ -219,11 +246,17 @@ impl SchedulingQueue {
             }
             return events;
         }
+        if group_of(self, new).is_some() {
+            if self.places.groups.place_of(new.uid()).is_some() {
+                return update_member(self, cx, old, new);
+            }
+            let resource = EventResource::of_unassigned(&self.config.features, false);
+            let event = ClusterEvent::new(resource, ActionType::UPDATE).label();
+            add_member(self, cx, new.clone(), &event);
+            return events;
+        }
         let Some(id) = self.places.id_of(new.namespace(), new.name()) else {
-            let id = self
-                .places
-                .enter(QueuedPodInfo::new(new.clone(), cx.now), &self.profiles);
-            self.move_to_active(cx, id, label::POD_UPDATE, false);
+            self.enter(cx, new.clone(), ActionType::UPDATE);
             return events;
         };
         let place = self.places.detach(id);
@@ -233,7 +266,7 @@ impl SchedulingQueue {
         };
         if entry.info.pod.uid() != new.uid() {
             self.reports.forget(entry.info.pod.uid());
-            entry.info.gate = entry.info.gate.take().map(Gate::of_another_pod);
+            entry.info.own.gate = entry.info.own.gate.take().map(Gate::of_another_pod);
         }
         let (before, after) = (&entry.info.pod.spec, &new.spec);
         if before.scheduler_name != after.scheduler_name {
@@ -250,25 +283,23 @@ impl SchedulingQueue {
         }
         let is_of_template =
             |template: &Arc<Template>| Template::of(new).as_ref() == Some(template);
-        if !entry.info.template.as_ref().is_some_and(is_of_template) {
-            entry.info.template = None;
+        if !entry.info.own.template.as_ref().is_some_and(is_of_template) {
+            entry.info.own.template = None;
         }
         let ended = entry
             .info
+            .own
             .template
             .is_none()
             .then(|| entry.info.pod.uid().clone());
         entry.info.pod = new.clone();
         entry.profile = profile;
-        // The nominated node of a pod that has always been behind its gates means nothing yet.
-        let was_active = entry.info.initial_attempt_timestamp.is_some();
         self.places.attach(id, place, &self.profiles);
         if let Some(uid) = ended {
             self.places.release(&uid);
         }
-        if was_active {
-            self.nominator.update(cx.cluster, old, new);
-        }
+        // Also of a gated pod: an autoscaler may keep room for it.
+        self.nominator.update(cx.cluster, old, new);
         if place.is_unschedulable_pool() {
             self.reconsider_updated(cx, id, (old, new), &events);
         }
@@ -358,6 +389,7 @@ impl SchedulingQueue {
         info.attempts = info.attempts.saturating_add(1);
         info.initial_attempt_timestamp.get_or_insert(now);
         self.metrics.count_rejectors(&info, -1.0);
+        take_off_members(self, &mut info, now);
         if self.in_flight.contains(info.pod.uid()) {
             let line = LogLine::error(
                 "Discarding the popped pod: the same pod is tracked in multiple places in the scheduler",
@@ -376,6 +408,14 @@ impl SchedulingQueue {
         self.in_flight.done(uid, &mut self.metrics);
     }
 
+    /// A member of a group whose binding has failed is given back later: until then, nothing else brings it back.
+    pub(crate) fn stays_in_flight(&mut self, pod: &Arc<Pod>) {
+        let is_back = place_of_member(self, pod.uid()).is_some();
+        if group_of(self, pod).is_some() && !is_back && !self.in_flight.contains(pod.uid()) {
+            self.in_flight.start(pod, &mut self.metrics);
+        }
+    }
+
     /// Gives back a popped pod that did not fit or failed, and ends its flight. The caller has put the
     /// latest version of the pod and the plugin sets of this attempt into `info`; none of either means an error.
     /// Returns where the pod is now.
@@ -388,27 +428,34 @@ impl SchedulingQueue {
         mut info: QueuedPodInfo,
     ) -> Result<QueuedIn, AlreadyQueued> {
         let uid = info.pod.uid().clone();
-        if let Some(place) = self
-            .places
-            .id_of(info.pod.namespace(), info.pod.name())
-            .and_then(|id| self.places.get(id)?.place)
-        {
+        let is_member = group_of(self, &info.pod).is_some();
+        let queued = match is_member {
+            true => place_of_member(self, &uid),
+            false => {
+                let id = self.places.id_of(info.pod.namespace(), info.pod.name());
+                id.and_then(|id| self.places.get(id)?.place)
+            }
+        };
+        if let Some(place) = queued {
             self.done(&uid);
             return Err(AlreadyQueued {
                 pod: info.pod.key(),
                 place,
             });
         }
+        if is_member {
+            return Ok(return_member(self, cx, info));
+        }
         info.was_flushed_from_unschedulable = false;
-        if !std::mem::take(&mut info.is_rejected_as_before) {
+        if !std::mem::take(&mut info.own.is_rejected_as_before) {
             info.count_failure(cx.now);
         }
         self.metrics.count_rejectors(&info, 1.0);
         let strategy = strategy_after_flight(self, cx, &info);
         // The pod may have changed since it was evaluated.
-        let evaluated = info.template.take();
-        info.template = evaluated.filter(|of| Template::of(&info.pod).as_ref() == Some(of));
-        let template = info.template.clone();
+        let evaluated = info.own.template.take();
+        info.own.template = evaluated.filter(|of| Template::of(&info.pod).as_ref() == Some(of));
+        let template = info.own.template.clone();
         let id = self.places.enter(info, &self.profiles);
         let place = self.requeue(cx, id, strategy, label::SCHEDULE_ATTEMPT_FAILURE);
         // Woken again already, it still stands for the others.
@@ -454,22 +501,22 @@ impl SchedulingQueue {
         }
         self.in_flight.done_all(&mut self.metrics);
     }
+}
 
-    /// Remembers an event for the pods in flight.
-    fn remember(&mut self, event: &ClusterEvent, change: Change<'_>) {
-        if self.in_flight.is_empty() {
-            return;
-        }
-        let matched = self.profiles.matched(event);
-        let profiles = &mut self.profiles;
-        self.in_flight.remember(
-            &matched,
-            change,
-            || profiles.matched(&ClusterEvent::wildcard(label::EVENT_LOG_OVERFLOW)),
-            &mut self.metrics,
-            &mut self.log,
-        );
+/// Remembers an event for the pods in flight.
+fn remember(queue: &mut SchedulingQueue, event: &ClusterEvent, change: Change<'_>) {
+    if queue.in_flight.is_empty() {
+        return;
     }
+    let matched = queue.profiles.matched(event);
+    let profiles = &mut queue.profiles;
+    queue.in_flight.remember(
+        &matched,
+        change,
+        || profiles.matched(&ClusterEvent::wildcard(label::EVENT_LOG_OVERFLOW)),
+        &mut queue.metrics,
+        &mut queue.log,
+    );
 }
 
 /// What happened while the pod was in flight may already be what it needs. Narrowing does not apply: the

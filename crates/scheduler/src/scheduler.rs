@@ -23,14 +23,16 @@ pub use observe::{Input, Observer};
 use crate::binding::Bindings;
 use crate::cache::Cache;
 use crate::core::{Clock, Core, Explanation, Outputs, Settings, Waiter, call_ended, note_requests};
-use crate::cycle::{Cycle, CycleResult, CycleStep};
+use crate::cycle::{Cycle, CycleResult, CycleStep, GroupCycle};
 use crate::dispatcher::{Dispatcher, DispatcherOptions};
 use crate::evaluator::{AnswerCache, EvaluatorKind, NoStopwatch, Stopwatch};
+use crate::group_status;
 use crate::pod_status::{offer_statuses, show_writes, take_pre_enqueue_reports};
 use crate::profile::{Profile, ProfileError, ProfileErrors, ProfileSpec, Profiles};
 use crate::queue::{ProfileHooks, QueueConfig, SchedulingQueue};
 use berth_api::{Duration, Time};
 use berth_framework::call::{CallError, CallId, CallResult, PodRef, Response};
+use berth_framework::cluster::GroupKey;
 use berth_framework::extender::Extenders;
 use berth_framework::registry::Registry;
 use berth_framework::stage::{JobId, JobResult, Wait, WakeReason};
@@ -53,8 +55,33 @@ pub enum Outcome {
         /// How its cycle has ended.
         result: CycleResult,
     },
+    /// A group was tried.
+    Group {
+        /// The group without parent.
+        group: GroupKey,
+        /// How its cycle has ended for each of its pods; empty if the group was given back untried.
+        pods: Vec<(PodRef, CycleResult)>,
+    },
     /// The cycle waits, and goes on by itself when the wait ends. No other pod is tried until then.
     Parked(Wait),
+}
+
+impl Outcome {
+    /// The pods that were tried, and how their cycles have ended.
+    pub fn decided(&self) -> impl Iterator<Item = (&PodRef, &CycleResult)> {
+        let (one, group) = match self {
+            Self::Done { pod, result } => (Some((pod, result)), &[][..]),
+            Self::Group { pods, .. } => (None, &pods[..]),
+            Self::Idle { .. } | Self::Parked(_) => (None, &[][..]),
+        };
+        let group = group.iter().map(|(pod, result)| (pod, result));
+        one.into_iter().chain(group)
+    }
+
+    /// Whether a pod or a group was tried, so that there may be another one.
+    pub fn is_attempt(&self) -> bool {
+        matches!(self, Self::Done { .. } | Self::Group { .. })
+    }
 }
 
 /// How a scheduler is set up.
@@ -152,9 +179,16 @@ impl Scheduler {
             ..options.dispatcher
         });
         register_calls(&profiles, &mut dispatcher)?;
+        if features.enabled(Feature::GenericWorkload) {
+            group_status::register(&mut dispatcher);
+        }
         let clock = Clock::new(now, options.stopwatch);
         let queue = SchedulingQueue::new(config, hooks, now).timed_by(clock.shared_laps());
+        let preempts_for_resizes = Feature::InPlacePodVerticalScalingSchedulerPreemption;
         let settings = Settings {
+            resizes: features
+                .enabled(preempts_for_resizes)
+                .then(|| profiles.of_resizes()),
             features,
             profiles,
             percentage_of_nodes_to_score: options.percentage_of_nodes_to_score,
@@ -244,8 +278,10 @@ impl Scheduler {
         self.observed(now, Input::ScheduleOne);
         self.tick_unobserved(now);
         let outcome = self.run_cycle();
-        if let (Some(observer), Outcome::Done { pod, result }) = (&mut self.observer, &outcome) {
-            observer.decided(pod, result);
+        if let Some(observer) = &mut self.observer {
+            for (pod, result) in outcome.decided() {
+                observer.decided(pod, result);
+            }
         }
         self.settle();
         outcome
@@ -398,6 +434,17 @@ impl Scheduler {
             let next_wake = self.next_wake(now);
             return Outcome::Idle { next_wake };
         };
+        if let Some(group) = info.group() {
+            let group = group.key().clone();
+            let GroupCycle { permitted, results } = self.cycle.run_group(&mut self.core, info);
+            for member in permitted {
+                self.bindings.start(&mut self.core, member);
+            }
+            return Outcome::Group {
+                group,
+                pods: results,
+            };
+        }
         let pod = PodRef::of(&info.pod);
         match self.cycle.run(&mut self.core, info) {
             CycleStep::Parked(wait) => Outcome::Parked(wait),

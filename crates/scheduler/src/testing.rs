@@ -183,7 +183,7 @@ impl Driver {
         let outcome = self.schedule();
         let end = ended(&outcome);
         match outcome {
-            Outcome::Idle { .. } | Outcome::Parked(_) => end,
+            Outcome::Idle { .. } | Outcome::Parked(_) | Outcome::Group { .. } => end,
             Outcome::Done { pod, result } => match result {
                 CycleResult::Placed { .. } | CycleResult::Skipped => format!("{} {end}", pod.name),
                 _ => format!("{}: {end}", pod.name),
@@ -281,11 +281,11 @@ impl Driver {
         match call {
             ApiCall::BindPod { node, .. } => self.change(&name, |p| p.on(node).nominated("")),
             ApiCall::PatchPodStatus {
-                condition,
+                conditions,
                 nominated_node,
                 ..
             } => self.change(&name, |mut p| {
-                if let Some(c) = condition {
+                for c in conditions {
                     p = p.condition(&c.kind, &c.status, &c.reason, &c.message);
                 }
                 match nominated_node {
@@ -342,12 +342,28 @@ fn ended(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Idle { .. } => "idle".to_owned(),
         Outcome::Parked(_) => "parked".to_owned(),
+        Outcome::Group { group, pods } => {
+            let pods = pods
+                .iter()
+                .map(|(pod, result)| format!("{} {}", pod.name, in_a_word(result)));
+            let pods: Vec<String> = pods.collect();
+            format!("{}: {}", group.name, pods.join(", "))
+        }
         Outcome::Done { result, .. } => match result {
             CycleResult::Placed { node } => format!("on {node}"),
             CycleResult::Unschedulable { message } => message.clone(),
             CycleResult::Error { message } => format!("error: {message}"),
             CycleResult::Skipped => "skipped".to_owned(),
         },
+    }
+}
+
+fn in_a_word(result: &CycleResult) -> String {
+    match result {
+        CycleResult::Placed { node } => format!("on {node}"),
+        CycleResult::Unschedulable { .. } => "unschedulable".to_owned(),
+        CycleResult::Error { .. } => "error".to_owned(),
+        CycleResult::Skipped => "skipped".to_owned(),
     }
 }
 

@@ -4,7 +4,9 @@ use crate::script::Answer;
 use crate::world::{Devices, Refusal, World};
 use berth_api::{Kind, Object, Time};
 use berth_framework::Write;
-use berth_framework::call::{ApiCall, CallError, CallErrorKind, CallResult, PodRef, Response};
+use berth_framework::call::{
+    ApiCall, CallError, CallErrorKind, CallResult, ConditionPatch, PodRef, Response,
+};
 use berth_framework::write::Action;
 use berth_scheduler::ClusterChange;
 
@@ -23,6 +25,21 @@ pub trait Api: Send + Sync {
     }
 }
 
+/// A patch of conditions and the nominated node, as one write.
+fn patch_status(
+    world: &mut World,
+    pod: &PodRef,
+    conditions: &[ConditionPatch],
+    nominated_node: Option<&str>,
+) -> Result<(), Refusal> {
+    let conditions = conditions.iter().map(|c| {
+        let (kind, status) = (c.kind.as_str(), c.status.as_str());
+        (kind, status, c.reason.as_str(), c.message.as_str())
+    });
+    let conditions: Vec<_> = conditions.collect();
+    world.patch_status(&pod.name, &pod.uid, &conditions, nominated_node)
+}
+
 /// An API that does what it says.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FaithfulApi;
@@ -33,40 +50,31 @@ impl Api for FaithfulApi {
             ApiCall::BindPod { pod, node } => world.bind(&pod.name, &pod.uid, node),
             ApiCall::PatchPodStatus {
                 pod,
-                condition,
+                conditions,
                 nominated_node,
-            } => {
-                let condition = condition.as_ref().map(|c| {
-                    let (kind, status) = (c.kind.as_str(), c.status.as_str());
-                    (kind, status, c.reason.as_str(), c.message.as_str())
-                });
-                let PodRef { name, uid, .. } = pod;
-                world.patch_status(name, uid, condition, nominated_node.as_deref())
-            }
+            } => patch_status(world, pod, conditions, nominated_node.as_deref()),
             ApiCall::ClearPreEnqueueStatus {
-                pod: PodRef { name, uid, .. },
+                pod,
+                conditions,
                 nominated_node,
             } => {
+                let PodRef { name, uid, .. } = pod;
                 world.clear_condition(name, uid, "PodScheduled", "NotReadyForScheduling")?;
-                world.patch_status(name, uid, None, nominated_node.as_deref())
+                patch_status(world, pod, conditions, nominated_node.as_deref())
             }
-            ApiCall::DeletePod {
-                pod: PodRef { name, uid, .. },
-                condition: c,
-            } => {
-                let (kind, status) = (c.kind.as_str(), c.status.as_str());
-                let condition = (kind, status, c.reason.as_str(), c.message.as_str());
-                match world.patch_status(name, uid, Some(condition), None) {
+            ApiCall::DeletePod { pod, .. } => {
+                match patch_status(world, pod, call.conditions(), None) {
                     // Gone already: so much the better.
                     Err(Refusal::NotFound) => return Ok(()),
                     answer => answer?,
                 }
-                world.terminate_pod(name, now);
+                world.terminate_pod(&pod.name, now);
                 Ok(())
             }
             ApiCall::Write(write) => match write.object().kind {
                 Kind::ResourceClaim => write_claim(world, write, now),
                 Kind::Pod => publish_claim(world, write),
+                Kind::PodGroup => world.write_group(write),
                 _ => update_storage(world, write),
             },
         }
@@ -152,7 +160,7 @@ pub(crate) fn full_answer_of(world: &World, call: &ApiCall, result: CallResult) 
         return Ok(version.map_or_else(Response::default, Response::written));
     }
     let pod = match call {
-        ApiCall::BindPod { .. } | ApiCall::Write(_) => None,
+        ApiCall::Write(_) => None,
         call => call.pod(),
     };
     let stored = pod.and_then(|pod| world.pods().get(&pod.name).filter(|p| *p.uid() == pod.uid));

@@ -5,6 +5,7 @@
 //! plain values and shares nothing with the scheduler but the types of `berth-api`.
 
 mod devices;
+mod groups;
 mod preemption;
 mod reports;
 mod rest;
@@ -210,6 +211,9 @@ impl Checker {
         let Some(object) = self.nodes.get(node) else {
             return Err(misplaced("there is no such node"));
         };
+        if let Some(rule) = self.broken_group_rule(pod, object) {
+            return Err(misplaced(rule));
+        }
         match forbids(&self.scene(), pod, object) {
             Some(Forbids::Rule(rule)) => return Err(misplaced(rule)),
             Some(Forbids::Lacks(resource)) => {

@@ -3,6 +3,7 @@
 //! **Architecture invariant:** nothing here is shared with what is judged, except the types of `berth-api`.
 
 mod devices;
+mod group;
 mod near;
 mod node;
 mod ready;
@@ -12,6 +13,7 @@ mod tests;
 mod volumes;
 
 pub(crate) use devices::{claim_names, conflict, wrong_devices};
+pub(crate) use group::{GroupName, group_of, is_in_one_zone, quorum, stored, zone_of};
 pub(crate) use volumes::lacks_claim;
 
 pub(crate) use ready::{GATED, NOT_READY, blocked, is_blocked, is_ours};

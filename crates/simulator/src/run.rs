@@ -162,12 +162,12 @@ fn in_short(call: &ApiCall) -> String {
     match call {
         ApiCall::BindPod { node, .. } => format!("bind {object} to {node}"),
         ApiCall::PatchPodStatus {
-            condition,
+            conditions,
             nominated_node,
             ..
         } => {
             let mut text = format!("patch {object}");
-            if let Some(c) = condition {
+            for c in conditions {
                 text += &format!(" {}={} {}: {}", c.kind, c.status, c.reason, c.message);
             }
             if let Some(node) = nominated_node {

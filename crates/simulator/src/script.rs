@@ -7,8 +7,8 @@ mod faults;
 pub use faults::{Faults, UnknownFault};
 
 use crate::shapes::{
-    Budget, ClaimShape, DeviceWant, DriverShape, NAMESPACES, NodeChange, NodeShape, PodShape, Slow,
-    claim_name, device_claim_name,
+    Budget, ClaimShape, DeviceWant, DriverShape, GroupShape, NAMESPACES, NodeChange, NodeShape,
+    PodShape, Slow, claim_name, device_claim_name, group_name,
 };
 use berth_api::{Duration, Kind};
 use berth_framework::{Feature, FeatureGates};
@@ -94,6 +94,10 @@ pub enum Step {
     SetBudget(Budget),
     /// Pods of an application may go as they like.
     RemoveBudget(&'static str),
+    /// A user creates a group of pods.
+    CreateGroup(usize, GroupShape),
+    /// A user deletes a group of pods that has no pods.
+    DeleteGroup(usize),
     /// A watch delivers so many events.
     Deliver(Kind, usize),
     /// A watch delivers its last event once more.
@@ -214,6 +218,12 @@ impl fmt::Display for Step {
             }
             Self::SetBudget(budget) => write!(f, "set the budget: {budget}"),
             Self::RemoveBudget(app) => write!(f, "remove the budget of app {app}"),
+            Self::CreateGroup(group, shape) => {
+                write!(f, "create group {}: {shape}", group_name(*group))
+            }
+            Self::DeleteGroup(group) => {
+                write!(f, "delete group {} if it has no pods", group_name(*group))
+            }
             Self::Deliver(what, count) => {
                 write!(f, "the watch of {} delivers {count}", plural(*what))
             }
@@ -271,7 +281,7 @@ const VARIED: [Feature; 5] = [
 impl Script {
     /// The gates that are not as usual, as `--feature-gates` takes them.
     pub fn unusual_features(&self) -> String {
-        let usual = FeatureGates::default();
+        let usual = FeatureGates::of(self.features.release());
         let unusual = VARIED
             .iter()
             .filter(|feature| self.features.enabled(**feature) != usual.enabled(**feature));
@@ -281,10 +291,11 @@ impl Script {
         texts.join(",")
     }
 
-    /// What the run depends on beside its steps, in a line; empty when that is as usual.
+    /// What the run depends on beside its steps, in a line.
     pub fn setting(&self) -> String {
         let features = self.unusual_features();
         let parts = [
+            Some(format!("Kubernetes {}", self.features.release())),
             Some(features).filter(|features| !features.is_empty()),
             Some(format!("the {} evaluator", self.evaluator)),
             self.standby

@@ -4,9 +4,10 @@ use berth_api::{Duration, Kind, TaintEffect};
 use berth_framework::FeatureGates;
 use berth_scheduler::evaluator::EvaluatorKind;
 use berth_simulator::shapes::{
-    Access, ClaimShape, Near, NodeChange, NodeShape, PodShape, Reach, SHUT_OUT, Slow,
+    Access, ClaimShape, DeviceUse, DeviceWant, DriverShape, Near, NodeChange, NodeShape, PodShape,
+    Reach, SHUT_OUT, Slow,
 };
-use berth_simulator::{Answer, Script, Step, Subject, run};
+use berth_simulator::{Answer, Script, Step, Subject, run, tell};
 
 fn node(cpu_milli: i64) -> NodeShape {
     NodeShape {
@@ -59,6 +60,53 @@ fn apart_from(app: &'static str) -> PodShape {
 fn a_seed_that_failed_once_passes() {
     check(&one_scheduler(), false);
     check(&two_schedulers(), true);
+}
+
+/// a claim is created and seen before the status of its pod names it. The pod is bound after its own update has
+/// arrived, and not before. The periodic flush is off in the simulator, so that no pod can be rescued by it.
+#[test]
+fn a_claim_before_its_link_wakes_the_pod_through_its_status() {
+    let devices = DriverShape::Plain(2, false);
+    let wants = PodShape {
+        devices: Some(DeviceUse::Template(DeviceWant(0))),
+        ..pod(100)
+    };
+    let steps = vec![
+        Step::CreateNode(0, node(1000)),
+        Step::PublishDevices(Some(0), devices),
+        Step::Deliver(Kind::DeviceClass, 9),
+        Step::Deliver(Kind::Node, 9),
+        Step::Deliver(Kind::ResourceSlice, 9),
+        Step::CreatePod(1, wants),
+        Step::Deliver(Kind::Pod, 9),
+        Step::Schedule(1),
+        Step::ManageClaims,
+        Step::Deliver(Kind::ResourceClaim, 9),
+        Step::Schedule(1),
+        Step::Deliver(Kind::Pod, 9),
+        Step::Schedule(1),
+    ];
+    let link_seen = format!("--- {}", Step::Deliver(Kind::Pod, 9));
+    let subject = Subject::in_tree().unwrap_or_else(|e| panic!("{e}"));
+    for evaluator in [EvaluatorKind::Compared, EvaluatorKind::Plain] {
+        let script = Script {
+            seed: 1,
+            features: FeatureGates::default(),
+            evaluator,
+            standby: false,
+            steps: steps.clone(),
+        };
+        let mut lines = Vec::new();
+        let mut listen = |line: &str| lines.push(line.to_owned());
+        let tally = tell(&subject, &script, &mut listen).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(tally.bindings, 1, "{lines:#?}");
+        let link = lines.iter().rposition(|line| *line == link_seen);
+        let binding = lines.iter().position(|line| line.contains("bind p1 to n0"));
+        assert!(
+            link.is_some() && link < binding,
+            "the status of the pod wakes it: {lines:#?}"
+        );
+    }
 }
 
 /// Scripts with what they are about.

@@ -4,12 +4,9 @@ use super::{DeviceTaint, DeviceTaintEffect, Digest};
 use crate::node_selector::NodeSelector;
 use crate::shared::shareable;
 use crate::string::null_default;
-use crate::{ObjectMeta, Quantity, Shared, Str, Time};
+use crate::{ObjectMeta, Quantity, RawJson, Shared, Str, Time};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::Value;
 use std::collections::BTreeMap;
-use std::hash::{Hash, Hasher};
-use std::sync::Arc;
 
 /// Pods whose claims have this annotation got the claim for their extended resources.
 pub const EXTENDED_RESOURCE_CLAIM_ANNOTATION: &str =
@@ -44,6 +41,20 @@ impl ResourceClaim {
     /// Whether devices are allocated to the claim.
     pub fn is_allocated(&self) -> bool {
         self.status.allocation.is_some()
+    }
+
+    /// Whether the claim contains JSON that only drivers read. API servers compare it byte by byte.
+    pub fn has_raw_json(&self) -> bool {
+        let Self { spec, status, .. } = self;
+        let devices = &status.devices;
+        spec.devices.config.iter().any(|c| c.opaque.is_some())
+            || status
+                .allocation
+                .as_ref()
+                .is_some_and(AllocationResult::has_raw_json)
+            || devices
+                .iter()
+                .any(|device| device.data != Digest::default())
     }
 }
 
@@ -146,6 +157,21 @@ pub struct RequestedDevices {
     pub tolerations: Vec<DeviceToleration>,
     /// What is needed of a device's capacity.
     pub capacity: Option<CapacityRequirements>,
+    /// Attributes that are computed for each device, for the constraints of the claim (gate DRADerivedAttributes).
+    #[serde(deserialize_with = "null_default")]
+    pub derived_attributes: Vec<DerivedAttribute>,
+}
+
+/// An attribute that is computed from those of a device.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DerivedAttribute {
+    /// The qualified name.
+    #[serde(deserialize_with = "null_default")]
+    pub name: Str,
+    /// The value as a CEL expression over the variable `device`.
+    #[serde(deserialize_with = "null_default")]
+    pub expression: Str,
 }
 
 /// Amounts of capacity by qualified name.
@@ -244,34 +270,14 @@ pub struct DeviceConfiguration {
 }
 
 /// Configuration as a driver defines it: copied as it is, and never read.
-#[derive(Clone, Deserialize, Serialize)]
-pub struct OpaqueConfiguration(Arc<Value>);
-
-impl OpaqueConfiguration {
-    /// The configuration as the API writes it.
-    pub fn as_json(&self) -> &Value {
-        &self.0
-    }
-}
-
-impl std::fmt::Debug for OpaqueConfiguration {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl PartialEq for OpaqueConfiguration {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
-    }
-}
-
-impl Eq for OpaqueConfiguration {}
-
-impl Hash for OpaqueConfiguration {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        Digest::of(&self.0).hash(state);
-    }
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OpaqueConfiguration {
+    /// The driver.
+    #[serde(deserialize_with = "null_default")]
+    pub driver: Str,
+    /// The parameters.
+    pub parameters: RawJson,
 }
 
 /// What was allocated to a claim. Equal statuses are equal in every field. Of fields that scheduling does not read only
@@ -303,6 +309,14 @@ pub struct AllocationResult {
     pub node_selector: Option<NodeSelector>,
     /// When the devices were allocated.
     pub allocation_timestamp: Option<Time>,
+}
+
+impl AllocationResult {
+    /// Whether the allocation contains JSON that only drivers read.
+    pub fn has_raw_json(&self) -> bool {
+        let mut config = self.devices.config.iter();
+        config.any(|config| config.opaque.is_some())
+    }
 }
 
 /// The devices of a claim.
@@ -350,6 +364,9 @@ pub struct DeviceRequestAllocationResult {
     /// What the share consumes of the device's capacity.
     #[serde(deserialize_with = "null_default")]
     pub consumed_capacity: BTreeMap<Str, Quantity>,
+    /// Operations of the kubelet that the device does not need.
+    #[serde(deserialize_with = "null_default")]
+    pub skip_node_operations: Vec<Str>,
 }
 
 /// Where a configuration comes from.

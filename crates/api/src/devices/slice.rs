@@ -45,6 +45,10 @@ pub struct ResourceSliceSpec {
     /// Counters that the devices of the pool consume.
     #[serde(deserialize_with = "null_default")]
     pub shared_counters: Vec<CounterSet>,
+    /// Operations of the kubelet that the devices do not need (gate DRAOptionalNodeOperations). They are copied into
+    /// allocations.
+    #[serde(deserialize_with = "null_default")]
+    pub skip_node_operations: Vec<Str>,
 }
 
 /// The pool of a slice.
@@ -92,6 +96,10 @@ pub struct DeviceCounterConsumption {
     /// The amounts by counter.
     #[serde(deserialize_with = "null_default")]
     pub counters: BTreeMap<Str, Counter>,
+    /// Devices can use the set at the same time only if they have a group in common (gate
+    /// DRADeviceCompatibilityGroups). Devices without groups can only be combined with devices without groups.
+    #[serde(deserialize_with = "null_default")]
+    pub compatibility_groups: Vec<Str>,
 }
 
 /// A device.
@@ -133,6 +141,41 @@ pub struct Device {
     /// Whether several requests can share the device.
     #[serde(deserialize_with = "null_default")]
     pub allow_multiple_allocations: bool,
+    /// Resources of the node that the device uses or provides, by name (gate DRANodeAllocatableResources).
+    #[serde(deserialize_with = "null_default")]
+    pub node_allocatable_resources: BTreeMap<Str, NodeAllocatableResource>,
+}
+
+/// How a device uses a resource of its node, such as CPU.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeAllocatableResource {
+    /// The amount that an allocation of the device takes from the node.
+    pub mapping: Option<NodeAllocatableMapping>,
+    /// The resources that pods which use the device need beside their requests.
+    pub overhead: Option<NodeAllocatableOverhead>,
+}
+
+/// An amount of a resource of the node: that of a capacity of the device, or one for each device.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeAllocatableMapping {
+    /// The capacity of which the consumed amount counts.
+    pub capacity_key: Option<Str>,
+    /// The factor for the consumed amount; absent for 1.
+    pub capacity_multiplier: Option<Quantity>,
+    /// The amount for each device, without a capacity.
+    pub device_multiplier: Option<Quantity>,
+}
+
+/// The resources that pods which use a device need beside their requests.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeAllocatableOverhead {
+    /// Once for each pod.
+    pub per_pod: Option<Quantity>,
+    /// For each container that refers to the claim.
+    pub per_container: Option<Quantity>,
 }
 
 /// A fact about a device.
@@ -308,7 +351,7 @@ pub struct DeviceTaint {
     pub time_added: Option<Time>,
 }
 
-/// Adds a taint to devices (`resource.k8s.io/v1beta2`, gate DRADeviceTaintRules).
+/// Adds a taint to devices (gate DRADeviceTaintRules). `resource.k8s.io/v1beta2` in Kubernetes 1.36, `v1` since 1.37.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceTaintRule {
@@ -323,7 +366,8 @@ pub struct DeviceTaintRule {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceTaintRuleSpec {
-    /// The devices; absent for all, as kube-scheduler reads it.
+    /// The devices. If it is absent, the rule applies to all devices until Kubernetes 1.37, and to none since 1.38; the
+    /// methods of [`DeviceTaintRule`] do as until 1.37.
     pub device_selector: Option<DeviceTaintSelector>,
     /// The taint.
     #[serde(deserialize_with = "null_default")]

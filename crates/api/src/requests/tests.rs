@@ -92,6 +92,7 @@ fn absent_requests_have_defaults_where_scores_are_made() {
         use_status: false,
         pod_level: true,
         non_zero: true,
+        footprint: Footprint::Containers,
     };
     for (name, spec, expected) in [
         ("one container", r#""containers":[{}]"#, (100, 200 * MIB)),
@@ -275,5 +276,73 @@ fn what_is_tracked() {
         ("bandwidth", 0),
     ] {
         assert_eq!(resources.scalar(name), amount, "{name}");
+    }
+}
+
+/// PL-320, worked by hand: the sum of the largest of each container, or the largest of three sums.
+#[test]
+fn a_resize_counts_by_container_or_by_pod() {
+    let container = |name: &str, cpu: &str| {
+        format!(r#"{{"name":"{name}","resources":{{"requests":{{"cpu":"{cpu}"}}}}}}"#)
+    };
+    let status = |name: &str, allocated: &str, actuated: Option<&str>| {
+        let actuated = actuated
+            .map(|cpu| format!(r#","resources":{{"requests":{{"cpu":"{cpu}"}}}}"#))
+            .unwrap_or_default();
+        format!(r#"{{"name":"{name}","allocatedResources":{{"cpu":"{allocated}"}}{actuated}}}"#)
+    };
+    let pod = |containers: &[String], statuses: &[String], pending: &str| {
+        format!(
+            r#"{{"spec":{{"containers":[{}]}},"status":{{"containerStatuses":[{}],"conditions":[{{"type":"PodResizePending","status":"True","reason":"{pending}"}}]}}}}"#,
+            containers.join(","),
+            statuses.join(",")
+        )
+    };
+    let two = [container("a", "2"), container("b", "1")];
+    for (situation, pod, of_containers, of_pod) in [
+        (
+            // 1.36: max(2, 1) + max(1, 2). 1.37: max(2 + 1, 1 + 2, 1 + 2).
+            "one container grows, the other shrinks",
+            pod(
+                &two,
+                &[status("a", "1", Some("1")), status("b", "2", Some("2"))],
+                "",
+            ),
+            4000,
+            3000,
+        ),
+        (
+            // 1.37: allocated 1 + 2 alone.
+            "the resize cannot be done",
+            pod(
+                &two,
+                &[status("a", "1", Some("1")), status("b", "2", Some("2"))],
+                "Infeasible",
+            ),
+            3000,
+            3000,
+        ),
+        (
+            // Nothing is actuated that is known: 1.37 takes what is allocated.
+            "the status does not state what is actuated",
+            pod(&two, &[status("a", "3", None), status("b", "1", None)], ""),
+            3000,
+            4000,
+        ),
+        ("no status", pod(&two, &[], ""), 3000, 3000),
+        (
+            "no status, and it cannot be done",
+            pod(&two, &[], "Infeasible"),
+            3000,
+            3000,
+        ),
+    ] {
+        let counted = |footprint| sums(&pod, Options::PLACED.counting(footprint)).0;
+        assert_eq!(counted(Footprint::Containers), of_containers, "{situation}");
+        assert_eq!(counted(Footprint::Pod), of_pod, "{situation}");
+        assert_eq!(
+            sums(&pod, Options::PENDING.counting(Footprint::Pod)).0,
+            3000
+        );
     }
 }

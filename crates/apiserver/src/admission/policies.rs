@@ -1,14 +1,19 @@
-//! ValidatingAdmissionPolicies: rules in CEL that reject requests (`admissionregistration.k8s.io/v1`).
+//! ValidatingAdmissionPolicies: rules in CEL that reject requests (`admissionregistration.k8s.io/v1`). Those that change
+//! objects, MutatingAdmissionPolicies, are in `mutation`.
 //!
 //! A policy takes effect through its bindings. The policies of a request are evaluated before its validating webhooks.
 //! The texts of errors are those of kube-apiserver. There is no audit log: what a policy adds to it is a line of the
 //! log of this process.
 
 mod decision;
+mod mutation;
+
+pub(super) use mutation::Mutations;
+pub(super) use mutation::any as any_mutating;
 
 use super::matching::Matching;
 use super::webhooks::Attributes;
-use crate::registry::{Api, ListRequest, Resource, find};
+use crate::registry::{Api, ListRequest, Resource, find, show};
 use crate::status::{ApiError, Cause};
 use crate::storage::Version;
 use crate::validation::policies;
@@ -16,21 +21,51 @@ use crate::validation::selectors;
 use crate::validation::view::View;
 use berth_cel::{Output, Program};
 use decision::{Decision, Input};
+use mutation::Mutation;
 use serde_json::Value;
 use std::sync::{Arc, Mutex, PoisonError};
 
-const POLICIES: &str = "validatingadmissionpolicies";
-const BINDINGS: &str = "validatingadmissionpolicybindings";
+/// Which sort of policies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sort {
+    Mutating,
+    Validating,
+}
 
-/// The policies of the cluster with their bindings, as long as no object of them changes.
+/// The policies of the cluster with their bindings.
 #[derive(Debug, Default)]
-pub(crate) struct Policies(Mutex<(Vec<u64>, Arc<Vec<Policy>>)>);
+pub(crate) struct Policies {
+    mutating: Known,
+    validating: Known,
+}
+
+/// The policies of one sort, as long as no object of them changes.
+#[derive(Debug, Default)]
+struct Known(Mutex<(Vec<u64>, Arc<Vec<Policy>>)>);
+
+impl Sort {
+    fn policies(self) -> &'static str {
+        match self {
+            Self::Mutating => "mutatingadmissionpolicies",
+            Self::Validating => "validatingadmissionpolicies",
+        }
+    }
+
+    fn bindings(self) -> &'static str {
+        match self {
+            Self::Mutating => "mutatingadmissionpolicybindings",
+            Self::Validating => "validatingadmissionpolicybindings",
+        }
+    }
+}
 
 /// A compiled policy.
 #[derive(Debug)]
 struct Policy {
     name: String,
     fails_open: bool,
+    /// Whether a mutating policy is evaluated again when the object is changed after it.
+    is_reinvoked: bool,
     matching: Matching,
     /// `apiVersion` and `kind` of the parameters.
     parameters: Option<(String, String)>,
@@ -46,6 +81,7 @@ struct Expressions {
     validations: Vec<Validation>,
     /// The audit annotations, by their keys.
     annotations: Vec<(String, Expression)>,
+    mutations: Vec<Mutation>,
 }
 
 #[derive(Debug)]
@@ -76,11 +112,15 @@ struct Binding {
 
 impl Policies {
     /// The policies that have bindings.
-    fn current(&self, api: &Api) -> Arc<Vec<Policy>> {
-        let (policies, bindings) = (list(api, POLICIES), list(api, BINDINGS));
+    fn current(&self, api: &Api, sort: Sort) -> Arc<Vec<Policy>> {
+        let (policies, bindings) = (list(api, sort.policies()), list(api, sort.bindings()));
         let all = policies.iter().chain(&bindings);
         let revisions: Vec<u64> = all.map(|v| v.revision()).collect();
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = match sort {
+            Sort::Mutating => &self.mutating,
+            Sort::Validating => &self.validating,
+        };
+        let mut known = known.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.0 != revisions {
             let bindings: Vec<_> = bindings.iter().map(|v| v.object()).collect();
             let read = |policy: &Arc<Version>| Policy::of(&policy.object(), &bindings);
@@ -98,7 +138,11 @@ fn list(api: &Api, plural: &str) -> Vec<Arc<Version>> {
 
 /// Whether a policy takes effect.
 pub(super) fn any(api: &Api) -> bool {
-    let resource = find("admissionregistration.k8s.io", BINDINGS);
+    any_of(api, Sort::Validating)
+}
+
+fn any_of(api: &Api, sort: Sort) -> bool {
+    let resource = find("admissionregistration.k8s.io", sort.bindings());
     let store = resource.and_then(|r| r.store);
     store.is_some_and(|store| api.store().count(store) > 0)
 }
@@ -117,7 +161,7 @@ pub(super) fn check(
         return Ok(());
     }
     let mut denied = None;
-    for policy in api.policies.current(api).iter() {
+    for policy in api.policies.current(api, Sort::Validating).iter() {
         for (binding, decision) in policy.decide(api, attributes, objects)? {
             act(attributes, policy, binding, decision, &mut denied);
         }
@@ -168,18 +212,8 @@ fn refusal(
     message: String,
     reason: &'static str,
 ) -> ApiError {
-    let metadata = object.map_or(&Value::Null, |object| object.part("metadata"));
-    let names = [
-        attributes.name,
-        metadata.text("name"),
-        metadata.text("generateName"),
-        "Unknown",
-    ];
-    let name = names
-        .into_iter()
-        .find(|name| !name.is_empty())
-        .unwrap_or("");
-    let mut error = ApiError::forbidden(attributes.resource.subject(name), &message);
+    let name = name_of(attributes, object);
+    let mut error = ApiError::forbidden(attributes.resource.subject(&name), &message);
     error.reason = reason;
     error.code = match reason {
         "Forbidden" => 403,
@@ -191,6 +225,19 @@ fn refusal(
         message,
         field: String::new(),
     })
+}
+
+/// The object of a request as refusals name it.
+fn name_of(attributes: &Attributes<'_>, object: Option<&Value>) -> String {
+    let metadata = object.map_or(&Value::Null, |object| object.part("metadata"));
+    let names = [
+        attributes.name,
+        metadata.text("name"),
+        metadata.text("generateName"),
+        "Unknown",
+    ];
+    let name = names.into_iter().find(|name| !name.is_empty());
+    name.unwrap_or_default().to_owned()
 }
 
 // === impl Policy ===
@@ -207,6 +254,7 @@ impl Policy {
         Self {
             name: name.to_owned(),
             fails_open: spec.text("failurePolicy") == "Ignore",
+            is_reinvoked: spec.text("reinvocationPolicy") == "IfNeeded",
             matching: Matching::new(constraints, constraints.items("resourceRules")),
             parameters: parameters
                 .map(|p| (p.text("apiVersion").to_owned(), p.text("kind").to_owned())),
@@ -216,6 +264,10 @@ impl Policy {
                 .map(|(metadata, spec)| Binding::of(metadata.text("name"), spec))
                 .collect(),
         }
+    }
+
+    fn mutations(&self) -> &[Mutation] {
+        self.expressions.as_ref().map_or(&[], |e| &e.mutations)
     }
 
     /// What the bindings of the policy find in a request; without a binding, what is wrong with the policy.
@@ -305,6 +357,7 @@ impl Policy {
         };
         let namespace = parameter_namespace(resource, reference, attributes.namespace)?;
         let found = find_parameters(api, resource, namespace, reference);
+        let found = found.map_err(|e| e.message)?;
         if found.is_empty() && reference.text("parameterNotFoundAction") == "Deny" {
             let error = "no params found for policy binding with `Deny` parameterNotFoundAction";
             return Err(error.to_owned());
@@ -337,7 +390,7 @@ fn find_parameters(
     resource: &Resource,
     namespace: &str,
     reference: &Value,
-) -> Vec<Value> {
+) -> Result<Vec<Value>, ApiError> {
     let found = match reference.text("name") {
         "" => {
             let request = ListRequest {
@@ -353,10 +406,10 @@ fn find_parameters(
         name => api.get(resource, namespace, name).into_iter().collect(),
     };
     let shown = |version: Arc<Version>| {
-        let mut object = resource.shown(&version.object());
+        let mut object = show(api, resource, &version.object())?;
         object["apiVersion"] = resource.api_version().into();
         object["kind"] = resource.kind.into();
-        object
+        Ok(object)
     };
     found.into_iter().map(shown).collect()
 }
@@ -395,6 +448,11 @@ impl Expressions {
                     Ok((stated.text("key").to_owned(), compiled))
                 })
                 .collect::<Result<_, String>>()?,
+            mutations: spec
+                .items("mutations")
+                .iter()
+                .map(|stated| Mutation::compile(&scope, stated))
+                .collect::<Result<_, _>>()?,
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Priority: from the class that a pod names, or the cluster's default class, to numbers.
+//! Priority: from the class that a pod or a group names, or the cluster's default class, to numbers.
 
 use crate::registry::{self, Api, ListRequest, Resource};
 use crate::status::ApiError;
@@ -16,21 +16,14 @@ struct Resolved {
 
 /// Sets `priority`, `preemptionPolicy` and, for the default class, `priorityClassName`.
 pub(super) fn resolve(api: &Api, pods: &Resource, pod: &mut Value) -> Result<(), ApiError> {
-    let name = pod.part("metadata").text("name").to_owned();
+    let name = super::given_name(pod).to_owned();
     let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else {
         return Ok(());
     };
     let forbid = |message: String| Err(ApiError::forbidden(pods.subject(&name), &message));
-    let wanted = text(spec, "priorityClassName");
-    let resolved = if wanted.is_empty() {
-        default_class(api)
-    } else {
-        match find(api, wanted) {
-            Some(resolved) => resolved,
-            None => {
-                return forbid(format!("no PriorityClass with name {wanted} was found"));
-            }
-        }
+    let resolved = match class_of(api, spec) {
+        Ok(resolved) => resolved,
+        Err(message) => return forbid(message),
     };
     let given = spec.maybe_int("priority");
     if let Some(given) = given
@@ -54,6 +47,53 @@ pub(super) fn resolve(api: &Api, pods: &Resource, pod: &mut Value) -> Result<(),
     spec.insert("priority".to_owned(), resolved.priority.into());
     spec.insert("preemptionPolicy".to_owned(), resolved.preemption.into());
     Ok(())
+}
+
+/// The same for a group.
+pub(super) fn resolve_group(
+    api: &Api,
+    groups: &Resource,
+    group: &mut Value,
+) -> Result<(), ApiError> {
+    let name = group.part("metadata").text("name").to_owned();
+    let Some(spec) = group.get_mut("spec").and_then(Value::as_object_mut) else {
+        return Ok(());
+    };
+    let forbid = |message: String| Err(ApiError::forbidden(groups.subject(&name), &message));
+    let resolved = match class_of(api, spec) {
+        Ok(resolved) => resolved,
+        Err(message) => return forbid(message),
+    };
+    let given = spec.maybe_int("priority");
+    if let Some(given) = given.filter(|given| *given != resolved.priority) {
+        return forbid(format!(
+            "priority set in the pod group ({given}) must match the priority computed ({}) based on the priority class set in the spec",
+            resolved.priority
+        ));
+    }
+    if api.groups.has("PodGroupPreemptionPolicy") {
+        let given = text(spec, "preemptionPolicy");
+        if !given.is_empty() && given != resolved.preemption {
+            return forbid(format!(
+                "preemptionPolicy set in the pod group ({given}) must match the preemptionPolicy computed ({}) based on the priority class set in the spec",
+                resolved.preemption
+            ));
+        }
+        spec.insert("preemptionPolicy".to_owned(), resolved.preemption.into());
+    }
+    if let Some(class) = resolved.class {
+        spec.insert("priorityClassName".to_owned(), class.into());
+    }
+    spec.insert("priority".to_owned(), resolved.priority.into());
+    Ok(())
+}
+
+/// The class that a spec names, or the default one.
+fn class_of(api: &Api, spec: &Map<String, Value>) -> Result<Resolved, String> {
+    match text(spec, "priorityClassName") {
+        "" => Ok(default_class(api)),
+        wanted => find(api, wanted).ok_or(format!("no PriorityClass with name {wanted} was found")),
+    }
 }
 
 /// An update that leaves the numbers out keeps them.

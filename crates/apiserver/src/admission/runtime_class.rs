@@ -11,7 +11,7 @@ use serde_json::Value;
 /// # Errors
 /// 403 when the class does not exist or the pod states something else.
 pub(super) fn apply(api: &Api, pods: &Resource, pod: &mut Value) -> Result<(), ApiError> {
-    let name = pod.part("metadata").text("name").to_owned();
+    let name = super::given_name(pod).to_owned();
     let forbid = |message: String| Err(ApiError::forbidden(pods.subject(&name), &message));
     let Some(spec) = child(pod, "spec") else {
         return Ok(());

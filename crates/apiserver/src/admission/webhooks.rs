@@ -5,21 +5,20 @@
 //! before quotas. The thread of a request waits for them; the calls run on a thread of their own. Requests that no
 //! webhook receives do not wait.
 
-mod call;
 pub(super) mod hook;
 
-use super::policies;
+use super::policies::{self, Mutations};
 use crate::access::Propagation;
 use crate::access::gr;
 use crate::apply::fields_to_json;
 use crate::patch::{self, PatchError};
 use crate::registry::{
     Api, DeleteRequest, FieldValidation, ListRequest, Requester, Resource, WriteOptions, find,
-    meta_mut, scale_of, scale_put,
+    meta_mut, scale_of, scale_put, show,
 };
 use crate::schema::Schemas;
 use crate::status::ApiError;
-use call::{Caller, Pending};
+use crate::webhook_client::Pending;
 use hook::{Hook, Verdict};
 use rustc_hash::FxHashSet;
 use serde_json::{Value, json};
@@ -75,7 +74,6 @@ enum Sort {
 /// The configured webhooks.
 #[derive(Debug, Default)]
 pub(crate) struct Webhooks {
-    caller: Caller,
     mutating: Known,
     validating: Known,
 }
@@ -201,16 +199,57 @@ impl Attributes<'_> {
         json!({"group": "", "version": "v1", "kind": kind.map_or("", |(_, kind)| kind)})
     }
 
-    /// A stored object in the version of a resource.
-    fn shown(&self, resource: &Resource, object: &Value) -> Value {
+    /// An object in the version of a resource.
+    ///
+    /// # Errors
+    /// 500 when the conversion webhook of a custom resource fails.
+    pub(super) fn shown(
+        &self,
+        api: &Api,
+        resource: &Resource,
+        object: &Value,
+    ) -> Result<Value, ApiError> {
         if !self.is_whole() {
-            return object.clone();
+            return Ok(object.clone());
         }
-        let mut shown = resource.shown(object);
+        let mut shown = show(api, resource, object)?;
         shown["apiVersion"] = resource.api_version().into();
         shown["kind"] = resource.kind.into();
         fields_to_json(&mut shown);
-        shown
+        Ok(shown)
+    }
+
+    /// An object that a webhook or a policy has made of `object`, which it has received as `shown`; `None` when nothing has
+    /// changed.
+    ///
+    /// # Errors
+    /// 500 when it is no object of its kind, and when the conversion webhook of a custom resource fails.
+    pub(super) fn accept(
+        &self,
+        api: &Api,
+        resource: &Resource,
+        object: &Value,
+        shown: &Value,
+        new: Value,
+    ) -> Result<Option<Value>, ApiError> {
+        let mut new = self.accepted(resource, new)?;
+        if new == *shown {
+            return Ok(None);
+        }
+        if self.is_whole() {
+            new = resource.stored(new);
+            let resource = self.resource;
+            if resource.custom.is_some() {
+                new = show(api, resource, &new)?;
+            }
+            // Fields that admission changes have no manager.
+            let managers = object.pointer("/metadata/managedFields").cloned();
+            let metadata = meta_mut(&mut new);
+            metadata.remove("managedFields");
+            metadata.extend(managers.map(|list| ("managedFields".to_owned(), list)));
+            resource.strategy().default(&mut new);
+        }
+        Ok(Some(new))
     }
 
     /// An object that a webhook has patched, as it is stored: without unknown fields, with defaults.
@@ -259,15 +298,18 @@ pub(crate) fn any(api: &Api) -> bool {
         let store = resource.and_then(|r| r.store);
         store.is_some_and(|store| api.store().count(store) > 0)
     };
-    has_hooks(Sort::Mutating) || has_hooks(Sort::Validating) || policies::any(api)
+    has_hooks(Sort::Mutating)
+        || has_hooks(Sort::Validating)
+        || policies::any(api)
+        || policies::any_mutating(api)
 }
 
 impl Attributes<'_> {
-    /// Calls the mutating webhooks of a request. Returns the object as they have changed it. `again` repeats the
-    /// built-in changes, after a webhook has changed the object.
+    /// Evaluates the mutating policies of a request and calls its mutating webhooks. Returns the object as they have changed
+    /// it. `again` repeats the built-in changes, after one of them has changed the object.
     ///
     /// # Errors
-    /// The refusal of a webhook; 500 when one cannot be called.
+    /// The refusal of a policy or a webhook; 500 when a webhook cannot be called.
     pub(crate) fn mutate(
         &self,
         api: &Api,
@@ -275,23 +317,24 @@ impl Attributes<'_> {
         old: Option<&Value>,
         again: impl Fn(&mut Value) -> Result<(), ApiError>,
     ) -> Result<Option<Value>, ApiError> {
-        let Some(hooks) = self.hooks(api, Sort::Mutating) else {
-            return Ok(object);
-        };
+        let hooks = self.hooks(api, Sort::Mutating).unwrap_or_default();
+        let mut mutations = Mutations::default();
         let mut object = object;
         // As in kube-apiserver: a change repeats all webhooks before it that want that, once.
         let (mut called, mut repeated) = (FxHashSet::default(), FxHashSet::default());
-        let mut is_changed = false;
+        let (mut is_changed, mut last) = (false, None);
         for round in 0..2 {
             if round == 1 {
                 let Some(object) = object.as_mut().filter(|_| is_changed) else {
                     break;
                 };
-                let before = object.clone();
                 again(object)?;
-                if *object != before {
-                    repeated.extend(called.drain());
-                }
+            }
+            if let Some(object) = &mut object {
+                is_changed |= mutations.run(api, self, object, old, round == 1)?;
+            }
+            if round == 1 && object != last {
+                repeated.extend(called.drain());
             }
             for (i, hook) in hooks.iter().enumerate() {
                 let objects = (object.as_ref(), old);
@@ -315,7 +358,7 @@ impl Attributes<'_> {
                 }
                 let patched = match verdict.patch {
                     Some(operations) => {
-                        patched(self, hook, &resource, object.as_ref(), operations)?
+                        patched(api, self, hook, &resource, object.as_ref(), operations)?
                     }
                     None => None,
                 };
@@ -327,6 +370,9 @@ impl Attributes<'_> {
                 if hook.is_reinvoked {
                     called.insert(i);
                 }
+            }
+            if round == 0 && is_changed {
+                last.clone_from(&object);
             }
         }
         Ok(object)
@@ -467,9 +513,10 @@ impl Attributes<'_> {
             )));
         }
         let uid = api.new_uid();
-        let review = hook::review(hook, self, resource, &uid, objects);
+        let review = hook::review(api, hook, self, resource, &uid, objects)?;
         tracing::debug!(webhook = hook.name, mutates, "calling an admission webhook");
-        let pending = api.webhooks.caller.post(api, hook, &review);
+        let calls = &api.webhook_calls;
+        let pending = calls.post(api, &hook.target, hook.timeout, &review);
         Ok(Call { uid, pending })
     }
 }
@@ -511,6 +558,7 @@ fn take_warnings(attributes: &Attributes<'_>, verdict: &Verdict) {
 
 /// The object with the patch of a webhook; `None` when the patch changes nothing.
 fn patched(
+    api: &Api,
     attributes: &Attributes<'_>,
     hook: &Hook,
     resource: &Resource,
@@ -523,23 +571,10 @@ fn patched(
             hook.name
         )));
     };
-    let shown = attributes.shown(resource, object);
+    let shown = attributes.shown(api, resource, object)?;
     let applied = patch::apply_json(shown.clone(), operations);
     let new = applied.map_err(|e: PatchError| ApiError::internal(e.to_string()))?;
-    let mut new = attributes.accepted(resource, new)?;
-    if new == shown {
-        return Ok(None);
-    }
-    if attributes.is_whole() {
-        new = resource.stored(new);
-        // Fields that a webhook changes have no manager.
-        let managers = object.pointer("/metadata/managedFields").cloned();
-        let metadata = meta_mut(&mut new);
-        metadata.remove("managedFields");
-        metadata.extend(managers.map(|list| ("managedFields".to_owned(), list)));
-        resource.strategy().default(&mut new);
-    }
-    Ok(Some(new))
+    attributes.accept(api, resource, object, &shown, new)
 }
 
 /// The options of a CONNECT to a pod, which are its object, from the query of the request; `None` for a subresource

@@ -371,6 +371,34 @@ impl<'m> Typed<'m> {
         found.added.put(element, below.added);
     }
 
+    /// The paths of what an object sets and what is replaced as a whole.
+    pub(crate) fn atomics(&self, object: &Value) -> Vec<String> {
+        let mut found = Vec::new();
+        self.find_atomics(self.root(), object, "", &mut found);
+        found
+    }
+
+    fn find_atomics(&self, kind: Kind<'m>, value: &Value, path: &str, found: &mut Vec<String>) {
+        match (kind, value) {
+            (Kind::Leaf(_), Value::Object(_)) | (Kind::Leaf(_) | Kind::Free, Value::Array(_)) => {
+                found.push(path.to_owned());
+            }
+            (_, Value::Object(map)) => {
+                for (name, value) in map {
+                    if let Some(kind) = self.member(kind, name) {
+                        self.find_atomics(kind, value, &format!("{path}.{name}"), found);
+                    }
+                }
+            }
+            (_, Value::Array(list)) => {
+                for (i, value) in list.iter().enumerate() {
+                    self.find_atomics(self.item(kind), value, &format!("{path}[{i}]"), found);
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// An object with what a configuration sets.
     pub(crate) fn merge(&self, live: &Value, config: &Value) -> Value {
         self.merge_values(self.root(), live.clone(), config)

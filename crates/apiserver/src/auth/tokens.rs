@@ -1,27 +1,51 @@
-//! Tokens of service accounts: JSON Web Tokens (RFC 7519) that this server signs with ES256 and recognises.
+//! Tokens of service accounts: JSON Web Tokens (RFC 7519) that this server signs and recognises.
 
 use super::User;
+use super::keys::{KeyError, SigningKey, VerifyingKey};
 use crate::access::gr;
 use crate::controllers::object::is_deleting;
 use crate::registry::{self, Api, meta};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::rand::SystemRandom;
-use ring::signature::{
-    ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair,
-    UnparsedPublicKey,
-};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
-/// Who issues the tokens, and the audience of this server.
-pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+/// The issuer of the tokens, which is also the audience of this server, when no options name others.
+const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 /// The claim with the objects that a token is bound to.
 const BOUND: &str = "kubernetes.io";
 const PREFIX: &str = "system:serviceaccount:";
 
-/// The key of this server.
+/// Who signs tokens of service accounts, and which are accepted. The default is a key of the server's own.
+#[derive(Clone, Default)]
+pub struct TokenOptions {
+    /// The issuer of new tokens, followed by others whose tokens are accepted.
+    pub issuers: Vec<String>,
+    /// The audiences of this server; the first issuer if there are none.
+    pub audiences: Vec<String>,
+    /// The key that signs new tokens, in PEM; `None` is a key of the server's own.
+    pub signing_key: Option<String>,
+    /// Files of keys, in PEM, that accepted tokens may be signed with.
+    pub keys: Vec<String>,
+}
+
+impl std::fmt::Debug for TokenOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The key is a secret.
+        f.debug_struct("TokenOptions")
+            .field("issuers", &self.issuers)
+            .field("audiences", &self.audiences)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The keys of this server.
 pub(crate) struct Tokens {
-    key: EcdsaKeyPair,
+    signing: SigningKey,
+    verifying: Vec<VerifyingKey>,
+    issuers: Vec<String>,
+    audiences: Vec<String>,
     random: SystemRandom,
 }
 
@@ -38,33 +62,87 @@ fn encoded(value: &Value) -> String {
 impl Tokens {
     /// A new key, in PKCS #8; `None` when the system gives no random numbers.
     pub(crate) fn new_key() -> Option<Vec<u8>> {
-        let random = SystemRandom::new();
-        let key = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random);
-        key.ok().map(|key| key.as_ref().to_vec())
+        SigningKey::generate(&SystemRandom::new())
     }
 
-    /// Signs with this key; `None` when it is none.
-    pub(crate) fn new(key: &[u8]) -> Option<Self> {
+    /// Signs and accepts tokens by these options; `own` is the key of the server, in PKCS #8.
+    ///
+    /// # Errors
+    /// When a key cannot be used.
+    pub(crate) fn new(own: &[u8], options: TokenOptions) -> Result<Self, KeyError> {
         let random = SystemRandom::new();
-        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, key, &random).ok()?;
-        Some(Self { key, random })
+        let signing = match &options.signing_key {
+            Some(pem) => SigningKey::from_pem(pem, &random)?,
+            None => SigningKey::from_pkcs8(own, &random).ok_or(KeyError::Unsupported)?,
+        };
+        let mut verifying = Vec::new();
+        for pem in &options.keys {
+            verifying.extend(VerifyingKey::all_from_pem(pem, &random)?);
+        }
+        let own = signing.verifying();
+        if !verifying.contains(&own) {
+            verifying.push(own);
+        }
+        let mut issuers = options.issuers;
+        if issuers.is_empty() {
+            issuers.push(ISSUER.to_owned());
+        }
+        let mut audiences = options.audiences;
+        if audiences.is_empty() {
+            audiences.extend(issuers.first().cloned());
+        }
+        Ok(Self {
+            signing,
+            verifying,
+            issuers,
+            audiences,
+            random,
+        })
+    }
+
+    /// The issuer of new tokens.
+    pub(crate) fn issuer(&self) -> &str {
+        self.issuers.first().map_or(ISSUER, String::as_str)
+    }
+
+    /// The audiences of this server.
+    pub(crate) fn audiences(&self) -> &[String] {
+        &self.audiences
     }
 
     /// A token with these claims; `None` when the system gives no random numbers.
     pub(crate) fn sign(&self, claims: &Value) -> Option<String> {
-        let head = json!({"alg": "ES256", "typ": "JWT"});
+        let (algorithm, id) = (self.signing.algorithm(), self.signing.verifying().id());
+        let head = json!({"alg": algorithm, "kid": id, "typ": "JWT"});
         let signed = format!("{}.{}", encoded(&head), encoded(claims));
-        let signature = self.key.sign(&self.random, signed.as_bytes()).ok()?;
+        let signature = self.signing.sign(&self.random, signed.as_bytes())?;
         Some(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 
-    /// The claims of a token that this server signed.
+    /// The algorithms with which tokens can be signed.
+    pub(crate) fn algorithms(&self) -> Vec<&'static str> {
+        let mut algorithms: Vec<&str> =
+            self.verifying.iter().map(VerifyingKey::algorithm).collect();
+        algorithms.sort_unstable();
+        algorithms.dedup();
+        algorithms
+    }
+
+    /// The key set (RFC 7517) with which others verify tokens.
+    pub(crate) fn key_set(&self) -> Value {
+        let keys: Vec<Value> = self.verifying.iter().map(VerifyingKey::jwk).collect();
+        json!({"keys": keys})
+    }
+
+    /// The claims of a token that one of the keys has signed.
     fn claims(&self, token: &str) -> Option<Value> {
         let (signed, signature) = token.rsplit_once('.')?;
         let (_, claims) = signed.split_once('.')?;
         let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
-        let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.key.public_key());
-        key.verify(signed.as_bytes(), &signature).ok()?;
+        let mut keys = self.verifying.iter();
+        if !keys.any(|key| key.verifies(signed.as_bytes(), &signature)) {
+            return None;
+        }
         serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()
     }
 
@@ -75,8 +153,13 @@ impl Tokens {
         let now = api.now().as_second();
         let is_current = claims["exp"].as_i64().is_some_and(|end| now < end)
             && claims["nbf"].as_i64().is_none_or(|begin| begin <= now);
-        let audiences = claims["aud"].as_array()?;
-        if !is_current || claims["iss"] != ISSUER || !audiences.iter().any(|a| a == ISSUER) {
+        let issuer = claims["iss"].as_str()?;
+        let is_known = self.issuers.iter().any(|known| known == issuer);
+        let is_for_this_server = claims["aud"].as_array()?.iter().any(|audience| {
+            let audience = audience.as_str();
+            self.audiences.iter().any(|own| audience == Some(own))
+        });
+        if !is_current || !is_known || !is_for_this_server {
             return None;
         }
         let bound = &claims[BOUND];
@@ -97,11 +180,11 @@ impl Tokens {
             }
         }
         let account = &bound["serviceaccount"];
-        Some(service_account(
-            namespace,
-            account["name"].as_str()?,
-            &account["uid"],
-        ))
+        let name = account["name"].as_str()?;
+        Some(User {
+            extra: extra(&claims),
+            ..service_account(namespace, name, &account["uid"])
+        })
     }
 }
 
@@ -115,7 +198,25 @@ fn service_account(namespace: &str, name: &str, uid: &Value) -> User {
             format!("system:serviceaccounts:{namespace}"),
             "system:authenticated".to_owned(),
         ],
+        ..User::default()
     }
+}
+
+/// The claims of a token besides its account: its own identity, and the pod and the node that it is bound to.
+fn extra(claims: &Value) -> BTreeMap<String, Vec<String>> {
+    const DOMAIN: &str = "authentication.kubernetes.io";
+    let mut extra = BTreeMap::new();
+    if let Some(id) = claims["jti"].as_str() {
+        extra.insert(format!("{DOMAIN}/credential-id"), vec![format!("JTI={id}")]);
+    }
+    for object in ["pod", "node"] {
+        for field in ["name", "uid"] {
+            if let Some(text) = claims[BOUND][object][field].as_str() {
+                extra.insert(format!("{DOMAIN}/{object}-{field}"), vec![text.to_owned()]);
+            }
+        }
+    }
+    extra
 }
 
 /// The groups that a user has by its name: those of a service account.
@@ -129,10 +230,11 @@ pub(crate) fn groups_of(name: &str) -> Vec<String> {
     }
 }
 
-/// The claims of a token for a service account, bound to this object besides: the name of its claim and the object.
+/// The claims of a token for a service account, bound to these objects besides: the names of their claims and the objects.
 pub(crate) fn claims(
+    issuer: &str,
     account: &Value,
-    bound: Option<(&str, &Value)>,
+    bound: &[(&str, &Value)],
     audiences: &Value,
     (now, seconds): (i64, i64),
     id: &str,
@@ -141,14 +243,14 @@ pub(crate) fn claims(
         |object: &Value| json!({"name": meta(object, "name"), "uid": meta(object, "uid")});
     let (namespace, name) = (meta(account, "namespace"), meta(account, "name"));
     let mut objects = json!({"namespace": namespace, "serviceaccount": reference(account)});
-    if let Some((claim, object)) = bound {
-        objects[claim] = reference(object);
+    for (claim, object) in bound {
+        objects[*claim] = reference(object);
     }
     json!({
         "aud": audiences,
         "exp": now.saturating_add(seconds),
         "iat": now,
-        "iss": ISSUER,
+        "iss": issuer,
         "jti": id,
         BOUND: objects,
         "nbf": now,

@@ -120,8 +120,8 @@ impl Presented {
         }
         (now <= identity.not_after).then(|| User {
             name: identity.name.clone(),
-            uid: String::new(),
             groups,
+            ..User::default()
         })
     }
 }

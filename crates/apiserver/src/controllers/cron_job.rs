@@ -52,20 +52,11 @@ impl Controller for CronJobs {
             Value::Object(status) => Value::Object(status.clone()),
             _ => json!({}),
         };
-        observe_finished(cx, &cron, &jobs, &mut status);
-        clean_up(cx, &cron, &jobs)?;
-        let started = start_due(cx, key, &cron, &mut status);
+        let observed = observe_jobs(cx, &cron, &jobs, &mut status);
+        let started = observed
+            .and_then(|()| clean_up(cx, &cron, &jobs))
+            .and_then(|()| start_due(cx, key, &cron, &mut status));
         // What has been started must be known, whatever failed then.
-        let jobs = owned(cx, &cron);
-        let active: Vec<Value> = jobs
-            .iter()
-            .filter(|j| finished(j).is_none())
-            .map(|j| reference(j))
-            .collect();
-        match active.is_empty() {
-            true => _ = status.as_object_mut().and_then(|s| s.remove("active")),
-            false => status["active"] = active.into(),
-        }
         cx.write_status(CRON_JOB, &cron, status)?;
         started
     }
@@ -88,12 +79,46 @@ fn is_successful(job: &Value) -> bool {
     finished(job).is_some_and(|c| c["type"] == "Complete")
 }
 
-/// Reports jobs that were active before and have finished.
-fn observe_finished(cx: &mut Context<Key>, cron: &Object, jobs: &[Object], status: &mut Value) {
-    let before = items(&cron["status"]["active"]);
+/// Whether the active jobs of a status contain one for which this holds.
+fn is_active(status: &Value, is_it: impl Fn(&Value) -> bool) -> bool {
+    items(&status["active"]).iter().any(is_it)
+}
+
+/// Replaces the active jobs of a status.
+fn set_active(status: &mut Value, active: Vec<Value>) {
+    match active.is_empty() {
+        true => _ = status.as_object_mut().and_then(|s| s.remove("active")),
+        false => status["active"] = active.into(),
+    }
+}
+
+fn remove_active(status: &mut Value, job: &str) {
+    let mut active = items(&status["active"]).to_vec();
+    active.retain(|r| r["uid"] != job);
+    set_active(status, active);
+}
+
+/// Reports jobs that were active before and have finished or were deleted, and jobs that are not expected.
+fn observe_jobs(
+    cx: &mut Context<Key>,
+    cron: &Object,
+    jobs: &[Object],
+    status: &mut Value,
+) -> Result<(), AccessError> {
     for job in jobs {
-        let Some(end) = finished(job) else { continue };
-        if before.iter().any(|r| r["uid"] == uid(job)) {
+        let is_known = is_active(status, |r| r["uid"] == uid(job));
+        let Some(end) = finished(job) else {
+            if !is_known {
+                let message = format!(
+                    "Saw a job that the controller did not create or forgot: {}",
+                    name(job)
+                );
+                cx.warn(cron, "UnexpectedJob", message);
+            }
+            continue;
+        };
+        if is_known {
+            remove_active(status, uid(job));
             let kind = end["type"].as_str().unwrap_or_default();
             let message = format!("Saw completed job: {}, condition: {kind}", name(job));
             cx.normal(cron, "SawCompletedJob", message);
@@ -106,6 +131,26 @@ fn observe_finished(cx: &mut Context<Key>, cron: &Object, jobs: &[Object], statu
             status["lastSuccessfulTime"] = seconds(end);
         }
     }
+    let missing: Vec<Value> = items(&status["active"])
+        .iter()
+        .filter(|r| jobs.iter().all(|job| r["uid"] != uid(job)))
+        .cloned()
+        .collect();
+    for reference in missing {
+        let (job, job_uid) = (reference["name"].as_str(), reference["uid"].as_str());
+        let (job, job_uid) = (job.unwrap_or_default(), job_uid.unwrap_or_default());
+        match cx.api().get(JOB.resource, namespace(cron), job) {
+            // The view is late.
+            Ok(found) if uid(&found) == job_uid => {}
+            Err(error) if !error.is_not_found() => return Err(error),
+            _ => {
+                let message = format!("Active job went missing: {job}");
+                cx.normal(cron, "MissingJob", message);
+                remove_active(status, job_uid);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Deletes the oldest finished jobs.
@@ -160,15 +205,25 @@ fn due(schedule: &Schedule, zone: &TimeZone, since: Timestamp, now: Timestamp) -
         due.latest = Some(at);
         let mut from = at;
         if due.missed == MISSED_MAX {
-            // The times in between make no difference: look close to now, where at least one time is.
-            let step = schedule
-                .next_after(at, zone)
-                .map_or(SignedDuration::ZERO, |next| next.duration_since(at));
-            from = now.checked_sub(step).unwrap_or(at).max(at);
+            from = close_to(now, at, schedule.next_after(at, zone));
         }
         due.next = schedule.next_after(from, zone);
     }
     due
+}
+
+/// A time of a regular schedule that is one or two intervals before `now`, after many times between `at` and `now`: the
+/// times in between make no difference. `next` is the time after `at`. A schedule with a fixed interval (`@every`) keeps
+/// its phase.
+fn close_to(now: Timestamp, at: Timestamp, next: Option<Timestamp>) -> Timestamp {
+    let step = next.map_or(0, |next| next.as_second() - at.as_second());
+    if step <= 0 {
+        return at;
+    }
+    let steps = (now.as_second() - at.as_second()) / step - 1;
+    let skipped = steps.max(0).checked_mul(step);
+    let from = skipped.and_then(|s| at.checked_add(SignedDuration::from_secs(s)).ok());
+    from.unwrap_or(at)
 }
 
 /// Starts the job whose time has come, if the CronJob allows it, and comes back at the next time.
@@ -220,13 +275,17 @@ fn start_due(
         return Ok(());
     };
     let job_name = format!("{}-{}", name(cron), at.as_second() / 60);
-    let jobs = owned(cx, cron);
-    if jobs.iter().any(|j| name(j) == job_name) {
+    let is_processed = time(&status["lastScheduleTime"]) == Some(at);
+    if is_processed || is_active(status, |r| r["name"] == job_name.as_str()) {
         return Ok(());
     }
-    let active: Vec<Object> = jobs.into_iter().filter(|j| finished(j).is_none()).collect();
+    let jobs = owned(cx, cron);
+    let active: Vec<Object> = jobs
+        .into_iter()
+        .filter(|j| is_active(status, |r| r["uid"] == uid(j)))
+        .collect();
     match spec["concurrencyPolicy"].as_str() {
-        Some("Forbid") if !active.is_empty() => {
+        Some("Forbid") if is_active(status, |_| true) => {
             let message = "Not starting job because prior execution is running and concurrency policy is Forbid";
             cx.normal(cron, "JobAlreadyActive", message.to_owned());
             return Ok(());
@@ -234,23 +293,37 @@ fn start_due(
         Some("Replace") => {
             for job in &active {
                 delete(cx, cron, job)?;
+                remove_active(status, uid(job));
             }
         }
         _ => {}
     }
     let job = job(cron, &job_name, at);
-    match cx.create(JOB, job) {
+    let job = match cx.create(JOB, job) {
         Ok(job) => {
             let message = format!("Created job {}", name(&job));
             cx.normal(cron, "SuccessfulCreate", message);
+            job
         }
-        Err(error) if error.reason == "AlreadyExists" => {}
+        Err(error) if error.reason == "AlreadyExists" => {
+            // It was created by this controller and not written to the status, or by another client.
+            let job = cx.api().get(JOB.resource, namespace(cron), &job_name)?;
+            if object::controller_uid(&job) != Some(uid(cron)) {
+                return Ok(());
+            }
+            job
+        }
         Err(error) if error.is_namespace_terminating() => return Ok(()),
         Err(error) => {
             let message = format!("Error creating job: {error}");
             cx.warn(cron, "FailedCreate", message);
             return Err(error);
         }
+    };
+    if finished(&job).is_none() {
+        let mut active = items(&status["active"]).to_vec();
+        active.push(reference(&job));
+        set_active(status, active);
     }
     status["lastScheduleTime"] = seconds(at);
     Ok(())
@@ -281,32 +354,76 @@ fn job(cron: &Value, job_name: &str, at: Timestamp) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::Access;
+    use crate::access::{Access, DeleteOptions};
+    use crate::controllers::object::EVENT;
     use crate::controllers::runtime::Handle;
-    use crate::controllers::testing::{Fake, eventually, pass};
+    use crate::controllers::testing::{Fake, eventually, pass, refused};
     use std::sync::Arc;
 
     fn at(text: &str) -> Timestamp {
         text.parse().expect("a time")
     }
 
+    /// API-74.
     #[test]
     fn the_most_recent_missed_time_counts() {
-        let schedule = Schedule::parse("*/5 * * * *").expect("a schedule");
+        let five = "*/5 * * * *";
+        let every = "@every 5m";
         let cases = [
-            // (since, now, the time that is due, how many were missed, the next)
-            ("00:00:00", "00:04:59", None, 0, "00:05:00"),
-            ("00:00:00", "00:05:00", Some("00:05:00"), 1, "00:10:00"),
-            ("00:05:00", "00:05:00", None, 0, "00:10:00"),
-            ("00:00:00", "00:17:00", Some("00:15:00"), 3, "00:20:00"),
+            // (schedule, since, now, the time that is due, how many were missed, the next)
+            (five, "00:00:00", "00:04:59", None, 0, "00:05:00"),
+            (
+                five,
+                "00:00:00",
+                "00:05:00",
+                Some("00:05:00"),
+                1,
+                "00:10:00",
+            ),
+            (five, "00:05:00", "00:05:00", None, 0, "00:10:00"),
+            (
+                five,
+                "00:00:00",
+                "00:17:00",
+                Some("00:15:00"),
+                3,
+                "00:20:00",
+            ),
             // After 100 times the ones in between are skipped.
-            ("00:00:00", "23:58:00", Some("23:55:00"), 101, "24:00:00"),
+            (
+                five,
+                "00:00:00",
+                "23:58:00",
+                Some("23:55:00"),
+                101,
+                "24:00:00",
+            ),
+            // Times of @every follow from the last one, however many were missed.
+            (every, "00:02:11", "00:07:10", None, 0, "00:07:11"),
+            (
+                every,
+                "00:02:11",
+                "00:17:30",
+                Some("00:17:11"),
+                3,
+                "00:22:11",
+            ),
+            (
+                every,
+                "00:02:11",
+                "23:58:00",
+                Some("23:57:11"),
+                101,
+                "00:02:11 the day after",
+            ),
         ];
         let day = |text: &str| match text {
             "24:00:00" => at("2026-01-02T00:00:00Z"),
+            "00:02:11 the day after" => at("2026-01-02T00:02:11Z"),
             text => at(&format!("2026-01-01T{text}Z")),
         };
-        for (since, now, latest, missed, next) in cases {
+        for (schedule, since, now, latest, missed, next) in cases {
+            let schedule = Schedule::parse(schedule).expect("a schedule");
             let due = due(&schedule, &TimeZone::UTC, day(since), day(now));
             assert_eq!(due.latest, latest.map(day), "{since} {now}");
             assert_eq!(due.missed, missed, "{since} {now}");
@@ -380,5 +497,79 @@ mod tests {
             jobs(&api).len() == 1 && name(&jobs(&api)[0]) != first
         })
         .await;
+    }
+
+    #[test]
+    fn a_fixed_interval_keeps_its_phase_however_many_times_were_missed() {
+        for (at_, next, now, expect) in [
+            // Every 90 s from 00:00:10 on.
+            ("00:00:10", "00:01:40", "10:00:00", "09:57:10"),
+            ("00:00:10", "00:01:40", "00:01:41", "00:00:10"),
+        ] {
+            let day = |text: &str| at(&format!("2026-01-01T{text}Z"));
+            let from = close_to(day(now), day(at_), Some(day(next)));
+            assert_eq!(from, day(expect), "{now}");
+            assert_eq!((from.as_second() - day(at_).as_second()) % 90, 0);
+        }
+    }
+
+    fn reasons(api: &Fake) -> Vec<String> {
+        let events = api.list(EVENT.resource, Some("n"));
+        let reasons = events.iter().filter_map(|e| e["reason"].as_str());
+        reasons.map(str::to_owned).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn jobs_that_are_not_its_own_or_were_deleted_are_reported() {
+        let (api, _handle) = start("Allow");
+        eventually("the first job", || jobs(&api).len() == 1).await;
+        let status = || api.get(CRON_JOB.resource, "n", "c").expect("it exists")["status"].clone();
+        eventually("it is active", || items(&status()["active"]).len() == 1).await;
+        let cron = api.get(CRON_JOB.resource, "n", "c").expect("it exists");
+        api.create(
+            JOB.resource,
+            json!({"metadata": {"name": "by-hand", "namespace": "n",
+                "ownerReferences": [controller_reference(CRON_JOB, &cron)]}}),
+        )
+        .expect("created");
+        eventually("it is reported", || {
+            reasons(&api).contains(&"UnexpectedJob".to_owned())
+        })
+        .await;
+        assert!(
+            items(&status()["active"])
+                .iter()
+                .all(|r| r["name"] != "by-hand"),
+            "a job that the controller did not create is not active"
+        );
+        let first = items(&status()["active"])[0]["name"].clone();
+        let first = first.as_str().expect("a name");
+        let gone = api.delete(JOB.resource, "n", first, &DeleteOptions::default());
+        assert!(gone.is_ok());
+        eventually("the deleted job is reported", || {
+            reasons(&api).contains(&"MissingJob".to_owned())
+                && items(&status()["active"])
+                    .iter()
+                    .all(|r| r["name"] != first)
+        })
+        .await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_that_was_created_but_not_recorded_is_recorded() {
+        let (api, _handle) = start("Allow");
+        let mut failures = 3;
+        api.set_fault(move |verb, kind, _| {
+            let fails = verb == "update_status" && kind == CRON_JOB.resource && failures > 0;
+            failures -= i32::from(fails);
+            fails.then(|| refused(500, "InternalError", "not now"))
+        });
+        eventually("the job is recorded", || {
+            let cron = api.get(CRON_JOB.resource, "n", "c").expect("it exists");
+            let active = items(&cron["status"]["active"]);
+            active.len() == 1 && cron["status"]["lastScheduleTime"].is_string()
+        })
+        .await;
+        assert_eq!(jobs(&api).len(), 1);
     }
 }

@@ -5,6 +5,7 @@
 pub(crate) mod placement;
 
 use self::placement::{Place, Template, node_of};
+use super::failed_pods::FailedPods;
 use super::object::{
     self, DAEMON_SET, Key, NODE, POD, annotation, count, generation, is_deleting, items, labels,
     name, namespace, scaled, set,
@@ -19,11 +20,10 @@ use jiff::Timestamp;
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// How many pods one reconcile creates or deletes at most.
 const BURST: usize = 250;
-/// The pause before a failed pod is replaced.
-const FAILED_POD_PAUSE: Duration = Duration::from_secs(1);
 /// The annotation and label with the generation of the template.
 const GENERATION_ANNOTATION: &str = "deprecated.daemonset.template.generation";
 const GENERATION_LABEL: &str = "pod-template-generation";
@@ -32,12 +32,14 @@ const GENERATION_LABEL: &str = "pod-template-generation";
 #[derive(Debug)]
 pub(super) struct DaemonSets {
     ownership: Ownership,
+    failed: FailedPods,
 }
 
 impl Default for DaemonSets {
     fn default() -> Self {
         Self {
             ownership: Ownership::new(DAEMON_SET),
+            failed: FailedPods::default(),
         }
     }
 }
@@ -83,7 +85,13 @@ impl Controller for DaemonSets {
         let nodes: Vec<Object> = cx.cache(NODE).iter().map(|(_, n)| n.clone()).collect();
         let template = Template::new(&set["spec"]["template"]);
         let view = View::new(cx, &set, &template, &nodes, &newest);
-        let steps = view.steps();
+        let mut steps = view.steps();
+        let mut wait: Option<Duration> = None;
+        steps.failed.retain(|(_, node)| {
+            let pause = self.failed.replace(key, node, Instant::now()).err();
+            wait = wait.into_iter().chain(pause).min();
+            pause.is_none()
+        });
         let done = carry_out(cx, &set, &steps, &newest);
         let view = View::new(cx, &set, &template, &nodes, &newest);
         let (status, next) = view.status();
@@ -94,9 +102,10 @@ impl Controller for DaemonSets {
         if steps.create.len() > BURST || steps.delete.len() > BURST {
             cx.enqueue(key.clone());
         }
-        if done? {
-            cx.enqueue_after(key.clone(), FAILED_POD_PAUSE);
+        if let Some(pause) = wait {
+            cx.enqueue_after(key.clone(), pause);
         }
+        done?;
         let pods: Vec<Object> = owned(cx, &set).collect();
         revisions::clean_up(cx, &set, &revisions, |revision| {
             pods.iter().any(|p| hash_of(p) == hash_of(revision))
@@ -116,17 +125,17 @@ struct Steps {
     create: Vec<String>,
     /// The pods that are deleted.
     delete: Vec<Object>,
-    /// Pods that have failed, and their nodes. They are deleted, and replaced a moment later.
+    /// Pods that have failed, and their nodes. They are deleted, and replaced after that.
     failed: Vec<(Object, String)>,
 }
 
-/// Carries out what is to be done; whether failed pods must be replaced.
+/// Carries out what is to be done.
 fn carry_out(
     cx: &mut Context<Key>,
     set: &Object,
     steps: &Steps,
     newest: &str,
-) -> Result<bool, AccessError> {
+) -> Result<(), AccessError> {
     for (pod, node) in &steps.failed {
         let message = format!(
             "Found failed daemon pod {}/{} on node {node}, will try to kill it",
@@ -141,10 +150,10 @@ fn carry_out(
     }
     for node in steps.create.iter().take(BURST) {
         if !create_pod(cx, set, new_pod(set, node, newest))? {
-            return Ok(false);
+            return Ok(());
         }
     }
-    Ok(!steps.failed.is_empty())
+    Ok(())
 }
 
 /// The pod of a node.

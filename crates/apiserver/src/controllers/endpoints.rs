@@ -14,8 +14,8 @@ use crate::access::{AccessError, GroupResource, Object};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
-const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+pub(super) const SERVICE_NAME: &str = "kubernetes.io/service-name";
+pub(super) const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const MANAGER: &str = "endpointslice-controller.k8s.io";
 const ENDPOINTS_MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
 const ENDPOINTS_MANAGER: &str = "endpoint-controller";
@@ -155,6 +155,30 @@ fn own_labels(service: &Value, more: &[(&str, &str)]) -> Value {
     own.into()
 }
 
+/// The services that select a pod.
+fn services_of<'a>(cx: &'a Context<Key>, pod: &'a Value) -> impl Iterator<Item = Key> + 'a {
+    let services = cx.cache(SERVICE).by(Index::Namespace, namespace(pod));
+    let selecting = services.filter(|service| {
+        is_selecting(service)
+            && Selector::of_labels(&service["spec"]["selector"]).matches(labels(pod))
+    });
+    selecting.map(|service| Key::of(service))
+}
+
+/// Enqueues the services that a change of the zone of a node concerns.
+fn observe_node(cx: &mut Context<Key>, diff: &Difference) {
+    let zone = |node: &Option<Object>| labels(node.as_ref()?)?.get(ZONE).cloned();
+    let node = diff.new.as_ref().or(diff.old.as_ref());
+    let Some(node) = node.filter(|_| zone(&diff.old) != zone(&diff.new)) else {
+        return;
+    };
+    let pods = cx.cache(POD).by(Index::Node, name(node));
+    let concerned: Vec<Key> = pods.flat_map(|pod| services_of(cx, pod)).collect();
+    for key in concerned {
+        cx.enqueue(key);
+    }
+}
+
 /// Enqueues the services that a change of a pod concerns.
 fn observe(cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
     if kind == SERVICE.resource {
@@ -171,15 +195,8 @@ fn observe(cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
         if diff.old.as_ref().map(seen) == diff.new.as_ref().map(seen) {
             return;
         }
-        let mut concerned = Vec::new();
-        for pod in [&diff.old, &diff.new].into_iter().flatten() {
-            let services = cx.cache(SERVICE).by(Index::Namespace, namespace(pod));
-            let selecting = services.filter(|service| {
-                is_selecting(service)
-                    && Selector::of_labels(&service["spec"]["selector"]).matches(labels(pod))
-            });
-            concerned.extend(selecting.map(|service| Key::of(service)));
-        }
+        let pods = [&diff.old, &diff.new].into_iter().flatten();
+        let concerned: Vec<Key> = pods.flat_map(|pod| services_of(cx, pod)).collect();
         for key in concerned {
             cx.enqueue(key);
         }
@@ -263,6 +280,20 @@ impl Slices {
         Ok(())
     }
 
+    /// Deletes the slices of a family that the service does not have any more.
+    fn delete_family(
+        cx: &mut Context<Key>,
+        service: &Value,
+        family: &str,
+    ) -> Result<(), AccessError> {
+        let own = cx.cache(ENDPOINT_SLICE).by(Index::Controller, uid(service));
+        let stale = own.filter(|s| s["addressType"] == family && !is_deleting(s));
+        let stale: Vec<Object> = stale.cloned().collect();
+        stale
+            .iter()
+            .try_for_each(|slice| cx.delete(ENDPOINT_SLICE, slice))
+    }
+
     fn write_slice(
         cx: &mut Context<Key>,
         service: &Value,
@@ -307,13 +338,15 @@ impl Controller for Slices {
     const NAME: &'static str = "endpoint-slice-controller";
     const WATCHES: &'static [Watch] = &[
         watching(SERVICE, &[Index::Namespace]),
-        watching(POD, &[Index::Namespace]),
+        watching(POD, &[Index::Namespace, Index::Node]),
         watching(NODE, &[]),
         watching(ENDPOINT_SLICE, &[Index::Controller]),
     ];
 
     fn observe(&mut self, cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
-        if kind != NODE.resource {
+        if kind == NODE.resource {
+            observe_node(cx, diff);
+        } else {
             observe(cx, kind, diff);
         }
     }
@@ -332,6 +365,8 @@ impl Controller for Slices {
             };
             if is_wanted {
                 Self::write(cx, &service, is_v6)?;
+            } else {
+                Self::delete_family(cx, &service, family)?;
             }
         }
         Ok(())
@@ -569,6 +604,50 @@ mod tests {
         let after = slices(&api);
         let same = after.iter().filter(|s| before.contains(s)).count();
         assert_eq!(same, after.len() - 1, "one slice changes");
+        handle.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_service_has_slices_of_its_address_families_only() {
+        let api = Fake::new();
+        let handle = start(&api);
+        let both = json!({"ipFamilies": ["IPv4", "IPv6"]});
+        api.create(SERVICE.resource, service(both)).unwrap();
+        let families = || -> Vec<String> {
+            let all = slices(&api);
+            let mut families: Vec<String> =
+                all.iter().map(|s| s["addressType"].to_string()).collect();
+            families.sort();
+            families
+        };
+        eventually("both families", || families().len() == 2).await;
+        api.edit(SERVICE.resource, ("n", "web"), |s| {
+            s["spec"]["ipFamilies"] = json!(["IPv6"])
+        });
+        eventually("one family", || families() == ["\"IPv6\""]).await;
+        handle.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_endpoint_has_the_zone_that_its_node_has_now() {
+        let api = Fake::new();
+        let handle = start(&api);
+        api.create(SERVICE.resource, service(json!({}))).unwrap();
+        api.create(POD.resource, pod("a", "10.0.0.1", 8080, true))
+            .unwrap();
+        eventually("it is an endpoint", || ready(&api) == ["10.0.0.1"]).await;
+        let zone = || {
+            let all = slices(&api);
+            let mut endpoints = all.iter().flat_map(|s| items(&s["endpoints"]));
+            endpoints.next().map(|e| e["zone"].clone())
+        };
+        let node = json!({"metadata": {"name": "node-1", "labels": {ZONE: "a"}}});
+        api.create(NODE.resource, node).unwrap();
+        eventually("the zone of the new node", || zone() == Some(json!("a"))).await;
+        api.edit(NODE.resource, ("", "node-1"), |node| {
+            node["metadata"]["labels"][ZONE] = "b".into()
+        });
+        eventually("the other zone", || zone() == Some(json!("b"))).await;
         handle.stop().await;
     }
 

@@ -11,17 +11,14 @@ use super::object::{
     set, uid,
 };
 use super::runtime::{Context, Controller, Difference, Watch};
+use super::served_kinds::{DEFINITIONS, SERVED_AFTER, ServedKinds};
 use crate::access::{
-    Access, AccessError, DeleteOptions, GroupResource, KindInfo, Object, Propagation, gr,
+    Access, AccessError, DeleteOptions, GroupResource, KindInfo, Object, Propagation,
     unless_not_found,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::Value;
-use std::time::Duration;
 
-const DEFINITIONS: GroupResource = gr("apiextensions.k8s.io", "customresourcedefinitions");
-/// The kind of a new CustomResourceDefinition is served by then.
-const SERVED_AFTER: Duration = Duration::from_secs(1);
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 
@@ -46,34 +43,17 @@ enum Owner {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Garbage {
-    kinds: Vec<KindInfo>,
-    /// Kinds that are not watched yet.
-    added: Vec<KindInfo>,
+    kinds: ServedKinds,
     /// By the UID of an owner.
     dependants: FxHashMap<String, FxHashSet<Item>>,
 }
 
 impl Garbage {
     pub(super) fn new(api: &dyn Access) -> Self {
-        // Events outlive what they are about.
-        let kinds = api.kinds().into_iter();
         Self {
-            kinds: kinds
-                .filter(|k| k.resource.resource != EVENT.resource.resource)
-                .collect(),
-            added: Vec::new(),
+            // Events outlive what they are about.
+            kinds: ServedKinds::new(api, |k| k.resource.resource != EVENT.resource.resource),
             dependants: FxHashMap::default(),
-        }
-    }
-
-    /// Finds the kinds that CustomResourceDefinitions have added.
-    fn find_kinds(&mut self, api: &dyn Access) {
-        for kind in api.kinds() {
-            let is_known = self.kinds.iter().any(|k| k.resource == kind.resource);
-            if !is_known && kind.resource.resource != EVENT.resource.resource {
-                self.kinds.push(kind);
-                self.added.push(kind);
-            }
         }
     }
 
@@ -281,12 +261,12 @@ impl Controller for Garbage {
     }
 
     fn added(&mut self) -> Vec<Watch> {
-        let added = self.added.drain(..);
-        let watch = |kind: KindInfo| Watch {
-            kind: kind.resource,
-            indexes: &[],
-        };
-        added.map(watch).collect()
+        let added = self.kinds.take_added().into_iter();
+        added.map(|kind| Watch { kind, indexes: &[] }).collect()
+    }
+
+    fn removed(&mut self) -> Vec<GroupResource> {
+        self.kinds.take_removed()
     }
 
     fn observe(&mut self, cx: &mut Context<Item>, kind: GroupResource, diff: &Difference) {
@@ -297,7 +277,7 @@ impl Controller for Garbage {
             kind,
             key: Key::of(object),
         };
-        if kind == DEFINITIONS {
+        if ServedKinds::concerns(kind, diff) {
             cx.enqueue_after(item.clone(), SERVED_AFTER);
         }
         let owners = |o: &Option<Object>| -> Vec<(String, Value)> {
@@ -343,12 +323,12 @@ impl Controller for Garbage {
     }
 
     fn reconcile(&mut self, cx: &mut Context<Item>, item: &Item) -> Result<(), AccessError> {
+        if item.kind == DEFINITIONS {
+            _ = self.kinds.refresh(cx.api());
+        }
         let Some(object) = cx.cache_of(item.kind).get(&item.key).cloned() else {
             return Ok(());
         };
-        if item.kind == DEFINITIONS {
-            self.find_kinds(cx.api());
-        }
         if !is_deleting(&object) {
             return self.check_owners(cx, item, &object);
         }

@@ -4,18 +4,20 @@
 //! to `status.uncountedTerminatedPods`, then its finalizer is removed, then it moves to the counts.
 
 mod failure;
+mod group;
 mod per_index;
 mod tally;
 
 use self::failure::Failure;
 use self::tally::Tally;
 use super::object::{
-    self, JOB, Key, POD, controller_key, controller_uid, count, has_finalizer, is_deleting, items,
-    name, new_condition, put_condition, remove_finalizer, seconds, set, time, uid,
+    self, JOB, Key, POD, POD_GROUP, WORKLOAD, controller_key, controller_uid, count, has_finalizer,
+    is_deleting, items, name, new_condition, put_condition, remove_finalizer, seconds, set, time,
+    uid,
 };
 use super::ownership::{Ownership, owned};
 use super::pod;
-use super::runtime::{Context, Controller, Difference, EventType, Index, Subject, Watch};
+use super::runtime::{Context, Controller, Difference, EventType, Index, Subject, Watch, watching};
 use super::workload::{create_pod, delete_pod, pod_from_template};
 use crate::access::{
     AccessError, DeleteOptions, GroupResource, Object, Propagation, unless_not_found,
@@ -44,15 +46,42 @@ pub(super) struct Jobs {
     ownership: Ownership,
     /// The UIDs of jobs that were deleted and may have left pods with the finalizer.
     deleted: FxHashMap<Key, FxHashSet<String>>,
+    /// Pods with the finalizer that belong to no job.
+    orphans: FxHashSet<Key>,
+    /// Whether jobs are scheduled as groups.
+    has_groups: bool,
 }
 
 impl Jobs {
+    pub(super) fn new(has_groups: bool) -> Self {
+        Self {
+            ownership: Ownership::with_finalizer(JOB, TRACKING),
+            deleted: FxHashMap::default(),
+            orphans: FxHashSet::default(),
+            has_groups,
+        }
+    }
+
     fn note_deleted(&mut self, cx: &mut Context<Key>, key: Key, uid: &str) {
         self.deleted
             .entry(key.clone())
             .or_default()
             .insert(uid.to_owned());
         cx.enqueue(key);
+    }
+
+    /// Removes the finalizer of the pod of this name, unless a job has adopted it. Its keys are those of jobs, too.
+    fn release_orphan(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+        if !self.orphans.contains(key) {
+            return Ok(());
+        }
+        if let Some(pod) = cx.cache(POD).get(key).cloned()
+            && is_orphan(&pod)
+        {
+            release(cx, &pod)?;
+        }
+        self.orphans.remove(key);
+        Ok(())
     }
 
     /// Removes the finalizer of the pods of deleted jobs of this name, which are never counted.
@@ -71,15 +100,6 @@ impl Jobs {
     }
 }
 
-impl Default for Jobs {
-    fn default() -> Self {
-        Self {
-            ownership: Ownership::new(JOB),
-            deleted: FxHashMap::default(),
-        }
-    }
-}
-
 /// The condition that a job ended with: `Complete` or `Failed`.
 pub(super) fn finished(job: &Value) -> Option<&Value> {
     items(&job["status"]["conditions"]).iter().find(|c| {
@@ -92,7 +112,12 @@ impl Controller for Jobs {
     const NAME: &'static str = "job-controller";
 
     fn watches(&self) -> Vec<Watch> {
-        self.ownership.watches()
+        let mut watches = self.ownership.watches();
+        if self.has_groups {
+            watches.push(watching(WORKLOAD, &[Index::Controller, Index::Namespace]));
+            watches.push(watching(POD_GROUP, &[Index::Controller]));
+        }
+        watches
     }
 
     fn observe(&mut self, cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
@@ -102,6 +127,19 @@ impl Controller for Jobs {
             && diff.new.as_ref().is_none_or(|new| uid(new) != uid(old))
         {
             self.note_deleted(cx, Key::of(old), uid(old));
+        }
+        if (kind == POD_GROUP.resource || kind == WORKLOAD.resource)
+            && let Some(object) = diff.new.as_ref().or(diff.old.as_ref())
+            && let Some(job) = controller_key(JOB, object)
+        {
+            cx.enqueue(job);
+        }
+        if kind == POD.resource
+            && let Some(pod) = &diff.new
+            && is_orphan(pod)
+        {
+            self.orphans.insert(Key::of(pod));
+            cx.enqueue(Key::of(pod));
         }
         if kind == POD.resource
             && let Some(pod) = &diff.new
@@ -117,6 +155,7 @@ impl Controller for Jobs {
     }
 
     fn reconcile(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+        self.release_orphan(cx, key)?;
         self.release_left_pods(cx, key)?;
         let Some(job) = cx.cache(JOB).get(key).cloned() else {
             return Ok(());
@@ -135,7 +174,12 @@ impl Controller for Jobs {
             }
             return expire(cx, key, &job);
         }
+        let group = match self.has_groups {
+            true => group::of_job(cx, &job, &pods)?,
+            false => None,
+        };
         let mut run = Run::new(&job, pods, cx.now());
+        run.group = group;
         run.decide();
         run.manage(cx, key)?;
         run.write(cx)?;
@@ -147,6 +191,11 @@ impl Controller for Jobs {
         }
         Ok(())
     }
+}
+
+/// Whether a pod with the finalizer has no controller that will count it.
+fn is_orphan(pod: &Value) -> bool {
+    has_finalizer(pod, TRACKING) && object::controller_of(pod).is_none()
 }
 
 /// Removes the finalizer of a pod, which has been counted or need not be.
@@ -202,6 +251,8 @@ struct Run<'a> {
     job: &'a Object,
     pods: Vec<Object>,
     now: Timestamp,
+    /// The group of the pods.
+    group: Option<Object>,
     tally: Tally,
     status: Value,
     failure: Option<Failure>,
@@ -222,6 +273,7 @@ impl<'a> Run<'a> {
             job,
             pods,
             now,
+            group: None,
             tally,
             status,
             failure: None,
@@ -420,6 +472,9 @@ impl<'a> Run<'a> {
         let mut finalizers = items(&pod["metadata"]["finalizers"]).to_vec();
         finalizers.push(TRACKING.into());
         set(&mut pod, &["metadata", "finalizers"], finalizers.into());
+        if let Some(group) = &self.group {
+            group::join(&mut pod, self.job, group);
+        }
         let Some(index) = index else {
             return pod;
         };

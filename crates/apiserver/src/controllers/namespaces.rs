@@ -14,15 +14,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 const FINALIZER: &str = "kubernetes";
-/// The delay before the controller checks again whether the contents were deleted. It doubles each time, up to the
-/// second value.
-const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
+/// The delay before the controller checks again whether the contents were deleted. It doubles while the contents stay
+/// the same, up to the second value, which is kube-controller-manager's for objects with finalizers.
+const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(8));
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Namespaces {
-    /// How often the content of a namespace was looked at.
-    looks: FxHashMap<Key, u32>,
+    /// The objects that were left in a namespace, and the number of times that the same ones were left.
+    looks: FxHashMap<Key, (Left, u32)>,
 }
 
 impl Namespaces {
@@ -31,15 +31,17 @@ impl Namespaces {
     }
 }
 
+/// The number of objects of each kind that are left, by `resource.group`.
+type Left = BTreeMap<String, usize>;
+
 /// What is still in a namespace.
 #[derive(Debug, Default)]
 struct Content {
-    /// How many objects of each kind, by `resource.group`.
-    resources: BTreeMap<String, usize>,
+    resources: Left,
     /// How many objects each finalizer holds.
     finalizers: BTreeMap<String, usize>,
     /// What could not be deleted.
-    problems: Vec<String>,
+    problems: Vec<AccessError>,
 }
 
 impl Content {
@@ -51,7 +53,7 @@ impl Content {
                     continue;
                 }
                 if let Err(error) = cx.delete(kind.resource, &object) {
-                    self.problems.push(error.to_string());
+                    self.problems.push(error);
                 }
             }
             let left = cx.api().list(kind.resource, Some(namespace));
@@ -77,6 +79,7 @@ impl Content {
                 .collect();
             parts.join(", ")
         };
+        let problems: Vec<String> = self.problems.iter().map(ToString::to_string).collect();
         let yes = |is: bool, no: (&'static str, &str), yes: (&'static str, String)| {
             if is {
                 (true, yes.0, yes.1)
@@ -94,8 +97,8 @@ impl Content {
                 "ContentDeletionFailed",
                 format!(
                     "Failed to delete all resource types, {} remaining: {}",
-                    self.problems.len(),
-                    self.problems.join(", ")
+                    problems.len(),
+                    problems.join(", ")
                 ),
             ),
         );
@@ -203,12 +206,19 @@ impl Controller for Namespaces {
         }
         let status = content.status(&namespace, cx.now());
         cx.write_status(NAMESPACE, &namespace, status)?;
+        // A deletion that failed is tried again later and later, like any failure.
+        if let Some(problem) = content.problems.into_iter().next() {
+            return Err(problem);
+        }
         let looks = self.looks.entry(key.clone()).or_default();
+        if looks.0 != content.resources {
+            *looks = (content.resources, 0);
+        }
         let pause = LOOK_AGAIN
             .0
-            .saturating_mul(1 << (*looks).min(10))
+            .saturating_mul(1 << looks.1.min(10))
             .min(LOOK_AGAIN.1);
-        *looks += 1;
+        looks.1 = looks.1.saturating_add(1);
         cx.enqueue_after(key.clone(), pause);
         Ok(())
     }
@@ -221,7 +231,7 @@ mod tests {
     use crate::access::DeleteOptions;
     use crate::controllers::object::{CONFIG_MAP, DEPLOYMENT, condition};
     use crate::controllers::runtime::Handle;
-    use crate::controllers::testing::{Fake, eventually, pass};
+    use crate::controllers::testing::{Fake, eventually, pass, refused};
     use serde_json::json;
 
     #[tokio::test(start_paused = true)]
@@ -275,6 +285,40 @@ mod tests {
         .await;
         assert!(api.list(CONFIG_MAP.resource, Some("going")).is_empty());
         assert_eq!(api.list(POD.resource, Some("staying")).len(), 1);
+        handle.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failed_deletions_are_tried_later_and_later() {
+        let api = Fake::new();
+        let mut handle = Handle::new();
+        handle.start(Namespaces::new(), api.clone(), api.clock());
+        api.create(NAMESPACE.resource, json!({"metadata": {"name": "going"}}))
+            .unwrap();
+        let object = json!({"metadata": {"name": "x", "namespace": "going"}});
+        api.create(CONFIG_MAP.resource, object).unwrap();
+        api.set_fault(|verb, kind, _| {
+            (verb == "delete" && kind == CONFIG_MAP.resource)
+                .then(|| refused(403, "Forbidden", "a webhook denied the request"))
+        });
+        api.delete(NAMESPACE.resource, "", "going", &DeleteOptions::default())
+            .unwrap();
+        pass(600.0).await;
+        let namespace = api.get(NAMESPACE.resource, "", "going").unwrap();
+        let failure = condition(&namespace["status"], "NamespaceDeletionContentFailure").unwrap();
+        assert_eq!(failure["reason"], "ContentDeletionFailed");
+        assert_eq!(
+            failure["message"],
+            "Failed to delete all resource types, 1 remaining: a webhook denied the request"
+        );
+        let before = handle.activity()[0].runs;
+        pass(600.0).await;
+        assert_eq!(handle.activity()[0].runs - before, 10, "once a minute");
+        api.set_fault(|_, _, _| None);
+        eventually("it is deleted", || {
+            api.get(NAMESPACE.resource, "", "going").is_err()
+        })
+        .await;
         handle.stop().await;
     }
 }

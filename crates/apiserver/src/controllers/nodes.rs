@@ -20,15 +20,40 @@ use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::Instant;
+use tracing::warn;
 
 /// Where kubelets keep their leases.
 const LEASE_NAMESPACE: &str = "kube-node-lease";
+
+/// When this controller looks at a silent kubelet later than this after it wanted to, it does not know whether the
+/// kubelet or its own process was late …
+const LATE: Duration = Duration::from_secs(1);
+/// … and gives the kubelet this time for another heartbeat …
+const CHANCE: Duration = Duration::from_secs(15);
+/// … so many times in a row.
+const CHANCES_MAX: u32 = 3;
 
 /// When a kubelet last gave a sign of life, by our own clock: those of nodes are not compared with it.
 #[derive(Debug)]
 struct Sign {
     renew_time: Value,
     seen_at: Instant,
+    /// When the kubelet has been silent for too long.
+    overdue_at: Instant,
+    /// The number of times that it got more time because this controller was late.
+    chances: u32,
+}
+
+impl Sign {
+    fn new(renew_time: &Value, grace: Duration) -> Self {
+        let now = Instant::now();
+        Self {
+            renew_time: renew_time.clone(),
+            seen_at: now,
+            overdue_at: now + grace,
+            chances: 0,
+        }
+    }
 }
 
 /// See the module. Its keys are node names.
@@ -65,33 +90,53 @@ impl Nodes {
             .get(node)
             .is_none_or(|s| s.renew_time != *renew_time);
         if is_news {
-            let sign = Sign {
-                renew_time: renew_time.clone(),
-                seen_at: Instant::now(),
-            };
+            let sign = Sign::new(renew_time, self.grace);
             self.signs.insert(node.to_owned(), sign);
             cx.enqueue_after(node.to_owned(), self.grace);
         }
     }
 
-    /// Marks a node whose kubelet has been silent for too long.
+    /// Marks a node whose kubelet has been silent for too long, unless it is this controller that is late.
     fn check_signs(
-        &self,
+        &mut self,
         cx: &mut Context<String>,
         key: &str,
         node: Object,
     ) -> Result<Object, AccessError> {
-        let Some(sign) = self.signs.get(key) else {
+        let Some(sign) = self.signs.get_mut(key) else {
             return Ok(node);
         };
-        let silent_for = sign.seen_at.elapsed();
-        if silent_for < self.grace {
-            cx.enqueue_after(key.to_owned(), self.grace - silent_for);
+        let now = Instant::now();
+        if now < sign.overdue_at {
+            cx.enqueue_after(key.to_owned(), sign.overdue_at - now);
             return Ok(node);
         }
         let Some(status) = unknown(&node, cx.now()) else {
             return Ok(node);
         };
+        // The view may be late.
+        let lease = cx.api().get(LEASE.resource, LEASE_NAMESPACE, key);
+        if let Ok(lease) = lease
+            && lease["spec"]["renewTime"] != sign.renew_time
+        {
+            *sign = Sign::new(&lease["spec"]["renewTime"], self.grace);
+            cx.enqueue_after(key.to_owned(), self.grace);
+            return Ok(node);
+        }
+        let late = now - sign.overdue_at;
+        if late > LATE && sign.chances < CHANCES_MAX {
+            sign.chances += 1;
+            sign.overdue_at = now + CHANCE;
+            let silent = sign.seen_at.elapsed();
+            warn!(
+                node = key,
+                ?silent,
+                ?late,
+                "the kubelet is silent, but this process was late, too; waiting for another heartbeat"
+            );
+            cx.enqueue_after(key.to_owned(), CHANCE);
+            return Ok(node);
+        }
         let updated = cx.write_status(NODE, &node, status)?;
         let message = format!("Node {key} status is now: NodeNotReady");
         cx.normal(&updated, "NodeNotReady", message);
@@ -155,6 +200,12 @@ fn tell(cx: &mut Context<String>, node: &Value, reason: &str, verb: &str, where_
     let name = name(node);
     let message = format!("Node {name} event: {verb} Node {name} {where_to} Controller");
     cx.normal(node, reason, message);
+}
+
+/// Whether a node has the status of one that sends no heartbeats.
+fn is_unknown(node: &Value) -> bool {
+    let ready = condition(&node["status"], "Ready");
+    ready.is_some_and(|c| c["status"] == "Unknown")
 }
 
 /// The status of a node that sends no heartbeats; `None` when it has that status already.
@@ -247,8 +298,7 @@ impl Controller for Nodes {
             set(&mut new, &["spec", "taints"], taints.into());
             node = cx.update(NODE, new)?;
         }
-        let ready = condition(&node["status"], "Ready");
-        if ready.is_some_and(|c| c["status"] == "Unknown") {
+        if is_unknown(&node) {
             self.mark_pods(cx, key)?;
         }
         self.evict(cx, &node)

@@ -73,6 +73,9 @@ kinds! {
     CRON_JOB: "batch" "batch/v1" "cronjobs" "CronJob",
     ADMISSION_POLICY: "admissionregistration.k8s.io" "admissionregistration.k8s.io/v1" "validatingadmissionpolicies" "ValidatingAdmissionPolicy",
     RESOURCE_CLAIM: "resource.k8s.io" "resource.k8s.io/v1" "resourceclaims" "ResourceClaim",
+    WORKLOAD: "scheduling.k8s.io" "scheduling.k8s.io/v1beta1" "workloads" "Workload",
+    POD_GROUP: "scheduling.k8s.io" "scheduling.k8s.io/v1beta1" "podgroups" "PodGroup",
+    COMPOSITE_POD_GROUP: "scheduling.k8s.io" "scheduling.k8s.io/v1alpha3" "compositepodgroups" "CompositePodGroup",
     RESOURCE_CLAIM_TEMPLATE: "resource.k8s.io" "resource.k8s.io/v1" "resourceclaimtemplates" "ResourceClaimTemplate",
 }
 
@@ -198,6 +201,12 @@ pub(crate) fn count(value: &Value, default: i32) -> i32 {
     value.as_i64().map_or(default, |n| {
         n.clamp(i32::MIN.into(), i32::MAX.into()) as i32
     })
+}
+
+/// The number after `count` in a field of 32 bits. The largest one stays: API servers refuse what does not fit, and then
+/// the object could not be written any more.
+pub(crate) fn next_count(count: i64) -> i64 {
+    count.saturating_add(1).min(i32::MAX.into())
 }
 
 /// A number, or a percentage of `total`. Absent is 25 %, the default of both bounds of a rolling update.

@@ -27,6 +27,8 @@ pub(super) struct Ownership {
     kind: Kind,
     /// The kind of what they own.
     owned: Kind,
+    /// The finalizer that objects have while they belong to a workload.
+    finalizer: Option<&'static str>,
     /// Workloads (by UID) that have examined the objects that existed before them.
     introduced: FxHashSet<String>,
     /// Objects without a controller that a workload may adopt.
@@ -54,8 +56,17 @@ impl Ownership {
         Self {
             kind,
             owned,
+            finalizer: None,
             introduced: FxHashSet::default(),
             candidates: FxHashMap::default(),
+        }
+    }
+
+    /// Workloads whose pods have a finalizer as long as they belong to them.
+    pub(super) fn with_finalizer(kind: Kind, finalizer: &'static str) -> Self {
+        Self {
+            finalizer: Some(finalizer),
+            ..Self::new(kind)
         }
     }
 
@@ -134,10 +145,15 @@ impl Ownership {
         if !is_deleting(workload) {
             let selector = selector_of(self.kind, workload);
             let owned = self.owned_by(cx, workload);
-            for stray in owned.iter().filter(|o| pod::is_active(o)) {
+            // A finalizer must be removed from pods that have ended, too.
+            let is_held = self.finalizer.is_some();
+            for stray in owned.iter().filter(|o| is_held || pod::is_active(o)) {
                 if !selector.matches(labels(stray)) {
                     let mut released = Value::clone(stray);
                     object::remove_owners(&mut released, |owner| owner == uid(workload));
+                    if let Some(finalizer) = self.finalizer {
+                        object::remove_finalizer(&mut released, finalizer);
+                    }
                     unless_not_found(cx.update(self.owned, released))?;
                 }
             }

@@ -1,6 +1,7 @@
 //! The controller of ReplicaSets and of ReplicationControllers, which differ in their selectors only: keeps as many
 //! pods of a template as asked for.
 
+mod back_off;
 mod ranking;
 mod status;
 
@@ -60,8 +61,12 @@ impl Controller for ReplicaSets {
         };
         let mut pods = self.ownership.claim(cx, key, &set)?;
         let mut failed = None;
+        let resumes = back_off::ends(&set, &pods).filter(|at| *at > cx.now());
+        if let Some(at) = resumes {
+            cx.enqueue_at(key.clone(), at);
+        }
         if !is_deleting(&set) {
-            match manage(cx, kind, &set, &pods) {
+            match manage(cx, kind, &set, &pods, resumes.is_none()) {
                 Ok(false) => {}
                 Ok(true) => pods = owned(cx, &set).collect(),
                 Err(error) => {
@@ -86,18 +91,22 @@ impl Controller for ReplicaSets {
     }
 }
 
-/// Makes or deletes pods until there are as many as wanted; whether that was needed. The error says whether it was
-/// about creating.
+/// Makes pods, unless they fail as soon as they are made, or deletes some, until there are as many as wanted; whether
+/// that was needed. The error states whether it was about creating.
 fn manage(
     cx: &mut Context<Key>,
     kind: Kind,
     set: &Object,
     pods: &[Object],
+    may_create: bool,
 ) -> Result<bool, (bool, AccessError)> {
     let wanted = usize::try_from(count(&set["spec"]["replicas"], 1)).unwrap_or_default();
     let active = pods.iter().filter(|p| pod::is_active(p));
     let there = active.clone().count();
     let burst = there.abs_diff(wanted).min(BURST);
+    if there < wanted && !may_create {
+        return Ok(false);
+    }
     if there < wanted {
         create_pods(cx, kind, set, burst).map_err(|error| (true, error))?;
     } else if there > wanted {

@@ -10,19 +10,23 @@
 //! a pod that has ended          → its own claims are deleted; those of a pod that is gone, the garbage collector takes
 //! ```
 //!
+//! A claim of a PodGroup is made once and is shared by the pods of the group: it is owned and held by the group.
+//!
 //! Who chooses devices is not this controller.
 
 mod claim;
+mod group;
 mod pod;
 #[cfg(test)]
 mod tests;
 
 use super::object::{
-    Key, Kind, POD, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, controller_of, items, name, namespace,
+    Key, Kind, POD, POD_GROUP, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, controller_key,
+    controller_of, items, name, namespace,
 };
 use super::pod::{claims_of, is_terminal, node_name};
 use super::runtime::{Context, Controller, Difference, Index, Watch, watching};
-use crate::access::{AccessError, GroupResource};
+use crate::access::{AccessError, GroupResource, Object};
 use serde_json::Value;
 
 /// The entry of the pod for which a claim was made.
@@ -41,6 +45,8 @@ pub(super) enum Work {
     Pod(Key),
     /// A claim may be held for nothing.
     Claim(Key),
+    /// A group may need claims.
+    Group(Key),
 }
 
 type Cx = Context<Work>;
@@ -86,6 +92,11 @@ impl ResourceClaims {
         let users = users.filter(|pod| namespace(pod) == namespace(claim));
         let mut pods: Vec<Key> = users.map(|pod| Key::of(pod)).collect();
         pods.extend(owning_pod(claim).map(|(pod, _)| pod));
+        if diff.new.is_none()
+            && let Some(group) = controller_key(POD_GROUP, claim)
+        {
+            cx.enqueue(Work::Group(group));
+        }
         for pod in pods {
             cx.enqueue(Work::Pod(pod));
         }
@@ -102,6 +113,17 @@ impl ResourceClaims {
         for pod in pods {
             cx.enqueue(Work::Pod(pod));
         }
+        let groups = cx
+            .cache(POD_GROUP)
+            .by(Index::Namespace, namespace(template));
+        let asks = |group: &&Object| {
+            let mut claims = items(&group["spec"]["resourceClaims"]).iter();
+            claims.any(|claim| claim["resourceClaimTemplateName"] == name(template))
+        };
+        let groups: Vec<Key> = groups.filter(asks).map(|group| Key::of(group)).collect();
+        for group in groups {
+            cx.enqueue(Work::Group(group));
+        }
     }
 }
 
@@ -109,7 +131,15 @@ impl Controller for ResourceClaims {
     type Key = Work;
     const NAME: &'static str = "resource_claim";
     const WATCHES: &'static [Watch] = &[
-        watching(POD, &[Index::ResourceClaim, Index::ResourceClaimTemplate]),
+        watching(
+            POD,
+            &[
+                Index::ResourceClaim,
+                Index::ResourceClaimTemplate,
+                Index::PodGroup,
+            ],
+        ),
+        watching(POD_GROUP, &[Index::Namespace]),
         watching(RESOURCE_CLAIM, &[Index::Controller]),
         watching(RESOURCE_CLAIM_TEMPLATE, &[]),
     ];
@@ -120,6 +150,8 @@ impl Controller for ResourceClaims {
             Self::pod_changed(cx, diff);
         } else if is(RESOURCE_CLAIM) {
             Self::claim_changed(cx, diff);
+        } else if is(POD_GROUP) {
+            group::changed(cx, diff.old.as_ref(), diff.new.as_ref());
         } else {
             Self::template_changed(cx, diff);
         }
@@ -129,6 +161,7 @@ impl Controller for ResourceClaims {
         match key {
             Work::Pod(key) => pod::sync(cx, key),
             Work::Claim(key) => claim::sync(cx, key),
+            Work::Group(key) => group::sync(cx, key),
         }
     }
 }

@@ -3,7 +3,8 @@
 
 use super::object::{Key, RESOURCE_QUOTA, namespace};
 use super::runtime::{Context, Controller, Difference, Index, Watch};
-use crate::access::{Access, AccessError, GroupResource, Object};
+use super::served_kinds::{DEFINITIONS, SERVED_AFTER, ServedKinds};
+use crate::access::{Access, AccessError, GroupResource, KindInfo, Object};
 use crate::admission::quota::{is_in_scope, shown, tracks, usage};
 use crate::validation::amounts::{self, Amounts};
 use crate::validation::view::View;
@@ -14,41 +15,68 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Quotas are counted anew at least this often, as in kube-controller-manager.
 const RESYNC: Duration = Duration::from_secs(5 * 60);
 
+/// The keys that are being processed.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Work {
+    /// A quota.
+    Quota(Key),
+    /// Which kinds are served.
+    Kinds,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct ResourceQuotas {
-    kinds: Vec<GroupResource>,
+    /// The kinds that are counted.
+    kinds: ServedKinds,
 }
 
 impl ResourceQuotas {
     pub(super) fn new(api: &dyn Access) -> Self {
-        let kinds = api.kinds().into_iter();
-        let kinds = kinds.filter(|k| k.namespaced && k.kind != "Event" && k.kind != "Lease");
+        let is_counted = |k: &KindInfo| k.namespaced && k.kind != "Event" && k.kind != "Lease";
         Self {
-            kinds: kinds.map(|k| k.resource).collect(),
+            kinds: ServedKinds::new(api, is_counted),
         }
     }
 }
 
+/// Shorthand for a watch of a kind that is counted.
+fn watch(kind: GroupResource) -> Watch {
+    Watch {
+        kind,
+        indexes: match kind == RESOURCE_QUOTA.resource {
+            true => &[Index::Namespace],
+            false => &[],
+        },
+    }
+}
+
 impl Controller for ResourceQuotas {
-    type Key = Key;
+    type Key = Work;
     const NAME: &'static str = "resourcequota-controller";
 
     fn watches(&self) -> Vec<Watch> {
-        let watch = |kind: &GroupResource| Watch {
-            kind: *kind,
-            indexes: match *kind == RESOURCE_QUOTA.resource {
-                true => &[Index::Namespace],
-                false => &[],
-            },
-        };
-        self.kinds.iter().map(watch).collect()
+        let counted = self.kinds.iter().map(|kind| watch(kind.resource));
+        counted.chain([watch(DEFINITIONS)]).collect()
     }
 
-    fn observe(&mut self, cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
+    fn added(&mut self) -> Vec<Watch> {
+        let added = self.kinds.take_added().into_iter();
+        added.map(watch).collect()
+    }
+
+    fn removed(&mut self) -> Vec<GroupResource> {
+        self.kinds.take_removed()
+    }
+
+    fn observe(&mut self, cx: &mut Context<Work>, kind: GroupResource, diff: &Difference) {
         let Some(object) = diff.new.as_ref().or(diff.old.as_ref()) else {
             return;
         };
+        if ServedKinds::concerns(kind, diff) {
+            cx.enqueue_after(Work::Kinds, SERVED_AFTER);
+            return;
+        }
         let now = cx.now();
         // What an object uses of a quota.
         let of = |quota: &Object, object: &Option<Object>| {
@@ -66,7 +94,7 @@ impl Controller for ResourceQuotas {
             .map(|quota| Key::of(quota))
             .collect();
         for key in concerned {
-            cx.enqueue_after(key, PAUSE);
+            cx.enqueue_after(Work::Quota(key), PAUSE);
         }
         // Admission changes the status before the object that it counts is stored.
         let spec = |quota: &Option<Object>| quota.as_ref().map(|q| q.part("spec").clone());
@@ -74,11 +102,22 @@ impl Controller for ResourceQuotas {
             && diff.new.is_some()
             && spec(&diff.old) != spec(&diff.new)
         {
-            cx.enqueue(Key::of(object));
+            cx.enqueue(Work::Quota(Key::of(object)));
         }
     }
 
-    fn reconcile(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+    fn reconcile(&mut self, cx: &mut Context<Work>, work: &Work) -> Result<(), AccessError> {
+        let Work::Quota(key) = work else {
+            if self.kinds.refresh(cx.api()) {
+                // What was not counted for want of its kind is counted now.
+                let quotas = cx.cache(RESOURCE_QUOTA).iter();
+                let quotas: Vec<Key> = quotas.map(|(key, _)| key.clone()).collect();
+                for key in quotas {
+                    cx.enqueue(Work::Quota(key));
+                }
+            }
+            return Ok(());
+        };
         if cx.cache(RESOURCE_QUOTA).get(key).is_none() {
             return Ok(());
         }
@@ -89,17 +128,17 @@ impl Controller for ResourceQuotas {
         let hard = amounts::list(quota.part("spec"), "hard");
         let mut used = Amounts::new();
         let known = amounts::list(quota.part("status"), "used");
-        for kind in &self.kinds {
-            let counted = |name: &&String| tracks(*kind, name);
+        for kind in self.kinds.iter().map(|kind| kind.resource) {
+            let counted = |name: &&String| tracks(kind, name);
             if !hard.keys().any(|name| counted(&name)) {
                 continue;
             }
             for name in hard.keys().filter(counted) {
                 used.entry(name.clone()).or_default();
             }
-            for object in cx.api().list(*kind, Some(&key.namespace)) {
-                if is_in_scope(&quota, *kind, &object) {
-                    for (name, amount) in usage(*kind, &object, cx.now()) {
+            for object in cx.api().list(kind, Some(&key.namespace)) {
+                if is_in_scope(&quota, kind, &object) {
+                    for (name, amount) in usage(kind, &object, cx.now()) {
                         if let Some(sum) = used.get_mut(&name) {
                             *sum += amount;
                         }
@@ -112,7 +151,7 @@ impl Controller for ResourceQuotas {
                 used.entry(name).or_insert(amount);
             }
         }
-        cx.enqueue_after(key.clone(), RESYNC);
+        cx.enqueue_after(work.clone(), RESYNC);
         let (status, before) = (
             serde_json::json!({"hard": shown(&hard), "used": shown(&used)}),
             quota.part("status"),

@@ -2,7 +2,8 @@
 
 use super::deployment::template;
 use super::object::{
-    CONTROLLER_REVISION, Key, Kind, controller_reference, count, name, namespace, set, uid,
+    CONTROLLER_REVISION, Key, Kind, controller_reference, count, name, namespace, next_count, set,
+    uid,
 };
 use super::runtime::{Context, Index, Watch, watching};
 use crate::access::{AccessError, Object};
@@ -32,6 +33,7 @@ pub(super) fn sync(
     let mut revisions = of(cx, workload);
     let wanted = &workload["spec"]["template"];
     let newest = revisions.last().map_or(0, |r| number(r));
+    let next = newest.saturating_add(1);
     let same = revisions
         .iter()
         .rposition(|r| template::same(&template_of(r), wanted));
@@ -39,12 +41,12 @@ pub(super) fn sync(
         Some(at) if at + 1 == revisions.len() => {}
         Some(at) => {
             let mut again = (*revisions[at]).clone();
-            again["revision"] = (newest + 1).into();
+            again["revision"] = next.into();
             cx.update(CONTROLLER_REVISION, again)?;
             revisions = of(cx, workload);
         }
         None => {
-            create(cx, kind, workload, label, newest + 1)?;
+            create(cx, kind, workload, label, next)?;
             revisions = of(cx, workload);
         }
     }
@@ -105,7 +107,7 @@ fn create(
         set(&mut revision, &["metadata", "labels", label], hash.into());
         match cx.create(CONTROLLER_REVISION, revision) {
             Err(error) if error.reason == "AlreadyExists" => {
-                collisions = Some(collisions.unwrap_or(0) + 1);
+                collisions = Some(next_count(collisions.unwrap_or(0)));
             }
             other => return other.map(drop),
         }

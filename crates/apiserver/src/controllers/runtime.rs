@@ -7,16 +7,19 @@
 //! A watch whose channel closes is opened again: the view is compared with a new list and the differences are
 //! reported as if the watch had never ended.
 
+mod activity;
 mod cache;
 mod clock;
 mod queue;
 mod recorder;
 
+pub use self::activity::Activity;
 pub use self::clock::Clock;
 
 pub(crate) use self::cache::{Cache, Difference, Index};
 pub(crate) use self::recorder::{EventType, Subject};
 
+use self::activity::Counter;
 use self::queue::WorkQueue;
 use self::recorder::Recorder;
 use super::object::{self, Key, Kind};
@@ -32,7 +35,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
-use tokio::sync::{mpsc, watch};
+use tokio::runtime::Builder;
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::{debug, error, warn};
@@ -86,6 +90,11 @@ pub(crate) trait Controller: Send + 'static {
         Vec::new()
     }
 
+    /// The kinds that it does not want to see any more.
+    fn removed(&mut self) -> Vec<GroupResource> {
+        Vec::new()
+    }
+
     /// Before anything is observed: add keys that are due by time alone.
     fn start(&mut self, _cx: &mut Context<Self::Key>) {}
 
@@ -110,6 +119,10 @@ pub(crate) struct Context<K> {
     unobserved: VecDeque<(GroupResource, Difference)>,
     recorder: Recorder,
     nothing: Cache,
+    /// Whether a key is being worked on; what is enqueued then is no change from outside.
+    is_working: bool,
+    /// Whether the reconcile that runs has created or deleted objects.
+    has_progressed: bool,
 }
 
 impl<K: Clone + Eq + Hash> Context<K> {
@@ -125,6 +138,8 @@ impl<K: Clone + Eq + Hash> Context<K> {
             unobserved: VecDeque::new(),
             recorder: Recorder::new(component),
             nothing: Cache::default(),
+            is_working: false,
+            has_progressed: false,
         }
     }
 
@@ -150,19 +165,23 @@ impl<K: Clone + Eq + Hash> Context<K> {
 
     /// Works on `key` soon.
     pub(crate) fn enqueue(&mut self, key: K) {
-        self.queue.add(key);
+        self.enqueue_after(key, Duration::ZERO);
     }
 
-    /// Works on `key` after `delay`, unless an earlier time is already set.
+    /// Works on `key` after `delay`, unless an earlier time is already set. What a controller asks for while it works
+    /// is delayed if it asks for the same key again and again without a pause.
     pub(crate) fn enqueue_after(&mut self, key: K, delay: Duration) {
-        if delay.is_zero() {
+        if self.is_working {
+            let progressed = self.has_progressed;
+            self.queue.add_again(key, delay, progressed, Instant::now());
+        } else if delay.is_zero() {
             self.queue.add(key);
         } else {
             self.queue.add_at(key, Instant::now() + delay);
         }
     }
 
-    /// Works on `key` at `time`.
+    /// Works on `key` at `time`; as [`Context::enqueue_after`], also for a time that is over.
     pub(crate) fn enqueue_at(&mut self, key: K, time: jiff::Timestamp) {
         let delay = time.duration_since(self.now());
         self.enqueue_after(key, Duration::try_from(delay).unwrap_or_default());
@@ -171,6 +190,7 @@ impl<K: Clone + Eq + Hash> Context<K> {
     /// Creates an object.
     pub(crate) fn create(&mut self, kind: Kind, object: Value) -> Result<Object, AccessError> {
         let created = self.api.create(kind.resource, object)?;
+        self.has_progressed = true;
         self.wrote(kind.resource, &created);
         Ok(created)
     }
@@ -238,6 +258,7 @@ impl<K: Clone + Eq + Hash> Context<K> {
         options.uid = Some(object::uid(object).to_owned());
         let (namespace, name) = (object::namespace(object), object::name(object));
         let result = self.api.delete(kind, namespace, name, &options);
+        self.has_progressed |= result.is_ok();
         self.refresh(kind, object);
         unless_not_found(result)
     }
@@ -328,10 +349,11 @@ impl Source {
 }
 
 /// Runs a controller until `stop` becomes true.
-pub(crate) async fn run<C: Controller>(
+async fn run<C: Controller>(
     mut controller: C,
     api: Arc<dyn Access>,
     clock: Clock,
+    counter: Arc<Counter>,
     mut stop: watch::Receiver<bool>,
 ) {
     let watches = controller.watches();
@@ -349,7 +371,12 @@ pub(crate) async fn run<C: Controller>(
         }
         observe_all(&mut controller, &mut cx);
         if let Some(key) = cx.queue.pop(Instant::now()) {
+            counter.ran();
             work(&mut controller, &mut cx, &key);
+            for removed in controller.removed() {
+                cx.caches.remove(&removed);
+                sources.retain(|source| source.kind != removed);
+            }
             for added in controller.added() {
                 cx.caches.insert(added.kind, Cache::new(added.indexes));
                 sources.push(Source::new(added.kind));
@@ -377,6 +404,7 @@ pub(crate) async fn run<C: Controller>(
             (source, change) = next_change(&mut sources) => take(&mut sources[source], &mut cx, change),
             () = sleep => {}
         }
+        counter.woke();
     }
 }
 
@@ -446,6 +474,8 @@ fn observe_all<C: Controller>(controller: &mut C, cx: &mut Context<C::Key>) {
 }
 
 fn work<C: Controller>(controller: &mut C, cx: &mut Context<C::Key>, key: &C::Key) {
+    cx.is_working = true;
+    cx.has_progressed = false;
     // A bug that one object brings out must not end the control of all others.
     let result = catch_unwind(AssertUnwindSafe(|| controller.reconcile(cx, key)));
     match result {
@@ -469,6 +499,7 @@ fn work<C: Controller>(controller: &mut C, cx: &mut Context<C::Key>, key: &C::Ke
         }
     }
     observe_all(controller, cx);
+    cx.is_working = false;
 }
 
 /// Running tasks that can be stopped. Dropping it stops them too, without waiting.
@@ -476,6 +507,7 @@ fn work<C: Controller>(controller: &mut C, cx: &mut Context<C::Key>, key: &C::Ke
 pub struct Handle {
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
+    counters: Vec<Arc<Counter>>,
 }
 
 impl Handle {
@@ -483,7 +515,13 @@ impl Handle {
         Self {
             stop: watch::Sender::new(false),
             tasks: Vec::new(),
+            counters: Vec::new(),
         }
+    }
+
+    /// The numbers of runs and wake-ups of each controller since it started.
+    pub fn activity(&self) -> Vec<Activity> {
+        self.counters.iter().map(|c| c.read()).collect()
     }
 
     /// Starts a controller's task. Must be called within an async runtime.
@@ -494,8 +532,45 @@ impl Handle {
         clock: Clock,
     ) {
         let stop = self.stop.subscribe();
+        let counter = Arc::new(Counter::new(controller.name()));
+        self.counters.push(counter.clone());
         self.tasks
-            .push(tokio::spawn(run(controller, api, clock, stop)));
+            .push(tokio::spawn(run(controller, api, clock, counter, stop)));
+    }
+
+    /// Starts a controller on a thread of its own, so that it is on time however busy the other tasks are. With a
+    /// virtual clock it is a task like the others, because it has to follow their timer. Must be called within an async
+    /// runtime.
+    pub(crate) fn start_apart<C: Controller>(
+        &mut self,
+        controller: C,
+        api: Arc<dyn Access>,
+        clock: Clock,
+    ) {
+        let runtime = match clock.is_virtual() {
+            true => None,
+            false => Builder::new_current_thread().enable_time().build().ok(),
+        };
+        let Some(runtime) = runtime else {
+            return self.start(controller, api, clock);
+        };
+        let stop = self.stop.subscribe();
+        let name = controller.name();
+        let counter = Arc::new(Counter::new(name));
+        self.counters.push(counter.clone());
+        let (running, ended) = oneshot::channel::<()>();
+        let serve = move || {
+            runtime.block_on(run(controller, api, clock, counter, stop));
+            drop(running);
+        };
+        let thread = std::thread::Builder::new().name(name.to_owned());
+        if let Err(error) = thread.spawn(serve) {
+            error!(controller = name, %error, "failed to start the thread of a controller");
+        }
+        self.tasks.push(tokio::spawn(async move {
+            // The thread never sends: the channel closes when it ends.
+            _ = ended.await;
+        }));
     }
 
     /// Stops the tasks and waits for them, a second at most; then they are cut off.

@@ -1,20 +1,23 @@
 //! The StatefulSet controller: pods with stable names and claims, created, updated and deleted in order.
 
+mod claims;
 mod identity;
 
 use self::identity::ordinal_of;
+use super::failed_pods::FailedPods;
 use super::object::{
     self, CLAIM, Key, POD, STATEFUL_SET, count, generation, is_deleting, items, labels, name,
-    namespace, owner_references, uid,
+    namespace,
 };
 use super::ownership::{Ownership, owned};
 use super::pod;
 use super::revisions::{self, REVISION_LABEL};
 use super::runtime::{Context, Controller, Difference, Watch, watching};
-use crate::access::{AccessError, GroupResource, Object};
+use crate::access::{AccessError, GroupResource, Object, unless_not_found};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use tokio::time::Instant;
 
 /// The label of a ControllerRevision with the hash of its template.
 const HASH_LABEL: &str = "controller.kubernetes.io/hash";
@@ -23,12 +26,14 @@ const HASH_LABEL: &str = "controller.kubernetes.io/hash";
 #[derive(Debug)]
 pub(super) struct StatefulSets {
     ownership: Ownership,
+    failed: FailedPods,
 }
 
 impl Default for StatefulSets {
     fn default() -> Self {
         Self {
             ownership: Ownership::new(STATEFUL_SET),
+            failed: FailedPods::default(),
         }
     }
 }
@@ -45,6 +50,11 @@ impl Controller for StatefulSets {
 
     fn observe(&mut self, cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
         self.ownership.observe(cx, kind, diff);
+        if kind == CLAIM.resource {
+            for key in claims::sets_of(cx, diff) {
+                cx.enqueue(key);
+            }
+        }
     }
 
     fn reconcile(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
@@ -69,6 +79,7 @@ impl Controller for StatefulSets {
             update,
             now: cx.now(),
             next: None,
+            failed: &mut self.failed,
         };
         let done = run.carry_out(cx);
         let pods: Vec<Object> = owned(cx, &set).collect();
@@ -101,6 +112,7 @@ struct Run<'a> {
     now: Timestamp,
     /// When the set must be looked at again.
     next: Option<Timestamp>,
+    failed: &'a mut FailedPods,
 }
 
 impl Run<'_> {
@@ -166,9 +178,11 @@ impl Run<'_> {
                 return Ok(());
             }
         }
+        for (at, pod) in &condemned {
+            claims::follow_policy(cx, self.set, pod, *at, true)?;
+        }
         for pod in condemned.into_values().rev() {
             if !is_deleting(&pod) {
-                self.retire_claims(cx, &pod)?;
                 self.delete(cx, &pod)?;
             }
             if self.is_ordered() {
@@ -186,11 +200,18 @@ impl Run<'_> {
         pod: Option<&Object>,
     ) -> Result<bool, AccessError> {
         let Some(pod) = pod else {
-            self.create(cx, at)?;
+            if !claims::is_stale(cx, self.set, at) {
+                self.create(cx, at)?;
+            }
             return Ok(false);
         };
         if pod::is_terminal(pod) {
             if !is_deleting(pod) {
+                let key = Key::of(self.set);
+                if let Err(pause) = self.failed.replace(&key, name(pod), Instant::now()) {
+                    cx.enqueue_after(key, pause);
+                    return Ok(false);
+                }
                 let message = format!(
                     "StatefulSet {}/{} is recreating failed Pod {}",
                     namespace(self.set),
@@ -202,6 +223,16 @@ impl Run<'_> {
             }
             return Ok(false);
         }
+        if pod::phase(pod) == "Pending" {
+            match claims::create_missing(cx, self.set, at) {
+                Err(error) if error.is_namespace_terminating() => return Ok(false),
+                other => other?,
+            }
+        }
+        if let Some(relabelled) = identity::relabelled(pod, at) {
+            unless_not_found(cx.update(POD, relabelled))?;
+        }
+        claims::follow_policy(cx, self.set, pod, at, false)?;
         Ok(self.is_available(pod))
     }
 
@@ -209,35 +240,13 @@ impl Run<'_> {
         let is_old = at < self.partition() && self.spec()["updateStrategy"]["type"] != "OnDelete";
         let revision = if is_old { self.current } else { self.update };
         let template = revisions::template_of(revision);
-        for claim in identity::claims(self.set, at) {
-            let key = Key::of(&claim);
-            if cx.cache(CLAIM).get(&key).is_some() {
-                continue;
-            }
-            match cx.create(CLAIM, claim) {
-                Err(error) if error.reason == "AlreadyExists" => {}
-                Err(error) if error.is_namespace_terminating() => return Ok(()),
-                Err(error) => {
-                    let message = format!("create Claim {} failed: {error}", key.name);
-                    cx.warn(self.set, "FailedCreate", message);
-                    return Err(error);
-                }
-                Ok(_) => {
-                    let message = format!(
-                        "create Claim {} Pod {} in StatefulSet {} success",
-                        key.name,
-                        identity::pod_name(self.set, at),
-                        name(self.set)
-                    );
-                    cx.normal(self.set, "SuccessfulCreate", message);
-                }
-            }
-        }
         let pod = identity::pod(self.set, &template, name(revision), at);
         let pod_name = name(&pod).to_owned();
-        let what = format!("create Pod {pod_name} in StatefulSet {}", name(self.set));
-        match cx.create(POD, pod) {
-            Ok(_) => {
+        let what = format!("Create Pod {pod_name} in StatefulSet {}", name(self.set));
+        let made = claims::create_missing(cx, self.set, at).and_then(|()| cx.create(POD, pod));
+        match made {
+            Ok(pod) => {
+                claims::follow_policy(cx, self.set, &pod, at, false)?;
                 let message = format!("{what} successful");
                 cx.normal(self.set, "SuccessfulCreate", message);
                 Ok(())
@@ -254,35 +263,11 @@ impl Run<'_> {
     fn delete(&self, cx: &mut Context<Key>, pod: &Object) -> Result<(), AccessError> {
         cx.delete(POD, pod)?;
         let message = format!(
-            "delete Pod {} in StatefulSet {} successful",
+            "Delete Pod {} in StatefulSet {} successful",
             name(pod),
             name(self.set)
         );
         cx.normal(self.set, "SuccessfulDelete", message);
-        Ok(())
-    }
-
-    /// Lets the claims of a pod that is scaled down go with it, where the set says so.
-    fn retire_claims(&self, cx: &mut Context<Key>, pod: &Object) -> Result<(), AccessError> {
-        let policy = &self.spec()["persistentVolumeClaimRetentionPolicy"];
-        let Some(at) = ordinal_of(self.set, pod).filter(|_| policy["whenScaled"] == "Delete")
-        else {
-            return Ok(());
-        };
-        for wanted in identity::claims(self.set, at) {
-            let claim = cx.cache(CLAIM).get(&Key::of(&wanted)).cloned();
-            let Some(claim) = claim else { continue };
-            if owner_references(&claim)
-                .iter()
-                .any(|r| r["uid"] == uid(pod))
-            {
-                continue;
-            }
-            let mut owned = (*claim).clone();
-            object::remove_owners(&mut owned, |owner| owner == uid(self.set));
-            object::add_owner(&mut owned, object::controller_reference(POD, pod));
-            cx.update(CLAIM, owned)?;
-        }
         Ok(())
     }
 

@@ -1,5 +1,7 @@
 //! The controllers and simulated kubelets on the real API, in virtual time: what manifests become.
 
+mod at_rest;
+
 use super::object::{
     CONFIG_MAP, DEPLOYMENT, EVENT, LEASE, NAMESPACE, NODE, POD, REPLICA_SET, RESOURCE_QUOTA,
     SERVICE_ACCOUNT, condition, condition_is_true, is_deleting, items, name, set,
@@ -356,5 +358,112 @@ async fn quotas_are_counted_and_bound_what_controllers_create() {
         set(d, &["spec", "replicas"], 1.into());
     });
     eventually("deleted pods are not counted", || used("pods") == "1").await;
+    world.stop().await;
+}
+
+/// A job whose pods need no scheduler.
+fn job(name: &str, command: Value, spec: Value) -> Value {
+    let mut job = json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"template": {"spec": {"nodeName": "berth-node-1", "restartPolicy": "Never",
+            "containers": [{"name": "c", "image": "busybox", "command": command}]}}},
+    });
+    for (field, value) in spec.as_object().into_iter().flatten() {
+        job["spec"][field] = value.clone();
+    }
+    job
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_end_as_the_commands_of_their_containers_tell() {
+    let world = World::new(1).await;
+    let on_exit = |action: &str, code: i32| {
+        json!({"backoffLimit": 1, "podFailurePolicy": {"rules": [{"action": action,
+            "onExitCodes": {"operator": "In", "values": [code]}}]}})
+    };
+    let first_succeeds = json!({"completionMode": "Indexed", "completions": 2, "parallelism": 2,
+        "successPolicy": {"rules": [{"succeededCount": 1}]}});
+    for (name, command, spec, condition_type, reason) in [
+        (
+            "succeeds",
+            json!(["sleep", "2"]),
+            json!({}),
+            "Complete",
+            "CompletionsReached",
+        ),
+        (
+            "fails",
+            json!(["sh", "-c", "sleep 1; exit 3"]),
+            json!({"backoffLimit": 1}),
+            "Failed",
+            "BackoffLimitExceeded",
+        ),
+        (
+            "gives-up",
+            json!(["sh", "-c", "exit 42"]),
+            on_exit("FailJob", 42),
+            "Failed",
+            "PodFailurePolicy",
+        ),
+        (
+            "one-is-enough",
+            json!(["true"]),
+            first_succeeds,
+            "Complete",
+            "SuccessPolicy",
+        ),
+    ] {
+        let kind = super::object::JOB.resource;
+        world.api.create(kind, job(name, command, spec)).unwrap();
+        eventually(name, || {
+            let job = world.api.get(kind, "default", name).unwrap();
+            condition(&job["status"], condition_type)
+                .is_some_and(|c| c["status"] == "True" && c["reason"] == reason)
+        })
+        .await;
+    }
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn quotas_count_custom_resources_that_come_and_go() {
+    let world = World::new(1).await;
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "things.example.com"},
+        "spec": {"group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object"}}}]},
+    });
+    let definitions = crate::access::gr("apiextensions.k8s.io", "customresourcedefinitions");
+    world.api.create(definitions, definition).unwrap();
+    let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota",
+        "metadata": {"name": "q", "namespace": "default"},
+        "spec": {"hard": {"count/things.example.com": "3"}}});
+    world.api.create(RESOURCE_QUOTA.resource, quota).unwrap();
+    let things = crate::access::gr("example.com", "things");
+    eventually("the kind is served", || {
+        world.api.kinds().iter().any(|k| k.resource == things)
+    })
+    .await;
+    let used = || {
+        let quota = world
+            .api
+            .get(RESOURCE_QUOTA.resource, "default", "q")
+            .unwrap();
+        quota["status"]["used"]["count/things.example.com"].clone()
+    };
+    // The quota is older than the kind that it counts.
+    eventually("none is counted", || used() == "0").await;
+    for name in ["a", "b"] {
+        let thing = json!({"apiVersion": "example.com/v1", "kind": "Thing",
+            "metadata": {"name": name, "namespace": "default"}});
+        world.api.create(things, thing).unwrap();
+    }
+    eventually("both are counted", || used() == "2").await;
+    world.delete(things, "default", "a", Propagation::Background);
+    eventually("one is left", || used() == "1").await;
     world.stop().await;
 }

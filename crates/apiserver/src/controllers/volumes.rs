@@ -27,7 +27,7 @@ use matching::class;
 use serde_json::{Value, json};
 
 /// The provisioner whose volumes exist as objects only; their CSI driver has the same name.
-pub(super) const SIMULATED: &str = "simulated.berth.dev";
+pub const SIMULATED: &str = "simulated.berth.dev";
 
 /// Who made a volume.
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
@@ -42,7 +42,7 @@ const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 #[derive(Debug, Default)]
 pub(super) struct Volumes;
 
-/// What is worked on.
+/// The keys that are being processed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Work {
     /// A claim.

@@ -3,6 +3,7 @@
 //! After each change of a definition, [`sync`] accepts its names, writes its conditions, and replaces the
 //! catalog of served resources. It is called by a task of the server and before the server accepts requests.
 
+use super::conversion::Converter;
 use super::{CustomType, JsonPath};
 use crate::access::{gr, intern};
 use crate::registry::{
@@ -13,9 +14,9 @@ use crate::selectors::field::Selectable;
 use crate::status::ApiError;
 use crate::table::Column;
 use crate::validation::view::View;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::{Value, json};
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// The finalizer of a definition that is deleted while its objects are.
@@ -35,42 +36,90 @@ const VERBS: [&str; 8] = [
 ];
 const GROUP: &str = "apiextensions.k8s.io";
 
-/// What a catalog was made from: UID, generation, and whether it is established and terminating, of each definition.
-type Basis = Vec<(String, i64, bool, bool)>;
+/// What the resources of a definition are made from: its UID and generation, and whether it is established and
+/// terminating.
+type Basis = (String, i64, bool, bool);
+
+/// The resources of a definition.
+type Made = (Basis, Vec<Arc<Resource>>);
 
 /// The served resources.
 #[derive(Debug)]
 pub(crate) struct Served {
-    catalog: RwLock<Arc<Catalog>>,
-    basis: Mutex<Basis>,
-}
-
-impl Default for Served {
     /// Kubernetes' own resources.
-    fn default() -> Self {
-        Self {
-            catalog: RwLock::new(Arc::clone(built_in())),
-            basis: Mutex::default(),
-        }
-    }
+    built_in: Arc<Catalog>,
+    catalog: RwLock<Arc<Catalog>>,
+    /// What the catalog was made from, by definition.
+    made: Mutex<Vec<Made>>,
+    /// The revisions of the definitions when all of them had the right conditions.
+    settled: Mutex<Vec<u64>>,
 }
 
 impl Served {
+    /// Kubernetes' own resources, without those of definitions.
+    pub(crate) fn new(built_in: Arc<Catalog>) -> Self {
+        Self {
+            catalog: RwLock::new(Arc::clone(&built_in)),
+            built_in,
+            made: Mutex::default(),
+            settled: Mutex::default(),
+        }
+    }
+
     /// The resources that are served now.
     pub(crate) fn catalog(&self) -> Arc<Catalog> {
         let catalog = self.catalog.read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&catalog)
     }
 
-    /// Replaces the resources, unless they were made from the same.
-    fn replace(&self, basis: Basis, build: impl FnOnce() -> Catalog) {
-        let mut current = self.basis.lock().unwrap_or_else(PoisonError::into_inner);
-        if *current != basis {
-            *current = basis;
-            let built = Arc::new(build());
-            *self.catalog.write().unwrap_or_else(PoisonError::into_inner) = built;
+    /// Makes the resources of the definitions anew, except for those of definitions that are as they were.
+    fn replace(&self, definitions: &[Arc<Value>]) {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let bases: Vec<Basis> = definitions.iter().map(|d| basis(d)).collect();
+        if made.iter().map(|(basis, _)| basis).eq(&bases) {
+            return;
         }
+        let mut known: FxHashMap<Basis, Vec<Arc<Resource>>> =
+            std::mem::take(&mut *made).into_iter().collect();
+        *made = definitions
+            .iter()
+            .zip(bases)
+            .map(|(definition, basis)| {
+                let resources = known.remove(&basis).unwrap_or_else(|| {
+                    let is_served = is_established(definition);
+                    let resources = is_served.then(|| resources(definition));
+                    resources.into_iter().flatten().map(Arc::new).collect()
+                });
+                (basis, resources)
+            })
+            .collect();
+        let mut catalog = Catalog::clone(&self.built_in);
+        let mut served: Vec<&Arc<Resource>> = made.iter().flat_map(|(_, r)| r).collect();
+        served.sort_by_key(|r| r.resource.group);
+        for resource in served {
+            catalog.add(Arc::clone(resource));
+        }
+        *self.catalog.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(catalog);
     }
+
+    fn is_settled(&self, revisions: &[u64]) -> bool {
+        *self.settled.lock().unwrap_or_else(PoisonError::into_inner) == revisions
+    }
+
+    fn settle(&self, revisions: Vec<u64>) {
+        *self.settled.lock().unwrap_or_else(PoisonError::into_inner) = revisions;
+    }
+}
+
+fn basis(definition: &Value) -> Basis {
+    let generation = definition.part("metadata").int("generation");
+    let uid = meta(definition, "uid").to_owned();
+    (
+        uid,
+        generation,
+        is_established(definition),
+        is_terminating(definition),
+    )
 }
 
 fn definitions() -> Option<&'static Arc<Resource>> {
@@ -107,32 +156,11 @@ pub(crate) fn sync(api: &Api) -> bool {
     let Some(resource) = definitions() else {
         return false;
     };
-    let listed = |api: &Api| {
-        let listed = api.list(resource, &ListRequest::default());
-        listed.map(|l| l.items).unwrap_or_default()
-    };
-    for version in listed(api) {
-        let names: Vec<Value> = listed(api)
-            .iter()
-            .map(|v| Value::clone(&v.object()))
-            .collect();
-        let definition = &*version.object();
-        let status = status(definition, &names, &api.now_text());
-        if status != definition["status"] {
-            let write = |current: &Value| {
-                let mut new = current.clone();
-                new["status"] = status.clone();
-                Ok(new)
-            };
-            write_definition(api, resource, meta(definition, "name"), "status", write);
-        }
-    }
-    let all: Vec<Arc<Value>> = listed(api).iter().map(|v| v.object()).collect();
-    let definitions: Vec<&Value> = all.iter().map(|o| &**o).collect();
-    serve(api, &definitions);
+    let definitions = accept(api, resource);
+    api.served.replace(&definitions);
     api_services::sync(api);
     let mut is_busy = false;
-    for definition in definitions.into_iter().filter(|d| is_terminating(d)) {
+    for definition in definitions.iter().filter(|d| is_terminating(d)) {
         let is_empty = delete_objects(api, definition);
         is_busy |= !is_empty;
         if is_empty {
@@ -175,29 +203,38 @@ fn write_definition(
     }
 }
 
-/// Serves the resources of the established definitions, if they have changed.
-fn serve(api: &Api, definitions: &[&Value]) {
-    let basis: Basis = definitions
-        .iter()
-        .map(|d| {
-            let generation = d.part("metadata").int("generation");
-            let uid = meta(d, "uid").to_owned();
-            (uid, generation, is_established(d), is_terminating(d))
-        })
-        .collect();
-    api.served.replace(basis, || {
-        let mut catalog = Catalog::clone(built_in());
-        let mut served: Vec<Resource> = definitions
-            .iter()
-            .filter(|d| is_established(d))
-            .flat_map(|d| resources(d))
-            .collect();
-        served.sort_by_key(|r| r.resource.group);
-        for resource in served {
-            catalog.add(Arc::new(resource));
+/// Brings the conditions of all definitions up to date, and returns the definitions. Nothing is computed for definitions
+/// that have not changed since all had the right conditions.
+fn accept(api: &Api, resource: &Resource) -> Vec<Arc<Value>> {
+    let listed = || {
+        let listed = api.list(resource, &ListRequest::default());
+        listed.map(|l| l.items).unwrap_or_default()
+    };
+    let versions = listed();
+    let revisions: Vec<u64> = versions.iter().map(|v| v.revision()).collect();
+    let mut all: Vec<Arc<Value>> = versions.iter().map(|v| v.object()).collect();
+    if api.served.is_settled(&revisions) {
+        return all;
+    }
+    let mut has_written = false;
+    for version in versions {
+        let definition = &*version.object();
+        let status = status(definition, &Names::new(&all, definition), &api.now_text());
+        if status != definition["status"] {
+            let write = |current: &Value| {
+                let mut new = current.clone();
+                new["status"] = status.clone();
+                Ok(new)
+            };
+            write_definition(api, resource, meta(definition, "name"), "status", write);
+            has_written = true;
+            all = listed().iter().map(|v| v.object()).collect();
         }
-        catalog
-    });
+    }
+    if !has_written {
+        api.served.settle(revisions);
+    }
+    all
 }
 
 /// Deletes the objects of a definition. Returns whether there are none.
@@ -240,22 +277,10 @@ fn is_terminating(definition: &Value) -> bool {
 }
 
 /// The status that a definition has among all of them.
-fn status(definition: &Value, all: &[Value], now: &str) -> Value {
+fn status(definition: &Value, names: &Names<'_>, now: &str) -> Value {
     let mut status = definition.part("status").clone();
     let wanted = definition.part("spec").part("names");
-    let (mut resources, mut kinds) = taken(definition, all);
-    let accepted = status.part("acceptedNames");
-    for own in [accepted.text("plural"), accepted.text("singular")] {
-        resources.remove(own);
-    }
-    accepted
-        .strings("shortNames")
-        .iter()
-        .for_each(|own| _ = resources.remove(*own));
-    for own in [accepted.text("kind"), accepted.text("listKind")] {
-        kinds.remove(own);
-    }
-    let conflict = conflict(wanted, &resources, &kinds);
+    let conflict = conflict(wanted, names, status.part("acceptedNames"));
     if conflict.is_none() {
         status["acceptedNames"] = wanted.clone();
     }
@@ -315,54 +340,83 @@ fn put(status: &mut Value, name: &str, (value, reason, message): (&str, &str, St
     }
 }
 
-/// The names that other definitions of the group have, and those of Kubernetes' own resources in it.
-fn taken(definition: &Value, all: &[Value]) -> (BTreeSet<String>, BTreeSet<String>) {
-    let group = definition.part("spec").text("group");
-    let (mut resources, mut kinds) = (BTreeSet::new(), BTreeSet::new());
-    for other in all {
-        let spec = other.part("spec");
-        if spec.text("group") != group || meta(other, "uid") == meta(definition, "uid") {
-            continue;
-        }
-        let names = other.part("status").part("acceptedNames");
-        resources.extend([names.text("plural"), names.text("singular")].map(str::to_owned));
-        resources.extend(names.strings("shortNames").into_iter().map(str::to_owned));
-        kinds.extend([names.text("kind"), names.text("listKind")].map(str::to_owned));
-    }
-    for resource in built_in()
-        .resources()
-        .iter()
-        .filter(|r| r.resource.group == group)
-    {
-        resources.extend([resource.resource.resource, resource.singular].map(str::to_owned));
-        kinds.extend([resource.kind, resource.list_kind].map(str::to_owned));
-    }
-    (resources, kinds)
+/// The names that other definitions of the group of one have, and those of Kubernetes' own resources in it.
+struct Names<'a> {
+    resources: FxHashSet<&'a str>,
+    kinds: FxHashSet<&'a str>,
 }
 
-fn conflict<'w>(
-    wanted: &'w Value,
-    resources: &BTreeSet<String>,
-    kinds: &BTreeSet<String>,
-) -> Option<(&'static str, &'w str)> {
+impl<'a> Names<'a> {
+    fn new(all: &'a [Arc<Value>], definition: &Value) -> Self {
+        let group = definition.part("spec").text("group");
+        let mut names = Self {
+            resources: FxHashSet::default(),
+            kinds: FxHashSet::default(),
+        };
+        for other in all {
+            let spec = other.part("spec");
+            if spec.text("group") != group || meta(other, "uid") == meta(definition, "uid") {
+                continue;
+            }
+            let accepted = other.part("status").part("acceptedNames");
+            names
+                .resources
+                .extend([accepted.text("plural"), accepted.text("singular")]);
+            names.resources.extend(accepted.strings("shortNames"));
+            names
+                .kinds
+                .extend([accepted.text("kind"), accepted.text("listKind")]);
+        }
+        for resource in built_in()
+            .resources()
+            .iter()
+            .filter(|r| r.resource.group == group)
+        {
+            names
+                .resources
+                .extend([resource.resource.resource, resource.singular]);
+            names.kinds.extend([resource.kind, resource.list_kind]);
+        }
+        names
+    }
+}
+
+/// The first names of a definition that are taken; those that it has already are its own.
+fn conflict(wanted: &Value, names: &Names<'_>, accepted: &Value) -> Option<(&'static str, String)> {
+    let own_resources = [accepted.text("plural"), accepted.text("singular")];
+    let own_short = accepted.strings("shortNames");
+    let own_kinds = [accepted.text("kind"), accepted.text("listKind")];
+    let is_resource = |name: &str| {
+        let is_own = own_resources.contains(&name) || own_short.contains(&name);
+        !is_own && names.resources.contains(name)
+    };
+    let is_kind = |name: &str| !own_kinds.contains(&name) && names.kinds.contains(name);
     let mut last = None;
-    let mut check = |reason, name: &'w str, taken: &BTreeSet<String>| {
-        if !name.is_empty() && taken.contains(name) {
-            last = Some((reason, name));
+    let mut check = |reason, name: &str, is_taken: bool| {
+        if !name.is_empty() && is_taken {
+            last = Some((reason, name.to_owned()));
         }
     };
-    check("PluralConflict", wanted.text("plural"), resources);
-    check("SingularConflict", wanted.text("singular"), resources);
-    for name in wanted.strings("shortNames") {
-        check("ShortNamesConflict", name, resources);
+    for (reason, name) in [
+        ("PluralConflict", wanted.text("plural")),
+        ("SingularConflict", wanted.text("singular")),
+    ] {
+        check(reason, name, is_resource(name));
     }
-    check("KindConflict", wanted.text("kind"), kinds);
-    check("ListKindConflict", wanted.text("listKind"), kinds);
+    for name in wanted.strings("shortNames") {
+        check("ShortNamesConflict", name, is_resource(name));
+    }
+    for (reason, name) in [
+        ("KindConflict", wanted.text("kind")),
+        ("ListKindConflict", wanted.text("listKind")),
+    ] {
+        check(reason, name, is_kind(name));
+    }
     last
 }
 
 /// The order of versions in discovery: `v2`, `v1`, `v2beta1`, `v1alpha1`, then all others by name.
-fn priority(name: &str) -> (u8, Reverse<u64>, Reverse<u64>, String) {
+pub(crate) fn stability(name: &str) -> (u8, Reverse<u64>, Reverse<u64>, String) {
     let other = || (3, Reverse(0), Reverse(0), name.to_owned());
     let Some(rest) = name.strip_prefix('v') else {
         return other();
@@ -390,21 +444,22 @@ fn priority(name: &str) -> (u8, Reverse<u64>, Reverse<u64>, String) {
 fn resources(definition: &Value) -> Vec<Resource> {
     let versions = definition.part("spec").items("versions").iter();
     let mut served: Vec<&Value> = versions.filter(|v| v.flag("served")).collect();
-    served.sort_by_key(|v| priority(v.text("name")));
+    served.sort_by_key(|v| stability(v.text("name")));
+    let converter = Converter::of(definition).map(Arc::new);
     served
         .into_iter()
-        .map(|version| resource(definition, version))
+        .map(|version| resource(definition, version, converter.clone()))
         .collect()
 }
 
-/// The resource of the storage version, served or not.
+/// The resource of the storage version, served or not. Its objects are not converted.
 fn stored_resource(definition: &Value) -> Option<Resource> {
     let mut versions = definition.part("spec").items("versions").iter();
     let version = versions.find(|v| v.flag("storage"))?;
-    Some(resource(definition, version))
+    Some(resource(definition, version, None))
 }
 
-fn resource(definition: &Value, version: &Value) -> Resource {
+fn resource(definition: &Value, version: &Value, converter: Option<Arc<Converter>>) -> Resource {
     let spec = definition.part("spec");
     let names = definition.part("status").part("acceptedNames");
     let (group, name) = (intern(spec.text("group")), intern(version.text("name")));
@@ -415,6 +470,7 @@ fn resource(definition: &Value, version: &Value) -> Resource {
         .map(|v| v.text("name"))
         .next();
     let mut custom = CustomType::new(version, format!("{group}/{}", storage.unwrap_or(name)));
+    custom.converter = converter;
     if version.flag("deprecated") {
         let default = || format!("{group}/{name} {kind} is deprecated");
         let warning = version.maybe_text("deprecationWarning");
@@ -499,7 +555,7 @@ mod tests {
         let mut versions = [
             "foo", "v1alpha1", "v10", "v2beta1", "v2", "v11beta2", "v1", "v2beta10", "foo2",
         ];
-        versions.sort_by_key(|v| priority(v));
+        versions.sort_by_key(|v| stability(v));
         assert_eq!(
             versions,
             [

@@ -19,8 +19,9 @@ const ERRORS_MAX: usize = 100;
 const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
 /// The fields that every object has.
 const META: [&str; 3] = ["apiVersion", "kind", "metadata"];
-/// The compiled form of a pattern has at most so many bytes.
-const PATTERN_BYTES_MAX: usize = 1 << 20;
+/// The compiled form of a pattern has at most so many bytes. Repeated classes of Unicode, such as `\p{L}{2,63}` in
+/// patterns for host names, need several megabytes.
+const PATTERN_BYTES_MAX: usize = 16 << 20;
 
 fn preserves(schema: &Value) -> bool {
     schema.flag("x-kubernetes-preserve-unknown-fields")
@@ -488,5 +489,20 @@ fn has_format(format: &str, text: &str) -> bool {
                 .is_ok()
         }
         _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::compile;
+
+    /// A pattern for host names with repeated classes of Unicode, as definitions in use have it.
+    #[test]
+    fn patterns_with_repeated_classes_of_unicode_are_compiled() {
+        let letter = r"[a-zA-Z0-9\p{S}\p{L}]";
+        let pattern =
+            format!(r"^({letter}((-?{letter}{{0,62}})?)(\.)){{1,}}([a-zA-Z\p{{L}}]){{2,63}}$");
+        let regex = compile(&pattern).expect("it is compiled");
+        assert!(regex.is_match("a.example.com") && !regex.is_match("a..com"));
     }
 }

@@ -1,6 +1,7 @@
 //! What CustomResourceDefinitions may state: names, versions, and structural schemas.
 
 use super::JsonPath;
+use super::conversion::REVIEW_VERSIONS;
 use super::definition::add_stored_version;
 use super::objects::{compile, faults, patterns, prune_part};
 use super::rules;
@@ -10,6 +11,10 @@ use crate::validation::engine::{Owner, checks};
 use crate::validation::errors::{Errors, IS_IMMUTABLE, Path};
 use crate::validation::names;
 use crate::validation::view::{View, child, set_if_absent, set_if_zero};
+use crate::validation::webhooks;
+use crate::webhook_client;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use berth_api::names::dns1035_label;
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -35,6 +40,7 @@ const STRUCTURAL: [&str; 10] = [
 ];
 
 checks! {
+    "custom-conversion" => check_conversion,
     "custom-group" => group,
     "custom-kind" => |e, _, kind, path| {
         let kind = kind.as_str().unwrap_or("");
@@ -131,6 +137,49 @@ fn group(errors: &mut Errors, _: &Owner, group: &Value, path: &Path) {
     } else if !group.contains('.') {
         let detail = "should be a domain with at least one dot";
         errors.invalid(path, group, detail);
+    }
+}
+
+/// Who converts objects. Errors name the fields as the internal version has them.
+fn check_conversion(errors: &mut Errors, _: &Owner, conversion: &Value, path: &Path) {
+    let webhook = conversion.part("webhook");
+    let (client, at) = (
+        webhook.field("clientConfig"),
+        path.child("webhookClientConfig"),
+    );
+    let at_versions = path.child("conversionReviewVersions");
+    if conversion.text("strategy") != "Webhook" {
+        let detail = "should not be set when strategy is not set to Webhook";
+        if client.is_some() {
+            errors.forbidden(&at, detail);
+        }
+        if !webhook.items("conversionReviewVersions").is_empty() {
+            errors.forbidden(&at_versions, detail);
+        }
+        return;
+    }
+    match client {
+        Some(client) => {
+            webhooks::check_client(errors, client, &at);
+            check_bundle(errors, client, &at.child("caBundle"));
+        }
+        None => errors.required(&at, "required when strategy is set to Webhook"),
+    }
+    match webhook.part("conversionReviewVersions") {
+        Value::Array(list) if !list.is_empty() => {
+            webhooks::check_review_versions(errors, list, &REVIEW_VERSIONS, &at_versions);
+        }
+        _ => errors.required(&at_versions, ""),
+    }
+}
+
+/// An authority in PEM. Blanks alone are none.
+fn check_bundle(errors: &mut Errors, client: &Value, path: &Path) {
+    let bundle = STANDARD.decode(client.text("caBundle")).unwrap_or_default();
+    if !bundle.trim_ascii().is_empty()
+        && let Some(fault) = webhook_client::bundle_fault(&bundle)
+    {
+        errors.invalid_unshown(path, fault);
     }
 }
 

@@ -10,6 +10,7 @@ use crate::validation::amounts::{self, Amounts};
 use crate::validation::pod::requests;
 use crate::validation::view::{View, items_mut};
 use berth_api::TaintEffect;
+use berth_api::names::is_dra_extended_resource_name;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -101,7 +102,8 @@ impl Shortage {
     }
 }
 
-/// What a pod requests. Extended resources that the node does not have, or that devices provide, are not checked.
+/// What a pod requests. Extended resources that the node does not have, or that devices provide, are not checked: the
+/// scheduler allocates devices for them, those of a device class by its own name, too.
 fn wanted(pod: &Value, room: &Amounts) -> Amounts {
     let claims = pod.part("status").part("extendedResourceClaimStatus");
     let by_devices = |name: &str| {
@@ -110,7 +112,7 @@ fn wanted(pod: &Value, room: &Amounts) -> Amounts {
     };
     let mut wanted = total(pod, pod.part("spec"));
     wanted.retain(|name, _| {
-        !amounts::is_extended(name) || (room.contains_key(name) && !by_devices(name))
+        !is_dra_extended_resource_name(name) || (room.contains_key(name) && !by_devices(name))
     });
     wanted
 }

@@ -1,5 +1,6 @@
 //! The kubelets' signs of life: leases every ten seconds, conditions when they change and every five minutes.
 
+use super::annotations;
 use super::node::{Shape, is_silent, is_simulated, reported};
 use super::{LEASE_NAMESPACE, Options};
 use crate::access::{AccessError, GroupResource, Object};
@@ -72,6 +73,17 @@ impl Controller for Heartbeats {
     fn observe(&mut self, cx: &mut Context<String>, _kind: GroupResource, diff: &Difference) {
         if let Some(node) = diff.new.as_ref().or(diff.old.as_ref()) {
             cx.enqueue(name(node).to_owned());
+        }
+        if let Some(new) = diff.new.as_ref().filter(|node| is_simulated(node))
+            && let Some(text) = annotations::wrong_of_node(new)
+            && diff
+                .old
+                .as_ref()
+                .and_then(|old| annotations::wrong_of_node(old))
+                != Some(text.clone())
+            && self.events
+        {
+            cx.warn(new, annotations::INVALID, text);
         }
         if let (Some(old), Some(new)) = (&diff.old, &diff.new)
             && is_simulated(new)

@@ -1,6 +1,7 @@
 //! What a simulated node looks like.
 
 use super::{NODE_READY, SIMULATED};
+use crate::admission::NOT_READY;
 use crate::controllers::object::{
     NODE, annotation, condition, labels, name, new_condition, seconds, set, update_condition,
 };
@@ -80,6 +81,46 @@ impl Shape {
     }
 }
 
+impl Shape {
+    /// A node of a user, as its kubelet registers it.
+    pub(super) fn given(&self, mut node: Value, now: Timestamp) -> Value {
+        let node_name = name(&node).to_owned();
+        for (label, value) in [
+            (SIMULATED, "true"),
+            ("kubernetes.io/arch", architecture()),
+            ("kubernetes.io/hostname", &node_name),
+            ("kubernetes.io/os", "linux"),
+        ] {
+            if labels(&node).is_none_or(|labels| label == SIMULATED || !labels.contains_key(label))
+            {
+                set(&mut node, &["metadata", "labels", label], value.into());
+            }
+        }
+        let address = address_of_name(&node_name);
+        complete(&mut node, self, address, now);
+        node
+    }
+}
+
+/// The node without the taint with which it was created; `None` when it does not have it, or is not ready.
+pub(super) fn without_not_ready(node: &Value) -> Option<Value> {
+    let is_ready = condition(&node["status"], "Ready").is_some_and(|c| c["status"] == "True");
+    let is_that = |taint: &Value| taint["key"] == NOT_READY && taint["effect"] == "NoSchedule";
+    let taints = node["spec"]["taints"].as_array()?;
+    if !is_ready || !taints.iter().any(is_that) {
+        return None;
+    }
+    let left: Vec<Value> = taints.iter().filter(|t| !is_that(t)).cloned().collect();
+    let mut node = node.clone();
+    match (left.is_empty(), node["spec"].as_object_mut()) {
+        (true, Some(spec)) => {
+            spec.remove("taints");
+        }
+        _ => set(&mut node, &["spec", "taints"], left.into()),
+    }
+    Some(node)
+}
+
 /// The address of a node that has none: by its name, as its number is not known.
 fn address_of_name(name: &str) -> Ipv4Addr {
     let mut hasher = rustc_hash::FxHasher::default();
@@ -109,9 +150,13 @@ fn architecture() -> &'static str {
     }
 }
 
+/// The annotation of nodes for which kwok simulates a kubelet, with the value `fake`.
+const OF_KWOK: &str = "kwok.x-k8s.io/node";
+
 /// Whether a simulated kubelet is responsible for this node.
-pub(super) fn is_simulated(node: &Value) -> bool {
+pub(crate) fn is_simulated(node: &Value) -> bool {
     labels(node).is_some_and(|l| l.get(SIMULATED).is_some_and(|v| v == "true"))
+        || annotation(node, OF_KWOK) == Some("fake")
 }
 
 /// Whether its kubelet has fallen silent.
@@ -314,6 +359,8 @@ mod tests {
         assert_eq!(node["status"]["allocatable"], json!({"cpu": "64"}));
         assert!(internal_ip(&node).starts_with("172."));
         assert!(is_simulated(&node) && !is_silent(&node));
+        let of_kwok = json!({"metadata": {"name": "k", "annotations": {OF_KWOK: "fake"}}});
+        assert!(is_simulated(&of_kwok));
         let mut more = node.clone();
         more["status"]["capacity"]["example.com/gpu"] = "2".into();
         more["status"]["allocatable"]["cpu"] = "60".into();

@@ -4,17 +4,18 @@
 //! controller takes it; the change brings the next one.
 
 use super::admission::{self, Rejection};
+use super::annotations;
+use super::container;
+use super::events::{Tell, subject, tell, tell_one, tell_step};
 use super::node::{internal_ip, is_silent, is_simulated};
 use super::resize;
 use super::status::{Containers, Place, restarts, status_of};
-use super::{EXIT_CODE, Options, READY_SECONDS, RUN_SECONDS, STARTUP_SECONDS, STOP_SECONDS};
+use super::{Options, READY_SECONDS, STARTUP_SECONDS, STOP_SECONDS};
 use crate::access::{AccessError, DeleteOptions, GroupResource, Object};
-use crate::controllers::object::{
-    Key, NODE, POD, annotation_number, condition, is_deleting, items, name, time, uid,
-};
+use crate::controllers::object::{Key, NODE, POD, condition, is_deleting, items, name, time, uid};
 use crate::controllers::pod;
 use crate::controllers::runtime::{
-    Context, Controller, Difference, EventType, Index, Subject, Watch, watching,
+    Context, Controller, Difference, EventType, Index, Watch, watching,
 };
 use jiff::{SignedDuration, Timestamp};
 use rustc_hash::FxHashMap;
@@ -24,8 +25,8 @@ use std::time::Duration;
 
 /// The longest pause before containers that ended run again.
 const BACK_OFF_SECONDS_MAX: u64 = 300;
-/// No annotation asks for longer than this.
-const SECONDS_MAX: f64 = 100.0 * 365.0 * 86_400.0;
+/// How long kubelets report that an image cannot be pulled before they report that they wait.
+const PULL_BACK_OFF: Duration = Duration::from_secs(10);
 /// Pods get addresses from 10.0.0.0/8, in turn.
 const POD_NETWORK: u32 = u32::from_be_bytes([10, 0, 0, 0]);
 const POD_ADDRESSES: u32 = 1 << 24;
@@ -34,6 +35,7 @@ const POD_ADDRESSES: u32 = 1 << 24;
 #[derive(Debug, Clone, Copy)]
 struct Defaults {
     startup: Duration,
+    job_run: Option<Duration>,
     stop: Duration,
 }
 
@@ -45,18 +47,9 @@ struct Record {
     bound_at: Option<Timestamp>,
     running_since: Option<Timestamp>,
     restart_at: Option<Timestamp>,
+    pull_failed_at: Option<Timestamp>,
     is_admitted: bool,
     stop_at: Option<Timestamp>,
-}
-
-/// What to tell about a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Tell {
-    Nothing,
-    Started,
-    /// Containers run again because their image was changed.
-    Replaced,
-    BackOff,
 }
 
 /// What to do with a pod now.
@@ -73,12 +66,6 @@ fn after(time: Timestamp, delay: Duration) -> Timestamp {
         .ok()
         .and_then(|d| time.checked_add(d).ok())
         .unwrap_or(Timestamp::MAX)
-}
-
-fn given_seconds(pod: &Value, annotation: &str) -> Option<Duration> {
-    annotation_number::<f64>(pod, annotation)
-        .filter(|s| s.is_finite() && *s >= 0.0)
-        .map(|s| Duration::from_secs_f64(s.min(SECONDS_MAX)))
 }
 
 /// The step to take now.
@@ -115,13 +102,13 @@ fn next(
         let earliest = times.iter().flatten().chain(deadline.as_ref()).min();
         earliest.map_or(Step::Nothing, |at| Step::WaitUntil(*at))
     };
-    let ready_after = given_seconds(pod, READY_SECONDS).unwrap_or_default();
+    let ready_after = container::given_seconds(pod, READY_SECONDS).unwrap_or_default();
     let begun = Containers::Running {
         ready: ready_after.is_zero(),
     };
     if pod::phase(pod) != "Running" {
         let bound_at = *record.bound_at.get_or_insert(now);
-        let startup = given_seconds(pod, STARTUP_SECONDS).unwrap_or(defaults.startup);
+        let startup = container::given_seconds(pod, STARTUP_SECONDS).unwrap_or(defaults.startup);
         let run_at = after(bound_at, startup);
         if run_at > now {
             if pod["status"]["startTime"].is_string() {
@@ -129,12 +116,19 @@ fn next(
             }
             return write("Pending", Containers::Creating, false, Tell::Nothing);
         }
+        if container::without_image(pod).next().is_some() {
+            let (no_image, tell) = match pull(pod, &mut record.pull_failed_at, now) {
+                Pull::Fails => (Containers::NoImage { waits: false }, Tell::PullFailed),
+                Pull::BacksOff => (Containers::NoImage { waits: true }, Tell::PullBackOff),
+                Pull::Waits(until) => return soonest(&[until]),
+            };
+            return write("Pending", no_image, false, tell);
+        }
         record.running_since = Some(now);
         return write("Running", begun, false, Tell::Started);
     }
-    let first = &items(&pod["status"]["containerStatuses"]).first();
-    let first = first.unwrap_or(&Value::Null);
-    if first["state"]["waiting"].is_object() {
+    let statuses = || items(&pod["status"]["containerStatuses"]).iter();
+    if statuses().any(|c| c["state"]["waiting"].is_object()) {
         let restart_at = *record.restart_at.get_or_insert(now);
         if restart_at > now {
             return soonest(&[Some(restart_at)]);
@@ -147,10 +141,11 @@ fn next(
         record.running_since = Some(now);
         return write("Running", begun, false, Tell::Replaced);
     }
+    let started = || statuses().find_map(|c| time(&c["state"]["running"]["startedAt"]));
     let since = *record
         .running_since
-        .get_or_insert_with(|| time(&first["state"]["running"]["startedAt"]).unwrap_or(now));
-    let end_at = given_seconds(pod, RUN_SECONDS).map(|run| after(since, run));
+        .get_or_insert_with(|| started().unwrap_or(now));
+    let end_at = run_time(pod, defaults).map(|run| after(since, run));
     if end_at.is_some_and(|at| at <= now) {
         return end(pod, record, host_ip, now);
     }
@@ -162,6 +157,16 @@ fn next(
         return Step::Write(status, Tell::Nothing);
     }
     soonest(&[end_at, (!ready).then_some(ready_at)])
+}
+
+/// How long the containers run, if they end by themselves. Those of Jobs do, or no Job would ever complete.
+fn run_time(pod: &Value, defaults: Defaults) -> Option<Duration> {
+    let owners = items(&pod["metadata"]["ownerReferences"]);
+    let is_of_job = || {
+        let mut owners = owners.iter();
+        owners.any(|owner| owner["controller"] == true && owner["kind"] == "Job")
+    };
+    container::ends_after(pod).or_else(|| defaults.job_run.filter(|_| is_of_job()))
 }
 
 /// The running containers of a pod whose image was changed.
@@ -207,10 +212,12 @@ fn end(pod: &Value, record: &mut Record, host_ip: &str, now: Timestamp) -> Step 
         host_ip,
         pod_ip: &record.ip,
     };
-    let exit_code: i32 = annotation_number(pod, EXIT_CODE).unwrap_or_default();
-    let phase = match (pod["spec"]["restartPolicy"].as_str(), exit_code) {
-        (Some("Never" | "OnFailure"), 0) => "Succeeded",
-        (Some("Never"), _) => "Failed",
+    let phase = match (
+        pod["spec"]["restartPolicy"].as_str(),
+        container::is_failing(pod),
+    ) {
+        (Some("Never" | "OnFailure"), false) => "Succeeded",
+        (Some("Never"), true) => "Failed",
         _ => {
             let times = restarts(pod);
             // The first restart comes at once, then after 10, 20, 40, … seconds.
@@ -220,7 +227,7 @@ fn end(pod: &Value, record: &mut Record, host_ip: &str, now: Timestamp) -> Step 
                 Err(_) => BACK_OFF_SECONDS_MAX,
             };
             record.restart_at = Some(after(now, Duration::from_secs(delay)));
-            let back_off = Containers::BackOff { delay, exit_code };
+            let back_off = Containers::BackOff { delay };
             let status = status_of(pod, place, "Running", back_off, false, now);
             let tell = if delay > 0 {
                 Tell::BackOff
@@ -230,9 +237,37 @@ fn end(pod: &Value, record: &mut Record, host_ip: &str, now: Timestamp) -> Step 
             return Step::Write(status, tell);
         }
     };
-    let ended = Containers::Ended { exit_code };
-    let status = status_of(pod, place, phase, ended, false, now);
+    let status = status_of(pod, place, phase, Containers::Exited, false, now);
     Step::Write(status, Tell::Nothing)
+}
+
+/// What comes next for a pod with an image that cannot be pulled.
+enum Pull {
+    Fails,
+    BacksOff,
+    /// Until a time, or until the image is changed.
+    Waits(Option<Timestamp>),
+}
+
+fn pull(pod: &Value, failed_at: &mut Option<Timestamp>, now: Timestamp) -> Pull {
+    let lists = ["initContainerStatuses", "containerStatuses"];
+    let mut statuses = lists.iter().flat_map(|list| items(&pod["status"][*list]));
+    let reasons = ["ErrImagePull", "ImagePullBackOff"];
+    let reason = statuses.find_map(|c| {
+        let reason = c["state"]["waiting"]["reason"].as_str();
+        reason.filter(|reason| reasons.contains(reason))
+    });
+    match reason {
+        Some("ErrImagePull") => match after(*failed_at.get_or_insert(now), PULL_BACK_OFF) {
+            at if at > now => Pull::Waits(Some(at)),
+            _ => Pull::BacksOff,
+        },
+        Some(_) => Pull::Waits(None),
+        None => {
+            *failed_at = Some(now);
+            Pull::Fails
+        }
+    }
 }
 
 /// The pod is being deleted.
@@ -247,7 +282,7 @@ fn stop(
         .as_u64()
         .unwrap_or_default();
     let runs = pod::phase(pod) == "Running";
-    let takes = given_seconds(pod, STOP_SECONDS).unwrap_or(defaults.stop);
+    let takes = container::given_seconds(pod, STOP_SECONDS).unwrap_or(defaults.stop);
     // The containers are stopped when their preStop hooks have slept.
     let sleeps = items(&pod["spec"]["containers"])
         .iter()
@@ -298,6 +333,7 @@ impl Pods {
         Self {
             defaults: Defaults {
                 startup: options.startup,
+                job_run: options.job_run,
                 stop: options.stop,
             },
             events: options.events,
@@ -310,6 +346,29 @@ impl Pods {
     fn address(&mut self) -> String {
         self.addresses = (self.addresses + 1) % POD_ADDRESSES;
         Ipv4Addr::from(POD_NETWORK | self.addresses).to_string()
+    }
+
+    /// Reports the annotations of a pod that cannot be read, when it comes to its node and when they change.
+    fn tell_wrong_annotations(&self, cx: &mut Context<Key>, diff: &Difference) {
+        let Some(pod) = diff.new.as_ref().filter(|_| self.events) else {
+            return;
+        };
+        let wrong = annotations::wrong_of_pod(pod);
+        if wrong.is_empty() {
+            return;
+        }
+        let node = pod::node_name(pod).and_then(|name| cx.cache(NODE).get(&Key::new("", name)));
+        if !node.is_some_and(|node| is_simulated(node)) {
+            return;
+        }
+        let old = diff.old.as_ref();
+        let old = old.filter(|old| pod::node_name(old).is_some());
+        let known = old.map(|old| annotations::wrong_of_pod(old));
+        let known = known.unwrap_or_default();
+        for text in wrong.into_iter().filter(|text| !known.contains(text)) {
+            let subject = subject(pod, "");
+            cx.event(subject, EventType::Warning, annotations::INVALID, text);
+        }
     }
 
     /// A pod that ends makes room for deferred resizes of its node.
@@ -394,6 +453,7 @@ impl Controller for Pods {
     fn observe(&mut self, cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
         if kind == POD.resource {
             self.retry_resizes(cx, diff);
+            self.tell_wrong_annotations(cx, diff);
             match &diff.new {
                 Some(pod) if pod::node_name(pod).is_some() => cx.enqueue(Key::of(pod)),
                 Some(_) => {}
@@ -507,74 +567,5 @@ fn write(cx: &mut Context<Key>, pod: &Value, status: Value) -> Result<Option<Obj
     match cx.update_status(POD, new) {
         Err(error) if error.is_not_found() => Ok(None),
         other => other.map(Some),
-    }
-}
-
-fn tell_step(cx: &mut Context<Key>, pod: &Value, what: Tell) {
-    match what {
-        Tell::Nothing | Tell::Replaced => {}
-        Tell::Started => {
-            for (reason, message) in [
-                ("Pulled", None),
-                ("Created", Some("Container created")),
-                ("Started", Some("Container started")),
-            ] {
-                for container in items(&pod["spec"]["containers"]) {
-                    let image = container["image"].as_str().unwrap_or_default();
-                    let message = message.map_or_else(
-                        || {
-                            format!(
-                                "Container image {image:?} already present on machine and can be accessed by the pod"
-                            )
-                        },
-                        str::to_owned,
-                    );
-                    tell_one(cx, pod, container, EventType::Normal, reason, message);
-                }
-            }
-        }
-        Tell::BackOff => {
-            let (name, namespace) = (name(pod), crate::controllers::object::namespace(pod));
-            let pod_name = format!("{name}_{namespace}({})", uid(pod));
-            tell(cx, pod, EventType::Warning, "BackOff", |c| {
-                format!("Back-off restarting failed container {c} in pod {pod_name}")
-            });
-        }
-    }
-}
-
-fn tell(
-    cx: &mut Context<Key>,
-    pod: &Value,
-    event_type: EventType,
-    reason: &'static str,
-    message: impl Fn(&str) -> String,
-) {
-    for container in items(&pod["spec"]["containers"]) {
-        let text = message(container["name"].as_str().unwrap_or_default());
-        tell_one(cx, pod, container, event_type, reason, text);
-    }
-}
-
-fn tell_one(
-    cx: &mut Context<Key>,
-    pod: &Value,
-    container: &Value,
-    event_type: EventType,
-    reason: &'static str,
-    message: String,
-) {
-    let container = container["name"].as_str().unwrap_or_default();
-    let field_path = format!("spec.containers{{{container}}}");
-    let subject = subject(pod, &field_path);
-    cx.event(subject, event_type, reason, message);
-}
-
-/// A pod, or a part of it, as the subject of an event of its node.
-fn subject<'a>(pod: &'a Value, field_path: &'a str) -> Subject<'a> {
-    Subject {
-        object: pod,
-        field_path,
-        host: pod::node_name(pod).unwrap_or_default(),
     }
 }

@@ -6,7 +6,9 @@
 
 use super::admission;
 use crate::access::Object;
-use crate::controllers::object::{condition, generation, put_condition, remove_condition, seconds};
+use crate::controllers::object::{
+    condition, generation, next_count, put_condition, remove_condition, seconds,
+};
 use crate::controllers::pod;
 use crate::validation::amounts::{self, Amounts};
 use crate::validation::view::{View, copy_field, items_mut, set};
@@ -119,7 +121,7 @@ fn actuate(container: &Value, status: &mut Value) {
     if policies
         .any(|p| p.text("restartPolicy") == "RestartContainer" && changes(p.text("resourceName")))
     {
-        let restarts = status.int("restartCount").saturating_add(1);
+        let restarts = next_count(status.int("restartCount"));
         set(status, "restartCount", restarts);
     }
     set(status, "resources", shown(container));

@@ -1,7 +1,7 @@
 //! The statuses that a kubelet writes as a pod goes through its life. Pure: from the pod, the place and the time.
 
-use super::resize;
-use crate::controllers::object::{condition, generation, items, seconds};
+use super::{container, resize};
+use crate::controllers::object::{condition, generation, items, next_count, seconds};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -17,12 +17,16 @@ pub(super) struct Place<'a> {
 pub(super) enum Containers {
     /// Not started yet.
     Creating,
+    /// Not started, because the image of some cannot be pulled; whether the kubelet waits before it tries again.
+    NoImage { waits: bool },
     /// Running, ready or not.
     Running { ready: bool },
     /// Between two runs, of which the next one begins after so many seconds.
-    BackOff { delay: u64, exit_code: i32 },
-    /// At their end.
+    BackOff { delay: u64 },
+    /// At their end, all with this exit code.
     Ended { exit_code: i32 },
+    /// At the end that each has by itself.
+    Exited,
 }
 
 /// Whether an init container keeps running beside the others.
@@ -109,14 +113,37 @@ pub(super) fn status_of(
                 let old = items(&pod["status"][to])
                     .iter()
                     .find(|s| s["name"] == spec["name"]);
+                let old = old.unwrap_or(&Value::Null);
+                let own_code = match from {
+                    "containers" => container::exit_code(pod, spec),
+                    _ => 0,
+                };
+                // Such a container is not started again.
+                let is_done = pod["spec"]["restartPolicy"] == "OnFailure"
+                    && from == "containers"
+                    && own_code == 0;
+                let mut restarted = restarted;
                 let containers = match containers {
                     Containers::Creating => Containers::Creating,
+                    Containers::NoImage { .. } if container::is_image_missing(pod, spec) => {
+                        containers
+                    }
+                    Containers::NoImage { .. } => Containers::Creating,
                     _ if runs_once => Containers::Ended { exit_code: 0 },
                     Containers::Ended { .. } => containers,
+                    Containers::Exited => Containers::Ended {
+                        exit_code: own_code,
+                    },
+                    Containers::BackOff { .. } if is_done => Containers::Ended { exit_code: 0 },
+                    Containers::Running { .. }
+                        if is_done && old["state"]["terminated"].is_object() =>
+                    {
+                        restarted = false;
+                        Containers::Ended { exit_code: 0 }
+                    }
                     _ if is_ephemeral => Containers::Running { ready: false },
                     other => other,
                 };
-                let old = old.unwrap_or(&Value::Null);
                 // A container whose image was changed is started again.
                 let is_outdated =
                     old["state"]["running"].is_object() && old["image"] != spec["image"];
@@ -148,7 +175,11 @@ fn container_status(
     now: Timestamp,
 ) -> Value {
     let old = run.old;
-    let count = old["restartCount"].as_i64().unwrap_or_default() + i64::from(run.restarted);
+    let before = old["restartCount"].as_i64().unwrap_or_default();
+    let count = match run.restarted {
+        true => next_count(before),
+        false => before,
+    };
     let name = spec["name"].as_str().unwrap_or_default();
     let id = format!(
         "berth://{}/{name}/{count}",
@@ -198,10 +229,24 @@ fn container_status(
             };
             (json!({"waiting": {"reason": reason}}), false, false)
         }
+        Containers::NoImage { waits } => {
+            let image = spec["image"].as_str().unwrap_or_default();
+            let error = format!("failed to pull image {image:?}: {}", container::PULL_ERROR);
+            let (reason, message) = match waits {
+                true => (
+                    "ImagePullBackOff",
+                    format!("Back-off pulling image {image:?}: ErrImagePull: {error}"),
+                ),
+                false => ("ErrImagePull", error),
+            };
+            let state = json!({"waiting": {"reason": reason, "message": message}});
+            (state, false, false)
+        }
         Containers::Running { ready } => {
             (json!({"running": {"startedAt": started_at}}), ready, true)
         }
-        Containers::BackOff { delay, exit_code } => {
+        Containers::BackOff { delay } => {
+            let exit_code = container::exit_code(pod, spec);
             last_state = json!({"terminated": ended(exit_code)});
             let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
             let message = format!(
@@ -214,7 +259,11 @@ fn container_status(
             let state = json!({"waiting": {"reason": "CrashLoopBackOff", "message": message}});
             (state, false, false)
         }
-        Containers::Ended { exit_code } => {
+        Containers::Exited | Containers::Ended { .. } => {
+            let exit_code = match containers {
+                Containers::Ended { exit_code } => exit_code,
+                _ => 0,
+            };
             // An init container that has done its work counts as ready.
             let is_init = items(&pod["spec"]["initContainers"])
                 .iter()
@@ -232,7 +281,10 @@ fn container_status(
         "state": state,
         "lastState": last_state,
     });
-    if containers != Containers::Creating {
+    if !matches!(
+        containers,
+        Containers::Creating | Containers::NoImage { .. }
+    ) {
         status["imageID"] = spec["image"].clone();
         status["containerID"] = id.into();
         let reported = [
@@ -343,6 +395,7 @@ fn conditions(pod: &Value, phase: &str, containers: Containers, now: Timestamp) 
 mod tests {
     use super::*;
     use crate::controllers::object::condition_is_true;
+    use crate::kubelet::EXIT_CODE;
 
     const PLACE: Place<'_> = Place {
         host_ip: "172.16.0.1",
@@ -461,10 +514,8 @@ mod tests {
             false,
             1,
         );
-        let back_off = Containers::BackOff {
-            delay: 80,
-            exit_code: 3,
-        };
+        pod["metadata"]["annotations"] = json!({EXIT_CODE: "3"});
+        let back_off = Containers::BackOff { delay: 80 };
         step(&mut pod, "Running", back_off, false, 2);
         let status = &pod["status"]["containerStatuses"][0];
         assert_eq!(

@@ -565,3 +565,154 @@ async fn kubelets_report_events_of_their_nodes() {
     .await;
     handle.stop().await;
 }
+
+fn with_commands(name: &str, policy: &str, commands: &[&[&str]]) -> Value {
+    let mut pod = pod(name, "berth-node-1", policy, json!({}));
+    let containers: Vec<Value> = commands
+        .iter()
+        .enumerate()
+        .map(
+            |(i, command)| json!({"name": format!("c{i}"), "image": "busybox", "command": command}),
+        )
+        .collect();
+    pod["spec"]["containers"] = containers.into();
+    pod
+}
+
+fn codes(api: &Fake, name: &str) -> Vec<Value> {
+    items(&get(api, name)["status"]["containerStatuses"])
+        .iter()
+        .map(|c| c["state"]["terminated"]["exitCode"].clone())
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn containers_end_as_their_plain_commands_tell() {
+    let api = Fake::new();
+    let handle = start(&api, 1).await;
+    for pod in [
+        with_commands("succeeds", "Never", &[&["sleep", "5"]]),
+        with_commands("fails", "Never", &[&["sh", "-c", "sleep 2; exit 3"]]),
+        with_commands("one-fails", "Never", &[&["true"], &["sh", "-c", "exit 7"]]),
+        with_commands("runs", "Never", &[&["true"], &["nginx"]]),
+        with_commands("again", "OnFailure", &[&["true"], &["false"]]),
+    ] {
+        api.create(POD.resource, pod).unwrap();
+    }
+    pass(1.5).await;
+    assert_eq!(phase(&api, "succeeds"), "Running");
+    assert_eq!(phase(&api, "one-fails"), "Failed");
+    assert_eq!(codes(&api, "one-fails"), [json!(0), json!(7)]);
+    pass(2.0).await;
+    assert_eq!(phase(&api, "fails"), "Failed");
+    assert_eq!(codes(&api, "fails"), [json!(3)]);
+    pass(3.0).await;
+    assert_eq!(phase(&api, "succeeds"), "Succeeded");
+    assert_eq!(codes(&api, "succeeds"), [json!(0)]);
+    pass(60.0).await;
+    assert_eq!(phase(&api, "runs"), "Running", "not all commands tell");
+    // Only the container that fails is started again.
+    let again = get(&api, "again");
+    let [done, failing] = [0, 1].map(|i| again["status"]["containerStatuses"][i].clone());
+    assert_eq!(done["restartCount"], 0);
+    assert_eq!(done["state"]["terminated"]["exitCode"], 0, "{done}");
+    assert!(failing["restartCount"].as_i64() >= Some(2), "{failing}");
+    assert_eq!(failing["lastState"]["terminated"]["exitCode"], 1);
+    // An annotation takes precedence over the command.
+    let mut told = with_commands("told", "Never", &[&["sleep", "500"]]);
+    told["metadata"]["annotations"] = json!({RUN_SECONDS: "1", EXIT_CODE: "9"});
+    api.create(POD.resource, told).unwrap();
+    pass(3.0).await;
+    assert_eq!(codes(&api, "told"), [json!(9)]);
+    handle.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_image_cannot_be_pulled_waits_until_the_image_is_changed() {
+    let api = Fake::new();
+    let handle = start(&api, 1).await;
+    let mut broken = pod("broken", "berth-node-1", "Always", json!({}));
+    broken["spec"]["containers"][0]["image"] = "foo:non-existent".into();
+    api.create(POD.resource, broken).unwrap();
+    run(
+        &api,
+        "told",
+        "berth-node-1",
+        "Always",
+        json!({IMAGE_PULL: "fail"}),
+    );
+    let waiting =
+        |name: &str| get(&api, name)["status"]["containerStatuses"][0]["state"]["waiting"].clone();
+    pass(1.0).await;
+    assert_eq!(phase(&api, "broken"), "Pending");
+    assert_eq!(waiting("broken")["reason"], "ErrImagePull");
+    pass(15.0).await;
+    for name in ["broken", "told"] {
+        assert_eq!(waiting(name)["reason"], "ImagePullBackOff");
+        assert!(!is_ready(&api, name));
+    }
+    let version = get(&api, "broken")["metadata"]["resourceVersion"].clone();
+    pass(3600.0).await;
+    assert_eq!(get(&api, "broken")["metadata"]["resourceVersion"], version);
+    let events = api.list(EVENT.resource, None);
+    let messages: Vec<&str> = events
+        .iter()
+        .filter_map(|e| e["message"].as_str())
+        .collect();
+    for message in [
+        "Failed to pull image \"foo:non-existent\": the simulated registry does not have it",
+        "Error: ErrImagePull",
+        "Back-off pulling image \"foo:non-existent\"",
+        "Error: ImagePullBackOff",
+    ] {
+        assert!(messages.contains(&message), "{messages:?}");
+    }
+    api.edit(POD.resource, ("n", "broken"), |pod| {
+        pod["spec"]["containers"][0]["image"] = "foo:1".into();
+    });
+    pass(1.0).await;
+    assert_eq!(phase(&api, "broken"), "Running");
+    assert!(is_ready(&api, "broken"));
+    handle.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn resources_of_device_classes_are_left_to_the_scheduler() {
+    let api = Fake::new();
+    let handle = start(&api, 1).await;
+    for (name, resource) in [
+        ("implicit", "deviceclass.resource.kubernetes.io/gpu"),
+        ("explicit", "example.com/gpu"),
+    ] {
+        let mut pod = pod(name, "berth-node-1", "Always", json!({}));
+        pod["spec"]["containers"][0]["resources"] =
+            json!({"requests": {resource: "1"}, "limits": {resource: "1"}});
+        api.create(POD.resource, pod).unwrap();
+    }
+    pass(2.0).await;
+    assert_eq!(phase(&api, "implicit"), "Running");
+    assert_eq!(phase(&api, "explicit"), "Running");
+    handle.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn annotations_that_cannot_be_read_are_reported_once_and_count_as_absent() {
+    let api = Fake::new();
+    let handle = start(&api, 1).await;
+    let annotations = json!({super::STARTUP_SECONDS: "soon", EXIT_CODE: "0"});
+    run(&api, "p", "berth-node-1", "Always", annotations);
+    pass(5.0).await;
+    assert_eq!(phase(&api, "p"), "Running");
+    api.edit(NODE.resource, ("", "berth-node-1"), |node| {
+        node["metadata"]["annotations"] = json!({NODE_READY: "no"});
+    });
+    pass(5.0).await;
+    let events = api.list(EVENT.resource, None);
+    let wrong = events.iter().filter(|e| e["reason"] == "InvalidAnnotation");
+    let mut about: Vec<&str> = wrong
+        .filter_map(|e| e["involvedObject"]["name"].as_str())
+        .collect();
+    about.sort_unstable();
+    assert_eq!(about, ["berth-node-1", "p"]);
+    handle.stop().await;
+}

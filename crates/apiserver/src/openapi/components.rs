@@ -1,5 +1,7 @@
 //! The schemas of documents, from the tables of facts.
 
+use super::descriptions;
+use crate::releases::ApiRelease;
 use crate::schema::Schemas;
 use crate::schema::model::{Field, ListType, ObjectType, Presence, Shape, TypeId};
 use serde_json::{Map, Value, json};
@@ -40,17 +42,23 @@ pub(super) fn group_version_kind((group, version, kind): (&str, &str, &str)) -> 
 }
 
 /// The schemas of a document.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Components {
+    /// The release whose fields are published.
+    api: ApiRelease,
     schemas: Map<String, Value>,
     /// The types whose schemas are there or are going to be.
     seen: BTreeSet<String>,
 }
 
 impl Components {
-    /// The schemas that every document has.
-    pub(super) fn new() -> Self {
-        let mut components = Self::default();
+    /// The schemas that every document of a release has.
+    pub(super) fn new(api: ApiRelease) -> Self {
+        let mut components = Self {
+            api,
+            schemas: Map::new(),
+            seen: BTreeSet::new(),
+        };
         for name in ["DeleteOptions", "ListMeta", "ObjectMeta", "Patch", "Status"] {
             if let Some(id) = Schemas::get().model().find(&format!("meta.v1.{name}")) {
                 components.add_type(id);
@@ -137,13 +145,23 @@ impl Components {
     fn object_schema(&mut self, object_type: &ObjectType) -> Value {
         let mut properties = Map::new();
         let mut required = Vec::new();
-        for field in &object_type.fields {
+        let api = self.api;
+        let fields = object_type.fields.iter();
+        let has = |name: &str| fields.clone().any(|field| &*field.name == name);
+        let is_kind = has("apiVersion") && has("metadata");
+        for field in fields.filter(|f| f.availability.is_in(api)) {
             if field.required {
                 required.push(&*field.name);
             }
-            properties.insert(field.name.to_string(), self.field_schema(field));
+            let mut schema = self.field_schema(field);
+            let description = descriptions::of_field(&object_type.name, &field.name, is_kind);
+            schema["description"] = description.into();
+            properties.insert(field.name.to_string(), schema);
         }
         let mut schema = json!({"type": "object"});
+        if let Some(description) = descriptions::of_type(&object_type.name) {
+            schema["description"] = description.into();
+        }
         if !properties.is_empty() {
             schema["properties"] = Value::Object(properties);
         }

@@ -37,6 +37,34 @@ fn every_reference_leads_somewhere() {
     }
 }
 
+/// `kubectl explain` prints `<empty>` for what has no description.
+#[test]
+fn kinds_and_fields_are_described() {
+    for (group, version) in built_in().group_versions() {
+        let path = group_version_path(group, version);
+        let document = document(&path);
+        let schemas = document["components"]["schemas"]
+            .as_object()
+            .expect("schemas");
+        for (name, schema) in schemas {
+            let is_served = schema["x-kubernetes-group-version-kind"].is_array();
+            let is_list = schema["required"] == json!(["items"]);
+            let is_of_machinery = name.contains("apimachinery");
+            if is_served && !is_list && !is_of_machinery {
+                assert!(schema["description"].is_string(), "{path}: {name}");
+            }
+            let fields = schema["properties"].as_object().into_iter().flatten();
+            for (field, schema) in fields.filter(|_| !is_list) {
+                assert!(schema["description"].is_string(), "{path}: {name}.{field}");
+            }
+        }
+    }
+    let pod = document("api/v1");
+    let gates = &pod["components"]["schemas"]["io.k8s.api.core.v1.PodSpec"]["properties"]["schedulingGates"];
+    let described = gates["description"].as_str().unwrap_or_default();
+    assert!(described.starts_with("Names that hold the pod."), "{gates}");
+}
+
 fn collect_references<'a>(value: &'a Value, references: &mut Vec<&'a str>) {
     match value {
         Value::Object(object) => {

@@ -9,6 +9,8 @@ use serde_json::{Map, Value};
 
 /// What `copy` operations may add to the object, in bytes of JSON, roughly.
 const COPY_BYTES_MAX: usize = 3 * 1024 * 1024;
+/// What messages about failed tests begin with.
+pub(super) const TESTING: &str = "testing value";
 /// So many values may be visited or shifted by all operations together.
 const STEPS_MAX: usize = 20_000_000;
 
@@ -210,12 +212,12 @@ impl Document {
             Ok(found) => found,
             // What is not there is null.
             Err(_) if value.is_null() => return Ok(()),
-            Err(e) => return Err(format!("testing value failed: {e}")),
+            Err(e) => return Err(format!("{TESTING} failed: {e}")),
         };
         if same(found, value) {
             Ok(())
         } else {
-            Err(format!("testing value {pointer} failed"))
+            Err(format!("{TESTING} {pointer} failed"))
         }
     }
 }

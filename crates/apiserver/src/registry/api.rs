@@ -1,17 +1,24 @@
 //! The API of one control plane: the store, the rules of the kinds, admission, the clock and randomness.
 
+use super::component_statuses;
 use super::resource::{self, Catalog, Resource};
 use crate::admission::Admission;
 use crate::admission::policies::Policies;
 use crate::admission::webhooks::Webhooks;
+use crate::auth::Authorization;
 use crate::custom::definition::{self, Served};
+use crate::groups::{self, GroupGates};
+use crate::raw_json;
+use crate::releases::ApiRelease;
 use crate::status::{ApiError, Subject};
 use crate::storage::{DataDir, DataDirError, HistoryLimits, Store, StoreError, Version};
 use crate::strategy::Strategy;
 use crate::validation;
+use crate::webhook_client::Caller;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -33,8 +40,16 @@ const NAME_BASE_MAX: usize = 63 - NAME_SUFFIX_LEN;
 pub struct ApiOptions {
     /// Which admission rules apply.
     pub admission: Admission,
+    /// What decides about requests.
+    pub authorization: Authorization,
+    /// The parts of group scheduling that are served.
+    pub groups: GroupGates,
     /// How much history is kept for watches.
     pub history: HistoryLimits,
+    /// The release whose API is served.
+    pub api: ApiRelease,
+    /// The first range of the addresses of Services, as an IPv4 prefix such as `10.96.0.0/12`.
+    pub service_cidr: String,
     /// Where the time comes from.
     pub clock: Clock,
     /// What UIDs and generated names are drawn from.
@@ -54,11 +69,17 @@ impl fmt::Debug for ApiOptions {
 pub struct Api {
     pub(super) store: Store,
     pub(super) admission: Admission,
+    pub(super) authorization: Authorization,
+    pub(crate) groups: GroupGates,
+    pub(super) service_cidr: String,
     clock: Clock,
     random: Mutex<fastrand::Rng>,
     pub(crate) served: Served,
+    pub(crate) webhook_calls: Caller,
     pub(crate) webhooks: Webhooks,
     pub(crate) policies: Policies,
+    /// Whether controllers run beside the API.
+    pub(crate) has_controllers: AtomicBool,
 }
 
 impl fmt::Debug for Api {
@@ -95,15 +116,21 @@ impl Api {
         };
         let api = Self {
             store,
-            served: Served::default(),
+            served: Served::new(groups::catalog(options.api, options.groups)),
             admission: options.admission,
+            groups: options.groups,
+            service_cidr: options.service_cidr,
+            authorization: options.authorization,
             clock: options.clock,
             random: Mutex::new(fastrand::Rng::with_seed(options.seed)),
+            webhook_calls: Caller::default(),
             webhooks: Webhooks::default(),
             policies: Policies::default(),
+            has_controllers: AtomicBool::new(false),
         };
         api.create_what_every_cluster_has()
             .map_err(OpenError::Bootstrap)?;
+        super::groups_alpha::migrate(&api);
         definition::sync(&api);
         Ok(api)
     }
@@ -148,6 +175,8 @@ impl Api {
             });
             create("scheduling.k8s.io", "priorityclasses", class)?;
         }
+        super::service_cidrs::create_default(self)?;
+        super::service_addresses::Allocator(self).repair();
         for (plural, object) in super::flow_control::bootstrap() {
             create("flowcontrol.apiserver.k8s.io", plural, object)?;
         }
@@ -206,7 +235,7 @@ impl Api {
     }
 
     /// A name that begins with `base`.
-    pub(super) fn new_name(&self, base: &str) -> String {
+    pub(crate) fn new_name(&self, base: &str) -> String {
         let mut name: String = base
             .char_indices()
             .take_while(|(i, c)| i + c.len_utf8() <= NAME_BASE_MAX)
@@ -229,6 +258,9 @@ impl Api {
         namespace: &str,
         name: &str,
     ) -> Result<Arc<Version>, ApiError> {
+        if let Some(component) = component_statuses::one(self, resource, name) {
+            return component;
+        }
         resource
             .store
             .and_then(|store| self.store.get(store, &resource.key(namespace, name)))
@@ -271,6 +303,14 @@ impl Resource {
         }
     }
 
+    /// The kind, empty for a custom resource, which may share its name with one of Kubernetes.
+    pub(super) fn built_in_kind(&self) -> &str {
+        match self.custom {
+            Some(_) => "",
+            None => self.kind,
+        }
+    }
+
     /// The rules of the kind.
     pub(crate) fn strategy(&self) -> &dyn Strategy {
         match &self.custom {
@@ -300,6 +340,11 @@ impl Resource {
     /// An object of this resource as it is stored.
     pub(crate) fn stored(&self, object: Value) -> Value {
         super::conversion::to_stored(self, object)
+    }
+
+    /// Whether objects have fields that are kept as the text of their JSON.
+    pub(crate) fn has_raw_json(&self) -> bool {
+        self.custom.is_none() && raw_json::has(self.resource.group, self.kind)
     }
 
     /// Whether objects are stored in another shape than this resource shows.

@@ -37,12 +37,14 @@ const GROUPS: [(&str, i64); 20] = [
     ("storage.k8s.io", 16_800),
 ];
 /// The priorities of versions that differ from that of others.
-const VERSIONS: [(&str, &str, i64); 5] = [
+const VERSIONS: [(&str, &str, i64); 7] = [
     ("", "v1", 1),
     ("autoscaling", "v2", 30),
     ("flowcontrol.apiserver.k8s.io", "v1", 21),
     ("resource.k8s.io", "v1", 21),
     ("scheduling.k8s.io", "v1alpha2", 9),
+    ("scheduling.k8s.io", "v1alpha3", 9),
+    ("scheduling.k8s.io", "v1beta1", 12),
 ];
 const VERSION_PRIORITY: i64 = 15;
 /// The priorities of custom resources.

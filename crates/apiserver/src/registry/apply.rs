@@ -26,7 +26,7 @@ const RESET_BY_STATUS_WITH_METADATA: &[&[&str]] = &[&["f:spec"]];
 
 impl Resource {
     /// The type of the objects.
-    fn typed(&self) -> Typed<'_> {
+    pub(crate) fn typed(&self) -> Typed<'_> {
         if let Some(custom) = &self.custom {
             let (model, root) = custom.model();
             return Typed {
@@ -114,6 +114,15 @@ impl Api {
         };
         let subject = meta(&config, "namespace").to_owned();
         let config = addressed(resource, namespace, name, config)?;
+        if let Some(field) = foreign_field(resource, &config) {
+            let fault = format!(".{field}: field not declared in schema");
+            return Err(apply_error(
+                resource,
+                &subject,
+                name,
+                ApplyError::Type(fault),
+            ));
+        }
         let blank = resource.blank_object();
         let change = Change {
             resource,
@@ -154,7 +163,7 @@ impl Api {
                 resource.strategy().default(&mut object);
                 let version = self.store_new(resource, namespace, object, options);
                 version.map(|version| {
-                    let warnings = warnings::of_new(resource.kind, &version.object());
+                    let warnings = warnings::of_new(resource.built_in_kind(), &version.object());
                     (Written { version, warnings }, true)
                 })
             };
@@ -175,6 +184,15 @@ impl Api {
         }
         Err(last)
     }
+}
+
+/// The first field that the release of the server does not have.
+fn foreign_field(resource: &Resource, config: &Value) -> Option<String> {
+    let typed = resource.typed();
+    let fields = resource
+        .api
+        .foreign_fields(typed.model, typed.root?, config);
+    fields.into_iter().next()
 }
 
 /// Reads a configuration and checks what it says of itself.

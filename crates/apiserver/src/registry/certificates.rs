@@ -7,7 +7,7 @@ use crate::access::gr;
 use crate::auth::User;
 use crate::status::ApiError;
 use crate::validation::view::{View, child, remove, set};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn is_request(resource: &Resource) -> bool {
     resource.resource == gr("certificates.k8s.io", "certificatesigningrequests")
@@ -30,6 +30,9 @@ pub(super) fn prepare_for_create(resource: &Resource, object: &mut Value, user: 
     }
     if !user.groups.is_empty() {
         set(spec, "groups", user.groups.clone());
+    }
+    if !user.extra.is_empty() {
+        set(spec, "extra", json!(user.extra));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::api::meta_mut;
 use super::resource::Resource;
+use crate::raw_json;
 use crate::schema::{self, Decoded, Fault, Schemas};
 use crate::status::ApiError;
 use berth_protobuf::envelope::Envelope;
@@ -110,7 +111,10 @@ pub(super) fn object(
     let kind = (resource.resource.group, resource.version, resource.kind);
     let decode = |object: &mut Value| resource.decode(object);
     let in_order = resource.custom.is_none();
-    let (object, warnings) = read(kind, body, validation, decode, in_order)?;
+    let (mut object, warnings) = read(kind, body, validation, decode, in_order)?;
+    if resource.has_raw_json() {
+        raw_json::keep_body(body, &mut object);
+    }
     Ok((resource.stored(object), warnings))
 }
 
@@ -120,8 +124,8 @@ impl Resource {
         match &self.custom {
             Some(custom) => custom.decode(object),
             None => {
-                let group = self.resource.group;
-                Schemas::get().normalize(group, self.version, self.kind, object)
+                let kind = (self.resource.group, self.version, self.kind);
+                Schemas::get().normalize_in(self.api, kind, object)
             }
         }
     }

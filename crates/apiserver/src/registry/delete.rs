@@ -9,8 +9,10 @@ use super::list::ListRequest;
 use super::options::bad_option;
 use super::requester::Requester;
 use super::resource::{Resource, find};
+use super::service_addresses::{self, Allocator};
 use super::write::{WRITE_ATTEMPTS_MAX, namespace_of};
 use crate::access::{Propagation, gr};
+use crate::admission::node_restriction;
 use crate::admission::webhooks::{Attributes, Operation, Options};
 use crate::custom::definition;
 use crate::field::ErrorType;
@@ -220,10 +222,6 @@ impl Preconditions {
         }
         Ok(())
     }
-
-    fn is_empty(&self) -> bool {
-        self.resource_version.is_none()
-    }
 }
 
 /// What is to be done with an object.
@@ -266,6 +264,8 @@ impl Api {
                 options: Options::Delete(request),
             };
             if !request.is_admitted {
+                let user = &request.requester.user;
+                node_restriction::check(user, resource, "delete", &current.object())?;
                 attributes.admit_delete(self, &current.object())?;
             }
             if resource.resource == gr("", "namespaces") {
@@ -294,7 +294,7 @@ impl Api {
                     Step::Remove => gone(current),
                 });
             }
-            let revision = current.revision();
+            let (revision, current_object) = (current.revision(), current.object());
             let done = match step {
                 Step::Wait => Ok(pending(current)),
                 Step::Mark(marked) => self
@@ -311,11 +311,14 @@ impl Api {
                 }
             };
             match done {
-                Ok(deletion) => return Ok(deletion),
-                Err(StoreError::Modified) if request.preconditions.is_empty() => {}
-                Err(StoreError::Modified) => {
-                    return Err(ApiError::modified(resource.subject(name)));
+                Ok(deletion) => {
+                    if deletion.gone && service_addresses::has_addresses(resource) {
+                        Allocator(self).release_unused(&current_object, None);
+                    }
+                    return Ok(deletion);
                 }
+                // Preconditions are compared with the newer version.
+                Err(StoreError::Modified) => {}
                 Err(_) => return Err(ApiError::not_found(resource.subject(name))),
             }
         }

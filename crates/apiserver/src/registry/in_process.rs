@@ -14,6 +14,7 @@ use crate::access::{
 use crate::server::stopped;
 use crate::status::ApiError;
 use crate::storage::{Cursor, Event, EventKind, Version};
+use rustc_hash::FxHashSet;
 use serde_json::Value;
 use std::sync::Arc;
 use tokio::runtime::Handle;
@@ -54,14 +55,20 @@ impl InProcess {
         }
     }
 
-    /// A served resource.
+    /// A served resource; of a custom one the version in which objects are stored, where that is served: components of this
+    /// process do not depend on conversion webhooks.
     fn resource(&self, kind: GroupResource) -> Result<Arc<Resource>, ApiError> {
         if let Some(known) = resource::find(kind.group, kind.resource) {
             return Ok(Arc::clone(known));
         }
         let catalog = self.api.catalog();
         let custom = catalog.find(kind.group, kind.resource);
-        custom.cloned().ok_or_else(ApiError::no_such_resource)
+        let custom = custom.ok_or_else(ApiError::no_such_resource)?;
+        let stored = custom.custom.as_ref().and_then(|c| {
+            let (_, version) = c.stored_version.split_once('/')?;
+            catalog.find_version(kind.group, version, kind.resource)
+        });
+        Ok(Arc::clone(stored.unwrap_or(custom)))
     }
 
     fn write(&self, kind: GroupResource, object: Value, sub: &str) -> Result<Object, AccessError> {
@@ -172,11 +179,13 @@ impl Access for InProcess {
 
     fn kinds(&self) -> Vec<KindInfo> {
         let mut kinds: Vec<KindInfo> = Vec::new();
+        let mut known: FxHashSet<GroupResource> = FxHashSet::default();
         let catalog = self.api.catalog();
         for resource in catalog.resources() {
             // Other versions have the same objects.
-            let is_new = kinds.iter().all(|k| k.resource != resource.resource);
+            let is_new = !known.contains(&resource.resource);
             if is_new && resource.offers("watch") && !resource.is_converted() {
+                known.insert(resource.resource);
                 kinds.push(resource.info());
             }
         }

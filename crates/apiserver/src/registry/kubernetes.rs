@@ -5,6 +5,7 @@
 use super::api::{Api, meta};
 use super::flow_control;
 use super::resource;
+use super::service_addresses;
 use super::write::{Change, Method, WriteOptions};
 use crate::status::ApiError;
 use serde_json::{Value, json};
@@ -14,8 +15,6 @@ const NAMESPACE: &str = "default";
 const NAME: &str = "kubernetes";
 const AUTHENTICATION_NAMESPACE: &str = "kube-system";
 const AUTHENTICATION: &str = "extension-apiserver-authentication";
-/// The first address of the range of Services.
-const CLUSTER_IP: &str = "10.96.0.1";
 
 /// What is published.
 #[derive(Debug, Clone)]
@@ -57,7 +56,7 @@ fn service(api: &Api, address: SocketAddr) -> Result<(), ApiError> {
         },
         "spec": {
             "type": "ClusterIP",
-            "clusterIP": CLUSTER_IP,
+            "clusterIP": service_addresses::first_of(&api.service_cidr),
             "ports": [
                 {"name": "https", "port": 443, "protocol": "TCP", "targetPort": address.port()},
             ],

@@ -1,6 +1,7 @@
 //! Lists: what `resourceVersion`, `resourceVersionMatch`, `limit` and `continue` mean.
 
 use super::api::{Api, store_error};
+use super::component_statuses;
 use super::options::bad_option;
 use super::resource::Resource;
 use crate::field::ErrorType;
@@ -160,6 +161,13 @@ impl Api {
     pub fn list(&self, resource: &Resource, request: &ListRequest<'_>) -> Result<Listed, ApiError> {
         let store = resource.store.ok_or_else(ApiError::method_not_allowed)?;
         let state = request.state()?;
+        if let Some(mut items) = component_statuses::all(self, resource) {
+            items.retain(|version| request.selectors.matches(&version.object()));
+            return Ok(Listed {
+                items,
+                ..Listed::default()
+            });
+        }
         let prefix = resource.key_prefix(request.namespace);
         if let Some(listed) = self.list_one(resource, store, request, state)? {
             return Ok(listed);

@@ -7,6 +7,7 @@ use super::{FieldValidation, decode, scale};
 use crate::apply;
 use crate::field::{ErrorType, FieldError};
 use crate::patch::{self, PatchError, PatchType};
+use crate::raw_json;
 use crate::schema::{Decoded, Schemas};
 use crate::status::{ApiError, Subject};
 use serde_json::Value;
@@ -69,9 +70,14 @@ impl Api {
                 }
                 let decode = |after: &mut Value| resource.decode(after);
                 let patch = (patch_type, patch);
-                let (after, faults) = patched(kind, &before, patch, options, decode)?;
+                let (mut after, faults) = patched(kind, &before, patch, options, decode)?;
                 note(faults);
                 same_object(&before, &after)?;
+                // These patches leave the text of what they do not change; others write the whole object anew.
+                let is_textual = matches!(patch_type, PatchType::Json | PatchType::Merge);
+                if resource.has_raw_json() && is_textual {
+                    raw_json::keep_texts(stored, &mut after);
+                }
                 Ok(resource.stored(after))
             }
         })?;

@@ -11,6 +11,8 @@ const WARNINGS_MAX: usize = 50;
 pub struct Requester {
     /// The user.
     pub user: User,
+    /// Whether this is a component of this process.
+    is_component: bool,
     warnings: Mutex<Vec<String>>,
 }
 
@@ -19,6 +21,7 @@ impl Requester {
     pub fn new(user: User) -> Arc<Self> {
         Arc::new(Self {
             user,
+            is_component: false,
             warnings: Mutex::default(),
         })
     }
@@ -27,11 +30,20 @@ impl Requester {
     pub(crate) fn component(name: &str) -> Arc<Self> {
         let name = format!("system:serviceaccount:kube-system:{name}");
         let groups = tokens::groups_of(&name);
-        Self::new(User {
-            name,
-            groups,
-            ..User::default()
+        Arc::new(Self {
+            user: User {
+                name,
+                groups,
+                ..User::default()
+            },
+            is_component: true,
+            warnings: Mutex::default(),
         })
+    }
+
+    /// Whether the request comes from this process, and needs no rights.
+    pub(crate) fn is_internal(&self) -> bool {
+        self.is_component || self.user.name.is_empty()
     }
 
     /// Adds a warning to the response, once.

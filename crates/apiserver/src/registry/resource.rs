@@ -7,6 +7,7 @@ use super::conversion::Conversion;
 use crate::access::{GroupResource, KindInfo, gr};
 use crate::custom::CustomType;
 use crate::openapi::Documents;
+use crate::releases::{self, ApiRelease, Availability};
 use crate::schema::{ResourceFacts, Schemas};
 use crate::selectors::field::Selectable;
 use crate::table::Column;
@@ -124,11 +125,16 @@ pub struct Resource {
     pub conversion: Option<Conversion>,
     /// The type of a custom resource.
     pub custom: Option<Arc<CustomType>>,
+    /// The release whose fields objects have.
+    pub api: ApiRelease,
+    /// The releases and the gate with which the resource is served.
+    pub(crate) availability: Availability,
 }
 
 /// Every resource that a server serves.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Catalog {
+    api: ApiRelease,
     resources: Vec<Arc<Resource>>,
     index: FxHashMap<(&'static str, &'static str), Vec<usize>>,
     group_versions: Vec<(&'static str, &'static str)>,
@@ -137,7 +143,7 @@ pub struct Catalog {
 
 static BUILT_IN: LazyLock<Arc<Catalog>> = LazyLock::new(|| Arc::new(Catalog::new(read())));
 
-/// Kubernetes' own resources.
+/// Kubernetes' own resources of every release.
 pub fn built_in() -> &'static Arc<Catalog> {
     &BUILT_IN
 }
@@ -175,7 +181,36 @@ pub(crate) fn custom_store() -> usize {
 impl Catalog {
     /// A catalog of these resources.
     pub fn new(resources: impl IntoIterator<Item = Arc<Resource>>) -> Self {
-        let mut catalog = Self::default();
+        Self::of(ApiRelease::EVERY, resources)
+    }
+
+    /// Kubernetes' own resources as a release serves them.
+    pub fn of_release(api: ApiRelease) -> Self {
+        let served = BUILT_IN
+            .resources
+            .iter()
+            .filter(|resource| api.serves(resource.availability));
+        let served = served.map(|resource| {
+            let resource = Resource::clone(resource);
+            Arc::new(Resource { api, ..resource })
+        });
+        Self::of(api, served)
+    }
+
+    /// The same catalog without the resources that `serves` rejects.
+    pub(crate) fn filtered(&self, serves: impl Fn(&Resource) -> bool) -> Self {
+        let served = self.resources.iter().filter(|resource| serves(resource));
+        Self::of(self.api, served.cloned())
+    }
+
+    fn of(api: ApiRelease, resources: impl IntoIterator<Item = Arc<Resource>>) -> Self {
+        let mut catalog = Self {
+            api,
+            resources: Vec::new(),
+            index: FxHashMap::default(),
+            group_versions: Vec::new(),
+            documents: Documents::default(),
+        };
         for resource in resources {
             catalog.add(resource);
         }
@@ -194,6 +229,11 @@ impl Catalog {
             self.group_versions.push(group_version);
         }
         self.resources.push(resource);
+    }
+
+    /// The release whose API this is.
+    pub fn api(&self) -> ApiRelease {
+        self.api
     }
 
     /// The OpenAPI documents of these resources.
@@ -256,6 +296,8 @@ impl Resource {
             prefix: String::new(),
             conversion: None,
             custom: None,
+            api: ApiRelease::EVERY,
+            availability: Availability::default(),
         }
     }
 
@@ -270,6 +312,10 @@ impl Resource {
             kind(facts.type_name),
         );
         resource.conversion = Conversion::of(facts.group, facts.version, facts.plural);
+        let (group, version, plural) = (facts.group, facts.version, facts.plural);
+        if let Some(found) = releases::of_resource(facts.since, group, version, plural) {
+            resource.availability = found;
+        }
         resource.singular = facts.singular;
         resource.short_names.clone_from(&facts.short_names);
         resource.categories.clone_from(&facts.categories);
@@ -425,6 +471,7 @@ fn read() -> Vec<Arc<Resource>> {
                 subresources: std::mem::take(&mut resource.subresources),
                 blank: std::mem::take(&mut resource.blank),
                 conversion: resource.conversion,
+                availability: resource.availability,
                 ..stored.clone()
             };
         }
@@ -453,6 +500,7 @@ impl Resource {
                         "create-on-update" => self.creates_on_update = true,
                         "names=label" => self.names = NameRule::Label,
                         "names=label1035" => self.names = NameRule::Label1035,
+                        "names=ip" => self.names = NameRule::IpAddress,
                         "names=path" => self.names = NameRule::PathSegment,
                         _ => {}
                     }
@@ -471,15 +519,20 @@ impl Resource {
     }
 }
 
-/// `LABEL[=ABSENT][@/POINTER]`.
+/// `LABEL[=ABSENT][@/POINTER[|/POINTER]]`.
 fn selectable(word: &'static str) -> Selectable {
     let (word, pointer) = match word.split_once('@') {
         Some((word, pointer)) => (word, Some(pointer)),
         None => (word, None),
     };
     let (label, absent) = word.split_once('=').unwrap_or((word, ""));
+    let (pointer, fallback) = match pointer.and_then(|pointer| pointer.split_once('|')) {
+        Some((first, second)) => (Some(first), Some(second)),
+        None => (pointer, None),
+    };
     Selectable {
         label,
+        fallback,
         absent,
         pointer: pointer
             .unwrap_or_else(|| crate::access::intern(&format!("/{}", label.replace('.', "/")))),

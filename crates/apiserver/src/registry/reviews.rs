@@ -27,7 +27,7 @@ pub fn review(
     let status = match resource.kind {
         "SelfSubjectReview" => {
             review["metadata"]["creationTimestamp"] = super::api::seconds_text(api.now()).into();
-            json!({"userInfo": user_info(user)})
+            json!({"userInfo": user.info()})
         }
         "TokenReview" => token_review(api, &review, authenticator),
         "SelfSubjectRulesReview" => rules(api, user, review["spec"].text("namespace")),
@@ -39,6 +39,7 @@ pub fn review(
                 name: spec.text("user").to_owned(),
                 uid: spec.text("uid").to_owned(),
                 groups: groups.collect(),
+                ..User::default()
             };
             verdict(api, &user, spec)
         }
@@ -86,15 +87,7 @@ fn rules(api: &Api, user: &User, namespace: &str) -> Value {
 
 fn token_review(api: &Api, review: &Value, authenticator: &Authenticator) -> Value {
     match authenticator.user_of_token(api, review["spec"].text("token")) {
-        Some(user) => json!({"authenticated": true, "user": user_info(&user)}),
+        Some(user) => json!({"authenticated": true, "user": user.info()}),
         None => json!({"user": {}, "error": "the token is not valid for this API server"}),
     }
-}
-
-fn user_info(user: &User) -> Value {
-    let mut info = json!({"username": user.name, "groups": user.groups});
-    if !user.uid.is_empty() {
-        info["uid"] = user.uid.clone().into();
-    }
-    info
 }

@@ -4,7 +4,7 @@ use super::api::{Api, meta};
 use super::decode::{self, Body};
 use super::resource::{self, Resource};
 use super::write::{WriteOptions, action};
-use crate::auth::tokens::{self, ISSUER, Tokens};
+use crate::auth::tokens::{self, Tokens};
 use crate::field::{ErrorType, FieldError};
 use crate::status::{ApiError, Subject};
 use crate::validation::view::View;
@@ -82,13 +82,20 @@ pub(crate) fn issue(
         name,
     )?;
     let audiences = match request.part("spec").items("audiences") {
-        [] => json!([ISSUER]),
+        [] => json!(signer.audiences()),
         given => given.into(),
     };
     let now = api.now();
+    let node = object
+        .as_ref()
+        .filter(|(claim, _)| *claim == "pod")
+        .and_then(|(_, pod)| node_of(api, pod));
+    let node = node.as_ref().map(|node| ("node", node));
     let bound = object.as_ref().map(|(claim, object)| (*claim, object));
+    let bound: Vec<(&str, &Value)> = bound.into_iter().chain(node).collect();
     let id = api.new_uid();
-    let claims = tokens::claims(account, bound, &audiences, (now.as_second(), seconds), &id);
+    let times = (now.as_second(), seconds);
+    let claims = tokens::claims(signer.issuer(), account, &bound, &audiences, times, &id);
     let token = signer.sign(&claims);
     let token = token.ok_or_else(|| ApiError::internal("failed to generate token"))?;
     let expires = now.checked_add(SignedDuration::from_secs(seconds));
@@ -108,6 +115,14 @@ pub(crate) fn issue(
         "expirationTimestamp": super::api::seconds_text(expires.unwrap_or(Timestamp::MAX)),
     });
     Ok((request, warnings))
+}
+
+/// The node of a pod, as far as it is known.
+fn node_of(api: &Api, pod: &Value) -> Option<Value> {
+    let name = Some(pod.part("spec").text("nodeName")).filter(|name| !name.is_empty())?;
+    let found = resource::find("", "nodes").and_then(|nodes| api.get(nodes, "", name).ok());
+    let found = found.map(|node| Value::clone(&node.object()));
+    Some(found.unwrap_or_else(|| json!({"metadata": {"name": name}})))
 }
 
 /// The claim and the object that a token is to be bound to.

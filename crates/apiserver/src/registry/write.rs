@@ -1,34 +1,45 @@
 //! Create and update: the pipeline of one write, from a decoded object to the store.
 //!
-//! Nothing is computed under a lock. A write is based on the version that was read; when another write came in
-//! between, one that did not insist on a version is computed again.
+//! Nothing is computed under a lock. A write is based on the version that was read. When another write was stored in
+//! between, it is computed again from the newer version, until it fits or its time has passed. A client that set a
+//! version itself gets a conflict then, because the computed object has that version and not the newer one.
 
 use super::api::{Api, child_mut, meta, meta_mut};
 use super::certificates;
-use super::conversion::Conversion;
+use super::claims;
+use super::conversion::{self, Conversion};
 use super::decode::{self, Body, FieldValidation};
+use super::devices;
 use super::namespaces;
+use super::rbac::{self, Asked};
 use super::requester::Requester;
 use super::resource::{Generation, Resource};
+use super::service_addresses::{self, Allocator};
 use crate::access::gr;
 use crate::admission;
+use crate::admission::node_restriction;
 use crate::admission::webhooks::{self, Attributes, Operation, Options};
 use crate::apply;
 use crate::field::{ErrorType, FieldError};
+use crate::groups;
+use crate::releases::{ApiRelease, drop_disabled};
 use crate::schema::Schemas;
 use crate::status::ApiError;
 use crate::storage::{StoreError, Version};
 use crate::strategy::Subresource;
 use crate::validation::view::View;
 use crate::validation::warnings;
-use crate::validation::{events, metadata};
+use crate::validation::{events, later, metadata};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
 /// How often a name is generated anew when it is taken.
 const GENERATE_ATTEMPTS_MAX: usize = 8;
-/// How often a write is computed again because another one came in between.
-pub(super) const WRITE_ATTEMPTS_MAX: usize = 20;
+/// How often a write is computed again because another one was stored in between. With many writers of one object,
+/// each attempt fails because another one succeeded.
+pub(super) const WRITE_ATTEMPTS_MAX: usize = 1_000;
+/// How long a write is computed again, in seconds: the time that kube-apiserver gives a request.
+const WRITE_SECONDS_MAX: i64 = 60;
 /// The name of a field manager has so many bytes at most.
 pub(crate) const MANAGER_BYTES_MAX: usize = 128;
 
@@ -87,6 +98,14 @@ impl Change<'_> {
             "ephemeralcontainers" => Subresource::EphemeralContainers,
             "approval" => Subresource::Approval,
             _ => Subresource::Main,
+        }
+    }
+
+    /// The verb of the request.
+    fn verb(&self) -> &'static str {
+        match self.by {
+            Method::Put => "update",
+            Method::Patch | Method::Apply => "patch",
         }
     }
 
@@ -166,7 +185,10 @@ impl Api {
             resource.strategy().default_normal(&mut object);
         }
         let version = self.create_complete(resource, namespace, object, options)?;
-        warnings.extend(warnings::of_new(resource.kind, &version.object()));
+        warnings.extend(warnings::of_new(
+            resource.built_in_kind(),
+            &version.object(),
+        ));
         Ok(Written { version, warnings })
     }
 
@@ -210,6 +232,7 @@ impl Api {
         let store = resource.store.ok_or_else(ApiError::method_not_allowed)?;
         let rules = resource.stored_as();
         self.admit_create(rules, namespace, &mut object)?;
+        node_restriction::check(&options.requester.user, resource, "create", &object)?;
         if webhooks::any(self) {
             let name = meta(&object, "name").to_owned();
             let attributes = created(resource, namespace, &name, options);
@@ -217,20 +240,36 @@ impl Api {
             let mutated = attributes.mutate(self, Some(object), None, again)?;
             object = mutated.unwrap_or_default();
         }
-        let add = |object: Value| {
+        let stated = match service_addresses::has_addresses(resource) {
+            true => Some(service_addresses::addresses(&object)),
+            false => None,
+        };
+        let add = |mut object: Value| {
             let key = resource.key(namespace, meta(&object, "name"));
-            if !options.dry_run {
+            let taken = match &stated {
+                Some(stated) => {
+                    Allocator(self).take_all(&mut object, stated, None, options.dry_run)?
+                }
+                None => service_addresses::Taken::default(),
+            };
+            let added = if !options.dry_run {
                 self.store.create(store, &key, object)
             } else if self.store.get(store, &key).is_none() {
                 Ok(Version::unstored(object))
             } else {
                 Err(StoreError::Exists)
+            };
+            if added.is_err() {
+                Allocator(self).release(taken);
             }
+            Ok::<_, ApiError>(added)
         };
         let Some(base) = self.fill_in_metadata(&mut object) else {
             let name = meta(&object, "name").to_owned();
             let object = self.prepare_create(resource, namespace, object, options)?;
-            return add(object).map_err(|_| ApiError::already_exists(resource.subject(&name)));
+            let object = conversion::to_storage(self, resource, object)?;
+            let added = add(object)?;
+            return added.map_err(|_| ApiError::already_exists(resource.subject(&name)));
         };
         let mut name = String::new();
         for _ in 0..GENERATE_ATTEMPTS_MAX {
@@ -239,7 +278,8 @@ impl Api {
             let mut named = object.clone();
             meta_mut(&mut named).insert("name".to_owned(), name.clone().into());
             let named = self.prepare_create(resource, namespace, named, options)?;
-            if let Ok(version) = add(named) {
+            let named = conversion::to_storage(self, resource, named)?;
+            if let Ok(version) = add(named)? {
                 return Ok(version);
             }
         }
@@ -256,7 +296,9 @@ impl Api {
     ) -> Result<Value, ApiError> {
         let rules = resource.stored_as();
         let strategy = resource.strategy();
+        groups::drop_disabled(self.groups, rules, &mut object, None);
         strategy.prepare_for_create(&mut object, &self.now_text());
+        drop_disabled(resource.api, kind_of(rules), &mut object, None);
         if rules.resource == gr("", "namespaces") {
             namespaces::prepare_for_create(&mut object);
         }
@@ -265,8 +307,17 @@ impl Api {
             Generation::Unset => meta_mut(&mut object).remove("generation"),
             _ => meta_mut(&mut object).insert("generation".to_owned(), 1.into()),
         };
-        let mut errors = metadata::validate_create(&object, resource.namespaced, rules.names);
+        let mut errors = Vec::from_iter(devices::admin_access(self, rules, &object));
+        errors.extend(metadata::validate_create(
+            &object,
+            resource.namespaced,
+            rules.names,
+        ));
+        if !takes_plain_finalizers(rules) {
+            errors.extend(metadata::validate_plain_finalizers(&object));
+        }
         errors.extend(strategy.validate(&object));
+        errors.extend(later::validate(resource.api, rules.resource, &object, None));
         if resource.conversion == Some(Conversion::Events) {
             errors.extend(events::validate_create(&object));
         }
@@ -274,7 +325,7 @@ impl Api {
             let subject = resource.kind_subject(meta(&object, "name"));
             return Err(ApiError::invalid(subject, &errors));
         }
-        complete(rules, &mut object);
+        complete(rules, resource.api, &mut object);
         // A name that is taken costs no quota.
         let is_taken = || self.get(resource, namespace, meta(&object, "name")).is_ok();
         let charges = !options.dry_run && !is_taken();
@@ -308,10 +359,11 @@ impl Api {
         meta.maybe_text("generateName").map(str::to_owned)
     }
 
-    /// PUT: reads an object and puts it in the place of the one of that name.
+    /// PUT: reads an object and replaces the one of that name. Returns whether it was created, which some kinds allow.
     ///
     /// # Errors
-    /// What is wrong with the body or the object; 404; 409 when it has another version or UID.
+    /// What is wrong with the body or the object; 404; 409 when it has another version or UID; 403 for a creation that
+    /// the sender may not do.
     pub fn update_from(
         &self,
         resource: &Resource,
@@ -320,7 +372,7 @@ impl Api {
         sub: Option<&str>,
         body: Body<'_>,
         options: &WriteOptions,
-    ) -> Result<Written, ApiError> {
+    ) -> Result<(Written, bool), ApiError> {
         let (mut object, mut warnings) = decode::object(resource, body, options.validation)?;
         adopt_namespace(resource, namespace, &mut object)?;
         let given = meta(&object, "name");
@@ -333,7 +385,21 @@ impl Api {
         }
         if sub == Some("finalize") {
             let version = self.finalize_namespace(resource, name, &object, options.dry_run)?;
-            return Ok(Written { version, warnings });
+            return Ok((Written { version, warnings }, false));
+        }
+        let creates = resource.creates_on_update && sub.is_none();
+        if creates && self.get(resource, namespace, name).is_err() {
+            match self.create_by_update(resource, namespace, object.clone(), options) {
+                Err(e) if e.reason == "AlreadyExists" => {}
+                created => {
+                    let version = created?;
+                    warnings.extend(warnings::of_new(
+                        resource.built_in_kind(),
+                        &version.object(),
+                    ));
+                    return Ok((Written { version, warnings }, true));
+                }
+            }
         }
         let change = Change {
             resource,
@@ -345,14 +411,43 @@ impl Api {
         };
         let mut written = self.update(&change, |_| Ok(object.clone()))?;
         warnings.append(&mut written.warnings);
-        Ok(Written {
+        let written = Written {
             warnings,
             ..written
-        })
+        };
+        Ok((written, false))
+    }
+
+    /// Creates the object of a PUT, if its sender may create it.
+    fn create_by_update(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        mut object: Value,
+        options: &WriteOptions,
+    ) -> Result<Arc<Version>, ApiError> {
+        let name = meta(&object, "name").to_owned();
+        let asked = Asked {
+            verb: "create",
+            group: resource.resource.group,
+            resource: resource.resource.resource,
+            namespace,
+            name: &name,
+            ..Asked::default()
+        };
+        rbac::authorize(self, &options.requester.user, &asked)?;
+        let uid = meta(&object, "uid");
+        if !uid.is_empty() {
+            let key = resource.key(namespace, &name);
+            return Err(uid_conflict(resource, &key, &name, uid, ""));
+        }
+        resource.strategy().default(&mut object);
+        self.create_complete(resource, namespace, object, options)
     }
 
     /// Computes an object from its current version and stores it. `compute` gets the stored object and returns
-    /// the new one in the stored shape; when that carries a `resourceVersion`, only that version is replaced.
+    /// the new one in the stored shape, custom resources in the version of the request; a `resourceVersion` in it must be
+    /// that of the stored object.
     pub(crate) fn update(
         &self,
         change: &Change<'_>,
@@ -360,9 +455,11 @@ impl Api {
     ) -> Result<Written, ApiError> {
         let written = |version: Arc<Version>, current: &Version| {
             let warnings = match change.sub {
-                "" => {
-                    warnings::of_update(change.resource.kind, &version.object(), &current.object())
-                }
+                "" => warnings::of_update(
+                    change.resource.built_in_kind(),
+                    &version.object(),
+                    &current.object(),
+                ),
                 _ => Vec::new(),
             };
             Written { version, warnings }
@@ -370,13 +467,28 @@ impl Api {
         let resource = change.resource;
         let store = resource.store.ok_or_else(ApiError::method_not_allowed)?;
         let key = resource.key(change.namespace, change.name);
+        let begun = self.now();
         for _ in 0..WRITE_ATTEMPTS_MAX {
+            if self.now().duration_since(begun).as_secs() >= WRITE_SECONDS_MAX {
+                break;
+            }
             let current = self.get(resource, change.namespace, change.name)?;
-            let old = current.object();
+            let old = conversion::read_for_write(self, resource, &current)?;
             let new = compute(&old)?;
-            let insists = self.check_version(change, &new, &current)?;
-            let new = self.prepare_update(change, new, &current)?;
-            if apply::differ_in_times_only(&new, &old) {
+            let has_addresses = service_addresses::has_addresses(resource) && change.sub.is_empty();
+            let stated = match has_addresses {
+                true => service_addresses::addresses(&new),
+                false => Vec::new(),
+            };
+            self.check_version(change, &new, &current)?;
+            let new = self.prepare_update(change, new, &old)?;
+            let mut new = conversion::to_storage(self, resource, new)?;
+            let dry_run = change.options.dry_run;
+            let taken = match has_addresses {
+                true => Allocator(self).take_all(&mut new, &stated, Some(&old), dry_run)?,
+                false => service_addresses::Taken::default(),
+            };
+            if apply::differ_in_times_only(&new, &current.object()) {
                 return Ok(written(Arc::clone(&current), &current));
             }
             let gone = is_released(&new);
@@ -388,25 +500,31 @@ impl Api {
             } else {
                 self.store.replace(store, &key, current.revision(), new)
             };
+            if has_addresses {
+                match &stored {
+                    Ok(_) if gone => Allocator(self).release_unused(&old, None),
+                    Ok(version) => Allocator(self).release_unused(&old, Some(&version.object())),
+                    Err(_) => Allocator(self).release(taken),
+                }
+            }
             match stored {
                 Ok(version) => return Ok(written(version, &current)),
-                Err(StoreError::Modified) if !insists => {}
-                Err(StoreError::Modified) => {
-                    return Err(ApiError::modified(resource.subject(change.name)));
-                }
+                Err(StoreError::Modified) => {}
                 Err(_) => return Err(ApiError::not_found(resource.subject(change.name))),
             }
         }
-        Err(ApiError::modified(resource.subject(change.name)))
+        Err(ApiError::timeout(
+            "Timeout: request did not complete within requested timeout - context deadline exceeded",
+        ))
     }
 
-    /// Compares UID and version with what the client has read. Returns whether it insists on that version.
+    /// Compares UID and version with those of the stored object.
     fn check_version(
         &self,
         change: &Change<'_>,
         new: &Value,
         current: &Version,
-    ) -> Result<bool, ApiError> {
+    ) -> Result<(), ApiError> {
         let subject = change.resource.subject(change.name);
         let old = current.object();
         let (uid, live) = (meta(new, "uid"), meta(&old, "uid"));
@@ -426,15 +544,11 @@ impl Api {
         let of_kind = change.resource.kind_subject(change.name);
         match meta(new, "resourceVersion") {
             "" | "0" if change.resource.needs_version => {
-                let (subject, value) = match change.resource.custom {
-                    Some(_) => (subject, "0"),
-                    None => (of_kind, "0x0"),
-                };
                 let detail = "must be specified for an update".to_owned();
-                invalid(subject, value.to_owned(), detail)
+                invalid(subject, "0".to_owned(), detail)
             }
-            "" | "0" => Ok(false),
-            version if version == meta(&old, "resourceVersion") => Ok(true),
+            "" | "0" => Ok(()),
+            version if version == meta(&old, "resourceVersion") => Ok(()),
             version if version.parse::<u64>().is_err() => {
                 let detail = format!("strconv.ParseUint: parsing {version:?}: invalid syntax");
                 invalid(of_kind, format!("{version:?}"), detail)
@@ -447,12 +561,11 @@ impl Api {
         &self,
         change: &Change<'_>,
         mut new: Value,
-        current: &Version,
+        old: &Value,
     ) -> Result<Value, ApiError> {
         let resource = change.resource;
         let rules = resource.stored_as();
         let strategy = resource.strategy();
-        let old: &Value = &current.object();
         strategy.default(&mut new);
         if change.by != Method::Apply {
             let author = (change.options.manager.as_str(), change.sub);
@@ -479,6 +592,8 @@ impl Api {
         }
         metadata::prepare_for_update(&mut new, old);
         strategy.prepare_for_update(&mut new, old, change.half(), &self.now_text());
+        drop_disabled(resource.api, kind_of(rules), &mut new, Some(old));
+        groups::drop_disabled(self.groups, rules, &mut new, Some(old));
         {
             // A strategy may have taken the old object as a whole.
             let old_meta = old.map("metadata");
@@ -492,8 +607,26 @@ impl Api {
             namespaces::prepare_for_update(&mut new, old);
         }
         bump_generation(rules, &mut new, old);
-        let mut errors = metadata::validate_update(&new, old);
+        let mut errors = Vec::new();
+        if change.sub == "status" {
+            errors.extend(devices::admin_access_of_status(self, rules, (&new, old)));
+        }
+        errors.extend(metadata::validate_update(&new, old));
+        if !takes_plain_finalizers(rules) {
+            errors.extend(metadata::validate_plain_finalizers(&new));
+        }
+        if change.half() == Subresource::Status {
+            let requester = &*change.options.requester;
+            let sent = (change.verb(), requester);
+            errors.extend(claims::authorize(self, rules, sent, (&new, old)));
+        }
         errors.extend(strategy.validate_update(&new, old, change.half()));
+        errors.extend(later::validate(
+            resource.api,
+            rules.resource,
+            &new,
+            Some(old),
+        ));
         if resource.conversion == Some(Conversion::Events) {
             errors.extend(events::validate_update(&new, old));
         }
@@ -501,7 +634,7 @@ impl Api {
             let subject = resource.kind_subject(change.name);
             return Err(ApiError::invalid(subject, &errors));
         }
-        complete(rules, &mut new);
+        complete(rules, resource.api, &mut new);
         certificates::authorize(self, rules, change.sub, (&new, old), change.options)?;
         let (namespace, charges) = (change.namespace, !change.options.dry_run);
         admission::admit_valid(self, &attributes, namespace, (&new, Some(old)), charges)?;
@@ -509,10 +642,25 @@ impl Api {
     }
 }
 
+/// Whether finalizers of the resource need no domain. The kinds of Kubernetes' core need one.
+fn takes_plain_finalizers(resource: &Resource) -> bool {
+    let is_extension = matches!(
+        resource.resource.group,
+        "admissionregistration.k8s.io"
+            | "apiextensions.k8s.io"
+            | "apiregistration.k8s.io"
+            | "coordination.k8s.io"
+    );
+    is_extension || resource.custom.is_some()
+}
+
 /// Adds what a typed server always writes. What goes into the store is complete; nothing before asks for it.
-fn complete(resource: &Resource, object: &mut Value) {
-    let group = resource.resource.group;
-    Schemas::get().normalize(group, resource.version, resource.kind, object);
+fn complete(resource: &Resource, api: ApiRelease, object: &mut Value) {
+    Schemas::get().normalize_in(api, kind_of(resource), object);
+}
+
+fn kind_of(resource: &Resource) -> (&'static str, &'static str, &'static str) {
+    (resource.resource.group, resource.version, resource.kind)
 }
 
 /// Whether an object that was being deleted has nothing left that holds it.

@@ -114,10 +114,10 @@ impl Trace {
     }
 }
 
-/// Parses one YAML document. JSON is YAML too.
+/// Parses the first YAML document; as in kube-apiserver, others are not read. JSON is YAML too.
 ///
 /// # Errors
-/// When the bytes are no YAML, hold more than one document or exceed a limit.
+/// When the document is no YAML or exceeds a limit.
 pub fn parse_yaml(bytes: &[u8]) -> Result<Parsed, DecodeError> {
     let mut budget = Budget::default();
     let value = with_yaml(bytes, DuplicateKeyPolicy::LastWins, &mut budget);
@@ -163,6 +163,7 @@ fn with_yaml(
             max_total_replayed_events: VALUES_MAX,
         },
     };
+    let bytes = first_document(bytes);
     serde_saphyr::with_deserializer_from_slice_with_options(bytes, options, |yaml| {
         Node {
             budget,
@@ -171,6 +172,29 @@ fn with_yaml(
         }
         .deserialize(yaml)
     })
+}
+
+/// The text up to the end of the first document. Markers are at the start of a line, where no scalar can have them.
+fn first_document(bytes: &[u8]) -> &[u8] {
+    let is_marker = |line: &[u8], marker: &[u8]| {
+        let rest = line.strip_prefix(marker);
+        rest.is_some_and(|rest| rest.first().is_none_or(u8::is_ascii_whitespace))
+    };
+    let mut has_begun = false;
+    let mut end = 0;
+    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+        let (starts, ends) = (is_marker(line, b"---"), is_marker(line, b"..."));
+        if has_begun && (starts || ends) {
+            return bytes.get(..end).unwrap_or(bytes);
+        }
+        let content = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
+        let content = content.trim_ascii();
+        let is_content =
+            !(content.is_empty() || content.starts_with(b"#") || line.starts_with(b"%"));
+        has_begun |= starts || is_content;
+        end += line.len();
+    }
+    bytes
 }
 
 /// A message in the words of clients where there are such words.

@@ -4,6 +4,7 @@
 //! functions of this crate that decode, default, merge, publish and validate objects read nothing else.
 
 use super::rules::Check;
+use crate::releases::Availability;
 use rustc_hash::FxHashMap;
 use serde_json::{Map, Value};
 
@@ -104,6 +105,8 @@ pub(crate) struct PatchStrategy {
 pub(crate) struct Field {
     /// The name in JSON.
     pub(crate) name: Box<str>,
+    /// The number in protobuf, which is the order of declaration; 0 for a custom resource.
+    pub(crate) number: u8,
     /// What its value may be.
     pub(crate) shape: Shape,
     /// What becomes of a missing or zero value.
@@ -126,6 +129,8 @@ pub(crate) struct Field {
     pub(crate) values: Vec<Box<str>>,
     /// The markers of declarative validation, such as `maxItems=8`.
     pub(crate) markers: Vec<&'static str>,
+    /// The releases and the gate with which the field exists.
+    pub(crate) availability: Availability,
 }
 
 /// A line of a type's validation.
@@ -158,6 +163,8 @@ pub(crate) struct ObjectType {
     pub(crate) has_rules: bool,
     /// Whether this type or one below it has defaults.
     pub(crate) has_defaults: bool,
+    /// Whether this type or one below it has fields that depend on a feature gate.
+    pub(crate) has_gates: bool,
 }
 
 /// Object types that refer to each other.
@@ -174,6 +181,7 @@ impl Field {
     pub(crate) fn new(name: &str, shape: Shape) -> Self {
         Self {
             name: name.into(),
+            number: 0,
             shape,
             presence: Presence::AsWritten,
             pointer: false,
@@ -185,11 +193,23 @@ impl Field {
             default: None,
             values: Vec::new(),
             markers: Vec::new(),
+            availability: Availability::default(),
         }
     }
 }
 
 impl Field {
+    /// Whether the field has a marker without a value, such as `unionMember`.
+    pub(crate) fn is_marked(&self, marker: &str) -> bool {
+        self.markers.contains(&marker)
+    }
+
+    /// The value of a marker, such as `maxItems`.
+    pub(crate) fn marker(&self, name: &str) -> Option<&'static str> {
+        let values = self.markers.iter().filter_map(|m| m.split_once('='));
+        values.filter(|(n, _)| *n == name).map(|(_, v)| v).next()
+    }
+
     /// What is written when the field is absent and always written; `None` where nothing is.
     pub(crate) fn zero(&self) -> Option<Value> {
         if self.pointer {
@@ -229,6 +249,7 @@ impl ObjectType {
             defaults: Vec::new(),
             has_rules: false,
             has_defaults: false,
+            has_gates: false,
         }
     }
 
@@ -237,7 +258,7 @@ impl ObjectType {
         self.position(name).and_then(|i| self.fields.get(i))
     }
 
-    pub(super) fn position(&self, name: &str) -> Option<usize> {
+    pub(crate) fn position(&self, name: &str) -> Option<usize> {
         self.fields
             .binary_search_by(|field| (*field.name).cmp(name))
             .ok()
@@ -269,12 +290,25 @@ impl Model {
         &self.types[id.0]
     }
 
+    /// Every type, in the order of the tables.
+    pub(crate) fn object_types(&self) -> &[ObjectType] {
+        &self.types
+    }
+
     /// Adds a type and returns its index.
     pub(crate) fn add(&mut self, object_type: ObjectType) -> TypeId {
         let id = TypeId(self.types.len());
         self.by_name.insert(object_type.name.clone(), id);
         self.types.push(object_type);
         id
+    }
+
+    /// A field of a type that this model has, to change it.
+    pub(super) fn field_mut(&mut self, type_name: &str, name: &str) -> Option<&mut Field> {
+        let id = self.find(type_name)?;
+        let object_type = self.types.get_mut(id.0)?;
+        let at = object_type.position(name)?;
+        object_type.fields.get_mut(at)
     }
 
     /// Replaces a type that was added.

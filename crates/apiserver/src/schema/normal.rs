@@ -7,6 +7,7 @@
 use super::Decoded;
 use super::model::{Model, ObjectType, Presence, Shape, TypeId};
 use super::path::Path;
+use crate::releases::ApiRelease;
 use berth_api::quantity::ParseQuantityError;
 use berth_api::{GoDuration, Quantity};
 use serde_json::Value;
@@ -15,10 +16,17 @@ use std::borrow::Cow;
 /// As many errors of each sort are reported.
 const ERRORS_MAX: usize = 100;
 
-/// Normalizes an object of a type, in place. Values of another type are reported and left as they are.
-pub(super) fn normalize(model: &Model, kind: TypeId, object: &mut Value) -> Decoded {
+/// Normalizes an object of a type, in place, with the fields of a release. Values of another type are reported and left as
+/// they are.
+pub(super) fn normalize(
+    model: &Model,
+    api: ApiRelease,
+    kind: TypeId,
+    object: &mut Value,
+) -> Decoded {
     let mut pass = Pass {
         model,
+        api,
         decoded: Decoded::default(),
     };
     pass.value(&Shape::Object(kind), object, &Path::Root, None);
@@ -30,6 +38,7 @@ type Canonical = fn(&str) -> Result<Cow<'_, str>, ParseQuantityError>;
 
 struct Pass<'m> {
     model: &'m Model,
+    api: ApiRelease,
     decoded: Decoded,
 }
 
@@ -115,7 +124,8 @@ impl Pass<'_> {
         let object_type = model.object_type(id);
         object.retain(|name, value| {
             let path = Path::Field(path, name);
-            let Some(field) = object_type.field(name) else {
+            let known = object_type.field(name);
+            let Some(field) = known.filter(|f| f.availability.is_in(self.api)) else {
                 if !object_type.open && self.decoded.unknown_fields.len() < ERRORS_MAX {
                     self.decoded.unknown_fields.push(path.to_string());
                 }
@@ -131,6 +141,7 @@ impl Pass<'_> {
         });
         for field in &object_type.fields {
             if field.presence == Presence::AlwaysWritten
+                && field.availability.is_written_in(self.api)
                 && !object.contains_key(&*field.name)
                 && let Some(mut zero) = field.zero()
             {

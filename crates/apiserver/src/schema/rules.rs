@@ -9,7 +9,7 @@
 //! - `format=NAME`: a string in a format of [`crate::validation::names`]; in lists, each entry; `joined=NAME` reports all
 //!   faults of a string in one error;
 //! - `range=A..B`, `range=A..`: a number; `range=A..B:"text"` with a text of its own;
-//! - `max-items=N`, `unique=KEY`: the entries of a list; `once=LIST`: no entry of the list before this one has the value;
+//! - `max-items=N`, `unique=KEY`: the entries of a list; `once`: no entry of the list before this one has the value;
 //! - `max-bytes=N`: the length of a string;
 //! - `immutable`: an update may not change it;
 //! - `must="CEL":KIND@FIELD:"text"`: a condition over `self`, `owner` (the object that holds it) and `old` (the value
@@ -24,8 +24,8 @@
 //!
 //! A check of an absent value is skipped, unless the word ends in `!` (`values!`, `format!=…`, `range!=…`, `must!=…`). Types
 //! below a field are checked after the words of its line. A line `defaults @function` fills in what depends on other
-//! fields. `type NAME marked` takes its checks from the markers in the table of facts, `type NAME like OTHER` the lines
-//! of another type above it whose fields it has.
+//! fields. `type NAME marked` has the checks of the markers in the table of facts, for the types below it too
+//! ([`crate::validation::markers`]); `type NAME like OTHER` has the lines of another type above it whose fields it has.
 
 use super::model::{Field, Model, Rule, Shape, TypeId};
 use crate::validation::{self, CheckFn, Condition, Format, Must};
@@ -80,8 +80,8 @@ pub(crate) enum Check {
     MaxItems(usize),
     /// The string has no more bytes.
     MaxBytes(usize),
-    /// No entry of this list before the owner has the same value of the field.
-    Once(&'static str),
+    /// No entry of the owner's list before the owner has the same value of the field.
+    Once,
     /// No two entries have the same value of this field.
     Unique(&'static str),
     /// An update does not change the value.
@@ -99,6 +99,8 @@ pub(crate) enum Check {
     If(Condition),
     /// The value is checked by a function.
     Call(CheckFn),
+    /// An object of a type and those below it are checked by the markers of the types.
+    Markers(TypeId),
     /// The types below are checked.
     Descend,
 }
@@ -124,7 +126,10 @@ pub(super) fn apply(model: &mut Model, text: &'static str) -> Vec<String> {
                     let _ = add_line(model, id, line);
                 }
             } else if let (Some(id), "marked") = (current, source) {
-                from_markers(model, id);
+                let object_type = model.types.get_mut(id.0);
+                if let Some(object_type) = object_type {
+                    object_type.rules.push(by_markers(id));
+                }
             }
             current.map(|_| ())
         } else {
@@ -136,6 +141,15 @@ pub(super) fn apply(model: &mut Model, text: &'static str) -> Vec<String> {
         }
     }
     faults
+}
+
+/// The rule of a type that is checked by its markers.
+fn by_markers(id: TypeId) -> Rule {
+    Rule {
+        field: None,
+        shown: "*",
+        checks: vec![Check::Markers(id)],
+    }
 }
 
 /// The words of a line; a value in double quotes may hold spaces.
@@ -247,7 +261,7 @@ fn check(word: &'static str, field: Option<&Field>) -> Option<Check> {
         "if" => Check::If(Condition::parse(value)?),
         "max-bytes" => Check::MaxBytes(value.parse().ok()?),
         "max-items" => Check::MaxItems(value.parse().ok()?),
-        "once" => Check::Once(value),
+        "once" => Check::Once,
         "unique" => Check::Unique(value),
         "immutable" => Check::Immutable,
         _ => return None,
@@ -273,86 +287,6 @@ fn range(text: &'static str, always: bool) -> Option<Check> {
         min,
         max,
         text: own.map_or(text, str::to_owned).into(),
-    })
-}
-
-/// Makes rules of the markers of a type and of the types below it that have any.
-fn from_markers(model: &mut Model, id: TypeId) {
-    let Some(object_type) = model.types.get_mut(id.0) else {
-        return;
-    };
-    if !object_type.rules.is_empty() {
-        return;
-    }
-    let mut below = Vec::new();
-    for (i, field) in object_type.fields.iter().enumerate() {
-        let mut checks = Vec::new();
-        let mut immutable = false;
-        for marker in &field.markers {
-            let (name, value) = marker.split_once('=').unwrap_or((marker, ""));
-            match name {
-                "required" => checks.insert(0, Check::Required("")),
-                "immutable" => immutable = true,
-                "maxItems" => checks.extend(value.parse().ok().map(Check::MaxItems)),
-                "minimum" => checks.extend(range_from(value)),
-                "format" => {
-                    checks.extend(validation::format(value.trim_start_matches("k8s-")).map(
-                        |format| Check::Format {
-                            always: false,
-                            joined: false,
-                            format,
-                        },
-                    ))
-                }
-                _ => {}
-            }
-        }
-        if let super::model::ListType::Map(keys) = &field.list
-            && let [key] = keys.as_slice()
-            && key.as_ref() == "name"
-        {
-            checks.push(Check::Unique("name"));
-        }
-        if !field.values.is_empty() {
-            checks.push(Check::Values {
-                always: false,
-                known: field.values.clone(),
-            });
-        }
-        if immutable {
-            checks.push(Check::Immutable);
-        }
-        if let Some(id) = field.shape.object() {
-            checks.push(Check::Descend);
-            below.push(id);
-        }
-        if !checks.is_empty() {
-            let shown: &'static str = crate::access::intern(&field.name);
-            object_type.rules.push(Rule {
-                field: Some(i),
-                shown,
-                checks,
-            });
-        }
-    }
-    for id in below {
-        if model
-            .types
-            .get(id.0)
-            .is_some_and(|t| t.name.starts_with("scheduling.v1alpha2."))
-        {
-            from_markers(model, id);
-        }
-    }
-}
-
-fn range_from(min: &str) -> Option<Check> {
-    let min: i64 = min.parse().ok()?;
-    Some(Check::Range {
-        always: false,
-        min,
-        max: i64::MAX,
-        text: format!("must be greater than or equal to {min}").into(),
     })
 }
 
@@ -382,11 +316,23 @@ pub(super) fn close(model: &mut Model) {
                     .fields
                     .iter()
                     .any(|f| f.default.is_some() || below(|t| t.has_defaults, &f.shape));
-            changed |=
-                (has_rules, has_defaults) != (object_type.has_rules, object_type.has_defaults);
+            let has_gates = object_type
+                .fields
+                .iter()
+                .any(|f| f.availability.gate.is_some() || below(|t| t.has_gates, &f.shape));
+            let found = (has_rules, has_defaults, has_gates);
+            let known = (
+                object_type.has_rules,
+                object_type.has_defaults,
+                object_type.has_gates,
+            );
+            changed |= found != known;
             if let Some(object_type) = model.types.get_mut(i) {
-                object_type.has_rules = has_rules;
-                object_type.has_defaults = has_defaults;
+                (
+                    object_type.has_rules,
+                    object_type.has_defaults,
+                    object_type.has_gates,
+                ) = found;
             }
         }
         if !changed {

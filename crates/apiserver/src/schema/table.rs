@@ -1,12 +1,18 @@
 //! Reads `crates/protobuf/facts/kubernetes.txt`: the resources, types and fields that Kubernetes publishes. The head of
-//! that file describes its form and how to generate it.
+//! that file describes its form and how to generate it. `later.txt` beside it has those that later releases have added,
+//! `groups.txt` the types of group scheduling.
 
 use super::model::{Alternative, Field, ListType, Model, ObjectType, Presence, Shape, TypeId};
+use berth_api::Release;
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 
-/// The table.
-pub(super) const KUBERNETES: &str = berth_protobuf::FACTS;
+/// The tables. A type that several of them list has the fields of all.
+pub(super) const TABLES: [&str; 3] = [
+    berth_protobuf::FACTS,
+    berth_protobuf::LATER_FACTS,
+    berth_protobuf::GROUP_FACTS,
+];
 
 /// A resource as Kubernetes publishes it.
 #[derive(Debug, Clone)]
@@ -31,6 +37,8 @@ pub(crate) struct ResourceFacts {
     pub(crate) verbs: Option<Vec<&'static str>>,
     /// The subresources.
     pub(crate) subresources: Vec<SubresourceFacts>,
+    /// The first release that has the resource.
+    pub(crate) since: Release,
 }
 
 /// A subresource as Kubernetes publishes it.
@@ -63,42 +71,151 @@ struct Raw {
     atomic: bool,
     /// Whether it has the fields `apiVersion` and `kind`.
     object: bool,
-    lines: Vec<&'static str>,
+    /// The lines of its fields, with the first release that has them.
+    lines: Vec<(Release, &'static str)>,
 }
 
-/// Reads a table.
-pub(super) fn parse(text: &'static str) -> Table {
-    let mut table = Table::default();
-    let mut raw: Vec<Raw> = Vec::new();
-    for line in text.lines().filter(|l| !l.starts_with('#')) {
+/// The lines of the tables, before types refer to each other.
+#[derive(Default)]
+struct Lines {
+    release: Release,
+    /// Whether the lines are those of the first table.
+    is_first: bool,
+    resources: Vec<ResourceFacts>,
+    raw: Vec<Raw>,
+    by_name: FxHashMap<&'static str, usize>,
+    /// The resource or type that the lines below it are about.
+    current: Option<Current>,
+}
+
+#[derive(Clone, Copy)]
+enum Current {
+    Resource(usize),
+    Type(usize),
+}
+
+impl Lines {
+    /// Begins a table: its lines are of the oldest release unless a line states another one.
+    fn begin(&mut self) {
+        self.is_first = self.raw.is_empty();
+        self.release = Release::OLDEST;
+        self.current = None;
+    }
+
+    /// Reads a line; `None` when it has another form.
+    fn read(&mut self, line: &'static str) -> Option<()> {
         let mut words = super::words(line);
-        let read = match words.next() {
-            Some("resource") if !line.starts_with(' ') => {
-                resource(words).map(|r| table.resources.push(r))
-            }
-            Some("sub") if line.starts_with("  sub ") && raw.is_empty() => subresource(words)
-                .zip(table.resources.last_mut())
-                .map(|(sub, resource)| resource.subresources.push(sub)),
-            Some("type") if !line.starts_with(' ') => words.next().map(|name| {
-                let marks: Vec<&str> = words.collect();
-                raw.push(Raw {
-                    name,
-                    atomic: marks.contains(&"atomic"),
-                    object: marks.contains(&"object"),
-                    lines: Vec::new(),
-                });
-            }),
-            Some(_) => raw.last_mut().map(|t| t.lines.push(line)),
-            None => Some(()),
+        let Some(first) = words.next() else {
+            return Some(());
         };
-        if read.is_none() {
-            table.faults.push(line.to_owned());
+        if !line.starts_with(' ') {
+            return match first {
+                "release" => {
+                    let name = words.next()?;
+                    self.release = Release::ALL.into_iter().find(|r| r.as_str() == name)?;
+                    Some(())
+                }
+                "resource" => {
+                    let mut resource = resource(words)?;
+                    resource.since = self.release;
+                    let at = self.place_of(&resource);
+                    self.resources.insert(at, resource);
+                    self.current = Some(Current::Resource(at));
+                    Some(())
+                }
+                "type" => {
+                    let at = self.type_of(words)?;
+                    self.current = Some(Current::Type(at));
+                    Some(())
+                }
+                _ => None,
+            };
+        }
+        match self.current? {
+            Current::Resource(at) if first == "sub" => {
+                let sub = subresource(words)?;
+                self.resources.get_mut(at)?.subresources.push(sub);
+            }
+            Current::Resource(_) => return None,
+            Current::Type(at) => self.raw.get_mut(at)?.lines.push((self.release, line)),
+        }
+        Some(())
+    }
+
+    /// Where a resource belongs in the order in which discovery lists them. The first table has that order; a resource of
+    /// another table follows those of its group that have its version or a newer one.
+    fn place_of(&self, resource: &ResourceFacts) -> usize {
+        if self.is_first {
+            return self.resources.len();
+        }
+        let rank = |r: &ResourceFacts| (version_rank(r.version), r.plural);
+        let before = self
+            .resources
+            .iter()
+            .rposition(|r| r.group == resource.group && rank(r) <= rank(resource));
+        let of_group = || {
+            self.resources
+                .iter()
+                .position(|r| r.group == resource.group)
+        };
+        match before {
+            Some(at) => at + 1,
+            None => of_group().unwrap_or(self.resources.len()),
         }
     }
-    let mut by_name = FxHashMap::default();
-    for (i, raw) in raw.iter().enumerate() {
+
+    /// The type of a line, added unless it is known.
+    fn type_of(&mut self, mut words: impl Iterator<Item = &'static str>) -> Option<usize> {
+        let name = words.next()?;
+        if let Some(known) = self.by_name.get(name) {
+            return Some(*known);
+        }
+        let marks: Vec<&str> = words.collect();
+        let at = self.raw.len();
+        self.raw.push(Raw {
+            name,
+            atomic: marks.contains(&"atomic"),
+            object: marks.contains(&"object"),
+            lines: Vec::new(),
+        });
+        self.by_name.insert(name, at);
+        Some(at)
+    }
+}
+
+/// The order of versions: general availability first, then beta, then alpha, and the newest first.
+fn version_rank(version: &str) -> (u8, std::cmp::Reverse<u32>, std::cmp::Reverse<u32>) {
+    let number = |text: &str| std::cmp::Reverse(text.parse().unwrap_or(0));
+    let version = version.trim_start_matches('v');
+    for (stage, word) in [(1, "beta"), (2, "alpha")] {
+        if let Some((major, minor)) = version.split_once(word) {
+            return (stage, number(major), number(minor));
+        }
+    }
+    (0, number(version), number(""))
+}
+
+/// Reads tables.
+pub(super) fn parse(texts: &[&'static str]) -> Table {
+    let mut table = Table::default();
+    let mut lines = Lines::default();
+    for text in texts {
+        lines.begin();
+        for line in text.lines().filter(|l| !l.starts_with('#')) {
+            if lines.read(line).is_none() {
+                table.faults.push(line.to_owned());
+            }
+        }
+    }
+    let Lines {
+        resources,
+        raw,
+        by_name,
+        ..
+    } = lines;
+    table.resources = resources;
+    for raw in &raw {
         table.model.add(ObjectType::new(raw.name));
-        by_name.insert(raw.name, i);
     }
     for (i, own) in raw.iter().enumerate() {
         let mut builder = Builder {
@@ -143,6 +260,7 @@ fn resource(mut words: impl Iterator<Item = &'static str>) -> Option<ResourceFac
         categories: Vec::new(),
         verbs: None,
         subresources: Vec::new(),
+        since: Release::OLDEST,
     };
     for word in words {
         let (label, list) = word.split_once('=')?;
@@ -180,18 +298,21 @@ struct Builder<'a> {
 
 impl Builder<'_> {
     fn lines(&mut self, from: &Raw) {
-        for line in &from.lines {
-            if self.line(line).is_none() {
+        for (since, line) in &from.lines {
+            if self.line(*since, line).is_none() {
                 self.faults.push(format!("{}: {line}", from.name));
             }
         }
     }
 
-    fn line(&mut self, line: &'static str) -> Option<()> {
+    fn line(&mut self, since: Release, line: &'static str) -> Option<()> {
         let mut words = super::words(line);
         let name = words.next()?;
-        // The number in protobuf.
-        words.next()?.parse::<u8>().ok()?;
+        // Zero where the number in protobuf is not known.
+        let number = match words.next()? {
+            "-" => 0,
+            number => number.parse().ok()?,
+        };
         let type_text = words.next()?;
         if name == "^" {
             let raw = self.raw;
@@ -203,6 +324,8 @@ impl Builder<'_> {
         let pointer = type_text.starts_with('*');
         let shape = self.shape(type_text.trim_start_matches('*'))?;
         let mut field = Field::new(bare, shape);
+        field.availability.since = since;
+        field.number = number;
         field.pointer = pointer;
         field.required = omitted == 0;
         field.presence = presence(&field.shape, pointer, omitted);

@@ -1,5 +1,7 @@
 //! Decoding, by example.
 
+mod reach;
+
 use super::*;
 use serde_json::json;
 
@@ -325,7 +327,21 @@ fn what_is_no_document_is_refused() {
         message(b"\xff\xff").starts_with("json parse error"),
         "not UTF-8"
     );
-    assert!(parse_yaml(b"a: 1\n---\nb: 2\n").is_err(), "two documents");
+    // The first of several documents, and dates as texts.
+    for text in [
+        "a: 1\n---\nb: 2\n",
+        "a: 1\n---\n",
+        "---\na: 1\n...\nb: {",
+        "# c\n---\na: 1\n",
+    ] {
+        let first = parse_yaml(text.as_bytes()).expect(text);
+        assert_eq!(first.value, json!({"a": 1}), "{text}");
+    }
+    let dates = parse_yaml(b"a: 2026-01-01\nb: 2026-01-01T00:00:00Z\nc: 12:30:45\n");
+    assert_eq!(
+        dates.expect("dates").value,
+        json!({"a": "2026-01-01", "b": "2026-01-01T00:00:00Z", "c": "12:30:45"})
+    );
     assert!(parse_yaml(b"a: [1, 2").is_err(), "unclosed");
 }
 

@@ -12,6 +12,8 @@ pub struct Selectable {
     pub label: &'static str,
     /// Where the value stands, as a JSON pointer.
     pub pointer: &'static str,
+    /// Where the value is if it is empty at the first place.
+    pub fallback: Option<&'static str>,
     /// What a missing value counts as: `""`, `"false"` or `"0"`.
     pub absent: &'static str,
 }
@@ -22,6 +24,7 @@ impl Selectable {
         Self {
             label,
             pointer,
+            fallback: None,
             absent: "",
         }
     }
@@ -65,7 +68,12 @@ impl FieldSelector {
     /// Whether this object matches.
     pub fn matches(&self, object: &Value) -> bool {
         self.terms.iter().all(|term| {
-            let value = match object.pointer(term.field.pointer) {
+            let value = object.pointer(term.field.pointer);
+            let fallback = |pointer: &str| object.pointer(pointer);
+            let value = value
+                .filter(|value| term.field.fallback.is_none() || *value != "")
+                .or_else(|| term.field.fallback.and_then(fallback));
+            let value = match value {
                 Some(Value::String(text)) => Cow::Borrowed(text.as_str()),
                 Some(Value::Bool(b)) => Cow::Borrowed(if *b { "true" } else { "false" }),
                 Some(Value::Number(n)) => Cow::Owned(n.to_string()),
@@ -77,7 +85,8 @@ impl FieldSelector {
 
     /// Where the fields stand.
     pub(super) fn pointers(&self) -> impl Iterator<Item = &'static str> {
-        self.terms.iter().map(|term| term.field.pointer)
+        let fields = self.terms.iter().map(|term| term.field);
+        fields.flat_map(|field| std::iter::once(field.pointer).chain(field.fallback))
     }
 
     /// The value that a field must have, when the selector says so.

@@ -1,7 +1,8 @@
 //! Answers as bytes: objects, lists, tables, reduced metadata, in the view and format that the client asked for.
 
+use super::drop_fields;
 use super::negotiate::Format;
-use crate::registry::{Listed, Resource, meta};
+use crate::registry::{Conversion, Listed, Resource, meta};
 use crate::storage::Version;
 use crate::table::{self, Include};
 use berth_protobuf::Types;
@@ -34,6 +35,34 @@ pub(crate) struct Shape {
     pub(crate) format: Format,
     /// What of an object is shown.
     pub(crate) view: View,
+    /// Whether objects are shown without `metadata.managedFields`.
+    pub(crate) drops_managed_fields: bool,
+}
+
+impl Shape {
+    /// The object without `apiVersion` and `kind`.
+    fn body<'a>(&self, resource: &Resource, version: &'a Version) -> Cow<'a, [u8]> {
+        match (self.drops_managed_fields, body(resource, version)) {
+            (true, body) => drop_fields::from_json(body),
+            (false, body) => body,
+        }
+    }
+
+    /// The object as a message of protobuf.
+    fn message<'a>(&self, resource: &Resource, version: &'a Version) -> Cow<'a, [u8]> {
+        match (self.drops_managed_fields, message(resource, version)) {
+            (true, message) => drop_fields::from_message(message),
+            (false, message) => message,
+        }
+    }
+
+    /// The object, for views that are made from the parsed object.
+    fn version<'a>(&self, version: &'a Arc<Version>) -> Cow<'a, Arc<Version>> {
+        match self.drops_managed_fields {
+            true => Cow::Owned(drop_fields::from_version(version)),
+            false => Cow::Borrowed(version),
+        }
+    }
 }
 
 /// The object without `apiVersion` and `kind`, as this resource shows it.
@@ -45,7 +74,8 @@ fn body<'a>(resource: &Resource, version: &'a Version) -> Cow<'a, [u8]> {
             .to_vec()
             .into();
     }
-    let body: &'a Bytes = if resource.is_converted() {
+    let is_reshaped = resource.is_converted() && resource.conversion != Some(Conversion::Version);
+    let body: &'a Bytes = if is_reshaped {
         version.other_body(|object| resource.shown(object))
     } else {
         version.body()
@@ -117,9 +147,9 @@ pub(crate) fn plain(format: Format, object: &Value) -> Bytes {
 }
 
 /// Appends `{"kind":…,"apiVersion":…,` and the rest of the object.
-fn put_object(out: &mut BytesMut, resource: &Resource, version: &Version) {
+fn put_object(out: &mut BytesMut, resource: &Resource, shape: &Shape, version: &Version) {
     put_head(out, resource.kind, &resource.api_version());
-    let body = body(resource, version);
+    let body = shape.body(resource, version);
     match body.strip_prefix(b"{") {
         Some(rest) if rest != b"}" => {
             out.put_u8(b',');
@@ -196,16 +226,16 @@ pub(crate) fn watched(
 ) {
     match shape.view {
         View::Object if shape.format == Format::Protobuf => {
-            let message = message(resource, version);
+            let message = shape.message(resource, version);
             out.extend_from_slice(&envelope::seal(
                 &resource.api_version(),
                 resource.kind,
                 &message,
             ));
         }
-        View::Object => put_object(out, resource, version),
+        View::Object => put_object(out, resource, shape, version),
         View::Metadata => {
-            let partial = table::partial_metadata(&version.object());
+            let partial = table::partial_metadata(&shape.version(version).object());
             out.extend_from_slice(&plain(shape.format, &partial));
         }
         View::Table(include) => {
@@ -215,7 +245,8 @@ pub(crate) fn watched(
             if !revision.is_empty() {
                 list_meta.insert("resourceVersion".to_owned(), revision.into());
             }
-            let versions = std::slice::from_ref(version);
+            let version = shape.version(version);
+            let versions = std::slice::from_ref(&*version);
             put_json(
                 out,
                 &table::table(resource, versions, list_meta, include, columns, now),
@@ -280,7 +311,7 @@ pub(crate) fn bookmark(
 #[derive(Debug)]
 pub(crate) struct Pieces {
     resource: Arc<Resource>,
-    format: Format,
+    shape: Shape,
     /// What comes before the items that are left.
     head: BytesMut,
     items: vec::IntoIter<Arc<Version>>,
@@ -303,8 +334,8 @@ impl Iterator for Pieces {
                 break;
             };
             let comma = mem::replace(&mut self.begun, true);
-            if self.format == Format::Protobuf {
-                let message = message(&self.resource, &version);
+            if self.shape.format == Format::Protobuf {
+                let message = self.shape.message(&self.resource, &version);
                 let mut head = Writer::default();
                 head.head(LIST_ITEMS, message.len());
                 piece.extend_from_slice(&head.into_bytes());
@@ -315,9 +346,9 @@ impl Iterator for Pieces {
                 piece.put_u8(b',');
             }
             if self.resource.custom.is_some() {
-                put_object(&mut piece, &self.resource, &version);
+                put_object(&mut piece, &self.resource, &self.shape, &version);
             } else {
-                piece.extend_from_slice(&body(&self.resource, &version));
+                piece.extend_from_slice(&self.shape.body(&self.resource, &version));
             }
         }
         (!piece.is_empty()).then(|| piece.freeze())
@@ -348,7 +379,7 @@ pub(crate) fn list(
     let mut out = BytesMut::new();
     let mut pieces = Pieces {
         resource: Arc::clone(resource),
-        format: shape.format,
+        shape: *shape,
         head: BytesMut::new(),
         items: Vec::new().into_iter(),
         begun: false,
@@ -362,7 +393,7 @@ pub(crate) fn list(
             let head = head.into_bytes();
             encode_ahead(resource, items);
             let bytes = items.iter().map(|version| {
-                let length = message(resource, version).len();
+                let length = shape.message(resource, version).len();
                 let mut head = Writer::default();
                 head.head(LIST_ITEMS, length);
                 head.into_bytes().len() + length
@@ -386,7 +417,7 @@ pub(crate) fn list(
         View::Metadata => {
             let items: Vec<Value> = items
                 .iter()
-                .map(|v| table::partial_metadata(&v.object()))
+                .map(|v| table::partial_metadata(&shape.version(v).object()))
                 .collect();
             let list = json!({
                 "kind": "PartialObjectMetadataList",
@@ -396,10 +427,14 @@ pub(crate) fn list(
             });
             out.extend_from_slice(&plain(shape.format, &list));
         }
-        View::Table(include) => put_json(
-            &mut out,
-            &table::table(resource, items, list_meta, include, true, now),
-        ),
+        View::Table(include) => {
+            let items: Vec<Arc<Version>> = items
+                .iter()
+                .map(|v| shape.version(v).into_owned())
+                .collect();
+            let table = table::table(resource, &items, list_meta, include, true, now);
+            put_json(&mut out, &table);
+        }
     }
     pieces.head = out;
     pieces

@@ -2,7 +2,7 @@
 
 use super::negotiate::{Answer, Format};
 use super::route::{self, Query, Route};
-use super::{State, nonresource, resources};
+use super::{State, aggregation, nonresource, resources};
 use crate::auth::{self, User};
 use crate::registry::{Asked, rbac};
 use crate::status::ApiError;
@@ -142,10 +142,21 @@ async fn respond(
     };
     let route = route::route(&api.catalog(), &segments);
     let is_watch = Query::parse(parts.uri.query()).is_ok_and(|q| q.flag("watch"));
+    let remote = match &route {
+        Route::NotFound | Route::Other => aggregation::find_remote(api, &segments),
+        _ => None,
+    };
     if !auth::is_open(path) {
-        rbac::authorize(api, &user, &asked(&route, &parts.method, path, is_watch))?;
+        let of_remote = remote.as_ref();
+        let asked = of_remote
+            .and_then(|_| aggregation::asked(&segments, &parts.method, is_watch))
+            .unwrap_or_else(|| asked(&route, &parts.method, path, is_watch));
+        rbac::authorize(api, &user, &asked)?;
     }
     let received = Received { parts, body, user };
+    if let Some(service) = remote {
+        return aggregation::forward(state, &service, received).await;
+    }
     match route {
         Route::Resource(target) => {
             let answer = resources::serve(state, &target, received).await;
@@ -153,7 +164,7 @@ async fn respond(
             settled(state).await?;
             answer
         }
-        Route::InPod(pod) => Err(resources::no_containers(state, &pod, received)),
+        Route::Connect(connect) => Err(resources::no_containers(state, &connect, received)),
         Route::UnknownResource => Err(ApiError::no_such_resource()),
         Route::NotFound => Ok(not_found()),
         Route::Other => nonresource::serve(state, &segments, received),
@@ -183,12 +194,12 @@ fn asked<'a>(route: &'a Route, method: &Method, path: &'a str, is_watch: bool) -
             name: target.name.as_deref().unwrap_or(""),
             path: "",
         },
-        Route::InPod(pod) => Asked {
+        Route::Connect(connect) => Asked {
             verb: verb(true),
-            resource: "pods",
-            sub: pod.sub,
-            namespace: &pod.namespace,
-            name: &pod.name,
+            resource: connect.resource,
+            sub: connect.sub,
+            namespace: &connect.namespace,
+            name: &connect.name,
             ..Asked::default()
         },
         _ => Asked {

@@ -4,7 +4,6 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Why a kubeconfig could not be written.
@@ -26,10 +25,17 @@ pub(super) fn write(
     token: &str,
     extensions: &[(&str, String)],
 ) -> Result<(), KubeconfigError> {
-    replace(path, &text(server, ca_pem, token, extensions)).map_err(|source| KubeconfigError {
-        path: path.to_owned(),
-        source,
+    replace_private_file(path, &text(server, ca_pem, token, extensions)).map_err(|source| {
+        KubeconfigError {
+            path: path.to_owned(),
+            source,
+        }
     })
+}
+
+/// A kubeconfig of an administrator: cluster, user and context `berth`.
+pub fn kubeconfig_text(server: &str, ca_pem: &str, token: &str) -> String {
+    text(server, ca_pem, token, &[])
 }
 
 fn text(server: &str, ca_pem: &str, token: &str, extensions: &[(&str, String)]) -> String {
@@ -63,8 +69,11 @@ fn text(server: &str, ca_pem: &str, token: &str, extensions: &[(&str, String)]) 
     )
 }
 
-/// Writes beside the file and renames, so that no reader sees half of it.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
+/// Writes a file that its user alone can read: beside the file, which is then renamed, so that no reader sees half of it.
+///
+/// # Errors
+/// When it cannot be written; what is there stays as it was.
+pub fn replace_private_file(path: &Path, text: &str) -> io::Result<()> {
     let name = path
         .file_name()
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "it names no file"))?;
@@ -85,12 +94,11 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
 }
 
 fn write_private(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)?;
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(path)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()
 }

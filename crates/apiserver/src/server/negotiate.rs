@@ -1,5 +1,6 @@
 //! What the client sends and what it accepts: media types and their parameters.
 
+use super::drop_fields;
 use super::encode::{Shape, View};
 use crate::registry::Encoding;
 use crate::status::ApiError;
@@ -23,6 +24,8 @@ pub(super) struct Answer {
     pub(super) view: View,
     /// Whether discovery may be answered in its aggregated form.
     pub(super) aggregated: bool,
+    /// Whether objects are shown without `metadata.managedFields`.
+    pub(super) drops_managed_fields: bool,
 }
 
 impl Answer {
@@ -31,6 +34,7 @@ impl Answer {
         Shape {
             format: self.format,
             view: self.view,
+            drops_managed_fields: self.drops_managed_fields,
         }
     }
 }
@@ -111,6 +115,7 @@ fn clause_answer(media: &MediaType<'_>, include: Include, protobuf: bool) -> Opt
         format,
         view,
         aggregated,
+        drops_managed_fields: drop_fields::is_asked_for(media.parameter("drop")),
     })
 }
 
@@ -199,6 +204,15 @@ mod tests {
                     ..json
                 }),
             ),
+            (
+                "application/vnd.kubernetes.protobuf;drop=metadata.managedFields, application/json",
+                Some(Answer {
+                    format: Format::Protobuf,
+                    drops_managed_fields: true,
+                    ..json
+                }),
+            ),
+            ("application/json;drop=spec.unknown", Some(json)),
             ("text/html", None),
         ];
         for (accept, expect) in cases {

@@ -1,21 +1,19 @@
 //! Everything that is no object: health, version, metrics, discovery, OpenAPI.
 
 use super::handle::{AnswerBody, JSON, Received, TEXT, json, not_found, response};
-use super::{State, negotiate};
+use super::{State, aggregation, negotiate};
+use crate::auth::tokens::Tokens;
 use crate::discovery;
 use crate::openapi::{self, Document};
 use crate::registry::{self, Catalog};
 use crate::status::ApiError;
 use crate::table::Include;
+use berth_api::Release;
 use bytes::Bytes;
-use http::header::{ACCEPT, ETAG};
+use http::header::{ACCEPT, CACHE_CONTROL, ETAG};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-
-/// The minor version of Kubernetes whose API this is.
-const MINOR: &str = "36";
-const GIT_VERSION: &str = concat!("v1.36.2+berth-", env!("CARGO_PKG_VERSION"));
 
 pub(super) fn serve(
     state: &State,
@@ -33,20 +31,43 @@ pub(super) fn serve(
             .map(|answer| answer.aggregated)
     };
     let found = match texts.as_slice() {
-        ["healthz" | "livez" | "readyz", ..] => return Ok(health(state)),
-        ["version"] => Some(version()),
+        [probe @ ("healthz" | "livez" | "readyz"), check @ ..] => {
+            return Ok(health(state, probe, check, parts.uri.query().unwrap_or("")));
+        }
+        ["version"] => Some(version(state.release)),
         ["metrics"] => return Ok(metrics(state)),
-        ["api"] if aggregated()? => return Ok(aggregated_answer(&catalog, true)),
-        ["apis"] if aggregated()? => return Ok(aggregated_answer(&catalog, false)),
+        ["api"] if aggregated()? => {
+            return Ok(aggregated_answer(&discovery::aggregated(&catalog, true)));
+        }
+        ["apis"] if aggregated()? => {
+            let mut list = discovery::aggregated(&catalog, false);
+            aggregation::add_aggregated(state, &mut list);
+            return Ok(aggregated_answer(&list));
+        }
         ["api"] => Some(discovery::core_versions(&state.address)),
-        ["apis"] => Some(discovery::groups(&catalog)),
+        ["apis"] => {
+            let mut list = discovery::groups(&catalog);
+            aggregation::add_groups(state, &mut list);
+            Some(list)
+        }
         ["api", version] => discovery::resources(&catalog, "", version),
-        ["apis", group] => discovery::group(&catalog, group),
+        ["apis", group] => aggregation::group(state, group, discovery::group(&catalog, group)),
         ["apis", group, version] => discovery::resources(&catalog, group, version),
         ["openapi", "v3"] => Some(openapi::index(&catalog)),
         ["openapi", "v3", path @ ..] => {
             return Ok(openapi::document(&catalog, &path.join("/"))
                 .map_or_else(not_found, |d| document(&d, JSON)));
+        }
+        [".well-known", "openid-configuration"] => {
+            return Ok(published(
+                JSON,
+                &issuer(state.authenticator.tokens(), &state.address),
+            ));
+        }
+        ["openid", "v1", "jwks"] => {
+            let content_type = HeaderValue::from_static("application/jwk-set+json");
+            let keys = state.authenticator.tokens().key_set();
+            return Ok(published(content_type, &keys));
         }
         ["openapi", "v2"] => return Ok(openapi_v2(&catalog, &parts.headers)),
         [] => Some(paths(&catalog)),
@@ -55,11 +76,11 @@ pub(super) fn serve(
     Ok(found.map_or_else(not_found, |value| json(200, &value)))
 }
 
-fn aggregated_answer(catalog: &Catalog, core: bool) -> Response<AnswerBody> {
+fn aggregated_answer(list: &Value) -> Response<AnswerBody> {
     response(
         StatusCode::OK,
         HeaderValue::from_static(discovery::AGGREGATED),
-        Bytes::from(discovery::aggregated(catalog, core).to_string()),
+        Bytes::from(list.to_string()),
     )
 }
 
@@ -69,6 +90,25 @@ fn document(document: &Document, content_type: HeaderValue) -> Response<AnswerBo
     if let Ok(tag) = HeaderValue::from_str(&format!("\"{}\"", document.hash)) {
         answer.headers_mut().insert(ETAG, tag);
     }
+    answer
+}
+
+/// The issuer of the tokens of service accounts, for OpenID Connect discovery.
+fn issuer(tokens: &Tokens, address: &str) -> Value {
+    json!({
+        "issuer": tokens.issuer(),
+        "jwks_uri": format!("https://{address}/openid/v1/jwks"),
+        "response_types_supported": ["id_token"],
+        "subject_types_supported": ["public"],
+        "id_token_signing_alg_values_supported": tokens.algorithms(),
+    })
+}
+
+/// What others may keep for an hour.
+fn published(content_type: HeaderValue, value: &Value) -> Response<AnswerBody> {
+    let mut answer = response(StatusCode::OK, content_type, Bytes::from(value.to_string()));
+    let caching = HeaderValue::from_static("public, max-age=3600");
+    answer.headers_mut().insert(CACHE_CONTROL, caching);
     answer
 }
 
@@ -83,23 +123,78 @@ fn openapi_v2(catalog: &Catalog, headers: &HeaderMap) -> Response<AnswerBody> {
     document(&openapi::document_v2(catalog, false), JSON)
 }
 
-fn health(state: &State) -> Response<AnswerBody> {
-    if *state.stopping.borrow() {
-        let body = Bytes::from_static(b"the server is shutting down");
-        return response(StatusCode::INTERNAL_SERVER_ERROR, TEXT, body);
-    }
-    if let Some(failure) = state.api.store().failure() {
-        let body = Bytes::from(failure.to_string());
-        return response(StatusCode::INTERNAL_SERVER_ERROR, TEXT, body);
-    }
-    response(StatusCode::OK, TEXT, Bytes::from_static(b"ok"))
+/// The checks of the health of the server, each with what is wrong.
+fn health_checks(state: &State) -> [(&'static str, Option<String>); 3] {
+    let stopping = *state.stopping.borrow();
+    let failure = state.api.store().failure().map(|f| f.to_string());
+    [
+        ("ping", None),
+        ("storage", failure),
+        (
+            "shutdown",
+            stopping.then(|| "the server is shutting down".to_owned()),
+        ),
+    ]
 }
 
-fn version() -> Value {
+/// `/healthz`, `/livez` and `/readyz`, as a whole or one check alone; `verbose` lists the checks, `exclude` leaves one
+/// out.
+fn health(state: &State, probe: &str, check: &[&str], query: &str) -> Response<AnswerBody> {
+    let checks = health_checks(state);
+    let parameters = || {
+        query
+            .split('&')
+            .map(|p| p.split_once('=').unwrap_or((p, "")))
+    };
+    let is_excluded = |name: &str| parameters().any(|p| p == ("exclude", name));
+    if let [name] = check {
+        return match checks.into_iter().find(|(known, _)| known == name) {
+            None => not_found(),
+            Some((_, None)) => response(StatusCode::OK, TEXT, Bytes::from_static(b"ok")),
+            Some((_, Some(failure))) => {
+                let body = Bytes::from(format!("internal server error: {failure}\n"));
+                response(StatusCode::INTERNAL_SERVER_ERROR, TEXT, body)
+            }
+        };
+    }
+    let mut text = String::new();
+    let mut failed = false;
+    for (name, failure) in checks {
+        let _ = match failure {
+            _ if is_excluded(name) => writeln!(text, "[+]{name} excluded: ok"),
+            None => writeln!(text, "[+]{name} ok"),
+            Some(failure) => {
+                let line = writeln!(text, "[-]{name} failed: {failure}");
+                failed = true;
+                line
+            }
+        };
+    }
+    if failed {
+        let _ = write!(text, "{probe} check failed");
+        return response(StatusCode::INTERNAL_SERVER_ERROR, TEXT, Bytes::from(text));
+    }
+    if !parameters().any(|(name, _)| name == "verbose") {
+        return response(StatusCode::OK, TEXT, Bytes::from_static(b"ok"));
+    }
+    let _ = writeln!(text, "{probe} check passed");
+    response(StatusCode::OK, TEXT, Bytes::from(text))
+}
+
+/// The patch level of the release whose answers were recorded; the others are compared with their first one.
+fn patch(release: Release) -> u32 {
+    match release {
+        Release::V1_36 => 2,
+        Release::V1_37 | Release::V1_38 => 0,
+    }
+}
+
+fn version(release: Release) -> Value {
+    let build = env!("CARGO_PKG_VERSION");
     json!({
         "major": "1",
-        "minor": MINOR,
-        "gitVersion": GIT_VERSION,
+        "minor": release.minor().to_string(),
+        "gitVersion": format!("v{release}.{}+berth-{build}", patch(release)),
         "gitCommit": "",
         "gitTreeState": "clean",
         "buildDate": "1970-01-01T00:00:00Z",
@@ -119,10 +214,12 @@ fn paths(catalog: &Catalog) -> Value {
     }
     paths.extend(
         [
+            "/.well-known/openid-configuration",
             "/healthz",
             "/livez",
             "/metrics",
             "/openapi/v3",
+            "/openid/v1/jwks",
             "/readyz",
             "/version",
         ]

@@ -4,7 +4,7 @@ use super::State;
 use super::encode::{self, Shape, View};
 use super::handle::{self, AnswerBody, JSON, Received, formatted};
 use super::negotiate::{self, Answer, Format};
-use super::route::{InPod, Query, Target};
+use super::route::{Connect, Query, Target};
 use crate::access::{GroupResource, gr};
 use crate::admission::webhooks::{self, Attributes, Operation, Options};
 use crate::field::ErrorType;
@@ -20,6 +20,7 @@ use crate::storage::{StoreError, Version};
 use crate::table::Include;
 use crate::validation::errors::quote;
 use crate::watch::{self, Start, WatchRequest};
+use berth_api::Release;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
@@ -37,9 +38,17 @@ const PROTOBUF_STREAM: HeaderValue =
     HeaderValue::from_static("application/vnd.kubernetes.protobuf;stream=watch");
 /// The media type of a configuration for server-side apply.
 const APPLY_PATCH: &str = "application/apply-patch+yaml";
-/// The warning about each request for Endpoints.
-const ENDPOINTS_DEPRECATED: &str =
-    "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
+/// Resources of the core group, and the warning about each request for them.
+const DEPRECATED: [(&str, &str); 2] = [
+    (
+        "endpoints",
+        "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+    ),
+    (
+        "componentstatuses",
+        "v1 ComponentStatus is deprecated in v1.19+",
+    ),
+];
 /// No watch runs longer.
 const WATCH_SECONDS_MAX: u64 = 24 * 3_600;
 
@@ -61,22 +70,18 @@ pub(super) async fn serve(
 ) -> Result<Response<AnswerBody>, ApiError> {
     let requester = Requester::new(received.user.clone());
     let answer = answer(state, target, received, &requester).await;
-    let warnings = requester.take_warnings();
+    let mut warnings = requester.take_warnings();
+    let custom = target.resource.custom.as_ref();
+    warnings.extend(custom.and_then(|custom| custom.deprecated.clone()));
+    let deprecated = DEPRECATED.iter();
+    let deprecated = deprecated.filter(|(plural, _)| target.resource.resource == gr("", plural));
+    warnings.extend(deprecated.map(|(_, warning)| (*warning).to_owned()));
     let mut response = match answer {
-        // Failures carry the warnings of webhooks, too.
+        // Failures carry warnings, too.
         Err(error) if !warnings.is_empty() => handle::failure(&error),
         answer => answer?,
     };
     handle::warn(&mut response, &warnings);
-    let deprecated = target
-        .resource
-        .custom
-        .as_ref()
-        .and_then(|c| c.deprecated.clone());
-    handle::warn(&mut response, deprecated.as_slice());
-    if target.resource.resource == gr("", "endpoints") {
-        handle::warn(&mut response, &[ENDPOINTS_DEPRECATED.to_owned()]);
-    }
     Ok(response)
 }
 
@@ -238,18 +243,19 @@ fn allow_sub(target: &Target, sub: Option<&str>, verb: &str) -> Result<(), ApiEr
     }
 }
 
-/// Why nothing can be asked of the containers of a pod: there are none.
-pub(super) fn no_containers(state: &State, pod: &InPod, received: Received<'_>) -> ApiError {
-    let Some(pods) = registry::find("", "pods") else {
+/// Why nothing can be asked of the containers of a pod, of those behind a service, or of a kubelet: there are none.
+pub(super) fn no_containers(state: &State, connect: &Connect, received: Received<'_>) -> ApiError {
+    let Some(resource) = registry::find("", connect.resource) else {
         return ApiError::no_such_resource();
     };
     let query = Query::parse(received.parts.uri.query()).unwrap_or_default();
-    if let Some(options) = webhooks::connect_options(pod.sub, query.pairs()) {
+    let options = webhooks::connect_options(connect.sub, query.pairs());
+    if let Some(options) = options.filter(|_| connect.resource == "pods") {
         let attributes = Attributes {
-            resource: pods,
-            sub: pod.sub,
-            namespace: &pod.namespace,
-            name: &pod.name,
+            resource,
+            sub: connect.sub,
+            namespace: &connect.namespace,
+            name: &connect.name,
             operation: Operation::Connect,
             options: Options::Connect(&Requester::new(received.user)),
         };
@@ -257,10 +263,13 @@ pub(super) fn no_containers(state: &State, pod: &InPod, received: Received<'_>) 
             return refusal;
         }
     }
-    match state.api.get(pods, &pod.namespace, &pod.name) {
+    match state
+        .api
+        .get(resource, &connect.namespace, connect.object_name())
+    {
         Ok(_) => ApiError::not_implemented(format!(
-            "pods/{} is not served: pods of this cluster are simulated, no container runs",
-            pod.sub
+            "{}/{} is not served: pods of this cluster are simulated, no container runs",
+            connect.resource, connect.sub
         )),
         Err(missing) => missing,
     }
@@ -340,18 +349,19 @@ impl Request<'_> {
     }
 
     /// The object that was read or written, or its scale.
-    fn object(&self, code: u16, written: &Written) -> Response<AnswerBody> {
-        let now = self.state.api.now();
-        let scale;
-        let (resource, version) = if self.target.sub == Some("scale") {
-            let object = written.version.object();
-            scale = Version::unstored(scale_of(self.resource(), &object));
-            (scale_resource(), &scale)
-        } else {
-            (self.resource(), &written.version)
-        };
-        let bytes = encode::object(resource, &self.answer.shape(), version, now);
-        formatted(code, self.answer, bytes, &written.warnings)
+    ///
+    /// # Errors
+    /// 500 when the conversion webhook of a custom resource fails.
+    fn object(&self, code: u16, written: Written) -> Result<Response<AnswerBody>, ApiError> {
+        let (api, mut resource) = (&self.state.api, self.resource());
+        let versions = registry::in_version(api, resource, vec![Arc::clone(&written.version)])?;
+        let mut version = versions.into_iter().next().unwrap_or(written.version);
+        if self.target.sub == Some("scale") {
+            version = Version::unstored(scale_of(resource, &version.object()));
+            resource = scale_resource();
+        }
+        let bytes = encode::object(resource, &self.answer.shape(), &version, api.now());
+        Ok(formatted(code, self.answer, bytes, &written.warnings))
     }
 
     /// An answer of another kind than the resource, such as a `Scale`.
@@ -373,7 +383,7 @@ impl Request<'_> {
             version,
             warnings: Vec::new(),
         };
-        Ok(self.object(200, &written))
+        self.object(200, written)
     }
 
     fn selectors(&self) -> Result<Selectors, ApiError> {
@@ -412,10 +422,18 @@ impl Request<'_> {
             self.state.api.reached(revision).await?;
         }
         let listed = self.state.api.list(self.resource(), &request)?;
-        Ok(self.listed(listed))
+        self.listed(listed)
     }
 
-    fn listed(&self, listed: Listed) -> Response<AnswerBody> {
+    /// # Errors
+    /// 500 when the conversion webhook of a custom resource fails.
+    fn listed(&self, mut listed: Listed) -> Result<Response<AnswerBody>, ApiError> {
+        let items = std::mem::take(&mut listed.items);
+        listed.items = registry::in_version(&self.state.api, self.resource(), items)?;
+        Ok(self.encoded(listed))
+    }
+
+    fn encoded(&self, listed: Listed) -> Response<AnswerBody> {
         let now = self.state.api.now();
         let mut pieces = encode::list(&self.target.resource, &self.answer.shape(), listed, now);
         let first = pieces.next().unwrap_or_default();
@@ -445,7 +463,7 @@ impl Request<'_> {
         if resource.store.is_some() {
             let api = &self.state.api;
             let written = api.create_from(resource, self.namespace(), body, &options)?;
-            return Ok(self.object(201, &written));
+            return self.object(201, written);
         }
         if resource.kind == "Binding" {
             return self.bind("", body, &options);
@@ -473,7 +491,13 @@ impl Request<'_> {
         let pods = registry::find("", "pods").ok_or_else(ApiError::no_such_resource)?;
         let api = &self.state.api;
         let written = api.bind(pods, self.namespace(), name, body, options)?;
-        Ok(self.plain(201, &status::success(201), &written.warnings))
+        let mut status = status::success(201);
+        let revision = written.version.revision();
+        if self.state.release >= Release::V1_38 && revision > 0 {
+            // Clients that follow pods know by it when they see the pod on its node.
+            status["metadata"]["resourceVersion"] = revision.to_string().into();
+        }
+        Ok(self.plain(201, &status, &written.warnings))
     }
 
     fn update(
@@ -487,10 +511,10 @@ impl Request<'_> {
         let (api, resource, namespace) = (&self.state.api, self.resource(), self.namespace());
         if sub == Some("scale") {
             let written = update_scale(api, resource, namespace, name, body, &options)?;
-            return Ok(self.object(200, &written));
+            return self.object(200, written);
         }
-        let written = api.update_from(resource, namespace, name, sub, body, &options)?;
-        Ok(self.object(200, &written))
+        let (written, created) = api.update_from(resource, namespace, name, sub, body, &options)?;
+        self.object(if created { 201 } else { 200 }, written)
     }
 
     fn patch(
@@ -512,7 +536,7 @@ impl Request<'_> {
         }
         let (api, resource, namespace) = (&self.state.api, self.resource(), self.namespace());
         let written = api.patch(resource, namespace, name, sub, (patch_type, body), &options)?;
-        Ok(self.object(200, &written))
+        self.object(200, written)
     }
 
     fn apply(
@@ -524,7 +548,7 @@ impl Request<'_> {
     ) -> Result<Response<AnswerBody>, ApiError> {
         let (api, resource, namespace) = (&self.state.api, self.resource(), self.namespace());
         let (written, created) = api.apply(resource, namespace, name, sub, body, options)?;
-        Ok(self.object(if created { 201 } else { 200 }, &written))
+        self.object(if created { 201 } else { 200 }, written)
     }
 
     fn delete_request(&self, body: &Bytes) -> Result<DeleteRequest, ApiError> {
@@ -548,6 +572,15 @@ impl Request<'_> {
     fn delete(&self, name: &str, body: &Bytes) -> Result<Response<AnswerBody>, ApiError> {
         let request = self.delete_request(body)?;
         let (api, resource) = (&self.state.api, self.resource());
+        // The answer shows the object: one that cannot be converted is not deleted.
+        if resource
+            .custom
+            .as_ref()
+            .is_some_and(|c| c.converter.is_some())
+        {
+            let found = api.get(resource, self.namespace(), name)?;
+            registry::in_version(api, resource, vec![found])?;
+        }
         let deletion = api.delete(resource, self.namespace(), name, &request)?;
         if deletion.gone && !resource.returns_deleted {
             let object = deletion.version.object();
@@ -558,7 +591,7 @@ impl Request<'_> {
             version: deletion.version,
             warnings: Vec::new(),
         };
-        Ok(self.object(200, &written))
+        self.object(200, written)
     }
 
     fn delete_collection(&self, body: &Bytes) -> Result<Response<AnswerBody>, ApiError> {
@@ -566,11 +599,11 @@ impl Request<'_> {
         let list = self.list_request()?;
         let api = &self.state.api;
         let items = api.delete_collection(self.resource(), &list, &request)?;
-        Ok(self.listed(Listed {
+        self.listed(Listed {
             items,
             revision: api.revision(),
             ..Listed::default()
-        }))
+        })
     }
 
     async fn watch(&self) -> Result<Response<AnswerBody>, ApiError> {
@@ -585,6 +618,7 @@ impl Request<'_> {
             namespace: self.target.namespace.clone(),
             selectors: self.selectors()?,
             shape: Shape {
+                drops_managed_fields: self.answer.drops_managed_fields,
                 // A stream of nothing makes no sense: rows always name their object.
                 view: match self.answer.view {
                     View::Table(Include::None) => View::Table(Include::Metadata),
@@ -598,10 +632,9 @@ impl Request<'_> {
         };
         let start = self.start(&request).await?;
         let api = Arc::clone(&self.state.api);
-        let clock = Box::new(move || api.now());
         let stopping = self.state.stopping.clone();
         let stream = match start {
-            Ok(start) => watch::chunks(request, start, clock, stopping).boxed(),
+            Ok(start) => watch::chunks(request, start, api, stopping).boxed(),
             Err(error) => {
                 let event = watch::error_event(self.answer.format, &error);
                 futures_util::stream::once(async move { event }).boxed()
@@ -676,11 +709,15 @@ impl Request<'_> {
                 cursor,
             })
         };
-        Ok(started.map_err(|e| match e {
+        let started = started.map_err(|e| match e {
             StoreError::Expired { requested, oldest } => {
                 ApiError::expired(format!("too old resource version: {requested} ({oldest})"))
             }
             other => ApiError::internal(other.to_string()),
+        });
+        Ok(started.and_then(|mut start| {
+            start.initial = registry::in_version(api, resource, start.initial)?;
+            Ok(start)
         }))
     }
 }

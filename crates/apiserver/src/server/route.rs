@@ -9,8 +9,8 @@ use std::sync::Arc;
 pub(super) enum Route {
     /// Objects of a resource, or one of them.
     Resource(Target),
-    /// Something of the containers of a pod.
-    InPod(InPod),
+    /// A connection to a pod, a service or a node.
+    Connect(Connect),
     /// A resource or subresource that is not served, within a group version that is.
     UnknownResource,
     /// Nothing that is known.
@@ -28,16 +28,57 @@ pub(super) struct Target {
     pub(super) sub: Option<&'static str>,
 }
 
-/// A subresource of a pod that leads into its containers.
+/// A subresource that leads into a container or to another server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct InPod {
+pub(super) struct Connect {
+    pub(super) resource: &'static str,
     pub(super) namespace: String,
+    /// The name as the path states it: that of a proxy can have a scheme before and a port behind it.
     pub(super) name: String,
     pub(super) sub: &'static str,
 }
 
-/// The subresources of a pod that need containers which really run.
-const IN_POD: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
+/// The subresources that need containers which really run.
+const CONNECTS: [(&str, &str); 7] = [
+    ("pods", "attach"),
+    ("pods", "exec"),
+    ("pods", "log"),
+    ("pods", "portforward"),
+    ("pods", "proxy"),
+    ("services", "proxy"),
+    ("nodes", "proxy"),
+];
+
+impl Connect {
+    /// The name of the object: `name`, `name:port` or `scheme:name:port`.
+    pub(super) fn object_name(&self) -> &str {
+        if self.sub != "proxy" {
+            return &self.name;
+        }
+        let parts: Vec<&str> = self.name.split(':').collect();
+        match parts.as_slice() {
+            [name] | [name, _] | [_, name, _] => name,
+            _ => &self.name,
+        }
+    }
+}
+
+/// A connection, if what follows the namespace leads to one. The path of a proxy goes on behind it.
+fn connect(namespace: Option<&str>, rest: &[&str]) -> Option<Connect> {
+    let [plural, name, sub, below @ ..] = rest else {
+        return None;
+    };
+    let (resource, sub) = CONNECTS
+        .into_iter()
+        .find(|known| *known == (*plural, *sub))?;
+    let is_placed = (resource == "nodes") != namespace.is_some();
+    (is_placed && (below.is_empty() || sub == "proxy")).then(|| Connect {
+        resource,
+        namespace: namespace.unwrap_or("").to_owned(),
+        name: (*name).to_owned(),
+        sub,
+    })
+}
 
 impl PartialEq for Target {
     fn eq(&self, other: &Self) -> bool {
@@ -76,6 +117,9 @@ pub(super) fn route(catalog: &Catalog, segments: &[String]) -> Route {
         }
         rest => (None, rest),
     };
+    if let ("", Some(connect)) = (group, connect(namespace.as_deref(), rest)) {
+        return Route::Connect(connect);
+    }
     let (plural, name, sub) = match rest {
         [plural] => (*plural, None, None),
         [plural, name] => (*plural, Some((*name).to_owned()), None),
@@ -85,16 +129,6 @@ pub(super) fn route(catalog: &Catalog, segments: &[String]) -> Route {
     let Some(resource) = catalog.find_version(group, version, plural) else {
         return Route::UnknownResource;
     };
-    if let (Some(namespace), Some(name), Some(sub)) = (&namespace, &name, sub)
-        && resource.kind == "Pod"
-        && let Some(sub) = IN_POD.into_iter().find(|s| *s == sub)
-    {
-        return Route::InPod(InPod {
-            namespace: namespace.clone(),
-            name: name.clone(),
-            sub,
-        });
-    }
     let sub = match sub.map(|s| resource.subresource(s)) {
         None => None,
         Some(Some(sub)) => Some(sub.name),
@@ -192,7 +226,7 @@ impl Query {
 }
 
 /// Decodes `%xx`, and in queries `+`.
-fn decode(text: &str, in_query: bool) -> Option<String> {
+pub(crate) fn decode(text: &str, in_query: bool) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {
@@ -267,11 +301,34 @@ mod tests {
             ("/api/v1/pods/p", Some(Route::UnknownResource)),
             (
                 "/api/v1/namespaces/a/pods/p/log",
-                Some(Route::InPod(InPod {
+                Some(Route::Connect(Connect {
+                    resource: "pods",
                     namespace: "a".to_owned(),
                     name: "p".to_owned(),
                     sub: "log",
                 })),
+            ),
+            (
+                "/api/v1/namespaces/a/services/https:s:443/proxy/x/y",
+                Some(Route::Connect(Connect {
+                    resource: "services",
+                    namespace: "a".to_owned(),
+                    name: "https:s:443".to_owned(),
+                    sub: "proxy",
+                })),
+            ),
+            (
+                "/api/v1/nodes/n/proxy/metrics",
+                Some(Route::Connect(Connect {
+                    resource: "nodes",
+                    namespace: String::new(),
+                    name: "n".to_owned(),
+                    sub: "proxy",
+                })),
+            ),
+            (
+                "/api/v1/namespaces/a/pods/p/exec/x",
+                Some(Route::UnknownResource),
             ),
             (
                 "/api/v1/namespaces/a/pods/p/evil",

@@ -1,6 +1,6 @@
 //! The server's own certificate authority, its serving certificate, and secrets.
 
-use super::StartError;
+use super::{ServingCertificate, StartError};
 use crate::auth::tokens::Tokens;
 use crate::auth::x509::AnyClient;
 use rcgen::{
@@ -13,7 +13,8 @@ use std::sync::Arc;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
-use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
 /// How many random bytes a token is made from.
 const TOKEN_BYTES: usize = 32;
@@ -97,6 +98,29 @@ pub(super) fn make_identity(
 
     let chain = vec![certificate.der().clone()];
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    identity(secrets, chain, key)
+}
+
+/// The certificate that the caller of [`super::Server::start`] gave.
+pub(super) fn given_identity(
+    secrets: &Secrets,
+    given: &ServingCertificate,
+) -> Result<Identity, StartError> {
+    let unreadable =
+        |what: &str, e: pem::Error| StartError::Certificate(format!("{what} cannot be read: {e}"));
+    let chain = CertificateDer::pem_slice_iter(given.certificate.as_bytes())
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|e| unreadable("the given certificate", e))?;
+    let key = PrivateKeyDer::from_pem_slice(given.key.as_bytes())
+        .map_err(|e| unreadable("the key of the given certificate", e))?;
+    identity(secrets, chain, key)
+}
+
+fn identity(
+    secrets: &Secrets,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<Identity, StartError> {
     let fail = |e: tokio_rustls::rustls::Error| StartError::Certificate(e.to_string());
     let provider = Arc::new(provider());
     let mut config = ServerConfig::builder_with_provider(Arc::clone(&provider))

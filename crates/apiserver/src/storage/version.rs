@@ -7,14 +7,13 @@
 use super::parts::Parts;
 use crate::access::Object;
 use crate::apply::fields_to_text;
+use crate::raw_json::{self, Texts, Written};
 use berth_protobuf::MessageType;
 use bytes::Bytes;
-use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
-use serde::ser::{Serialize, SerializeMap, Serializer};
-use serde_json::value::RawValue;
-use serde_json::{Map, Value};
+use serde::Serialize;
+use serde::de::DeserializeSeed;
+use serde_json::Value;
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -47,6 +46,22 @@ pub struct Version {
 pub(super) struct TypeMeta {
     pub(super) api_version: Box<str>,
     pub(super) kind: Box<str>,
+}
+
+impl TypeMeta {
+    fn group(&self) -> &str {
+        let group = self.api_version.split_once('/');
+        group.map_or("", |(group, _)| group)
+    }
+
+    /// The fields that are kept as the text of their JSON.
+    fn texts(&self) -> Texts {
+        Texts::of(self.group(), &self.kind)
+    }
+
+    fn has_raw_json(&self) -> bool {
+        raw_json::has(self.group(), &self.kind)
+    }
 }
 
 /// The objects that were parsed last.
@@ -149,12 +164,13 @@ struct Gap {
 impl Draft {
     pub(super) fn new(mut object: Value) -> Self {
         fields_to_text(&mut object);
+        raw_json::to_text(&mut object);
         let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or("");
         let type_meta = TypeMeta {
             api_version: text("apiVersion").into(),
             kind: text("kind").into(),
         };
-        let (body, gap) = encode_body(&object);
+        let (body, gap) = encode_body(&object, type_meta.texts());
         Self {
             object,
             type_meta,
@@ -247,7 +263,9 @@ impl Version {
     fn parse(&self) -> Value {
         let mut parser = serde_json::Deserializer::from_slice(&self.body);
         // The body was serialised from an object.
-        let mut object = Parsed(Some("metadata"))
+        let mut object = self
+            .type_meta
+            .texts()
             .deserialize(&mut parser)
             .unwrap_or_default();
         if let Some(map) = object.as_object_mut() {
@@ -284,6 +302,10 @@ impl Version {
     pub fn message(&self, message: &MessageType) -> &Bytes {
         let encoded = || match self.tree().upgrade() {
             Some(object) => berth_protobuf::encode(message, &object),
+            // The body does not tell texts from JSON.
+            None if self.type_meta.has_raw_json() => {
+                berth_protobuf::encode(message, &self.object())
+            }
             // The body was serialised from an object.
             None => berth_protobuf::encode_json(message, &self.body).unwrap_or_default(),
         };
@@ -302,94 +324,17 @@ fn exact(bytes: Vec<u8>) -> Bytes {
     Bytes::from(bytes.into_boxed_slice())
 }
 
-/// A part of a body on the way to `metadata.managedFields[*].fieldsV1`, which becomes the text of its JSON, and the field
-/// that leads there.
-struct Parsed(Option<&'static str>);
-
-impl<'de> DeserializeSeed<'de> for Parsed {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        match self.0 {
-            None => serde::Deserialize::deserialize(deserializer),
-            Some(_) => deserializer.deserialize_any(self),
-        }
-    }
-}
-
-impl<'de> Visitor<'de> for Parsed {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a part of an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
-        let mut map = Map::new();
-        while let Some(key) = entries.next_key::<String>()? {
-            let value = match (key.as_str(), self.0) {
-                ("fieldsV1", Some("fieldsV1")) => {
-                    let json: &RawValue = entries.next_value()?;
-                    match json.get() {
-                        set if set.starts_with('{') => set.into(),
-                        other => serde_json::from_str(other).map_err(A::Error::custom)?,
-                    }
-                }
-                ("metadata", Some("metadata")) => {
-                    entries.next_value_seed(Parsed(Some("managedFields")))?
-                }
-                ("managedFields", Some("managedFields")) => {
-                    entries.next_value_seed(Parsed(Some("fieldsV1")))?
-                }
-                _ => entries.next_value()?,
-            };
-            map.insert(key, value);
-        }
-        Ok(Value::Object(map))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let mut list = Vec::new();
-        while let Some(item) = items.next_element_seed(Parsed(self.0))? {
-            list.push(item);
-        }
-        Ok(Value::Array(list))
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(value.into())
-    }
-}
-
 /// The JSON of an object without `apiVersion` and `kind`.
 fn whole_body(object: &Value) -> Bytes {
-    let (mut body, gap) = encode_body(object);
+    let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or("");
+    let texts = Texts::of_kind(text("apiVersion"), text("kind"));
+    let (mut body, gap) = encode_body(object, texts);
     insert_revision(&mut body, gap, object.pointer("/metadata/resourceVersion"));
     exact(body)
 }
 
 /// The JSON of an object without `apiVersion`, `kind` and `metadata.resourceVersion`, and where that is to be inserted.
-fn encode_body(object: &Value) -> (Vec<u8>, Option<Gap>) {
+fn encode_body(object: &Value, texts: Texts) -> (Vec<u8>, Option<Gap>) {
     let mut out = Vec::with_capacity(BODY_BYTES);
     let mut gap = None;
     let Some(map) = object.as_object() else {
@@ -401,8 +346,14 @@ fn encode_body(object: &Value) -> (Vec<u8>, Option<Gap>) {
         Some(Value::Object(metadata)) => {
             out.extend_from_slice(b"\"metadata\":{");
             let start = out.len();
+            let of_metadata = texts.below("metadata");
             for (key, value) in metadata.iter().filter(|(key, _)| *key != "resourceVersion") {
-                put_entry(&mut out, start, key, &Part(value, on_the_way(key)));
+                put_entry(
+                    &mut out,
+                    start,
+                    key,
+                    &Written(value, of_metadata.below(key)),
+                );
             }
             gap = Some(Gap {
                 at: out.len(),
@@ -415,19 +366,11 @@ fn encode_body(object: &Value) -> (Vec<u8>, Option<Gap>) {
     }
     for (key, value) in map {
         if !matches!(key.as_str(), "apiVersion" | "kind" | "metadata") {
-            put_entry(&mut out, 1, key, value);
+            put_entry(&mut out, 1, key, &Written(value, texts.below(key)));
         }
     }
     out.push(b'}');
     (out, gap)
-}
-
-/// The field of an entry of `managedFields` that is stored as text, within that list.
-fn on_the_way(key: &str) -> &'static str {
-    match key {
-        "managedFields" => "fieldsV1",
-        _ => "",
-    }
 }
 
 /// Appends an entry to the object that begins at `start`.
@@ -452,33 +395,6 @@ fn insert_revision(body: &mut Vec<u8>, gap: Option<Gap>, revision: Option<&Value
     let comma = if gap.is_first { "" } else { "," };
     let text = format!("{comma}\"resourceVersion\":{revision}");
     body.splice(gap.at..gap.at, text.into_bytes());
-}
-
-/// `metadata.managedFields` or an entry of it, in which the field of this name is stored as the text of its JSON; or, with an
-/// empty name, anything else.
-struct Part<'a>(&'a Value, &'static str);
-
-impl Serialize for Part<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match (self.0, self.1) {
-            (value, "") => value.serialize(serializer),
-            (Value::Object(map), on) => {
-                let mut out = serializer.serialize_map(Some(map.len()))?;
-                for (key, value) in map {
-                    match value {
-                        Value::String(text) if key == on => {
-                            let json: Option<&RawValue> = serde_json::from_str(text).ok();
-                            out.serialize_entry(key, &json)?;
-                        }
-                        _ => out.serialize_entry(key, value)?,
-                    }
-                }
-                out.end()
-            }
-            (Value::Array(list), on) => serializer.collect_seq(list.iter().map(|v| Part(v, on))),
-            (value, _) => value.serialize(serializer),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,10 @@
 //! Cells that take more than one field, by the names that `facts/resources.txt` gives them.
 
-use super::CellFn;
-use super::pods;
 use super::text::{
     NONE, UNKNOWN, UNSET, condition, flag, human_seconds, items, join, number, or, since, size,
     strings, text,
 };
+use super::{CellFn, components, pods};
 use crate::validation::view::View;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -103,6 +102,7 @@ pub(super) fn find(name: &str) -> Option<CellFn> {
         "job-status" => |o, _| job_status(o).into(),
         "kernel" => |o, _| kernel(o).into(),
         "param-kind" => |o, _| param_kind(o).into(),
+        "parent-ref" => |o, _| parent_ref(o.part("spec").part("parentRef")).into(),
         "param-ref" => |o, _| param_ref(o).into(),
         "node-roles" => |o, _| node_roles(o).into(),
         "node-status" => |o, _| node_status(o).into(),
@@ -147,7 +147,7 @@ pub(super) fn find(name: &str) -> Option<CellFn> {
             name => format!("{}/{name}", text(o, "/spec/claimRef/namespace")).into(),
         },
         "volume-modes" => |o, _| access_modes(o, "/spec/accessModes").into(),
-        _ => return None,
+        _ => return components::find(name),
     })
 }
 
@@ -406,6 +406,21 @@ fn param_kind(policy: &Value) -> String {
 }
 
 /// Which parameters a binding has. A selector is not shown in the form of Go.
+/// The object to which an IPAddress belongs.
+fn parent_ref(parent: &Value) -> String {
+    if parent.is_null() {
+        return "<none>".to_owned();
+    }
+    let mut parts = vec![match parent.text("group") {
+        "" => parent.text("resource").to_owned(),
+        group => format!("{}.{group}", parent.text("resource")),
+    }];
+    let (namespace, name) = (parent.text("namespace"), parent.text("name"));
+    parts.extend((!namespace.is_empty()).then(|| namespace.to_owned()));
+    parts.push(name.to_owned());
+    parts.join("/").to_lowercase()
+}
+
 fn param_ref(binding: &Value) -> String {
     let selector = binding.pointer("/spec/paramRef/selector");
     let namespace = text(binding, "/spec/paramRef/namespace");
@@ -421,7 +436,8 @@ fn group_status(group: &Value) -> String {
     if let Some(target) = condition(group, "DisruptionTarget") {
         return text(target, "/reason").to_owned();
     }
-    match condition(group, "PodGroupScheduled").map(|c| text(c, "/status")) {
+    let scheduled = format!("{}InitiallyScheduled", text(group, "/kind"));
+    match condition(group, &scheduled).map(|c| text(c, "/status")) {
         None => "Pending",
         Some("True") => "Scheduled",
         Some(_) => "Unschedulable",

@@ -1,16 +1,33 @@
 //! Rules of devices and of claims on them that `facts/rules/resource.txt` cannot express. Selectors in CEL are
 //! compiled.
 
+use super::claim_status::request_reference;
 use super::engine::Owner;
 use super::errors::{Errors, Path};
-use super::pod::spec::is_repeated;
 use super::view::{View, set_if_zero};
 use super::{checks, names};
+use crate::raw_json;
 use berth_cel::{COST_MAX, EXPRESSION_LENGTH_MAX, Environment, Selector};
 use serde_json::Value;
 use std::collections::HashSet;
 
 const ATTRIBUTES_MAX: usize = 32;
+
+/// The parameters of a driver have so many bytes at most.
+const PARAMETERS_BYTES_MAX: usize = 10 * 1_024;
+const POOL_BYTES_MAX: usize = 253;
+const ID_BYTES_MAX: usize = 32;
+const NOT_AN_IDENTIFIER: &str = "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')";
+
+/// A field that is kept as the text of its JSON: an object of so many bytes at most.
+pub(super) fn check_raw(errors: &mut Errors, field: &Value, path: &Path, bytes_max: usize) {
+    let text = raw_json::text(field);
+    if text.len() > bytes_max {
+        errors.too_long(path, bytes_max);
+    } else if !raw_json::is_object(&text) {
+        errors.invalid(path, "<value omitted>", "must be a valid JSON object");
+    }
+}
 
 checks! {
     "alternatives" => |e, _, alternatives, path| {
@@ -24,23 +41,14 @@ checks! {
         }
     },
     "cel-selector" => check_selector,
-    "device-size" => |e, _, device, path| {
-        let size = device.entries("attributes").len() + device.entries("capacity").len();
-        if size > ATTRIBUTES_MAX {
-            e.invalid(
-                path,
-                size as i64,
-                format!("the total number of attributes and capacities must not exceed {ATTRIBUTES_MAX}"),
-            );
-        }
+    "device-claim-status" => super::claim_status::validate,
+    "opaque-parameters" => |e, _, parameters, path| match parameters {
+        Value::Null => e.required(path, ""),
+        parameters => check_raw(e, parameters, path, PARAMETERS_BYTES_MAX),
     },
-    "pool-name" => |e, _, name, path| {
-        for part in name.as_str().unwrap_or("").split('/') {
-            e.each_invalid(path, part, names::dns_subdomain(part));
-        }
-    },
+    "pool-name" => |e, _, name, path| validate_pool(e, name.as_str().unwrap_or(""), path),
     "request-once" => |e, owner, request, path| {
-        if is_repeated(owner, "requests", "name") {
+        if owner.repeats("name") {
             e.duplicate(path, request.text("name"));
         }
     },
@@ -77,25 +85,117 @@ pub(super) fn default_request(request: &mut Value) {
 
 /// Constraints and configurations name requests of the claim.
 fn request_references(errors: &mut Errors, _: &Owner, devices: &Value, path: &Path) {
-    let mut known: HashSet<String> = HashSet::new();
-    for request in devices.items("requests") {
-        let name = request.text("name");
-        let subs = request.items("firstAvailable").iter();
-        known.extend(subs.map(|sub| format!("{name}/{}", sub.text("name"))));
-        known.insert(name.to_owned());
-    }
     for list in ["constraints", "config"] {
         for (i, entry) in devices.items(list).iter().enumerate() {
-            for (j, name) in entry.strings("requests").iter().enumerate() {
-                if !known.contains(*name) {
-                    errors.invalid(
-                        &path.child(list).index(i).child("requests").index(j),
-                        *name,
-                        "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'",
-                    );
+            let at = path.child(list).index(i).child("requests");
+            let mut seen = HashSet::new();
+            for (j, name) in entry.strings("requests").into_iter().enumerate() {
+                request_reference(errors, devices, name, &at.index(j));
+                if !seen.insert(name) {
+                    errors.duplicate(&at.index(j), name);
                 }
             }
         }
+    }
+    for (i, constraint) in devices.items("constraints").iter().enumerate() {
+        let path = path.child("constraints").index(i);
+        let attributes = ["matchAttribute", "distinctAttribute"];
+        let given = attributes
+            .into_iter()
+            .find(|field| constraint.field(field).is_some());
+        match given {
+            None => errors.required(
+                &path,
+                "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are set",
+            ),
+            Some(field) => attribute(errors, constraint.text(field), &path.child(field)),
+        }
+    }
+}
+
+/// A device has so many attributes and capacities.
+pub(super) fn device_size(errors: &mut Errors, device: &Value, path: &Path) {
+    let size = device.entries("attributes").len() + device.entries("capacity").len();
+    if size > ATTRIBUTES_MAX {
+        let detail = format!(
+            "the total number of attributes and capacities must not exceed {ATTRIBUTES_MAX}"
+        );
+        errors.invalid(path, size as i64, detail);
+    }
+}
+
+/// An attribute with its domain.
+fn attribute(errors: &mut Errors, name: &str, path: &Path) {
+    qualified(errors, name, path);
+    if !name.contains('/') {
+        let detail = "a fully qualified name must be a domain and a name separated by a slash";
+        errors.invalid(path, name, detail);
+    }
+}
+
+/// The name of an attribute or capacity, which may have a domain.
+pub(super) fn qualified(errors: &mut Errors, name: &str, path: &Path) {
+    let parts: Vec<&str> = name.split('/').collect();
+    match parts.as_slice() {
+        [id] => identifier(errors, id, path),
+        [domain, id] => {
+            match *domain {
+                "" => errors.invalid(path, "", "the domain must not be empty"),
+                domain => validate_driver(errors, domain, path),
+            }
+            match *id {
+                "" => errors.invalid(path, "", "the name must not be empty"),
+                id => identifier(errors, id, path),
+            }
+        }
+        _ => {}
+    }
+}
+
+fn identifier(errors: &mut Errors, id: &str, path: &Path) {
+    if id.len() > ID_BYTES_MAX {
+        errors.too_long(path, ID_BYTES_MAX);
+    }
+    let first = |b: u8| b.is_ascii_alphabetic() || b == b'_';
+    let rest = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+    if !id.bytes().next().is_some_and(first) || !id.bytes().all(rest) {
+        errors.invalid(path, id, NOT_AN_IDENTIFIER);
+    }
+}
+
+/// Whether a claim has a request of this name, or an alternative of one by both names.
+pub(super) fn has_request(claim: &Value, name: &str) -> bool {
+    let (request, alternative) = match name.split_once('/') {
+        Some((request, alternative)) => (request, Some(alternative)),
+        None => (name, None),
+    };
+    let requests = claim.items("requests").iter();
+    let mut named = requests.filter(|r| r.text("name") == request);
+    named.any(|found| match alternative {
+        None => true,
+        Some(wanted) => {
+            let mut known = found.items("firstAvailable").iter();
+            known.any(|sub| sub.text("name") == wanted)
+        }
+    })
+}
+
+/// Errors of the name of a driver.
+pub(super) fn validate_driver(errors: &mut Errors, driver: &str, path: &Path) {
+    super::pod::volume_sources::validate_driver_name(errors, driver, path);
+}
+
+/// Errors of the name of a pool.
+pub(super) fn validate_pool(errors: &mut Errors, pool: &str, path: &Path) {
+    if pool.is_empty() {
+        errors.required(path, "");
+        return;
+    }
+    if pool.len() > POOL_BYTES_MAX {
+        errors.too_long(path, POOL_BYTES_MAX);
+    }
+    for part in pool.split('/') {
+        errors.each_invalid(path, part, names::dns_subdomain(part));
     }
 }
 

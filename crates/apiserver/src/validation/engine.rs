@@ -4,12 +4,14 @@
 //! functions for updates do.
 
 use super::errors::{Errors, IS_IMMUTABLE, Path, Shown};
-use super::pod::spec::is_repeated;
-use super::view::is_zero;
+use super::markers;
+use super::view::{View, is_zero};
 use crate::schema::model::{Field, Model, Rule, Shape, TypeId};
 use crate::schema::{Check, Schemas};
 use crate::strategy::Subresource;
+use rustc_hash::FxHashMap;
 use serde_json::{Map, Value};
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
@@ -24,6 +26,34 @@ pub(crate) struct Owner<'a> {
     pub(crate) old: Option<&'a Value>,
     /// The object around it.
     pub(crate) parent: Option<&'a Owner<'a>>,
+    /// The list of which it is an entry, and its index.
+    pub(crate) place: Option<(&'a Siblings<'a>, usize)>,
+}
+
+/// The entries of a list, and which of them repeat the value of a field. Each field is compared once for the list.
+#[derive(Debug)]
+pub(crate) struct Siblings<'a> {
+    list: &'a [Value],
+    repeats: RefCell<FxHashMap<&'static str, Vec<bool>>>,
+}
+
+impl<'a> Siblings<'a> {
+    fn new(list: &'a [Value]) -> Self {
+        Self {
+            list,
+            repeats: RefCell::default(),
+        }
+    }
+
+    fn repeats(&self, index: usize, field: &'static str) -> bool {
+        let mut repeats = self.repeats.borrow_mut();
+        let of_field = repeats.entry(field).or_insert_with(|| {
+            let mut seen = HashSet::with_capacity(self.list.len());
+            let texts = self.list.iter().map(|entry| entry.text(field));
+            texts.map(|text| !seen.insert(text)).collect()
+        });
+        of_field.get(index).copied().unwrap_or(false)
+    }
 }
 
 /// Checks a value; `Null` when it is absent. The owner is the object that holds it, or the value itself on lines `*`.
@@ -49,6 +79,12 @@ impl<'a> Owner<'a> {
     /// The object as a whole.
     pub(crate) fn outermost(&self) -> &Owner<'a> {
         self.parent.map_or(self, Owner::outermost)
+    }
+
+    /// Whether an entry before this one in its list has the same text in a field.
+    pub(crate) fn repeats(&self, field: &'static str) -> bool {
+        self.place
+            .is_some_and(|(siblings, index)| siblings.repeats(index, field))
     }
 
     /// The nearest object of a type, this one included.
@@ -79,7 +115,11 @@ pub(crate) fn run(
     };
     if let Some(id) = schemas.find(group, version, kind) {
         let only_status = subresource == Subresource::Status;
-        run.object(id, object, old, None, &Path::default(), |name| {
+        let around = Around {
+            old,
+            ..Around::default()
+        };
+        run.object(id, object, around, &Path::default(), |name| {
             (name == "status") == only_status
         });
     }
@@ -103,7 +143,11 @@ pub(crate) fn run_type<'a>(
         immutable: Errors::new(),
     };
     if let Some(id) = model.find(type_name) {
-        run.object(id, value, None, parent, path, |_| true);
+        let around = Around {
+            parent,
+            ..Around::default()
+        };
+        run.object(id, value, around, path, |_| true);
     }
     *errors = run.errors;
 }
@@ -136,6 +180,32 @@ pub(crate) fn run_field<'a>(
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    /// The types of the objects that this thread has looked at.
+    static VISITED: RefCell<HashSet<String>> = RefCell::default();
+}
+
+/// Notes that this thread has looked at an object of a type.
+#[cfg(test)]
+pub(super) fn note_visit(type_name: &str) {
+    VISITED.with_borrow_mut(|visited| _ = visited.insert(type_name.to_owned()));
+}
+
+/// The types of the objects that this thread has looked at since the last call.
+#[cfg(test)]
+pub(crate) fn take_visited() -> HashSet<String> {
+    VISITED.take()
+}
+
+/// What is around an object: see [`Owner`].
+#[derive(Clone, Copy, Default)]
+struct Around<'a> {
+    old: Option<&'a Value>,
+    parent: Option<&'a Owner<'a>>,
+    place: Option<(&'a Siblings<'a>, usize)>,
+}
+
 struct Run<'m> {
     model: &'m Model,
     errors: Errors,
@@ -147,20 +217,22 @@ impl Run<'_> {
         &mut self,
         id: TypeId,
         value: &Value,
-        old: Option<&Value>,
-        parent: Option<&Owner<'_>>,
+        around: Around<'_>,
         path: &Path<'_>,
         wanted: impl Fn(&str) -> bool,
     ) {
         let object_type = self.model.object_type(id);
+        #[cfg(test)]
+        note_visit(&object_type.name);
         if !object_type.has_rules {
             return;
         }
         let owner = Owner {
             type_name: &object_type.name,
             value,
-            old,
-            parent,
+            old: around.old,
+            parent: around.parent,
+            place: around.place,
         };
         for rule in &object_type.rules {
             let Some(index) = rule.field else {
@@ -256,8 +328,8 @@ impl Run<'_> {
                         self.errors.too_long(path, *max);
                     }
                 }
-                Check::Once(list) => {
-                    if !absent && is_repeated(owner, list, rule.shown) {
+                Check::Once => {
+                    if !absent && owner.repeats(rule.shown) {
                         self.errors.duplicate(path, value);
                     }
                 }
@@ -290,6 +362,12 @@ impl Run<'_> {
                 Check::Each(must) => each(decoded, path, |entry, path| {
                     must.check(&mut self.errors, owner, (entry, &ABSENT), path);
                 }),
+                Check::Markers(id) => {
+                    // The template of a Job may change, a Job may not.
+                    let is_template = owner.outermost().type_name == "batch.v1.CronJob";
+                    let old = owner.old.filter(|_| !is_template);
+                    markers::validate(self.model, &mut self.errors, *id, (value, old), path);
+                }
                 Check::Call(function) => function(&mut self.errors, owner, value, path),
                 Check::Descend => {
                     if let Some(field) = field {
@@ -311,19 +389,34 @@ impl Run<'_> {
         match (shape, value) {
             (Shape::Object(id), Value::Object(_)) => {
                 let old = owner.old.and_then(|o| o.get(name));
-                self.object(*id, value, old, Some(owner), path, |_| true);
+                let around = Around {
+                    old,
+                    parent: Some(owner),
+                    place: None,
+                };
+                self.object(*id, value, around, path, |_| true);
             }
             (Shape::List(items), Value::Array(list)) => {
                 if let Shape::Object(id) = **items {
+                    let siblings = Siblings::new(list);
                     for (i, value) in list.iter().enumerate() {
-                        self.object(id, value, None, Some(owner), &path.index(i), |_| true);
+                        let around = Around {
+                            old: None,
+                            parent: Some(owner),
+                            place: Some((&siblings, i)),
+                        };
+                        self.object(id, value, around, &path.index(i), |_| true);
                     }
                 }
             }
             (Shape::Map(values), Value::Object(map)) => {
                 if let Shape::Object(id) = **values {
+                    let around = Around {
+                        parent: Some(owner),
+                        ..Around::default()
+                    };
                     for (key, value) in map {
-                        self.object(id, value, None, Some(owner), &path.key(key), |_| true);
+                        self.object(id, value, around, &path.key(key), |_| true);
                     }
                 }
             }

@@ -355,6 +355,18 @@ impl Errors {
         );
     }
 
+    /// The value, which is no string, is none of the known ones.
+    pub(crate) fn not_supported_plain(
+        &mut self,
+        path: &Path,
+        value: impl Into<Shown>,
+        known: &[&str],
+    ) {
+        let known: Vec<String> = known.iter().map(|v| quote(v)).collect();
+        let detail = format!("supported values: {}", known.join(", "));
+        self.push(ErrorType::NotSupported, path, Some(value.into()), detail);
+    }
+
     /// The list contains the value already.
     pub(crate) fn duplicate(&mut self, path: &Path, value: impl Into<Shown>) {
         self.duplicate_because(path, value, "");

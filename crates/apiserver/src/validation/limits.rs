@@ -88,7 +88,7 @@ fn item(errors: &mut Errors, owner: &Owner, item: &Value, path: &Path) {
             "must be a standard limit type or fully qualified",
         );
     }
-    if super::pod::spec::is_repeated(owner, "limits", "type") {
+    if owner.repeats("type") {
         errors.duplicate(&at, kind);
     }
     let mut known = BTreeSet::new();

@@ -24,6 +24,8 @@ pub enum NameRule {
     Label1035,
     /// Anything that can stand in a URL path: roles and bindings of RBAC.
     PathSegment,
+    /// An IP address in its canonical form.
+    IpAddress,
 }
 
 impl NameRule {
@@ -42,6 +44,13 @@ impl NameRule {
             Self::Label => names::dns_label(name),
             Self::Label1035 => names::dns_1035_label(name),
             Self::PathSegment => names::path_segment(name, prefix),
+            Self::IpAddress => match names::parse_ip(name) {
+                None => vec![names::NOT_AN_IP.to_owned()],
+                Some(ip) if ip.to_string() != name => {
+                    vec![format!("must be in canonical form (\"{ip}\")")]
+                }
+                Some(_) => Vec::new(),
+            },
         }
     }
 }
@@ -180,9 +189,18 @@ fn validate_common(errors: &mut Errors, meta: &Value, path: &Path) {
             "finalizer orphan and foregroundDeletion cannot be both set",
         );
     }
-    for (i, finalizer) in finalizers.iter().enumerate() {
-        validate_plain_finalizer(errors, finalizer, &path.index(i));
+}
+
+/// Errors of finalizers without a domain that are none of Kubernetes' own. Kinds of extensions, and custom resources, may
+/// have such.
+pub fn validate_plain_finalizers(object: &Value) -> Vec<FieldError> {
+    let mut errors = Errors::new();
+    let path = Path::new("metadata.finalizers");
+    let finalizers = object.part("metadata").strings("finalizers");
+    for (i, finalizer) in finalizers.into_iter().enumerate() {
+        validate_plain_finalizer(&mut errors, finalizer, &path.index(i));
     }
+    errors.into_vec()
 }
 
 /// Errors of a finalizer without a domain that is none of Kubernetes' own.
@@ -312,9 +330,9 @@ mod tests {
                 vec!["TooLong metadata.annotations"],
             ),
             (
-                json!({"name": "a", "finalizers": ["orphan", "mine", "a.io/b"]}),
+                json!({"name": "a", "finalizers": ["orphan", "mine", "not valid", "a.io/b"]}),
                 false,
-                vec!["Invalid metadata.finalizers[1]"],
+                vec!["Invalid metadata.finalizers"],
             ),
             (
                 json!({"name": "a", "ownerReferences": [

@@ -13,6 +13,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 const DNS_SUBDOMAIN_UNDERSCORE_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric \
 characters, '_', '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used \
 for validation is '_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')";
+const WILDCARD_RULE: &str = r"a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', regex used for validation is '\*\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
 /// Lengths are counted in bytes, whatever the API calls them.
 fn too_long(bytes_max: usize) -> String {
@@ -58,6 +59,24 @@ pub(crate) fn dns_subdomain_with_underscore(value: &str) -> Vec<String> {
     });
     if !fits {
         messages.push(DNS_SUBDOMAIN_UNDERSCORE_RULE.to_owned());
+    }
+    messages
+}
+
+/// A domain name whose first label is `*`.
+pub(crate) fn wildcard_dns_subdomain(value: &str) -> Vec<String> {
+    let mut messages = Vec::new();
+    if value.len() > DNS_SUBDOMAIN_LEN_MAX {
+        messages.push(too_long(DNS_SUBDOMAIN_LEN_MAX));
+    }
+    let fits = value.strip_prefix("*.").is_some_and(|rest| {
+        rest.split('.').all(|label| {
+            let inner = |b| is_lower_alphanumeric(b) || b == b'-';
+            matches_shape(label, is_lower_alphanumeric, inner, is_lower_alphanumeric)
+        })
+    });
+    if !fits {
+        messages.push(WILDCARD_RULE.to_owned());
     }
     messages
 }

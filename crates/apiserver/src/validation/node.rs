@@ -1,14 +1,21 @@
 //! The rules of Nodes.
 
+use super::addresses::validate_cidr;
 use super::errors::{Errors, Path, Shown, json_text, struct_text};
 use super::pod::scheduling::validate_taint_effect;
 use super::view::{View, child, set};
 use super::workloads::spec_of;
 use super::{amounts, checks, names};
 use serde_json::{Value, json};
+use std::cmp::Ordering;
 use std::collections::HashSet;
 
+/// The longest name of a feature, in bytes.
+const FEATURE_LENGTH_MAX: usize = 253;
 const CIDR_FIXED: &str = "node updates may not change podCIDR except from \"\" to valid";
+
+/// The most entries of `disableResizePreemption`.
+const DISABLE_RESIZE_PREEMPTION_MAX: usize = 20;
 
 checks! {
     "node" => |e, owner, object, _| match owner.old {
@@ -18,6 +25,7 @@ checks! {
     "node-status" => |e, owner, _, _| {
         let node = owner.enclosing("core.v1.Node").unwrap_or(&Value::Null);
         validate_amounts(e, node);
+        validate_features(e, node);
         validate_addresses(e, node);
     },
 }
@@ -40,12 +48,16 @@ fn validate(errors: &mut Errors, node: &Value) {
     // Upstream reports taints below metadata.
     validate_taints(errors, spec, &Path::new("metadata.taints"));
     validate_amounts(errors, node);
+    validate_preemption_policy(errors, spec);
+    validate_features(errors, node);
+    validate_cidrs(errors, spec);
+}
+
+fn validate_cidrs(errors: &mut Errors, spec: &Value) {
     let path = Path::new("spec.podCIDRs");
     let cidrs = spec.strings("podCIDRs");
     for (i, cidr) in cidrs.iter().enumerate() {
-        if names::parse_cidr(cidr).is_none() {
-            errors.invalid(&path.index(i), *cidr, names::NOT_A_CIDR);
-        }
+        validate_cidr(errors, cidr, &path.index(i));
     }
     let parsed = cidrs.iter().filter_map(|c| names::parse_cidr(c));
     let families: HashSet<bool> = parsed.map(|(ip, _)| ip.is_ipv4()).collect();
@@ -59,9 +71,9 @@ fn validate(errors: &mut Errors, node: &Value) {
 }
 
 fn validate_update(errors: &mut Errors, new: &Value, old: &Value) {
-    validate_amounts(errors, new);
-    validate_addresses(errors, new);
     let (new_spec, old_spec) = (spec_of(new), spec_of(old));
+    validate(errors, new);
+    validate_addresses(errors, new);
     let before = old_spec.strings("podCIDRs");
     if !before.is_empty() && before != new_spec.strings("podCIDRs") {
         errors.forbidden(&Path::new("spec.podCIDRs"), CIDR_FIXED);
@@ -73,7 +85,71 @@ fn validate_update(errors: &mut Errors, new: &Value, old: &Value) {
             "node updates may not change providerID except from \"\" to valid",
         );
     }
-    validate_taints(errors, new_spec, &Path::new("metadata.taints"));
+    if old_spec.text("externalID") != new_spec.text("externalID") {
+        errors.forbidden(&Path::new("spec.externalID"), "may not be updated");
+    }
+}
+
+/// Names of features are sorted.
+fn validate_features(errors: &mut Errors, node: &Value) {
+    let path = Path::new("status.declaredFeatures");
+    let mut last: Option<&str> = None;
+    for (i, name) in node
+        .part("status")
+        .strings("declaredFeatures")
+        .into_iter()
+        .enumerate()
+    {
+        let path = path.index(i);
+        match last.map(|last| last.cmp(name)) {
+            Some(Ordering::Equal) => errors.duplicate(&path, name),
+            Some(Ordering::Greater) => {
+                errors.invalid(&path, name, "list must be sorted alphabetically")
+            }
+            _ => {}
+        }
+        last = Some(name);
+        let fault = if name.len() > FEATURE_LENGTH_MAX {
+            format!("must be no more than {FEATURE_LENGTH_MAX} characters")
+        } else if !is_feature(name) {
+            "must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes".to_owned()
+        } else {
+            continue;
+        };
+        errors.invalid(
+            &path,
+            name,
+            format!("invalid feature name {name:?}: {fault}"),
+        );
+    }
+}
+
+/// Segments of letters and digits; the first begins with a capital letter.
+fn is_feature(name: &str) -> bool {
+    let is_segment = |s: &str| {
+        s.starts_with(|c: char| c.is_ascii_alphabetic())
+            && s.bytes().all(|b| b.is_ascii_alphanumeric())
+    };
+    name.starts_with(|c: char| c.is_ascii_uppercase()) && name.split('/').all(is_segment)
+}
+
+/// The reasons for which no pod of the node is preempted for a resize.
+fn validate_preemption_policy(errors: &mut Errors, spec: &Value) {
+    let policy = spec.part("podPreemptionPolicy");
+    let keys = policy.strings("disableResizePreemption");
+    let path = Path::new("spec.podPreemptionPolicy.disableResizePreemption");
+    if keys.len() > DISABLE_RESIZE_PREEMPTION_MAX {
+        errors.check_at_most(&path, keys.len(), DISABLE_RESIZE_PREEMPTION_MAX);
+        return;
+    }
+    let mut seen = HashSet::new();
+    for (i, key) in keys.into_iter().enumerate() {
+        let path = path.index(i);
+        errors.each_invalid(&path, key, names::qualified_name(key));
+        if !seen.insert(key) {
+            errors.duplicate(&path, key);
+        }
+    }
 }
 
 fn validate_addresses(errors: &mut Errors, node: &Value) {
@@ -174,6 +250,48 @@ mod tests {
                         "operatingSystem": "", "architecture": ""},
                 },
             })
+        );
+    }
+
+    #[test]
+    fn features_ranges_and_the_external_id_are_checked() {
+        let texts = |new: Value, old: Value| -> Vec<String> {
+            let errors = strategy(gr("", "nodes")).validate_update(&new, &old, Subresource::Main);
+            errors.iter().map(ToString::to_string).collect()
+        };
+        let features = |list: Value| json!({"status": {"declaredFeatures": list}});
+        assert!(texts(features(json!(["A", "A/b", "B2"])), json!({})).is_empty());
+        let shape = "must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes";
+        for name in ["not valid!", "a", "A/", "A/1", ""] {
+            let expect = format!(
+                "status.declaredFeatures[0]: Invalid value: {name:?}: invalid feature name {name:?}: {shape}"
+            );
+            assert_eq!(texts(features(json!([name])), json!({})), [expect]);
+        }
+        assert_eq!(
+            texts(features(json!(["B", "A", "A"])), json!({})),
+            [
+                "status.declaredFeatures[1]: Invalid value: \"A\": list must be sorted alphabetically",
+                "status.declaredFeatures[2]: Duplicate value: \"A\"",
+            ]
+        );
+        let cidr = json!({"spec": {"podCIDR": "1.2.3.4/24", "podCIDRs": ["1.2.3.4/24"]}});
+        assert_eq!(
+            texts(cidr, json!({})),
+            [
+                "spec.podCIDRs[0]: Invalid value: \"1.2.3.4/24\": must not have bits set beyond the prefix length"
+            ]
+        );
+        let two = json!({"spec": {"podCIDRs": ["10.0.0.0/24", "10.0.1.0/24"]}});
+        assert_eq!(
+            texts(two, json!({})),
+            [
+                "spec.podCIDRs: Invalid value: [\"10.0.0.0/24\",\"10.0.1.0/24\"]: may specify no more than one CIDR for each IP family"
+            ]
+        );
+        assert_eq!(
+            texts(json!({"spec": {"externalID": "x"}}), json!({})),
+            ["spec.externalID: Forbidden: may not be updated"]
         );
     }
 

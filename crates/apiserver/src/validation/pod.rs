@@ -19,8 +19,8 @@ mod security;
 pub(crate) mod spec;
 mod status;
 mod update;
-mod volume_sources;
-mod volumes;
+pub(crate) mod volume_sources;
+pub(crate) mod volumes;
 
 use super::CheckFn;
 use super::view::View;

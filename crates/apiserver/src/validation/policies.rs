@@ -15,8 +15,22 @@ const ANNOTATIONS_MAX: usize = 20;
 /// The expression of an audit annotation has at most so many bytes.
 const ANNOTATION_BYTES_MAX: usize = 5 * 1024;
 const REASONS: [&str; 3] = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
+/// The operations that mutating policies can receive.
+const MUTATED: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
+const PATCH_TYPES: [&str; 2] = ["ApplyConfiguration", "JSONPatch"];
 const ACTIONS: [&str; 3] = ["Audit", "Deny", "Warn"];
 checks! {
+    "mutated-operations" => |e, _, matching, path| {
+        for rule in matching.items("resourceRules") {
+            for operation in rule.strings("operations") {
+                if !MUTATED.contains(&operation) {
+                    let at = path.child("resourceRules");
+                    e.not_supported(&at.child("operations"), operation, &MUTATED);
+                }
+            }
+        }
+    },
+    "mutation-expressions" => mutation_expressions,
     "param-kind" => param_kind,
     "policy-expressions" => expressions,
     "resource-names" => |e, _, list, path| {
@@ -152,6 +166,56 @@ fn expressions(errors: &mut Errors, owner: &Owner<'_>, spec: &Value, path: &Path
         if !keys.insert(key) {
             errors.duplicate(&at.index(i).child("key"), key);
         }
+    }
+}
+
+fn mutation_expressions(errors: &mut Errors, _: &Owner<'_>, spec: &Value, path: &Path<'_>) {
+    let mut scope = Scope::of(spec);
+    let at = path.child("matchConditions");
+    webhooks::check_conditions(errors, spec.part("matchConditions"), &at, |text| {
+        scope.condition(text)
+    });
+    let at = path.child("variables");
+    for (i, stated) in spec.items("variables").iter().enumerate() {
+        variable(errors, &scope, stated, &at.index(i));
+        scope.declare(stated.text("name"));
+    }
+    let (mutations, at) = (spec.items("mutations"), path.child("mutations"));
+    if mutations.is_empty() {
+        errors.required(&at, "mutations must contain at least one item");
+    }
+    for (i, stated) in mutations.iter().enumerate() {
+        mutation(errors, &scope, stated, &at.index(i));
+    }
+}
+
+fn mutation(errors: &mut Errors, scope: &Scope<'_>, mutation: &Value, path: &Path<'_>) {
+    let kind = mutation.text("patchType");
+    let (own, other, output) = match kind {
+        "" => return errors.required(&path.child("patchType"), ""),
+        "JSONPatch" => ("jsonPatch", "applyConfiguration", Output::Patches),
+        "ApplyConfiguration" => ("applyConfiguration", "jsonPatch", Output::Object),
+        _ => return errors.not_supported(&path.child("patchType"), kind, &PATCH_TYPES),
+    };
+    match mutation.field(own) {
+        None => {
+            let detail = format!("must be specified when patchType is {kind}");
+            errors.required(&path.child(own), detail);
+        }
+        Some(stated) => {
+            let text = stated.text("expression").trim();
+            let at = path.child(own);
+            let at = at.child("expression");
+            match text {
+                "" => errors.required(&at, ""),
+                text => check_expression(errors, &at, text, scope.compile(text, output)),
+            }
+        }
+    }
+    if mutation.field(other).is_some() {
+        let shown = format!("{{{other}}}");
+        let detail = format!("must not be specified when patchType is {kind}");
+        errors.invalid(&path.child(other), &shown, detail);
     }
 }
 

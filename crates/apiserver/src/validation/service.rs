@@ -3,28 +3,30 @@
 //! Nothing here routes traffic, so there is no allocator that would know what is taken: a service gets an address
 //! derived from its UID. Two services may share one by chance, which has no effect.
 
-use super::checks;
-use super::engine::Owner;
-use super::errors::{Errors, Path, Shown, json_text, struct_text};
 use super::names;
-use super::pod::spec::validate_ip;
 use super::view::{
     View, child, copy_field, existing, items_mut, remove, set, set_if_absent, set_if_zero,
 };
 use super::workloads::spec_of;
 use crate::strategy::{Strategy, Subresource, keep_other_half};
 use serde_json::{Value, json};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
 
-/// Addresses come from 10.96.0.0/12; the first few are left for well-known services.
+/// Suggested addresses are of 10.96.0.0/12, without the first few; the allocator takes one of the server's own range.
 const ADDRESS_BASE: u32 = 0x0a60_0000;
-const ADDRESS_COUNT: u32 = 1 << 20;
+/// The bits that all addresses share.
+const ADDRESS_BITS: u32 = 12;
+const ADDRESS_COUNT: u32 = 1 << (32 - ADDRESS_BITS);
 const ADDRESS_RESERVED: u32 = 256;
-/// The first of the node ports, 30000 to 32767.
+/// The first of the node ports.
 const NODE_PORT_BASE: i64 = 30_000;
 /// How many node ports there are.
 const NODE_PORT_COUNT: i64 = 2_768;
+/// The node ports.
+pub(super) const NODE_PORTS: RangeInclusive<i64> =
+    NODE_PORT_BASE..=NODE_PORT_BASE + NODE_PORT_COUNT - 1;
 /// How long a client stays with one backend, in seconds, unless the service says otherwise.
 const AFFINITY_SECONDS: i64 = 10_800;
 
@@ -41,6 +43,7 @@ impl Strategy for ServiceStrategy {
     fn prepare_for_update(&self, new: &mut Value, old: &Value, part: Subresource, _now: &str) {
         keep_other_half(new, old, part);
         if part == Subresource::Main {
+            release(new, old);
             keep_allocated(new, old);
             allocate(new);
         }
@@ -80,107 +83,32 @@ pub(super) fn default(spec: &mut Value) {
     }
 }
 
-checks! {
-    "addresses-kept" => addresses_kept,
-    "external-name" => |e, _, name, path| {
-        let name = name.as_str().unwrap_or("");
-        e.check_name(path, name.strip_suffix('.').unwrap_or(name), names::dns_subdomain);
-    },
-    "ip-families" => |e, _, families, path| {
-        let mut seen = HashSet::new();
-        for (i, family) in families.as_array().into_iter().flatten().enumerate() {
-            let (at, text) = (path.index(i), family.as_str().unwrap_or(""));
-            if !matches!(text, "IPv4" | "IPv6") {
-                e.not_supported(&at, text, &["IPv4", "IPv6"]);
-            }
-            if !seen.insert(text) {
-                e.duplicate(&at, text);
-            }
-        }
-    },
-    "service-addresses" => addresses,
-    "service-ports" => ports,
-}
-
-fn addresses_kept(errors: &mut Errors, owner: &Owner, new: &Value, path: &Path) {
-    let Some(old) = owner.old else {
-        return;
-    };
-    let external_name = |spec: &Value| spec.text("type") == "ExternalName";
-    if external_name(new) || external_name(old) || (is_headless(new) && is_headless(old)) {
-        return;
-    }
-    let path = path.child("clusterIPs");
-    let shown = new.part("clusterIPs");
-    let (before, after) = (old.strings("clusterIPs"), new.strings("clusterIPs"));
-    for (i, (before, after)) in before.iter().zip(&after).enumerate() {
-        if before != after {
-            errors.invalid(&path.index(i), shown, "may not change once set");
-        }
-    }
-    if !before.is_empty() && after.is_empty() {
-        errors.invalid(&path.index(0), shown, "primary clusterIP can not be unset");
-    }
-}
-
-fn ports(errors: &mut Errors, _: &Owner, spec: &Value, path: &Path) {
-    let ports = spec.items("ports");
-    let path = path.child("ports");
-    if spec.text("type") == "ClusterIP" {
-        for (i, _) in ports
-            .iter()
-            .enumerate()
-            .filter(|(_, p)| p.int("nodePort") != 0)
-        {
-            let at = path.index(i).child("nodePort");
-            errors.forbidden(&at, "may not be used when `type` is 'ClusterIP'");
-        }
-    }
-    let mut node_ports = HashSet::new();
-    for (i, port) in ports.iter().enumerate() {
-        let number = port.int("nodePort");
-        if number != 0 && !node_ports.insert((port.text("protocol"), number)) {
-            errors.duplicate(&path.index(i).child("nodePort"), number);
-        }
-    }
-    let mut own = HashSet::new();
-    for (i, port) in ports.iter().enumerate() {
-        let (protocol, number) = (port.text("protocol"), port.int("port"));
-        if !own.insert((protocol, number)) {
-            let shown = struct_text(&[
-                ("Name", json_text("")),
-                ("Protocol", json_text(protocol)),
-                ("AppProtocol", json_text(())),
-                ("Port", json_text(number)),
-                ("TargetPort", json_text(0)),
-                ("NodePort", json_text(0)),
-            ]);
-            errors.duplicate(&path.index(i), Shown(shown));
-        }
-    }
-}
-
-fn addresses(errors: &mut Errors, _: &Owner, addresses: &Value, path: &Path) {
-    let list = addresses.as_array().map_or(&[][..], Vec::as_slice);
-    for (i, address) in list.iter().enumerate() {
-        let text = address.as_str().unwrap_or("");
-        if i > 0 || text != "None" {
-            validate_ip(errors, text, &path.index(i));
-        } else if list.len() > 1 {
-            errors.invalid(path, addresses, "'None' must be the first and only value");
-        }
+/// An address of a load balancer is that of the balancer itself.
+pub(super) fn default_ingress(ingress: &mut Value) {
+    if !ingress.text("ip").is_empty() {
+        set_if_absent(ingress, "ipMode", "VIP");
     }
 }
 
 /// Whether a service has no address of its own.
-fn is_headless(spec: &Value) -> bool {
+pub(super) fn is_headless(spec: &Value) -> bool {
     spec.strings("clusterIPs") == ["None"]
 }
 
 /// Whether a service can be reached from outside.
-fn is_external(spec: &Value) -> bool {
+pub(super) fn is_external(spec: &Value) -> bool {
     matches!(spec.text("type"), "LoadBalancer" | "NodePort")
         || (spec.text("type") == "ClusterIP" && !spec.items("externalIPs").is_empty())
+}
+
+/// Whether the ports of a service may have ports of the nodes.
+pub(super) fn needs_node_port(spec: &Value) -> bool {
+    matches!(spec.text("type"), "NodePort" | "LoadBalancer")
+}
+
+/// Whether the health of a service is asked at a port of the nodes.
+pub(super) fn needs_health_check(spec: &Value) -> bool {
+    spec.text("type") == "LoadBalancer" && spec.text("externalTrafficPolicy") == "Local"
 }
 
 fn needs_node_ports(spec: &Value) -> bool {
@@ -272,69 +200,116 @@ fn allocate(object: &mut Value) {
     }
 }
 
+/// Removes what the new type does not have, unless the client changed it too.
+fn release(new: &mut Value, old: &Value) {
+    let old = spec_of(old);
+    let Some(spec) = existing(new, "spec") else {
+        return;
+    };
+    let has_address = |spec: &Value| spec.text("type") != "ExternalName";
+    if has_address(old) && !has_address(spec) {
+        if same(spec, old, "clusterIP") && same(spec, old, "clusterIPs") {
+            remove(spec, "clusterIP");
+            remove(spec, "clusterIPs");
+        }
+        remove_if_same(spec, old, &["ipFamilies", "ipFamilyPolicy"]);
+    }
+    let (had, has) = (needs_node_port(old), needs_node_port(spec));
+    if had && !has && node_ports(spec).is_subset(&node_ports(old)) {
+        for port in items_mut(spec, "ports") {
+            remove(port, "nodePort");
+        }
+    }
+    if needs_health_check(old) && !needs_health_check(spec) {
+        remove_if_same(spec, old, &["healthCheckNodePort"]);
+    }
+    if old.text("type") == "LoadBalancer" && spec.text("type") != "LoadBalancer" {
+        remove_if_same(
+            spec,
+            old,
+            &["allocateLoadBalancerNodePorts", "loadBalancerClass"],
+        );
+    }
+    if is_external(old) && !is_external(spec) {
+        remove_if_same(spec, old, &["externalTrafficPolicy"]);
+    }
+    if spec.text("type") != "LoadBalancer"
+        && let Some(status) = existing(new, "status")
+    {
+        set(status, "loadBalancer", json!({}));
+    }
+}
+
+fn same(spec: &Value, old: &Value, field: &str) -> bool {
+    spec.field(field) == old.field(field)
+}
+
+fn remove_if_same(spec: &mut Value, old: &Value, fields: &[&str]) {
+    for field in fields {
+        if same(spec, old, field) {
+            remove(spec, field);
+        }
+    }
+}
+
+fn node_ports(spec: &Value) -> HashSet<i64> {
+    let ports = spec.items("ports").iter().map(|p| p.int("nodePort"));
+    ports.filter(|number| *number != 0).collect()
+}
+
 /// What was allocated stays when a client leaves it out.
 fn keep_allocated(new: &mut Value, old: &Value) {
     let old = spec_of(old);
     let Some(spec) = existing(new, "spec") else {
         return;
     };
-    if old.text("type") == "ExternalName" || spec.text("type") == "ExternalName" {
-        if spec.text("type") == "ExternalName" && old.text("type") != "ExternalName" {
-            for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-                if spec.field(field) == old.field(field) {
-                    remove(spec, field);
-                }
+    if old.text("type") != "ExternalName" && spec.text("type") != "ExternalName" {
+        keep_addresses(spec, old);
+    }
+    if needs_node_port(old) && needs_node_port(spec) {
+        let before = node_ports(old);
+        let used: HashSet<i64> = before.intersection(&node_ports(spec)).copied().collect();
+        let by_name: HashMap<&str, i64> = old
+            .items("ports")
+            .iter()
+            .map(|port| (port.text("name"), port.int("nodePort")))
+            .collect();
+        for port in items_mut(spec, "ports") {
+            let number = by_name.get(port.text("name")).copied().unwrap_or(0);
+            if port.int("nodePort") == 0 && number != 0 && !used.contains(&number) {
+                set(port, "nodePort", number);
             }
         }
-        return;
     }
-    if spec.text("clusterIP").is_empty() && spec.items("clusterIPs").is_empty() {
+    if needs_health_check(old) && needs_health_check(spec) {
+        let port = old.int("healthCheckNodePort");
+        set_if_zero(spec, "healthCheckNodePort", port);
+    }
+}
+
+fn keep_addresses(spec: &mut Value, old: &Value) {
+    if spec.text("clusterIP").is_empty() {
         copy_field(spec, old, "clusterIP");
+    }
+    if spec.items("clusterIPs").is_empty() {
         copy_field(spec, old, "clusterIPs");
+    }
+    // A client that knows the one address alone changes only that.
+    if !same(spec, old, "clusterIP") && same(spec, old, "clusterIPs") {
+        let address = spec.text("clusterIP").to_owned();
+        set(spec, "clusterIPs", json!([address]));
     }
     for field in ["ipFamilies", "ipFamilyPolicy"] {
         if spec.field(field).is_none() {
             copy_field(spec, old, field);
         }
     }
-    if needs_node_ports(spec) && needs_node_ports(old) {
-        let used: HashSet<i64> = spec
-            .items("ports")
-            .iter()
-            .map(|p| p.int("nodePort"))
-            .collect();
-        for port in items_mut(spec, "ports") {
-            if port.int("nodePort") != 0 {
-                continue;
-            }
-            let before = old.items("ports").iter().find(|p| {
-                p.int("port") == port.int("port") && p.text("protocol") == port.text("protocol")
-            });
-            if let Some(number) = before.map(|p| p.int("nodePort"))
-                && number != 0
-                && !used.contains(&number)
+    if spec.text("ipFamilyPolicy") == "SingleStack" {
+        for field in ["clusterIPs", "ipFamilies"] {
+            if same(spec, old, field)
+                && let Some(list) = spec.get_mut(field).and_then(Value::as_array_mut)
             {
-                set(port, "nodePort", number);
-            }
-        }
-    } else if !needs_node_ports(spec) {
-        // Ports of the nodes go with the type that needed them.
-        for (port, before) in items_mut(spec, "ports").iter_mut().zip(old.items("ports")) {
-            if port.field("nodePort") == before.field("nodePort") {
-                remove(port, "nodePort");
-            }
-        }
-    }
-    if !is_external(spec)
-        && is_external(old)
-        && spec.field("externalTrafficPolicy") == old.field("externalTrafficPolicy")
-    {
-        remove(spec, "externalTrafficPolicy");
-    }
-    if old.text("type") == "LoadBalancer" && spec.text("type") != "LoadBalancer" {
-        for field in ["allocateLoadBalancerNodePorts", "loadBalancerClass"] {
-            if spec.field(field) == old.field(field) {
-                remove(spec, field);
+                list.truncate(1);
             }
         }
     }

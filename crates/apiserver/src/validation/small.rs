@@ -1,12 +1,11 @@
-//! What tables cannot say of namespaces, leases, budgets, events, priority classes, ingresses and RBAC.
+//! What tables cannot say of namespaces, leases, budgets, events, priority classes and RBAC.
 
 use super::engine::Owner;
-use super::errors::{Errors, Path, Shown};
+use super::errors::{Errors, Path};
 use super::metadata::validate_plain_finalizer;
 use super::view::{View, is_zero, set, set_if_zero};
 use super::{checks, names};
 use serde_json::{Value, json};
-use std::net::IpAddr;
 
 /// The label that carries a namespace's name.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
@@ -22,50 +21,20 @@ const EVENT_NOTE_BYTES_MAX: usize = 1024;
 const RBAC: &str = "rbac.authorization.k8s.io";
 
 checks! {
-    "api-service" => api_service,
-    "endpoint-addresses" => |e, owner, addresses, path| {
-        let slice = owner.enclosing("discovery.v1.EndpointSlice");
-        let family = slice.map_or("", |slice| slice.text("addressType"));
-        for (i, address) in addresses.as_array().into_iter().flatten().enumerate() {
-            let (at, text) = (path.index(i), address.as_str().unwrap_or(""));
-            match (family, names::parse_ip(text)) {
-                ("IPv4" | "IPv6", None) => e.invalid(&at, text, names::NOT_AN_IP),
-                ("IPv4", Some(ip)) if !ip.is_ipv4() => e.invalid(path, text, "must be an IPv4 address"),
-                ("IPv6", Some(ip)) if !ip.is_ipv6() => e.invalid(path, text, "must be an IPv6 address"),
-                _ => {}
-            }
+    "api-service-port" => |e, _, port, path| {
+        let port = port.as_i64().unwrap_or(0);
+        let problems = names::port_number(port);
+        if !problems.is_empty() {
+            let detail = format!("port is not valid: {}", problems.join(", "));
+            e.invalid(path, port, detail);
         }
     },
+    "api-service" => api_service,
     "event" => event,
     "finalizers" => |e, _, list, path| {
         for finalizer in list.as_array().into_iter().flatten().filter_map(Value::as_str) {
             e.each_invalid(path, finalizer, names::qualified_name(finalizer));
             validate_plain_finalizer(e, finalizer, path);
-        }
-    },
-    "ingress" => |e, _, spec, path| {
-        if spec.items("rules").is_empty() && spec.field("defaultBackend").is_none() {
-            e.invalid(path, Shown::null(), "either `defaultBackend` or `rules` must be specified");
-        }
-    },
-    "ip-block" => |e, _, block, path| {
-        let text = block.text("cidr");
-        let cidr = names::parse_cidr(text);
-        if cidr.is_none() && !text.is_empty() {
-            e.invalid(&path.child("cidr"), text, names::NOT_A_CIDR);
-        }
-        for (i, except) in block.items("except").iter().enumerate() {
-            let at = path.child("except");
-            let (at, text) = (at.index(i), except.as_str().unwrap_or(""));
-            match (cidr, names::parse_cidr(text)) {
-                (None, _) => {}
-                (_, None) => e.invalid(&at, text, names::NOT_A_CIDR),
-                (Some(whole), Some(part)) => {
-                    if !is_subset(part, whole) {
-                        e.invalid(&at, text, "must be a strict subset of `cidr`");
-                    }
-                }
-            }
         }
     },
     "namespaced-rule" => |e, owner, urls, path| {
@@ -74,6 +43,27 @@ checks! {
         }
     },
     "priority-class" => priority_class,
+}
+
+/// `domain/path`.
+pub(super) fn domain_prefixed_path(errors: &mut Errors, text: &str, path: &Path) {
+    if text.is_empty() {
+        errors.required(path, "");
+        return;
+    }
+    let parts = text.split_once('/');
+    let Some((domain, rest)) = parts.filter(|(d, r)| !d.is_empty() && !r.is_empty()) else {
+        let detail = "must be a domain-prefixed path (such as \"acme.io/foo\")";
+        errors.invalid(path, text, detail);
+        return;
+    };
+    errors.each_invalid(path, domain, names::dns_subdomain(domain));
+    let fits = |b: u8| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&b);
+    if !rest.bytes().all(fits) {
+        let detail =
+            r"Invalid path (regex used for validation is '[A-Za-z0-9/\-._~%!$&'()*+,;=:]+')";
+        errors.invalid(path, rest, detail);
+    }
 }
 
 /// A namespace has its name as a label.
@@ -151,21 +141,6 @@ fn event(errors: &mut Errors, _: &Owner, event: &Value, _: &Path) {
     }
 }
 
-/// Whether one range of addresses lies within another and is smaller.
-fn is_subset((part, part_bits): (IpAddr, u8), (whole, whole_bits): (IpAddr, u8)) -> bool {
-    let same = match (part, whole) {
-        (IpAddr::V4(part), IpAddr::V4(whole)) => {
-            u64::from(part.to_bits() ^ whole.to_bits()) >> 32_u8.saturating_sub(whole_bits) == 0
-        }
-        (IpAddr::V6(part), IpAddr::V6(whole)) => {
-            let difference = part.to_bits() ^ whole.to_bits();
-            whole_bits == 0 || difference >> 128_u8.saturating_sub(whole_bits) == 0
-        }
-        _ => false,
-    };
-    same && part_bits > whole_bits
-}
-
 /// The group of a role is that of RBAC.
 pub(super) fn default_role_ref(role: &mut Value) {
     set_if_zero(role, "apiGroup", RBAC);
@@ -188,6 +163,7 @@ pub(super) fn default_policy_types(spec: &mut Value) {
         set(spec, "policyTypes", json!(types));
     }
 }
+
 fn api_service(errors: &mut Errors, _: &Owner, service: &Value, path: &Path) {
     let (spec, at) = (service.part("spec"), path.child("spec"));
     let (group, version) = (spec.text("group"), spec.text("version"));

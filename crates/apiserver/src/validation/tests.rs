@@ -27,7 +27,10 @@ const KINDS: &[(&str, &str)] = &[
     ("resource.k8s.io", "resourceslices"),
     ("resource.k8s.io", "resourceclaims"),
     ("resource.k8s.io", "resourceclaimtemplates"),
+    ("scheduling.k8s.io", "compositepodgroups"),
+    ("scheduling.k8s.io", "podgroups"),
     ("scheduling.k8s.io", "priorityclasses"),
+    ("scheduling.k8s.io", "workloads"),
     ("storage.k8s.io", "storageclasses"),
     ("example.com", "unknown"),
 ];
@@ -124,4 +127,10 @@ fn defaults_are_the_same_the_second_time() {
     }
 }
 
+mod groups;
+mod jobs;
 mod kinds;
+mod mistakes;
+mod statuses;
+mod steps;
+mod work;

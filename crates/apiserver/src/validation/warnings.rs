@@ -1,13 +1,17 @@
 //! What a client is warned about although the object is valid: pods and templates of pods that hardly do what is meant.
 
+mod objects;
+
+use super::amounts;
 use super::view::View;
-use super::{amounts, names};
 use berth_api::quantity::Quantity;
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 
 /// What has no effect any more.
 const DEPRECATED: &str = include_str!("../../facts/deprecated.txt");
+/// What the name of an object that makes pods is used in.
+const PODS_AND_HOSTS: &str = "Pod names and hostnames";
 const NO_SELECTOR: &str = "a null labelSelector results in matching no pod";
 
 /// The warnings about a new object.
@@ -15,17 +19,12 @@ pub(crate) fn of_new(kind: &str, object: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
     match kind {
         "Pod" => {
-            let faults = names::dns_label(object.part("metadata").text("name"));
-            if !faults.is_empty() {
-                warnings.push(format!(
-                    "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: [{}]",
-                    faults.join(" ")
-                ));
-            }
+            objects::of_name(object, "the Pod's hostname", &mut warnings);
             of_pod(object, "", &mut warnings);
         }
         "PodTemplate" => of_pod(object.part("template"), "template.", &mut warnings),
         "CronJob" => {
+            objects::of_name(object, PODS_AND_HOSTS, &mut warnings);
             let job = object.part("spec").part("jobTemplate").part("spec");
             of_pod(
                 job.part("template"),
@@ -39,6 +38,9 @@ pub(crate) fn of_new(kind: &str, object: &Value) -> Vec<String> {
         | "ReplicaSet"
         | "ReplicationController"
         | "StatefulSet" => {
+            if !matches!(kind, "DaemonSet" | "StatefulSet") {
+                objects::of_name(object, PODS_AND_HOSTS, &mut warnings);
+            }
             let template = object.part("spec").part("template");
             of_pod(template, "spec.template.", &mut warnings);
         }
@@ -70,7 +72,7 @@ pub(crate) fn of_new(kind: &str, object: &Value) -> Vec<String> {
                 warnings.push(format!("spec.externalID: {fault}"));
             }
         }
-        _ => {}
+        kind => objects::of(kind, object, &mut warnings),
     }
     warnings
 }
@@ -82,6 +84,7 @@ pub(crate) fn of_update(kind: &str, new: &Value, old: &Value) -> Vec<String> {
     match kind {
         "Pod" => Vec::new(),
         "Node" => of_new(kind, new),
+        kind if objects::warns_always(kind) => of_new(kind, new),
         _ if generation(new) != generation(old) => of_new(kind, new),
         _ => Vec::new(),
     }
@@ -117,6 +120,11 @@ fn of_pod(pod: &Value, at: &str, warnings: &mut Vec<String>) {
                 warnings.push(format!("{at}spec.volumes[{i}].{source}: {message}"));
             }
         }
+    }
+    if spec.int("terminationGracePeriodSeconds") < 0 {
+        warnings.push(format!(
+            "{at}spec.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1"
+        ));
     }
     duplicates(spec, "hostAliases", "ip", at, warnings);
     duplicates(spec, "imagePullSecrets", "name", at, warnings);

@@ -27,16 +27,19 @@ checks! {
     },
     "review-versions" => review_versions,
     "rule-resources" => rule_resources,
-    "webhook-client" => |e, _, config, path| {
-        match (config.maybe_text("url"), config.field("service")) {
-            (Some(url), None) => check_url(e, url, &path.child("url")),
-            (None, Some(service)) => check_service(e, service, &path.child("service")),
-            _ => e.required(path, "exactly one of url or service is required"),
-        }
-    },
+    "webhook-client" => |e, _, config, path| check_client(e, config, path),
     "webhook-name" => webhook_name,
     "webhook-names" => unique_names,
     "wildcard" => wildcard,
+}
+
+/// Checks where a webhook is called.
+pub(crate) fn check_client(errors: &mut Errors, config: &Value, path: &Path) {
+    match (config.maybe_text("url"), config.field("service")) {
+        (Some(url), None) => check_url(errors, url, &path.child("url")),
+        (None, Some(service)) => check_service(errors, service, &path.child("service")),
+        _ => errors.required(path, "exactly one of url or service is required"),
+    }
 }
 
 fn unique_names(errors: &mut Errors, _: &Owner, configuration: &Value, _: &Path) {
@@ -217,23 +220,34 @@ fn check_service(errors: &mut Errors, service: &Value, path: &Path) {
     }
 }
 
-fn review_versions(errors: &mut Errors, owner: &Owner, list: &Value, path: &Path) {
-    let known = REVIEW_VERSIONS.join(", ");
-    let versions = owner.value.strings("admissionReviewVersions");
+fn review_versions(errors: &mut Errors, owner: &Owner, _: &Value, path: &Path) {
+    let versions = owner.value.items("admissionReviewVersions");
     if versions.is_empty() {
+        let known = REVIEW_VERSIONS.join(", ");
         errors.required(path, format!("must specify one of {known}"));
         return;
     }
+    check_review_versions(errors, versions, &REVIEW_VERSIONS, path);
+}
+
+/// Checks the versions of reviews that a webhook understands, of which the API server knows some.
+pub(crate) fn check_review_versions(
+    errors: &mut Errors,
+    versions: &[Value],
+    known: &[&str],
+    path: &Path,
+) {
     let mut seen = HashSet::new();
     for (i, version) in versions.iter().enumerate() {
-        let at = path.index(i);
-        if seen.insert(*version) {
+        let (at, version) = (path.index(i), version.as_str().unwrap_or(""));
+        if seen.insert(version) {
             errors.each_invalid(&at, version, berth_api::names::dns1035_label(version));
         } else {
-            errors.invalid(&at, *version, "duplicate version");
+            errors.invalid(&at, version, "duplicate version");
         }
     }
-    if !versions.iter().any(|v| REVIEW_VERSIONS.contains(v)) {
-        errors.invalid(path, list, format!("must include at least one of {known}"));
+    if !known.iter().any(|known| seen.contains(known)) {
+        let detail = format!("must include at least one of {}", known.join(", "));
+        errors.invalid(path, &Value::from(versions), detail);
     }
 }

@@ -1,19 +1,16 @@
 //! What `facts/rules/workloads.txt` cannot say of the kinds that make pods.
 
 use super::engine::Owner;
-use super::errors::{Errors, Path, quote};
+use super::errors::{Errors, Path};
+use super::job::{NAME_LABELS, UID_LABELS};
 use super::metadata::validate_annotations;
 use super::pod::scheduling::validate_gates;
-use super::view::{View, child, existing, is_zero, items_mut, set, set_if_absent, set_if_zero};
+use super::view::{View, child, existing, items_mut, set, set_if_absent, set_if_zero};
 use super::{checks, names, selectors};
 use crate::cron::Schedule;
 use crate::strategy::{Strategy, Subresource, keep_other_half};
 use serde_json::{Map, Value, json};
 
-/// Labels of a Job's pods that carry the Job's UID: the present one and the old one.
-const UID_LABELS: [&str; 2] = ["batch.kubernetes.io/controller-uid", "controller-uid"];
-/// Labels of a Job's pods that carry the Job's name.
-const NAME_LABELS: [&str; 2] = ["batch.kubernetes.io/job-name", "job-name"];
 /// The counts of a status that are no greater than its replicas.
 const PARTS: [&str; 5] = [
     "updatedReplicas",
@@ -26,9 +23,6 @@ checks! {
     "amount" => amount,
     "at-most-all" => |e, _, amount, path| at_most_all(e, amount, path),
     "endless" => endless,
-    "exit-codes" => exit_codes,
-    "job" => |e, owner, job, _| template_labels(e, owner, spec_of(job), &Path::new("spec")),
-    "job-template" => job_template,
     "nonempty-selector" => nonempty_selector,
     "not-decremented" => |e, owner, count, path| {
         let before = owner.old.map_or(0, |old| old.int("collisionCount"));
@@ -65,10 +59,11 @@ checks! {
     },
     "schedule" => |e, _, schedule, path| {
         let text = schedule.as_str().unwrap_or("");
+        if let Err(reason) = Schedule::parse(text) {
+            e.invalid(path, text, reason);
+        }
         if text.contains("TZ") {
             e.invalid(path, text, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead");
-        } else if let Err(reason) = Schedule::parse(text) {
-            e.invalid(path, text, reason);
         }
     },
     "set-template" => set_template,
@@ -118,7 +113,7 @@ fn nonempty_selector(errors: &mut Errors, owner: &Owner, selector: &Value, path:
 }
 
 /// The labels of the template satisfy the selector.
-fn template_labels(errors: &mut Errors, owner: &Owner, spec: &Value, path: &Path) {
+pub(super) fn template_labels(errors: &mut Errors, owner: &Owner, spec: &Value, path: &Path) {
     let metadata = spec.part("template").part("metadata");
     let mismatch = |errors: &mut Errors| {
         errors.invalid(
@@ -199,32 +194,6 @@ fn set_template(errors: &mut Errors, owner: &Owner, template: &Value, path: &Pat
     endless(errors, owner, template, path);
 }
 
-fn exit_codes(errors: &mut Errors, owner: &Owner, values: &Value, path: &Path) {
-    let values = values.as_array().into_iter().flatten();
-    let codes: Vec<i64> = values.filter_map(Value::as_i64).collect();
-    for (i, code) in codes.iter().enumerate() {
-        if *code == 0 && owner.value.text("operator") == "In" {
-            errors.invalid(&path.index(i), *code, "must not be 0 for the In operator");
-        }
-        if codes.iter().take(i).any(|c| c == code) {
-            errors.duplicate(&path.index(i), *code);
-        }
-    }
-}
-
-fn job_template(errors: &mut Errors, _: &Owner, template: &Value, path: &Path) {
-    let at = path.child("spec.restartPolicy");
-    let policies = ["OnFailure", "Never"];
-    match spec_of(template).text("restartPolicy") {
-        "OnFailure" | "Never" => {}
-        "Always" => {
-            let detail = format!("valid values: {}", policies.map(quote).join(", "));
-            errors.required(&at, detail);
-        }
-        other => errors.not_supported(&at, other, &policies),
-    }
-}
-
 /// A rolling update of a Deployment replaces a quarter of the pods at a time.
 pub(super) fn default_deployment_rollout(strategy: &mut Value) {
     if strategy.text("type") == "RollingUpdate"
@@ -278,7 +247,10 @@ pub(super) fn default_replication_controller(object: &mut Value) {
 }
 
 /// How many pods a Job runs, and how often they are retried.
-pub(super) fn default_job(spec: &mut Value) {
+pub(super) fn default_job(job: &mut Value) {
+    let Some(spec) = child(job, "spec") else {
+        return;
+    };
     if spec.field("parallelism").is_none() {
         set_if_absent(spec, "completions", 1);
         set(spec, "parallelism", 1);
@@ -293,6 +265,9 @@ pub(super) fn default_job(spec: &mut Value) {
         None => "TerminatingOrFailed",
     };
     set_if_absent(spec, "podReplacementPolicy", replace);
+    set_if_absent(spec, "completionMode", "NonIndexed");
+    set_if_absent(spec, "suspend", false);
+    set_if_absent(spec, "manualSelector", false);
 }
 
 /// The strategy of Jobs.
@@ -326,19 +301,16 @@ impl Strategy for JobStrategy {
             .and_then(|t| child(t, "metadata"))
             .and_then(|m| child(m, "labels"))
         {
+            // Labels of the user are compared with the expected ones later.
             for label in NAME_LABELS {
-                set(labels, label, name.clone());
+                set_if_absent(labels, label, name.clone());
             }
             for label in UID_LABELS {
-                set(labels, label, uid.clone());
+                set_if_absent(labels, label, uid.clone());
             }
         }
-        if is_zero(spec.field("selector")) {
-            set(
-                spec,
-                "selector",
-                json!({"matchLabels": {UID_LABELS[0]: uid}}),
-            );
+        if let Some(labels) = child(spec, "selector").and_then(|s| child(s, "matchLabels")) {
+            set_if_absent(labels, UID_LABELS[0], uid);
         }
         // kube-apiserver fills in defaults again when it reads the object.
         self.default(object);

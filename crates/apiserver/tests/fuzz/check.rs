@@ -5,6 +5,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use berth_api::Quantity;
 use berth_apiserver::admission::Admission;
+use berth_apiserver::auth::Authorization;
 use berth_apiserver::patch::PatchType;
 use berth_apiserver::registry::{
     Api, ApiOptions, Body, Encoding, FieldValidation, ListRequest, Resource, WriteOptions, find,
@@ -33,7 +34,11 @@ const POD: &str = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "N
 
 static API: LazyLock<Api> = LazyLock::new(|| {
     let options = ApiOptions {
+        api: berth_apiserver::releases::ApiRelease::EVERY,
+        authorization: Authorization::default(),
+        groups: berth_apiserver::groups::GroupGates::default(),
         admission: Admission::default(),
+        service_cidr: "10.96.0.0/12".to_owned(),
         history: HistoryLimits::default(),
         clock: Arc::new(|| Timestamp::UNIX_EPOCH),
         seed: 1,

@@ -87,7 +87,8 @@ async fn bodies_that_cannot_be_used_are_answered_with_a_status() {
             400,
         ),
         post("truncated", YAML, b"metadata: {name: [", 400),
-        post("two documents", YAML, b"a: b\n---\nc: d\n", 400),
+        // The first document counts; it has no name.
+        post("two documents", YAML, b"a: b\n---\nc: d\n", 422),
         post("an alias of itself", YAML, b"a: &a [*a]\n", 400),
         post("too many aliases", YAML, aliases().as_bytes(), 400),
         post("not UTF-8", YAML, b"data: {k: \xff}\n", 400),

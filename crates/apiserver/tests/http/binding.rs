@@ -1,6 +1,8 @@
 //! Binding, beyond what the recorded transcript has.
 
 use super::*;
+use berth_api::Release;
+use berth_apiserver::releases::ApiRelease;
 
 fn binding(name: &str) -> Value {
     json!({
@@ -51,6 +53,34 @@ async fn binding_sets_the_node_and_what_goes_with_it() {
         "2020-01-01T00:00:00Z"
     );
     assert_eq!(bound["metadata"]["generation"], json!(1));
+}
+
+/// API-60: since Kubernetes 1.38, the answer to a binding names the version of the pod that the binding made. A dry run
+/// makes none.
+#[tokio::test]
+async fn the_answer_to_a_binding_names_the_version_of_the_pod() {
+    let cluster = Cluster::with(ServerOptions {
+        api: ApiRelease::of(Release::V1_38),
+        ..ServerOptions::default()
+    })
+    .await;
+    for (name, path) in [
+        ("p", format!("{PODS}/p/binding")),
+        ("q", PODS.replace("/pods", "/bindings")),
+    ] {
+        cluster.create(PODS, &pod(name)).await;
+        let dry_run = format!("{path}?dryRun=All");
+        let reply = cluster.post(&dry_run, &binding(name)).await.json();
+        assert_eq!(reply["metadata"], json!({}), "{path}");
+        let reply = cluster.post(&path, &binding(name)).await.json();
+        assert_eq!(text(&reply, "/status"), "Success", "{path}");
+        let bound = cluster.get(&format!("{PODS}/{name}")).await.json();
+        assert_eq!(
+            text(&reply, "/metadata/resourceVersion"),
+            text(&bound, "/metadata/resourceVersion"),
+            "{path}"
+        );
+    }
 }
 
 /// API-17, case 21: the pods that the server does not bind, its messages, and the order of its checks.

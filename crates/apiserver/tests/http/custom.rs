@@ -155,6 +155,14 @@ async fn a_definition_is_established_and_its_objects_are_served() {
     assert_eq!(resources, ["widgets", "widgets/status", "widgets/scale"]);
     let openapi = cluster.get("/openapi/v3/apis/example.com/v1").await.json();
     let schema = at(&openapi, "/components/schemas/com.example.v1.Widget");
+    // What `kubectl explain` shows, and the end-to-end tests of Kubernetes look for.
+    let described = |pointer: &str| text(schema, pointer).to_owned();
+    assert!(described("/properties/apiVersion/description").starts_with("APIVersion defines"));
+    assert!(described("/properties/metadata/description").contains("Standard object's metadata"));
+    let metadata = "/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+    let metadata = at(&openapi, metadata);
+    let created = text(metadata, "/properties/creationTimestamp/description");
+    assert!(created.starts_with("CreationTimestamp is a timestamp"));
     assert_eq!(
         text(schema, "/properties/spec/properties/color/default"),
         "red"
@@ -342,6 +350,36 @@ async fn server_side_apply_merges_lists_by_their_keys() {
         message(&unknown).contains("field not declared in schema"),
         "{}",
         unknown.text()
+    );
+}
+
+/// Kubernetes' own kinds take finalizers with a domain, and some names; custom resources take any qualified name.
+#[tokio::test]
+async fn finalizers_of_custom_resources_need_no_domain() {
+    let cluster = Cluster::start().await;
+    cluster.define(&definition()).await;
+    let with = |mut object: Value, finalizer: &str| {
+        object["metadata"]["finalizers"] = json!([finalizer]);
+        object
+    };
+    let plain = with(widget("a", json!({"size": 1})), "mine");
+    cluster.create(WIDGETS, &plain).await;
+    let path = format!("{WIDGETS}/a");
+    let patch = json!({"metadata": {"finalizers": ["mine", "yours"]}});
+    let patched = cluster.merge(&path, &patch).await;
+    assert_eq!(patched.status, 200, "{}", patched.text());
+    let invalid = with(widget("b", json!({"size": 1})), "not valid");
+    assert_eq!(cluster.post(WIDGETS, &invalid).await.status, 422);
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let refused = cluster
+        .post(maps, &with(config_map("c", json!({})), "mine"))
+        .await;
+    assert_eq!(
+        (refused.status, text(&refused.json(), "/message")),
+        (
+            422,
+            "ConfigMap \"c\" is invalid: metadata.finalizers[0]: Invalid value: \"mine\": name is neither a standard finalizer name nor is it fully qualified"
+        )
     );
 }
 

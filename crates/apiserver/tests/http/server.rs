@@ -133,8 +133,20 @@ async fn discovery_and_documents_agree() {
 
 #[tokio::test]
 async fn every_stored_resource_can_be_listed_watched_and_shown_as_rows() {
-    let cluster = Cluster::start().await;
-    for resource in berth_apiserver::registry::built_in().resources() {
+    for release in berth_api::Release::ALL {
+        let api = berth_apiserver::releases::ApiRelease::of(release);
+        let cluster = Cluster::with(ServerOptions {
+            api,
+            ..ServerOptions::default()
+        })
+        .await;
+        list_and_show_all(&cluster, api).await;
+    }
+}
+
+async fn list_and_show_all(cluster: &Cluster, api: berth_apiserver::releases::ApiRelease) {
+    let catalog = berth_apiserver::registry::Catalog::of_release(api);
+    for resource in catalog.resources() {
         if resource.store.is_none() {
             continue;
         }

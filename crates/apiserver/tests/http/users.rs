@@ -2,6 +2,8 @@
 //! kube-apiserver 1.36.
 
 use super::*;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
@@ -45,6 +47,19 @@ impl Cluster {
             "subjects": [subject],
         });
         self.create(&format!("{RBAC}/namespaces/default/rolebindings"), &binding)
+            .await;
+    }
+
+    /// Binds a role of the cluster to a subject, in the whole cluster.
+    async fn bind_everywhere(&self, name: &str, subject: Value) {
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+            "subjects": [subject],
+        });
+        self.create(&format!("{RBAC}/clusterrolebindings"), &binding)
             .await;
     }
 
@@ -349,6 +364,239 @@ async fn token_requests_are_validated() {
         assert_eq!(
             (reply.status, text(&reply.json(), "/message")),
             (status, message)
+        );
+    }
+}
+
+/// The fields of a user that are neither its name nor its groups.
+#[tokio::test]
+async fn extra_fields_are_impersonated_with_a_right_for_each_value() {
+    let cluster = Cluster::start().await;
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "impersonator"},
+    "rules": [
+        {"verbs": ["impersonate"], "apiGroups": [""], "resources": ["users"]},
+        {"verbs": ["impersonate"], "apiGroups": ["authentication.k8s.io"], "resources": ["userextras/example.com/scopes"], "resourceNames": ["view"]},
+    ]});
+    cluster.create(&format!("{RBAC}/clusterroles"), &role).await;
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "actor"}});
+    cluster.create(ACCOUNTS, &account).await;
+    let subject = json!({"kind": "ServiceAccount", "name": "actor", "namespace": "default"});
+    cluster.bind_everywhere("impersonator", subject).await;
+    let issued = cluster.token("actor", json!({})).await.json();
+    let bearer = format!("Bearer {}", text(&issued, "/status/token"));
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    let headers = |value: &'static str| {
+        vec![
+            ("authorization", bearer.as_str()),
+            ("impersonate-user", "bob"),
+            ("impersonate-extra-Example.com%2fscopes", value),
+        ]
+    };
+    let answer = cluster
+        .ask_as(&headers("view"), "POST", path, &review)
+        .await;
+    assert_eq!(answer.status, 201, "{}", answer.text());
+    let user = answer.json();
+    assert_eq!(
+        at(&user, "/status/userInfo/extra"),
+        &json!({"example.com/scopes": ["view"]})
+    );
+    let refused = cluster
+        .ask_as(&headers("edit"), "POST", path, &review)
+        .await;
+    assert_eq!(
+        (refused.status, text(&refused.json(), "/message")),
+        (
+            403,
+            "userextras.authentication.k8s.io \"edit\" is forbidden: User \"system:serviceaccount:default:actor\" cannot impersonate resource \"userextras/example.com/scopes\" in API group \"authentication.k8s.io\" at the cluster scope"
+        )
+    );
+    let alone = [("impersonate-extra-scopes", "view")];
+    let refused = cluster.ask_as(&alone, "GET", PODS, &Value::Null).await;
+    assert_eq!(refused.status, 400, "{}", refused.text());
+}
+
+#[tokio::test]
+async fn a_token_states_the_pod_and_the_node_that_it_belongs_to() {
+    let cluster = Cluster::start().await;
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "sa"}});
+    cluster.create(ACCOUNTS, &account).await;
+    let mut placed = pod("p");
+    placed["spec"]["serviceAccountName"] = "sa".into();
+    placed["spec"]["nodeName"] = "n".into();
+    let created = cluster.create(PODS, &placed).await;
+    let reference = json!({"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "p"}});
+    let issued = cluster.token("sa", reference).await.json();
+    let token = text(&issued, "/status/token");
+    let bearer = format!("Bearer {token}");
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    let headers = [("authorization", bearer.as_str())];
+    let user = cluster.ask_as(&headers, "POST", path, &review).await.json();
+    let extra = at(&user, "/status/userInfo/extra");
+    let of = |key: &str| extra[format!("authentication.kubernetes.io/{key}")].clone();
+    assert_eq!(of("pod-name"), json!(["p"]));
+    assert_eq!(of("pod-uid"), json!([created["metadata"]["uid"]]));
+    assert_eq!(of("node-name"), json!(["n"]));
+    let credential = of("credential-id").to_string();
+    assert!(credential.starts_with("[\"JTI="), "{credential}");
+    // The key set has the key of the token.
+    let keys = cluster.get("/openid/v1/jwks").await;
+    assert_eq!(keys.header("content-type"), "application/jwk-set+json");
+    let keys = keys.json();
+    let key = at(&keys, "/keys/0");
+    assert_eq!((text(key, "/kty"), text(key, "/crv")), ("EC", "P-256"));
+    let head = token.split('.').next().unwrap_or("");
+    let head = URL_SAFE_NO_PAD.decode(head).unwrap_or_default();
+    let head: Value = serde_json::from_slice(&head).unwrap_or_default();
+    assert_eq!(head["kid"], key["kid"]);
+    assert_eq!(text(&head, "/kid").len(), 43, "a SHA-256 hash in base64");
+    let issuer = cluster
+        .get("/.well-known/openid-configuration")
+        .await
+        .json();
+    assert_eq!(
+        text(&issuer, "/issuer"),
+        "https://kubernetes.default.svc.cluster.local"
+    );
+    let expect = format!("https://{}/openid/v1/jwks", cluster.server.addr());
+    assert_eq!(text(&issuer, "/jwks_uri"), expect);
+    // Service accounts may read both, other users may not.
+    for (headers, status) in [
+        (&headers[..], 200),
+        (&[("impersonate-user", "bob")][..], 403),
+    ] {
+        let path = "/openid/v1/jwks";
+        let reply = cluster.ask_as(headers, "GET", path, &Value::Null).await;
+        assert_eq!(reply.status, status, "{}", reply.text());
+    }
+}
+
+#[tokio::test]
+async fn a_node_writes_its_own_slices_and_a_driver_the_status_of_its_own_devices() {
+    const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
+    const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
+    let cluster = Cluster::start().await;
+    let rules = |name: &str, rules: Value| json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules});
+    let roles = format!("{RBAC}/clusterroles");
+    let all = json!([{"verbs": ["*"], "apiGroups": ["resource.k8s.io"], "resources": ["resourceslices"]}]);
+    cluster.create(&roles, &rules("slices", all)).await;
+    let nodes =
+        json!({"kind": "Group", "name": "system:nodes", "apiGroup": "rbac.authorization.k8s.io"});
+    cluster.bind_everywhere("slices", nodes).await;
+    let slice = |name: &str, node: &str| {
+        json!({
+            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": name},
+            "spec": {"driver": "gpu.example.com", "nodeName": node, "pool": {"name": node, "generation": 1, "resourceSliceCount": 1}, "devices": []},
+        })
+    };
+    cluster.create(SLICES, &slice("other", "m")).await;
+    let as_node = [
+        ("impersonate-user", "system:node:n"),
+        ("impersonate-group", "system:nodes"),
+    ];
+    let own = cluster
+        .ask_as(&as_node, "POST", SLICES, &slice("own", "n"))
+        .await;
+    assert_eq!(own.status, 201, "{}", own.text());
+    for (method, path, body, verb) in [
+        ("POST", SLICES.to_owned(), slice("x", "m"), "create"),
+        ("DELETE", format!("{SLICES}/other"), Value::Null, "delete"),
+    ] {
+        let refused = cluster.ask_as(&as_node, method, &path, &body).await;
+        assert_eq!(refused.status, 403);
+        let expect =
+            format!("can only {verb} ResourceSlice with the same NodeName as the requesting node");
+        let message = text(&refused.json(), "/message").to_owned();
+        assert!(message.ends_with(&expect), "{message}");
+    }
+    let claim = json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}},
+    });
+    cluster.create(CLAIMS, &claim).await;
+    let status = format!("{CLAIMS}/c/status");
+    let allocation = json!({"status": {"allocation": {
+        "devices": {"results": [{"request": "r", "driver": "gpu.example.com", "pool": "n", "device": "d"}]},
+        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]},
+    }}});
+    let devices = json!({"status": {"devices": [{"driver": "gpu.example.com", "pool": "n", "device": "d", "data": {"a": 1}}]}});
+    let role = json!([
+        {"verbs": ["get", "patch"], "apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims", "resourceclaims/status"]},
+        {"verbs": ["associated-node:patch"], "apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims/driver"], "resourceNames": ["gpu.example.com"]},
+    ]);
+    cluster.create(&roles, &rules("driver", role)).await;
+    let account = json!({"kind": "ServiceAccount", "name": "driver", "namespace": "default"});
+    cluster.bind("driver", "driver", account).await;
+    let driver = ("impersonate-user", "system:serviceaccount:default:driver");
+    let key = "impersonate-extra-authentication.kubernetes.io%2fnode-name";
+    let on = |node: &'static str| [driver, (key, node)];
+    let patch = |headers: Vec<(&'static str, &'static str)>, body: Value| {
+        let headers: Vec<(String, String)> = headers
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect();
+        cluster.ask(Ask {
+            method: "PATCH".to_owned(),
+            path: status.clone(),
+            content_type: "application/merge-patch+json".to_owned(),
+            body: body.to_string().into_bytes(),
+            headers,
+            ..Ask::default()
+        })
+    };
+    let refused = patch(on("n").to_vec(), allocation.clone()).await;
+    assert_eq!(refused.status, 422, "{}", refused.text());
+    let message = text(&refused.json(), "/message").to_owned();
+    let expect = "status.allocation: Forbidden: changing status.allocation or status.reservedFor requires resource=\"resourceclaims/binding\", verb=\"patch\" permission: resourceclaims.resource.k8s.io is forbidden: User \"system:serviceaccount:default:driver\" cannot patch resource \"resourceclaims/binding\" in API group \"resource.k8s.io\" at the cluster scope";
+    assert!(message.ends_with(expect), "{message}");
+    let allocated = cluster.merge(&status, &allocation).await;
+    assert_eq!(allocated.status, 200, "{}", allocated.text());
+    let refused = patch(on("m").to_vec(), devices.clone()).await;
+    assert_eq!(refused.status, 422, "{}", refused.text());
+    let message = text(&refused.json(), "/message").to_owned();
+    let expect = "status.devices: Forbidden: changing status.devices requires resource=\"resourceclaims/driver\", verb=\"[arbitrary-node:patch]\" permission: resourceclaims.resource.k8s.io \"gpu.example.com\" is forbidden: User \"system:serviceaccount:default:driver\" cannot arbitrary-node:patch resource \"resourceclaims/driver\" in API group \"resource.k8s.io\" in the namespace \"default\"";
+    assert!(message.ends_with(expect), "{message}");
+    let written = patch(on("n").to_vec(), devices).await;
+    assert_eq!(written.status, 200, "{}", written.text());
+}
+
+#[tokio::test]
+async fn what_needs_a_running_container_is_not_implemented() {
+    let cluster = Cluster::start().await;
+    cluster.create(PODS, &pod("p")).await;
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}});
+    cluster.create("/api/v1/nodes", &node).await;
+    let default = "/api/v1/namespaces/default";
+    for (path, status, message) in [
+        (
+            format!("{default}/pods/p:8080/proxy/healthz"),
+            501,
+            "pods/proxy is not served: pods of this cluster are simulated, no container runs",
+        ),
+        (
+            format!("{default}/services/https:kubernetes:443/proxy/"),
+            501,
+            "services/proxy is not served: pods of this cluster are simulated, no container runs",
+        ),
+        (
+            "/api/v1/nodes/n/proxy/metrics".to_owned(),
+            501,
+            "nodes/proxy is not served: pods of this cluster are simulated, no container runs",
+        ),
+        (
+            format!("{default}/pods/q:8080/proxy/healthz"),
+            404,
+            "pods \"q\" not found",
+        ),
+    ] {
+        let reply = cluster.get(&path).await;
+        assert_eq!(
+            (reply.status, text(&reply.json(), "/message")),
+            (status, message),
+            "{path}"
         );
     }
 }

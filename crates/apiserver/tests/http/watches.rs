@@ -236,3 +236,74 @@ async fn options_that_make_no_watch_are_refused() {
         assert_eq!(reply.status, status, "{query}: {}", reply.text());
     }
 }
+
+/// API-61: with `drop=metadata.managedFields` every answer comes without them, in each format and view; other targets
+/// and clients without the parameter change nothing.
+#[tokio::test]
+async fn managed_fields_are_left_out_for_clients_that_ask_for_it() {
+    const DROP: &str = ";drop=spec.unknown+metadata.managedFields";
+    const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+    const ROWS: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
+    const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+    let cluster = Cluster::start().await;
+    let start = cluster.server.revision();
+    cluster.create(PODS, &pod("a")).await;
+    let one = format!("{PODS}/a");
+    let rows = format!("{PODS}?includeObject=Object");
+    let watch = format!("{PODS}?watch=1&timeoutSeconds=1&resourceVersion={start}");
+    for path in [&one, PODS, &rows, &watch] {
+        for accept in [
+            "application/json",
+            "application/yaml",
+            PROTOBUF,
+            ROWS,
+            METADATA,
+        ] {
+            for (parameter, expected) in
+                [("", true), (";drop=metadata.labels", true), (DROP, false)]
+            {
+                let place = format!("{path} {accept}{parameter}");
+                let ask = Ask {
+                    path: path.to_owned(),
+                    accept: format!("{accept}{parameter}"),
+                    ..Ask::default()
+                };
+                let reply = cluster.ask(ask).await;
+                assert_eq!(reply.status, 200, "{place}");
+                // The value of the field, which has no other place in a pod.
+                let body = String::from_utf8_lossy(&reply.body).into_owned();
+                assert_eq!(body.contains("f:spec"), expected, "{place}: {body}");
+                assert!(
+                    body.contains("\"a\"") || accept == PROTOBUF || accept.ends_with("yaml"),
+                    "{place}"
+                );
+            }
+        }
+    }
+    // What is left is the object as it is otherwise.
+    let mut whole = cluster.get(&one).await.json();
+    whole["metadata"]
+        .as_object_mut()
+        .unwrap()
+        .remove("managedFields");
+    let ask = Ask {
+        path: one.clone(),
+        accept: format!("application/json{DROP}"),
+        ..Ask::default()
+    };
+    assert_eq!(cluster.ask(ask).await.json(), whole);
+    // Writes are answered so, too.
+    let ask = Ask {
+        method: "PATCH".to_owned(),
+        path: one,
+        content_type: "application/merge-patch+json".to_owned(),
+        accept: format!("application/json{DROP}"),
+        body: json!({"metadata": {"labels": {"x": "y"}}})
+            .to_string()
+            .into_bytes(),
+        ..Ask::default()
+    };
+    let patched = cluster.ask(ask).await.json();
+    assert_eq!(*at(&patched, "/metadata/labels/x"), "y");
+    assert_eq!(*at(&patched, "/metadata/managedFields"), Value::Null);
+}

@@ -1,18 +1,18 @@
 //! Admission webhooks against an HTTPS server of the test. The texts are those of kube-apiserver 1.36.
 
-mod receiver;
+pub(super) mod receiver;
 
 use super::*;
 use receiver::{Webhook, patch, rule};
 use tokio::net::TcpListener;
 
 const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
-const MUTATING: &str = "MutatingWebhookConfiguration";
+pub(super) const MUTATING: &str = "MutatingWebhookConfiguration";
 const VALIDATING: &str = "ValidatingWebhookConfiguration";
 
 impl Cluster {
     /// Replaces the configurations of a kind by one of these webhooks.
-    async fn configure(&self, kind: &str, hooks: Value) {
+    pub(super) async fn configure(&self, kind: &str, hooks: Value) {
         let reply = self.try_configure(kind, hooks).await;
         assert_eq!(reply.status, 201, "{}", reply.text());
     }
@@ -232,6 +232,41 @@ async fn servers_that_cannot_be_reached_fail_within_their_time() {
     }
 }
 
+/// Servers written in Go redirect `//path`, as envtest writes URLs, to `/path`. Other servers are not called.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_may_redirect_to_another_path() {
+    let (cluster, webhook) = (Cluster::start().await, Webhook::start().await);
+    webhook.answer(
+        "/deny",
+        |_| json!({"allowed": false, "status": {"message": "reached"}}),
+    );
+    let location = format!("{}/deny?timeout=10s", webhook.url);
+    webhook.respond("//deny", |_| (307, b"/deny?timeout=10s".to_vec()));
+    webhook.respond("/absolute", move |_| (307, location.clone().into_bytes()));
+    webhook.respond("/loop", |_| (307, b"/loop".to_vec()));
+    webhook.respond("/other", |_| (307, b"https://192.0.2.1/deny".to_vec()));
+    webhook.respond("/network", |_| (307, b"//192.0.2.1/deny".to_vec()));
+    let denied = "admission webhook \"a.example.com\" denied the request: reached";
+    let not_followed =
+        "the server responded with the status code 307 but did not return more information";
+    for (path, message) in [
+        ("//deny", denied),
+        ("/absolute", denied),
+        ("/loop", "stopped after 10 redirects"),
+        ("/other", not_followed),
+        ("/network", not_followed),
+    ] {
+        let hook = webhook.hook(path, json!({}));
+        cluster.configure(VALIDATING, json!([hook])).await;
+        let reply = cluster.post_config_map("").await;
+        assert!(
+            text_of(&reply).ends_with(message),
+            "{path}: {}",
+            reply.text()
+        );
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_leads_to_its_ready_endpoints() {
     let (cluster, webhook) = (Cluster::start().await, Webhook::start().await);
@@ -257,21 +292,33 @@ async fn a_service_leads_to_its_ready_endpoints() {
         "{}",
         reply.text()
     );
-    let slice = json!({
-        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-        "metadata": {"name": "gates", "labels": {"kubernetes.io/service-name": "gates"}},
-        "endpoints": [
-            {"addresses": ["192.0.2.1"], "conditions": {"ready": false}},
-            {"addresses": ["127.0.0.1"]},
-        ],
-        "ports": [{"name": "https", "port": webhook.port}],
+    let node = json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": "simulated", "labels": {"berth.dev/simulated": "true"}},
     });
-    cluster
-        .create(
-            "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
-            &slice,
-        )
-        .await;
+    cluster.create("/api/v1/nodes", &node).await;
+    let slice = |name: &str, endpoints: Value| {
+        json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"name": name, "labels": {"kubernetes.io/service-name": "gates"}},
+            "endpoints": endpoints, "ports": [{"name": "https", "port": webhook.port}],
+        })
+    };
+    let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+    // The address of a simulated pod may be that of another machine.
+    let simulated = json!([{"addresses": ["127.0.0.1"], "nodeName": "simulated"}]);
+    cluster.create(slices, &slice("simulated", simulated)).await;
+    let reply = cluster.post_config_map("").await;
+    assert!(
+        text_of(&reply).ends_with("no endpoints available for service \"gates\": its pods are on simulated nodes, where no process listens"),
+        "{}",
+        reply.text()
+    );
+    let endpoints = json!([
+        {"addresses": ["192.0.2.1"], "conditions": {"ready": false}},
+        {"addresses": ["127.0.0.1"]},
+    ]);
+    cluster.create(slices, &slice("gates", endpoints)).await;
     let reply = cluster.post_config_map("").await;
     assert_eq!(
         text_of(&reply),

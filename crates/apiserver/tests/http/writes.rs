@@ -448,6 +448,36 @@ async fn admission_can_be_switched_off() {
     assert_eq!(*at(&without, "/spec/tolerations"), Value::Null);
 }
 
+/// The account `default` may be missing: it is created after its namespace.
+#[tokio::test]
+async fn a_pod_of_an_account_that_does_not_exist_is_rejected() {
+    let cluster = Cluster::start().await;
+    let mut robot = pod("p");
+    robot["spec"]["serviceAccountName"] = "robot".into();
+    let refused = cluster.post(PODS, &robot).await;
+    assert_eq!(
+        (refused.status, text(&refused.json(), "/message")),
+        (
+            403,
+            "pods \"p\" is forbidden: error looking up service account default/robot: serviceaccount \"robot\" not found"
+        )
+    );
+    // The name is not generated yet.
+    robot["metadata"] = json!({"generateName": "gen-"});
+    let refused = cluster.post(PODS, &robot).await;
+    let message = refused.json();
+    assert!(
+        text(&message, "/message").starts_with("pods \"gen-\" is forbidden: "),
+        "{message}"
+    );
+    cluster.create(PODS, &pod("q")).await;
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    cluster.create(accounts, &account).await;
+    cluster.create(PODS, &robot).await;
+}
+
 #[tokio::test]
 async fn reviews_are_answered_and_not_stored() {
     let cluster = Cluster::start().await;
@@ -622,5 +652,75 @@ async fn strict_validation_reports_fields_in_the_order_of_the_document() {
             "Pod in version \"v1\" cannot be handled as a Pod: strict decoding error: {}",
             expect.join(", ")
         )
+    );
+}
+
+#[tokio::test]
+async fn pods_mount_the_token_of_their_account_unless_they_opt_out() {
+    const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
+    const PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+    let cluster = Cluster::start().await;
+    for (name, automount) in [("on", true), ("off", false)] {
+        let account = json!({
+            "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name},
+            "automountServiceAccountToken": automount,
+            "imagePullSecrets": [{"name": "pull"}],
+        });
+        cluster.create(ACCOUNTS, &account).await;
+    }
+    let own = json!([{"name": "own", "mountPath": PATH}]);
+    let volume = json!([{"name": "own", "emptyDir": {}}]);
+    for (name, spec, is_mounted) in [
+        ("plain", json!({}), true),
+        (
+            "pod-off",
+            json!({"automountServiceAccountToken": false}),
+            false,
+        ),
+        ("account-off", json!({"serviceAccountName": "off"}), false),
+        (
+            "pod-on",
+            json!({"serviceAccountName": "off", "automountServiceAccountToken": true}),
+            true,
+        ),
+        (
+            "own-mount",
+            json!({"volumes": volume, "containers": [{"name": "c", "image": "a", "volumeMounts": own}]}),
+            false,
+        ),
+    ] {
+        let mut object = pod(name);
+        for (field, value) in spec.as_object().into_iter().flatten() {
+            object["spec"][field] = value.clone();
+        }
+        let created = cluster.create(PODS, &object).await;
+        let volumes = at(&created, "/spec/volumes").as_array().cloned();
+        let volumes = volumes.unwrap_or_default();
+        let token = volumes
+            .iter()
+            .find(|v| text(v, "/name").starts_with("kube-api-access-"));
+        assert_eq!(token.is_some(), is_mounted, "{name}: {created}");
+        let Some(token) = token else {
+            continue;
+        };
+        assert_eq!(
+            at(token, "/projected"),
+            &json!({"defaultMode": 420, "sources": [
+                {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+                {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+                {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}]}},
+            ]})
+        );
+        assert_eq!(
+            at(&created, "/spec/containers/0/volumeMounts"),
+            &json!([{"name": text(token, "/name"), "mountPath": PATH, "readOnly": true}])
+        );
+    }
+    let mut object = pod("pulls");
+    object["spec"]["serviceAccountName"] = "on".into();
+    let created = cluster.create(PODS, &object).await;
+    assert_eq!(
+        at(&created, "/spec/imagePullSecrets"),
+        &json!([{"name": "pull"}])
     );
 }

@@ -112,7 +112,8 @@ pub(crate) enum PerfCommand {
     /// The scheduling queue: what events cost while many pods wait, and how fast pods come and go
     #[command(after_help = "Example: berth perf queue --waiting 100,1000000")]
     Queue(PerfQueueArgs),
-    /// The dispatcher of API calls: how many it takes, and whether bindings wait for status patches
+    /// The dispatcher of API calls: how many it takes, whether bindings wait for status patches, and what a slow API
+    /// server costs
     #[command(after_help = "Example: berth perf dispatcher --patches 100000")]
     Dispatcher(PerfDispatcherArgs),
     /// The memory that nodes and bound pods take
@@ -285,6 +286,15 @@ pub(crate) struct PerfDispatcherArgs {
     /// Bindings that are made
     #[arg(long, value_name = "N", default_value_t = 5_000)]
     pub(crate) bindings: usize,
+    /// How long the slow API server takes for a call, in milliseconds of virtual time
+    #[arg(long, value_name = "MS", default_value_t = 20)]
+    pub(crate) latency_millis: u64,
+    /// Pods that are bound beside writes of pod status
+    #[arg(long, value_name = "N", default_value_t = 2_000)]
+    pub(crate) pods: usize,
+    /// Pods that a PreEnqueue plugin rejects
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    pub(crate) rejected: usize,
     /// How to print the figures
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,

@@ -1,8 +1,13 @@
 //! The answers to the questions of the page, from the core.
 
+mod groups;
+mod nodes;
+
+pub(crate) use groups::GroupFilter;
+
 use super::{CELLS_MAX, Question, ROWS_MAX};
 use berth_api::{Pod, Str, Time};
-use berth_framework::NodeView;
+use berth_explain::gate_text;
 use berth_scheduler::Scheduler;
 use berth_scheduler::metrics::{Families, Metric, Snapshot, Value as MetricValue};
 use berth_scheduler::queue::{QueuedIn, QueuedPodInfo};
@@ -12,22 +17,25 @@ use std::collections::{BTreeMap, HashMap};
 
 /// How many reasons, gates and nominations are listed; the others are only counted.
 const GROUPS_MAX: usize = 50;
-/// The resources of the heat map that every node has.
-const RESOURCES: [&str; 3] = ["cpu", "memory", "pods"];
 
 /// Answers a question.
 pub(crate) fn answer(scheduler: &Scheduler, question: &Question, now: Time) -> Value {
     match question {
         Question::State => state(scheduler, now),
-        Question::Heat(resource) => heat(scheduler, resource),
+        Question::Heat(resource) => nodes::heat(scheduler, resource),
+        Question::Groups(filter) => groups::groups(scheduler, filter, now),
+        Question::Search(text) => nodes::search(scheduler, text),
+        Question::Owner(key) => nodes::owner_page(scheduler, key, now),
+        // Samples are kept beside the core.
+        Question::History => Value::Null,
         Question::Pods {
             place,
             plugin,
             search,
             from,
         } => pods(scheduler, (place, plugin, search), *from, now),
-        Question::Nodes { search, from } => nodes(scheduler, search, *from),
-        Question::Node(name) => node(scheduler, name),
+        Question::Nodes { search, from } => nodes::nodes(scheduler, search, *from),
+        Question::Node(name) => nodes::node(scheduler, name),
         Question::Pod(name) => pod(scheduler, name, now),
     }
 }
@@ -175,7 +183,7 @@ impl<'a> Group<'a> {
 
     fn add(&mut self, info: &'a QueuedPodInfo) {
         self.pods += 1;
-        if info.timestamp < self.oldest.timestamp {
+        if info.waits_since() < self.oldest.waits_since() {
             self.oldest = info;
         }
     }
@@ -196,64 +204,12 @@ fn listed<K>(
         .map(|(key, group)| {
             let mut row = describe(key, group);
             row["pods"] = group.pods.into();
-            row["oldestSeconds"] = now.since(group.oldest.timestamp).as_secs().into();
+            row["oldestSeconds"] = now.since(group.oldest.waits_since()).as_secs().into();
             row["example"] = group.oldest.pod.key().into();
             row
         })
         .collect();
     json!({"total": total, "rows": rows})
-}
-
-/// What a gated pod waits for: its gates, or what the plugin reported.
-fn gate_text(info: &QueuedPodInfo) -> String {
-    let gates = &info.pod.spec.scheduling_gates;
-    if !gates.is_empty() {
-        let names: Vec<&str> = gates.iter().map(|gate| gate.name.as_str()).collect();
-        return names.join(", ");
-    }
-    let condition = info.pod.condition("PodScheduled");
-    condition.map_or_else(String::new, |condition| condition.message.to_string())
-}
-
-/// How much of a resource is requested, from 0 to 1; `None` if the node has none.
-fn load(view: &NodeView<'_>, resource: &str) -> Option<f64> {
-    let (requested, allocatable) = match resource {
-        "pods" => (view.pods().len() as i64, view.allocatable_of("pods")),
-        name => (view.requested_of(name), view.allocatable_of(name)),
-    };
-    (allocatable > 0).then(|| requested as f64 / allocatable as f64)
-}
-
-fn heat(scheduler: &Scheduler, resource: &str) -> Value {
-    let table = &scheduler.cache().cluster().nodes;
-    let mut views: Vec<NodeView<'_>> = table.iter().collect();
-    views.sort_by(|a, b| a.name().cmp(b.name()));
-    let mut resources: Vec<&str> = RESOURCES.to_vec();
-    let mut scalars: Vec<&str> = Vec::new();
-    for view in &views {
-        for name in view.allocatable_scalars() {
-            if let Err(at) = scalars.binary_search(&name.as_str()) {
-                scalars.insert(at, name);
-            }
-        }
-    }
-    resources.extend(scalars);
-    let resource = resources
-        .iter()
-        .find(|known| **known == resource)
-        .unwrap_or(&"cpu");
-    let per_cell = views.len().div_ceil(CELLS_MAX).max(1);
-    let cells: Vec<Value> = views
-        .chunks(per_cell)
-        .map(|nodes| {
-            let loads = nodes.iter().filter_map(|view| load(view, resource));
-            let (count, sum) = loads.fold((0_u32, 0.0), |(n, sum), load| (n + 1, sum + load));
-            let mean = (count > 0).then(|| (sum / f64::from(count) * 1000.0).round() / 1000.0);
-            let cordoned = nodes.iter().any(|view| view.node().spec.unschedulable);
-            json!([nodes[0].name().as_str(), mean, u8::from(cordoned)])
-        })
-        .collect();
-    json!({"resource": resource, "resources": resources, "nodesPerCell": per_cell, "cells": cells})
 }
 
 /// A page of rows, and how many there are.
@@ -283,7 +239,7 @@ fn pods(
         .filter(|(_, info)| search.is_empty() || is_named(&info.pod, search))
         .collect();
     let order = |(_, a): &(QueuedIn, &QueuedPodInfo), (_, b): &(QueuedIn, &QueuedPodInfo)| {
-        (a.timestamp, a.pod.uid()).cmp(&(b.timestamp, b.pod.uid()))
+        (a.waits_since(), a.pod.uid()).cmp(&(b.waits_since(), b.pod.uid()))
     };
     let total = found.len();
     let from = from.min(total);
@@ -303,7 +259,7 @@ fn pods(
         json!({
             "pod": info.pod.key(),
             "place": place_name(*at),
-            "seconds": now.since(info.timestamp).as_secs(),
+            "seconds": now.since(info.waits_since()).as_secs(),
             "attempts": info.attempts,
             "priority": info.pod.priority(),
             "plugins": match info.gating_plugin() {
@@ -325,57 +281,6 @@ fn is_named(pod: &Pod, search: &str) -> bool {
     }
 }
 
-fn loads(view: &NodeView<'_>) -> BTreeMap<String, Value> {
-    let scalars = view.allocatable_scalars().iter().map(|name| name.as_str());
-    let names = RESOURCES.into_iter().chain(scalars);
-    names
-        .map(|name| {
-            let requested = match name {
-                "pods" => view.pods().len() as i64,
-                name => view.requested_of(name),
-            };
-            let allocatable = view.allocatable_of(name);
-            (
-                name.to_owned(),
-                json!({"requested": requested, "allocatable": allocatable, "load": load(view, name)}),
-            )
-        })
-        .collect()
-}
-
-fn nodes(scheduler: &Scheduler, search: &str, from: usize) -> Value {
-    let table = &scheduler.cache().cluster().nodes;
-    let mut found: Vec<NodeView<'_>> = table
-        .iter()
-        .filter(|view| search.is_empty() || view.name().contains(search))
-        .collect();
-    found.sort_by(|a, b| a.name().cmp(b.name()));
-    let total = found.len();
-    let rows = found.iter().skip(from).take(ROWS_MAX);
-    let rows = rows.map(|view| json!({"node": view.name().as_str(), "resources": loads(view)}));
-    page(rows.collect(), total, from)
-}
-
-fn node(scheduler: &Scheduler, name: &str) -> Value {
-    let Some(view) = scheduler.cache().cluster().nodes.node(name) else {
-        return json!({"missing": true, "node": name});
-    };
-    let mut pods: Vec<&Pod> = view.pods().iter().map(|info| &*info.pod).collect();
-    pods.sort_by(|a, b| (b.priority(), a.key()).cmp(&(a.priority(), b.key())));
-    let taints = view.node().spec.taints.iter().map(ToString::to_string);
-    json!({
-        "node": view.name().as_str(),
-        "unschedulable": view.node().spec.unschedulable,
-        "taints": taints.collect::<Vec<_>>(),
-        "resources": loads(&view),
-        "podsTotal": pods.len(),
-        "pods": pods.iter().take(ROWS_MAX).map(|pod| json!({
-            "pod": pod.key(),
-            "priority": pod.priority(),
-        })).collect::<Vec<_>>(),
-    })
-}
-
 fn pod(scheduler: &Scheduler, key: &str, now: Time) -> Value {
     let (namespace, name) = key.split_once('/').unwrap_or(("default", key));
     let (namespace, name) = (Str::new(namespace), Str::new(name));
@@ -391,8 +296,10 @@ fn pod(scheduler: &Scheduler, key: &str, now: Time) -> Value {
         "assumedOn": cache.assumed_on(stored.uid()).map(|node| node.as_str()),
         "nominatedNode": stored.status.nominated_node_name.as_str(),
         "priority": stored.priority(),
+        "owner": groups::owner_text(groups::owner(stored)),
+        "group": stored.pod_group_name().map(|name| name.as_str()),
         "place": queued.map(|(place, _)| place_name(place)),
-        "seconds": queued.map(|(_, info)| now.since(info.timestamp).as_secs()),
+        "seconds": queued.map(|(_, info)| now.since(info.waits_since()).as_secs()),
         "attempts": queued.map(|(_, info)| info.attempts),
         "gate": queued.filter(|(place, _)| *place == QueuedIn::Gated).map(|(_, info)| gate_text(info)),
         "message": explanation.map(|e| e.message.as_str()),

@@ -178,6 +178,109 @@ fn the_heat_map_has_a_limited_number_of_cells() {
     }
 }
 
+/// One row for pods of one owner that wait for the same, with the lacking resource; filters narrow it.
+#[test]
+fn waiting_pods_are_grouped_by_owner_and_reason() {
+    let (mut scheduler, now) = scheduler(3, 0);
+    let owned = |name: &str, owner: &str| {
+        let json = format!(
+            r#"{{"metadata":{{"ownerReferences":[{{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"{owner}",
+                "uid":"{owner}","controller":true}}]}}}}"#
+        );
+        let owner: berth_api::Pod = serde_json::from_str(&json).expect("a pod");
+        let made = pod(name).scheduler("default-scheduler").request("cpu", "8");
+        made.with(|pod| pod.metadata.owner_references = owner.metadata.owner_references.clone())
+    };
+    for at in 0..30 {
+        let owner = if at < 20 { "web" } else { "shop" };
+        let pod = owned(&format!("p{at}"), owner).object();
+        scheduler.apply(ClusterChange::Applied(pod), now);
+        scheduler.schedule_one(now);
+    }
+    let groups = |owner: &str, reason: &str, place: &str| {
+        let filter = GroupFilter {
+            namespace: String::new(),
+            owner: owner.to_owned(),
+            reason: reason.to_owned(),
+            place: place.to_owned(),
+        };
+        answer(&scheduler, &Question::Groups(filter), now)
+    };
+    let all = groups("", "", "");
+    assert_eq!(all["total"], 2, "{all:#}");
+    let first = &all["rows"][0];
+    assert_eq!(
+        (&first["pods"], &first["owner"]),
+        (&20.into(), &"ReplicaSet/web".into())
+    );
+    assert_eq!(first["reasons"][0]["resource"], "cpu", "{first:#}");
+    assert_eq!(first["reasons"][0]["code"], "InsufficientResource");
+    for (owner, reason, place, total) in [
+        ("shop", "", "", 1),
+        ("", "InsufficientResource", "", 2),
+        ("", "TaintToleration", "", 0),
+        ("", "", "gated", 0),
+    ] {
+        let found = groups(owner, reason, place);
+        assert_eq!(found["total"], total, "{owner} {reason} {place}: {found:#}");
+    }
+    let owner = answer(
+        &scheduler,
+        &Question::Owner("default/ReplicaSet/shop".into()),
+        now,
+    );
+    assert_eq!(
+        (&owner["pods"], &owner["bound"]),
+        (&10.into(), &0.into()),
+        "{owner:#}"
+    );
+}
+
+/// The search finds pods that are bound, owners and nodes; the heat map has devices and marks nodes that are not ready.
+#[test]
+fn bound_pods_are_found_and_devices_are_a_resource() {
+    let (mut scheduler, now) = scheduler(2, 0);
+    let bound = pod("bound-1").on("n00000").object();
+    scheduler.apply(ClusterChange::Applied(bound), now);
+    let found = answer(&scheduler, &Question::Search("bound".into()), now);
+    assert_eq!(found["pods"][0]["node"], "n00000", "{found:#}");
+    let found = answer(&scheduler, &Question::Search("n0000".into()), now);
+    assert_eq!(found["nodes"].as_array().map(Vec::len), Some(2));
+    let slice = r#"{"metadata":{"name":"s"},"spec":{"driver":"gpu.example.com","nodeName":"n00000",
+        "pool":{"name":"n00000","generation":1,"resourceSliceCount":1},"devices":[{"name":"a"},{"name":"b"}]}}"#;
+    let claim = r#"{"metadata":{"name":"c","namespace":"default"},"status":{"allocation":{"devices":{"results":[
+        {"request":"r","driver":"gpu.example.com","pool":"n00000","device":"a"}]}}}}"#;
+    for (kind, json) in [(Kind::ResourceSlice, slice), (Kind::ResourceClaim, claim)] {
+        let object = kind.decode(json.as_bytes());
+        let object = object.unwrap_or_else(|e| panic!("{e}"));
+        scheduler.apply(ClusterChange::Applied(object), now);
+    }
+    let broken = node("n00001").version(2).capacity("4", "8Gi", "110");
+    let broken = broken.taint(
+        "node.kubernetes.io/not-ready",
+        "",
+        berth_api::TaintEffect::NoSchedule,
+    );
+    scheduler.apply(ClusterChange::Applied(broken.object()), now);
+    let resource = "devices of gpu.example.com";
+    let heat = answer(&scheduler, &Question::Heat(resource.into()), now);
+    assert_eq!(heat["resource"], resource, "{heat:#}");
+    assert_eq!(
+        heat["cells"],
+        serde_json::json!([["n00000", 0.5, 0], ["n00001", null, 2]])
+    );
+    let nodes = answer(
+        &scheduler,
+        &Question::Nodes {
+            search: String::new(),
+            from: 0,
+        },
+        now,
+    );
+    assert_eq!(nodes["rows"][1]["notReady"], true, "{nodes:#}");
+    assert_eq!(nodes["classes"][0]["nodes"], 2, "{nodes:#}");
+}
+
 /// What a page loads in one refresh, and a search, in a cluster of 5,000 nodes and 50,000 waiting pods.
 #[test]
 fn answers_about_a_large_cluster_are_small() {

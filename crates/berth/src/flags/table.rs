@@ -195,12 +195,12 @@ flags! {
             "The pause between two attempts to acquire or renew the lease. Overrides the configuration file.";
     }
     features: FeatureGate FeatureFlags {
-        emulated_version: Vec<String> = "", Ignored("Berth behaves as version 1.36; other versions are refused"),
-            "The version whose behaviour to emulate: 1.36 or kube=1.36.";
+        emulated_version: Vec<String> = "", Works,
+            "The release of Kubernetes whose behaviour the scheduler has: 1.36, 1.37 or 1.38, also as kube=1.37. Without it, the release of the API server, within these.";
         feature_gates: GateList = "", Works,
             "Feature gates as Name=true,Other=false, each optionally as kube:Name=true. May be repeated.";
-        min_compatibility_version: Vec<String> = "", Ignored("Berth behaves as version 1.36 towards all components"),
-            "The minimum version of the other control plane components: 1.33 to 1.36.";
+        min_compatibility_version: Vec<String> = "", Works,
+            "The oldest version of the other control plane components: 1.33 to the emulated version. It decides the default of DRAFractionalCapacityRange. Without it, the version before the emulated one.";
     }
     metrics: Metrics MetricsFlags {
         allow_metric_labels: LabelValues = "", Works,
@@ -210,7 +210,7 @@ flags! {
         disabled_metrics: Vec<String> = "", Works,
             "The names of metrics that are not served.";
         show_hidden_metrics_for_version: String = "", Ignored("Berth hides no metrics"),
-            "The previous version whose hidden metrics to serve: 1.35.";
+            "The version before the emulated one, whose hidden metrics to serve.";
     }
     logs: Logs LogFlags {
         log_flush_frequency: GoDuration = "5s", Works,

@@ -97,7 +97,7 @@ fn families_have_one_name_and_a_sentence() {
 
 #[test]
 fn requests_are_counted_by_code_and_timed_but_for_watches() {
-    let metrics = EdgeMetrics::new("v0");
+    let metrics = EdgeMetrics::new("v0", Versions::of(Release::V1_36));
     let exchange = |code, is_watch| Exchange {
         method: "GET",
         host: "h:1",
@@ -130,7 +130,7 @@ fn requests_are_counted_by_code_and_timed_but_for_watches() {
 
 #[test]
 fn metrics_are_disabled_and_their_labels_restricted() {
-    let metrics = EdgeMetrics::new("v0");
+    let metrics = EdgeMetrics::new("v0", Versions::of(Release::V1_36));
     for (code, count) in [(200, 2), (404, 3), (500, 4)] {
         for _ in 0..count {
             metrics.ended(&Exchange {

@@ -4,12 +4,12 @@
 //! the thread of the core, during which nothing is scheduled, and then as compressed JSON on another thread.
 
 use crate::cli::PerfDashboardArgs;
-use crate::dashboard::{self, HEAT_EVERY, Question, REFRESH};
+use crate::dashboard::{self, GroupFilter, HEAT_EVERY, Question, REFRESH};
 use crate::exit::Failure;
 use crate::serve;
 use berth_api::{Kind, Object, Time};
 use berth_framework::registry::Registry;
-use berth_scheduler::{ClusterChange, Outcome, Scheduler, SchedulerOptions};
+use berth_scheduler::{ClusterChange, Scheduler, SchedulerOptions};
 use http::{HeaderMap, HeaderValue, header};
 use hyper::body::Body;
 use serde::Serialize;
@@ -172,7 +172,7 @@ fn filled(args: &PerfDashboardArgs, registry: &Registry) -> Result<Scheduler, Fa
     });
     let pods = decoded(Kind::Pod, bound.chain((0..args.pods).map(waiting)))?;
     scheduler.apply(ClusterChange::Replaced(Kind::Pod, pods), NOW);
-    while let Outcome::Done { .. } = scheduler.schedule_one(NOW) {
+    while scheduler.schedule_one(NOW).is_attempt() {
         for (id, _) in scheduler.take_outputs(NOW).calls {
             scheduler.complete(id, Ok(()), NOW);
         }
@@ -237,14 +237,23 @@ pub(super) fn run(args: &PerfDashboardArgs, registry: &Registry) -> Result<Repor
             Question::State,
             Some(REFRESH),
         ),
+        (
+            "pods by owner and reason",
+            Question::Groups(GroupFilter::default()),
+            Some(REFRESH),
+        ),
         ("pods, a page of 100", pods(""), Some(REFRESH)),
         (
             "heat map",
             Question::Heat("cpu".to_owned()),
             Some(REFRESH * HEAT_EVERY),
         ),
-        ("search of pods", pods("service-1"), None),
-        ("search of nodes", nodes, None),
+        (
+            "search of pods, owners and nodes",
+            Question::Search("service-1".to_owned()),
+            None,
+        ),
+        ("nodes as a table", nodes, None),
         ("a node", Question::Node(node_name(0)), None),
         ("a pod", Question::Pod(example), None),
     ];

@@ -68,11 +68,13 @@ impl Target for Embedded {
             &format!("--kubeconfig={shown}"),
             &format!("--controllers={CONTROLLERS}"),
             &format!("--disable-admission-plugins={DISABLED_ADMISSION}"),
+            &format!("--feature-gates={gates}"),
         ];
         let log = scratch.path("apiserver.log");
         let apiserver = Running::berth("apiserver", &self.program, &args, log).await?;
         let transport = connect(&ConnectOptions {
             kubeconfig: Some(kubeconfig.clone()),
+            context: None,
             server: None,
             user_agent: user_agent(),
         })

@@ -258,7 +258,7 @@ fn filled(
     let pods = pods.map(|pod| decode(Kind::Pod, &pod));
     let pods = pods.collect::<Result<_, _>>()?;
     scheduler.apply(ClusterChange::Replaced(Kind::Pod, pods), NOW);
-    while let Outcome::Done { .. } = scheduler.schedule_one(NOW) {
+    while scheduler.schedule_one(NOW).is_attempt() {
         scheduler.take_outputs(NOW);
     }
     Ok(scheduler)

@@ -87,6 +87,7 @@ impl Target for External {
         let start = |e: berth_client::ConnectError| RunError::Start(e.to_string());
         let transport = connect(&ConnectOptions {
             kubeconfig: Some(self.kubeconfig.clone()),
+            context: None,
             server: None,
             user_agent: user_agent(),
         })

@@ -3,9 +3,12 @@
 use super::scratch::NO_LIMIT;
 use super::workloads::{Named, check_gates};
 use super::{CONTROLLERS, user_agent};
-use crate::cli::{CoreArgs, EvaluatorArg};
+use crate::cli::CoreArgs;
+use crate::control_plane;
 use crate::exit::Failure;
+use crate::release;
 use crate::scheduler::{self, Scheduling};
+use berth_api::Release;
 use berth_apiserver::admission::Admission;
 use berth_apiserver::{RunningServer, Server, ServerOptions, controllers};
 use berth_client::Transport;
@@ -62,22 +65,22 @@ impl Target for InProcess {
         let args = CoreArgs {
             config: setup.scheduler_config.clone(),
             feature_gates,
-            seed: None,
-            evaluator: EvaluatorArg::Incremental,
-            record: None,
-            record_pseudonyms: false,
-            record_kept_names: Vec::new(),
+            ..CoreArgs::default()
         };
-        let mut options = scheduler::options_of_up(&args, self.registry.clone())
+        let mut options = scheduler::options_of_up(&args, Release::OLDEST, self.registry.clone())
             .await
             .map_err(start_error)?;
         options.config.client_connection.qps = NO_LIMIT;
+        let api = release::api(&options.config.features(), &args.feature_gates);
         let server = Server::start(ServerOptions {
             admission: Admission {
                 priority: false,
                 service_account: false,
+                taint_nodes_by_condition: false,
                 ..Admission::default()
             },
+            api,
+            groups: release::groups(&args.feature_gates),
             ..ServerOptions::default()
         })
         .await
@@ -89,15 +92,11 @@ impl Target for InProcess {
             server.api("kube-controller-manager"),
             controllers::Options {
                 selection,
+                groups: server.groups(),
                 ..controllers::Options::default()
             },
         );
-        let local = server.local();
-        let answer = move |request| {
-            let local = local.clone();
-            async move { local.answer(request).await }
-        };
-        let transport = Transport::in_process(answer, server.url(), user_agent());
+        let transport = control_plane::transport(&server, user_agent());
         let scheduling = Scheduling::over(transport.clone(), &options)
             .await
             .map_err(start_error)?;

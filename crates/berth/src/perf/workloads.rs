@@ -7,6 +7,8 @@ use crate::cli::PerfWorkloadArgs;
 use crate::exit::Failure;
 use crate::print::{self, say};
 use crate::signal::{STOP_PATIENCE, StopSignals};
+use berth_api::Release;
+use berth_framework::features::Versions;
 use berth_framework::registry::Registry;
 use berth_perf::workload::report::{Report, Run, data_items};
 use berth_perf::workload::{
@@ -235,8 +237,9 @@ fn with_gates(workload: &Workload, gates: &[(String, bool)]) -> Workload {
 
 /// The gates of a workload, as Berth's scheduler sees them.
 pub(super) fn check_gates(gates: &str) -> Result<(), RunError> {
-    // Warnings are about gates that Berth has on for good.
-    match crate::settings::parse_gates(gates, &mut Vec::new()) {
+    // The embedded control plane is of the oldest release. Warnings are about gates that Berth has on for good.
+    let versions = Versions::of(Release::OLDEST);
+    match crate::settings::parse_gates(gates, versions, &mut Vec::new()) {
         Ok(_) => Ok(()),
         Err(Failure::Usage(text)) => Err(RunError::Unsupported(text)),
         Err(other) => Err(RunError::Unsupported(format!("{other:?}"))),

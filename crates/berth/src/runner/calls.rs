@@ -1,5 +1,7 @@
 //! Carries out the core's API calls, and tells it how they went.
 
+mod replace;
+
 use berth_api::{Duration, ObjectMeta, Str, Time};
 use berth_client::content::Answer;
 use berth_client::limit;
@@ -42,27 +44,30 @@ async fn send(transport: &Transport, call: &ApiCall, now: Time) -> Result<Respon
     match call {
         ApiCall::BindPod { pod, node } => {
             let bind = request::bind_pod(&pod.namespace, &pod.name, &pod.uid, node);
-            // The answer says that it is done, and nothing of the pod.
-            transport.execute(&bind).await?;
-            Ok(Response::default())
+            let answer = transport.answer(&bind).await?;
+            Ok(Response {
+                resource_version: bound_in(&answer),
+                ..Response::default()
+            })
         }
         ApiCall::PatchPodStatus {
             pod,
-            condition,
+            conditions,
             nominated_node,
         } => {
-            let patch = status_patch(pod, condition.as_ref(), nominated_node.as_ref(), now);
+            let patch = status_patch(pod, conditions, nominated_node.as_ref(), now);
             patch_status(transport, pod, &patch).await
         }
         ApiCall::ClearPreEnqueueStatus {
             pod,
+            conditions,
             nominated_node,
         } => {
-            let patch = clear_patch(pod, nominated_node.as_ref(), now);
+            let patch = clear_patch(pod, conditions, nominated_node.as_ref(), now);
             patch_status(transport, pod, &patch).await
         }
-        ApiCall::DeletePod { pod, condition } => {
-            let patch = status_patch(pod, Some(condition), None, now);
+        ApiCall::DeletePod { pod, .. } => {
+            let patch = status_patch(pod, call.conditions(), None, now);
             // A pod that is not found was deleted already. The core gets that result, and then publishes nothing about
             // it.
             patch_status(transport, pod, &patch).await?;
@@ -70,14 +75,35 @@ async fn send(transport: &Transport, call: &ApiCall, now: Time) -> Result<Respon
             change_pod(transport, &delete, &pod.uid).await
         }
         ApiCall::Write(write) => {
-            // Plugins read JSON.
-            let answer = transport.answer(&write_request(write).for_json()).await?;
+            let answer = match write.raw_fields() {
+                Some(raw) => replace::write(transport, write, raw).await?,
+                // Plugins read JSON.
+                None => in_served_version(transport, write).await?,
+            };
             Ok(Response {
                 resource_version: version_of(&answer, write.uid()),
                 body: answer.bytes.as_ref().into(),
             })
         }
     }
+}
+
+/// Carries out a write in the version of the kind that the server has.
+async fn in_served_version(transport: &Transport, write: &Write) -> Result<Answer, ApiError> {
+    let mut answer = transport.answer(&write_request(write).for_json()).await;
+    for version in write.object().kind.other_versions() {
+        // The server has no such object, or not the version.
+        if !matches!(&answer, Err(error) if error.code() == Some(404)) {
+            break;
+        }
+        let resource = Resource {
+            version,
+            ..resource_of(write)
+        };
+        let request = write_request_to(resource, write).for_json();
+        answer = transport.answer(&request).await;
+    }
+    answer
 }
 
 async fn patch_status(
@@ -105,13 +131,11 @@ async fn change_pod(
 /// The request of a write. The identity and the version that it holds for are preconditions: part of the metadata in a
 /// body, and options of a deletion.
 fn write_request(write: &Write) -> ApiRequest {
+    write_request_to(resource_of(write), write)
+}
+
+fn write_request_to(resource: Resource, write: &Write) -> ApiRequest {
     let object = write.object();
-    let (group, version, plural) = object.kind.resource();
-    let resource = Resource {
-        group,
-        version,
-        plural,
-    };
     let (namespace, name) = (&object.namespace, &object.name);
     let mut preconditions = Map::new();
     for (field, value) in [
@@ -148,13 +172,26 @@ fn write_request(write: &Write) -> ApiRequest {
         let object = resource.object_path(namespace, name);
         request.path = format!("{object}/{}", write.subresource());
     }
-    request.lane = match write.call_type().lane() {
+    request.lane = lane_of(write);
+    request
+}
+
+fn resource_of(write: &Write) -> Resource {
+    let (group, version, plural) = write.object().kind.resource();
+    Resource {
+        group,
+        version,
+        plural,
+    }
+}
+
+fn lane_of(write: &Write) -> limit::Lane {
+    match write.call_type().lane() {
         Lane::Binding => limit::Lane::Binding,
         Lane::Deletion => limit::Lane::Deletion,
         Lane::Write => limit::Lane::Write,
         Lane::Status => limit::Lane::Status,
-    };
-    request
+    }
 }
 
 /// The body with these fields in its metadata.
@@ -186,16 +223,28 @@ fn version_of(answer: &Answer, uid: &str) -> Option<Str> {
     (is_it && !meta.resource_version.is_empty()).then_some(meta.resource_version)
 }
 
+/// The version of the pod that a binding made, from the `Status` that answers it. Servers before Kubernetes 1.38 do not
+/// return it.
+fn bound_in(answer: &Answer) -> Option<Str> {
+    #[derive(Deserialize)]
+    struct Status {
+        #[serde(default)]
+        metadata: ObjectMeta,
+    }
+    let meta = answer.decode::<Status>().ok()?.metadata;
+    (!meta.resource_version.is_empty()).then_some(meta.resource_version)
+}
+
 /// A strategic merge patch: conditions are merged by type, everything else of the status stays. The UID makes the
 /// server refuse a pod of the same name that came later.
 fn status_patch(
     pod: &PodRef,
-    condition: Option<&ConditionPatch>,
+    conditions: &[ConditionPatch],
     nominated_node: Option<&Str>,
     now: Time,
 ) -> Value {
     let mut status = json!({});
-    if let Some(condition) = condition {
+    let entries = conditions.iter().map(|condition| {
         let mut entry = json!({
             "type": condition.kind,
             "status": condition.status,
@@ -209,7 +258,11 @@ fn status_patch(
         if let Some(generation) = condition.observed_generation {
             entry["observedGeneration"] = generation.into();
         }
-        status["conditions"] = json!([entry]);
+        entry
+    });
+    let entries: Vec<Value> = entries.collect();
+    if !entries.is_empty() {
+        status["conditions"] = entries.into();
     }
     if let Some(node) = nominated_node {
         status["nominatedNodeName"] = if node.is_empty() {
@@ -221,10 +274,19 @@ fn status_patch(
     json!({"metadata": {"uid": pod.uid}, "status": status})
 }
 
-/// A strategic merge patch that removes the PodScheduled condition.
-fn clear_patch(pod: &PodRef, nominated_node: Option<&Str>, now: Time) -> Value {
-    let mut patch = status_patch(pod, None, nominated_node, now);
-    patch["status"]["conditions"] = json!([{"$patch": "delete", "type": "PodScheduled"}]);
+/// The same as [`status_patch`], and the PodScheduled condition is removed.
+fn clear_patch(
+    pod: &PodRef,
+    conditions: &[ConditionPatch],
+    nominated_node: Option<&Str>,
+    now: Time,
+) -> Value {
+    let mut patch = status_patch(pod, conditions, nominated_node, now);
+    let removed = json!({"$patch": "delete", "type": "PodScheduled"});
+    match patch["status"]["conditions"].as_array_mut() {
+        Some(entries) => entries.push(removed),
+        None => patch["status"]["conditions"] = json!([removed]),
+    }
     patch
 }
 
@@ -307,7 +369,7 @@ mod tests {
                 "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
             })
         );
-        let patch = status_patch(&pod(), Some(&condition(true)), None, Time::EPOCH);
+        let patch = status_patch(&pod(), &[condition(true)], None, Time::EPOCH);
         let patch = request::patch_pod_status(namespace, name, &patch);
         assert_eq!(
             patch.describe(),
@@ -379,7 +441,7 @@ mod tests {
     fn the_transition_time_is_written_only_when_the_status_changes() {
         let now = Time::from_secs(0);
         for (changes, time) in [(true, json!("1970-01-01T00:00:00Z")), (false, Value::Null)] {
-            let patch = status_patch(&pod(), Some(&condition(changes)), None, now);
+            let patch = status_patch(&pod(), &[condition(changes)], None, now);
             let entry = &patch["status"]["conditions"][0];
             assert_eq!(entry["lastTransitionTime"], time);
             assert_eq!(entry["observedGeneration"], 2);
@@ -389,11 +451,35 @@ mod tests {
 
     #[test]
     fn an_empty_nomination_clears_the_field() {
-        let patch = status_patch(&pod(), None, Some(&Str::new("")), Time::EPOCH);
+        let patch = status_patch(&pod(), &[], Some(&Str::new("")), Time::EPOCH);
         let status = patch["status"].as_object().unwrap();
         assert_eq!(status.get("nominatedNodeName"), Some(&Value::Null));
-        let patch = status_patch(&pod(), None, Some(&Str::new("n")), Time::EPOCH);
+        let patch = status_patch(&pod(), &[], Some(&Str::new("n")), Time::EPOCH);
         assert_eq!(patch["status"]["nominatedNodeName"], "n");
+    }
+
+    /// D-19: one patch writes all conditions of a call, also beside a removal.
+    #[test]
+    fn a_patch_carries_all_conditions_of_a_call() {
+        let mut other = condition(true);
+        other.kind = "example.com/Admitted".into();
+        let both = [condition(false), other];
+        let types = |patch: &Value| {
+            let entries = patch["status"]["conditions"].as_array().unwrap();
+            let types = entries
+                .iter()
+                .map(|e| (e["$patch"].clone(), e["type"].clone()));
+            types.collect::<Vec<_>>()
+        };
+        let set = |kind: &str| (Value::Null, json!(kind));
+        let patch = status_patch(&pod(), &both, None, Time::EPOCH);
+        assert_eq!(
+            types(&patch),
+            [set("PodScheduled"), set("example.com/Admitted")]
+        );
+        let patch = clear_patch(&pod(), &both[1..], None, Time::EPOCH);
+        let removed = (json!("delete"), json!("PodScheduled"));
+        assert_eq!(types(&patch), [set("example.com/Admitted"), removed]);
     }
 
     /// D-27.
@@ -407,7 +493,7 @@ mod tests {
                 json!({"conditions": conditions, "nominatedNodeName": "n"}),
             ),
         ] {
-            let patch = clear_patch(&pod(), node.as_ref(), Time::EPOCH);
+            let patch = clear_patch(&pod(), &[], node.as_ref(), Time::EPOCH);
             assert_eq!(patch, json!({"metadata": {"uid": "u"}, "status": status}));
         }
     }

@@ -10,7 +10,7 @@ use berth_api::{Kind, Time};
 use berth_client::events::{self, Event, EventPublisher, Regarding};
 use berth_framework::call::{ApiCall, CallId, EventKind};
 use berth_framework::stage::{Job, JobId};
-use berth_scheduler::{ClusterChange, Outcome, Outputs, Scheduler};
+use berth_scheduler::{ClusterChange, Outputs, Scheduler};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -93,7 +93,7 @@ impl Core {
             }
             let now = events::now();
             let idle = if self.has_pod_to_try() {
-                !matches!(self.scheduler.schedule_one(now), Outcome::Done { .. })
+                !self.scheduler.schedule_one(now).is_attempt()
             } else {
                 self.scheduler.tick(now);
                 // The backoff of a pod may be over.

@@ -3,14 +3,17 @@
 //! | path | answer |
 //! |---|---|
 //! | `/explain/pod/NAMESPACE/NAME` | [`PodAnswer`](berth_explain::answer::PodAnswer) |
+//! | `/explain/podgroup/NAMESPACE/NAME`, `/explain/compositepodgroup/NAMESPACE/NAME` | [`GroupAnswer`](berth_explain::answer::GroupAnswer) |
 //! | `/explain/node/NAME` | [`NodeAnswer`](berth_explain::answer::NodeAnswer) |
 //! | `/explain/queue` | [`QueueAnswer`](berth_explain::answer::QueueAnswer) |
 
 use super::CoreProbe;
 use berth_api::Time;
 use berth_explain::{
-    Copied, PodFacts, QueueFacts, Snapshot, explain_node, explain_pod, explain_queue,
+    Copied, GroupFacts, PodFacts, QueueFacts, Snapshot, explain_group, explain_node, explain_pod,
+    explain_queue,
 };
+use berth_framework::cluster::GroupKind;
 use berth_scheduler::Scheduler;
 use http::StatusCode;
 use serde::Serialize;
@@ -97,11 +100,19 @@ impl Explainer {
         let answer = async {
             match parts[..] {
                 ["pod", namespace, name] => self.pod(namespace, name).await,
+                ["podgroup", namespace, name] => {
+                    self.group(GroupKind::PodGroup, namespace, name).await
+                }
+                ["compositepodgroup", namespace, name] => {
+                    let kind = GroupKind::CompositePodGroup;
+                    self.group(kind, namespace, name).await
+                }
                 ["node", name] => self.node(name).await,
                 ["queue"] => self.queue().await,
                 _ => Some(refused(
                     StatusCode::NOT_FOUND,
-                    "there are /explain/pod/NAMESPACE/NAME, /explain/node/NAME and /explain/queue",
+                    "there are /explain/pod/NAMESPACE/NAME, /explain/podgroup/NAMESPACE/NAME, \
+                     /explain/compositepodgroup/NAMESPACE/NAME, /explain/node/NAME and /explain/queue",
                 )),
             }
         };
@@ -161,6 +172,40 @@ impl Explainer {
         let mut snapshot = copies.snapshot.take()?;
         let computed = copies.compute(move || {
             let answer = explain_pod(&mut snapshot.value, &facts);
+            (answer, snapshot)
+        });
+        let (answer, snapshot) = computed.await?;
+        copies.snapshot = Some(snapshot);
+        Some(answered(&answer))
+    }
+
+    async fn group(&self, kind: GroupKind, namespace: &str, name: &str) -> Option<Explained> {
+        let mut copies = self.turn().await;
+        let (namespace, name) = (namespace.to_owned(), name.to_owned());
+        let unknown = format!(
+            "there is no {} {name} in namespace {namespace}",
+            kind.as_str()
+        );
+        let unknown = || Some(refused(StatusCode::NOT_FOUND, &unknown));
+        let take =
+            move |scheduler: &Scheduler| GroupFacts::take(scheduler, kind, &namespace, &name);
+        let again = take.clone();
+        let Some(mut facts) = self.probe.look(move |scheduler, _| take(scheduler)).await? else {
+            return unknown();
+        };
+        let is_enough = |copy: &&Copied<Snapshot>| {
+            !copy.pause(copies.now()).is_zero() && copy.value.is_enough_for_group(&facts)
+        };
+        if copies.snapshot.as_ref().filter(is_enough).is_none() {
+            let taken = self.renew(&mut copies, move |scheduler, _| again(scheduler));
+            let Some(taken) = taken.await? else {
+                return unknown();
+            };
+            facts = taken;
+        }
+        let mut snapshot = copies.snapshot.take()?;
+        let computed = copies.compute(move || {
+            let answer = explain_group(&mut snapshot.value, &facts);
             (answer, snapshot)
         });
         let (answer, snapshot) = computed.await?;

@@ -25,11 +25,40 @@ const LIVE_PODS: &str = "status.phase!=Succeeded,status.phase!=Failed";
 pub(super) fn kinds(scheduler: &Scheduler) -> BTreeSet<Kind> {
     let custom = scheduler.queue().custom_kinds();
     let has_taint_rules = scheduler.features().enabled(Feature::DRADeviceTaintRules);
+    let has_groups = scheduler.features().enabled(Feature::GenericWorkload);
+    let has_composites = has_groups && scheduler.features().enabled(Feature::CompositePodGroup);
+    let is_followed = |kind: &Kind| match kind {
+        Kind::DeviceTaintRule => has_taint_rules,
+        Kind::PodGroup => has_groups,
+        Kind::CompositePodGroup => has_composites,
+        _ => true,
+    };
     let known = Kind::ALL.iter().copied();
-    known
-        .filter(|kind| *kind != Kind::DeviceTaintRule || has_taint_rules)
-        .chain(custom)
-        .collect()
+    known.filter(is_followed).chain(custom).collect()
+}
+
+/// The kinds that a scheduler reads.
+pub(super) struct WatchedKinds {
+    all: BTreeSet<Kind>,
+    /// Those of them that are read as JSON.
+    as_json: BTreeSet<Kind>,
+}
+
+impl WatchedKinds {
+    /// The kinds that the scheduler reads.
+    pub(super) fn of(scheduler: &Scheduler) -> Self {
+        Self {
+            all: kinds(scheduler),
+            as_json: json_kinds(scheduler),
+        }
+    }
+}
+
+/// The kinds that are read as JSON although they have a form in protobuf: the numbers of the fields of derived attributes
+/// are not published.
+fn json_kinds(scheduler: &Scheduler) -> BTreeSet<Kind> {
+    let derives = scheduler.features().enabled(Feature::DRADerivedAttributes);
+    derives.then_some(Kind::ResourceClaim).into_iter().collect()
 }
 
 /// How many kinds other than pods have not been listed yet. Pods are shown to the core when that is none: what is said
@@ -39,20 +68,31 @@ type Unlisted = watch::Sender<usize>;
 /// Starts a watch of each of these kinds.
 pub(super) fn start(
     transport: &Transport,
-    kinds: &BTreeSet<Kind>,
+    kinds: &WatchedKinds,
     inputs: &mpsc::Sender<Input>,
     raw: &Arc<RawObjects>,
     availability: &Arc<Availability>,
 ) -> Vec<JoinHandle<()>> {
-    let others = kinds.iter().filter(|kind| **kind != Kind::Pod).count();
+    let others = kinds.all.iter().filter(|kind| **kind != Kind::Pod).count();
     let unlisted = Unlisted::new(others);
+    let transport = transport.clone().checking_store();
     kinds
+        .all
         .iter()
         .flat_map(|kind| {
             let (updates, changes) = mpsc::channel(UPDATES_MAX);
             let followed = Followed {
                 // Extenders are asked with JSON, and custom resources have no other form.
-                json_only: raw.keeps(*kind) || matches!(kind, Kind::Custom(_)),
+                // The protobuf of DeviceTaintRule v1 is not known. Groups are few, and their version varies.
+                json_only: raw.keeps(*kind)
+                    || kinds.as_json.contains(kind)
+                    || matches!(
+                        kind,
+                        Kind::Custom(_)
+                            | Kind::DeviceTaintRule
+                            | Kind::PodGroup
+                            | Kind::CompositePodGroup
+                    ),
                 ..followed(*kind)
             };
             let (kind, kept) = (*kind, raw.clone());
@@ -90,6 +130,7 @@ fn followed(kind: Kind) -> Followed {
             version,
             plural,
         },
+        other_versions: kind.other_versions(),
         field_selector: if kind == Kind::Pod { LIVE_PODS } else { "" },
         need: need(kind),
         json_only: false,
@@ -104,6 +145,8 @@ fn need(kind: Kind) -> Need {
         | Kind::ResourceClaim
         | Kind::ResourceSlice
         | Kind::DeviceTaintRule
+        | Kind::PodGroup
+        | Kind::CompositePodGroup
         | Kind::Custom(_) => Need::Readable,
         kind if Kind::ESSENTIAL.contains(&kind) => Need::Essential,
         _ => Need::Known,
@@ -193,16 +236,25 @@ mod tests {
             made.unwrap();
         }
         let profile = |name, plugin| ProfileSpec::of_plugins(name, ["Sort", plugin, "Binder"]);
-        let scheduler = |has_taint_rules| {
+        let scheduler = |has_optional| {
             let options = SchedulerOptions {
                 profiles: vec![profile("one", "Foo"), profile("two", "Bar")],
                 features: FeatureGates::default()
-                    .with(Feature::DRADeviceTaintRules, has_taint_rules),
+                    .with(Feature::DRADeviceTaintRules, has_optional)
+                    .with(Feature::GenericWorkload, has_optional)
+                    .with(Feature::CompositePodGroup, has_optional),
                 ..SchedulerOptions::default()
             };
             Scheduler::new(options, &registry, berth_api::Time::EPOCH).unwrap()
         };
-        assert!(!kinds(&scheduler(false)).contains(&Kind::DeviceTaintRule));
+        let without = kinds(&scheduler(false));
+        for optional in [
+            Kind::DeviceTaintRule,
+            Kind::PodGroup,
+            Kind::CompositePodGroup,
+        ] {
+            assert!(!without.contains(&optional), "{optional:?}");
+        }
         let scheduler = scheduler(true);
         let watched: Vec<Followed> = kinds(&scheduler).into_iter().map(followed).collect();
         let resources: Vec<String> = watched
@@ -225,7 +277,8 @@ mod tests {
             let plural = followed.resource.plural;
             let need = match (followed.resource.group, plural) {
                 ("", "pods" | "nodes" | "namespaces") => Need::Essential,
-                ("resource.k8s.io" | "example.com", _) => Need::Readable,
+                ("resource.k8s.io" | "example.com", _)
+                | ("scheduling.k8s.io", "podgroups" | "compositepodgroups") => Need::Readable,
                 _ => Need::Known,
             };
             assert_eq!(followed.need, need, "{plural}");

@@ -238,6 +238,7 @@ mod tests {
             leadership: election::Leadership::Standby,
             leader: String::new(),
             observed: tokio::time::Instant::now(),
+            lease_duration: Duration::ZERO,
             slow_renewals: 0,
         };
         let (_, status) = watch::channel(status);

@@ -11,9 +11,9 @@ use crate::logs;
 use crate::metrics::{EdgeMetrics, Filter, render_pods};
 use crate::runner::{CoreProbe, Explainer};
 use crate::serve::{self, is_explained};
-use crate::settings::KUBERNETES_VERSION;
 use crate::shadow::Shared;
 use berth_client::election::{self, Leadership};
+use berth_framework::features::Versions;
 use berth_scheduler::metrics::Snapshot;
 use bytes::Bytes;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
@@ -38,8 +38,8 @@ pub(super) type Answer = Response<Full<Bytes>>;
 
 /// What the pages show.
 pub(crate) struct Shown {
-    /// The name of the component, as the pages of kube-scheduler begin with its own.
-    pub(crate) component: &'static str,
+    /// The release whose behaviour the process has.
+    pub(crate) versions: Versions,
     /// The version of the build that is reported.
     pub(crate) version: String,
     pub(crate) started: SystemTime,
@@ -197,32 +197,13 @@ impl Pages {
         }
     }
 
-    /// The paths that are served.
+    /// The paths that kube-scheduler lists. Those of Berth alone are in its documentation.
     fn paths(&self) -> Vec<&'static str> {
-        let shown = &self.shown;
-        let mut paths = vec![
-            "/configz",
-            "/dashboard",
-            "/explain",
-            "/healthz",
-            "/livez",
-            "/metrics",
-            "/metrics/resources",
-            "/metrics/slis",
-            "/readyz",
-            "/version",
+        let listed = [
+            "/configz", "/flagz", "/healthz", "/livez", "/metrics", "/readyz",
         ];
-        for (is_served, path) in [
-            (shown.has_flagz, "/flagz"),
-            (shown.has_statusz, "/statusz"),
-            (shown.has_profiling, "/debug/flags/v"),
-            (shown.has_profiling, "/debug/pprof"),
-            (shown.shadow.is_some(), "/shadow"),
-        ] {
-            paths.extend(is_served.then_some(path));
-        }
-        paths.sort_unstable();
-        paths
+        let is_served = |path: &&str| *path != "/flagz" || self.shown.has_flagz;
+        listed.into_iter().filter(is_served).collect()
     }
 
     /// What an operator should know about the state: leadership, and what is switched off.
@@ -295,7 +276,8 @@ impl Pages {
     }
 
     fn version(&self) -> Value {
-        let (major, minor) = KUBERNETES_VERSION.split_once('.').unwrap_or_default();
+        let emulated = self.shown.versions.emulated.as_str();
+        let (major, minor) = emulated.split_once('.').unwrap_or_default();
         json!({
             "major": major,
             "minor": minor,

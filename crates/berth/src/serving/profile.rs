@@ -1,19 +1,13 @@
 //! `/debug/pprof`: CPU and heap profiles in the format of pprof, for `go tool pprof` and others that read it.
 //!
-//! A CPU profile is sampled while the request lasts. A heap profile needs a build with the feature `heap-profile`,
+//! A CPU profile needs a build with the feature `cpu-profile`; it is sampled while the request lasts. A heap profile needs a build with the feature `heap-profile`,
 //! which makes jemalloc the allocator, and the environment variable `_RJEM_MALLOC_CONF=prof:true` at start.
 
+#[cfg(feature = "cpu-profile")]
 mod encode;
 
-use super::pages::{Answer, text, typed};
-use http::{HeaderValue, StatusCode};
-use std::time::Duration;
-use tokio::time::sleep;
-
-/// How many times a second the CPU profile looks at what runs. As in Go.
-const SAMPLES_PER_SECOND: i32 = 100;
-/// How long a CPU profile takes when the request does not say, and at most.
-const SECONDS: (u64, u64) = (30, 300);
+use super::pages::{Answer, text};
+use http::StatusCode;
 
 const INDEX: &str = "\
 /debug/pprof/profile?seconds=30  CPU profile
@@ -36,57 +30,89 @@ pub(super) async fn answer(path: &str, query: &str) -> Answer {
     }
 }
 
+/// What a build without the cargo feature of a profile answers.
+#[cfg(not(all(feature = "cpu-profile", feature = "heap-profile")))]
+fn absent(kind: &str, feature: &str) -> Answer {
+    let body = format!(
+        "{kind} profiles are not available: this binary was built without the cargo feature {feature}\n"
+    );
+    text(StatusCode::NOT_IMPLEMENTED, body)
+}
+
+#[cfg(any(feature = "cpu-profile", feature = "heap-profile"))]
 fn binary(body: Vec<u8>, file: &'static str) -> Answer {
+    use http::header::{CONTENT_DISPOSITION, HeaderValue};
     let octets = HeaderValue::from_static("application/octet-stream");
-    let mut answer = typed(StatusCode::OK, octets, body);
+    let mut answer = super::pages::typed(StatusCode::OK, octets, body);
     let name = HeaderValue::from_static(file);
-    let headers = answer.headers_mut();
-    headers.insert(http::header::CONTENT_DISPOSITION, name);
+    answer.headers_mut().insert(CONTENT_DISPOSITION, name);
     answer
 }
 
+#[cfg(any(feature = "cpu-profile", feature = "heap-profile"))]
 fn failed(what: &str, error: impl std::fmt::Display) -> Answer {
     let body = format!("failed to take a {what} profile: {error}\n");
     text(StatusCode::INTERNAL_SERVER_ERROR, body)
 }
 
-fn seconds(query: &str) -> u64 {
-    let given = query
-        .split('&')
-        .find_map(|pair| pair.strip_prefix("seconds="));
-    let given = given.and_then(|seconds| seconds.parse().ok());
-    given.unwrap_or(SECONDS.0).clamp(1, SECONDS.1)
+#[cfg(not(feature = "cpu-profile"))]
+async fn cpu(_query: &str) -> Answer {
+    absent("CPU", "cpu-profile")
 }
 
-async fn cpu(query: &str) -> Answer {
-    let duration = Duration::from_secs(seconds(query));
-    let guard = pprof::ProfilerGuardBuilder::default()
-        .frequency(SAMPLES_PER_SECOND)
-        // Their stacks cannot be walked from a signal handler.
-        .blocklist(&["libc", "libgcc", "pthread", "vdso"])
-        .build();
-    let guard = match guard {
-        Ok(guard) => guard,
-        // Another profile is being taken.
-        Err(error) => return failed("CPU", error),
-    };
-    sleep(duration).await;
-    // Names of functions are looked up, which takes a while.
-    let report = tokio::task::spawn_blocking(move || {
-        let report = guard.report().build().map_err(|e| e.to_string())?;
-        encode::cpu(&report, duration, SAMPLES_PER_SECOND).map_err(|e| e.to_string())
-    });
-    match report.await {
-        Ok(Ok(profile)) => binary(profile, "attachment; filename=\"profile\""),
-        Ok(Err(error)) => failed("CPU", error),
-        Err(error) => failed("CPU", error),
+#[cfg(feature = "cpu-profile")]
+use sampled::cpu;
+
+/// CPU profiles.
+#[cfg(feature = "cpu-profile")]
+mod sampled {
+    use super::super::pages::Answer;
+    use super::{binary, encode, failed};
+    use std::time::Duration;
+    use tokio::time::sleep;
+
+    /// How many times a second the profile looks at what runs. As in Go.
+    const SAMPLES_PER_SECOND: i32 = 100;
+    /// How long a profile takes when the request does not say, and at most.
+    const SECONDS: (u64, u64) = (30, 300);
+
+    fn seconds(query: &str) -> u64 {
+        let given = query
+            .split('&')
+            .find_map(|pair| pair.strip_prefix("seconds="));
+        let given = given.and_then(|seconds| seconds.parse().ok());
+        given.unwrap_or(SECONDS.0).clamp(1, SECONDS.1)
+    }
+
+    pub(super) async fn cpu(query: &str) -> Answer {
+        let duration = Duration::from_secs(seconds(query));
+        let guard = pprof::ProfilerGuardBuilder::default()
+            .frequency(SAMPLES_PER_SECOND)
+            // Their stacks cannot be walked from a signal handler.
+            .blocklist(&["libc", "libgcc", "pthread", "vdso"])
+            .build();
+        let guard = match guard {
+            Ok(guard) => guard,
+            // Another profile is being taken.
+            Err(error) => return failed("CPU", error),
+        };
+        sleep(duration).await;
+        // Names of functions are looked up, which takes a while.
+        let report = tokio::task::spawn_blocking(move || {
+            let report = guard.report().build().map_err(|e| e.to_string())?;
+            encode::cpu(&report, duration, SAMPLES_PER_SECOND).map_err(|e| e.to_string())
+        });
+        match report.await {
+            Ok(Ok(profile)) => binary(profile, "attachment; filename=\"profile\""),
+            Ok(Err(error)) => failed("CPU", error),
+            Err(error) => failed("CPU", error),
+        }
     }
 }
 
 #[cfg(not(feature = "heap-profile"))]
 async fn heap() -> Answer {
-    let body = "heap profiles are not available: this binary was built without the cargo feature heap-profile\n";
-    text(StatusCode::NOT_IMPLEMENTED, body)
+    absent("heap", "heap-profile")
 }
 
 #[cfg(feature = "heap-profile")]

@@ -3,7 +3,9 @@
 use super::*;
 use crate::flags;
 use crate::runner::Explainer;
+use berth_api::Release;
 use berth_client::testing::Scripted;
+use berth_framework::features::Versions;
 use clap::Command;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
@@ -120,6 +122,7 @@ impl ServerCertVerifier for Seen {
 /// An answer: its code, its body, and the certificate of the server.
 struct Got {
     code: u16,
+    head: String,
     body: String,
     certificate: Vec<u8>,
 }
@@ -166,7 +169,7 @@ impl Port {
         let certificates = Arc::clone(&port.certificates);
         let flag = |is_set: bool| Arc::new(AtomicBool::new(is_set));
         let shown = Shown {
-            component: "berth-scheduler",
+            versions: Versions::of(Release::V1_36),
             version: "v1.36.0+test".to_owned(),
             started: SystemTime::now(),
             config: json!({"kind": "KubeSchedulerConfiguration"}),
@@ -181,7 +184,7 @@ impl Port {
             Health::new(None, flag(false), flag(true)),
             shown,
             Explainer::ended(),
-            Arc::new(EdgeMetrics::new("v0")),
+            Arc::new(EdgeMetrics::new("v0", Versions::of(Release::V1_36))),
             Filter::default(),
         );
         Self {
@@ -229,7 +232,8 @@ impl Port {
         stream.write_all(head.as_bytes()).await.expect("a request");
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer).await;
-        let answer = String::from_utf8(answer).expect("text");
+        // Only CBOR is no text.
+        let answer = String::from_utf8_lossy(&answer);
         let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
         Got {
             code: head
@@ -237,6 +241,7 @@ impl Port {
                 .nth(1)
                 .and_then(|code| code.parse().ok())
                 .expect("a code"),
+            head: head.to_owned(),
             body: body.to_owned(),
             certificate: seen.0.lock().expect("no panic").clone(),
         }
@@ -502,7 +507,7 @@ async fn pages_are_those_of_kube_scheduler() {
             200,
             "{\"componentconfig\":{\"kind\":\"KubeSchedulerConfiguration\"}}",
         ),
-        ("GET", "/flagz", 200, "berth-scheduler flagz\nWarning: "),
+        ("GET", "/flagz", 200, "kube-scheduler flagz\nWarning: "),
         (
             "GET",
             "/statusz",
@@ -536,9 +541,41 @@ async fn pages_are_those_of_kube_scheduler() {
         (
             &json!("Statusz"),
             &json!("config.k8s.io/v1beta1"),
-            &json!("1.36")
+            &json!("1.38")
         )
     );
+    assert_eq!(
+        (&got["metadata"]["name"], &got["paths"]),
+        (
+            &json!("kube-scheduler"),
+            &json!([
+                "/configz", "/flagz", "/healthz", "/livez", "/metrics", "/readyz"
+            ])
+        )
+    );
+    // The deprecated version has a warning, whatever the encoding.
+    for (version, encoding, deprecated) in [
+        ("v1alpha1", "json", true),
+        ("v1alpha1", "cbor", true),
+        ("v1beta1", "json", false),
+        ("v1beta1", "yaml", false),
+        ("v1beta1", "cbor", false),
+    ] {
+        for (path, kind) in [("/statusz", "Statusz"), ("/flagz", "Flagz")] {
+            let accept =
+                format!("Accept: application/{encoding};g=config.k8s.io;v={version};as={kind}");
+            let got = port.get(path, &[&accept], None).await;
+            let case = format!("{path} {version} {encoding}");
+            assert_eq!(got.code, 200, "{case}");
+            let head = got.head.to_ascii_lowercase();
+            assert!(
+                head.contains(&format!("content-type: application/{encoding}")),
+                "{case}"
+            );
+            let warning = head.contains("\r\nwarning: 299 - \"this version of the");
+            assert_eq!(warning, deprecated, "{case}: {head}");
+        }
+    }
     let got = port.get("/flagz", &["Accept: application/xml"], None).await;
     assert_eq!(
         (got.code, &got.json()["reason"]),

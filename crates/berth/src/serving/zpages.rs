@@ -1,70 +1,116 @@
-//! `/flagz` and `/statusz`: as text for people, and as JSON or YAML of `config.k8s.io` for programs that ask for that.
+//! `/flagz` and `/statusz`: as text for people, and as JSON, YAML or CBOR of `config.k8s.io` for programs that ask for
+//! that. The component is `kube-scheduler`, which programs look for.
 
+use super::cbor;
 use super::pages::{Answer, JSON, Shown, TEXT, typed};
 use super::status;
-use crate::settings::KUBERNETES_VERSION;
+use berth_api::Release;
+use bytes::Bytes;
+use http::header::WARNING;
 use http::{HeaderValue, StatusCode};
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 
+/// The name under which components of Kubernetes are known here.
+const COMPONENT: &str = "kube-scheduler";
 const GROUP: &str = "config.k8s.io";
 /// The versions of the structured answers; the first one is on its way out.
-const VERSIONS: [&str; 2] = ["v1alpha1", "v1beta1"];
+const VERSIONS: [&str; 2] = [DEPRECATED, "v1beta1"];
+const DEPRECATED: &str = "v1alpha1";
 const YAML: &str = "application/yaml";
-const WARNING: &str = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility \
-                       guarantees and is for debugging purposes only.";
+const CBOR: &str = "application/cbor";
+const NOT_FOR_MACHINES: &str = "Warning: This endpoint is not meant to be machine parseable, has no formatting \
+                                compatibility guarantees and is for debugging purposes only.";
 
 /// The form of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Negotiated {
     Text,
-    Json(&'static str),
-    Yaml(&'static str),
+    /// An object of this version.
+    Object(Encoding, &'static str),
     /// None of those that there are.
     NotAcceptable,
 }
 
+/// The encoding of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Encoding {
+    Json,
+    Yaml,
+    Cbor,
+}
+
 impl Negotiated {
-    /// The first form in an `Accept` header that there is. `kind` is that of the object.
+    /// The form that an `Accept` header prefers, of those that there are: of the highest quality, and of several such the
+    /// first. `kind` is that of the object.
     pub(super) fn of(accept: Option<&HeaderValue>, kind: &str) -> Self {
         let accept = match accept.map(HeaderValue::to_str) {
             None => return Self::Text,
             Some(Err(_)) => return Self::NotAcceptable,
+            Some(Ok(accept)) if accept.trim().is_empty() => return Self::Text,
             Some(Ok(accept)) => accept,
         };
-        let forms = accept.split(',').map(|form| Self::of_type(form, kind));
-        forms.flatten().next().unwrap_or(Self::NotAcceptable)
+        let mut clauses: Vec<Clause<'_>> = accept.split(',').map(Clause::read).collect();
+        clauses.sort_by(|a, b| b.quality.total_cmp(&a.quality));
+        let mut forms = clauses.iter().filter_map(|clause| clause.form(kind));
+        forms.next().unwrap_or(Self::NotAcceptable)
+    }
+}
+
+/// A media type with its parameters.
+struct Clause<'a> {
+    media: &'a str,
+    parameters: Vec<(&'a str, &'a str)>,
+    quality: f64,
+}
+
+impl<'a> Clause<'a> {
+    fn read(text: &'a str) -> Self {
+        let mut parts = text.split(';').map(str::trim);
+        let media = parts.next().unwrap_or_default();
+        let parameters = parts.filter_map(|part| part.split_once('='));
+        let parameters: Vec<(&str, &str)> = parameters.collect();
+        let mut clause = Self {
+            media,
+            parameters,
+            quality: 1.0,
+        };
+        if let Some(quality) = clause.parameter("q").and_then(|q| q.parse().ok()) {
+            clause.quality = quality;
+        }
+        clause
     }
 
-    fn of_type(form: &str, kind: &str) -> Option<Self> {
-        let mut parts = form.split(';').map(str::trim);
-        let media = parts.next().unwrap_or_default();
-        if matches!(media, "" | "*/*" | "text/*" | "text/plain") {
-            return Some(Self::Text);
+    fn parameter(&self, name: &str) -> Option<&'a str> {
+        let found = self.parameters.iter().find(|(key, _)| *key == name);
+        found.map(|(_, value)| *value)
+    }
+
+    fn form(&self, kind: &str) -> Option<Negotiated> {
+        let asks_for_object = self.parameter("as").is_some();
+        let accepts_text = matches!(self.media, "*/*" | "text/*" | "text/plain");
+        if accepts_text && !asks_for_object {
+            return Some(Negotiated::Text);
         }
-        let parameters: Vec<(&str, &str)> = parts.filter_map(|part| part.split_once('=')).collect();
-        let parameter = |name: &str| {
-            let found = parameters.iter().find(|(key, _)| *key == name);
-            found.map(|(_, value)| *value)
+        let encoding = match self.media {
+            "application/json" | "application/*" | "*/*" => Encoding::Json,
+            YAML => Encoding::Yaml,
+            CBOR => Encoding::Cbor,
+            _ => return None,
         };
-        if parameter("as") != Some(kind) || parameter("g") != Some(GROUP) {
+        if self.parameter("as") != Some(kind) || self.parameter("g") != Some(GROUP) {
             return None;
         }
-        let version = VERSIONS
-            .into_iter()
-            .find(|known| parameter("v") == Some(*known))?;
-        match media {
-            "application/json" => Some(Self::Json(version)),
-            YAML => Some(Self::Yaml(version)),
-            _ => None,
-        }
+        let version = self.parameter("v")?;
+        let version = VERSIONS.into_iter().find(|known| *known == version)?;
+        Some(Negotiated::Object(encoding, version))
     }
 }
 
 /// The flags.
 pub(super) fn flagz(shown: &Shown, negotiated: Negotiated) -> Answer {
     let text = || {
-        let mut text = format!("\n{} flagz\n{WARNING}\n", shown.component);
+        let mut text = format!("\n{COMPONENT} flagz\n{NOT_FOR_MACHINES}\n");
         for (name, value) in &shown.flags {
             let _ = writeln!(text, "{name}={value}");
         }
@@ -76,11 +122,11 @@ pub(super) fn flagz(shown: &Shown, negotiated: Negotiated) -> Answer {
             .iter()
             .map(|(name, value)| (name.clone(), value.as_str().into()))
             .collect();
-        let mut object = envelope("Flagz", version, shown);
+        let mut object = envelope("Flagz", version);
         object["flags"] = Value::Object(flags);
         object
     };
-    answer(negotiated, text, object)
+    answer("flagz", negotiated, text, object)
 }
 
 /// The version, the uptime and the state.
@@ -91,9 +137,10 @@ pub(super) fn statusz(
     negotiated: Negotiated,
 ) -> Answer {
     let uptime = shown.started.elapsed().unwrap_or_default().as_secs();
+    let emulated = shown.versions.emulated;
     let started = jiff::Timestamp::try_from(shown.started).unwrap_or_default();
     let text = || {
-        let mut text = format!("\n{} statusz\n{WARNING}\n\n", shown.component);
+        let mut text = format!("\n{COMPONENT} statusz\n{NOT_FOR_MACHINES}\n\n");
         let (hours, minutes) = (uptime / 3600, uptime / 60 % 60);
         let mut lines = vec![
             (
@@ -105,8 +152,8 @@ pub(super) fn statusz(
                 format!("{hours} hr {minutes:02} min {:02} sec", uptime % 60),
             ),
             ("Berth version", env!("CARGO_PKG_VERSION").to_owned()),
-            ("Binary version", KUBERNETES_VERSION.to_owned()),
-            ("Emulation version", KUBERNETES_VERSION.to_owned()),
+            ("Binary version", Release::NEWEST.to_string()),
+            ("Emulation version", emulated.to_string()),
             ("Paths", paths.join(" ")),
         ];
         lines.extend(notes.iter().cloned());
@@ -116,79 +163,148 @@ pub(super) fn statusz(
         text
     };
     let object = |version: &str| {
-        let mut object = envelope("Statusz", version, shown);
+        let mut object = envelope("Statusz", version);
         object["startTime"] = started.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into();
         object["uptimeSeconds"] = uptime.into();
         object["goVersion"] = "".into();
-        object["binaryVersion"] = KUBERNETES_VERSION.into();
-        object["emulationVersion"] = KUBERNETES_VERSION.into();
+        object["binaryVersion"] = Release::NEWEST.as_str().into();
+        object["emulationVersion"] = emulated.as_str().into();
         object["paths"] = json!(paths);
         object
     };
-    answer(negotiated, text, object)
+    answer("statusz", negotiated, text, object)
 }
 
-fn envelope(kind: &str, version: &str, shown: &Shown) -> Value {
+fn envelope(kind: &str, version: &str) -> Value {
     json!({
         "kind": kind,
         "apiVersion": format!("{GROUP}/{version}"),
-        "metadata": {"name": shown.component},
+        "metadata": {"name": COMPONENT},
     })
 }
 
 fn answer(
+    page: &str,
     negotiated: Negotiated,
     text: impl FnOnce() -> String,
     object: impl FnOnce(&str) -> Value,
 ) -> Answer {
-    let (content_type, body) = match negotiated {
-        Negotiated::Text => (TEXT, text()),
-        Negotiated::Json(version) => (JSON, format!("{:#}", object(version))),
-        Negotiated::Yaml(version) => {
-            let object = object(version);
-            // JSON is YAML too.
-            (
-                YAML,
-                serde_saphyr::to_string(&object).unwrap_or_else(|_| object.to_string()),
-            )
-        }
+    let ok = |content_type, body: Bytes| {
+        let content_type = HeaderValue::from_static(content_type);
+        typed(StatusCode::OK, content_type, body)
+    };
+    let (encoding, version) = match negotiated {
+        Negotiated::Text => return ok(TEXT, text().into()),
+        Negotiated::Object(encoding, version) => (encoding, version),
         Negotiated::NotAcceptable => {
             return status::not_acceptable(
-                "only the following media types are accepted: application/json, application/yaml, text/plain",
+                "only the following media types are accepted: application/cbor, application/json, application/yaml, \
+                 text/plain",
             );
         }
     };
-    typed(StatusCode::OK, HeaderValue::from_static(content_type), body)
+    let object = object(version);
+    let mut answer = match encoding {
+        Encoding::Json => ok(JSON, format!("{object:#}").into()),
+        Encoding::Yaml => {
+            // JSON is YAML too.
+            let yaml = serde_saphyr::to_string(&object).unwrap_or_else(|_| object.to_string());
+            ok(YAML, yaml.into())
+        }
+        Encoding::Cbor => ok(CBOR, cbor::encode(&object).into()),
+    };
+    let warning = format!(
+        "299 - \"This version of the {page} endpoint is deprecated. Please use a newer version.\""
+    );
+    if version == DEPRECATED
+        && let Ok(warning) = HeaderValue::try_from(warning)
+    {
+        answer.headers_mut().insert(WARNING, warning);
+    }
+    answer
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// The forms of kube-scheduler's own tests of its pages, and further ones.
     #[test]
     fn answers_take_the_form_that_is_asked_for() {
+        let object = Negotiated::Object;
         for (accept, expected) in [
             (None, Negotiated::Text),
+            (Some(""), Negotiated::Text),
             (Some("*/*"), Negotiated::Text),
+            (Some("text/plain"), Negotiated::Text),
             (Some("text/plain;charset=utf-8"), Negotiated::Text),
             (
-                Some("application/json;as=Statusz;v=v1beta1;g=config.k8s.io"),
-                Negotiated::Json("v1beta1"),
+                Some("application/json;v=v1beta1;g=config.k8s.io;as=Statusz"),
+                object(Encoding::Json, "v1beta1"),
+            ),
+            (
+                Some("application/yaml;v=v1beta1;g=config.k8s.io;as=Statusz"),
+                object(Encoding::Yaml, "v1beta1"),
+            ),
+            (
+                Some("application/cbor;v=v1beta1;g=config.k8s.io;as=Statusz"),
+                object(Encoding::Cbor, "v1beta1"),
             ),
             (
                 Some("application/yaml; g=config.k8s.io; v=v1alpha1; as=Statusz, text/plain"),
-                Negotiated::Yaml("v1alpha1"),
+                object(Encoding::Yaml, "v1alpha1"),
+            ),
+            (
+                Some(
+                    "application/json;g=config.k8s.io;v=v1alpha1;as=Statusz,application/json;g=config.k8s.io;v=v1beta1;as=Statusz",
+                ),
+                object(Encoding::Json, "v1alpha1"),
+            ),
+            (
+                Some(
+                    "application/json;g=config.k8s.io;v=v1beta1;as=Statusz,application/json;g=config.k8s.io;v=v1alpha1;as=Statusz",
+                ),
+                object(Encoding::Json, "v1beta1"),
+            ),
+            (
+                Some(
+                    "text/plain;q=0.5,application/json;g=config.k8s.io;v=v1beta1;as=Statusz;q=0.9",
+                ),
+                object(Encoding::Json, "v1beta1"),
+            ),
+            (
+                Some("application/json;v=foo;g=config.k8s.io;as=Statusz,*/*"),
+                Negotiated::Text,
             ),
             (
                 Some("application/json;as=Flagz;v=v1beta1;g=config.k8s.io"),
                 Negotiated::NotAcceptable,
             ),
+            (
+                Some("application/json;v=v1beta1;g=config.k8s.io"),
+                Negotiated::NotAcceptable,
+            ),
+            (
+                Some("text/plain;v=v1beta1;g=config.k8s.io;as=Statusz"),
+                Negotiated::NotAcceptable,
+            ),
             (Some("application/json"), Negotiated::NotAcceptable),
+            (Some("application/cbor"), Negotiated::NotAcceptable),
+            (Some("application/xml"), Negotiated::NotAcceptable),
             (Some("application/xml, */*;q=0.1"), Negotiated::Text),
         ] {
-            let header = accept.map(HeaderValue::from_static);
-            let got = Negotiated::of(header.as_ref(), "Statusz");
-            assert_eq!(got, expected, "{accept:?}");
+            for kind in ["Statusz", "Flagz"] {
+                // Each page has its own kind; that of the other one is unknown.
+                let accept = accept.map(|accept| match accept.contains("as=Flagz") {
+                    true => accept.replace("as=Flagz", "as=Pod"),
+                    false => accept.replace("as=Statusz", &format!("as={kind}")),
+                });
+                let header = accept
+                    .as_deref()
+                    .map(|accept| HeaderValue::try_from(accept).expect("a header"));
+                let got = Negotiated::of(header.as_ref(), kind);
+                assert_eq!(got, expected, "{kind}: {accept:?}");
+            }
         }
     }
 }

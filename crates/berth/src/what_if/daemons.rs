@@ -1,7 +1,7 @@
 //! DaemonSets: a pod for each node on which the DaemonSet controller would create one.
 
+use super::changes::{Added, DELETE, Key, Raw, name_of, namespace_of};
 use super::workloads::{contains, new_pod, pods_of, remove};
-use super::{Added, DELETE, Key, Raw, name_of, namespace_of};
 use crate::exit::Failure;
 use berth_api::Kind;
 use berth_apiserver::offline::{Template, assign, node_of};

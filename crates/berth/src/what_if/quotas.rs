@@ -1,6 +1,7 @@
 //! ResourceQuotas: which of the new pods are admitted.
 
-use super::{Added, DELETE, Raw, merge, name_of, namespace_of};
+use super::changes::{Added, DELETE, Raw, merge, name_of, namespace_of};
+use super::strict::hint;
 use crate::exit::Failure;
 use berth_api::Kind;
 use berth_apiserver::offline::PodQuota;
@@ -27,7 +28,12 @@ pub(super) fn change(quotas: &mut Quotas, place: &str, object: Value) -> Result<
     if object["metadata"]["annotations"][DELETE] == "delete" {
         return match quotas.remove(&key) {
             Some(_) => Ok(()),
-            None => Err(wrong(&format!("there is no {}/{} to delete", key.0, key.1))),
+            None => {
+                let known = quotas.keys().filter(|known| known.0 == key.0);
+                let hint = hint(&key.1, known.map(|known| known.1.as_str()));
+                let text = format!("there is no {}/{} to delete{hint}", key.0, key.1);
+                Err(wrong(&text))
+            }
         };
     }
     let namespace = key.0.clone();

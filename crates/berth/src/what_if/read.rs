@@ -1,43 +1,76 @@
 //! Reads the cluster: files, or the API.
 
-use super::{Others, Raw};
+use super::changes::{Others, Raw};
 use crate::cli::WhatIfArgs;
 use crate::exit::Failure;
-use berth_api::Kind;
+use crate::release::{Asking, of_server};
+use berth_api::{Kind, Release};
 use berth_apiserver::schema;
 use berth_client::request::{self, Resource};
-use berth_client::{ApiError, ConnectOptions, Transport, connect};
+use berth_client::{ApiError, Transport, connect};
 use serde_json::Value;
-use std::path::PathBuf;
+use std::io::Read as _;
+use std::path::Path;
 
 /// The largest file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 30;
 /// How many objects a page of a list has.
 const PAGE: u32 = 500;
 
-/// The documents of a file with their places; lists are flattened.
-pub(super) fn documents(file: &PathBuf) -> Result<Vec<(String, Value)>, Failure> {
-    let shown = file.display();
-    let unreadable = |reason: String| Failure::Usage(format!("failed to read {shown}: {reason}"));
-    let size = std::fs::metadata(file)
-        .map_err(|e| unreadable(e.to_string()))?
-        .len();
-    if size > FILE_BYTES_MAX {
-        return Err(unreadable(format!(
-            "it has more than the {FILE_BYTES_MAX} bytes that are read at once"
-        )));
+/// The documents of a file with their places; lists are flattened. `-` is standard input; of a directory, the files in it
+/// are read that end in .yaml, .yml or .json.
+///
+/// # Errors
+/// When a file cannot be read, or is too large, or is no YAML or JSON.
+pub(super) fn documents(file: &Path) -> Result<Vec<(String, Value)>, Failure> {
+    if file.as_os_str() == "-" {
+        let text = text_of("standard input", std::io::stdin().lock())?;
+        return parse("standard input", &text);
     }
-    let text = std::fs::read_to_string(file).map_err(|e| unreadable(e.to_string()))?;
+    if !file.is_dir() {
+        let shown = file.display().to_string();
+        let opened = std::fs::File::open(file).map_err(|e| unreadable(&shown, e))?;
+        return parse(&shown, &text_of(&shown, opened)?);
+    }
     let mut found = Vec::new();
-    for (index, document) in crate::manifest::split(&text).into_iter().enumerate() {
+    for file in crate::manifest::in_directory(file)? {
+        found.extend(documents(&file)?);
+    }
+    Ok(found)
+}
+
+fn unreadable(shown: &str, reason: impl std::fmt::Display) -> Failure {
+    Failure::Usage(format!("failed to read {shown}: {reason}"))
+}
+
+/// No more is taken in than is wanted: a pipe has no size.
+fn text_of(shown: &str, from: impl std::io::Read) -> Result<String, Failure> {
+    let mut text = String::new();
+    let read = from.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
+    read.map_err(|e| unreadable(shown, e))?;
+    match text.len() as u64 > FILE_BYTES_MAX {
+        true => Err(unreadable(
+            shown,
+            format!("it has more than the {FILE_BYTES_MAX} bytes that are read at once"),
+        )),
+        false => Ok(text),
+    }
+}
+
+fn parse(shown: &str, text: &str) -> Result<Vec<(String, Value)>, Failure> {
+    let mut found = Vec::new();
+    for (index, document) in crate::manifest::split(text).into_iter().enumerate() {
         let place = format!("{shown}, document {}", index + 1);
         let value = match serde_json::from_str(&document) {
             Ok(value) => value,
             Err(_) => {
+                let failed = |e: String| Failure::Usage(format!("failed to parse {place}: {e}"));
                 let parsed = schema::parse_yaml(document.as_bytes());
-                parsed
-                    .map_err(|e| Failure::Usage(format!("failed to parse {place}: {e}")))?
-                    .value
+                let parsed = parsed.map_err(|e| failed(e.to_string()))?;
+                if let Some(field) = parsed.duplicate_fields.first() {
+                    return Err(failed(format!("{field} is given twice")));
+                }
+                parsed.value
             }
         };
         flatten(place, value, &mut found);
@@ -52,8 +85,10 @@ fn flatten(place: String, mut value: Value, found: &mut Vec<(String, Value)>) {
     let is_list = value["kind"]
         .as_str()
         .is_some_and(|kind| kind.ends_with("List"));
-    match value["items"].take() {
-        Value::Array(items) if is_list => {
+    // Indexing would add the field where there is none.
+    let items = value.get_mut("items").filter(|_| is_list);
+    match items.map(Value::take) {
+        Some(Value::Array(items)) => {
             for (index, item) in items.into_iter().enumerate() {
                 flatten(format!("{place}, item {}", index + 1), item, found);
             }
@@ -62,22 +97,19 @@ fn flatten(place: String, mut value: Value, found: &mut Vec<(String, Value)>) {
     }
 }
 
-/// Lists everything that the scheduler reads.
+/// Lists everything that the scheduler reads. Returns the release of the API server.
 pub(super) async fn list_all(
     args: &WhatIfArgs,
     raw: &mut Raw,
     others: &mut Others,
-) -> Result<(), Failure> {
-    let transport = connect(&ConnectOptions {
-        kubeconfig: args.kubeconfig.clone(),
-        server: None,
-        user_agent: format!("berth-what-if/{}", env!("CARGO_PKG_VERSION")),
-    })
-    .await
-    .map_err(Failure::environment)?;
+) -> Result<Release, Failure> {
+    let transport = connect(&args.kubeconfig.connect_options("what-if"))
+        .await
+        .map_err(Failure::environment)?;
+    let release = of_server(&transport, Asking::Once).await.release;
     for kind in Kind::ALL {
         let (group, version, plural) = kind.resource();
-        let resource = Resource {
+        let mut resource = Resource {
             group,
             version,
             plural,
@@ -87,7 +119,13 @@ pub(super) async fn list_all(
             let key = (*kind, text("namespace").to_owned(), text("name").to_owned());
             raw.insert(key, item);
         };
-        let listed = list(&transport, resource, &mut keep).await;
+        let mut listed = list(&transport, resource, &mut keep).await;
+        for version in kind.other_versions() {
+            if matches!(listed, Err(ApiError::Status { code: 404, .. })) {
+                resource.version = version;
+                listed = list(&transport, resource, &mut keep).await;
+            }
+        }
         let is_needed = Kind::ESSENTIAL.contains(kind);
         match listed {
             Err(ApiError::Status { code: 404, .. }) if !is_needed => {}
@@ -101,9 +139,9 @@ pub(super) async fn list_all(
             Ok(()) => {}
         }
     }
-    // They matter for changes alone.
-    if args.file.is_empty() {
-        return Ok(());
+    // They matter for new pods alone.
+    if args.file.is_empty() && args.fit.is_none() && args.add_nodes.is_none() {
+        return Ok(release);
     }
     for (resource, api_version, kind, what) in OTHERS {
         let mut found = Vec::new();
@@ -115,19 +153,29 @@ pub(super) async fn list_all(
         match list(&transport, resource, &mut keep).await {
             Ok(()) => {
                 for item in found {
-                    others.take("the cluster", item)?;
+                    others.take("the cluster", item, None)?;
                 }
             }
             Err(error) => others.notes.push(format!(
-                "the {kind}s of the cluster could not be listed ({error}), so {what}"
+                "objects of kind {kind} of the cluster could not be listed ({error}), so {what}"
             )),
         }
     }
-    Ok(())
+    Ok(release)
 }
 
 /// What the scheduler does not read and new pods depend on: resource, API version, kind, and what is missing without it.
-const OTHERS: [(Resource, &str, &str, &str); 2] = [
+const OTHERS: [(Resource, &str, &str, &str); 4] = [
+    (
+        Resource {
+            group: "resource.k8s.io",
+            version: "v1",
+            plural: "resourceclaimtemplates",
+        },
+        "resource.k8s.io/v1",
+        "ResourceClaimTemplate",
+        "new pods only get the claims of ResourceClaimTemplates among the changes",
+    ),
     (
         Resource {
             group: "",
@@ -147,6 +195,16 @@ const OTHERS: [(Resource, &str, &str, &str); 2] = [
         "apps/v1",
         "DaemonSet",
         "new nodes only get the pods of DaemonSets among the changes",
+    ),
+    (
+        Resource {
+            group: "scheduling.k8s.io",
+            version: "v1",
+            plural: "priorityclasses",
+        },
+        "scheduling.k8s.io/v1",
+        "PriorityClass",
+        "new pods only get the priorities of PriorityClasses among the changes",
     ),
 ];
 

@@ -2,9 +2,11 @@
 //!
 //! Present pods stay if they are as the template asks for; others are replaced. Pods without a node are deleted first.
 
-use super::{Added, DELETE, Key, Raw, name_of, namespace_of};
+use super::changes::{Added, DELETE, Key, Raw, name_of, namespace_of};
+use super::strict::{self, hint};
 use crate::exit::Failure;
 use berth_api::Kind;
+use berth_apiserver::offline;
 use serde_json::{Value, json};
 
 /// The kinds whose pods are created: API version, kind, and the field of the number of pods.
@@ -18,7 +20,19 @@ const KINDS: [(&str, &str, &str); 5] = [
 /// The most pods of a workload.
 const PODS_MAX: u64 = 100_000;
 
-/// Applies a workload to the pods; false when the object is none.
+/// The facts of the kind of a workload; `None` when the object is none.
+fn kind_of(object: &Value) -> Option<&'static (&'static str, &'static str, &'static str)> {
+    let is_it =
+        |known: &&(&str, &str, &str)| object["apiVersion"] == known.0 && object["kind"] == known.1;
+    KINDS.iter().find(is_it)
+}
+
+/// Whether an object is a workload whose pods are created.
+pub(super) fn is_one(object: &Value) -> bool {
+    kind_of(object).is_some()
+}
+
+/// Applies a workload to the pods, and returns the effect in words; `None` when the object is none.
 ///
 /// # Errors
 /// When the workload does not say which pods there are.
@@ -27,17 +41,14 @@ pub(super) fn apply(
     place: &str,
     object: &Value,
     added: &mut Added,
-) -> Result<bool, Failure> {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
-    let is_it = |known: &&(&str, &str, &str)| known.0 == version && known.1 == kind;
-    let Some((_, _, count)) = KINDS.iter().find(is_it) else {
-        return Ok(false);
+) -> Result<Option<String>, Failure> {
+    let Some((version, kind, count)) = kind_of(object) else {
+        return Ok(None);
     };
     let wrong = |what: String| Failure::Usage(format!("{place}: {kind}: {what}"));
     let name = name_of(object).ok_or_else(|| wrong("metadata.name is missing".to_owned()))?;
     let namespace = namespace_of(object);
-    let mut present = pods_of(raw, &kind, &namespace, &name);
+    let mut present = pods_of(raw, kind, &namespace, &name);
     let is_deleted = object["metadata"]["annotations"][DELETE] == "delete";
     let template = &object["spec"]["template"];
     let model = match (template.is_object(), present.first()) {
@@ -46,11 +57,16 @@ pub(super) fn apply(
             "metadata": {"labels": raw[pod]["metadata"]["labels"]},
             "spec": raw[pod]["spec"],
         }),
-        (false, None) if is_deleted => Value::Null,
+        (false, None) if is_deleted && is_known(raw, kind, &namespace, &name) => Value::Null,
         (false, None) => {
-            return Err(wrong(format!(
-                "{namespace}/{name} has no pods, so spec.template is needed"
-            )));
+            let owners = owners_of(raw, kind, &namespace);
+            let hint = hint(&name, owners.iter().map(String::as_str));
+            return Err(wrong(match is_deleted {
+                true => format!("{namespace}/{name} has no pods to delete{hint}"),
+                false => {
+                    format!("{namespace}/{name} has no pods, so spec.template is needed{hint}")
+                }
+            }));
         }
     };
     let wanted = match &object["spec"][count] {
@@ -80,10 +96,12 @@ pub(super) fn apply(
     let stay = stay
         .count()
         .min(usize::try_from(wanted).unwrap_or(usize::MAX));
+    let removed = present.len() - stay;
     for key in present.drain(stay..) {
         remove(raw, &key, added);
     }
     let mut number = 0;
+    let created = wanted.saturating_sub(stay as u64);
     for _ in stay as u64..wanted {
         let key = loop {
             number += 1;
@@ -96,11 +114,50 @@ pub(super) fn apply(
                 break key;
             }
         };
-        let pod = new_pod(&key, &model, (&version, &kind, &name));
+        let pod = new_pod(&key, &model, (version, kind, &name));
+        if number == 1 && template.is_object() {
+            strict::check_new(raw, place, &key, &pod)?;
+        }
         raw.insert(key.clone(), pod);
         added.pods.push(key);
     }
-    Ok(true)
+    Ok(Some(format!(
+        "{created} pods created, {removed} deleted, {stay} stay"
+    )))
+}
+
+/// Whether the scheduler knows a workload, with or without pods.
+fn is_known(raw: &Raw, kind: &str, namespace: &str, name: &str) -> bool {
+    raw.keys()
+        .any(|key| key.0.name() == kind && key.1 == namespace && key.2 == name)
+}
+
+/// The names of the workloads of a kind that have pods in a namespace.
+fn owners_of(raw: &Raw, kind: &str, namespace: &str) -> Vec<String> {
+    let pods = raw
+        .iter()
+        .filter(|(key, _)| key.0 == Kind::Pod && key.1 == namespace);
+    let owners = pods.filter_map(|(_, pod)| {
+        let owner = controller(pod)?;
+        let name = owner["name"].as_str()?;
+        let hash = pod["metadata"]["labels"]["pod-template-hash"].as_str();
+        match (kind, owner["kind"].as_str()?) {
+            ("Deployment", "ReplicaSet") => {
+                let name = name.strip_suffix(hash?)?.strip_suffix('-')?;
+                Some(name.to_owned())
+            }
+            (wanted, of) => (wanted == of).then(|| name.to_owned()),
+        }
+    });
+    let mut owners: Vec<String> = owners.collect();
+    owners.sort();
+    owners.dedup();
+    owners
+}
+
+fn controller(pod: &Value) -> Option<&Value> {
+    let owners = pod["metadata"]["ownerReferences"].as_array()?;
+    owners.iter().find(|owner| owner["controller"] == true)
 }
 
 /// Deletes a pod.
@@ -119,12 +176,8 @@ pub(super) fn new_pod(
     let mut spec = model["spec"].clone();
     if let Some(fields) = spec.as_object_mut() {
         fields.remove("nodeName");
-        let scheduler = fields.entry("schedulerName").or_insert(Value::Null);
-        if scheduler.is_null() {
-            *scheduler = "default-scheduler".into();
-        }
     }
-    json!({
+    let mut pod = json!({
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
@@ -142,16 +195,15 @@ pub(super) fn new_pod(
         },
         "spec": spec,
         "status": {"phase": "Pending"},
-    })
+    });
+    offline::set_defaults("v1", "Pod", &mut pod);
+    pod
 }
 
 /// The pods of a workload that have not ended.
 pub(super) fn pods_of(raw: &Raw, kind: &str, namespace: &str, name: &str) -> Vec<Key> {
     let is_of = |pod: &Value| {
-        let owners = pod["metadata"]["ownerReferences"].as_array();
-        let mut controllers = owners.into_iter().flatten();
-        let owner = controllers.find(|owner| owner["controller"] == true);
-        let Some(owner) = owner else {
+        let Some(owner) = controller(pod) else {
             return false;
         };
         let owner_name = owner["name"].as_str().unwrap_or_default();
@@ -244,10 +296,8 @@ mod tests {
             ("none", json!({"replicas": 0}), &[]),
         ] {
             let mut raw = Raw::from(present.clone());
-            assert!(
-                apply(&mut raw, "f", &deployment(spec), &mut Added::default()).expect("applied"),
-                "{what}"
-            );
+            let effect = apply(&mut raw, "f", &deployment(spec), &mut Added::default());
+            assert!(effect.expect("applied").is_some(), "{what}");
             assert_eq!(names(&raw), expected, "{what}");
         }
     }
@@ -277,6 +327,7 @@ mod tests {
         );
         assert!(refused.is_err());
         let config = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}});
-        assert!(!apply(&mut raw, "f", &config, &mut Added::default()).expect("no workload"));
+        let effect = apply(&mut raw, "f", &config, &mut Added::default());
+        assert_eq!(effect.expect("no workload"), None);
     }
 }

@@ -63,9 +63,10 @@ enum Process {
     Real {
         assets: PathBuf,
         etcd_url: String,
+        peers: String,
         port: String,
         apiserver: Option<Killed>,
-        _etcd: Killed,
+        etcd: Option<Killed>,
     },
     /// A server that the tests do not control.
     Existing,
@@ -153,13 +154,7 @@ impl Server {
         let scratch = Scratch::new(&format!("{name}-real"));
         let url = || format!("http://127.0.0.1:{}", free_port());
         let (etcd_url, peers) = (url(), url());
-        let mut etcd = Command::new(assets.join("etcd"));
-        etcd.arg("--data-dir")
-            .arg(scratch.path("etcd"))
-            .args(["--listen-client-urls", &etcd_url])
-            .args(["--advertise-client-urls", &etcd_url])
-            .args(["--listen-peer-urls", &peers]);
-        let etcd = Killed::start(&mut etcd, &scratch.path("etcd.log"));
+        let etcd = start_etcd(&assets, &scratch, &etcd_url, &peers);
         let key = rcgen::KeyPair::generate().expect("a key");
         scratch.file("accounts.key", &key.serialize_pem());
         scratch.file("accounts.pub", &key.public_key_pem());
@@ -183,9 +178,10 @@ impl Server {
         let process = Process::Real {
             assets,
             etcd_url,
+            peers,
             port,
             apiserver: None,
-            _etcd: etcd,
+            etcd: Some(etcd),
         };
         let mut server = Self {
             name: "kube-apiserver",
@@ -259,6 +255,32 @@ impl Server {
             self.api.runtime.block_on(answer).ok()
         });
         true
+    }
+
+    /// Kills the API server and starts it again with an empty store and the same certificates. Returns whether it could.
+    pub(crate) fn restart_empty(&mut self) -> bool {
+        match &mut self.process {
+            Process::Existing => return false,
+            Process::Embedded(running, _) => {
+                drop(running.take());
+                let store = self.scratch.path("data").join("berth.redb");
+                std::fs::remove_file(store).expect("the store of the server");
+            }
+            Process::Real {
+                assets,
+                etcd_url,
+                peers,
+                apiserver,
+                etcd,
+                ..
+            } => {
+                drop(apiserver.take());
+                drop(etcd.take());
+                std::fs::remove_dir_all(self.scratch.path("etcd")).expect("the data of etcd");
+                *etcd = Some(start_etcd(assets, &self.scratch, etcd_url, peers));
+            }
+        }
+        self.restart()
     }
 
     /// kube-scheduler in its default configuration, if it is in the directory of kube-apiserver.
@@ -410,6 +432,16 @@ impl Server {
             .map(|name| request::merge_patch(NODES, "", name, &untainted));
         self.api.send_all(untaint.collect());
     }
+}
+
+fn start_etcd(assets: &Path, scratch: &Scratch, url: &str, peers: &str) -> Killed {
+    let mut etcd = Command::new(assets.join("etcd"));
+    etcd.arg("--data-dir")
+        .arg(scratch.path("etcd"))
+        .args(["--listen-client-urls", url])
+        .args(["--advertise-client-urls", url])
+        .args(["--listen-peer-urls", peers]);
+    Killed::start(&mut etcd, &scratch.path("etcd.log"))
 }
 
 fn start_embedded(scratch: &Scratch, address: &str) -> Running {

@@ -56,6 +56,7 @@ impl WatchLog {
         let (updates, mut changes) = mpsc::channel(1024);
         let followed = Followed {
             resource,
+            other_versions: &[],
             field_selector: "",
             need: Need::Essential,
             json_only: true,

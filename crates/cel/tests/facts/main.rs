@@ -147,7 +147,8 @@ fn every_expression_means_what_it_means_in_kubernetes() {
                     json!(selector.estimated_cost()),
                 );
                 for (index, device) in devices.iter().enumerate() {
-                    let (result, cost) = selector.matches_within(device, COST_MAX);
+                    let (result, spent) = selector.matches_within(device, COST_MAX);
+                    let cost = spent.cost;
                     let is_error = result.is_err();
                     let result = result.map_or_else(|_| json!("error"), Value::Bool);
                     check("result", &fact["results"][index], result);

@@ -37,7 +37,8 @@ pub(crate) fn check(text: &str) {
             Ok(selector) => {
                 let _ = selector.estimated_cost();
                 for device in devices {
-                    let (result, cost) = selector.matches_within(device, COST_MAX);
+                    let (result, spent) = selector.matches_within(device, COST_MAX);
+                    let cost = spent.cost;
                     assert!(result.is_err() || cost <= COST_MAX);
                 }
             }

@@ -119,7 +119,8 @@ fn failures_read_the_configuration_again_but_not_each_of_them() {
     let service = tower::service_fn(|_| async { Err("no server".into()) });
     let connection = Connection::fixed(tower::util::BoxCloneSyncService::new(service));
     let mut state = connection.lock();
-    state.in_use.has_exec = true;
+    let exec = json!({"apiVersion": "client.authentication.k8s.io/v1", "command": "cat"});
+    state.in_use.user.exec = Some(serde_json::from_value(exec).expect("a plugin"));
     let begin = Instant::now();
     // (milliseconds, reason, reads again, calls the plugin again)
     for (millis, reason, reads, executes) in [
@@ -136,23 +137,41 @@ fn failures_read_the_configuration_again_but_not_each_of_them() {
     }
 }
 
+fn authority() -> String {
+    let made = rcgen::generate_simple_self_signed(vec!["ca".to_owned()]);
+    made.expect("a certificate").cert.pem()
+}
+
 /// Each file that one side shows to the other counts.
 #[test]
 fn a_new_certificate_key_or_authority_differs() {
     let directory = Directory::new();
-    let (certificate, key) = (directory.file("crt", "1"), directory.file("key", "1"));
-    let mut config = Config::new("https://api.example".parse().expect("an address"));
-    config.auth_info.client_certificate = Some(certificate.display().to_string());
-    config.auth_info.client_key = Some(key.display().to_string());
-    let mut previous = Material::of(&config);
-    assert!(previous == Material::of(&config));
-    for change in ["crt", "key", "authority", "token"] {
+    let cluster = json!({"server": "https://api.example", "certificate-authority": "ca"});
+    let user =
+        |token: &str| json!({"client-certificate": "crt", "client-key": "key", "token": token});
+    let write = |user: Value| {
+        let config = json!({
+            "clusters": [{"name": "c", "cluster": cluster}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "users": [{"name": "u", "user": user}],
+            "current-context": "c",
+        });
+        directory.file("kubeconfig", &config.to_string())
+    };
+    for (file, text) in [("crt", "1"), ("key", "1"), ("ca", &authority())] {
+        directory.file(file, text);
+    }
+    let path = write(user("1"));
+    let read = || Material::of(&Config::from_kubeconfig(&path, None).expect("a kubeconfig"));
+    let mut previous = read();
+    assert!(previous == read());
+    for change in ["crt", "key", "ca", "token"] {
         match change {
-            "authority" => config.root_cert = Some(vec![vec![1]]),
-            "token" => config.auth_info.token = Some("t".to_owned().into()),
+            "ca" => drop(directory.file("ca", &authority())),
+            "token" => drop(write(user("2"))),
             file => drop(directory.file(file, "2")),
         }
-        let next = Material::of(&config);
+        let next = read();
         assert!(previous != next, "{change}");
         previous = next;
     }

@@ -45,6 +45,30 @@ async fn content_types_are_honoured() {
         (PROTOBUF, JSON, bind(), JSON, PROTOBUF),
         (JSON, "", bind(), "application/json, */*", JSON),
         (JSON, PROTOBUF, bind(), PROTOBUF, JSON),
+        (
+            PROTOBUF,
+            "",
+            request::get(PODS, "ns", "p").without_managed_fields(),
+            "application/vnd.kubernetes.protobuf;drop=metadata.managedFields, */*;drop=metadata.managedFields, \
+             application/vnd.kubernetes.protobuf, */*",
+            "",
+        ),
+        (
+            PROTOBUF,
+            JSON,
+            request::get(PODS, "ns", "p").without_managed_fields(),
+            "application/json;drop=metadata.managedFields, application/json",
+            "",
+        ),
+        (
+            PROTOBUF,
+            "",
+            request::get(PODS, "ns", "p")
+                .without_managed_fields()
+                .for_json(),
+            "application/json;drop=metadata.managedFields, application/json",
+            "",
+        ),
     ] {
         let mut server = Scripted::start(vec![(200, json!({}))]).await;
         let content = ContentTypes::new(content_type, accept).expect("a header");

@@ -127,12 +127,14 @@ async fn until_leading(election: &mut Election) -> Duration {
 async fn one_of_several_candidates_leads_and_renews() {
     let shared = Shared::default();
     let mut first = shared.candidate("first");
+    assert!(!first.status.borrow().is_lease_held());
     until_leading(&mut first).await;
     let second = shared.candidate("second");
     sleep(Duration::from_secs(100)).await;
     assert!(leads(&first) && first.fence.is_open());
     assert!(!leads(&second) && !second.fence.is_open());
     assert_eq!(second.status.borrow().leader, "first");
+    assert!(second.status.borrow().is_lease_held() && first.status.borrow().is_lease_held());
     let record = shared.record();
     assert_eq!((&*record.holder, record.transitions), ("first", 0));
     // Every two seconds, and not more often.
@@ -220,6 +222,28 @@ async fn a_released_lease_is_taken_at_once() {
     let took = until_leading(&mut second).await;
     assert!(took <= Duration::from_secs(1), "{took:?}");
     assert_eq!(shared.record().transitions, 1);
+}
+
+/// A lease whose number of transitions is the largest that servers take can be taken all the same.
+#[tokio::test(start_paused = true)]
+async fn the_number_of_transitions_stays_within_its_field() {
+    for (before, after) in [
+        (0, 1),
+        (2_147_483_646, 2_147_483_647),
+        (2_147_483_647, 2_147_483_647),
+        (u64::MAX, 2_147_483_647),
+    ] {
+        let shared = Shared::default();
+        shared.with(|state| {
+            state.version = 1;
+            state.record = Some(Record {
+                transitions: before,
+                ..Record::default()
+            });
+        });
+        until_leading(&mut shared.candidate("first")).await;
+        assert_eq!(shared.record().transitions, after, "{before}");
+    }
 }
 
 /// A candidate that does not lead leaves the record as it is.

@@ -27,6 +27,15 @@ async fn following(
     need: Need,
     answers: Vec<(u16, Value)>,
 ) -> (mpsc::Receiver<Update<String>>, Scripted) {
+    following_versions(format, need, &[], answers).await
+}
+
+async fn following_versions(
+    format: Format,
+    need: Need,
+    other_versions: &'static [&'static str],
+    answers: Vec<(u16, Value)>,
+) -> (mpsc::Receiver<Update<String>>, Scripted) {
     let server = Scripted::speaking(format, answers).await;
     let content = ContentTypes::new("application/vnd.kubernetes.protobuf", "");
     let (updates, told) = mpsc::channel(8);
@@ -36,6 +45,7 @@ async fn following(
             version: "v1",
             plural: "pods",
         },
+        other_versions,
         field_selector: "",
         need,
         json_only: false,
@@ -87,6 +97,106 @@ async fn a_version_that_the_server_cannot_go_on_from_means_a_new_list() {
             watches.push(request.line().contains("watch="));
         }
         assert_eq!(watches, [true, false, true, false], "{code}");
+    }
+}
+
+fn namespaces(uid: &str, version: &str) -> (u16, Value) {
+    let list = json!({
+        "apiVersion": "v1", "kind": "NamespaceList", "metadata": {"resourceVersion": version},
+        "items": [{"metadata": {"name": "kube-system", "uid": uid}}],
+    });
+    (200, list)
+}
+
+/// A watch of a store that was replaced, or set back, would be silent: all objects are listed again. The watch of the
+/// same store goes on.
+#[tokio::test]
+async fn a_watch_goes_on_in_the_same_store_only() {
+    let ended = || (200, json!([]));
+    for (situation, looks, is_listed) in [
+        (
+            "the same store",
+            [namespaces("a", "90"), namespaces("a", "95")],
+            false,
+        ),
+        (
+            "another store",
+            [namespaces("a", "90"), namespaces("b", "7")],
+            true,
+        ),
+        (
+            "another store with more versions",
+            [namespaces("a", "90"), namespaces("b", "900")],
+            true,
+        ),
+        (
+            "a backup",
+            [namespaces("a", "90"), namespaces("a", "80")],
+            true,
+        ),
+    ] {
+        let [before, after] = looks;
+        let answers = vec![
+            before,
+            no_streams(),
+            page("90", "old"),
+            ended(),
+            after,
+            page("95", "new"),
+        ];
+        let mut server = Scripted::start(answers).await;
+        let (updates, mut told) = mpsc::channel(8);
+        let followed = Followed {
+            resource: request::PODS,
+            field_selector: "",
+            need: Need::Essential,
+            json_only: false,
+            other_versions: &[],
+        };
+        let name = |object: Payload<'_>| Ok(object.decode::<Version>()?.metadata.name);
+        let transport = server.client().checking_store();
+        tokio::spawn(follow(transport, followed, name, updates, Arc::default()));
+        let listed = |name: &str| Some(Update::Replaced(vec![name.to_owned()]));
+        assert_eq!(next(&mut told).await, listed("old"), "{situation}");
+        let mut last = String::new();
+        while let Some(request) = timeout(PATIENCE, server.asked.recv())
+            .await
+            .expect("an end")
+        {
+            last = request.line().to_owned();
+        }
+        assert_eq!(last.contains("watch="), !is_listed, "{situation}: {last}");
+        if is_listed {
+            assert_eq!(next(&mut told).await, listed("new"), "{situation}");
+        }
+    }
+}
+
+/// A server that does not have the wanted version of a kind is asked for an older one.
+#[tokio::test]
+async fn an_older_version_is_followed_where_the_server_has_no_newer_one() {
+    let missing = || status(404, "the server could not find the requested resource");
+    for (answers, expected, paths) in [
+        (
+            vec![no_streams(), missing(), page("7", "a")],
+            vec!["a".to_owned()],
+            vec!["/api/v1/pods", "/api/v1/pods", "/api/v1beta2/pods"],
+        ),
+        (
+            vec![no_streams(), missing(), missing()],
+            Vec::new(),
+            vec!["/api/v1/pods", "/api/v1/pods", "/api/v1beta2/pods"],
+        ),
+    ] {
+        let (mut told, mut server) =
+            following_versions(Format::Json, Need::Readable, &["v1beta2"], answers).await;
+        let update = next(&mut told).await;
+        assert_eq!(update, Some(Update::Replaced(expected)));
+        for path in paths {
+            let asked = server.asked.recv().await.expect("a request");
+            let line = asked.line();
+            assert!(line.starts_with(&format!("GET {path}?")), "{line}");
+        }
     }
 }
 
@@ -174,7 +284,8 @@ async fn an_error_event_means_a_new_list() {
             assert_eq!(next(&mut told).await, Some(expected), "{format:?}");
         }
         let asked = server.asked.recv().await.expect("a request");
-        let accepted = "application/vnd.kubernetes.protobuf, */*";
+        let accepted = "application/vnd.kubernetes.protobuf;drop=metadata.managedFields, \
+                        */*;drop=metadata.managedFields, application/vnd.kubernetes.protobuf, */*";
         assert_eq!(asked.header("accept"), accepted);
     }
 }
@@ -198,6 +309,7 @@ async fn an_object_that_does_not_decode_is_passed_over() {
         let (updates, mut told) = mpsc::channel(8);
         let followed = Followed {
             resource: request::PODS,
+            other_versions: &[],
             field_selector: "",
             need: Need::Essential,
             json_only: false,
@@ -222,5 +334,27 @@ async fn an_object_that_does_not_decode_is_passed_over() {
         ] {
             assert_eq!(next(&mut told).await, Some(expected), "{format:?}");
         }
+    }
+}
+
+/// Lists and watches ask for objects without `metadata.managedFields`, and for objects as they are from servers that
+/// refuse the parameter.
+#[tokio::test]
+async fn managed_fields_are_not_asked_for() {
+    let answers = vec![no_streams(), page("90", "a"), status(410, "too old")];
+    let (mut told, mut server) = following(Format::Protobuf, Need::Essential, answers).await;
+    next(&mut told).await;
+    for _ in 0..3 {
+        let asked = server.asked.recv().await.expect("a request");
+        let accept = asked.header("accept").to_owned();
+        let (first, rest) = accept.split_once(", ").expect("several media types");
+        assert_eq!(
+            first,
+            "application/vnd.kubernetes.protobuf;drop=metadata.managedFields"
+        );
+        assert!(
+            rest.ends_with(", application/vnd.kubernetes.protobuf, */*"),
+            "{accept}"
+        );
     }
 }

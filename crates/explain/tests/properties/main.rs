@@ -5,6 +5,7 @@
 // A test reads its environment.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod devices;
 mod objects;
 mod situations;
 

@@ -97,7 +97,7 @@ impl Objects {
                         placed = Some(node.to_string());
                     }
                 }
-                Outcome::Idle { .. } | Outcome::Parked(_) => break,
+                Outcome::Idle { .. } | Outcome::Parked(_) | Outcome::Group { .. } => break,
             }
             scheduler.take_outputs(NOW);
         }

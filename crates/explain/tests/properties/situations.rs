@@ -1,9 +1,12 @@
 //! Single situations: what is explained, word by word.
 
 use crate::objects::{NOW, Objects, explain};
-use berth_api::{Pod, TaintEffect};
+use berth_api::{Object, Pod, TaintEffect, Time};
 use berth_explain::answer::PodState;
-use berth_explain::{Change, QueueFacts, Snapshot, explain_node, explain_queue};
+use berth_explain::{
+    Change, PodFacts, QueueFacts, Snapshot, explain_node, explain_pod, explain_queue,
+    gate_accounts, waiting_pods,
+};
 use berth_framework::CallError;
 use berth_framework::call::CallErrorKind;
 use berth_framework::testing::{node, pod};
@@ -263,4 +266,166 @@ fn errors_of_calls_are_in_the_answer() {
         failed.error.as_deref(),
         Some("admission webhook denied the request")
     );
+}
+
+/// A pod that is tried again waits since its first rejection, in every answer; a scheduler that starts later reads it from
+/// the condition of the pod.
+#[test]
+fn ages_count_from_the_first_rejection() {
+    let at = |seconds: i64| Time::from_secs(1_000 + seconds);
+    let start = |pod: Object, now: Time| {
+        let options = SchedulerOptions::default();
+        let scheduler = Scheduler::new(options, &berth_plugins::in_tree(), now);
+        let mut scheduler = scheduler.unwrap_or_else(|e| panic!("{e}"));
+        let node = node("n1").capacity("1", "4Gi", "10").object();
+        scheduler.apply(ClusterChange::Applied(node), now);
+        scheduler.apply(ClusterChange::Applied(pod), now);
+        scheduler.schedule_one(now);
+        scheduler.take_outputs(now);
+        scheduler
+    };
+    let check = |scheduler: &Scheduler, attempts: u32| {
+        let now = at(480);
+        let facts = PodFacts::take(scheduler, "default", "p").expect("the pod");
+        let answer = explain_pod(&mut Snapshot::take(scheduler, now), &facts);
+        let place = answer.queue.expect("its place");
+        assert_eq!((place.seconds, place.attempts), (480.0, attempts));
+        assert_eq!(place.since, at(0).rfc3339());
+        let expected = "The pod has been unschedulable for 8m";
+        assert!(answer.summary.starts_with(expected), "{}", answer.summary);
+        let queue = explain_queue(&QueueFacts::take(scheduler, now));
+        assert_eq!(queue.groups[0].seconds, 480.0);
+        let waiting = waiting_pods(scheduler, now);
+        assert!(
+            waiting.iter().all(|row| row.oldest_seconds == 480.0),
+            "{waiting:?}"
+        );
+    };
+    let wanted = pod("p").request("cpu", "2");
+    let mut scheduler = start(wanted.object(), at(0));
+    // The pod is tried again because of a node that has room and a taint.
+    let tainted = node("n2").capacity("4", "4Gi", "10");
+    let tainted = tainted.taint("gpu", "true", TaintEffect::NoSchedule);
+    scheduler.apply(ClusterChange::Applied(tainted.object()), at(290));
+    scheduler.tick(at(300));
+    scheduler.schedule_one(at(300));
+    scheduler.take_outputs(at(300));
+    check(&scheduler, 2);
+    // Reasons have codes and numbers for programs.
+    let (answer, _, _) = explain(&scheduler, "p");
+    let reasons = answer.verdict.expect("a verdict").reasons;
+    let short = reasons.iter().find(|r| r.code == "InsufficientResource");
+    let short = short.expect("a resource is short");
+    assert_eq!(
+        (
+            short.resource.as_deref(),
+            short.wanted,
+            short.free,
+            short.nodes
+        ),
+        (Some("cpu"), Some(2_000), Some(1_000), 1)
+    );
+    assert!(reasons.iter().any(|r| r.code == "UntoleratedTaint"));
+    let waiting = waiting_pods(&scheduler, at(480));
+    let codes: Vec<&str> = waiting.iter().map(|row| row.code).collect();
+    assert_eq!(codes, ["InsufficientResource", "UntoleratedTaint"]);
+    let again = pod("p").request("cpu", "2");
+    let again = again.condition("PodScheduled", "False", "Unschedulable", "no");
+    let again = again.with(|pod| pod.status.unscheduled_since = Some(at(0)));
+    check(&start(again.object(), at(400)), 1);
+}
+
+/// Every reason that the documented situations of plugins give has a code.
+#[test]
+fn reasons_of_plugins_have_codes() {
+    use berth_explain::codes::{OTHER, code_of};
+    for (plugin, text) in [
+        (
+            "NodeAffinity",
+            "node(s) didn't match Pod's node affinity/selector",
+        ),
+        (
+            "NodePorts",
+            "node(s) didn't have free ports for the requested pod ports",
+        ),
+        (
+            "VolumeBinding",
+            "node(s) didn't find available persistent volumes to bind",
+        ),
+        (
+            "VolumeBinding",
+            "pod has unbound immediate PersistentVolumeClaims",
+        ),
+        ("VolumeZone", "node(s) had no available volume zone"),
+        ("VolumeRestrictions", "node(s) had no available disk"),
+        ("DynamicResources", "cannot allocate all claims"),
+        (
+            "DynamicResources",
+            "could not find v1/ResourceClaim default/gpu",
+        ),
+        ("NodeUnschedulable", "node(s) were unschedulable"),
+        ("NodeName", "node(s) didn't match the requested node name"),
+    ] {
+        assert_ne!(code_of(plugin, text), OTHER, "{plugin}: {text}");
+    }
+}
+
+/// A gate has its age, the usual age at its removals, and is orphaned when it is much older and no removal is seen.
+#[test]
+fn gates_are_accounted_for() {
+    let at = |seconds: i64| Time::from_secs(1_000 + seconds);
+    let gated = |name: &str, created: Time| {
+        let made = pod(name).gate("example.com/quota");
+        made.with(move |pod| pod.metadata.creation_timestamp = Some(created))
+    };
+    let scheduler = Scheduler::new(
+        SchedulerOptions::default(),
+        &berth_plugins::in_tree(),
+        at(0),
+    );
+    let mut scheduler = scheduler.unwrap_or_else(|e| panic!("{e}"));
+    scheduler.apply(
+        ClusterChange::Applied(gated("stays", at(0)).object()),
+        at(0),
+    );
+    let account = |scheduler: &Scheduler, now: Time| {
+        let accounts = gate_accounts(scheduler, now);
+        assert_eq!(accounts.len(), 1, "{accounts:?}");
+        accounts[0].clone()
+    };
+    assert_eq!(account(&scheduler, at(500)).usage, None);
+    for number in 0..10 {
+        let before = gated(&format!("p{number}"), at(number));
+        let pod = before.clone().object();
+        scheduler.apply(ClusterChange::Applied(pod), at(number));
+        let open = before
+            .ungated()
+            .with(|pod| pod.metadata.resource_version = "2".into());
+        scheduler.apply(ClusterChange::Applied(open.object()), at(number + 20));
+    }
+    let usual = account(&scheduler, at(100));
+    let usage = usual.usage.expect("removals");
+    assert_eq!(
+        (usage.removals, usage.median_seconds, usage.p99_seconds),
+        (10, Some(20.0), Some(20.0))
+    );
+    assert_eq!(
+        (usual.pods, usual.oldest_seconds, usual.orphans),
+        (1, 100.0, 0)
+    );
+    // Ten times the usual age is 200 s; the last removal was seen at 29 s.
+    assert_eq!(account(&scheduler, at(229)).orphans, 0);
+    let late = at(230);
+    assert_eq!(account(&scheduler, late).orphans, 1);
+    let facts = PodFacts::take(&scheduler, "default", "stays").expect("the pod");
+    let answer = explain_pod(&mut Snapshot::take(&scheduler, late), &facts);
+    assert!(answer.gates[0].is_orphaned, "{answer:?}");
+    let text = berth_explain::text::pod(&answer);
+    for line in [
+        "removed from 10 other pods, last at",
+        "usual age 20s (median), 20s (p99)",
+        "no component seems to remove it any more",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
 }

@@ -48,17 +48,19 @@ impl StorageCapacities {
         before
     }
 
-    /// A capacity of a class of at least this limit, in bytes, that is `suitable`. Capacities that a node with these
-    /// labels certainly cannot access are left out; the caller checks the others.
-    pub fn first(
-        &self,
+    /// The capacities of a class of at least this limit, in bytes. Capacities that a node with these labels certainly
+    /// cannot access are left out; the caller checks the others.
+    pub fn at_least<'a>(
+        &'a self,
         class: &str,
         limit: i64,
-        labels: &Labels,
-        suitable: impl Fn(&CsiStorageCapacity) -> bool,
-    ) -> Option<&Arc<CsiStorageCapacity>> {
-        let class = self.by_class.get(class)?;
-        class.first(&(limit, Str::default(), Str::default()), labels, suitable)
+        labels: &'a Labels,
+    ) -> impl Iterator<Item = &'a Arc<CsiStorageCapacity>> + 'a {
+        let from = (limit, Str::default(), Str::default());
+        let class = self.by_class.get(class);
+        class
+            .into_iter()
+            .flat_map(move |class| class.objects_from(&from, labels))
     }
 
     /// A capacity was changed that may matter to several nodes.

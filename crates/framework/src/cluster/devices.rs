@@ -2,8 +2,9 @@
 
 use super::ResourceClaims;
 use super::namespaced::{ByName, put};
+use crate::features::{Behaviour, FeatureGates};
 use crate::table::NodeTable;
-use berth_api::{DeviceClass, Object, Str};
+use berth_api::{DeviceClass, DeviceTaintRule, Object, Str};
 use berth_devices::Inventory;
 
 /// What Dynamic Resource Allocation reads. The inventory follows the slices and the claims.
@@ -12,6 +13,8 @@ pub struct Devices {
     classes: ByName<DeviceClass>,
     claims: ResourceClaims,
     inventory: Inventory,
+    /// Whether a DeviceTaintRule without `deviceSelector` applies to no device.
+    ignores_rules_without_selector: bool,
 }
 
 impl Devices {
@@ -30,10 +33,21 @@ impl Devices {
         &self.inventory
     }
 
+    /// Follows the release: what objects that are set from here on mean.
+    pub(super) fn follow(&mut self, features: &FeatureGates) {
+        self.ignores_rules_without_selector =
+            features.has(Behaviour::TaintRuleWithoutSelectorMatchesNothing);
+    }
+
+    fn is_ignored(&self, rule: &DeviceTaintRule) -> bool {
+        self.ignores_rules_without_selector && rule.spec.device_selector.is_none()
+    }
+
     /// Sets or removes an object of one of the kinds, and returns whether it is of one. The log of the table gets a
     /// change of each node whose devices, or their allocations, are others now.
     pub(super) fn put(&mut self, object: &Object, is_there: bool, table: &mut NodeTable) -> bool {
         let name = &object.metadata().name;
+        let is_ignored = matches!(object, Object::DeviceTaintRule(rule) if self.is_ignored(rule));
         let inventory = &mut self.inventory;
         let nodes: Vec<Str> = match object {
             Object::DeviceClass(class) => {
@@ -50,7 +64,7 @@ impl Devices {
                 true => inventory.set_slice(slice),
                 false => inventory.remove_slice(name),
             },
-            Object::DeviceTaintRule(rule) => match is_there {
+            Object::DeviceTaintRule(rule) => match is_there && !is_ignored {
                 true => inventory.set_taint_rule(rule),
                 false => inventory.remove_taint_rule(name),
             },

@@ -20,7 +20,7 @@ pub(super) trait HasPlace {
 
 impl HasPlace for PersistentVolume {
     fn place(&self) -> Option<Place<'_>> {
-        let required: &NodeSelector = self.spec.node_affinity.as_ref()?.required.as_ref()?;
+        let required: &NodeSelector = self.required_affinity()?;
         let [term] = &required.node_selector_terms[..] else {
             return None;
         };
@@ -108,16 +108,37 @@ impl<K: Ord + Clone, T: HasPlace> Placed<K, T> {
         labels: &Labels,
         suitable: impl Fn(&T) -> bool,
     ) -> Option<&Arc<T>> {
-        let placed = self.by_label.iter().filter_map(|(label, by_value)| {
-            let value = labels.get_str(label)?;
-            by_value.get(value)
-        });
-        let groups = placed.chain(std::iter::once(&self.others));
-        let firsts = groups.filter_map(|sorted| {
+        let firsts = self.groups(labels).filter_map(|sorted| {
             let mut range = sorted.range(from..);
             range.find(|(_, object)| suitable(object))
         });
         let first = firsts.min_by_key(|(key, _)| *key);
         first.map(|(_, object)| object)
+    }
+
+    /// The objects from a key on, in no order. Objects that a node with these labels certainly cannot access are left
+    /// out; the caller checks the others.
+    pub(super) fn objects_from<'a>(
+        &'a self,
+        key: &K,
+        labels: &'a Labels,
+    ) -> impl Iterator<Item = &'a Arc<T>> + use<'a, K, T> {
+        let key = key.clone();
+        let ranges = self
+            .groups(labels)
+            .flat_map(move |sorted| sorted.range(key.clone()..));
+        ranges.map(|(_, object)| object)
+    }
+
+    /// The groups of objects that a node with these labels may access.
+    fn groups<'a, 'l>(
+        &'a self,
+        labels: &'l Labels,
+    ) -> impl Iterator<Item = &'a Sorted<K, T>> + use<'a, 'l, K, T> {
+        let placed = self.by_label.iter().filter_map(|(label, by_value)| {
+            let value = labels.get_str(label)?;
+            by_value.get(value)
+        });
+        placed.chain(std::iter::once(&self.others))
     }
 }

@@ -4,12 +4,13 @@
 //! An event of a claim finds its pods without a walk over all pods (KEP-6132). The index is updated with every pod that
 //! is set or removed, so it is as current as what a hint reads. Pods without claims are not in it.
 
-use super::ClaimKey;
+use super::{ClaimKey, GroupKey};
+use crate::features::{Feature, FeatureGates};
 use berth_api::pod::PodAffinityTerm;
 use berth_api::storage::CsiVolume;
 use berth_api::volumes::PodClaim;
 use berth_api::{Pod, Str};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use std::ops::{Bound, Deref};
@@ -42,6 +43,79 @@ pub struct Pods {
     volume_users: FxHashMap<VolumeSource, u32>,
     /// How many required anti-affinity terms of pods have each topology key.
     anti_affinity_topologies: FxHashMap<Str, usize>,
+    /// The members of pod groups, if groups are in use.
+    members: Option<Box<Members>>,
+}
+
+/// The members of all pod groups.
+#[derive(Debug, Clone, Default)]
+struct Members {
+    by_group: FxHashMap<GroupKey, GroupMembers>,
+    /// The scheduler names whose pending pods count.
+    schedulers: Vec<Str>,
+}
+
+/// The members of a pod group by UID, each in one state.
+#[derive(Debug, Clone, Default)]
+pub struct GroupMembers {
+    unscheduled: FxHashSet<Str>,
+    scheduled: FxHashSet<Str>,
+}
+
+impl GroupMembers {
+    /// The number of members, in every state.
+    pub fn known(&self) -> usize {
+        self.unscheduled.len() + self.scheduled.len()
+    }
+
+    /// The members that wait for a node.
+    pub fn unscheduled(&self) -> &FxHashSet<Str> {
+        &self.unscheduled
+    }
+
+    /// The members with a node, assumed or bound.
+    pub fn scheduled(&self) -> &FxHashSet<Str> {
+        &self.scheduled
+    }
+
+    fn of_state(&mut self, is_scheduled: bool) -> &mut FxHashSet<Str> {
+        match is_scheduled {
+            true => &mut self.scheduled,
+            false => &mut self.unscheduled,
+        }
+    }
+}
+
+impl Members {
+    /// The group of which a pod is a member, and whether it has a node. A pending pod that terminates will not run, and one
+    /// of another scheduler is not counted before it has a node.
+    fn of(&self, pod: &Pod) -> Option<(GroupKey, bool)> {
+        let key = GroupKey::of_pod(pod)?;
+        let is_scheduled = pod.is_assigned();
+        let counts = is_scheduled
+            || !pod.is_terminating() && self.schedulers.contains(&pod.spec.scheduler_name);
+        counts.then_some((key, is_scheduled))
+    }
+
+    fn replace(&mut self, uid: &Str, old: Option<&Pod>, new: Option<&Pod>) {
+        let before = old.and_then(|pod| self.of(pod));
+        let after = new.and_then(|pod| self.of(pod));
+        if before == after {
+            return;
+        }
+        if let Some((key, is_scheduled)) = before
+            && let Some(members) = self.by_group.get_mut(&key)
+        {
+            members.of_state(is_scheduled).remove(uid);
+            if members.known() == 0 {
+                self.by_group.remove(&key);
+            }
+        }
+        if let Some((key, is_scheduled)) = after {
+            let members = self.by_group.entry(key).or_default();
+            members.of_state(is_scheduled).insert(uid.clone());
+        }
+    }
 }
 
 impl Deref for Pods {
@@ -81,11 +155,32 @@ fn anti_affinity(pod: &Pod) -> &[PodAffinityTerm] {
 }
 
 impl Pods {
+    /// Counts the members of groups if groups are in use. Before there are pods.
+    pub(super) fn follow(&mut self, features: &FeatureGates) {
+        let in_use = features.enabled(Feature::GenericWorkload);
+        self.members = in_use.then(Box::default);
+    }
+
+    /// Pending pods of these schedulers count as members of their groups. Before there are pods.
+    pub fn count_members_of(&mut self, schedulers: Vec<Str>) {
+        if let Some(members) = &mut self.members {
+            members.schedulers = schedulers;
+        }
+    }
+
+    /// The members of a pod group, if it has any. The group need not exist.
+    pub fn members(&self, group: &GroupKey) -> Option<&GroupMembers> {
+        self.members.as_ref()?.by_group.get(group)
+    }
+
     /// Sets a pod under its UID. Returns the one before.
     pub fn insert(&mut self, uid: Str, pod: Arc<Pod>) -> Option<Arc<Pod>> {
         let before = self.by_uid.insert(uid.clone(), pod.clone());
         self.replace_topologies(before.as_deref(), Some(&pod));
         self.replace_volumes(before.as_deref(), Some(&pod));
+        if let Some(members) = &mut self.members {
+            members.replace(pod.uid(), before.as_deref(), Some(&pod));
+        }
         if before.as_ref().is_some_and(|old| use_the_same(old, &pod)) {
             return before;
         }
@@ -104,6 +199,9 @@ impl Pods {
         let (uid, pod) = self.by_uid.remove_entry(uid)?;
         self.replace_topologies(Some(&pod), None);
         self.replace_volumes(Some(&pod), None);
+        if let Some(members) = &mut self.members {
+            members.replace(&uid, Some(&pod), None);
+        }
         self.forget_claims(&uid, &pod);
         Some(pod)
     }

@@ -6,6 +6,7 @@ use super::placed::HasPlace;
 use super::{Namespaced, PersistentVolumes, StorageCapacities};
 use crate::table::{ClaimKey, NodeTable, Slot};
 use berth_api::storage::CsiVolume;
+use berth_api::volumes::MIGRATED_PLUGINS_ANNOTATION;
 use berth_api::{
     CsiDriver, CsiNode, CsiStorageCapacity, Object, ObjectMeta, PersistentVolume,
     PersistentVolumeClaim, StorageClass, Str, VolumeAttachment,
@@ -84,6 +85,11 @@ impl Storage {
         &self.csi_drivers
     }
 
+    /// The CSI drivers of nodes, by the name of the node.
+    pub fn csi_nodes(&self) -> &ByName<CsiNode> {
+        &self.csi_nodes
+    }
+
     /// The capacity of CSI drivers.
     pub fn capacities(&self) -> &StorageCapacities {
         &self.capacities
@@ -96,6 +102,17 @@ impl Storage {
             None => {
                 let class = self.classes.get(claim.class())?;
                 class.volume_to_provision(claim)
+            }
+        }
+    }
+
+    /// Whether the volume behind a claim is of an in-tree plugin, and so a CSI volume only on nodes with CSI drivers.
+    pub fn is_in_tree(&self, claim: &PersistentVolumeClaim) -> bool {
+        match self.volumes.get(&claim.spec.volume_name) {
+            Some(volume) => volume.spec.csi.is_none(),
+            None => {
+                let class = self.classes.get(claim.class());
+                class.is_some_and(|class| class.provisioner.starts_with("kubernetes.io/"))
             }
         }
     }
@@ -120,8 +137,8 @@ impl Storage {
                 self.follow_class(before, name, table);
             }
             Object::CsiNode(node) => {
-                put(&mut self.csi_nodes, name, node, is_there);
-                self.follow_csi_node(name, table);
+                let before = put(&mut self.csi_nodes, name, node, is_there);
+                self.follow_csi_node(before.as_deref(), name, table);
             }
             Object::CsiDriver(driver) => drop(put(&mut self.csi_drivers, name, driver, is_there)),
             Object::CsiStorageCapacity(capacity) => {
@@ -269,15 +286,25 @@ impl Storage {
         table.set_attachments(node, volumes);
     }
 
-    fn follow_csi_node(&self, name: &Str, table: &mut NodeTable) {
+    /// To be called with the version before.
+    fn follow_csi_node(&self, before: Option<&CsiNode>, name: &Str, table: &mut NodeTable) {
         let node: Option<&CsiNode> = self.csi_nodes.get(name).map(AsRef::as_ref);
+        let migrated = |node: Option<&CsiNode>| {
+            let annotations = node.map(|node| &node.metadata.annotations);
+            annotations.and_then(|a| a.get_str(MIGRATED_PLUGINS_ANNOTATION).cloned())
+        };
+        if migrated(before) != migrated(node)
+            && let Some(view) = table.node(name)
+        {
+            let slot = view.slot();
+            table.storage_changed(slot);
+        }
         let drivers = node.map_or(&[][..], |node| &node.spec.drivers);
-        let limits = drivers.iter().filter_map(|driver| {
-            let count = driver.allocatable.as_ref()?.count?;
-            Some((driver.name.clone(), i64::from(count)))
+        let drivers = drivers.iter().map(|driver| {
+            let count = driver.allocatable.as_ref().and_then(|limits| limits.count);
+            (driver.name.clone(), count.map(i64::from))
         });
-        let limits = limits.collect();
-        table.set_volume_limits(name, limits);
+        table.set_csi_drivers(name, drivers.collect());
     }
 }
 
@@ -451,6 +478,16 @@ mod tests {
                             of.allocatable.as_ref()?.count.map(i64::from)
                         });
                         assert_eq!(node.volume_limit(driver), limit, "seed {seed}, step {step}");
+                        let is_there = cluster
+                            .storage
+                            .csi_nodes
+                            .get(node.name())
+                            .is_some_and(|csi| csi.spec.drivers.iter().any(|of| of.name == driver));
+                        assert_eq!(
+                            node.has_csi_driver(driver),
+                            is_there,
+                            "seed {seed}, step {step}"
+                        );
                         for handle in ["h1", "h2"] {
                             let volume = CsiVolume {
                                 driver: driver.into(),

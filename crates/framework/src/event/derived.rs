@@ -2,6 +2,8 @@
 
 use super::{ActionType, Change, EventRegistration, EventResource, Hint, Touched, WaitKey, Waits};
 use berth_api::{Node, Object, Pod};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// Something that a rejected pod waits for and that a change may provide, such as a host port or a claim.
@@ -108,11 +110,7 @@ impl EventRegistration {
         let (hint_wanted, hint_provided) = (wanted.clone(), provided.clone());
         Self::with_hint(resource, action, move |_, pod, change| {
             let provided = hint_provided(&change)?;
-            let is_provided = |wanted: &W| {
-                let mut provided = provided.iter().filter(|p| p.key() == wanted.key());
-                provided.any(|provided| wanted.is_met_by(provided))
-            };
-            let helps = !provided.is_empty() && hint_wanted(pod).iter().any(is_provided);
+            let helps = !provided.is_empty() && meets_any(&provided, &hint_wanted(pod));
             Ok(queue_if(helps))
         })
         .found_by(
@@ -124,6 +122,27 @@ impl EventRegistration {
             },
         )
     }
+}
+
+/// How many things are compared one by one. A pod can want thousands, and a change can provide as many.
+const FEW: usize = 8;
+
+/// Whether one of the provided things is one of those that are wanted.
+fn meets_any<W: Wanted>(provided: &[W], wanted: &[W]) -> bool {
+    if provided.len() <= FEW {
+        return wanted.iter().any(|wanted| {
+            let mut provided = provided.iter().filter(|p| p.key() == wanted.key());
+            provided.any(|provided| wanted.is_met_by(provided))
+        });
+    }
+    let mut by_key: FxHashMap<WaitKey, SmallVec<[&W; 1]>> = FxHashMap::default();
+    for thing in provided {
+        by_key.entry(thing.key()).or_default().push(thing);
+    }
+    wanted.iter().any(|wanted| {
+        let mut provided = by_key.get(&wanted.key()).into_iter().flatten();
+        provided.any(|provided| wanted.is_met_by(provided))
+    })
 }
 
 #[cfg(test)]
@@ -157,6 +176,23 @@ mod tests {
         labels
             .map(|(k, v)| Label(k.to_string(), v.to_string()))
             .collect()
+    }
+
+    /// Many things are matched as few are.
+    #[test]
+    fn one_of_many_things_is_enough() {
+        let label = |key: usize, value: &str| Label(format!("key-{key}"), value.to_owned());
+        for count in [1, FEW, FEW + 1, 1_000] {
+            let provided: Vec<Label> = (0..count).map(|key| label(key, "1")).collect();
+            for (wanted, expected) in [
+                (label(count - 1, "1"), true),
+                (label(count - 1, "2"), false),
+                (label(count, "1"), false),
+            ] {
+                let wanted = [label(count + 1, "1"), wanted];
+                assert_eq!(meets_any(&provided, &wanted), expected, "{count}");
+            }
+        }
     }
 
     /// the index finds every pod that the hint queues, whatever the registration was made from.

@@ -36,6 +36,10 @@ impl WaitKey {
     }
 }
 
+/// Under how many keys one registration files a pod; a pod that waits under more waits for anything. A pod can have
+/// thousands of terms: keys for each would cost more than they save.
+const KEYS_MAX: usize = 32;
+
 /// What a rejected pod waits for, for one registration.
 ///
 /// It must follow from the pod and the plugin's arguments alone: it is computed when the pod begins to wait, and when
@@ -68,8 +72,12 @@ impl Waits {
     /// An event that touches `key` up to `amount` or more may help: a pod that waits for 4 GiB is not found by a node
     /// that offers 2 GiB.
     pub fn add_amount(&mut self, key: WaitKey, amount: i64) {
-        if !self.keys.contains(&(key, amount)) {
-            self.keys.push((key, amount));
+        if self.anything || self.keys.contains(&(key, amount)) {
+            return;
+        }
+        match self.keys.len() < KEYS_MAX {
+            true => self.keys.push((key, amount)),
+            false => *self = Self::for_anything(),
         }
     }
 
@@ -78,7 +86,7 @@ impl Waits {
         self.anything
     }
 
-    /// The keys with their amounts, each once.
+    /// The keys with their amounts, each once. None if every event may help.
     pub fn keys(&self) -> &[(WaitKey, i64)] {
         &self.keys
     }
@@ -308,5 +316,15 @@ mod tests {
     fn a_key_is_filed_once() {
         let waits: Waits = [key("a"), key("b"), key("a")].into_iter().collect();
         assert_eq!(waits.keys().len(), 2);
+    }
+
+    /// The cost of filing a pod does not grow with the square of its terms.
+    #[test]
+    fn a_pod_with_very_many_keys_waits_for_anything() {
+        for (keys, is_for_anything) in [(KEYS_MAX, false), (KEYS_MAX + 1, true), (100_000, true)] {
+            let waits: Waits = (0..keys).map(WaitKey::of).collect();
+            assert_eq!(waits.is_for_anything(), is_for_anything, "{keys}");
+            assert_eq!(waits.keys().len(), if is_for_anything { 0 } else { keys });
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Computed;
 use berth_api::pod::{PodTemplate, SharedStatus};
+use berth_api::requests::Footprint;
 use berth_api::{Pod, Shared, Str};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
@@ -18,6 +19,8 @@ struct Key {
     status: usize,
     /// Zero where the namespace does not matter.
     namespace: usize,
+    /// The default where the status does not matter.
+    footprint: Footprint,
 }
 
 /// A result, and what keeps the addresses of its key in use.
@@ -38,10 +41,11 @@ fn status_matters(status: &SharedStatus) -> bool {
         || !status.init_container_statuses.is_empty()
         || status.resources.is_some()
         || !status.allocated_resources.is_empty()
+        || !status.node_allocatable_resource_claim_statuses.is_empty()
 }
 
 /// What is computed from `pod`.
-pub(super) fn computed(pod: &Pod) -> Arc<Computed> {
+pub(super) fn computed(pod: &Pod, footprint: Footprint) -> Arc<Computed> {
     let template = &pod.spec.template;
     let status = Some(&pod.status.shared).filter(|status| status_matters(status));
     // Terms without namespaces mean the pod's own.
@@ -50,6 +54,7 @@ pub(super) fn computed(pod: &Pod) -> Arc<Computed> {
         template: template.address(),
         status: status.map_or(0, Shared::address),
         namespace: namespace.map_or(0, |namespace| namespace.as_ptr() as usize),
+        footprint: status.map_or_else(Footprint::default, |_| footprint),
     };
     REMEMBERED.with_borrow_mut(|remembered| {
         if let Some(found) = remembered.get(&key) {
@@ -58,7 +63,7 @@ pub(super) fn computed(pod: &Pod) -> Arc<Computed> {
         if remembered.len() >= REMEMBERED_MAX {
             remembered.clear();
         }
-        let computed = Arc::new(Computed::of(pod));
+        let computed = Arc::new(Computed::of(pod, footprint));
         let entry = Remembered {
             computed: computed.clone(),
             _template: template.clone(),

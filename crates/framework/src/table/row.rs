@@ -1,6 +1,7 @@
 //! What the table has of a node beside the columns.
 
-use crate::pod_info::{HostPort, PodInfo};
+use super::ports::UsedPorts;
+use crate::pod_info::PodInfo;
 use berth_api::{Node, Str};
 use std::sync::Arc;
 
@@ -14,8 +15,8 @@ pub(super) struct Row {
     pub(super) with_affinity: usize,
     /// How many of `pods` have a disk in their spec.
     pub(super) with_disks: usize,
-    /// Every host port in use, once per pod that holds it.
-    pub(super) used_ports: Vec<HostPort>,
+    /// The host ports in use.
+    pub(super) used_ports: UsedPorts,
     /// The scalar resources that the node offers, a zero amount included.
     pub(super) allocatable_scalars: Vec<Str>,
     pub(super) generation: u64,
@@ -35,7 +36,9 @@ impl Row {
     pub(super) fn push_pod(&mut self, pod: Arc<PodInfo>) {
         self.with_affinity += usize::from(pod.has_affinity());
         self.with_disks += usize::from(has_disk(&pod));
-        self.used_ports.extend(pod.host_ports.iter().cloned());
+        for port in &pod.host_ports {
+            self.used_ports.add(port);
+        }
         self.pods.push(pod);
     }
 
@@ -68,9 +71,7 @@ impl Row {
         self.with_affinity -= usize::from(pod.has_affinity());
         self.with_disks -= usize::from(has_disk(&pod));
         for port in &pod.host_ports {
-            if let Some(at) = self.used_ports.iter().position(|used| used == port) {
-                self.used_ports.swap_remove(at);
-            }
+            self.used_ports.remove(port);
         }
         Some((pod, at))
     }

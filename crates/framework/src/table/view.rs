@@ -112,12 +112,7 @@ impl<'a> NodeView<'a> {
 
     /// Whether a host port conflicts with one that a pod of the node holds.
     pub fn port_conflicts(&self, wanted: &HostPort) -> bool {
-        wanted.port > 0
-            && self
-                .row
-                .used_ports
-                .iter()
-                .any(|used| wanted.conflicts_with(used))
+        wanted.port > 0 && self.row.used_ports.conflicts_with(wanted)
     }
 
     /// An image, if the node has it.
@@ -130,6 +125,16 @@ impl<'a> NodeView<'a> {
     /// How many volumes the CSI driver can attach to the node; `None` for no limit.
     pub fn volume_limit(&self, driver: &str) -> Option<i64> {
         self.table.volumes.limit(self.name(), driver)
+    }
+
+    /// Whether the node has the CSI driver.
+    pub fn has_csi_driver(&self, driver: &str) -> bool {
+        self.table.volumes.has_driver(self.name(), driver)
+    }
+
+    /// Whether the node has any CSI driver.
+    pub fn has_csi_drivers(&self) -> bool {
+        self.table.volumes.has_drivers(self.name())
     }
 
     /// How many volumes of the CSI driver the pods of the node use or are attached to it, each counted once.

@@ -69,8 +69,8 @@ pub(crate) struct NodeVolumes {
     sources: FxHashMap<Arc<CsiVolume>, u32>,
     /// By the name of the node, known or not.
     attachments: FxHashMap<Str, Vec<Known>>,
-    /// The drivers with a limit, by the name of the node, known or not.
-    limits: FxHashMap<Str, Vec<(Str, i64)>>,
+    /// The CSI drivers with their limits, by the name of the node, known or not.
+    drivers: FxHashMap<Str, Vec<(Str, Option<i64>)>>,
     /// How many of these nodes have a limit, by driver.
     limited: FxHashMap<Str, usize>,
 }
@@ -231,23 +231,23 @@ impl NodeVolumes {
         true
     }
 
-    /// Sets the limits of a node. Returns whether they changed.
-    pub(super) fn set_limits(&mut self, node: &Str, limits: Vec<(Str, i64)>) -> bool {
-        let before = match limits.is_empty() {
-            true => self.limits.remove(node),
-            false => self.limits.insert(node.clone(), limits.clone()),
+    /// Sets the CSI drivers of a node, each with its limit. Returns whether they changed.
+    pub(super) fn set_drivers(&mut self, node: &Str, drivers: Vec<(Str, Option<i64>)>) -> bool {
+        let before = match drivers.is_empty() {
+            true => self.drivers.remove(node),
+            false => self.drivers.insert(node.clone(), drivers.clone()),
         };
         let before = before.unwrap_or_default();
-        for (driver, _) in &limits {
+        for (driver, _) in drivers.iter().filter(|(_, limit)| limit.is_some()) {
             *self.limited.entry(driver.clone()).or_default() += 1;
         }
-        for (driver, _) in &before {
+        for (driver, _) in before.iter().filter(|(_, limit)| limit.is_some()) {
             match self.limited.get_mut(driver) {
                 Some(nodes) if *nodes > 1 => *nodes -= 1,
                 _ => drop(self.limited.remove(driver)),
             }
         }
-        before != limits
+        before != drivers
     }
 
     // --- questions -----------------------------------------------------------------------------------------
@@ -258,9 +258,20 @@ impl NodeVolumes {
 
     /// See [`NodeView::volume_limit`](super::NodeView::volume_limit).
     pub(super) fn limit(&self, node: &str, driver: &str) -> Option<i64> {
-        let limits = self.limits.get(node)?;
-        let found = limits.iter().find(|(name, _)| name == driver);
-        found.map(|(_, limit)| *limit)
+        let drivers = self.drivers.get(node)?;
+        let found = drivers.iter().find(|(name, _)| name == driver);
+        found.and_then(|(_, limit)| *limit)
+    }
+
+    /// See [`NodeView::has_csi_driver`](super::NodeView::has_csi_driver).
+    pub(super) fn has_driver(&self, node: &str, driver: &str) -> bool {
+        let drivers = self.drivers.get(node);
+        drivers.is_some_and(|drivers| drivers.iter().any(|(name, _)| name == driver))
+    }
+
+    /// See [`NodeView::has_csi_drivers`](super::NodeView::has_csi_drivers).
+    pub(super) fn has_drivers(&self, node: &str) -> bool {
+        self.drivers.contains_key(node)
     }
 
     /// Whether any node, known or not, has a limit for the volumes of a CSI driver.

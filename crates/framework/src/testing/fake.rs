@@ -184,6 +184,10 @@ impl FakePlugin {
             pre_filter: point!(pre_filter),
             filter: point!(filter),
             post_filter: point!(post_filter),
+            placement_generate: None,
+            placement_score: None,
+            placement_feasible: None,
+            pod_group_post_filter: None,
             pre_score: point!(pre_score),
             score: point!(score),
             reserve: point!(reserve, unreserve),
@@ -195,6 +199,7 @@ impl FakePlugin {
             keep: point!(keep),
             domains: None,
             calls,
+            judges_resizes: false,
         }
     }
 }

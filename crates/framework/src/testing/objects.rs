@@ -4,7 +4,8 @@ use crate::pod_info::PodInfo;
 use berth_api::node::{ContainerImage, NodeCondition};
 use berth_api::pod::{Container, ContainerPort, PodCondition, SchedulingGate};
 use berth_api::{
-    Node, Object, Pod, Quantity, ResourceList, Str, Taint, TaintEffect, Time, Toleration,
+    Node, Object, Pod, PodSchedulingGroup, Quantity, ResourceList, Str, Taint, TaintEffect, Time,
+    Toleration,
 };
 use std::sync::Arc;
 
@@ -82,6 +83,15 @@ impl PodBuilder {
     #[must_use]
     pub fn priority(mut self, priority: i32) -> Self {
         self.0.spec.priority = Some(priority);
+        self
+    }
+
+    /// Makes the pod a member of a pod group.
+    #[must_use]
+    pub fn member_of(mut self, group: &str) -> Self {
+        self.0.spec.scheduling_group = Some(PodSchedulingGroup {
+            pod_group_name: group.into(),
+        });
         self
     }
 

@@ -78,6 +78,7 @@ impl World {
             now: self.now,
             cluster: &self.cluster,
             features: &self.features,
+            work: None,
         }
     }
 

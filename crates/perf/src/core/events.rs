@@ -5,7 +5,7 @@ use super::crowd;
 use super::world::World;
 use crate::generate;
 use berth_api::{Object, Pod};
-use berth_scheduler::{ClusterChange, Outcome};
+use berth_scheduler::ClusterChange;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::fmt;
@@ -156,7 +156,7 @@ pub(super) fn costs(world: &mut World, row: Row, nodes: usize) -> Vec<EventCost>
 fn decide(world: &mut World) -> f64 {
     let begun = Instant::now();
     for _ in 0..OUTCOMES_MAX {
-        if let Outcome::Done { .. } = world.step() {
+        if world.step().is_attempt() {
             break;
         }
     }

@@ -241,14 +241,16 @@ impl World {
             self.seconds += decision.elapsed().as_secs_f64();
             self.settle_calls();
             match outcome {
-                Outcome::Done { result, .. } => {
+                Outcome::Done { .. } | Outcome::Group { .. } => {
                     run.micros.push((self.seconds - before) * 1e6);
-                    let node = match result {
-                        CycleResult::Placed { node } => node,
-                        _ => Str::default(),
-                    };
-                    run.scheduled += usize::from(!node.is_empty());
-                    run.nodes.push(node);
+                    for (_, result) in outcome.decided() {
+                        let node = match result {
+                            CycleResult::Placed { node } => node.clone(),
+                            _ => Str::default(),
+                        };
+                        run.scheduled += usize::from(!node.is_empty());
+                        run.nodes.push(node);
+                    }
                     progress(run.micros.len());
                 }
                 Outcome::Idle { next_wake } => {
@@ -359,11 +361,11 @@ impl World {
                 return Some(ClusterChange::Applied(Object::Pod(pod)));
             }
             ApiCall::PatchPodStatus {
-                condition,
+                conditions,
                 nominated_node,
                 ..
             } => {
-                if let Some(patch) = condition {
+                for patch in conditions.iter().filter(|c| c.kind == "PodScheduled") {
                     set_condition(&mut pod, &patch.status, &patch.reason, &patch.message);
                 }
                 if let Some(node) = nominated_node {

@@ -8,7 +8,7 @@ use crate::core::PerfError;
 use berth_api::{Duration, Object, Pod, ResourceClaim, Time};
 use berth_framework::cluster::claim_names;
 use berth_framework::plugin::Context;
-use berth_framework::{Cluster, FeatureGates};
+use berth_framework::{Cluster, Feature, FeatureGates};
 use berth_scheduler::profile::{Profile, ProfileSpec};
 use berth_scheduler::queue::{ProfileHooks, QueueConfig, SchedulingQueue};
 use serde_json::json;
@@ -31,6 +31,7 @@ pub(super) struct Played {
     events: usize,
     looked_at: usize,
     moved: usize,
+    hints: u64,
     micros: Vec<f64>,
 }
 
@@ -45,6 +46,8 @@ impl Played {
             events: self.events,
             looked_at_per_event: self.looked_at as f64 / events,
             moved_per_event: self.moved as f64 / events,
+            hints_per_event: self.hints as f64 / events,
+            gate: "on",
             micros_median: self
                 .micros
                 .get(self.micros.len() / 2)
@@ -55,10 +58,11 @@ impl Played {
 }
 
 impl Bench {
-    /// An empty queue. Pods do not back off, so a pod that an event moves can be tried at once.
-    pub(super) fn new() -> Result<Self, PerfError> {
+    /// An empty queue, with SchedulerPreQueueingHints on or off. Pods do not back off, so a pod that an event moves can
+    /// be tried at once.
+    pub(super) fn new(gate: bool) -> Result<Self, PerfError> {
         let registry = berth_plugins::in_tree();
-        let features = FeatureGates::default();
+        let features = FeatureGates::default().with(Feature::SchedulerPreQueueingHints, gate);
         let profile = Profile::build(&ProfileSpec::default(), &registry, &features)
             .map_err(|errors| PerfError::Setup(format!("{errors:?}")))?;
         let sort = profile.queue_sort.plugin.clone();
@@ -97,6 +101,7 @@ impl Bench {
             now: self.now,
             cluster: &self.cluster,
             features: &self.features,
+            work: None,
         };
         self.queue.add(&cx, pod);
     }
@@ -107,6 +112,7 @@ impl Bench {
             now: self.now,
             cluster: &self.cluster,
             features: &self.features,
+            work: None,
         };
         while let Some(mut info) = self.queue.pop(self.now) {
             info.clear_rejectors();
@@ -143,6 +149,7 @@ impl Bench {
             events,
             looked_at: 0,
             moved: 0,
+            hints: 0,
             micros: Vec::with_capacity(events),
         };
         for _ in 0..events {
@@ -152,12 +159,14 @@ impl Bench {
                 now: self.now,
                 cluster: &self.cluster,
                 features: &self.features,
+                work: None,
             };
             let began = Instant::now();
             let moved = self.queue.move_all(&cx, &scene.event, scene.change(), None);
             played.micros.push(began.elapsed().as_secs_f64() * 1e6);
             played.looked_at += moved.examined;
             played.moved += moved.active;
+            played.hints += moved.hints;
         }
         for pod in &helped {
             self.queue.delete(pod);

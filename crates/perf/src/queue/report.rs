@@ -31,6 +31,10 @@ pub struct EventFigures {
     pub looked_at_per_event: f64,
     /// Pods that it helped each time.
     pub moved_per_event: f64,
+    /// Calls of hints each time.
+    pub hints_per_event: f64,
+    /// Whether SchedulerPreQueueingHints (KEP-6132) was on or off.
+    pub gate: &'static str,
     /// The median time that it took, in microseconds.
     pub micros_median: f64,
 }
@@ -57,7 +61,7 @@ impl Report {
     /// Brings the sizes of each event together.
     pub(super) fn sort(&mut self) {
         self.events
-            .sort_by_key(|row| (row.event, row.crowd, row.waiting));
+            .sort_by_key(|row| (row.event, row.crowd, row.waiting, row.gate != "on"));
     }
 }
 
@@ -65,18 +69,20 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{:<18} {:<16} {:>9} {:>10} {:>7} {:>10}",
-            "event", "who else waits", "waiting", "looked at", "moved", "median µs"
+            "{:<22} {:<16} {:>9} {:>5} {:>10} {:>7} {:>10} {:>10}",
+            "event", "also waiting", "pods", "gate", "looked at", "moved", "hints", "median µs"
         )?;
         for row in &self.events {
             writeln!(
                 f,
-                "{:<18} {:<16} {:>9} {:>10.1} {:>7.1} {:>10.2}",
+                "{:<22} {:<16} {:>9} {:>5} {:>10.1} {:>7.1} {:>10.1} {:>10.2}",
                 row.event,
                 row.crowd,
                 row.waiting,
+                row.gate,
                 row.looked_at_per_event,
                 row.moved_per_event,
+                row.hints_per_event,
                 row.micros_median
             )?;
         }

@@ -1,6 +1,7 @@
 //! What operations ask of the API server.
 
 use super::error::RunError;
+use berth_client::content::Format;
 use berth_client::frames::Frames;
 use berth_client::limit::Lane;
 use berth_client::request::{ApiRequest, Body};
@@ -273,7 +274,8 @@ impl Api {
         let path =
             format!("{collection}?watch=true&allowWatchBookmarks=true&resourceVersion={version}");
         let watch = ApiRequest {
-            json_only: false,
+            answer_in: None,
+            without_managed_fields: false,
             ..request(Method::GET, path, Bytes::new())
         };
         self.transport.stream(&watch).await
@@ -303,7 +305,8 @@ fn request(method: Method, path: String, body: Bytes) -> ApiRequest {
             Lane::Write
         },
         // Objects that are read are changed and shown as JSON.
-        json_only: method == Method::GET,
+        answer_in: (method == Method::GET).then_some(Format::Json),
+        without_managed_fields: false,
         method,
         path,
         content_type: "application/json",

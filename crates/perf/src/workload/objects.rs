@@ -2,7 +2,7 @@
 
 use super::decode::read_text;
 use super::error::FileError;
-use super::template::Template;
+use super::template::{Template, Values};
 use serde_json::{Map, Value, json};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -23,8 +23,8 @@ impl ObjectTemplate {
     ///
     /// # Errors
     /// When it is malformed, or the object it makes.
-    pub fn parse(path: &str, text: &str) -> Result<Self, String> {
-        let template = Template::parse(text).map_err(|e| format!("{path}: {e}"))?;
+    pub fn parse(path: &str, text: &str, values: &Values) -> Result<Self, String> {
+        let template = Template::parse_with(text, values).map_err(|e| format!("{path}: {e}"))?;
         let mut parsed = Self {
             path: path.to_owned(),
             template,
@@ -112,7 +112,7 @@ fn spell_fields(value: &mut Value) {
 /// The templates of a workload file, each read once.
 pub(super) struct Templates {
     directory: PathBuf,
-    read: RefCell<HashMap<PathBuf, Arc<ObjectTemplate>>>,
+    read: RefCell<HashMap<(PathBuf, Values), Arc<ObjectTemplate>>>,
 }
 
 impl Templates {
@@ -138,14 +138,15 @@ impl Templates {
         place: &str,
         relative: &str,
         kind: &str,
+        values: &Values,
     ) -> Result<Arc<ObjectTemplate>, FileError> {
-        let path = self.path(relative);
-        let known = self.read.borrow().get(&path).cloned();
+        let key = (self.path(relative), values.clone());
+        let known = self.read.borrow().get(&key).cloned();
         let template = match known {
             Some(template) => template,
             None => {
-                let template = Arc::new(load(place, &path)?);
-                self.read.borrow_mut().insert(path, Arc::clone(&template));
+                let template = Arc::new(load(place, &key.0, values)?);
+                self.read.borrow_mut().insert(key, Arc::clone(&template));
                 template
             }
         };
@@ -172,7 +173,7 @@ impl Templates {
         relative: &str,
         kind: &str,
     ) -> Result<Arc<ObjectTemplate>, FileError> {
-        let template = self.template(place, relative, kind)?;
+        let template = self.template(place, relative, kind, &Values::new())?;
         if template.is_constant() {
             return Ok(template);
         }
@@ -186,12 +187,12 @@ impl Templates {
     }
 }
 
-fn load(place: &str, path: &Path) -> Result<ObjectTemplate, FileError> {
+fn load(place: &str, path: &Path, values: &Values) -> Result<ObjectTemplate, FileError> {
     let shown = path.display().to_string();
     let text = read_text(path).map_err(|reason| {
         FileError::new(place, format!("failed to read template {shown}: {reason}"))
     })?;
-    ObjectTemplate::parse(&shown, &text).map_err(|message| FileError::new(place, message))
+    ObjectTemplate::parse(&shown, &text, values).map_err(|message| FileError::new(place, message))
 }
 
 /// The node of operations without a template: 4 CPU, 32 GiB, 110 pods.
@@ -326,7 +327,8 @@ mod tests {
     fn fields_are_spelled_as_the_api_does_and_data_is_kept() {
         let text = "apiVersion: v1\nkind: Pod\nspec:\n  Containers:\n  - resources: {requests: {CPU: 1}}\n  \
                     nodeSelector: {Zone: a}\n";
-        let template = ObjectTemplate::parse("pod.yaml", text).expect("the template is right");
+        let template =
+            ObjectTemplate::parse("pod.yaml", text, &Values::new()).expect("the template is right");
         let pod = template.object(0, 1).expect("the template is right");
         let expect = json!({
             "containers": [{"resources": {"requests": {"CPU": 1}}}],

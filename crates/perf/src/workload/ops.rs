@@ -32,6 +32,12 @@ pub enum Op {
     CreateAny(CreateAny),
     /// Replaces objects of any kind.
     UpdateAny(UpdateAny),
+    /// Creates PodGroups.
+    CreatePodGroups(CreateAny),
+    /// Creates CompositePodGroups.
+    CreateCompositePodGroups(CreateAny),
+    /// Waits until a namespace has so many PodGroups.
+    WaitForPodGroups(WaitForPodGroups),
     /// Creates resource claims.
     CreateResourceClaims(CreateAny),
     /// Publishes the devices of a driver.
@@ -55,6 +61,9 @@ impl Op {
             Self::StopCollectingMetrics => "stopCollectingMetrics",
             Self::CreateAny(_) => "createAny",
             Self::UpdateAny(_) => "updateAny",
+            Self::CreatePodGroups(_) => "createPodGroups",
+            Self::CreateCompositePodGroups(_) => "createCompositePodGroups",
+            Self::WaitForPodGroups(_) => "waitForPodGroups",
             Self::CreateResourceClaims(_) => "createResourceClaims",
             Self::CreateResourceDriver(_) => "createResourceDriver",
             Self::AllocResourceClaims(_) => "allocResourceClaims",
@@ -219,7 +228,16 @@ pub struct StartCollectingMetrics {
     pub labels: LabelSet,
 }
 
-/// `createAny` and `createResourceClaims`.
+/// `waitForPodGroups`.
+#[derive(Debug, Clone)]
+pub struct WaitForPodGroups {
+    /// The namespace.
+    pub namespace: String,
+    /// How many.
+    pub count: usize,
+}
+
+/// `createAny`, `createPodGroups`, `createCompositePodGroups` and `createResourceClaims`.
 #[derive(Debug, Clone)]
 pub struct CreateAny {
     /// The namespace; empty for kinds without.

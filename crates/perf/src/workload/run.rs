@@ -336,7 +336,11 @@ impl Executor<'_> {
                 Ok(())
             }
             Op::StartCollectingMetrics(_) | Op::StopCollectingMetrics => Ok(()),
-            Op::CreateAny(op) | Op::CreateResourceClaims(op) => self.create_any(op).await,
+            Op::CreateAny(op)
+            | Op::CreatePodGroups(op)
+            | Op::CreateCompositePodGroups(op)
+            | Op::CreateResourceClaims(op) => self.create_any(op).await,
+            Op::WaitForPodGroups(op) => self.wait_for_groups(op).await,
             Op::UpdateAny(op) => self.update_any(op).await,
             Op::CreateResourceDriver(op) => self.create_driver(op).await,
             Op::AllocResourceClaims(namespace) => self.allocate_claims(namespace).await,

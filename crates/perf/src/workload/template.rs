@@ -1,13 +1,27 @@
 //! The template language of workload files: the part of Go's text/template that they use.
 //!
-//! An action is `{{ .Index }}`, `{{ .Count }}`, a whole number, or a call of `Mod` or `DivideInt` with two operands,
-//! each of them one of these or a call in parentheses. Everything else is an error. Numbers are computed as upstream
+//! An action is `{{ .Index }}`, `{{ .Count }}`, a value of `templateParams` such as `{{ .podsPerGroup }}`, a whole number,
+//! or a call of `Mod` or `DivideInt` with two operands, each of them one of these or a call in parentheses; operands are
+//! numbers. Everything else is an error. Numbers are computed as upstream
 //! does it: as 64-bit floating point numbers that are truncated to integers.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// Calls are nested no deeper.
 const DEPTH_MAX: usize = 16;
+
+/// The values of `templateParams`, by name.
+pub type Values = BTreeMap<String, TemplateValue>;
+
+/// A value of `templateParams`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum TemplateValue {
+    /// A whole number.
+    Number(i64),
+    /// Anything else, as text.
+    Text(String),
+}
 
 /// A template that was read.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,7 +60,7 @@ pub enum TemplateError {
     },
     /// An action that is not part of the language.
     #[error(
-        "line {line}: unsupported action {action:?}: {reason}; use .Index, .Count, Mod and DivideInt"
+        "line {line}: unsupported action {action:?}: {reason}; use .Index, .Count, values of templateParams, Mod and DivideInt"
     )]
     Unsupported {
         /// The line, from 1.
@@ -62,11 +76,19 @@ pub enum TemplateError {
 }
 
 impl Template {
+    /// Reads a template without values.
+    ///
+    /// # Errors
+    /// As [`Template::parse_with`].
+    pub fn parse(text: &str) -> Result<Self, TemplateError> {
+        Self::parse_with(text, &Values::new())
+    }
+
     /// Reads a template.
     ///
     /// # Errors
     /// Names the line and what is not part of the language.
-    pub fn parse(text: &str) -> Result<Self, TemplateError> {
+    pub fn parse_with(text: &str, values: &Values) -> Result<Self, TemplateError> {
         let mut parts = Vec::new();
         let mut rest = text;
         while let Some(at) = rest.find("{{") {
@@ -77,12 +99,13 @@ impl Template {
             let inner = &rest[at + 2..];
             let end = inner.find("}}").ok_or(TemplateError::Unclosed { line })?;
             let action = &inner[..end];
-            let operand = parse_action(action).map_err(|reason| TemplateError::Unsupported {
-                line,
-                action: action.trim().to_owned(),
-                reason,
-            })?;
-            parts.push(Part::Action(operand));
+            let part =
+                parse_action(action, values).map_err(|reason| TemplateError::Unsupported {
+                    line,
+                    action: action.trim().to_owned(),
+                    reason,
+                })?;
+            parts.push(part);
             rest = &inner[end + 2..];
         }
         if !rest.is_empty() {
@@ -163,32 +186,42 @@ impl Function {
     }
 }
 
-fn parse_action(action: &str) -> Result<Operand, String> {
+fn parse_action(action: &str, values: &Values) -> Result<Part, String> {
     let spaced = action.replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
+    if let [word] = words.as_slice()
+        && let Some(TemplateValue::Text(text)) = value_of(word, values)
+    {
+        return Ok(Part::Text(text.clone()));
+    }
     let mut words = words.as_slice();
-    let operand = parse_pipeline(&mut words, 0)?;
+    let operand = parse_pipeline(&mut words, values, 0)?;
     match words.first() {
-        None => Ok(operand),
+        None => Ok(Part::Action(operand)),
         Some(word) => Err(format!("unexpected {word:?}")),
     }
 }
 
+/// The value that a word such as `.name` refers to.
+fn value_of<'v>(word: &str, values: &'v Values) -> Option<&'v TemplateValue> {
+    values.get(word.strip_prefix('.')?)
+}
+
 /// A call without parentheses, or an operand.
-fn parse_pipeline(words: &mut &[&str], depth: usize) -> Result<Operand, String> {
+fn parse_pipeline(words: &mut &[&str], values: &Values, depth: usize) -> Result<Operand, String> {
     let Some((first, rest)) = words.split_first() else {
         return Err("missing value".to_owned());
     };
     let Some(function) = Function::by_name(first) else {
-        return parse_operand(words, depth);
+        return parse_operand(words, values, depth);
     };
     *words = rest;
-    let a = parse_operand(words, depth)?;
-    let b = parse_operand(words, depth)?;
+    let a = parse_operand(words, values, depth)?;
+    let b = parse_operand(words, values, depth)?;
     Ok(Operand::Call(function, Box::new([a, b])))
 }
 
-fn parse_operand(words: &mut &[&str], depth: usize) -> Result<Operand, String> {
+fn parse_operand(words: &mut &[&str], values: &Values, depth: usize) -> Result<Operand, String> {
     let Some((first, rest)) = words.split_first() else {
         return Err("missing operand".to_owned());
     };
@@ -198,7 +231,7 @@ fn parse_operand(words: &mut &[&str], depth: usize) -> Result<Operand, String> {
         ".Count" => Ok(Operand::Count),
         "(" if depth >= DEPTH_MAX => Err(format!("nested deeper than {DEPTH_MAX}")),
         "(" => {
-            let operand = parse_pipeline(words, depth + 1)?;
+            let operand = parse_pipeline(words, values, depth + 1)?;
             match words.split_first() {
                 Some((&")", rest)) => {
                     *words = rest;
@@ -211,7 +244,11 @@ fn parse_operand(words: &mut &[&str], depth: usize) -> Result<Operand, String> {
             .parse()
             .map(Operand::Number)
             .map_err(|_| format!("{word:?} is not a whole number")),
-        word if word.starts_with('.') => Err(format!("unknown value {word:?}")),
+        word if word.starts_with('.') => match value_of(word, values) {
+            Some(TemplateValue::Number(number)) => Ok(Operand::Number(*number)),
+            Some(TemplateValue::Text(_)) => Err(format!("{word:?} is not a whole number")),
+            None => Err(format!("unknown value {word:?}")),
+        },
         word => Err(format!("unknown function {word:?}")),
     }
 }
@@ -257,6 +294,25 @@ mod tests {
             let error = Template::parse(text).unwrap_err().to_string();
             assert!(error.contains(expect), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn values_are_numbers_of_calls_or_texts() {
+        let number = |n| TemplateValue::Number(n);
+        let values = Values::from([
+            ("size".to_owned(), number(3)),
+            ("cpu".to_owned(), TemplateValue::Text("100m".to_owned())),
+        ]);
+        for (text, expect) in [
+            ("gang-{{DivideInt .Index .size}}", "gang-2"),
+            ("minCount: {{ .size }}", "minCount: 3"),
+            ("cpu: {{.cpu}}", "cpu: 100m"),
+        ] {
+            let template = Template::parse_with(text, &values).unwrap();
+            assert_eq!(template.render(7, 9).unwrap(), expect, "{text}");
+        }
+        let error = Template::parse_with("{{ Mod .Index .cpu }}", &values).unwrap_err();
+        assert!(error.to_string().contains("\".cpu\" is not a whole number"));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::results::{Cost, Results};
 use super::victims::{Victims, select};
 use super::{REASON_NO_VICTIMS, REASON_NOT_HELPFUL, Wanted};
 use berth_api::{Str, Time};
+use berth_framework::features::Behaviour;
 use berth_framework::plugin::{DryRun, KeptStatuses, NodeStatuses};
 use berth_framework::{Code, PodInfo, Slot, Status};
 use rustc_hash::FxHasher;
@@ -59,12 +60,16 @@ pub(super) fn find(
 ) -> Result<Found, String> {
     let Wanted {
         args,
+        features,
         pod,
         statuses,
     } = wanted;
+    let may_be_empty =
+        wish == Wish::All && features.has(Behaviour::ExtendersReceiveNodesWithoutVictims);
     // No pod has a lower priority.
     let lowest = dry_run.cluster().nodes.totals().lowest_priority();
-    if lowest.unwrap_or(i32::MAX) >= pod.pod.priority() {
+    // As a victim, a member of a group has the priority of its group.
+    if dry_run.cluster().groups().is_empty() && lowest.unwrap_or(i32::MAX) >= pod.pod.priority() {
         return Ok(Found {
             candidates: Vec::new(),
             statuses: no_victims(statuses),
@@ -77,12 +82,17 @@ pub(super) fn find(
     let mut errors = Vec::new();
     let found = results.search(
         (start, enough, wish == Wish::All),
-        |node| selected(dry_run, pod, node),
+        |node| match select(dry_run, &features, pod, node) {
+            Ok(victims) if victims.pods.is_empty() && !may_be_empty => Err(without_victims(
+                dry_run.cluster().nodes.get(node).map(|view| view.name()),
+            )),
+            result => named(dry_run, node, result),
+        },
         &mut errors,
     );
     if found.is_empty() && !errors.is_empty() {
         dry_run.keep(results);
-        return Err(errors.join(", "));
+        return Err(berth_api::aggregate(&errors));
     }
     let why_not = match found.is_empty() {
         true => results.hopeless().collect(),
@@ -109,6 +119,8 @@ pub(super) fn find(
 fn up_to_date(dry_run: &mut dyn DryRun, statuses: &NodeStatuses) -> Box<Results> {
     let may_help = |slot: Slot| statuses.get(slot).code() == Code::Unschedulable;
     let (kept, changed) = dry_run.take_kept();
+    // Members of groups are evicted with others on other nodes.
+    let kept = kept.filter(|_| dry_run.cluster().groups().is_empty());
     if let Some(mut results) = kept.and_then(|kept| kept.downcast::<Results>().ok()) {
         for slot in changed {
             let is_node = dry_run.cluster().nodes.get(slot).is_some();
@@ -123,22 +135,24 @@ fn up_to_date(dry_run: &mut dyn DryRun, statuses: &NodeStatuses) -> Box<Results>
     results
 }
 
+/// The error of a node on which no pod would have to be evicted.
+pub(super) fn without_victims(node: Option<&Str>) -> String {
+    let node = node.map_or("", Str::as_str);
+    format!("expected at least one victim pod on node {node:?}")
+}
+
 /// The name of a node, and the victims on it or why preemption does not help there.
 ///
 /// # Errors
 /// A failure, whose text may name objects of this pod, such as its claims.
-fn selected(
-    dry_run: &mut dyn DryRun,
-    pod: &PodInfo,
+fn named(
+    dry_run: &dyn DryRun,
     node: Slot,
+    result: Result<Victims, Status>,
 ) -> Result<(Str, Result<Victims, Status>), String> {
     let view = dry_run.cluster().nodes.get(node);
     let name = view.map(|view| view.name().clone()).unwrap_or_default();
-    match select(dry_run, pod, node) {
-        Ok(victims) if victims.pods.is_empty() => Err(format!(
-            "expected at least one victim pod on node {:?}",
-            name.as_str()
-        )),
+    match result {
         Err(status) if !status.is_rejected() => Err(status.message()),
         result => Ok((name, result)),
     }

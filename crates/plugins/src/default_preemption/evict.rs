@@ -7,9 +7,10 @@ use super::candidates::Candidate;
 use super::{DISRUPTION_TARGET, NAME, PREEMPTION_BY_SCHEDULER, PREFIX, as_known, not_found};
 use berth_api::{Duration, Pod, Str};
 use berth_framework::call::{CallErrorKind, ConditionPatch, EventKind, PodEvent, PodRef};
+use berth_framework::features::Behaviour;
 use berth_framework::plugin::{Nominating, PostFilterContext, PostFilterStep};
 use berth_framework::stage::{Eviction, Observation, Preemption, Wait, WaitOn, WakeReason};
-use berth_framework::{ApiCall, Feature, PodInfo, Status};
+use berth_framework::{ApiCall, Code, Feature, PodInfo, Status};
 
 /// How long the cycle waits for one eviction. The dispatcher ends every call earlier, so this only limits the wait.
 const EVICTION_WAIT_MAX: Duration = Duration::from_secs(5 * 60);
@@ -17,6 +18,8 @@ const EVICTION_WAIT_MAX: Duration = Duration::from_secs(5 * 60);
 /// The remaining evictions, one by one.
 struct Evictions {
     node: Str,
+    /// The number of all victims.
+    victims: usize,
     /// The current one.
     current: Option<Eviction>,
     /// The next one last.
@@ -59,7 +62,7 @@ fn clear_nominations(cx: &mut PostFilterContext<'_>, preemptor: &Pod, node: &str
         if other.pod.priority() < preemptor.priority() {
             cx.outbox.call(ApiCall::PatchPodStatus {
                 pod: PodRef::of(&other.pod),
-                condition: None,
+                conditions: Vec::new(),
                 nominated_node: Some(Str::default()),
             });
         }
@@ -73,7 +76,8 @@ pub(super) fn start(
     candidate: Candidate,
 ) -> PostFilterStep {
     let Candidate { name, victims, .. } = candidate;
-    let chosen = Observation::PreemptionVictims(victims.pods.len());
+    let count = victims.pods.len();
+    let chosen = Observation::PreemptionVictims(count);
     // Terminating victims are not evicted again.
     let mut live = Vec::with_capacity(victims.pods.len());
     for victim in &victims.pods {
@@ -87,6 +91,7 @@ pub(super) fn start(
         live.reverse();
         let evictions = Evictions {
             node: name,
+            victims: count,
             current: None,
             left: live,
         };
@@ -101,7 +106,22 @@ pub(super) fn start(
             victims: live,
         });
     }
-    PostFilterStep::done(Status::success(), Nominating::Set(name))
+    found(cx, name, count)
+}
+
+/// A node was found: the pod is nominated to it.
+fn found(cx: &PostFilterContext<'_>, node: Str, victims: usize) -> PostFilterStep {
+    let status = match cx.features.has(Behaviour::PreemptionReportsItsNode) {
+        true => Status::new(
+            Code::Success,
+            [format!(
+                "{PREFIX}found a potential placement for pod on node {node}, preempting {victims} victims"
+            )
+            .into()],
+        ),
+        false => Status::success(),
+    };
+    PostFilterStep::done(status, Nominating::Set(node))
 }
 
 fn next(cx: &mut PostFilterContext<'_>, pod: &PodInfo, mut evictions: Evictions) -> PostFilterStep {
@@ -121,7 +141,7 @@ fn next(cx: &mut PostFilterContext<'_>, pod: &PodInfo, mut evictions: Evictions)
         });
     }
     clear_nominations(cx, &pod.pod, &evictions.node);
-    PostFilterStep::done(Status::success(), Nominating::Set(evictions.node))
+    found(cx, evictions.node, evictions.victims)
 }
 
 /// Continues after an eviction.

@@ -4,7 +4,7 @@
 //! the cluster changed when all have answered: no pod is evicted if the pod fits now, and a candidate that is no longer
 //! valid is dropped. If none is left, the search runs again.
 
-use super::candidates::{Candidate, Wish, choose};
+use super::candidates::{Candidate, Wish, choose, without_victims};
 use super::victims::{Victims, by_importance, select};
 use super::{PREFIX, Wanted, evict, make_room, not_found, unschedulable};
 use berth_api::Pod;
@@ -169,14 +169,12 @@ fn left(
             };
             victims.push(victim.clone());
         }
-        if victims.is_empty() {
+        let had_none = told_of.is_some_and(|of| of.victims.pods.is_empty());
+        if victims.is_empty() && !had_none {
             if spec.ignorable {
                 continue;
             }
-            return Err(format!(
-                "expected at least one victim pod on node {:?}",
-                name.as_str()
-            ));
+            return Err(without_victims(Some(&name)));
         }
         victims.sort_by(|a, b| by_importance(&a.pod, &b.pod));
         let as_told = told_of.filter(|of| {
@@ -209,11 +207,12 @@ fn is_left(cluster: &Cluster, candidate: &mut Candidate) -> bool {
         return false;
     };
     candidate.node = view.slot();
+    let had_none = candidate.victims.pods.is_empty();
     candidate.victims.pods.retain(|victim| {
         let uid = victim.pod.uid();
         cluster.pods.contains_key(uid) && view.pods().iter().any(|pod| pod.pod.uid() == uid)
     });
-    !candidate.victims.pods.is_empty()
+    had_none || !candidate.victims.pods.is_empty()
 }
 
 /// All have answered: the victims of the best valid candidate are evicted.
@@ -232,7 +231,7 @@ fn decide(
     }
     while let Some(candidate) = choose(&mut asking.candidates) {
         let lasting = match has_changed {
-            true => as_it_stands(cx, wanted.pod, candidate),
+            true => as_it_stands(cx, wanted, candidate),
             false => Some(candidate),
         };
         if let Some(candidate) = lasting {
@@ -283,15 +282,16 @@ fn look_again(cx: &mut PostFilterContext<'_>, wanted: Wanted<'_>) -> Option<Post
 /// that an extender chose itself are not checked.
 fn as_it_stands(
     cx: &mut PostFilterContext<'_>,
-    pod: &PodInfo,
+    wanted: Wanted<'_>,
     candidate: Candidate,
 ) -> Option<Candidate> {
     if candidate.by_extender {
         return Some(candidate);
     }
-    let victims = select(cx.dry_run, pod, candidate.node).ok()?;
+    let victims = select(cx.dry_run, &wanted.features, wanted.pod, candidate.node).ok()?;
     let is_agreed = victims.pods.iter().all(|pod| is_among(pod, &candidate));
-    (is_agreed && !victims.pods.is_empty()).then_some(Candidate {
+    let had_none = candidate.victims.pods.is_empty();
+    (is_agreed && (had_none || !victims.pods.is_empty())).then_some(Candidate {
         victims,
         ..candidate
     })

@@ -5,9 +5,11 @@
 //! pods that do not fit are the victims.
 
 use super::REASON_NO_VICTIMS;
+use super::units::{Budgets, Unit, units_on};
 use berth_api::{Pod, Selector, Str, Time};
+use berth_framework::features::Behaviour;
 use berth_framework::plugin::DryRun;
-use berth_framework::{Cluster, PodInfo, Slot, Status};
+use berth_framework::{Cluster, FeatureGates, PodInfo, Slot, Status};
 use rustc_hash::FxHashMap;
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -15,7 +17,7 @@ use std::sync::Arc;
 /// The victims of one node.
 #[derive(Debug, Clone)]
 pub(super) struct Victims {
-    /// The most important first; never empty.
+    /// The most important first. Empty only for candidates of extenders, since 1.38.
     pub(super) pods: Vec<Arc<PodInfo>>,
     /// How many of them violate their budget.
     pub(super) violations: usize,
@@ -36,19 +38,21 @@ pub(super) fn by_importance(a: &Pod, b: &Pod) -> Ordering {
 /// of its budgets.
 fn split_by_budget(
     cluster: &Cluster,
+    features: &FeatureGates,
     pods: Vec<Arc<PodInfo>>,
 ) -> (Vec<Arc<PodInfo>>, Vec<Arc<PodInfo>>) {
     let mut left: FxHashMap<(Str, Str), i64> = FxHashMap::default();
     pods.into_iter().partition(|info| {
         let pod = &info.pod;
         let mut violates = false;
-        // A pod without labels has no budget.
-        if pod.labels().is_empty() {
+        let empty_protects = features.has(Behaviour::EmptyBudgetSelectorProtectsAllPods);
+        if pod.labels().is_empty() && !empty_protects {
             return false;
         }
         for budget in cluster.budgets().of_namespace(pod.namespace()) {
             let selector = Selector::from_label_selector(budget.spec.selector.as_ref());
-            let speaks = selector.is_ok_and(|s| !s.is_empty() && s.matches(pod.labels()));
+            let speaks = selector
+                .is_ok_and(|s| (empty_protects || !s.is_empty()) && s.matches(pod.labels()));
             // A pod in disruptedPods was counted already.
             if !speaks || budget.status.disrupted_pods.contains_key(pod.name()) {
                 continue;
@@ -67,10 +71,14 @@ fn split_by_budget(
 /// The victims on a node, or why preemption does not help there. The cluster is unchanged afterwards.
 pub(super) fn select(
     dry_run: &mut dyn DryRun,
+    features: &FeatureGates,
     pod: &PodInfo,
     node: Slot,
 ) -> Result<Victims, Status> {
     let priority = pod.pod.priority();
+    if !dry_run.cluster().groups().is_empty() {
+        return select_units(dry_run, features, priority, node);
+    }
     let mut lower: Vec<Arc<PodInfo>> = match dry_run.cluster().nodes.get(node) {
         None => Vec::new(),
         Some(view) => {
@@ -85,9 +93,67 @@ pub(super) fn select(
     }
     lower.sort_by(|a, b| by_importance(&a.pod, &b.pod));
     dry_run.begin();
-    let selected = select_among(dry_run, node, lower);
+    let selected = select_among(dry_run, features, node, lower);
     dry_run.rollback();
     selected
+}
+
+/// The victims on a node in a cluster with groups: a pod of a group of mode `all` is evicted with all pods of the group,
+/// also with those on other nodes.
+fn select_units(
+    dry_run: &mut dyn DryRun,
+    features: &FeatureGates,
+    priority: i32,
+    node: Slot,
+) -> Result<Victims, Status> {
+    let units = units_on(dry_run.cluster(), priority, node);
+    if units.is_empty() {
+        return Err(Status::unresolvable(REASON_NO_VICTIMS));
+    }
+    dry_run.begin();
+    let selected = select_among_units(dry_run, features, node, units);
+    dry_run.rollback();
+    selected
+}
+
+fn select_among_units(
+    dry_run: &mut dyn DryRun,
+    features: &FeatureGates,
+    node: Slot,
+    units: Vec<Unit>,
+) -> Result<Victims, Status> {
+    for (slot, pod) in units.iter().flat_map(|unit| &unit.pods) {
+        expect_success(dry_run.remove_pod(*slot, pod))?;
+    }
+    expect_success(dry_run.filter(node))?;
+    let mut budgets = Budgets::new(dry_run.cluster(), features);
+    let (violating, others): (Vec<Unit>, Vec<Unit>) = units
+        .into_iter()
+        .partition(|unit| budgets.are_violated_by(&unit.pods));
+    let mut victims = Victims {
+        pods: Vec::new(),
+        violations: 0,
+    };
+    let violations = violating.len();
+    for (at, unit) in violating.into_iter().chain(others).enumerate() {
+        for (slot, pod) in &unit.pods {
+            expect_success(dry_run.add_pod(*slot, pod))?;
+        }
+        if dry_run.filter(node).is_success() {
+            continue;
+        }
+        for (slot, pod) in &unit.pods {
+            expect_success(dry_run.remove_pod(*slot, pod))?;
+        }
+        if at < violations {
+            victims.violations += unit.pods.len();
+        }
+        victims
+            .pods
+            .extend(unit.pods.into_iter().map(|(_, pod)| pod));
+    }
+    victims.pods.sort_by(|a, b| by_importance(&a.pod, &b.pod));
+    Ok(victims)
 }
 
 fn expect_success(status: Status) -> Result<(), Status> {
@@ -100,6 +166,7 @@ fn expect_success(status: Status) -> Result<(), Status> {
 
 fn select_among(
     dry_run: &mut dyn DryRun,
+    features: &FeatureGates,
     node: Slot,
     lower: Vec<Arc<PodInfo>>,
 ) -> Result<Victims, Status> {
@@ -107,7 +174,7 @@ fn select_among(
         expect_success(dry_run.remove_pod(node, other))?;
     }
     expect_success(dry_run.filter(node))?;
-    let (violating, others) = split_by_budget(dry_run.cluster(), lower);
+    let (violating, others) = split_by_budget(dry_run.cluster(), features, lower);
     let mut victims = Victims {
         pods: Vec::new(),
         violations: 0,

@@ -11,11 +11,13 @@
 //! uses them or frees them in PostFilter.
 
 use super::conditions::{self, Readiness};
-use super::extended::{self, Mapping};
+use super::extended::{self, Mapping, Variant};
 use super::filter;
+use super::node_allocatable::{self, Allocated};
 use super::state::{State, allocator_features, has_binding_conditions};
 use super::{DynamicResources, writes};
 use berth_api::devices::AllocationResult;
+use berth_api::pod::NodeAllocatableResourceClaimStatus;
 use berth_api::{Duration, Kind, Pod, ResourceClaim, Str, Time};
 use berth_devices::{Allocator, TargetNode};
 use berth_framework::call::{CallError, CallErrorKind, EventKind, ObjectName, PodEvent, PodRef};
@@ -44,6 +46,8 @@ pub(super) struct Reserved {
     stage: Stage,
     /// Whether PreBind has waited, so that what Reserve assumes is shown.
     has_waited: bool,
+    /// What the devices take from the node, to be written to the pod's status.
+    node_resources: Option<NodeResources>,
     /// When devices have to be ready; known once all claims are written.
     deadline: Option<Time>,
 }
@@ -62,6 +66,13 @@ struct ReservedClaim {
     is_sent: bool,
     /// Set for the claim that is created for the pod's extended resources.
     created: Option<Created>,
+}
+
+/// What the devices of a pod take from its node.
+struct NodeResources {
+    statuses: Vec<NodeAllocatableResourceClaimStatus>,
+    /// Whether the write was sent, whatever the answer.
+    is_sent: bool,
 }
 
 /// The progress of a claim that is created for extended resources.
@@ -90,6 +101,8 @@ enum Stage {
     Refreshing,
     /// The claim for extended resources is being written to the pod's status.
     Publishing,
+    /// What the devices take from the node is being written to the pod's status.
+    Counting,
     /// Binding conditions.
     Conditions,
 }
@@ -131,6 +144,7 @@ pub(super) fn reserve(
                 now: cx.now,
                 cluster: cx.cluster,
                 features: cx.features,
+                work: None,
             };
             match extended.on_node(&context, view) {
                 Ok(variant) => variant,
@@ -148,6 +162,7 @@ pub(super) fn reserve(
         let target = TargetNode {
             name: node,
             labels: view.labels(),
+            skips_operations: filter::skips_operations(view),
         };
         let budget = &mut filter::budget(&plugin.args, cx.features);
         match allocator.allocate(target, &requests, budget) {
@@ -198,8 +213,13 @@ pub(super) fn reserve(
             created,
         });
     }
+    let node_resources = match node_resources(cx, pod, &claims, extended.as_deref()) {
+        Ok(statuses) => statuses,
+        Err(status) => return status,
+    };
     state.reserved = Some(Reserved {
         node: node.clone(),
+        node_resources,
         claims,
         current: 0,
         stage: Stage::Start,
@@ -209,11 +229,55 @@ pub(super) fn reserve(
     Status::success()
 }
 
+/// What the devices take from the node, which the pod counts with from now on.
+///
+/// # Errors
+/// When an amount cannot be computed.
+fn node_resources(
+    cx: &mut StageContext<'_>,
+    pod: &Pod,
+    claims: &[ReservedClaim],
+    extended: Option<&Variant>,
+) -> Result<Option<NodeResources>, Status> {
+    if !node_allocatable::may_matter(cx.features, cx.cluster) {
+        return Ok(None);
+    }
+    let allocated = claims.iter().filter_map(|reserved| {
+        let known = reserved.claim.status.allocation.as_ref();
+        let of_extended = reserved.created.as_ref().and(extended);
+        Some(Allocated {
+            claim: &reserved.claim,
+            allocation: reserved.allocation.as_ref().or(known)?,
+            containers: of_extended.map(Variant::containers),
+        })
+    });
+    let allocated: Vec<Allocated<'_>> = allocated.collect();
+    let context = Context {
+        now: cx.now,
+        cluster: cx.cluster,
+        features: cx.features,
+        work: None,
+    };
+    let statuses = node_allocatable::statuses(&context, pod, &allocated)?;
+    if statuses.is_empty() {
+        return Ok(None);
+    }
+    let counted = node_allocatable::counted(pod, statuses.clone());
+    cx.outbox.count(Arc::new(counted));
+    Ok(Some(NodeResources {
+        statuses,
+        is_sent: false,
+    }))
+}
+
 /// Gives back what Reserve has taken.
 pub(super) fn unreserve(cx: &mut StageContext<'_>, state: &mut State, pod: &Pod) {
     let Some(reserved) = state.reserved.take() else {
         return;
     };
+    if reserved.node_resources.is_some_and(|taken| taken.is_sent) {
+        cx.outbox.call(writes::node_resources(pod, &[]).into());
+    }
     for reserved in reserved.claims {
         let claim = &reserved.claim;
         if let Some(created) = &reserved.created {
@@ -318,7 +382,11 @@ impl Reserved {
             }
             (
                 Some(WakeReason::Deadline),
-                Stage::Creating | Stage::Protecting | Stage::Reserving | Stage::Publishing,
+                Stage::Creating
+                | Stage::Protecting
+                | Stage::Reserving
+                | Stage::Publishing
+                | Stage::Counting,
             ) => {
                 let key = self.claims[self.current].claim.key();
                 let seconds = WRITE_WAIT_MAX.as_secs();
@@ -381,6 +449,12 @@ impl Reserved {
                 None => {}
             }
             return self.write(cx, pod, None);
+        }
+        if let Some(taken) = self.node_resources.as_mut().filter(|taken| !taken.is_sent) {
+            taken.is_sent = true;
+            let write = writes::node_resources(pod, &taken.statuses);
+            self.stage = Stage::Counting;
+            return Ok(cx.wait_for_call(WRITE_WAIT_MAX, write));
         }
         self.conditions(plugin, cx, pod)
     }

@@ -81,6 +81,19 @@ pub(super) struct Mapping {
     request: Str,
 }
 
+impl Variant {
+    /// The containers that use the devices, each once, in the order of the pod.
+    pub(super) fn containers(&self) -> Vec<Str> {
+        let mut containers: Vec<Str> = Vec::new();
+        for mapping in &self.mappings {
+            if !containers.contains(&mapping.container) {
+                containers.push(mapping.container.clone());
+            }
+        }
+        containers
+    }
+}
+
 impl Mapping {
     /// As the pod's status has it.
     pub(super) fn json(&self) -> Value {

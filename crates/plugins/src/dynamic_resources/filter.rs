@@ -2,21 +2,38 @@
 
 use super::args::DynamicResourcesArgs;
 use super::conditions::{self, Readiness};
+use super::node_allocatable;
 use super::state::{PodClaim, State, has_binding_conditions};
+use berth_api::Pod;
+use berth_api::devices::AllocationResult;
 use berth_devices::{AllocateError, Budget};
+pub(super) use berth_framework::allocator::skips_operations;
 use berth_framework::plugin::Context;
-use berth_framework::{Feature, FeatureGates, NodeView, Status};
+use berth_framework::{Code, Feature, FeatureGates, NodeView, Status};
 
 /// The reason on a node that cannot use the devices of a claim.
 pub(super) const NOT_AVAILABLE: &str = "resourceclaim not available on the node";
 /// The reason on a node that does not have the devices.
 pub(super) const CANNOT_ALLOCATE: &str = "cannot allocate all claims";
 
-/// How much work the search on one node may take.
+/// How much work a search may take that belongs to no attempt, and all attempts of a pod together.
 pub(super) fn budget(args: &DynamicResourcesArgs, features: &FeatureGates) -> Budget {
     match features.enabled(Feature::DRASchedulerFilterTimeout) {
         true => Budget::of_timeout(args.filter_timeout.as_duration()),
         false => Budget::unlimited(),
+    }
+}
+
+/// Searches within the budget of the attempt, which all its nodes share.
+pub(super) fn search<T>(
+    args: &DynamicResourcesArgs,
+    cx: &Context<'_>,
+    search: impl FnOnce(&mut Budget) -> T,
+) -> T {
+    let budget = budget(args, cx.features);
+    match cx.work {
+        Some(work) => work.search(budget.of_attempt_after(work.used_up_before()), search),
+        None => search(&mut { budget }),
     }
 }
 
@@ -28,8 +45,20 @@ pub(super) fn failed(error: AllocateError, node: &str) -> Status {
             Status::error(format!("node {node}: timed out trying to allocate devices"))
         }
         AllocateError::InvalidPools => Status::unresolvable(error.to_string()),
+        AllocateError::Skipped(why) => {
+            let reasons = [CANNOT_ALLOCATE.into(), why.to_string().into()];
+            Status::new(Code::UnschedulableAndUnresolvable, reasons)
+        }
+        // The driver is about to complete the pool.
+        AllocateError::UnusablePool(why) => Status::unschedulable(why),
         AllocateError::Failed(why) => Status::error(why),
     }
+}
+
+/// Whether the kubelet must be able to skip operations for devices of the allocation.
+pub(super) fn skips_any_operation(allocation: &AllocationResult) -> bool {
+    let mut results = allocation.devices.results.iter();
+    results.any(|result| !result.skip_node_operations.is_empty())
 }
 
 /// Whether the pod can use the devices of a claim on a node; true if the claim has none.
@@ -45,6 +74,7 @@ pub(super) fn is_usable(
     let selector = claim.node_selector.as_ref();
     let is_reachable = selector.is_none_or(|s| s.matches(node.labels(), node.name()) == Ok(true));
     is_reachable
+        && (skips_operations(node) || !skips_any_operation(allocation))
         && (!has_binding_conditions(cx.features)
             || match conditions::readiness(&claim.claim) {
                 Readiness::Ready => true,
@@ -60,6 +90,7 @@ pub(super) fn filter(
     args: &DynamicResourcesArgs,
     cx: &Context<'_>,
     state: &State,
+    pod: &Pod,
     node: NodeView<'_>,
 ) -> Status {
     let extended = match &state.extended {
@@ -83,8 +114,15 @@ pub(super) fn filter(
             Ok(Some(_)) => {}
         }
     }
-    match is_unavailable {
-        true => Status::unresolvable(NOT_AVAILABLE),
+    if is_unavailable {
+        return Status::unresolvable(NOT_AVAILABLE);
+    }
+    match node_allocatable::may_matter(cx.features, cx.cluster) {
+        true => {
+            let extended = extended.as_ref();
+            let extended = extended.map(|variant| (&variant.requests, variant.containers()));
+            node_allocatable::filter(args, cx, state, pod, extended, node)
+        }
         false => Status::success(),
     }
 }

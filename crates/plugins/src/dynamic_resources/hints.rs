@@ -111,8 +111,8 @@ pub(super) fn claims_made_tell_more(pod: &Pod, change: &Change<'_>) -> Result<Hi
     })
 }
 
-/// The pods that a change of a claim can help (KEP-6132): those that use it, or all when devices are free again. That
-/// no pod uses a claim yet is an answer, too: linking it to a pod is a change of that pod.
+/// The pods that a change of a claim can help (KEP-6132): those that use it, or all when devices are free again, which
+/// includes each deletion. That no pod uses a claim yet is an answer, too: linking it to a pod is a change of that pod.
 pub(super) fn helped_by_claim_change(
     cluster: &Cluster,
     change: &Change<'_>,
@@ -121,7 +121,7 @@ pub(super) fn helped_by_claim_change(
     let Some(claim) = new.or(old) else {
         return Ok(Narrowed::AllPods);
     };
-    if frees_devices(old, new) {
+    if new.is_none() || frees_devices(old, new) {
         return Ok(Narrowed::AllPods);
     }
     let meta = &claim.metadata;
@@ -346,9 +346,21 @@ mod tests {
             ("none is needed", "p", json!([{"name": "a"}]), Hint::Queue),
             ("not linked", "p", json!([]), Hint::Skip),
             ("another pod", "q", json!([{"name": "a"}]), Hint::Skip),
+            (
+                "a pod that had the name before",
+                "p@old",
+                link("made"),
+                Hint::Skip,
+            ),
         ] {
             let waiting = pod("p", json!([]));
-            let change = update(pod(changed, json!([])), pod(changed, made));
+            let (name, uid) = changed.split_once('@').unwrap_or((changed, changed));
+            let changed = |made| {
+                let mut pod = pod(name, made);
+                pod.metadata.uid = uid.into();
+                pod
+            };
+            let change = update(changed(json!([])), changed(made));
             let action = ActionType::UPDATE_POD_GENERATED_RESOURCE_CLAIM;
             let said = hint(
                 DynamicResources::default(),
@@ -362,7 +374,7 @@ mod tests {
         }
     }
 
-    /// Q-96, case 179: freed devices help all pods, any other change those that use the claim.
+    /// Q-96, case 179: freed devices and deleted claims may help all pods, any other change those that use the claim.
     #[test]
     fn a_change_names_the_pods_that_use_the_claim() {
         let mut world = World::new();
@@ -401,6 +413,18 @@ mod tests {
                 "deallocated",
                 Some(object("others", allocated())),
                 Some(object("others", is_free.clone())),
+                Narrowed::AllPods,
+            ),
+            (
+                "deleted with its devices",
+                Some(object("mine", allocated())),
+                None,
+                Narrowed::AllPods,
+            ),
+            (
+                "deleted without devices",
+                Some(object("mine", is_free.clone())),
+                None,
                 Narrowed::AllPods,
             ),
         ] {

@@ -1,7 +1,7 @@
 //! PostFilter: frees the devices of a claim that keep the pod from all nodes.
 
 use super::args::DynamicResourcesArgs;
-use super::extended::{CANNOT_FIT, Extended};
+use super::extended::Extended;
 use super::state::{PodClaim, State};
 use super::{NAME, NOTHING_TO_DEALLOCATE, claims, filter, writes};
 use berth_api::{Duration, Pod, ResourceClaim};
@@ -31,7 +31,7 @@ fn is_free_for(claim: &ResourceClaim, pod: &Pod) -> bool {
     consumers.all(|consumer| consumer.uid == *pod.uid())
 }
 
-/// The claim whose devices are freed: the first that no other pod uses and that rejects a node.
+/// The claim whose devices are freed: the first that no other pod uses and that alone rejects a node.
 fn to_free(
     args: &DynamicResourcesArgs,
     cx: &mut PostFilterContext<'_>,
@@ -48,13 +48,15 @@ fn to_free(
         now: cx.now,
         cluster: cx.dry_run.cluster(),
         features: cx.features,
+        work: None,
     };
     let rejects = |claim: &&PodClaim| {
         let mut is_rejecting = false;
         statuses.each(|slot, status| {
             let is_own = status.plugin().is_some_and(|plugin| **plugin == *NAME);
-            // Where a resource does not fit, Filter does not examine the claims.
-            if is_own && status.reasons() != [CANNOT_FIT] {
+            // Filter has this reason only on nodes that have everything else that the pod claims: elsewhere, other
+            // devices in the place of those of the claim would not help.
+            if is_own && status.reasons() == [filter::NOT_AVAILABLE] {
                 let node = context.cluster.nodes.get(slot);
                 is_rejecting =
                     node.is_some_and(|node| !filter::is_usable(args, &context, claim, node));
@@ -111,6 +113,7 @@ pub(super) fn post_filter(
         now: cx.now,
         cluster: cx.dry_run.cluster(),
         features: cx.features,
+        work: None,
     };
     let has_claims = claims::resolve(context.cluster, pod).is_ok_and(|found| !found.is_empty())
         || Extended::of(&context, pod).is_some();

@@ -3,17 +3,18 @@
 use super::args::DynamicResourcesArgs;
 use super::bind::Reserved;
 use super::extended::{self, Extended};
-use super::{claims, classes, conditions, filter, writes};
-use berth_api::devices::{AllocationResult, CLAIM_CONSUMERS_MAX};
+use super::{claims, classes, conditions, filter, node_allocatable, writes};
+use berth_api::devices::{AllocationMode, AllocationResult, CLAIM_CONSUMERS_MAX};
 use berth_api::node_selector::CompiledNodeSelector;
 use berth_api::{Pod, ResourceClaim};
 use berth_devices::{
-    ALTERNATIVES_MAX, AllocateError, Allocator, AllocatorFeatures, ClaimRequests, SharedView,
-    TargetNode,
+    ALTERNATIVES_MAX, AllocateError, Allocator, ClaimRequests, SharedView, TargetNode,
 };
+pub(super) use berth_framework::allocator::{allocator_features, has_binding_conditions};
+use berth_framework::features::Behaviour;
 use berth_framework::keep::{Fragment, Kept};
 use berth_framework::plugin::Context;
-use berth_framework::{Feature, FeatureGates, NodeView, Slot, Status};
+use berth_framework::{NodeView, Slot, Status};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -45,7 +46,7 @@ pub(super) struct State {
 #[derive(Default)]
 struct SharedResults {
     version: u64,
-    by_view: FxHashMap<SharedView, SearchResult>,
+    by_view: FxHashMap<(SharedView, bool), SearchResult>,
 }
 
 /// How much the alternatives are preferred; `None` if the devices are not available.
@@ -63,24 +64,6 @@ impl PodClaim {
     pub(super) fn allocation(&self) -> Option<&AllocationResult> {
         self.claim.status.allocation.as_ref()
     }
-}
-
-/// The parts of the allocator that the gates enable.
-pub(super) fn allocator_features(features: &FeatureGates) -> AllocatorFeatures {
-    AllocatorFeatures {
-        admin_access: features.enabled(Feature::DRAAdminAccess),
-        prioritized_list: features.enabled(Feature::DRAPrioritizedList),
-        partitionable_devices: features.enabled(Feature::DRAPartitionableDevices),
-        device_taints: features.enabled(Feature::DRADeviceTaints),
-        binding_conditions: has_binding_conditions(features),
-        consumable_capacity: features.enabled(Feature::DRAConsumableCapacity),
-    }
-}
-
-/// Whether devices may have to report that they are ready before a pod is bound.
-pub(super) fn has_binding_conditions(features: &FeatureGates) -> bool {
-    features.enabled(Feature::DRADeviceBindingConditions)
-        && features.enabled(Feature::DRAResourceClaimDeviceStatus)
 }
 
 /// Whether the API server would refuse to add the pod to those that use the claim.
@@ -110,7 +93,11 @@ impl State {
     ///
     /// # Errors
     /// Why the pod cannot be scheduled on any node.
-    pub(super) fn prepare(cx: &Context<'_>, pod: &Arc<Pod>) -> Result<Self, Status> {
+    pub(super) fn prepare(
+        args: &DynamicResourcesArgs,
+        cx: &Context<'_>,
+        pod: &Arc<Pod>,
+    ) -> Result<Self, Status> {
         let found = claims::resolve(cx.cluster, pod);
         let found = found.map_err(|lack| Status::unresolvable(lack.to_string()))?;
         let features = allocator_features(cx.features);
@@ -143,6 +130,13 @@ impl State {
                 None => {
                     classes::check_requests(cx.cluster, claim)?;
                     let class = |name: &str| cx.cluster.devices().classes().get(name).cloned();
+                    let bytes = ClaimRequests::expressions_bytes(claim, class);
+                    if filter::search(args, cx, |budget| budget.compile(bytes)).is_err() {
+                        return Err(Status::error(format!(
+                            "claim {}: timed out compiling the selectors of the pod's claims",
+                            claim.key()
+                        )));
+                    }
                     let requests = ClaimRequests::new(claim, features, class);
                     state.requests.push(requests);
                 }
@@ -171,6 +165,10 @@ impl State {
         if claims.is_empty() && !has_extended {
             return Kept::ByFragment;
         }
+        if node_allocatable::may_matter(cx.features, cx.cluster) {
+            // The answer depends on what is free on the node as well.
+            return Kept::Never;
+        }
         if !has_extended {
             fragment.put(&false);
         }
@@ -184,7 +182,8 @@ impl State {
                     return Kept::Never;
                 }
                 let preference = preference(claim, allocation);
-                fragment.put(&(true, &allocation.node_selector, preference));
+                let skips = filter::skips_any_operation(allocation);
+                fragment.put(&(true, &allocation.node_selector, preference, skips));
                 continue;
             }
             needs_devices = true;
@@ -201,6 +200,13 @@ impl State {
                     };
                     let meta = &class.metadata;
                     fragment.put(&(&meta.name, &meta.uid, &meta.resource_version));
+                    // The reason on a node with an unusable pool names the claim.
+                    if requested.allocation_mode == AllocationMode::All
+                        && cx.features.has(Behaviour::IncompletePoolsRejectTheirNode)
+                    {
+                        let meta = &claim.metadata;
+                        fragment.put(&(&meta.namespace, &meta.name));
+                    }
                 }
             }
         }
@@ -224,10 +230,13 @@ impl State {
         let target = TargetNode {
             name: node.name(),
             labels: node.labels(),
+            skips_operations: filter::skips_operations(node),
         };
         let search = || {
             let allocator = Allocator::new(devices, allocator_features(cx.features));
-            allocator.preference(target, &requests, &mut filter::budget(args, cx.features))
+            filter::search(args, cx, |budget| {
+                allocator.preference(target, &requests, budget)
+            })
         };
         let view = match extended {
             None => devices.shared_view(target),
@@ -241,7 +250,16 @@ impl State {
             shared.version = devices.version();
             shared.by_view.clear();
         }
-        shared.by_view.entry(view).or_insert_with(search).clone()
+        let key = (view, target.skips_operations);
+        if let Some(known) = shared.by_view.get(&key) {
+            return known.clone();
+        }
+        let result = search();
+        // Another attempt may have more budget.
+        if !matches!(result, Err(AllocateError::OutOfSteps)) {
+            shared.by_view.insert(key, result.clone());
+        }
+        result
     }
 
     /// The raw score of a node: how much the alternatives are preferred that the claims have or get there.

@@ -6,8 +6,9 @@ use berth_api::devices::{
     DeviceRequestAllocationResult, DeviceTaintEffect, DeviceToleration, ResourceClaimStatus,
 };
 use berth_api::node_selector::{NodeSelector, NodeSelectorRequirement};
+use berth_api::pod::NodeAllocatableResourceClaimStatus;
 use berth_api::{Kind, Object, Pod, ResourceClaim, Str};
-use berth_framework::write::{Action, Merge};
+use berth_framework::write::{Action, Merge, RawField};
 use berth_framework::{CallType, Write};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -16,7 +17,8 @@ use std::sync::Arc;
 static CLAIM_UPDATE: CallType =
     CallType::new("resource_claim_update", Kind::ResourceClaim).merging(Merge::With(merge));
 
-/// The claim for extended resources in a pod's status. Such calls are known by the pod's name, all other calls about
+/// The claim for extended resources in a pod's status, and what devices take from the node. They are written one after the
+/// other. Such calls are known by the pod's name, all other calls about
 /// pods by the UID: they never meet, so the relevance has no effect.
 static POD_CLAIM_STATUS: CallType =
     CallType::new("pod_extended_resource_claim_status", Kind::Pod).with_relevance(0);
@@ -52,6 +54,9 @@ fn merge(older: &Write, newer: &Write) -> Result<Write, String> {
         Some(_) => write.of_version(&meta),
         None => write.of(&meta),
     };
+    if older.raw_fields().is_some() || newer.raw_fields().is_some() {
+        write = write.keeping_bytes([]);
+    }
     Ok(write)
 }
 
@@ -68,6 +73,15 @@ fn new(claim: &ResourceClaim, action: Action) -> Write {
     Write::new(&CLAIM_UPDATE, &meta.namespace, &meta.name, action)
 }
 
+/// A change of a claim. The configuration of drivers in it stays as it is, byte for byte.
+fn patch(claim: &ResourceClaim, action: Action) -> Write {
+    let write = new(claim, action);
+    match claim.has_raw_json() {
+        true => write.keeping_bytes([]),
+        false => write,
+    }
+}
+
 /// Protects a claim from being deleted while it has devices. `None` if it is protected.
 pub(super) fn protect(claim: &ResourceClaim) -> Option<Write> {
     let meta = &claim.metadata;
@@ -75,7 +89,7 @@ pub(super) fn protect(claim: &ResourceClaim) -> Option<Write> {
         return None;
     }
     let body = json!({"metadata": {"finalizers": [CLAIM_FINALIZER]}});
-    Some(new(claim, Action::StrategicPatch(body)).of(meta))
+    Some(patch(claim, Action::StrategicPatch(body)).of(meta))
 }
 
 fn consumer(pod: &Pod) -> ConsumerReference {
@@ -162,7 +176,7 @@ pub(super) fn delete_created(claim: &ResourceClaim) -> [Write; 2] {
         "$deleteFromPrimitiveList/finalizers": [CLAIM_FINALIZER],
     }});
     [
-        new(claim, Action::StrategicPatch(body)).of(meta),
+        patch(claim, Action::StrategicPatch(body)).of(meta),
         new(claim, Action::Delete),
     ]
 }
@@ -181,6 +195,24 @@ pub(super) fn publish(claim: &ResourceClaim, mappings: &[Mapping], pod: &Pod) ->
     Write::patch(&POD_CLAIM_STATUS, namespace, name, body).to_subresource(STATUS)
 }
 
+/// Writes what devices take from the node to the pod's status. An empty list removes it.
+pub(super) fn node_resources(pod: &Pod, statuses: &[NodeAllocatableResourceClaimStatus]) -> Write {
+    let statuses = statuses.iter().map(|status| {
+        object([
+            ("resourceClaimName", json!(status.resource_claim_name)),
+            ("containers", json!(status.containers)),
+            ("mapping", json!(status.mapping)),
+            ("overhead", json!(status.overhead)),
+        ])
+    });
+    let body = json!({
+        "metadata": {"uid": pod.uid()},
+        "status": {"nodeAllocatableResourceClaimStatuses": statuses.collect::<Vec<_>>()},
+    });
+    let (namespace, name) = (pod.namespace(), pod.name());
+    Write::patch(&POD_CLAIM_STATUS, namespace, name, body).to_subresource(STATUS)
+}
+
 /// Allocates devices to a claim and reserves it for a pod. Holds for the version of the claim that `claim` has.
 pub(super) fn allocate(claim: &ResourceClaim, allocation: &AllocationResult, pod: &Pod) -> Write {
     let others = claim.status.reserved_for.iter();
@@ -189,8 +221,12 @@ pub(super) fn allocate(claim: &ResourceClaim, allocation: &AllocationResult, pod
     reserved.push(consumer_json(&consumer(pod)));
     let body =
         json!({"status": {"allocation": allocation_json(allocation), "reservedFor": reserved}});
+    let mut write = patch(claim, Action::Patch(body));
+    if allocation.has_raw_json() {
+        write = write.keeping_bytes(parameters(allocation));
+    }
     let allocation = allocation.clone();
-    new(claim, Action::Patch(body))
+    write
         .to_subresource(STATUS)
         .of_version(&claim.metadata)
         .seen_as(move |object| match object {
@@ -211,10 +247,19 @@ pub(super) fn allocate(claim: &ResourceClaim, allocation: &AllocationResult, pod
         })
 }
 
+/// The parameters of drivers in the body that allocates.
+fn parameters(allocation: &AllocationResult) -> impl Iterator<Item = RawField> {
+    let config = allocation.devices.config.iter().enumerate();
+    config.filter_map(|(i, config)| {
+        let pointer = format!("/status/allocation/devices/config/{i}/opaque/parameters");
+        Some((pointer, config.opaque.as_ref()?.parameters.clone()))
+    })
+}
+
 /// Reserves an allocated claim for a pod. Holds for the version of the claim that `claim` has.
 pub(super) fn reserve(claim: &ResourceClaim, pod: &Pod) -> Write {
     let body = json!({"status": {"reservedFor": [consumer_json(&consumer(pod))]}});
-    new(claim, Action::StrategicPatch(body))
+    patch(claim, Action::StrategicPatch(body))
         .to_subresource(STATUS)
         .of_version(&claim.metadata)
 }
@@ -222,7 +267,7 @@ pub(super) fn reserve(claim: &ResourceClaim, pod: &Pod) -> Write {
 /// Ends the reservation of a claim for a pod.
 pub(super) fn release(claim: &ResourceClaim, pod: &Pod) -> Write {
     let body = json!({"status": {"reservedFor": [{"$patch": "delete", "uid": pod.uid()}]}});
-    new(claim, Action::StrategicPatch(body))
+    patch(claim, Action::StrategicPatch(body))
         .to_subresource(STATUS)
         .of(&claim.metadata)
 }
@@ -230,7 +275,7 @@ pub(super) fn release(claim: &ResourceClaim, pod: &Pod) -> Write {
 /// Frees the devices of a claim. Holds for the version of the claim that `claim` has.
 pub(super) fn deallocate(claim: &ResourceClaim) -> Write {
     let body = json!({"status": {"allocation": null, "reservedFor": null, "devices": null}});
-    new(claim, Action::Patch(body))
+    patch(claim, Action::Patch(body))
         .to_subresource(STATUS)
         .of_version(&claim.metadata)
 }
@@ -308,6 +353,7 @@ fn result_json(result: &DeviceRequestAllocationResult) -> Value {
         ),
         ("shareID", json!(result.share_id)),
         ("consumedCapacity", Value::Object(consumed)),
+        ("skipNodeOperations", json!(result.skip_node_operations)),
     ])
 }
 
@@ -326,14 +372,10 @@ fn toleration_json(toleration: &DeviceToleration) -> Value {
 }
 
 fn config_json(config: &DeviceAllocationConfiguration) -> Value {
-    let opaque = config
-        .opaque
-        .as_ref()
-        .map(|opaque| opaque.as_json().clone());
     object([
         ("source", json!(config.source.as_str())),
         ("requests", json!(config.requests)),
-        ("opaque", opaque.unwrap_or_default()),
+        ("opaque", json!(config.opaque)),
     ])
 }
 
@@ -402,6 +444,73 @@ mod tests {
             seen,
             "a second time changes nothing"
         );
+    }
+
+    /// PL-179: an API server that computes a patch would change the bytes of the configuration, which may not change.
+    #[test]
+    fn the_configuration_of_drivers_stays_as_it_is() {
+        let opaque = json!({"driver": "d", "parameters": {"b": 1.0, "a": 1}});
+        let config = |source: &str| json!([{"source": source, "opaque": opaque}]);
+        let pod = full_pod("p", json!({}));
+        for (situation, object, keeps) in [
+            ("no configuration", json!({"spec": {}}), false),
+            (
+                "of the claim",
+                json!({"spec": {"devices": {"config": config("")}}}),
+                true,
+            ),
+            (
+                "of the allocation",
+                json!({"status": {"allocation": {"devices": {"config": config("FromClass")}}}}),
+                true,
+            ),
+            (
+                "reported by the driver",
+                json!({"status": {"devices": [{"driver": "d", "data": {"b": 1, "a": 1}}]}}),
+                true,
+            ),
+        ] {
+            let claim = claim("c", object);
+            let [finalizer, _] = delete_created(&claim);
+            let allocation = AllocationResult::default();
+            for write in [
+                protect(&claim).expect("it is not protected"),
+                finalizer,
+                allocate(&claim, &allocation, &pod),
+                reserve(&claim, &pod),
+                release(&claim, &pod),
+                deallocate(&claim),
+                reserve(&claim, &pod)
+                    .after(&reserve(&claim, &pod))
+                    .expect("one write"),
+            ] {
+                assert_eq!(
+                    write.raw_fields().is_some(),
+                    keeps,
+                    "{situation}: {write:?}"
+                );
+            }
+        }
+        let of_class: AllocationResult =
+            serde_json::from_value(json!({"devices": {"config": config("FromClass")}}))
+                .expect("an allocation");
+        let write = allocate(&claim("c", json!({})), &of_class, &pod);
+        let raw = write.raw_fields().expect("the bytes of the class");
+        let [(pointer, parameters)] = &**raw else {
+            panic!("{raw:?}");
+        };
+        assert_eq!(
+            parameters,
+            &of_class.devices.config[0]
+                .opaque
+                .as_ref()
+                .expect("one")
+                .parameters
+        );
+        let Action::Patch(body) = write.action() else {
+            panic!("{write:?}");
+        };
+        assert_eq!(body.pointer(pointer), Some(&json!({"b": 1.0, "a": 1})));
     }
 
     #[test]

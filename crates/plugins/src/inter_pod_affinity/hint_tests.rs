@@ -269,3 +269,102 @@ fn nodes_that_help() {
         assert_eq!(got, Ok(expected), "{name}");
     }
 }
+
+/// PL-89: since 1.37, a pod that ceases to match one of several anti-affinity terms queues.
+#[test]
+fn a_pod_that_matched_one_of_several_terms_helps_since_1_37() {
+    let bound = |app: &str| labelled("o", app, json!({"nodeName": "n"}));
+    let avoids = |first: &str, second: &str| {
+        let terms = json!([term(first, "kubernetes.io/hostname"), term(second, "zone")]);
+        labelled("p", "web", far(terms))
+    };
+    let guard = || {
+        let mut spec = far(json!([term("web", "zone"), term("db", "zone")]));
+        spec["nodeName"] = json!("n");
+        labelled("o", "guard", spec)
+    };
+    let wants = || {
+        labelled(
+            "p",
+            "web",
+            near(json!([term("a", "zone"), term("b", "zone")])),
+        )
+    };
+    let label = ActionType::UPDATE_POD_LABEL;
+    for (name, waiting, action, change, since_1_37) in [
+        (
+            "deleted",
+            avoids("a", "b"),
+            ActionType::DELETE,
+            (bound("a"), None),
+            Hint::Queue,
+        ),
+        (
+            "deleted, the second term",
+            avoids("a", "b"),
+            ActionType::DELETE,
+            (bound("b"), None),
+            Hint::Queue,
+        ),
+        (
+            "deleted, no term",
+            avoids("a", "b"),
+            ActionType::DELETE,
+            (bound("c"), None),
+            Hint::Skip,
+        ),
+        (
+            "relabelled",
+            avoids("a", "b"),
+            label,
+            (bound("a"), Some(bound("c"))),
+            Hint::Queue,
+        ),
+        // It still matches a term.
+        (
+            "relabelled to the other term",
+            avoids("a", "b"),
+            label,
+            (bound("a"), Some(bound("b"))),
+            Hint::Skip,
+        ),
+        (
+            "the deleted pod's own terms",
+            labelled("p", "web", json!({})),
+            ActionType::DELETE,
+            (guard(), None),
+            Hint::Queue,
+        ),
+        // Affinity needs all terms in every release.
+        (
+            "affinity",
+            wants(),
+            label,
+            (bound("c"), Some(bound("a"))),
+            Hint::Skip,
+        ),
+    ] {
+        for release in berth_api::Release::ALL {
+            let mut world = World::new();
+            world.features = FeatureGates::of(release);
+            let changed = match change.clone() {
+                (old, None) => delete(old),
+                (old, Some(new)) => update(old, new),
+            };
+            let plugin = InterPodAffinity::default();
+            let got = hint(
+                plugin,
+                &world,
+                EventResource::Pod,
+                action,
+                &waiting,
+                changed,
+            );
+            let expected = match release {
+                berth_api::Release::V1_36 => Hint::Skip,
+                _ => since_1_37,
+            };
+            assert_eq!(got, Ok(expected), "{name} in {release}");
+        }
+    }
+}

@@ -1,7 +1,8 @@
 //! Which changes may help a pod that was rejected.
 //!
-//! As in kube-scheduler, the hints do not look up namespaces, a pod counts only if it matches all terms, and nodes help
-//! no pod that the terms of other pods exclude. The supplements add what is missed by that.
+//! As in kube-scheduler, the hints do not look up namespaces, a pod counts only if it matches all affinity terms (until
+//! 1.36 all anti-affinity terms, too), and nodes help no pod that the terms of other pods exclude. The supplements add
+//! what is missed by that.
 
 use super::keys::{moves_others, namespace_labels};
 use crate::change::is_assigned_or_nominated;
@@ -22,8 +23,21 @@ pub(super) fn parsed(pod: &Pod) -> Result<AffinityTerms, String> {
     }
 }
 
-/// A pod that is added, deleted or gets other labels.
-pub(super) fn after_pod_change(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
+fn any_matches(terms: &[AffinityTerm], pod: &Pod) -> bool {
+    terms.iter().any(|term| term.matches(pod, Labels::default))
+}
+
+/// A pod that is added, deleted or gets other labels. With `each_term`, a pod that ceases to match one anti-affinity
+/// term helps, else only one that ceases to match all of them.
+pub(super) fn after_pod_change(
+    pod: &Pod,
+    change: &Change<'_>,
+    each_term: bool,
+) -> Result<Hint, String> {
+    let excludes = match each_term {
+        true => any_matches,
+        false => all_match,
+    };
     let (old, new) = change.pods()?;
     if new
         .or(old)
@@ -43,11 +57,11 @@ pub(super) fn after_pod_change(pod: &Pod, change: &Change<'_>) -> Result<Hint, S
     let helps = match (old, new) {
         (Some(old), Some(new)) => {
             (!all_match(near, old) && all_match(near, new))
-                || (all_match(far, old) && !all_match(far, new))
+                || (excludes(far, old) && !excludes(far, new))
         }
         (None, Some(new)) => all_match(near, new),
         (Some(old), None) => {
-            all_match(far, old) || all_match(&parsed(old)?.required_anti_affinity, pod)
+            excludes(far, old) || excludes(&parsed(old)?.required_anti_affinity, pod)
         }
         (None, None) => false,
     };
@@ -310,7 +324,8 @@ mod tests {
                 old: old.as_ref(),
                 new: new.as_ref(),
             };
-            assert_eq!(after_pod_change(&waiting, &change), Ok(hint), "{situation}");
+            let until_1_36 = after_pod_change(&waiting, &change, false);
+            assert_eq!(until_1_36, Ok(hint), "{situation}");
             let cluster = world.context().cluster;
             assert_eq!(
                 missed_of_pods(cluster, &waiting, &change),

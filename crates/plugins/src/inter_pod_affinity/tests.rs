@@ -399,9 +399,14 @@ fn what_pre_filter_says() {
     assert!(matches!(all, PreFilterResult::AllNodes), "{all:?}");
 
     let bad = json!({"labelSelector": {"matchExpressions": [{"key": "app", "operator": "Near"}]}, "topologyKey": "zone"});
+    let mut both = near(json!([term("web", "zone"), bad]));
+    let anti = far(json!([bad]))["affinity"]["podAntiAffinity"].clone();
+    both["affinity"]["podAntiAffinity"] = anti;
     for (spec, group) in [
         (near(json!([bad])), "requiredAffinityTerms"),
         (far(json!([bad])), "requiredAntiAffinityTerms"),
+        // Several messages are in brackets.
+        (both, "[requiredAffinityTerms"),
     ] {
         let PreFilterResult::Reject(status) = outcome(&world(), labelled("p", "web", spec)) else {
             panic!("{group}: rejected");
@@ -412,6 +417,13 @@ fn what_pre_filter_says() {
             message.starts_with(&format!("parsing pod: {group}: ")),
             "{message}"
         );
+        if group.starts_with('[') {
+            let second = ", requiredAntiAffinityTerms: ";
+            assert!(
+                message.contains(second) && message.ends_with(']'),
+                "{message}"
+            );
+        }
     }
 }
 

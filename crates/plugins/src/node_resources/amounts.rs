@@ -4,7 +4,7 @@ use super::args::ScoredResource;
 use super::devices::{self, DeviceAmounts};
 use super::strategy::Share;
 use berth_api::names::is_scalar_resource_name;
-use berth_api::requests::{Options, pod_requests};
+use berth_api::requests::{Footprint, Options, pod_requests};
 use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
 use berth_framework::plugin::Context;
 use berth_framework::table::{NodeTable, ResourceId};
@@ -17,6 +17,7 @@ pub const FOR_FIT: Options = Options {
     use_status: false,
     pod_level: false,
     non_zero: true,
+    footprint: Footprint::Containers,
 };
 
 /// What a pending pod is taken to request when `NodeResourcesBalancedAllocation` scores.
@@ -171,6 +172,26 @@ impl<'a> ScoredColumns<'a> {
         let of_nodes = self.columns.iter().map(move |column| column.of(node));
         let of_nodes = of_nodes.filter(|share| share.allocatable != 0);
         of_nodes.chain(of_devices)
+    }
+
+    /// The shares of several nodes together.
+    pub fn sums(&self, nodes: &[Slot]) -> Vec<Share> {
+        let of_nodes = self.columns.iter().map(|column| {
+            let mut sum = Share {
+                requested: column.own,
+                own: column.own,
+                allocatable: 0,
+                weight: column.weight,
+            };
+            for node in nodes {
+                let at = node.index();
+                sum.requested = sum.requested.saturating_add(column.held[at]);
+                sum.allocatable = sum.allocatable.saturating_add(column.allocatable[at]);
+            }
+            sum
+        });
+        let of_nodes = of_nodes.filter(|share| share.allocatable != 0);
+        of_nodes.collect()
     }
 
     /// The columns if two resources are scored, as by default, and devices provide none of them.

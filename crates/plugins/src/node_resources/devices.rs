@@ -60,6 +60,7 @@ impl DeviceAmounts {
                 let target = TargetNode {
                     name: node.name(),
                     labels: node.labels(),
+                    skips_operations: true,
                 };
                 // Without a limit: a selector has one of its own.
                 let budget = &mut Budget::unlimited();

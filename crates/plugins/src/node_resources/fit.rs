@@ -11,13 +11,14 @@
 use super::amounts::{Counted, FOR_FIT, Scored, ScoredColumns, is_fresh, requested};
 use super::args::{FitArgs, complete_fit};
 use super::room::Room;
+use super::strategy::Strategy;
 use super::{hints, keys};
 use crate::extended_resources::class_of;
 use berth_api::names::is_extended_resource_name;
 use berth_api::requests::{Options, pod_resources};
 use berth_api::{Pod, Resources, Str};
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
-use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
+use berth_framework::plugin::{Context, EnqueueExtensions, GroupProposal, PlacementScore, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::{NodeFilter, NodeScore};
 use berth_framework::status::Reason;
@@ -46,6 +47,8 @@ pub struct Requests {
     pub(super) memory: i64,
     pub(super) ephemeral_storage: i64,
     pub(super) scalars: SmallVec<[ScalarRequest; 2]>,
+    /// The pod, if it is resized on the node: it is counted there already.
+    pub(super) resized: Option<Str>,
 }
 
 /// A request of a scalar resource that counts.
@@ -86,7 +89,20 @@ impl Shortages {
         held: i64,
         reason: impl FnOnce() -> Reason,
     ) {
-        if request > 0 && request > allocatable.saturating_sub(held) {
+        self.compare_beyond(0, request, allocatable, held, reason);
+    }
+
+    /// The same for a pod that holds `own` of the resource already.
+    fn compare_beyond(
+        &mut self,
+        own: i64,
+        request: i64,
+        allocatable: i64,
+        held: i64,
+        reason: impl FnOnce() -> Reason,
+    ) {
+        let more = request.saturating_sub(own).max(0);
+        if request > 0 && more > allocatable.saturating_sub(held) {
             self.reasons.push(reason());
             self.unresolvable |= request > allocatable;
         }
@@ -125,7 +141,8 @@ impl NodeResourcesFit {
     }
 
     fn requests(&self, cx: &Context<'_>, pod: &PodInfo) -> Requests {
-        let requests = if is_fresh(pod) {
+        let is_resized = pod.pod.has_deferred_resize();
+        let requests = if is_fresh(pod) && !is_resized {
             Cow::Borrowed(&pod.requests)
         } else {
             Cow::Owned(requests(&pod.pod))
@@ -147,13 +164,20 @@ impl NodeResourcesFit {
             memory: requests.memory,
             ephemeral_storage: requests.ephemeral_storage,
             scalars,
+            resized: is_resized.then(|| pod.pod.uid().clone()),
         }
     }
 
     fn shortages(requests: &Requests, node: NodeView<'_>) -> Shortages {
         let mut shortages = Shortages::default();
         let pods = i64::try_from(node.pods().len()).unwrap_or(i64::MAX);
-        shortages.too_many_pods(pods, node.allocatable(ResourceId::PODS));
+        let own = requests.resized.as_ref().and_then(|uid| {
+            let mut pods = node.pods().iter();
+            pods.find(|known| known.pod.uid() == uid)
+        });
+        let others = pods - i64::from(own.is_some());
+        shortages.too_many_pods(others, node.allocatable(ResourceId::PODS));
+        let own = own.map(|own| &own.requests);
         for (request, id, reason) in [
             (requests.milli_cpu, ResourceId::CPU, "Insufficient cpu"),
             (requests.memory, ResourceId::MEMORY, "Insufficient memory"),
@@ -163,9 +187,13 @@ impl NodeResourcesFit {
                 "Insufficient ephemeral-storage",
             ),
         ] {
-            shortages.compare(request, node.allocatable(id), node.requested(id), || {
-                reason.into()
+            let own = own.map_or(0, |own| match id {
+                ResourceId::CPU => own.milli_cpu,
+                ResourceId::MEMORY => own.memory,
+                _ => own.ephemeral_storage,
             });
+            let (allocatable, held) = (node.allocatable(id), node.requested(id));
+            shortages.compare_beyond(own, request, allocatable, held, || reason.into());
         }
         for scalar in &requests.scalars {
             let (allocatable, held) = scalar
@@ -174,7 +202,8 @@ impl NodeResourcesFit {
             if allocatable <= 0 && scalar.has_devices {
                 continue;
             }
-            shortages.compare(scalar.amount, allocatable, held, || {
+            let own = own.map_or(0, |own| own.scalar(&scalar.name));
+            shortages.compare_beyond(own, scalar.amount, allocatable, held, || {
                 insufficient(&scalar.name)
             });
         }
@@ -195,7 +224,9 @@ pub fn registration() -> Registration {
             .node_filter()
             .pre_score()
             .node_score()
+            .placement_score()
             .events()
+            .judges_resizes()
             .build())
     })
     .args(ArgsKind::Typed(complete_fit))
@@ -228,7 +259,13 @@ impl NodeFilter for NodeResourcesFit {
         nodes: &'a NodeTable,
     ) -> impl Fn(Slot) -> bool + 'a {
         let room = Room::new(nodes, requests);
-        move |slot| room.suffices(slot)
+        move |slot| match requests.resized {
+            None => room.suffices(slot),
+            Some(_) => {
+                let node = nodes.get(slot);
+                node.is_some_and(|node| Self::shortages(requests, node).is_empty())
+            }
+        }
     }
 }
 
@@ -261,6 +298,59 @@ impl NodeScore for NodeResourcesFit {
     }
 }
 
+impl PlacementScore for NodeResourcesFit {
+    /// The used part of all nodes of the placement together with the pods, in percent: the fuller the better, whatever the
+    /// strategy for single nodes.
+    fn placement_score(&self, cx: &Context<'_>, proposal: &GroupProposal<'_>) -> i64 {
+        let resources = &self.args.resources;
+        let mut of_pods = vec![0_i64; resources.len()];
+        for pod in proposal.pods {
+            for (sum, own) in of_pods.iter_mut().zip(requested(pod, resources, FOR_FIT)) {
+                *sum = sum.saturating_add(own);
+            }
+        }
+        let amounts = of_pods.iter().copied().collect();
+        let scored = Scored::new(cx, resources, amounts);
+        let nodes = &cx.cluster.nodes;
+        let columns = ScoredColumns::new(nodes, resources, &scored, Counted::NonZero);
+        let shares = columns.sums(proposal.nodes);
+        Strategy::MostAllocated.score(shares)
+    }
+
+    fn may_have_room(&self, cx: &Context<'_>, proposal: &GroupProposal<'_>) -> bool {
+        let (mut cpu, mut memory) = (0_i64, 0_i64);
+        for pod in proposal.pods {
+            let requests = self.requests(cx, pod);
+            cpu = cpu.saturating_add(requests.milli_cpu);
+            memory = memory.saturating_add(requests.memory);
+        }
+        let pods = i64::try_from(proposal.pods.len()).unwrap_or(i64::MAX);
+        let columns = cx.cluster.nodes.columns();
+        let free = |id: ResourceId, needed: i64| {
+            let column = columns.get(id);
+            let free = proposal.nodes.iter().map(|slot| {
+                let at = slot.index();
+                column.allocatable[at]
+                    .saturating_sub(column.requested[at])
+                    .max(0)
+            });
+            needed <= 0 || free.fold(0_i64, i64::saturating_add) >= needed
+        };
+        let places = proposal.nodes.iter().filter_map(|slot| {
+            let view = cx.cluster.nodes.get(*slot)?;
+            let held = i64::try_from(view.pods().len()).unwrap_or(i64::MAX);
+            Some(
+                view.allocatable(ResourceId::PODS)
+                    .saturating_sub(held)
+                    .max(0),
+            )
+        });
+        free(ResourceId::CPU, cpu)
+            && free(ResourceId::MEMORY, memory)
+            && places.fold(0_i64, i64::saturating_add) >= pods
+    }
+}
+
 impl EnqueueExtensions for NodeResourcesFit {
     fn events(self: Arc<Self>, features: &FeatureGates) -> Vec<EventRegistration> {
         let has_devices = features.enabled(Feature::DRAExtendedResource);
@@ -268,7 +358,7 @@ impl EnqueueExtensions for NodeResourcesFit {
             EventRegistration::with_hint(
                 EventResource::Pod,
                 ActionType::DELETE | ActionType::UPDATE_POD_SCALE_DOWN,
-                |_, pod, change| hints::after_pod_change(pod, &change),
+                |cluster, pod, change| hints::after_pod_change(cluster, pod, &change),
             )
             .touching(|_, change| hints::touched_by_pod(&change)),
             EventRegistration::with_hint(
@@ -282,6 +372,14 @@ impl EnqueueExtensions for NodeResourcesFit {
                 keys::touched_by_node(cluster, has_devices, &change)
             }),
         ];
+        if features.enabled(Feature::InPlacePodVerticalScalingSchedulerPreemption) {
+            // A pod on the same node has grown, or the resize itself is another one.
+            events.push(EventRegistration::with_hint(
+                EventResource::Pod,
+                ActionType::UPDATE_POD_SCALE_UP,
+                |_, pod, change| hints::after_growth(pod, &change),
+            ));
+        }
         if has_devices {
             let classes = EventRegistration::with_hint(
                 EventResource::DeviceClass,

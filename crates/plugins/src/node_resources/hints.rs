@@ -13,15 +13,26 @@ fn queue_if(helps: bool) -> Hint {
 }
 
 /// A pod that is deleted, or that requests less, may free enough.
-pub(super) fn after_pod_change(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
+pub(super) fn after_pod_change(
+    cluster: &Cluster,
+    pod: &Pod,
+    change: &Change<'_>,
+) -> Result<Hint, String> {
     Ok(match change.pods()? {
         (Some(deleted), None) => queue_if(is_assigned_or_nominated(deleted)),
         (_, Some(new)) if new.uid() == pod.uid() => Hint::Queue,
         (Some(old), Some(new)) => {
-            queue_if(new.is_assigned() && frees_what_is_wanted(pod, old, new))
+            queue_if(new.is_assigned() && frees_what_is_wanted(cluster, pod, old, new))
         }
         _ => Hint::Skip,
     })
+}
+
+/// A pod requests more than before: of the pods that wait for a resize, those on its node are evaluated again.
+pub(super) fn after_growth(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
+    let (_, new) = change.pods()?;
+    let is_near = new.is_some_and(|new| new.spec.node_name == pod.spec.node_name);
+    Ok(queue_if(pod.has_deferred_resize() && is_near))
 }
 
 /// Which pods a change of a pod may help: all. As in kube-scheduler, the freed amount is not compared, because
@@ -35,10 +46,11 @@ pub(super) fn touched_by_pod(change: &Change<'_>) -> Touched {
 }
 
 /// Whether `new` requests less than `old` of something that `pod` requests.
-fn frees_what_is_wanted(pod: &Pod, old: &Pod, new: &Pod) -> bool {
+fn frees_what_is_wanted(cluster: &Cluster, pod: &Pod, old: &Pod, new: &Pod) -> bool {
     let wanted = requests(pod);
-    let old = pod_resources(old, Options::PLACED);
-    let new = pod_resources(new, Options::PLACED);
+    let placed = Options::PLACED.counting(cluster.footprint);
+    let old = pod_resources(old, placed);
+    let new = pod_resources(new, placed);
     any_wanted(&wanted, |amount_of| amount_of(&old) > amount_of(&new))
 }
 

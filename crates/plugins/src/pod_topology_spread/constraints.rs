@@ -7,6 +7,7 @@ use berth_api::pod::TopologySpreadConstraint;
 use berth_api::selector::{Operator, Requirement};
 use berth_api::taint::first_untolerated;
 use berth_api::{Labels, Node, Pod, Selector, Str, TaintEffect};
+use berth_framework::features::Behaviour;
 use berth_framework::{Cluster, Feature, FeatureGates};
 
 /// Reject nodes where the constraint does not hold.
@@ -24,6 +25,9 @@ pub(super) struct Constraint {
     pub(super) max_skew: i64,
     pub(super) topology_key: Str,
     pub(super) selector: Selector,
+    /// The selector of the pods that count on nodes. It differs from `selector` where an empty one counts only the new
+    /// pod.
+    pub(super) counted: Selector,
     pub(super) min_domains: i64,
     pub(super) honor_affinity: bool,
     pub(super) honor_taints: bool,
@@ -49,10 +53,16 @@ impl Constraint {
             }
             selector = selector.and(more);
         }
+        let counts_all = features.has(Behaviour::EmptySpreadSelectorCountsAllPods);
+        let counted = match selector.is_empty() && !counts_all {
+            true => Selector::nothing(),
+            false => selector.clone(),
+        };
         Ok(Self {
             max_skew: i64::from(wire.max_skew),
             topology_key: wire.topology_key.clone(),
             selector,
+            counted,
             min_domains: i64::from(wire.min_domains.unwrap_or(1)),
             honor_affinity: wire
                 .node_affinity_policy
@@ -168,6 +178,7 @@ impl PodTopologySpread {
         }
         for constraint in &mut defaults {
             constraint.selector = selector.clone();
+            constraint.counted = selector.clone();
         }
         Ok(defaults)
     }

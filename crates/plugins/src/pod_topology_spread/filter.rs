@@ -85,7 +85,7 @@ impl PreFilter for PodTopologySpread {
         let inclusion = Inclusion::of(pod, cx.features);
         let nodes = &cx.cluster.nodes;
         let tally =
-            |constraint: &Constraint| Tally::open(&constraint.selector, pod.namespace(), nodes).0;
+            |constraint: &Constraint| Tally::open(&constraint.counted, pod.namespace(), nodes).0;
         let tallies: Vec<Tally> = constraints.iter().map(tally).collect();
         let mut domains = vec![FxHashMap::<Str, i64>::default(); constraints.len()];
         for node in nodes.iter() {

@@ -108,7 +108,7 @@ impl SpreadLedger {
             };
             let is_plain = in_all && inclusion.includes_all(&constraint);
             let place_of = (!is_plain).then_some(&place as &dyn Fn(Slot, Number) -> Place);
-            let tally = tallies.of(&constraint.selector);
+            let tally = tallies.of(&constraint.counted);
             let places = Places::open(topology, nodes.slots(), place_of, tallies.counts(tally));
             let own = constraint.selector.matches(pod.pod.labels());
             hard_books.push(Hard::new(constraint, tally, own, places));
@@ -141,7 +141,7 @@ impl SpreadLedger {
             };
             let is_plain = in_all && inclusion.includes_all(&constraint);
             let place_of = (!is_plain).then_some(&place as &dyn Fn(Slot, Number) -> Place);
-            let tally = tallies.of(&constraint.selector);
+            let tally = tallies.of(&constraint.counted);
             let places = || Places::open(topology, nodes.slots(), place_of, tallies.counts(tally));
             soft_books.push(Soft::new(constraint.clone(), tally, topology, places));
         }
@@ -359,8 +359,10 @@ impl Ledger for SpreadLedger {
     fn concerns(&self, _cx: &Context<'_>, pod: &PodInfo) -> bool {
         // A pod that is only supposed to be there counts even while it is being deleted (see `PreFilterState::change`).
         let is_ours = pod.pod.namespace() == self.pod.pod.namespace();
-        let mut tallies = self.tallies.iter();
-        is_ours && tallies.any(|tally| tally.selector.matches(pod.pod.labels()))
+        let of_hard = self.hard.iter().map(|hard| &hard.constraint.selector);
+        let of_tallies = self.tallies.iter().map(|tally| &tally.selector);
+        let mut selectors = of_hard.chain(of_tallies);
+        is_ours && selectors.any(|selector| selector.matches(pod.pod.labels()))
     }
 
     fn filter_with(

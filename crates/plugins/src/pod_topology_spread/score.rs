@@ -87,7 +87,7 @@ impl PreScoreState {
             .into_iter()
             .zip(domains)
             .map(|(constraint, domains)| {
-                let (tally, _) = Tally::open(&constraint.selector, namespace, &cx.cluster.nodes);
+                let (tally, _) = Tally::open(&constraint.counted, namespace, &cx.cluster.nodes);
                 let size = if constraint.topology_key == HOSTNAME {
                     hosts
                 } else {

@@ -65,6 +65,22 @@ fn the_worked_scores() {
     }
 }
 
+/// PL-97: an empty selector counts all pods since 1.38, also for scores: as app=web in the first of the worked scores.
+#[test]
+fn an_empty_selector_scores_all_pods_since_1_38() {
+    let mut world = zones([2, 1, 0, 3]);
+    let constraints = || json!([with(soft(HOST, 1), "labelSelector", json!({}))]);
+    for (release, expected) in [
+        (berth_api::Release::V1_36, vec![100, 100, 100, 100]),
+        (berth_api::Release::V1_37, vec![100, 100, 100, 100]),
+        (berth_api::Release::V1_38, vec![20, 60, 100, 0]),
+    ] {
+        world.features = berth_framework::FeatureGates::of(release);
+        let got = scores(&world, json!(null), spread(constraints()));
+        assert_eq!(got, Some(expected), "{release}");
+    }
+}
+
 /// PL-103: nodes without a label are worth nothing to a pod that names it, and zones that are not feasible do
 /// not count.
 #[test]

@@ -63,9 +63,8 @@ impl Tally {
         (tally, somewhere)
     }
 
-    /// As in kube-scheduler, a selector of everything counts none.
     pub(super) fn matches(&self, labels: &Labels) -> bool {
-        !self.selector.is_empty() && self.selector.matches(labels)
+        self.selector.matches(labels)
     }
 
     pub(super) fn count(&self, slot: Slot) -> i64 {

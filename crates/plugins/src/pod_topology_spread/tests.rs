@@ -388,6 +388,85 @@ fn pods_come_and_go() {
     assert_eq!(now(&state), "....");
 }
 
+/// PL-97: an empty selector counts only the new pod until 1.37, and all pods of the namespace since 1.38.
+#[test]
+fn an_empty_selector_counts_all_pods_since_1_38() {
+    let going = || {
+        let mut pod = web("gone", json!({}));
+        pod.metadata.deletion_timestamp = Some(berth_api::Time::EPOCH);
+        pod
+    };
+    let far = || {
+        let mut pod = web("far", json!({}));
+        pod.metadata.namespace = "other".into();
+        pod
+    };
+    let other = || full_pod("other", json!({"metadata": {"labels": {"app": "db"}}}));
+    let everything = |skew| with(hard("zone", skew), "labelSelector", json!({}));
+    let keyed = || with(everything(1), "matchLabelKeys", json!(["app"]));
+    let empty_lists = json!({"matchLabels": {}, "matchExpressions": []});
+    for (name, world, constraint, expected) in [
+        // Zone a: 5 and the new pod, less 1, is 5. Zone b: 1 and the new pod, less 1, is 1.
+        (
+            "5 and 1",
+            zones([5, 0, 1, 0]),
+            everything(1),
+            ["....", "....", "SS.."],
+        ),
+        (
+            "empty lists",
+            zones([5, 0, 1, 0]),
+            with(hard("zone", 1), "labelSelector", empty_lists),
+            ["....", "....", "SS.."],
+        ),
+        (
+            "within maxSkew",
+            zones([2, 0, 1, 0]),
+            everything(2),
+            ["....", "....", "...."],
+        ),
+        (
+            "whatever the labels",
+            zones([1, 0, 1, 0]).bound_pod("a1", other()),
+            everything(1),
+            ["....", "....", "SS.."],
+        ),
+        (
+            "not terminating pods",
+            zones([1, 0, 1, 0]).bound_pod("a1", going()),
+            everything(1),
+            ["....", "....", "...."],
+        ),
+        (
+            "not pods of other namespaces",
+            zones([1, 0, 1, 0]).bound_pod("a1", far()),
+            everything(1),
+            ["....", "....", "...."],
+        ),
+        // The key makes the selector app=web in every release.
+        (
+            "with matchLabelKeys",
+            zones([2, 0, 1, 0]).bound_pod("b1", other()),
+            keyed(),
+            ["SS..", "SS..", "SS.."],
+        ),
+        (
+            "no selector",
+            zones([5, 0, 1, 0]),
+            with(hard("zone", 1), "labelSelector", Value::Null),
+            ["....", "....", "...."],
+        ),
+    ] {
+        let mut world = world;
+        for (release, expected) in berth_api::Release::ALL.into_iter().zip(expected) {
+            world.features = berth_framework::FeatureGates::of(release);
+            let mut pod = spread(json!([constraint]));
+            pod.metadata.labels = pod.metadata.labels.with("app", "web");
+            assert_eq!(filtered(&world, pod), expected, "{name} in {release}");
+        }
+    }
+}
+
 /// PL-101: as in kube-scheduler, a terminating victim is subtracted though it was never counted, and added pods count
 /// for `{}` though existing ones do not.
 #[test]

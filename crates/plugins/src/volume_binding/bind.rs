@@ -10,8 +10,8 @@
 //! provisioned, and controllers do the rest. Their results arrive through watches, without polling. A write is not
 //! reverted if the attempt fails: the claim has its volume then, and the next attempt finds it.
 
-use super::claims::Claims;
-use super::find::{find, is_reachable};
+use super::claims::{BoundVolume, Claims};
+use super::find::{Provision, find};
 use super::{PreFilterState, VolumeBinding, writes as api};
 use berth_api::storage::SELECTED_NODE_ANNOTATION;
 use berth_api::{Duration, Kind, ObjectMeta, PersistentVolume, PersistentVolumeClaim, Str, Time};
@@ -80,7 +80,7 @@ impl Choice {
             writes.extend(api::give(&volume, &claim));
             bindings.push((claim, volume.metadata.name.clone()));
         }
-        for claim in &found.provisions {
+        for Provision { claim, .. } in &found.provisions {
             let meta = &claim.metadata;
             let claims = cluster.storage().claims();
             let seen = claims.get(&meta.namespace, &meta.name);
@@ -92,7 +92,7 @@ impl Choice {
         Ok(Self {
             node: node.clone(),
             bindings,
-            provisions: found.provisions,
+            provisions: found.provisions.into_iter().map(|p| p.claim).collect(),
             writes,
             made: 0,
             deadline: None,
@@ -126,8 +126,10 @@ impl Choice {
                 "pod does not exist any more: pod {name:?} not found"
             ));
         }
-        let check_reach = |volume: &PersistentVolume| {
-            if is_reachable(volume, node.node().labels()) {
+        let check_reach = |volume: &Arc<PersistentVolume>, failed: &str| {
+            let bound = BoundVolume::of(volume);
+            let is_reachable = bound.is_reachable(cluster.storage(), node.node());
+            if is_reachable.map_err(|why| format!("{failed}{why}"))? {
                 return Ok(());
             }
             let (volume, node) = (volume.metadata.name.as_str(), self.node.as_str());
@@ -154,7 +156,7 @@ impl Choice {
                 bound = false;
                 continue;
             }
-            check_reach(volume)?;
+            check_reach(volume, "failed to translate pv to csi: ")?;
             let given = volume.spec.claim_ref.as_ref();
             if given.is_none_or(|given| given.uid.is_empty()) {
                 return Err(format!("ClaimRef got reset for pv {:?}", name.as_str()));
@@ -180,7 +182,7 @@ impl Choice {
             if !volume.is_empty() {
                 awaited.push(volume_name(volume));
                 match cluster.storage().volumes().get(volume) {
-                    Some(volume) => check_reach(volume)?,
+                    Some(volume) => check_reach(volume, "")?,
                     // The watch showed the claim before its volume.
                     None => bound = false,
                 }

@@ -606,6 +606,7 @@ fn the_wait_has_a_limit() {
         let mut run = both();
         run.plugin = VolumeBinding::new(VolumeBindingArgs {
             bind_timeout: Duration::from_secs(seconds),
+            ..VolumeBindingArgs::default()
         });
         let deadline = run.world.now + Duration::from_secs(seconds);
         for wake in [None, Some(WakeReason::Object)] {

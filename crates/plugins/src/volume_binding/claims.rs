@@ -2,11 +2,12 @@
 
 use super::find::{given_volume, reports_capacity};
 use crate::volumes::{check_owner, claim_not_found};
-use berth_api::node_selector::{CompiledNodeSelector, NodeSelector};
+use berth_api::node_selector::CompiledNodeSelector;
 use berth_api::storage::SELECTED_NODE_ANNOTATION;
-use berth_api::volumes::claims;
-use berth_api::{Labels, PersistentVolume, PersistentVolumeClaim, Pod, Str};
+use berth_api::volumes::{Migration, claims};
+use berth_api::{Node, PersistentVolume, PersistentVolumeClaim, Pod, Str};
 use berth_framework::Cluster;
+use berth_framework::cluster::Storage;
 use berth_framework::keep::{Fragment, Kept};
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -28,6 +29,9 @@ pub(super) struct BoundVolume {
     volume: Arc<PersistentVolume>,
     /// Compiled when the first node is checked.
     affinity: OnceCell<CompiledNodeSelector>,
+    /// The volume on nodes where its plugin is migrated to a CSI driver.
+    migration: Option<Migration>,
+    migrated_affinity: OnceCell<CompiledNodeSelector>,
 }
 
 /// A claim without a volume.
@@ -39,18 +43,38 @@ pub(super) struct Delayed {
 }
 
 impl BoundVolume {
-    fn required(&self) -> Option<&NodeSelector> {
-        self.volume.spec.node_affinity.as_ref()?.required.as_ref()
+    pub(super) fn of(volume: &Arc<PersistentVolume>) -> Self {
+        Self {
+            volume: volume.clone(),
+            affinity: OnceCell::new(),
+            migration: volume.migration(),
+            migrated_affinity: OnceCell::new(),
+        }
     }
 
-    /// Whether a node with these labels can access the volume. The affinity of volumes has no node names; a term that
-    /// does not parse matches no node.
-    pub(super) fn is_reachable(&self, labels: &Labels) -> bool {
-        self.required().is_none_or(|required| {
-            let compile = || CompiledNodeSelector::new(required);
-            let affinity = self.affinity.get_or_init(compile);
-            affinity.matches(labels, "").unwrap_or(false)
-        })
+    /// Whether a node can access the volume. The affinity of volumes has no node names; a term that does not parse
+    /// matches no node.
+    ///
+    /// # Errors
+    /// Why the volume cannot be translated to the CSI driver of the node, with kube-scheduler's text.
+    pub(super) fn is_reachable(&self, storage: &Storage, node: &Node) -> Result<bool, String> {
+        let migration = self.migration.as_ref();
+        let migration = migration.filter(|migration| {
+            let csi_node = storage.csi_nodes().get(node.name());
+            csi_node.is_some_and(|csi_node| csi_node.has_migrated(migration.plugin))
+        });
+        let (required, compiled) = match migration {
+            None => (self.volume.required_affinity(), &self.affinity),
+            Some(migration) => {
+                let required = migration.affinity.as_ref();
+                let required = required.map_err(|why| format!("could not translate pv: {why}"))?;
+                (required.as_ref(), &self.migrated_affinity)
+            }
+        };
+        Ok(required.is_none_or(|required| {
+            let affinity = compiled.get_or_init(|| CompiledNodeSelector::new(required));
+            affinity.matches(node.labels(), "").unwrap_or(false)
+        }))
     }
 }
 
@@ -122,10 +146,7 @@ impl Claims {
             };
             if claim.is_fully_bound() {
                 let volume = cluster.storage().volumes().get(&claim.spec.volume_name);
-                sorted.bound.push(volume.map(|volume| BoundVolume {
-                    volume: volume.clone(),
-                    affinity: OnceCell::new(),
-                }));
+                sorted.bound.push(volume.map(BoundVolume::of));
             } else if is_delayed(cluster, claim)? && claim.spec.volume_name.is_empty() {
                 sorted.delayed.push(Delayed {
                     claim: claim.clone(),
@@ -145,10 +166,12 @@ impl Claims {
     /// the log of the node table has their changes.
     pub(super) fn fragment(&self, cluster: &Cluster, fragment: &mut Fragment) -> Kept {
         for volume in &self.bound {
-            fragment.put(&volume.as_ref().map(BoundVolume::required));
-            if volume.is_none() {
+            let Some(volume) = volume else {
+                fragment.put(&None::<()>);
                 break;
-            }
+            };
+            let required = volume.volume.required_affinity();
+            fragment.put(&Some((required, &volume.migration)));
         }
         for Delayed { claim, given } in &self.delayed {
             let name = claim.class();

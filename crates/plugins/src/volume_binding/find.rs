@@ -30,13 +30,30 @@ pub(super) struct Found {
     /// Claims with the volume that was chosen for each.
     pub(super) bindings: Vec<(Arc<PersistentVolumeClaim>, Arc<PersistentVolume>)>,
     /// Claims for which a volume is to be provisioned.
-    pub(super) provisions: Vec<Arc<PersistentVolumeClaim>>,
+    pub(super) provisions: Vec<Provision>,
 }
 
-/// Whether a node with these labels can access the volume.
-pub(super) fn is_reachable(volume: &PersistentVolume, labels: &Labels) -> bool {
-    let affinity = volume.spec.node_affinity.as_ref();
-    let Some(required) = affinity.and_then(|affinity| affinity.required.as_ref()) else {
+/// A claim for which a volume is to be provisioned.
+#[derive(Debug)]
+pub(super) struct Provision {
+    pub(super) claim: Arc<PersistentVolumeClaim>,
+    /// The capacity that the volume would come from, if its driver reports capacity.
+    pub(super) capacity: Option<Arc<CsiStorageCapacity>>,
+}
+
+impl Provision {
+    fn of(claim: &Arc<PersistentVolumeClaim>) -> Self {
+        Self {
+            claim: claim.clone(),
+            capacity: None,
+        }
+    }
+}
+
+/// Whether a node with these labels can access a volume that is free. As in kube-scheduler, the volume is not translated
+/// to a CSI driver.
+fn is_reachable(volume: &PersistentVolume, labels: &Labels) -> bool {
+    let Some(required) = volume.required_affinity() else {
         return true;
     };
     // The affinity of volumes has no node names; a term that does not parse matches no node.
@@ -147,14 +164,15 @@ pub(super) fn reports_capacity(cluster: &Cluster, class: &StorageClass) -> bool 
     driver.is_some_and(|driver| driver.spec.storage_capacity == Some(true))
 }
 
-/// Whether there is enough capacity for a new volume. It is checked only for drivers that report capacity.
+/// Whether there is enough capacity for a new volume. It is checked only for drivers that report capacity. Of several
+/// capacities, the first by name is recorded.
 fn has_space(
     cluster: &Cluster,
-    claim: &PersistentVolumeClaim,
+    provision: &mut Provision,
     class: &StorageClass,
     labels: &Labels,
 ) -> bool {
-    let Some(size) = claim.request() else {
+    let Some(size) = provision.claim.request() else {
         return true;
     };
     if !reports_capacity(cluster, class) {
@@ -162,36 +180,45 @@ fn has_space(
     }
     let name = &class.metadata.name;
     let capacities = cluster.storage().capacities();
-    let reaches = |capacity: &CsiStorageCapacity| reaches(capacity, labels);
-    let found = capacities.first(name, size.value(), labels, reaches);
-    found.is_some()
+    let sufficient = capacities.at_least(name, size.value(), labels);
+    let reachable = sufficient.filter(|capacity| reaches(capacity, labels));
+    let by_name = |capacity: &&Arc<CsiStorageCapacity>| {
+        let meta = &capacity.metadata;
+        (meta.namespace.clone(), meta.name.clone())
+    };
+    provision.capacity = reachable.min_by_key(by_name).cloned();
+    provision.capacity.is_some()
 }
 
 /// Checks the claims that have a volume.
-fn check_bound(claims: &Claims, labels: &Labels, obstacles: &mut Obstacles) {
+fn check_bound(
+    cluster: &Cluster,
+    claims: &Claims,
+    node: &Node,
+    obstacles: &mut Obstacles,
+) -> Result<(), String> {
     for volume in &claims.bound {
-        match volume {
-            None => {
-                obstacles.volume_missing = true;
-                return;
-            }
-            Some(volume) if !volume.is_reachable(labels) => {
-                obstacles.node_conflict = true;
-                return;
-            }
-            Some(_) => {}
+        let Some(volume) = volume else {
+            obstacles.volume_missing = true;
+            return Ok(());
+        };
+        if !volume.is_reachable(cluster.storage(), node)? {
+            obstacles.node_conflict = true;
+            return Ok(());
         }
     }
+    Ok(())
 }
 
 /// Checks that volumes can be provisioned.
 fn check_provisions(
     cluster: &Cluster,
-    claims: &[Arc<PersistentVolumeClaim>],
+    provisions: &mut [Provision],
     labels: &Labels,
     obstacles: &mut Obstacles,
 ) -> Result<(), String> {
-    for claim in claims {
+    for provision in provisions {
+        let claim = &provision.claim;
         let name = claim.class();
         if name.is_empty() {
             let meta = &claim.metadata;
@@ -208,7 +235,7 @@ fn check_provisions(
             obstacles.bind_conflict = true;
             return Ok(());
         }
-        if !has_space(cluster, claim, class, labels) {
+        if !has_space(cluster, provision, class, labels) {
             obstacles.not_enough_space = true;
             return Ok(());
         }
@@ -228,14 +255,14 @@ pub(super) fn find(
     let labels = node.labels();
     let mut obstacles = Obstacles::default();
     let mut found = Found::default();
-    check_bound(claims, labels, &mut obstacles);
+    check_bound(cluster, claims, node, &mut obstacles)?;
     let mut to_match: SmallVec<[&Delayed; 4]> = SmallVec::new();
     for delayed in &claims.delayed {
         let claim = &delayed.claim;
         match claim.metadata.annotations.get(SELECTED_NODE_ANNOTATION) {
             None => to_match.push(delayed),
             Some(selected) if selected == node.name().as_str() => {
-                found.provisions.push(claim.clone());
+                found.provisions.push(Provision::of(claim));
             }
             Some(_) => {
                 obstacles.bind_conflict = true;
@@ -246,7 +273,7 @@ pub(super) fn find(
     let mut taken: SmallVec<[&PersistentVolume; 4]> = SmallVec::new();
     for delayed in to_match {
         match matching_volume(cluster, delayed, labels, &taken)? {
-            None => found.provisions.push(delayed.claim.clone()),
+            None => found.provisions.push(Provision::of(&delayed.claim)),
             Some(volume) => {
                 taken.push(volume);
                 let binding = (delayed.claim.clone(), volume.clone());
@@ -254,6 +281,6 @@ pub(super) fn find(
             }
         }
     }
-    check_provisions(cluster, &found.provisions, labels, &mut obstacles)?;
+    check_provisions(cluster, &mut found.provisions, labels, &mut obstacles)?;
     Ok((found, obstacles))
 }

@@ -1,6 +1,6 @@
 //! Which changes may help a pod that was rejected.
 
-use crate::volumes::MIGRATED_PLUGINS_ANNOTATION;
+use berth_api::volumes::MIGRATED_PLUGINS_ANNOTATION;
 use berth_api::{CsiDriver, CsiNode, Object, Pod, Str};
 use berth_framework::event::{Change, WaitKey, Wanted};
 

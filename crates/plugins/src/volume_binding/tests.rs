@@ -113,6 +113,110 @@ pub(super) fn filtered(world: &World, claims: &[&str]) -> String {
     picture(world.filter(&VolumeBinding::default(), &pod_info("p", using(claims))))
 }
 
+/// PL-180: where an in-tree plugin is migrated to a CSI driver, the affinity of its volumes is that of the CSI volumes.
+#[test]
+fn migrated_volumes_are_reached_by_the_topology_of_their_driver() {
+    const ZONE: &str = "topology.kubernetes.io/zone";
+    let in_tree = |source: Value, labels: Value, affinity: Option<&str>| {
+        let mut spec = source;
+        spec["capacity"] = json!({"storage": "1Gi"});
+        spec["accessModes"] = json!(["ReadWriteOnce"]);
+        spec["claimRef"] = json!({"namespace": "default", "name": "c"});
+        if let Some(zone) = affinity {
+            let expression = json!({"key": ZONE, "operator": "In", "values": [zone]});
+            spec["nodeAffinity"] =
+                json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}});
+        }
+        volume("v", json!({"metadata": {"labels": labels}, "spec": spec}))
+    };
+    let gce = || json!({"gcePersistentDisk": {"pdName": "d"}});
+    let migrated = |node: &str, plugins: &str| {
+        csi_node(
+            node,
+            json!({"metadata": {"annotations": {"storage.alpha.kubernetes.io/migrated-plugins": plugins}}}),
+        )
+    };
+    // Node a has the label of Kubernetes, node b that of the driver, too, and node c is in another zone.
+    let world = |volume: PersistentVolume| {
+        World::new()
+            .node("a", json!({"metadata": {"labels": {ZONE: "z1"}}}))
+            .node(
+                "b",
+                json!({"metadata": {"labels": {ZONE: "z1", "topology.gke.io/zone": "z1"}}}),
+            )
+            .node(
+                "c",
+                json!({"metadata": {"labels": {ZONE: "z2", "topology.gke.io/zone": "z2"}}}),
+            )
+            .with(volume)
+            .with(bound("c", "v"))
+    };
+    let all = |world: World, plugins: &str| {
+        let nodes = ["a", "b", "c"];
+        nodes
+            .into_iter()
+            .fold(world, |world, node| world.with(migrated(node, plugins)))
+    };
+    let zone = || json!({ZONE: "z1"});
+    for (situation, world, expected) in [
+        (
+            "no node has a CSINode",
+            world(in_tree(gce(), zone(), None)),
+            "...",
+        ),
+        (
+            "another plugin is migrated",
+            all(world(in_tree(gce(), zone(), None)), "kubernetes.io/aws-ebs"),
+            "...",
+        ),
+        (
+            "the zone in the volume's labels",
+            all(
+                world(in_tree(gce(), zone(), None)),
+                "kubernetes.io/aws-ebs,kubernetes.io/gce-pd",
+            ),
+            "N.N",
+        ),
+        (
+            "the zone in the volume's affinity",
+            all(
+                world(in_tree(gce(), json!({}), Some("z1"))),
+                "kubernetes.io/gce-pd",
+            ),
+            "N.N",
+        ),
+        (
+            "the affinity where the plugin is not migrated",
+            world(in_tree(gce(), json!({}), Some("z1")))
+                .with(migrated("b", "kubernetes.io/gce-pd")),
+            "..N",
+        ),
+        (
+            "a plugin whose driver has no topology",
+            all(
+                world(in_tree(
+                    json!({"portworxVolume": {"volumeID": "x"}}),
+                    zone(),
+                    None,
+                )),
+                "kubernetes.io/portworx-volume",
+            ),
+            "...",
+        ),
+    ] {
+        assert_eq!(filtered(&world, &["c"]), expected, "{situation}");
+    }
+    let wrong = json!({"azureDisk": {"diskURI": "x", "kind": "Dedicated"}});
+    let world = all(
+        world(in_tree(wrong, json!({}), None)),
+        "kubernetes.io/azure-disk",
+    );
+    let answers = world.filter(&VolumeBinding::default(), &pod_info("p", using(&["c"])));
+    let error = "could not translate pv: kind(Dedicated) is not supported in csi migration";
+    let answers = answers.expect("PreFilter admits the pod");
+    assert_eq!(answers[0], Some((Code::Error, vec![error.to_owned()])));
+}
+
 /// PL-130: what PreFilter refuses, in upstream's words.
 #[test]
 fn claims_that_cannot_be_used() {

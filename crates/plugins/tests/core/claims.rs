@@ -3,7 +3,6 @@
 
 use crate::drivers::driver;
 use berth_api::Kind;
-use berth_framework::ApiCall;
 use berth_framework::testing::{PodBuilder, node, pod};
 use berth_scheduler::metrics::{Metric, Value};
 use berth_scheduler::queue::QueuedIn;
@@ -47,11 +46,9 @@ fn with_devices(mut claim: serde_json::Value) -> serde_json::Value {
 
 /// The reasons and messages of PodScheduled that are being written.
 fn written(w: &Driver) -> Vec<String> {
-    let conditions = w.calls.iter().filter_map(|(_, call)| match call {
-        ApiCall::PatchPodStatus {
-            condition: Some(c), ..
-        } => Some(format!("{}: {}", c.reason, c.message)),
-        _ => None,
+    let conditions = w.calls.iter().filter_map(|(_, call)| {
+        let c = call.condition("PodScheduled")?;
+        Some(format!("{}: {}", c.reason, c.message))
     });
     conditions.collect()
 }
@@ -88,6 +85,58 @@ fn a_pod_waits_for_its_claims_and_says_so() {
     for name in ["named", "made"] {
         assert!(tried.iter().any(|text| text.starts_with(name)), "{tried:?}");
     }
+}
+
+/// a claim is seen before the pod's status names it. The event of the claim names no pod and calls no hint.
+/// The pod's own update admits it, and the flush has nothing to do.
+#[test]
+fn a_claim_that_is_seen_before_its_link_wakes_the_pod_through_its_status() {
+    let mut w = driver();
+    w.node(node("n1").capacity("2", "1Gi", "10"));
+    for name in ["p", "q"] {
+        w.pod(wanting(name, None));
+    }
+    w.object(Kind::ResourceClaim, claim("p-1", "p"));
+    assert_eq!(w.attempts(), [""; 0]);
+    for name in ["p", "q"] {
+        assert_eq!(w.place_of(name), Some(QueuedIn::Gated), "{name}");
+    }
+    let narrowed = ["DynamicResources", "narrowed"];
+    assert_eq!(w.metric(Metric::PreQueueingHintEvaluations, &narrowed), 1.0);
+    assert_eq!(hints(&w), 0);
+    w.change("p", |p| linked(p, Some("p-1")));
+    assert_eq!(w.attempt_named(), "p on n1");
+    assert_eq!(
+        w.place_of("q"),
+        Some(QueuedIn::Gated),
+        "the update of another pod does not wake it"
+    );
+    w.answer_all();
+    w.wait(600);
+    assert_eq!(w.metric(Metric::PodScheduledAfterFlush, &[]), 0.0);
+}
+
+/// the claim that was created for a pod that had the name before does not admit the pod that has it now.
+#[test]
+fn what_an_earlier_pod_of_the_name_gets_does_not_wake_the_new_one() {
+    let mut w = driver();
+    w.node(node("n1").capacity("2", "1Gi", "10"));
+    w.pod(wanting("p", None));
+    w.deleted("p");
+    w.pod(wanting("p", None).with(|pod| pod.metadata.uid = "uid-new".into()));
+    w.object(Kind::ResourceClaim, claim("p-1", "p"));
+    assert_eq!(w.place_of("p"), Some(QueuedIn::Gated));
+    w.change("p", |p| linked(p, Some("p-1")));
+    assert_eq!(
+        w.place_of("p"),
+        Some(QueuedIn::Gated),
+        "the claim was created for the earlier pod"
+    );
+    let mut own = claim("p-2", "p");
+    own["metadata"]["ownerReferences"][0]["uid"] = json!("uid-new");
+    w.object(Kind::ResourceClaim, own);
+    w.change("p", |p| linked(p, Some("p-2")));
+    assert_eq!(w.attempt_named(), "p on n1");
 }
 
 /// the link to a claim may be seen before the claim.

@@ -284,6 +284,84 @@ fn a_claim_with_devices_of_a_lost_node_is_freed() {
     assert!(tried.contains("still not schedulable"), "{tried}");
 }
 
+/// PL-163: the devices of a claim are kept where the pod could not be scheduled without them either.
+#[test]
+fn a_claim_is_kept_when_freeing_it_does_not_help() {
+    // Devices of node a; node b has none.
+    let only_a = json!({"nodeSelectorTerms": [{"matchFields": [
+        {"key": "metadata.name", "operator": "In", "values": ["a"]}]}]});
+    let result =
+        json!({"request": "r", "driver": "gpu.example.com", "pool": "a", "device": "gpu-0"});
+    let allocation = json!({"devices": {"results": [result]}, "nodeSelector": only_a});
+    let has = with_status("has", json!({"allocation": allocation}));
+    let nic = |name: &str, count: u64| {
+        let mut claim = claim(name);
+        claim["spec"]["devices"]["requests"][0]["exactly"] =
+            json!({"deviceClassName": "nic", "allocationMode": "ExactCount", "count": count});
+        claim
+    };
+    let helpless =
+        "preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.";
+    let kept = "2 cannot allocate all claims. still not schedulable";
+    for (situation, other, nics, cpu, expected) in [
+        (
+            "no node has the other device",
+            nic("wants", 1),
+            None,
+            "1",
+            Some(kept),
+        ),
+        (
+            "no node has enough of the other devices",
+            nic("wants", 2),
+            Some("b"),
+            "1",
+            Some(kept),
+        ),
+        (
+            "the node without the claim's devices is too small",
+            nic("wants", 1),
+            Some("b"),
+            "16",
+            Some("2 Insufficient cpu. still not schedulable"),
+        ),
+        (
+            "another node has the other device",
+            nic("wants", 1),
+            Some("b"),
+            "1",
+            None,
+        ),
+    ] {
+        let mut w = world(&["a"]);
+        w.node(node("b").capacity("8", "8Gi", "20"));
+        let selector = json!([{"cel": {"expression": "device.driver == \"nic.example.com\""}}]);
+        let class = json!({"metadata": {"name": "nic"}, "spec": {"selectors": selector}});
+        w.object(Kind::DeviceClass, class);
+        if let Some(name) = nics {
+            let mut slice = slice(name);
+            slice["metadata"]["name"] = json!("nics");
+            slice["spec"]["driver"] = json!("nic.example.com");
+            w.object(Kind::ResourceSlice, slice);
+        }
+        w.object(Kind::ResourceClaim, has.clone());
+        w.object(Kind::ResourceClaim, other);
+        w.pod(using("p", &["has", "wants"]).request("cpu", cpu));
+        let tried = w.attempt_named();
+        match expected {
+            Some(why) => {
+                assert_eq!(
+                    tried,
+                    format!("p: 0/2 nodes are available: {why}, {helpless}"),
+                    "{situation}"
+                );
+                assert_eq!(writes(&w), [], "{situation}");
+            }
+            None => assert_eq!((&*tried, writes(&w).len()), ("parked", 1), "{situation}"),
+        }
+    }
+}
+
 /// KEP-6132: pods are scheduled by events alone when the driver publishes its devices last.
 #[test]
 fn devices_that_come_last_wake_the_pods() {
@@ -485,6 +563,57 @@ fn rules_taint_devices() {
     }
 }
 
+/// PL-175: a rule without a selector applies to all devices until 1.37, and to none since 1.38. An empty selector selects
+/// all devices.
+#[test]
+fn a_taint_rule_without_a_selector_applies_to_no_device_since_1_38() {
+    let rule = |selector: Option<Value>| {
+        let mut spec = json!({"taint": {"key": "broken", "effect": "NoSchedule"}});
+        if let Some(selector) = selector {
+            spec["deviceSelector"] = selector;
+        }
+        json!({"metadata": {"name": "rule"}, "spec": spec})
+    };
+    for (situation, before, after, placed) in [
+        ("no selector", rule(None), None, [false, false, true]),
+        ("an empty one", rule(Some(json!({}))), None, [false; 3]),
+        (
+            "another pool",
+            rule(Some(json!({"pool": "n2"}))),
+            None,
+            [true; 3],
+        ),
+        (
+            "the selector is removed",
+            rule(Some(json!({}))),
+            Some(rule(None)),
+            [false, false, true],
+        ),
+    ] {
+        for (release, placed) in berth_api::Release::ALL.into_iter().zip(placed) {
+            let features = FeatureGates::of(release).with(Feature::DRADeviceTaintRules, true);
+            let mut w = world_with(features, &["n1"]);
+            w.object(Kind::DeviceTaintRule, before.clone());
+            w.object(Kind::ResourceClaim, claim("mine"));
+            w.pod(using("p", &["mine"]));
+            let mut tried = w.attempt_named();
+            if let Some(after) = &after {
+                w.answer_all();
+                w.object(Kind::DeviceTaintRule, after.clone());
+                w.wait(10);
+                if placed {
+                    tried = w.attempt_named();
+                }
+            }
+            assert_eq!(
+                tried == "p on n1",
+                placed,
+                "{situation} in {release}: {tried}"
+            );
+        }
+    }
+}
+
 /// PL-176: the API server takes 256 consumers of a claim. One more is not tried; it is when one of them ends.
 #[test]
 fn a_claim_has_so_many_consumers() {
@@ -680,5 +809,77 @@ fn a_device_is_not_free_while_its_allocation_is_on_its_way() {
         w.wait(10);
         let expected = if failure.is_some() { "q on n1" } else { "idle" };
         assert_eq!(w.attempt_named(), expected);
+    }
+}
+
+/// PL-318, PL-319: a slice whose devices skip operations of the kubelet. Without the gate, and on a node that does not
+/// declare the feature, the reasons of the node state why no device is used. With both, the allocation names what is
+/// skipped.
+#[test]
+fn devices_that_skip_node_operations_are_explained_or_allocated() {
+    let gate = Feature::DRAOptionalNodeOperations;
+    for (on, declares, expected) in [
+        (
+            false,
+            true,
+            Some("feature gate DRAOptionalNodeOperations is disabled"),
+        ),
+        (
+            true,
+            false,
+            Some("the node does not declare the feature DRAOptionalNodeOperations"),
+        ),
+        (true, true, None),
+    ] {
+        let features = FeatureGates::of(berth_api::Release::V1_37).with(gate, on);
+        let mut w = world_with(features, &[]);
+        let declared: Vec<_> = declares.then(|| gate.name().into()).into_iter().collect();
+        w.node(
+            node("n1")
+                .capacity("8", "8Gi", "20")
+                .with(|node| node.status.declared_features = declared),
+        );
+        let mut virtual_devices = slice("n1");
+        virtual_devices["spec"]["skipNodeOperations"] = json!(["*"]);
+        w.object(Kind::ResourceSlice, virtual_devices);
+        w.object(Kind::ResourceClaim, claim("c"));
+        w.pod(using("p", &["c"]));
+        let result = w.attempt();
+        let Some(why) = expected else {
+            assert_eq!(result, "on n1");
+            let status = allocate(&mut w, "c");
+            let allocated = &status["allocation"]["devices"]["results"][0];
+            assert_eq!(allocated["skipNodeOperations"], json!(["*"]));
+            continue;
+        };
+        for reason in [
+            "1 cannot allocate all claims".to_owned(),
+            format!("1 devices with skipNodeOperations are not allocated: {why}"),
+        ] {
+            assert!(result.contains(&reason), "{result}");
+        }
+    }
+}
+
+/// PL-166: a pool that is being updated fails the attempt of a claim for all devices. Since 1.38, only its node is rejected.
+#[test]
+fn an_incomplete_pool_concerns_its_node_since_1_38() {
+    let why =
+        "asks for all devices, but resource pool gpu.example.com/n1 is currently being updated";
+    for release in berth_api::Release::ALL {
+        let mut w = world_with(FeatureGates::of(release), &["n1", "n2"]);
+        let mut incomplete = slice("n1");
+        incomplete["spec"]["pool"]["resourceSliceCount"] = json!(2);
+        w.object(Kind::ResourceSlice, incomplete);
+        let mut all = claim("all");
+        let exactly = json!({"deviceClassName": "gpu", "allocationMode": "All"});
+        all["spec"]["devices"]["requests"][0]["exactly"] = exactly;
+        w.object(Kind::ResourceClaim, all);
+        w.pod(using("p", &["all"]));
+        let text = w.attempt_named();
+        match release {
+            berth_api::Release::V1_38 => assert_eq!(text, "p on n2"),
+            _ => assert!(text.contains(why), "{release}: {text}"),
+        }
     }
 }

@@ -1,8 +1,9 @@
 //! Extenders have a say in where room is made, and leave resources alone that are theirs (P-14, F-43, F-44).
 
 use crate::drivers::{driver_of, driver_with, is_deletion, is_status_of};
+use berth_api::Release;
 use berth_api::{Duration, Str};
-use berth_framework::extender::{ChosenVictims, Extender, Extenders, NodeVictims};
+use berth_framework::extender::{ChosenVictims, Extender, Extenders, Filtered, NodeVictims};
 use berth_framework::testing::{FakeExtender, extender, node, pod};
 use berth_framework::{ApiCall, Feature, FeatureGates};
 use berth_scheduler::queue::QueuedIn;
@@ -50,14 +51,14 @@ fn answered(w: &mut Driver, began: &str) -> (Vec<String>, String, String) {
     let patch = w.calls.iter().find_map(|(_, call)| match call {
         ApiCall::PatchPodStatus {
             pod,
-            condition: Some(condition),
+            conditions,
             nominated_node,
         } if pod.name == "vip" => Some((
             nominated_node
                 .as_ref()
                 .map(ToString::to_string)
                 .unwrap_or_default(),
-            condition.message.to_string(),
+            conditions.first()?.message.to_string(),
         )),
         _ => None,
     });
@@ -308,13 +309,12 @@ fn time_goes_on_while_an_extender_thinks_about_evictions() {
     w.pod(vip());
     assert_eq!(w.attempt_named(), "parked");
     w.wait(2);
-    let told = w.calls.iter().any(|(_, call)| match call {
-        ApiCall::PatchPodStatus {
-            condition: Some(c), ..
-        } => c
-            .message
-            .ends_with("preemption: no answer from extender http://e within 2000 ms"),
-        _ => false,
+    let told = w.calls.iter().any(|(_, call)| {
+        let said = call.condition("PodScheduled");
+        said.is_some_and(|c| {
+            c.message
+                .ends_with("preemption: no answer from extender http://e within 2000 ms")
+        })
     });
     assert!(told, "{:?}", w.calls);
     w.reply();
@@ -523,6 +523,106 @@ fn the_cluster_changes_while_an_extender_thinks_about_evictions() {
             !others,
             "{situation}: nobody loses a promise of another node"
         );
+    }
+}
+
+/// P-14, P-9, case 239: a filter extender rejects a node on which the pod fits for the plugins, so that no pod has to be
+/// evicted there. The node `full` needs a victim. Since 1.38, the extender receives both nodes.
+#[test]
+fn extenders_receive_nodes_without_victims_since_1_38() {
+    type Said = fn() -> Vec<ChosenVictims>;
+    let both: Said = || vec![victims("free", &[], 0), victims("full", &["b"], 0)];
+    let free: Said = || vec![victims("free", &[], 0)];
+    let emptied: Said = || vec![victims("full", &[], 0)];
+    let emptied_and_free: Said = || vec![victims("full", &[], 0), victims("free", &[], 0)];
+    let no_victim =
+        |node: &str| format!("preemption: expected at least one victim pod on node {node:?}");
+    let none = || "preemption: no candidate node for preemption".to_owned();
+    let ok = String::new;
+    // The situation, the answer, whether the extender is ignorable, the release; the victims, the nominated node, the
+    // end of the message.
+    for (situation, said, ignorable, release, expected) in [
+        (
+            "both",
+            both,
+            false,
+            Release::V1_37,
+            ("", "", no_victim("free")),
+        ),
+        ("both", both, true, Release::V1_37, ("b", "full", ok())),
+        ("both", both, false, Release::V1_38, ("", "free", ok())),
+        (
+            "free",
+            free,
+            false,
+            Release::V1_36,
+            ("", "", no_victim("free")),
+        ),
+        ("free", free, true, Release::V1_36, ("", "", none())),
+        ("free", free, false, Release::V1_38, ("", "free", ok())),
+        ("free", free, true, Release::V1_38, ("", "free", ok())),
+        (
+            "emptied",
+            emptied,
+            false,
+            Release::V1_38,
+            ("", "", no_victim("full")),
+        ),
+        ("emptied", emptied, true, Release::V1_38, ("", "", none())),
+        (
+            "emptied and free",
+            emptied_and_free,
+            true,
+            Release::V1_38,
+            ("", "free", ok()),
+        ),
+    ] {
+        let (told, asked) = channel();
+        let extender = extender("e")
+            .filter(|_, nodes| {
+                Ok(Filtered {
+                    failed: nodes
+                        .iter()
+                        .map(|n| (n.clone(), "no license".to_owned()))
+                        .collect(),
+                    ..Filtered::default()
+                })
+            })
+            .preempt(move |_, received| {
+                let shown = received
+                    .iter()
+                    .map(|node| format!("{}:{}", node.node, node.pods.len()));
+                let mut shown: Vec<String> = shown.collect();
+                shown.sort();
+                told.send(shown.join(" ")).expect("a receiver");
+                Ok(said())
+            });
+        let extender = if ignorable {
+            extender.ignorable()
+        } else {
+            extender
+        };
+        let extenders: Vec<Arc<dyn Extender>> = vec![extender.build()];
+        let mut w = driver_with(|options| {
+            options.extenders = Extenders::new(extenders);
+            options.features = FeatureGates::of(release);
+        });
+        for (at, pod_of, cpu) in [("free", "a", "1"), ("full", "b", "2")] {
+            w.node(node(at).capacity("2", "1Gi", "10"));
+            w.pod(pod(pod_of).request("cpu", cpu).on(at));
+        }
+        w.pod(pod("vip").priority(10).request("cpu", "1"));
+        let began = w.attempt_named();
+        let (going, nominated, message) = answered(&mut w, &began);
+        let case = format!("{situation} in {release}, ignorable {ignorable}");
+        let received = match release {
+            Release::V1_38 => "free:0 full:1",
+            Release::V1_36 | Release::V1_37 => "full:1",
+        };
+        assert_eq!(asked.try_iter().collect::<Vec<_>>(), [received], "{case}");
+        assert_eq!(going.join(" "), expected.0, "{case}");
+        assert_eq!(nominated, expected.1, "{case}");
+        assert!(message.contains(&expected.2), "{case}: {message}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Gated pods as API servers send them (API-2, API-15, API-16).
 
 use crate::drivers::driver;
-use berth_framework::ApiCall;
+use berth_api::Labels;
 use berth_framework::testing::{node, pod};
 use berth_scheduler::queue::QueuedIn;
 use berth_scheduler::testing::Driver;
@@ -9,16 +9,14 @@ use serde_json::json;
 
 /// The reasons of PodScheduled that are being written.
 fn reasons(w: &Driver) -> Vec<String> {
-    let conditions = w.calls.iter().filter_map(|(_, call)| match call {
-        ApiCall::PatchPodStatus {
-            condition: Some(c), ..
-        } if c.kind == "PodScheduled" => Some(format!("{} {}", c.status, c.reason)),
-        _ => None,
+    let conditions = w.calls.iter().filter_map(|(_, call)| {
+        let c = call.condition("PodScheduled")?;
+        Some(format!("{} {}", c.status, c.reason))
     });
     conditions.collect()
 }
 
-/// API-2, API-15, API-16: a gated pod is not tried until its last gate is removed, even if it would fit. The scheduler
+/// API-2, API-15, API-16, Q-26, Q-29, Q-30: a gated pod is not tried until its last gate is removed, even if it would fit. The scheduler
 /// writes nothing about it, because the API server sets the condition. Afterwards the scheduler's condition replaces
 /// it.
 #[test]
@@ -56,6 +54,55 @@ fn a_gated_pod_is_left_alone() {
         let text = w.attempt_named();
         assert!(text.starts_with(tried), "{text}");
         assert_eq!(reasons(&w), written, "{cpu} CPUs");
+    }
+}
+
+/// a pod that PreEnqueue blocks keeps the room on its nominated node from pods of lower priority, whichever plugin
+/// blocks it. They are tried when the nomination ends.
+#[test]
+fn the_room_of_a_gated_pod_is_kept() {
+    let claim = json!([{"name": "c", "resourceClaimName": "not-there"}]);
+    let blocked = |by: &str| {
+        let pod = pod("blocked").priority(1000).request("cpu", "3");
+        match by {
+            "SchedulingGates" => pod.gate("example.com/wait"),
+            _ => pod.with(|pod| {
+                pod.spec.resource_claims = serde_json::from_value(claim.clone()).expect("claims");
+            }),
+        }
+    };
+    for by in ["SchedulingGates", "DynamicResources"] {
+        for end in ["cleared", "deleted", "moved"] {
+            let mut w = driver();
+            for name in ["n1", "n2"] {
+                w.node(node(name).capacity("4", "8Gi", "10"));
+            }
+            w.pod(blocked(by));
+            assert_eq!(w.place_of("blocked"), Some(QueuedIn::Gated), "{by}");
+            w.change("blocked", |pod| pod.nominated("n1"));
+            assert_eq!(w.nominated("blocked"), "n1", "{by}");
+            let low = pod("low").priority(0).request("cpu", "2");
+            w.pod(low.with(|pod| {
+                pod.spec.node_selector =
+                    Some(Labels::default().with("kubernetes.io/hostname", "n1"));
+            }));
+            w.node(
+                node("n1")
+                    .label("kubernetes.io/hostname", "n1")
+                    .capacity("4", "8Gi", "10"),
+            );
+            let tried = w.attempt_named();
+            assert!(tried.contains("1 Insufficient cpu"), "{by}: {tried}");
+            w.answer_all();
+            assert_eq!(w.place_of("low"), Some(QueuedIn::Unschedulable), "{by}");
+            match end {
+                "cleared" => w.change("blocked", |pod| pod.nominated("")),
+                "moved" => w.change("blocked", |pod| pod.nominated("n2")),
+                _ => w.deleted("blocked"),
+            }
+            w.wait(10);
+            assert_eq!(w.attempt_named(), "low on n1", "{by}: {end}");
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::drivers::{driver, driver_of, is_deletion, is_status_of, with_spec};
 use berth_api::Kind;
+use berth_api::Release;
 use berth_framework::call::CallErrorKind;
 use berth_framework::testing::{PodBuilder, node, pod};
 use berth_framework::{Feature, FeatureGates};
@@ -42,9 +43,12 @@ fn a_preemptor_is_rejected_until_its_victims_are_evicted() {
     let written = w.calls.iter().find_map(|(_, call)| match call {
         berth_framework::ApiCall::PatchPodStatus {
             pod,
-            condition: Some(c),
             nominated_node: Some(node),
-        } if pod.name == "vip" => Some(format!("{} {}, {node}", c.kind, c.reason)),
+            ..
+        } if pod.name == "vip" => {
+            let c = call.condition("PodScheduled")?;
+            Some(format!("{} {}, {node}", c.kind, c.reason))
+        }
         _ => None,
     });
     assert_eq!(written.as_deref(), Some("PodScheduled Unschedulable, n1"));
@@ -59,11 +63,10 @@ fn a_preemptor_is_rejected_until_its_victims_are_evicted() {
     ));
     assert_eq!(w.place_of("vip"), Some(QueuedIn::Gated));
     w.wait(5);
-    let report = w.calls.iter().find_map(|(_, call)| match call {
-        berth_framework::ApiCall::PatchPodStatus {
-            condition: Some(c), ..
-        } if c.reason == "NotReadyForScheduling" => Some(c.message.clone()),
-        _ => None,
+    let report = w.calls.iter().find_map(|(_, call)| {
+        let said = call.condition("PodScheduled");
+        let said = said.filter(|c| c.reason == "NotReadyForScheduling");
+        said.map(|c| c.message.clone())
     });
     assert_eq!(report, None, "it said Unschedulable, which tells more");
     w.answer_which(is_deletion, None, true);
@@ -86,6 +89,53 @@ fn a_preemptor_is_rejected_until_its_victims_are_evicted() {
             "Preempted Preempted by pod uid-vip on node n1"
         ]
     );
+}
+
+/// P-16: since 1.37, the message of the preemptor names the node and the number of victims, in the condition and in the
+/// event.
+#[test]
+fn the_message_names_the_node_and_the_victims_since_1_37() {
+    for (release, cpu, expected) in [
+        (Release::V1_36, "2", ""),
+        (
+            Release::V1_37,
+            "2",
+            " preemption: found a potential placement for pod on node n1, preempting 2 victims",
+        ),
+        (
+            Release::V1_37,
+            "1",
+            " preemption: found a potential placement for pod on node n1, preempting 1 victims",
+        ),
+        (
+            Release::V1_38,
+            "2",
+            " preemption: found a potential placement for pod on node n1, preempting 2 victims",
+        ),
+    ] {
+        for is_async in [true, false] {
+            let features =
+                FeatureGates::of(release).with(Feature::SchedulerAsyncPreemption, is_async);
+            let mut w = full(features);
+            w.pod(vip("vip", cpu));
+            let _ = w.attempt_named();
+            while !w.deletions().is_empty() {
+                w.answer_which(is_deletion, None, true);
+            }
+            let expected = format!("0/1 nodes are available: 1 {FULL}{expected}");
+            let messages = w.calls.iter().filter_map(|(_, call)| match call {
+                berth_framework::ApiCall::PatchPodStatus { pod, .. } if pod.name == "vip" => {
+                    Some(call.condition("PodScheduled")?.message.to_string())
+                }
+                _ => None,
+            });
+            let case = format!("{release}, {cpu} CPU, async {is_async}");
+            assert_eq!(messages.collect::<Vec<_>>(), [expected.as_str()], "{case}");
+            let events = w.take_events();
+            let event = format!("FailedScheduling {expected}");
+            assert!(events.contains(&event), "{case}: {events:?}");
+        }
+    }
 }
 
 /// P-21, P-22, case 243: the watch shows the last victim terminating before its deletion is answered. The preemptor

@@ -66,6 +66,47 @@ fn using(name: &str, claims: &[&str]) -> PodBuilder {
     })
 }
 
+/// PL-180: where the plugin of a volume comes to be migrated, kept answers about the node change, and waiting pods are
+/// tried when it is not any more.
+#[test]
+fn the_migration_of_a_plugin_changes_where_its_volumes_are() {
+    let mut w = driver();
+    w.node(node("n").label("topology.kubernetes.io/zone", "z1"));
+    let csi_node = |plugins: &str| {
+        let annotations = json!({"storage.alpha.kubernetes.io/migrated-plugins": plugins});
+        json!({"metadata": {"name": "n", "annotations": annotations}, "spec": {"drivers": []}})
+    };
+    w.object(Kind::CsiNode, csi_node(""));
+    let volume = json!({
+        "metadata": {"name": "v", "labels": {"topology.kubernetes.io/zone": "z1"}},
+        "spec": {
+            "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+            "gcePersistentDisk": {"pdName": "d"}, "claimRef": {"namespace": "default", "name": "c"},
+        },
+    });
+    w.object(Kind::PersistentVolume, volume);
+    let claim = json!({
+        "metadata": {
+            "name": "c", "namespace": "default",
+            "annotations": {"pv.kubernetes.io/bind-completed": "yes"},
+        },
+        "spec": {"storageClassName": "", "volumeName": "v", "accessModes": ["ReadWriteOnce"]},
+        "status": {"phase": "Bound"},
+    });
+    w.object(Kind::PersistentVolumeClaim, claim);
+    w.pod(using("before", &["c"]));
+    assert_eq!(w.attempt_named(), "before on n");
+    w.object(Kind::CsiNode, csi_node("kubernetes.io/gce-pd"));
+    w.pod(using("after", &["c"]));
+    let tried = w.attempt_named();
+    let why = "0/1 nodes are available: 1 node(s) didn't match PersistentVolume's node affinity.";
+    assert!(tried.contains(why), "{tried}");
+    w.answer_all();
+    w.object(Kind::CsiNode, csi_node("kubernetes.io/aws-ebs"));
+    w.wait(10);
+    assert_eq!(w.attempt_named(), "after on n");
+}
+
 impl Cluster {
     /// Nodes of these names, and the classes `local` (no provisioner) and `csi`. Both wait for the first consumer.
     fn new(nodes: &[&str]) -> Self {

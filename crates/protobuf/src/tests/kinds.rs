@@ -78,7 +78,9 @@ fn value(shape: &Shape, random: &mut fastrand::Rng, depth: usize, is_zero: bool)
         Shape::MicroTime => same(format!("2026-01-02T03:04:05.{number:06}Z").into()),
         Shape::Strings => same(json!(["a", format!("{number}")])),
         Shape::Double | Shape::SchemaOr(..) => unreachable!("only in definitions of resources"),
-        Shape::Json | Shape::Fields => same(json!({"a": [number, null, {"b": 1.5}], "c": "d"})),
+        Shape::Json | Shape::Raw | Shape::Fields => {
+            same(json!({"a": [number, null, {"b": 1.5}], "c": "d"}))
+        }
         Shape::Message(at) => {
             let Forms { json, message } = object(Types::get().at(*at), random, depth + 1);
             (json.into(), message.into())

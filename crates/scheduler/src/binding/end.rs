@@ -2,14 +2,18 @@
 
 use super::{Binding, Bindings};
 use crate::core::{Answered, Core, PointRun};
-use crate::cycle::{Placed, failure_of_stage, undo_placement};
+use crate::cycle::{Attempt, Placed, failure_of_stage, undo_placement};
 use crate::failure::fail;
 use crate::metrics::Metric;
 use crate::pod_status::correct_status;
 use crate::profile::Point;
-use berth_api::Pod;
+use berth_api::{Duration, Pod};
 use berth_framework::call::{EventKind, PodEvent};
-use berth_framework::{Code, Status};
+use berth_framework::plugin::Nominating;
+use berth_framework::{Code, Feature, Status};
+
+/// How long the room of a member of a group is kept while its binding fails.
+const ROOM_KEPT_MAX: Duration = Duration::from_secs(30);
 
 /// From this number of attempts on, all have one label in metrics.
 const ATTEMPTS_LABEL_MAX: u32 = 15;
@@ -64,7 +68,10 @@ impl Bindings {
             ..
         } = *binding;
         let freed = undo_placement(core, &mut attempt, &placed);
-        let failure = failure_of_stage(core, &placed, status);
+        let mut failure = failure_of_stage(core, &placed, status);
+        if keeps_room(core, &mut attempt, status) {
+            failure = failure.nominating(Nominating::Set(placed.node.clone()));
+        }
         if status.is_rejected() {
             fail(core, attempt, failure);
             if let Some(pod) = freed {
@@ -79,6 +86,20 @@ impl Bindings {
             fail(core, attempt, failure);
         }
     }
+}
+
+/// Whether a member of a group keeps its room on the node after a binding that broke, so that the group does not stay short
+/// of it. Others get the room when that does not help in time.
+fn keeps_room(core: &Core, attempt: &mut Attempt, status: &Status) -> bool {
+    if status.is_rejected()
+        || !core.settings.is_on(Feature::GenericWorkload)
+        || attempt.pod.pod.pod_group_name().is_none()
+    {
+        return false;
+    }
+    let now = core.now();
+    let since = *attempt.info.own.binding_failed.get_or_insert(now);
+    now.since(since) <= ROOM_KEPT_MAX
 }
 
 fn publish_scheduled(core: &mut Core, binding: &Binding) {

@@ -34,6 +34,11 @@ pub fn node_update_events(
                 && old.status.declared_features != new.status.declared_features,
             ActionType::UPDATE_NODE_DECLARED_FEATURE,
         ),
+        (
+            features.enabled(Feature::InPlacePodVerticalScalingSchedulerPreemption)
+                && old.allows_resize_preemption() != new.allows_resize_preemption(),
+            ActionType::UPDATE_NODE_PREEMPTION_POLICY,
+        ),
     ]
     .into_iter()
     .filter(|(happened, _)| *happened)

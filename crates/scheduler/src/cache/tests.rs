@@ -51,6 +51,58 @@ fn an_assumed_pod_counts_until_it_is_confirmed_or_forgotten() {
     cache.check().unwrap();
 }
 
+/// C-7: the answer to a binding confirms the pod before the watch shows it. Earlier versions of the pod change nothing;
+/// from the version of the answer on, the API decides.
+#[test]
+fn the_answer_to_a_binding_confirms_an_assumed_pod() {
+    let mut cache = cache();
+    let p = pod("p").version(2).arc();
+    cache.set_pod(p.clone(), Writes::default());
+    cache.assume(&p, &"n1".into()).unwrap();
+    cache.confirm("uid-p", 5);
+    assert_eq!(cache.assumed_pods(), 0);
+    assert!(
+        cache.is_assumed("uid-p"),
+        "the stored object does not show the node"
+    );
+    cache.check().unwrap();
+    // Late versions from before the binding.
+    for version in [3, 4] {
+        cache.set_pod(
+            pod("p").version(version).label("a", "b").arc(),
+            Writes::default(),
+        );
+        assert_eq!(on(&cache, "n1"), ["p"], "version {version}");
+        assert!(cache.effective("uid-p").unwrap().is_assigned());
+    }
+    // The version of the answer, or a later one.
+    let mut bound = Cache::default();
+    std::mem::swap(&mut bound, &mut cache);
+    bound.set_pod(pod("p").version(6).on("n1").arc(), Writes::default());
+    assert!(!bound.is_assumed("uid-p"));
+    assert_eq!(on(&bound, "n1"), ["p"]);
+    bound.check().unwrap();
+
+    // A version in which the binding was undone.
+    let mut cache = self::cache();
+    cache.set_pod(p.clone(), Writes::default());
+    cache.assume(&p, &"n1".into()).unwrap();
+    cache.confirm("uid-p", 5);
+    cache.set_pod(pod("p").version(6).arc(), Writes::default());
+    assert_eq!((on(&cache, "n1"), cache.assumed_pods()), (vec![], 0));
+    assert!(!cache.effective("uid-p").unwrap().is_assigned());
+    cache.check().unwrap();
+
+    // A pod that is deleted before it is seen bound is forgotten like an assumed one.
+    cache.assume(&p, &"n2".into()).unwrap();
+    cache.confirm("uid-p", 7);
+    cache.remove_pod("uid-p");
+    assert_eq!(on(&cache, "n2"), ["p"]);
+    assert!(cache.forget("uid-p", &"n2".into()).unwrap().is_some());
+    assert_eq!((on(&cache, "n2"), cache.assumed_pods()), (vec![], 0));
+    cache.check().unwrap();
+}
+
 /// C-6, C-7, edge case 184.
 #[test]
 fn the_api_decides_where_a_pod_is() {
@@ -183,7 +235,7 @@ fn our_writes_are_seen_before_the_api_shows_them() {
     let mut writes = Writes::default();
     let nominate = ApiCall::PatchPodStatus {
         pod: PodRef::of(&pod("p").build()),
-        condition: None,
+        conditions: Vec::new(),
         nominated_node: Some("n1".into()),
     };
     writes.note(&nominate, Time::from_secs(100));

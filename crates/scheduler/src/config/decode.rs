@@ -51,7 +51,12 @@ pub(super) fn decode(document: &Value, known: Known, problems: &Problems) -> Opt
     if !profiles.is_empty() {
         config.profiles = profiles;
     }
+    // An empty name is one that was given, and is refused.
+    let is_named = document
+        .pointer("/profiles/0/schedulerName")
+        .is_some_and(|name| !name.is_null());
     if let [only] = &mut config.profiles[..]
+        && !is_named
         && only.scheduler_name.is_empty()
     {
         only.scheduler_name = ProfileSpec::DEFAULT_SCHEDULER_NAME.to_owned();

@@ -9,9 +9,6 @@ use crate::profile::{
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// The points for the placement of pod groups. Berth has no plugins for them.
-pub(super) const PLACEMENT_POINTS: [&str; 2] = ["placementGenerate", "placementScore"];
-
 /// One profile.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProfileConfig {
@@ -26,8 +23,6 @@ pub struct ProfileConfig {
     pub plugin_config: Vec<PluginConfig>,
     /// How many of them were given.
     pub(super) given_args: usize,
-    /// What is disabled for the placement of pod groups: kept to be written out.
-    pub(super) placement_disabled: [Vec<String>; 2],
 }
 
 impl ProfileConfig {
@@ -39,7 +34,6 @@ impl ProfileConfig {
             plugins: PluginSets::default(),
             plugin_config: Vec::new(),
             given_args: 0,
-            placement_disabled: Default::default(),
         };
         profile.add_default_args(known);
         profile
@@ -53,7 +47,6 @@ impl ProfileConfig {
             plugins: PluginSets::default(),
             plugin_config: Vec::new(),
             given_args: 0,
-            placement_disabled: Default::default(),
         };
         if let Some(plugins) = at.object("plugins") {
             profile.decode_plugins(plugins);
@@ -81,31 +74,14 @@ impl ProfileConfig {
     }
 
     fn decode_plugins(&mut self, mut at: Object<'_>) {
-        let set = |at: &mut Object<'_>, field| {
-            let set = at.object(field)?;
-            Some((set.path("enabled"), decode_set(set)))
-        };
+        let set = |at: &mut Object<'_>, field| Some(decode_set(at.object(field)?));
         for point in Point::ALL {
-            if let Some((_, set)) = set(&mut at, point.field()) {
+            if let Some(set) = set(&mut at, point.field()) {
                 self.plugins.points.insert(point, set);
             }
         }
-        if let Some((_, set)) = set(&mut at, "multiPoint") {
+        if let Some(set) = set(&mut at, "multiPoint") {
             self.plugins.multi_point = set;
-        }
-        let mut placement = Vec::new();
-        for (field, disabled) in PLACEMENT_POINTS
-            .into_iter()
-            .zip(&mut self.placement_disabled)
-        {
-            if let Some((path, set)) = set(&mut at, field) {
-                *disabled = set.disabled;
-                placement.extend((0..set.enabled.len()).map(|i| format!("{path}[{i}]")));
-            }
-        }
-        for path in placement {
-            let message = "Forbidden: Berth does not place pod groups by plugins";
-            at.problems.add_with_hint(path, message, "leave it out");
         }
         at.close();
     }

@@ -1,58 +1,16 @@
-//! From text to values, and from values to fields: strictly, and with the path of whatever is wrong.
+//! From values to fields: strictly, and with the path of whatever is wrong.
 //!
 //! Fields are read one by one instead of through a derived decoder, so that one bad field does not hide the next
 //! and every problem can say where it is.
 
-use super::error::{ConfigError, Problems, show};
+use super::error::{Problems, show};
 use crate::profile::closest;
 use berth_api::{GoDuration, GoDurationError};
 
 use serde_json::{Map, Value};
 
-/// A configuration may be so long.
-const TEXT_BYTES_MAX: usize = 1024 * 1024;
-/// Objects and lists may be nested so deep.
-const DEPTH_MAX: usize = 64;
-/// A document may hold so many values.
-const VALUES_MAX: usize = 50_000;
 /// Of an unknown field, so many characters are compared with the known ones.
 const COMPARED_CHARS_MAX: usize = 64;
-
-/// Parses one YAML document; JSON is YAML too. A field that occurs twice is refused.
-pub(super) fn parse_text(text: &str) -> Result<Value, ConfigError> {
-    let failed = |message: String, hint: Option<&str>| ConfigError {
-        path: String::new(),
-        message,
-        hint: hint.map(str::to_owned),
-    };
-    if text.len() > TEXT_BYTES_MAX {
-        let message = format!("the configuration is longer than {TEXT_BYTES_MAX} bytes");
-        return Err(failed(message, None));
-    }
-    let options = serde_saphyr::options! {
-        duplicate_keys: serde_saphyr::options::DuplicateKeyPolicy::Error,
-        with_snippet: false,
-        budget: serde_saphyr::budget! {
-            max_depth: DEPTH_MAX,
-            max_nodes: VALUES_MAX,
-            max_events: 2 * VALUES_MAX,
-            max_aliases: 1_000,
-            max_anchors: 1_000,
-            max_documents: 1,
-            max_total_scalar_bytes: TEXT_BYTES_MAX,
-            max_merge_keys: 1_000,
-        },
-        alias_limits: serde_saphyr::alias_limits! {
-            max_total_replayed_events: VALUES_MAX,
-        },
-    };
-    serde_saphyr::from_str_with_options::<Value>(text, options).map_err(|error| {
-        failed(
-            format!("strict decoding error: {error}"),
-            Some("the configuration must be one YAML or JSON document"),
-        )
-    })
-}
 
 /// What is wrong with a value, and the way out.
 type Wrong = (String, Option<&'static str>);

@@ -1,6 +1,6 @@
 //! A configuration written out in full, as `--write-config-to` does.
 
-use super::profile::{PLACEMENT_POINTS, ProfileConfig};
+use super::profile::ProfileConfig;
 use super::{API_VERSION, Config, KIND};
 use crate::profile::{PluginConfig, PluginSet, PluginSets, Point};
 use serde_json::{Map, Value, json};
@@ -53,16 +53,14 @@ impl ProfileConfig {
         let nothing = PluginSet::default();
         for point in Point::ALL {
             let set = sets.point(point).unwrap_or(&nothing);
+            // Kubernetes 1.36 does not read them.
+            let is_new = matches!(point, Point::PlacementFeasible | Point::PodGroupPostFilter);
+            if is_new && *set == nothing {
+                continue;
+            }
             plugins.insert(point.field().to_owned(), set_value(set));
         }
         plugins.insert("multiPoint".to_owned(), set_value(&sets.multi_point));
-        for (field, disabled) in PLACEMENT_POINTS.into_iter().zip(&self.placement_disabled) {
-            let set = PluginSet {
-                enabled: Vec::new(),
-                disabled: disabled.clone(),
-            };
-            plugins.insert(field.to_owned(), set_value(&set));
-        }
         let config: Vec<Value> = self.plugin_config.iter().map(config_value).collect();
         let mut value = json!({
             "schedulerName": self.scheduler_name,

@@ -2,8 +2,9 @@
 
 use super::Core;
 use super::requests::Assumption;
-use crate::dispatcher::{Dispatcher, Finished, has_calls};
+use crate::dispatcher::{Dispatcher, Finished, has_calls, version_number};
 use crate::failure::return_to_queue;
+use crate::group_status;
 use crate::log::LogLine;
 use crate::metrics::Metric;
 use crate::pod_status::{follow_nomination, publish_report, show_writes};
@@ -11,7 +12,7 @@ use crate::preemptions::{eviction_ended, start_preemptions};
 use crate::queue::QueuedPodInfo;
 use berth_api::{Str, Time};
 use berth_framework::call::{CallError, CallErrorKind, CallId, CallResult, ObjectKey, ObjectName};
-use berth_framework::{ActionType, ApiCall, ClusterEvent, EventResource, Write};
+use berth_framework::{ActionType, ApiCall, ClusterEvent, EventResource, Feature, Write};
 use rustc_hash::FxHashMap;
 
 /// What a call was made about, which the cache does not know yet.
@@ -78,6 +79,12 @@ impl Calls {
         pods.any(|info| info.pod.uid().as_str() == uid)
     }
 
+    /// The pods whose status is being written, after which they return to the queue. The gate SchedulerAsyncAPICalls is
+    /// off then.
+    pub(crate) fn returning(&self) -> impl Iterator<Item = &QueuedPodInfo> {
+        self.returning.values()
+    }
+
     pub(crate) fn dispatcher(&self) -> &Dispatcher {
         &self.dispatcher
     }
@@ -92,6 +99,9 @@ impl Calls {
 pub(crate) fn note_requests(core: &mut Core) {
     core.note_observations();
     start_preemptions(core);
+    for pod in core.requests.take_counted() {
+        core.cache.recount(&pod);
+    }
     for assumption in core.requests.take_assumptions() {
         match assumption {
             Assumption::Made(write) => core.cache.assume_write(write),
@@ -115,6 +125,23 @@ pub(crate) fn note_requests(core: &mut Core) {
                     dispatcher.sync_object(stored, now);
                 }
             }
+        }
+    }
+}
+
+/// Shows from now on what plugins have assumed of objects, and not any more, while the members of a group are tried. No
+/// pod is woken: what is taken back had not been there when the group was popped.
+pub(crate) fn note_trial(core: &mut Core) {
+    for assumption in core.requests.take_assumptions() {
+        match assumption {
+            Assumption::Made(write) => core.cache.assume_write(write),
+            Assumption::TakenBack(write) => {
+                let (key, call, now) = (write.key(), ApiCall::from(write.clone()), core.now());
+                let dispatcher = &mut core.calls.dispatcher;
+                dispatcher.cancel(&key, |other| *other == call, now);
+                core.cache.take_back_write(&write);
+            }
+            Assumption::GivenUp(write) => give_up(core, write),
         }
     }
 }
@@ -186,7 +213,9 @@ pub(crate) fn call_ended(core: &mut Core, finished: Finished) {
         result,
         took,
     } = finished;
-    if let Some(took) = took {
+    // As in kube-scheduler, these families tell whether the feature is in use.
+    let is_async = core.settings.is_on(Feature::SchedulerAsyncAPICalls);
+    if let Some(took) = took.filter(|_| is_async) {
         let result = if is_done { "success" } else { "error" };
         let labels = [call.call_type().name(), result];
         let seconds = took.as_secs_f64();
@@ -194,8 +223,18 @@ pub(crate) fn call_ended(core: &mut Core, finished: Finished) {
         core.metrics
             .observe(Metric::AsyncApiCallDuration, &labels, seconds);
     }
-    if let ApiCall::Write(write) = &call {
-        settle_given_up(core, write, &result);
+    match (&call, &result) {
+        (ApiCall::Write(write), _) => {
+            settle_given_up(core, write, &result);
+            group_status::write_ended(core, write, &result);
+        }
+        (ApiCall::BindPod { pod, .. }, Ok(response)) => {
+            let version = response.resource_version.as_deref();
+            if let Some(version) = version.and_then(version_number) {
+                core.cache.confirm(&pod.uid, version);
+            }
+        }
+        _ => {}
     }
     if core.waits.call_ended(id, for_waiter) {
         return;

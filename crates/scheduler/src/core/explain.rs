@@ -1,6 +1,7 @@
 //! Why pods are pending, the last diagnosis of each pod; and why others are on their nodes, the last decisions.
 
 use super::decisions::Decisions;
+use super::gates::GateLog;
 use crate::evaluator::FitError;
 use berth_api::{Str, Time};
 use berth_framework::{Cluster, Code};
@@ -103,6 +104,7 @@ impl Explanation {
 #[derive(Debug, Default)]
 pub(crate) struct Explanations {
     pub(crate) decisions: Decisions,
+    pub(crate) gates: GateLog,
     by_uid: IndexMap<Str, Explanation, FxBuildHasher>,
 }
 

@@ -98,9 +98,18 @@ impl Core {
             .observe(Metric::SchedulingAttemptDuration, &labels, seconds);
     }
 
-    /// Counts what plugins have observed.
+    /// Counts what plugins have observed since the last time.
     pub(crate) fn note_observations(&mut self) {
-        for observation in self.requests.take_observations() {
+        let observations = self.requests.take_observations();
+        self.count_observations(observations);
+    }
+
+    /// Counts what plugins have observed.
+    pub(crate) fn count_observations(
+        &mut self,
+        observations: impl IntoIterator<Item = Observation>,
+    ) {
+        for observation in observations {
             match observation {
                 Observation::PreemptionAttempt => {
                     self.metrics.count(Metric::PreemptionAttempts, &[]);

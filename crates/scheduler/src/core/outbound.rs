@@ -144,15 +144,17 @@ fn log_call(log: &mut Log, call: &ApiCall) {
             line.with("pod", pod).with("node", node)
         }),
         ApiCall::PatchPodStatus {
-            pod,
-            condition: Some(condition),
-            ..
-        } => log.v(3, "Updating pod condition", |line| {
-            line.with("pod", pod)
-                .with("conditionType", &condition.kind)
-                .with("conditionStatus", &condition.status)
-                .with("conditionReason", &condition.reason)
-        }),
+            pod, conditions, ..
+        } => {
+            for condition in conditions {
+                log.v(3, "Updating pod condition", |line| {
+                    line.with("pod", pod)
+                        .with("conditionType", &condition.kind)
+                        .with("conditionStatus", &condition.status)
+                        .with("conditionReason", &condition.reason)
+                });
+            }
+        }
         _ => {}
     }
 }

@@ -193,6 +193,7 @@ impl Core {
             nominated: self.queue.nominator(),
             pod: &attempt.pod,
             evaluation: &mut attempt.evaluation,
+            work: Some(&attempt.work),
             stopwatch: self.clock.laps(),
         };
         let dry_run: &mut dyn DryRun = &mut evaluator;

@@ -3,11 +3,12 @@
 use super::{Calls, Outbound};
 use crate::binding::UnboundPods;
 use crate::log::LogLine;
-use berth_api::{Str, Time};
+use berth_api::{Pod, Str, Time};
 use berth_framework::call::{CallId, PodEvent};
 use berth_framework::extender::Extenders;
 use berth_framework::stage::{Job, JobId, Observation, Outbox, Preemption, WaitingPod};
 use berth_framework::{ApiCall, Write};
+use std::sync::Arc;
 
 /// What a plugin says of a write that the API does not show yet.
 #[derive(Debug)]
@@ -29,9 +30,16 @@ pub(crate) struct Requests {
     /// Preemptions to begin, each with the profile that reports it.
     preemptions: Vec<(Preemption, Str)>,
     observations: Vec<Observation>,
+    /// Placed pods, as they count from now on.
+    counted: Vec<Arc<Pod>>,
 }
 
 impl Requests {
+    /// The placed pods that count otherwise from now on.
+    pub(super) fn take_counted(&mut self) -> Vec<Arc<Pod>> {
+        std::mem::take(&mut self.counted)
+    }
+
     /// What is to be assumed of objects, and not any more, in order.
     pub(super) fn take_assumptions(&mut self) -> Vec<Assumption> {
         std::mem::take(&mut self.assumptions)
@@ -91,6 +99,10 @@ impl Outbox for CallOutbox<'_> {
 
     fn give_up(&mut self, write: Write) {
         self.requests.assumptions.push(Assumption::GivenUp(write));
+    }
+
+    fn count(&mut self, pod: Arc<Pod>) {
+        self.requests.counted.push(pod);
     }
 
     fn activate(&mut self, namespace: &Str, name: &Str) {

@@ -166,6 +166,7 @@ fn no_longer_fits(
         nominated: core.queue.nominator(),
         pod: &attempt.pod,
         evaluation: &mut evaluation,
+        work: Some(&attempt.work),
         stopwatch: core.clock.laps(),
     };
     evaluator.cluster.nodes.begin();
@@ -184,7 +185,7 @@ fn no_longer_fits(
 }
 
 /// Asks the Permit plugins (F-14). Each plugin that waits is called again by itself, while the pod is held.
-fn permit(core: &mut Core, mut attempt: Attempt, placed: Placed) -> CycleStep {
+pub(super) fn permit(core: &mut Core, mut attempt: Attempt, placed: Placed) -> CycleStep {
     let profile = attempt.profile.clone();
     let now = core.now();
     let mut run = PointRun::begin(core, Point::Permit.as_str());

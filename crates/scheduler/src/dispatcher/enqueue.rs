@@ -309,7 +309,7 @@ fn is_same(old: &ApiCall, new: &ApiCall) -> bool {
 pub(super) fn carry_on(new: &mut Entry, old: &Entry) -> Result<(), String> {
     let changes = (StatusChange::of(&new.call), StatusChange::of(&old.call));
     if let ((Some(change), Some(earlier)), Some(pod)) = (changes, new.call.pod()) {
-        new.call = change.after(earlier)?.into_call(pod.clone());
+        new.call = change.after(earlier).into_call(pod.clone());
     }
     if let (ApiCall::Write(write), ApiCall::Write(earlier)) = (&new.call, &old.call) {
         new.call = Write::clone(write).after(earlier)?.into();

@@ -55,18 +55,13 @@ impl Object {
 impl Entry {
     /// Writes this instead of the condition that is in the call.
     fn restate(&mut self, change: ConditionChange, pod: PodRef) {
-        let newer = StatusChange {
-            condition: Some(change),
-            nominated_node: None,
-        };
-        if let Some(earlier) = StatusChange::of(&self.call)
-            && let Ok(merged) = newer.after(earlier)
-        {
+        if let Some(earlier) = StatusChange::of(&self.call) {
+            let merged = StatusChange::of_condition(change).after(earlier);
             self.call = merged.into_call(pod);
         }
     }
 
-    /// Takes the condition out of the call. A nominated node is still written.
+    /// Takes the PodScheduled condition out of the call. Other conditions and a nominated node are still written.
     fn retract_report(&mut self) {
         if let (Some(change), Some(pod)) = (StatusChange::of(&self.call), self.call.pod().cloned())
         {
@@ -80,7 +75,7 @@ impl Entry {
 
     /// Whether the call is a status patch of which nothing is left.
     pub(super) fn writes_nothing(&self) -> bool {
-        StatusChange::of(&self.call).is_some_and(|change| change == StatusChange::default())
+        StatusChange::of(&self.call).is_some_and(|change| change.is_empty())
     }
 }
 
@@ -179,10 +174,7 @@ impl Dispatcher {
             return None;
         }
         let report = self.backlog.take_report(at)?;
-        let change = StatusChange {
-            condition: Some(report.change),
-            nominated_node: None,
-        };
+        let change = StatusChange::of_condition(report.change);
         let id = self.new_id();
         self.backlog.tracked += 1;
         Some(Entry::new(id, change.into_call(report.pod), now))
@@ -199,10 +191,7 @@ impl Dispatcher {
     pub fn report_of(&self, uid: &str) -> Option<(ApiCall, Time)> {
         let at = self.backlog.objects.find(Kind::Pod, uid)?;
         let report = self.backlog.objects.get(at)?.report.as_ref()?;
-        let change = StatusChange {
-            condition: Some(report.change.clone()),
-            nominated_node: None,
-        };
+        let change = StatusChange::of_condition(report.change.clone());
         Some((change.into_call(report.pod.clone()), report.due))
     }
 
@@ -223,7 +212,7 @@ impl Dispatcher {
         };
         let says_more = |entry: &Entry| {
             let change = StatusChange::of(&entry.call);
-            change.is_none_or(|change| change.condition.is_some())
+            change.is_none_or(|change| change.changes_conditions())
         };
         if object.gone || object.report.is_some() || object.waiting.iter().any(says_more) {
             return;
@@ -288,10 +277,7 @@ impl Backlog {
         if entries.any(|entry| entry.is_status_patch()) {
             return;
         }
-        let change = StatusChange {
-            condition: Some(report.change.clone()),
-            nominated_node: None,
-        };
+        let change = StatusChange::of_condition(report.change.clone());
         if object.is_needless(&change.into_call(report.pod.clone())) {
             self.drop_report(at);
         }
@@ -335,7 +321,7 @@ impl Backlog {
         let Some(change) = StatusChange::of(&entry.call) else {
             return;
         };
-        if change.is_about_another_condition() {
+        if change.is_about_other_conditions() {
             return;
         }
         let Some(report) = self.take_report(at) else {

@@ -1,4 +1,4 @@
-//! What a status patch changes: merging two of them, and telling whether one changes anything (D-19, D-27).
+//! What a status patch changes: how two of them merge, and whether one changes anything (D-19, D-27).
 
 use super::writes::Base;
 use crate::queue::{NOT_READY_FOR_SCHEDULING, POD_SCHEDULED, is_report};
@@ -6,12 +6,12 @@ use berth_api::{Pod, Str};
 use berth_framework::ApiCall;
 use berth_framework::call::{ConditionPatch, PodRef};
 
-/// What a status patch does to the conditions.
+/// What a status patch does to the PodScheduled condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ConditionChange {
-    /// Sets one.
+    /// Sets it.
     Set(ConditionPatch),
-    /// Removes PodScheduled where its reason is NotReadyForScheduling.
+    /// Removes it where its reason is NotReadyForScheduling.
     Clear,
 }
 
@@ -20,8 +20,7 @@ impl ConditionChange {
     pub(super) fn says_the_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Set(one), Self::Set(other)) => {
-                one.kind == other.kind
-                    && one.status == other.status
+                one.status == other.status
                     && one.reason == other.reason
                     && one.message == other.message
             }
@@ -47,7 +46,10 @@ impl ConditionChange {
 /// What a status patch changes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct StatusChange {
+    /// The PodScheduled condition.
     pub(super) condition: Option<ConditionChange>,
+    /// Conditions of other types, at most one of each, in the order in which they were added.
+    pub(super) others: Vec<ConditionPatch>,
     pub(super) nominated_node: Option<Str>,
 }
 
@@ -56,65 +58,82 @@ impl StatusChange {
     pub(super) fn of(call: &ApiCall) -> Option<Self> {
         match call {
             ApiCall::PatchPodStatus {
-                condition,
+                conditions,
+                nominated_node,
+                ..
+            } => {
+                let scheduled = call.condition(POD_SCHEDULED);
+                Some(Self {
+                    condition: scheduled.cloned().map(ConditionChange::Set),
+                    others: others_of(conditions),
+                    nominated_node: nominated_node.clone(),
+                })
+            }
+            ApiCall::ClearPreEnqueueStatus {
+                conditions,
                 nominated_node,
                 ..
             } => Some(Self {
-                condition: condition.clone().map(ConditionChange::Set),
-                nominated_node: nominated_node.clone(),
-            }),
-            ApiCall::ClearPreEnqueueStatus { nominated_node, .. } => Some(Self {
                 condition: Some(ConditionChange::Clear),
+                others: others_of(conditions),
                 nominated_node: nominated_node.clone(),
             }),
             ApiCall::BindPod { .. } | ApiCall::DeletePod { .. } | ApiCall::Write(_) => None,
         }
     }
 
-    /// Whether the change sets a condition that is not PodScheduled.
-    pub(super) fn is_about_another_condition(&self) -> bool {
-        match &self.condition {
-            Some(ConditionChange::Set(condition)) => condition.kind != POD_SCHEDULED,
-            Some(ConditionChange::Clear) | None => false,
+    /// The same change of the PodScheduled condition, and nothing else.
+    pub(super) fn of_condition(change: ConditionChange) -> Self {
+        Self {
+            condition: Some(change),
+            ..Self::default()
         }
+    }
+
+    /// Whether the change sets conditions, and PodScheduled is not one of them.
+    pub(super) fn is_about_other_conditions(&self) -> bool {
+        self.condition.is_none() && !self.others.is_empty()
+    }
+
+    /// Whether the change sets or removes a condition.
+    pub(super) fn changes_conditions(&self) -> bool {
+        self.condition.is_some() || !self.others.is_empty()
+    }
+
+    /// Whether nothing is left of the change.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.changes_conditions() && self.nominated_node.is_none()
     }
 
     /// The call that makes the change.
     pub(super) fn into_call(self, pod: PodRef) -> ApiCall {
         let nominated_node = self.nominated_node;
+        let mut conditions = self.others;
         match self.condition {
             Some(ConditionChange::Clear) => ApiCall::ClearPreEnqueueStatus {
                 pod,
+                conditions,
                 nominated_node,
             },
-            Some(ConditionChange::Set(condition)) => ApiCall::PatchPodStatus {
-                pod,
-                condition: Some(condition),
-                nominated_node,
-            },
-            None => ApiCall::PatchPodStatus {
-                pod,
-                condition: None,
-                nominated_node,
-            },
+            set => {
+                if let Some(ConditionChange::Set(condition)) = set {
+                    conditions.insert(0, condition);
+                }
+                ApiCall::PatchPodStatus {
+                    pod,
+                    conditions,
+                    nominated_node,
+                }
+            }
         }
     }
 
-    /// This change after an older one that was not made: what is new wins, the rest of the old stays.
-    ///
-    /// # Errors
-    /// When one call cannot do both.
-    pub(super) fn after(self, old: Self) -> Result<Self, String> {
+    /// This change after an older one that was not made: what is new takes precedence, the rest of the old stays. Both
+    /// conditions are written if their types differ.
+    #[must_use]
+    pub(super) fn after(self, old: Self) -> Self {
         let condition = match (self.condition, old.condition) {
             (None, old) => old,
-            (Some(ConditionChange::Set(new)), Some(ConditionChange::Set(old)))
-                if new.kind != old.kind =>
-            {
-                return Err(format!(
-                    "one call cannot set two conditions, {} and {}",
-                    old.kind, new.kind
-                ));
-            }
             (Some(ConditionChange::Clear), Some(ConditionChange::Set(old)))
                 if !is_report(&old.reason) =>
             {
@@ -123,27 +142,26 @@ impl StatusChange {
             }
             (new, _) => new,
         };
-        Ok(Self {
+        let mut others = old.others;
+        for new in self.others {
+            put(&mut others, new);
+        }
+        Self {
             condition,
+            others,
             nominated_node: self.nominated_node.or(old.nominated_node),
-        })
+        }
     }
 
-    /// Whether the change is worth no call: status, reason and message of the condition are there, and so is the
+    /// Whether the change needs no call: the pod has each condition with its status, reason and message, and the
     /// nominated node (D-19).
     pub(super) fn has_no_effect(&self, base: &Base<'_>) -> bool {
         let condition = match &self.condition {
             None => true,
             Some(ConditionChange::Clear) => !is_not_ready(base),
-            Some(ConditionChange::Set(new)) => {
-                is_out_of_date(new, base.stored)
-                    || base.condition(&new.kind).is_some_and(|old| {
-                        *old.status == *new.status
-                            && *old.reason == *new.reason
-                            && *old.message == *new.message
-                    })
-            }
+            Some(ConditionChange::Set(new)) => is_out_of_date(new, base.stored) || base.shows(new),
         };
+        let condition = condition && self.others.iter().all(|new| base.shows(new));
         let nominated = self.nominated_node.as_ref();
         condition && nominated.is_none_or(|node| node == base.nominated_node())
     }
@@ -156,23 +174,15 @@ impl StatusChange {
             Some(ConditionChange::Clear) if !is_not_ready(base) => self.condition = None,
             Some(ConditionChange::Clear) => {}
             Some(ConditionChange::Set(new)) => {
-                let old = base.condition(&new.kind);
-                new.status_changes = old.as_ref().is_none_or(|old| *old.status != *new.status);
-                let same = old.is_some_and(|old| {
-                    *old.status == *new.status
-                        && *old.reason == *new.reason
-                        && *old.message == *new.message
-                        && old.observed_generation == new.observed_generation
-                });
-                if same || is_out_of_date(new, base.stored) {
-                    self.condition = None;
-                }
+                let stays = changes(new, base) && !is_out_of_date(new, base.stored);
+                self.condition = self.condition.take().filter(|_| stays);
             }
         }
+        self.others.retain_mut(|new| changes(new, base));
         if self.nominated_node.as_ref() == Some(base.nominated_node()) {
             self.nominated_node = None;
         }
-        (self.condition.is_some() || self.nominated_node.is_some()).then_some(self)
+        (!self.is_empty()).then_some(self)
     }
 
     /// Leaves only what may still be true: a pod with a node is not reported as unscheduled. `None` when nothing is
@@ -183,8 +193,34 @@ impl StatusChange {
         {
             self.condition = None;
         }
-        (self.condition.is_some() || self.nominated_node.is_some()).then_some(self)
+        (!self.is_empty()).then_some(self)
     }
+}
+
+/// The conditions that are not PodScheduled; of two of one type, the later one.
+fn others_of(conditions: &[ConditionPatch]) -> Vec<ConditionPatch> {
+    let mut others = Vec::new();
+    for condition in conditions.iter().filter(|c| c.kind != POD_SCHEDULED) {
+        put(&mut others, condition.clone());
+    }
+    others
+}
+
+/// Adds a condition in the place of an older one of its type.
+pub(super) fn put(conditions: &mut Vec<ConditionPatch>, new: ConditionPatch) {
+    match conditions.iter_mut().find(|old| old.kind == new.kind) {
+        Some(old) => *old = new,
+        None => conditions.push(new),
+    }
+}
+
+/// Whether a condition changes anything of a pod. Determines anew whether its status does.
+fn changes(new: &mut ConditionPatch, base: &Base<'_>) -> bool {
+    let old = base.condition(&new.kind);
+    new.status_changes = old.as_ref().is_none_or(|old| *old.status != *new.status);
+    let is_generation_equal =
+        old.is_some_and(|old| old.observed_generation == new.observed_generation);
+    !(is_generation_equal && base.shows(new))
 }
 
 /// Whether the condition reports a pod as unscheduled that has a node by now.
@@ -222,7 +258,16 @@ mod tests {
     fn change(condition: Option<ConditionChange>, node: Option<&str>) -> StatusChange {
         StatusChange {
             condition,
+            others: Vec::new(),
             nominated_node: node.map(Str::new),
+        }
+    }
+
+    /// A condition of another type.
+    fn other(kind: &str, message: &str) -> ConditionPatch {
+        ConditionPatch {
+            kind: kind.into(),
+            ..condition("r", message)
         }
     }
 
@@ -287,21 +332,98 @@ mod tests {
                 change(unschedulable(), None),
             ),
         ] {
-            assert_eq!(new.after(old), Ok(merged), "{case}");
+            assert_eq!(new.after(old), merged, "{case}");
         }
     }
 
-    /// D-7, case 152.
+    /// D-7, D-19: conditions are merged by type, and the newer one of a type is written.
     #[test]
-    fn two_kinds_of_conditions_do_not_merge() {
-        let mut other = condition("r", "m");
-        other.kind = "Other".into();
-        let new = change(Some(ConditionChange::Set(other)), None);
-        let error = new.after(change(Some(set("r")), None)).unwrap_err();
-        assert_eq!(
-            error,
-            "one call cannot set two conditions, PodScheduled and Other"
-        );
+    fn conditions_are_merged_by_type() {
+        let with = |condition, others: &[ConditionPatch]| StatusChange {
+            others: others.to_vec(),
+            ..change(condition, None)
+        };
+        let (x1, x2, y) = (other("X", "1"), other("X", "2"), other("Y", "1"));
+        let clear = || Some(ConditionChange::Clear);
+        for (case, old, new, merged) in [
+            (
+                "another type beside PodScheduled",
+                with(Some(set("Unschedulable")), &[]),
+                with(None, std::slice::from_ref(&x1)),
+                with(Some(set("Unschedulable")), std::slice::from_ref(&x1)),
+            ),
+            (
+                "PodScheduled beside another type",
+                with(None, std::slice::from_ref(&x1)),
+                with(Some(set("Unschedulable")), &[]),
+                with(Some(set("Unschedulable")), std::slice::from_ref(&x1)),
+            ),
+            (
+                "the newer one of each type",
+                with(None, &[x1.clone(), y.clone()]),
+                with(Some(set("r")), std::slice::from_ref(&x2)),
+                with(Some(set("r")), &[x2.clone(), y.clone()]),
+            ),
+            (
+                "a removal beside another type",
+                with(
+                    Some(set(NOT_READY_FOR_SCHEDULING)),
+                    std::slice::from_ref(&x1),
+                ),
+                with(clear(), &[]),
+                with(clear(), std::slice::from_ref(&x1)),
+            ),
+        ] {
+            let merged_now = new.after(old);
+            assert_eq!(merged_now, merged, "{case}");
+            // One call carries all of it.
+            let call = merged_now.into_call(PodRef::of(&pod("p").build()));
+            assert_eq!(StatusChange::of(&call), Some(merged), "{case}");
+        }
+        // Of two conditions of one type in one call, the later one counts.
+        let call = ApiCall::PatchPodStatus {
+            pod: PodRef::of(&pod("p").build()),
+            conditions: vec![x1, condition("a", "m"), x2.clone(), condition("b", "m")],
+            nominated_node: None,
+        };
+        assert_eq!(StatusChange::of(&call), Some(with(Some(set("b")), &[x2])));
+    }
+
+    /// D-19: a patch has no effect if the pod has every condition of the list; only the others are sent.
+    #[test]
+    fn each_condition_of_a_list_is_compared() {
+        let stored = pod_with(Some("Unschedulable"), "");
+        let mut writes = Writes::default();
+        let is_there = StatusChange {
+            others: vec![other("X", "1")],
+            ..StatusChange::default()
+        };
+        let call = is_there.clone().into_call(PodRef::of(&stored));
+        writes.note(&call, berth_api::Time::EPOCH);
+        let base = Base::new(&stored, &writes);
+        let list = |others: &[ConditionPatch]| StatusChange {
+            others: others.to_vec(),
+            ..change(Some(set("Unschedulable")), None)
+        };
+        assert!(list(&[other("X", "1")]).has_no_effect(&base));
+        assert!(!list(&[other("X", "2")]).has_no_effect(&base));
+        assert!(!list(&[other("X", "1"), other("Y", "1")]).has_no_effect(&base));
+        let cut = list(&[other("X", "1"), other("Y", "1")]).cut_to(&base);
+        let left = StatusChange {
+            others: vec![other("Y", "1")],
+            ..StatusChange::default()
+        };
+        assert_eq!(cut, Some(left));
+        // What was written of another type does not hide PodScheduled, nor the reverse.
+        let mut effective = stored.clone();
+        writes.apply_to(&mut effective);
+        let kinds: Vec<_> = effective
+            .status
+            .conditions
+            .iter()
+            .map(|c| &*c.kind)
+            .collect();
+        assert_eq!(kinds, ["PodScheduled", "X"]);
     }
 
     /// D-19, case 163: what has no effect.
@@ -316,6 +438,7 @@ mod tests {
         let gated = pod_with(Some("SchedulingGated"), "");
         let not_ready = pod_with(Some(NOT_READY_FOR_SCHEDULING), "");
         let bound = pod("p").on("n1").build();
+        let none = Writes::NONE;
         for (case, stored, change, needless) in [
             ("nothing at all", &stored, change(None, None), true),
             (
@@ -391,7 +514,7 @@ mod tests {
                 true,
             ),
         ] {
-            let base = Base::new(stored, &Writes::NONE);
+            let base = Base::new(stored, &none);
             assert_eq!(change.has_no_effect(&base), needless, "{case}");
         }
     }
@@ -400,7 +523,8 @@ mod tests {
     #[test]
     fn only_what_changes_is_written() {
         let stored = pod_with(Some("Unschedulable"), "n1");
-        let base = Base::new(&stored, &Writes::NONE);
+        let none = Writes::NONE;
+        let base = Base::new(&stored, &none);
         let same = change(Some(set("Unschedulable")), Some("n1"));
         assert_eq!(same.cut_to(&base), None);
         let cut = change(Some(set("Unschedulable")), Some("n2")).cut_to(&base);

@@ -69,7 +69,7 @@ fn pod_ref(name: &str) -> PodRef {
 fn says(name: &str, reason: &str) -> ApiCall {
     ApiCall::PatchPodStatus {
         pod: pod_ref(name),
-        condition: Some(condition(reason, "m")),
+        conditions: vec![condition(reason, "m")],
         nominated_node: None,
     }
 }
@@ -78,7 +78,7 @@ fn says(name: &str, reason: &str) -> ApiCall {
 fn nominate(name: &str, node: &str) -> ApiCall {
     ApiCall::PatchPodStatus {
         pod: pod_ref(name),
-        condition: None,
+        conditions: Vec::new(),
         nominated_node: Some(node.into()),
     }
 }
@@ -86,6 +86,7 @@ fn nominate(name: &str, node: &str) -> ApiCall {
 fn clear(name: &str) -> ApiCall {
     ApiCall::ClearPreEnqueueStatus {
         pod: pod_ref(name),
+        conditions: Vec::new(),
         nominated_node: None,
     }
 }
@@ -122,12 +123,12 @@ fn short(call: &ApiCall) -> String {
         ApiCall::BindPod { node, .. } => format!("bind {name} {node}"),
         ApiCall::DeletePod { .. } => format!("delete {name}"),
         ApiCall::PatchPodStatus {
-            condition,
+            conditions,
             nominated_node,
             ..
         } => {
             let mut text = format!("patch {name}");
-            if let Some(condition) = condition {
+            for condition in conditions {
                 text += &format!(" {}", condition.reason);
             }
             if let Some(node) = nominated_node {
@@ -135,10 +136,20 @@ fn short(call: &ApiCall) -> String {
             }
             text
         }
-        ApiCall::ClearPreEnqueueStatus { nominated_node, .. } => match nominated_node {
-            Some(node) => format!("clear {name} on {:?}", node.as_str()),
-            None => format!("clear {name}"),
-        },
+        ApiCall::ClearPreEnqueueStatus {
+            conditions,
+            nominated_node,
+            ..
+        } => {
+            let mut text = format!("clear {name}");
+            for condition in conditions {
+                text += &format!(" {}", condition.reason);
+            }
+            if let Some(node) = nominated_node {
+                text += &format!(" on {:?}", node.as_str());
+            }
+            text
+        }
         ApiCall::Write(_) => format!("write {name}"),
     }
 }

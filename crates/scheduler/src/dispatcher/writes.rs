@@ -2,7 +2,7 @@
 //!
 //! They make the **effective** pod: what the stored object will look like once the API shows what we have written.
 
-use super::status::{ConditionChange, StatusChange};
+use super::status::{ConditionChange, StatusChange, put};
 use crate::queue::NOT_READY_FOR_SCHEDULING;
 use crate::queue::POD_SCHEDULED;
 use berth_api::pod::PodCondition;
@@ -13,7 +13,10 @@ use berth_framework::call::ConditionPatch;
 /// Writes to one pod; a later write of a field replaces an earlier one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Writes {
+    /// The PodScheduled condition.
     condition: Option<ConditionChange>,
+    /// Conditions of other types.
+    others: Vec<ConditionPatch>,
     /// Whether clearing the condition removes a report of ours that the stored object does not show: then an older
     /// condition that it still shows is gone, too.
     clears_unshown: bool,
@@ -25,6 +28,7 @@ impl Writes {
     /// No writes.
     pub(super) const NONE: Self = Self {
         condition: None,
+        others: Vec::new(),
         clears_unshown: false,
         nominated_node: None,
         deletion: None,
@@ -52,6 +56,9 @@ impl Writes {
             self.clears_unshown = was_report && condition == ConditionChange::Clear;
             self.condition = Some(condition);
         }
+        for other in change.others {
+            put(&mut self.others, other);
+        }
         if change.nominated_node.is_some() {
             self.nominated_node = change.nominated_node;
         }
@@ -67,6 +74,9 @@ impl Writes {
             }
             Some(ConditionChange::Clear) => {}
         }
+        for patch in &self.others {
+            set_condition(pod, patch);
+        }
         if let Some(node) = &self.nominated_node {
             pod.status.nominated_node_name = node.clone();
         }
@@ -79,10 +89,10 @@ impl Writes {
 
 /// The version of an object as a number that grows. Servers guarantee this since Kubernetes 1.35, and have always
 /// done so; other versions cannot be ordered.
-pub(super) type Version = u64;
+pub(crate) type Version = u64;
 
 /// The number that a resource version is, if it is one.
-pub(super) fn version_number(resource_version: &str) -> Option<Version> {
+pub(crate) fn version_number(resource_version: &str) -> Option<Version> {
     resource_version.parse().ok()
 }
 
@@ -95,6 +105,8 @@ pub(super) fn version_number(resource_version: &str) -> Option<Version> {
 pub(super) struct Written {
     writes: Writes,
     condition_in: Option<Version>,
+    /// The latest version that contains a condition of another type.
+    others_in: Option<Version>,
     nominated_node_in: Option<Version>,
     deletion_in: Option<Version>,
 }
@@ -114,11 +126,13 @@ impl Written {
     pub(super) fn are_versions_known(&self) -> bool {
         let Writes {
             condition,
+            others,
             nominated_node,
             deletion,
             ..
         } = &self.writes;
         (condition.is_none() || self.condition_in.is_some())
+            && (others.is_empty() || self.others_in.is_some())
             && (nominated_node.is_none() || self.nominated_node_in.is_some())
             && (deletion.is_none() || self.deletion_in.is_some())
     }
@@ -138,6 +152,9 @@ impl Written {
         if let Some(change) = StatusChange::of(call) {
             if change.condition.is_some() {
                 self.condition_in = version;
+            }
+            if !change.others.is_empty() {
+                self.others_in = version;
             }
             if change.nominated_node.is_some() {
                 self.nominated_node_in = version;
@@ -162,6 +179,7 @@ impl Written {
         let bound = stored.is_assigned();
         let Writes {
             condition,
+            others,
             clears_unshown,
             nominated_node,
             deletion,
@@ -180,6 +198,8 @@ impl Written {
                 *clears_unshown = false;
             }
         }
+        let are_others_shown = has_come_to(self.others_in);
+        others.retain(|patch| !are_others_shown.unwrap_or(by_looks && shows(stored, patch)));
         if let Some(node) = &nominated_node {
             let looks = bound || stored.status.nominated_node_name == *node;
             if has_come_to(self.nominated_node_in).unwrap_or(by_looks && looks) {
@@ -246,15 +266,20 @@ impl<'a> Base<'a> {
     }
 
     pub(super) fn condition(&self, kind: &str) -> Option<Condition<'a>> {
+        let mut others = self.written.others.iter();
+        let written = match &self.written.condition {
+            Some(ConditionChange::Set(patch)) if kind == POD_SCHEDULED => Some(patch),
+            _ => others.find(|patch| patch.kind == kind),
+        };
+        if let Some(patch) = written {
+            return Some(Condition {
+                status: &patch.status,
+                reason: &patch.reason,
+                message: &patch.message,
+                observed_generation: patch.observed_generation,
+            });
+        }
         match &self.written.condition {
-            Some(ConditionChange::Set(patch)) if patch.kind == kind => {
-                return Some(Condition {
-                    status: &patch.status,
-                    reason: &patch.reason,
-                    message: &patch.message,
-                    observed_generation: patch.observed_generation,
-                });
-            }
             Some(ConditionChange::Clear)
                 if kind == POD_SCHEDULED
                     && (self.written.clears_unshown || carries_not_ready(self.stored)) =>
@@ -268,6 +293,13 @@ impl<'a> Base<'a> {
             reason: &c.reason,
             message: &c.message,
             observed_generation: c.observed_generation,
+        })
+    }
+
+    /// Whether the pod has the condition: status, reason and message count.
+    pub(super) fn shows(&self, patch: &ConditionPatch) -> bool {
+        self.condition(&patch.kind).is_some_and(|c| {
+            *c.status == patch.status && *c.reason == patch.reason && *c.message == patch.message
         })
     }
 

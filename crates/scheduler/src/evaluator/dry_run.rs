@@ -40,6 +40,7 @@ impl Evaluator<'_> {
             now: self.now,
             cluster: self.cluster,
             features: self.features,
+            work: self.work,
         };
         let Some(view) = cx.cluster.nodes.get(node) else {
             return Status::error("a pod was supposed on a node that does not exist");

@@ -32,7 +32,7 @@ use crate::profile::Point;
 use berth_api::Str;
 use berth_framework::keep::Fragment;
 use berth_framework::plugin::{Context, PreFilterResult};
-use berth_framework::{Code, Slot};
+use berth_framework::{Code, Slot, Work};
 use node_answers::NodeAnswers;
 use plan::{Group, Plan};
 use scratch::Scratch;
@@ -310,6 +310,7 @@ impl AnswerCache {
             now: evaluator.now,
             cluster: evaluator.cluster,
             features: evaluator.features,
+            work: evaluator.work,
         };
         let (profile, pod) = (evaluator.profile, evaluator.pod);
         of_shape.clear();
@@ -375,6 +376,7 @@ fn run_unkept_pre_filters(evaluator: &mut Evaluator<'_>, plan: &Plan) -> bool {
         now: evaluator.now,
         cluster: evaluator.cluster,
         features: evaluator.features,
+        work: evaluator.work,
     };
     for at in &plan.unkept {
         let member = &evaluator.profile.pre_filter[*at];
@@ -491,7 +493,13 @@ impl Evaluator<'_> {
                 }
                 found
             }
-            None => self.find(percentage_of_nodes, start, rng),
+            None => {
+                // The plain evaluator decides the same whatever was asked before.
+                if let Some(work) = self.work {
+                    work.restart();
+                }
+                self.find(percentage_of_nodes, start, rng)
+            }
         }
     }
 
@@ -504,6 +512,7 @@ impl Evaluator<'_> {
         (rng_after, start_after): (&fastrand::Rng, usize),
     ) {
         let mut evaluation = Evaluation::default();
+        let work = Work::after(self.work.map_or(0, Work::used_up_before));
         let plain = Evaluator {
             profile: self.profile,
             features: self.features,
@@ -512,9 +521,14 @@ impl Evaluator<'_> {
             nominated: self.nominated,
             pod: self.pod,
             evaluation: &mut evaluation,
+            work: self.work.map(|_| &work),
             stopwatch: self.stopwatch,
         }
         .find(percentage_of_nodes, &mut start, &mut rng);
+        // Kept answers need no search: the budget of an attempt is enough for more nodes.
+        if work.is_used_up() {
+            return;
+        }
         let difference = difference(found, &plain).or_else(|| {
             let is_same = rng == *rng_after && start == start_after;
             (!is_same).then(|| "the generators or the start have been used differently".to_owned())

@@ -84,6 +84,7 @@ impl Evaluator<'_> {
                 now: self.now,
                 cluster: self.cluster,
                 features: self.features,
+                work: self.work,
             };
             let state = &mut self.evaluation.state;
             let began = self.evaluation.tally.begin(self.stopwatch);
@@ -180,6 +181,90 @@ impl Evaluator<'_> {
             }),
             None => unfit(all, diagnosis),
         }
+    }
+
+    /// Finds a node for the pod among some nodes, as if there were no others; plugins read all of them.
+    pub fn find_within(
+        &mut self,
+        nodes: &[Slot],
+        percentage_of_nodes: Option<i32>,
+        start: &mut usize,
+        rng: &mut fastrand::Rng,
+    ) -> Found {
+        let (possible, mut diagnosis) = match self.possible() {
+            Ok(possible) => possible,
+            Err(Found::Unfit(mut error)) => {
+                error.nodes = nodes.len();
+                return Found::Unfit(error);
+            }
+            Err(found) => return found,
+        };
+        let nominated = &self.pod.pod.status.nominated_node_name;
+        let nominated = self.cluster.nodes.slot(nominated);
+        let is_nominated = nominated.is_some_and(|slot| nodes.contains(&slot));
+        let (feasible, visited) = match self.nominated_node(&mut diagnosis).filter(|_| is_nominated)
+        {
+            Some(node) => (vec![node], 1),
+            None => match self.feasible_within(
+                nodes,
+                possible,
+                percentage_of_nodes,
+                start,
+                &mut diagnosis,
+            ) {
+                Ok(found) => found,
+                Err(status) => return Found::Failed(status),
+            },
+        };
+        let (chosen, scores) = match feasible[..] {
+            [] => return unfit(nodes.len(), diagnosis),
+            [only] => (Some(only), None),
+            _ => match self.score(&feasible) {
+                Ok(scores) => (choose(&scores.nodes, rng), Some(Box::new(scores))),
+                Err(status) => return Found::Failed(status),
+            },
+        };
+        match chosen.and_then(|node| self.cluster.nodes.get(node)) {
+            Some(view) => Found::Placed(Placement {
+                node: view.slot(),
+                name: view.name().clone(),
+                evaluated: visited,
+                feasible: feasible.len(),
+                scores,
+                excluded: Vec::new(),
+            }),
+            None => unfit(nodes.len(), diagnosis),
+        }
+    }
+
+    /// The feasible ones of some nodes, and how many were evaluated.
+    fn feasible_within(
+        &mut self,
+        nodes: &[Slot],
+        possible: PreFiltered,
+        percentage_of_nodes: Option<i32>,
+        start: &mut usize,
+        diagnosis: &mut Diagnosis,
+    ) -> Result<(Vec<Slot>, usize), Status> {
+        let is_possible = |slot: &Slot| match (&possible.nodes, self.cluster.nodes.get(*slot)) {
+            (_, None) => false,
+            (None, Some(_)) => true,
+            (Some(names), Some(view)) => names.binary_search(view.name()).is_ok(),
+        };
+        let left: Vec<Slot> = nodes.iter().copied().filter(is_possible).collect();
+        if left.len() < nodes.len() {
+            diagnosis.statuses.absent = Status::unresolvable(format!(
+                "node(s) didn't satisfy plugin(s) {}",
+                bracketed(&diagnosis.unschedulable_plugins)
+            ));
+        }
+        let is_scored = !self.profile.score.is_empty();
+        let limit = SearchLimit::new(left.len(), percentage_of_nodes, is_scored);
+        let found = self
+            .search(&left, *start, limit, diagnosis)
+            .map_err(|(status, _)| status)?;
+        *start = start.wrapping_add(found.visited) % nodes.len().max(1);
+        Ok((found.feasible, found.visited))
     }
 
     /// Runs PreFilter. Returns the possible nodes, and the diagnosis so far.

@@ -70,6 +70,7 @@ impl Evaluator<'_> {
                 now: self.now,
                 cluster: self.cluster,
                 features: self.features,
+                work: self.work,
             };
             let state = &mut self.evaluation.state;
             let began = self.evaluation.tally.begin(self.stopwatch);
@@ -100,6 +101,7 @@ impl Evaluator<'_> {
             now: self.now,
             cluster: self.cluster,
             features: self.features,
+            work: self.work,
         };
         let mut scores = Scores {
             nodes: feasible.iter().map(|node| (*node, 0)).collect(),

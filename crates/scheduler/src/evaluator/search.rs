@@ -129,6 +129,7 @@ impl Evaluator<'_> {
             now: self.now,
             cluster: self.cluster,
             features: self.features,
+            work: self.work,
         };
         let Some(view) = cx.cluster.nodes.get(node) else {
             return Status::error("the node is gone");
@@ -161,6 +162,11 @@ impl Evaluator<'_> {
         Status::success()
     }
 
+    /// Whether the pod, whose PreFilter was run, fits on a node.
+    pub(crate) fn fits_on(&mut self, node: Slot) -> bool {
+        self.filter_node(node).is_success()
+    }
+
     /// Asks every filter about one node and returns all rejections, where [`Evaluator::filter_node`] stops at the
     /// first. Filters that fail count as rejections. Pods of no lower priority that are nominated to the node are
     /// counted on it.
@@ -187,6 +193,7 @@ impl Evaluator<'_> {
             now: self.now,
             cluster: self.cluster,
             features: self.features,
+            work: self.work,
         };
         let Some(view) = cx.cluster.nodes.get(node) else {
             return vec![Status::error("the node is gone")];
@@ -236,10 +243,13 @@ impl Evaluator<'_> {
                 found.feasible.push(*node);
             } else if status.is_rejected() {
                 diagnosis.reject(*node, status);
-            } else if found.feasible.len() < limit.errors_count_until {
+            } else if found.feasible.len() < limit.errors_count_until
+                && (found.feasible.is_empty() || !self.has_used_up())
+            {
                 failed = Some(status);
                 break;
             } else {
+                // When the budget of the attempt is used up, the nodes that were searched before decide.
                 found.excluded.push(status);
             }
         }

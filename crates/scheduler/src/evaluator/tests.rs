@@ -101,6 +101,7 @@ impl World {
             nominated: &self.nominated,
             pod: &self.pod,
             evaluation: &mut self.evaluation,
+            work: None,
             stopwatch: &NoStopwatch,
         }
     }

@@ -189,7 +189,27 @@ families! {
     VolumeSchedulingStageErrors: Alpha Counter, "scheduler_volume_scheduling_stage_error_total" ["operation"]
         "Number of failures to assume the volumes of a pod (assume) or to bind them (bind).";
     PendingPods: Stable Gauge, "scheduler_pending_pods" ["queue"]
-        "Number of pending pods, by queue: 'active' pods can be scheduled now, 'backoff' pods wait after a failed attempt, 'unschedulable' pods wait for an event, 'gated' pods are blocked by a PreEnqueue plugin.";
+        "Number of pending pods, by queue: 'active' pods can be scheduled now, 'backoff' pods wait after a failed attempt, 'unschedulable' pods wait for an event, 'gated' pods are blocked by a PreEnqueue plugin. Of members of pod groups, 'incomplete' ones wait for a group that does not exist, and 'pending' ones came while their group is tried.";
+    QueuedEntities: Alpha Gauge, "scheduler_queued_entities" ["queue", "type"]
+        "Number of entries of the scheduling queue, by queue and type: a pod, a pod group or a composite pod group. Only with pod groups.";
+    QueueIncomingEntities: Alpha Counter, "scheduler_queue_incoming_entities_total" ["queue", "event", "type"]
+        "Number of entries added to scheduling queues, by queue, event and type: a pod, a pod group or a composite pod group. Only with pod groups.";
+    PodGroupScheduleAttempts: Alpha Counter, "scheduler_podgroup_schedule_attempts_total" ["result", "profile"]
+        "Number of attempts to schedule a group of pods, by result and profile. 'waiting_on_preemption' means that pods are evicted for the group.";
+    PodGroupSchedulingAttemptDuration: Alpha exp(0.001, 2.0, 15), "scheduler_podgroup_scheduling_attempt_duration_seconds" ["result", "profile"]
+        "Time of an attempt to schedule a group of pods, without binding, in seconds.";
+    PodGroupSchedulingAlgorithmDuration: Alpha exp(0.001, 2.0, 15), "scheduler_podgroup_scheduling_algorithm_duration_seconds" []
+        "Time to find nodes for the pods of a group, without preemption, in seconds.";
+    WorkloadPreemptionAttempts: Alpha Counter, "scheduler_workload_preemption_attempts_total" ["result"]
+        "Number of attempts to make room for a group of pods, by result.";
+    WorkloadPreemptionVictims: Alpha exp(1.0, 2.0, 11), "scheduler_workload_preemption_victims" []
+        "Number of pods that are evicted for a group of pods.";
+    GeneratedPlacements: Alpha Counter, "scheduler_generated_placements_total" ["profile"]
+        "Number of placements that were considered for groups of pods.";
+    PlacementEvaluations: Alpha Counter, "scheduler_placement_evaluations_total" ["result", "profile"]
+        "Number of placements that were tried for groups of pods, by result. Placements that cannot be the best are not tried.";
+    PlacementEvaluationDuration: Alpha exp(0.001, 2.0, 15), "scheduler_placement_evaluation_duration_seconds" ["result", "profile"]
+        "Time to try a placement for a group of pods, in seconds.";
     InflightEvents: Alpha Gauge, "scheduler_inflight_events" ["event"]
         "Number of cluster events kept for the pods in flight, by event. PodPopped counts the pods.";
     Goroutines: Beta Gauge, "scheduler_goroutines" ["operation"]
@@ -210,6 +230,8 @@ families! {
         "Duration of queueing hints, in seconds, by plugin, event and hint.";
     PreQueueingHintEvaluations: Alpha Counter, "scheduler_pre_queueing_hint_evaluations_total" ["plugin", "result"]
         "Number of calls of pre-queueing hints. 'narrowed' hints name the pods that the event may help, 'all_pods' hints do not.";
+    ObjectsDroppedByList: Alpha Counter, "scheduler_objects_dropped_by_list_total" ["kind"]
+        "Number of objects that were dropped because a new list of their kind did not contain them, or contained another object of their name, by kind. Many at a time mean that the API server has another store than before.";
     FeatureEnabled: Beta Gauge, "kubernetes_feature_enabled" ["name", "stage"]
         "1 when the feature gate is enabled, 0 when it is disabled, by name and stage.";
     QueueIncomingPods: Stable Counter, "scheduler_queue_incoming_pods_total" ["queue", "event"]

@@ -4,9 +4,10 @@ use super::{FAMILIES, MetricKind, Metrics, Value};
 use std::collections::BTreeMap;
 
 /// What is Berth's own.
-const OURS: [&str; 2] = [
+const OURS: [&str; 3] = [
     "scheduler_attempts_avoided_total",
     "scheduler_inflight_event_log_collapses_total",
+    "scheduler_objects_dropped_by_list_total",
 ];
 
 /// Name, type, sorted labels; of a histogram the first and the last bound as they are written, and how many there are.
@@ -40,6 +41,17 @@ const REFERENCE: &[(&str, &str, &str, &str)] = &[
     ("scheduler_queueing_hint_execution_duration_seconds", "histogram", "event hint plugin", "1e-05 0.02216837820053101 20"),
     ("scheduler_volume_scheduling_stage_error_total", "counter", "operation", ""),
     ("scheduler_pre_queueing_hint_evaluations_total", "counter", "plugin result", ""),
+    // Of groups, as in 1.38.
+    ("scheduler_queued_entities", "gauge", "queue type", ""),
+    ("scheduler_queue_incoming_entities_total", "counter", "event queue type", ""),
+    ("scheduler_podgroup_schedule_attempts_total", "counter", "profile result", ""),
+    ("scheduler_podgroup_scheduling_attempt_duration_seconds", "histogram", "profile result", "0.001 16.384 15"),
+    ("scheduler_podgroup_scheduling_algorithm_duration_seconds", "histogram", "", "0.001 16.384 15"),
+    ("scheduler_workload_preemption_attempts_total", "counter", "result", ""),
+    ("scheduler_workload_preemption_victims", "histogram", "", "1 1024 11"),
+    ("scheduler_generated_placements_total", "counter", "profile", ""),
+    ("scheduler_placement_evaluations_total", "counter", "profile result", ""),
+    ("scheduler_placement_evaluation_duration_seconds", "histogram", "profile result", "0.001 16.384 15"),
 ];
 
 /// Every metric is served with the name, type, labels and bounds that dashboards and alerts know.

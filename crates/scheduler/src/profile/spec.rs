@@ -14,7 +14,7 @@ macro_rules! points {
 
         impl Point {
             /// Every point, in the order in which a pod meets them.
-            pub const ALL: [Self; 12] = [$(Self::$point,)*];
+            pub const ALL: [Self; 16] = [$(Self::$point,)*];
 
             /// The name in metric labels.
             pub fn as_str(self) -> &'static str {
@@ -46,6 +46,10 @@ points! {
     PreFilter, pre_filter, "preFilter": "Once per cycle, before any node.";
     Filter, filter, "filter": "Per node.";
     PostFilter, post_filter, "postFilter": "When no node is feasible.";
+    PlacementGenerate, placement_generate, "placementGenerate": "The placements of a group of pods, such as racks.";
+    PlacementScore, placement_score, "placementScore": "Per feasible placement of a group of pods.";
+    PlacementFeasible, placement_feasible, "placementFeasible": "Whether a group of pods can start, once per group and after each member.";
+    PodGroupPostFilter, pod_group_post_filter, "podGroupPostFilter": "When a group of pods cannot start.";
     PreScore, pre_score, "preScore": "Once per cycle, before scoring.";
     Score, score, "score": "Per feasible node.";
     Reserve, reserve, "reserve": "After a node was chosen.";

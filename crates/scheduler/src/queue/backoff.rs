@@ -9,6 +9,11 @@ use berth_framework::Feature;
 /// are then ordered by the queue sort.
 pub(super) const ORDERING_WINDOW: Duration = Duration::from_secs(1);
 
+/// The shortest first backoff, and the longest, of a pod whose attempts use up the budget for searches. It doubles
+/// beyond the configured maximum, so that such pods take a small part of the time of the scheduler.
+const USED_UP_INITIAL: Duration = Duration::from_secs(1);
+const USED_UP_MAX: Duration = Duration::from_secs(300);
+
 /// The rules of backoff.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Backoff {
@@ -35,20 +40,27 @@ impl Backoff {
     /// `initial · 2^(count−1)`, at most the maximum; the count of errors in a row wins over that of
     /// rejections. `None` without a failure.
     pub(super) fn duration(&self, info: &QueuedPodInfo) -> Option<Duration> {
-        let count = match info.consecutive_errors_count {
+        if info.in_a_row.used_up > 0 {
+            let initial = self.initial.max(USED_UP_INITIAL);
+            let max = self.max.max(USED_UP_MAX);
+            return Some(doubled(initial, info.in_a_row.used_up, max));
+        }
+        let count = match info.in_a_row.errors {
             0 => info.unschedulable_count,
             errors => errors,
         };
         if count == 0 || self.max.is_zero() {
             return None;
         }
-        let max = u64::try_from(self.max.as_nanos()).unwrap_or(u64::MAX);
-        let initial = u64::try_from(self.initial.as_nanos()).unwrap_or(u64::MAX);
-        let nanos = match max.checked_shr(count - 1) {
-            Some(limit) if initial <= limit => initial << (count - 1),
-            _ => max,
+        // An attempt of a group takes the time of that many attempts.
+        let max = match &info.own.group {
+            None => self.max,
+            Some(group) => {
+                let seconds = self.max.as_secs_f64() * (group.len() as f64).sqrt();
+                Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+            }
         };
-        Some(Duration::from_nanos(nanos))
+        Some(doubled(self.initial, count, max))
     }
 
     /// when the backoff of a pod ends, rounded down to the ordering window. It depends only on what giving a
@@ -74,15 +86,27 @@ impl Backoff {
     }
 }
 
+/// `initial · 2^(count−1)`, at most `max`.
+fn doubled(initial: Duration, count: u32, max: Duration) -> Duration {
+    let max = u64::try_from(max.as_nanos()).unwrap_or(u64::MAX);
+    let initial = u64::try_from(initial.as_nanos()).unwrap_or(u64::MAX);
+    let nanos = match max.checked_shr(count.saturating_sub(1)) {
+        Some(limit) if initial <= limit => initial << (count - 1),
+        _ => max,
+    };
+    Duration::from_nanos(nanos)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::queue::entry::FailuresInARow;
     use std::sync::Arc;
 
     fn pod(unschedulable: u32, errors: u32, at_millis: i64) -> QueuedPodInfo {
         QueuedPodInfo {
             unschedulable_count: unschedulable,
-            consecutive_errors_count: errors,
+            in_a_row: FailuresInARow { errors, used_up: 0 },
             ..QueuedPodInfo::new(Arc::default(), Time::from_millis(at_millis))
         }
     }
@@ -135,6 +159,30 @@ mod tests {
             Some(Duration::ZERO),
             "no initial backoff"
         );
+    }
+
+    /// attempts that used up their budget double the backoff from at least 1 s up to at least 300 s, also if the
+    /// configuration has no backoff.
+    #[test]
+    fn a_used_up_budget_lengthens_the_backoff_further() {
+        for (initial, max, used_up, seconds) in [
+            (1, 10, 1, 1),
+            (1, 10, 5, 16),
+            (1, 10, 9, 256),
+            (1, 10, 10, 300),
+            (1, 10, u32::MAX, 300),
+            (0, 0, 2, 2),
+            (20, 900, 2, 40),
+            (20, 900, 20, 900),
+        ] {
+            let mut info = pod(3, 2, 0);
+            info.in_a_row.used_up = used_up;
+            assert_eq!(
+                rules(initial, max, true).duration(&info),
+                Some(Duration::from_secs(seconds)),
+                "{initial} s to {max} s, {used_up} attempts"
+            );
+        }
     }
 
     /// cases 51, 52 and 54.

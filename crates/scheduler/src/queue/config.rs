@@ -16,8 +16,6 @@ pub struct QueueConfig {
     /// How many events are kept for the pods in flight. When more come, the log is replaced by a single entry that
     /// means anything, so every pod then in flight is tried again after its backoff should it fail.
     pub in_flight_events_max: usize,
-    /// Whether a plugin that registers for new nodes but not for node taints also is registered for those.
-    pub implicit_node_taint_registrations: bool,
     /// The feature gates; SchedulerPopFromBackoffQ, SchedulerPreQueueingHints and SchedulerPreEnqueuePodStatus
     /// matter here.
     pub features: FeatureGates,
@@ -30,7 +28,6 @@ impl Default for QueueConfig {
             pod_max_backoff: Duration::from_secs(10),
             pod_max_in_unschedulable_pods_duration: Duration::from_secs(5 * 60),
             in_flight_events_max: 16 * 1024,
-            implicit_node_taint_registrations: true,
             features: FeatureGates::default(),
         }
     }

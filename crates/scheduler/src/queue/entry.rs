@@ -1,8 +1,10 @@
 //! A pod in the queue with all that is remembered of its attempts, and the slab that holds them.
 
+use super::group::QueuedGroup;
 use super::hooks::ProfileId;
-use super::report::Gate;
+use super::report::{Gate, NOT_READY_FOR_SCHEDULING, POD_SCHEDULED};
 use super::templates::Template;
+use crate::pod_status::UNSCHEDULABLE;
 use berth_api::{Pod, Str, Time};
 use slab::Slab;
 use std::fmt;
@@ -66,6 +68,15 @@ impl fmt::Debug for PluginSet {
     }
 }
 
+/// How many attempts of a pod in a row have ended in some way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FailuresInARow {
+    /// Those after which it was given back without a plugin that rejects it.
+    pub errors: u32,
+    /// Those that used up the budget for searches.
+    pub used_up: u32,
+}
+
 /// A pod with its history in the queue. It lives in the queue until it is popped, then with the scheduling cycle,
 /// which gives it back when the pod does not fit.
 #[derive(Debug, Clone)]
@@ -74,12 +85,17 @@ pub struct QueuedPodInfo {
     pub pod: Arc<Pod>,
     /// When the pod was queued, or when its last attempt ended.
     pub timestamp: Time,
+    /// When the pod was added to the queue.
+    pub added: Time,
+    /// When a plugin rejected it first: in this process, or according to its condition when it was added. It stays over
+    /// retries.
+    pub rejected_since: Option<Time>,
     /// How often it was popped.
     pub attempts: u32,
     /// How often it was given back with rejecting plugins.
     pub unschedulable_count: u32,
-    /// How often in a row it was given back without any.
-    pub consecutive_errors_count: u32,
+    /// Its attempts in a row that failed in the same way.
+    pub in_a_row: FailuresInARow,
     /// Whether the flush of long-unschedulable pods brought it back, rather than an event. It stays with the pod
     /// through binding, so that a pod bound thanks to the flush can be counted.
     pub was_flushed_from_unschedulable: bool,
@@ -89,52 +105,104 @@ pub struct QueuedPodInfo {
     pub unschedulable_plugins: PluginSet,
     /// The plugins that wait for something on its behalf.
     pub pending_plugins: PluginSet,
+    /// The rest, which only the queue and the cycles of groups read.
+    pub(crate) own: EntryState,
+}
+
+/// The part of an entry that only the queue and the cycles of groups read.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct EntryState {
     /// Whether it was rejected exactly as by its last attempt. This was no attempt then: its backoff and the time until
     /// the flush go on from the last one.
-    pub is_rejected_as_before: bool,
+    pub(crate) is_rejected_as_before: bool,
     /// The template of the pod, if the last attempt found that its pods get equal answers.
-    pub template: Option<Arc<Template>>,
+    pub(crate) template: Option<Arc<Template>>,
+    /// The PreEnqueue plugin that rejects the pod.
     pub(super) gate: Option<Gate>,
+    /// When the flush of long-unschedulable pods last asked the PreEnqueue plugins about it.
+    pub(super) gate_flushed: Option<Time>,
+    /// The members, if the entry is a group; its pod is a stand-in then.
+    pub(crate) group: Option<Box<QueuedGroup>>,
+    /// When the binding of this member of a group failed first, since it was placed first.
+    pub(crate) binding_failed: Option<Time>,
+}
+
+/// When a plugin rejected a pod first, according to its condition: that of an earlier process.
+fn rejected_since(pod: &Pod) -> Option<Time> {
+    let condition = pod.condition(POD_SCHEDULED)?;
+    let is_rejected = condition.status == "False"
+        && (condition.reason == UNSCHEDULABLE || condition.reason == NOT_READY_FOR_SCHEDULING);
+    pod.status.unscheduled_since.filter(|_| is_rejected)
 }
 
 impl QueuedPodInfo {
     /// A pod that was not tried yet.
     pub fn new(pod: Arc<Pod>, now: Time) -> Self {
         Self {
+            rejected_since: rejected_since(&pod),
             pod,
             timestamp: now,
+            added: now,
             attempts: 0,
             unschedulable_count: 0,
-            consecutive_errors_count: 0,
+            in_a_row: FailuresInARow::default(),
             was_flushed_from_unschedulable: false,
             initial_attempt_timestamp: None,
             unschedulable_plugins: PluginSet::default(),
             pending_plugins: PluginSet::default(),
-            is_rejected_as_before: false,
-            template: None,
-            gate: None,
+            own: EntryState::default(),
         }
+    }
+
+    /// The group, if the entry is one: its pod is a stand-in then.
+    pub fn group(&self) -> Option<&QueuedGroup> {
+        self.own.group.as_deref()
+    }
+
+    /// The number of pods: those of a group, or one.
+    pub fn pods_len(&self) -> usize {
+        self.own.group.as_ref().map_or(1, |group| group.len())
     }
 
     /// An attempt has failed.
     pub(super) fn count_failure(&mut self, now: Time) {
         self.timestamp = now;
         if self.has_rejectors() {
+            self.rejected_since.get_or_insert(now);
             self.unschedulable_count = self.unschedulable_count.saturating_add(1);
-            self.consecutive_errors_count = 0;
+            self.in_a_row.errors = 0;
         } else {
-            self.consecutive_errors_count = self.consecutive_errors_count.saturating_add(1);
+            self.in_a_row.errors = self.in_a_row.errors.saturating_add(1);
         }
+    }
+
+    /// Since when the pod waits. For a pod with scheduling gates, since its creation; otherwise since a plugin rejected it
+    /// first; before that, since it became active or was added.
+    pub fn waits_since(&self) -> Time {
+        if self.is_gated() && !self.pod.spec.scheduling_gates.is_empty() {
+            let created = self.pod.metadata.creation_timestamp;
+            return created.map_or(self.added, |created| created.min(self.added));
+        }
+        let tried = self.rejected_since.or(self.initial_attempt_timestamp);
+        tried.unwrap_or(self.added)
     }
 
     /// The PreEnqueue plugin that rejects the pod.
     pub fn gating_plugin(&self) -> Option<&Str> {
-        self.gate.as_ref().map(|gate| &gate.plugin)
+        self.own.gate.as_ref().map(|gate| &gate.plugin)
+    }
+
+    /// The message of the PreEnqueue plugin that rejects the pod; empty where it is not reported.
+    pub fn gate_message(&self) -> &str {
+        self.own
+            .gate
+            .as_ref()
+            .map_or("", |gate| gate.message.as_str())
     }
 
     /// Whether a PreEnqueue plugin rejects the pod.
     pub fn is_gated(&self) -> bool {
-        self.gate.is_some()
+        self.own.gate.is_some()
     }
 
     /// The plugins that rejected the pod or wait on its behalf, each once.

@@ -11,6 +11,10 @@ use berth_framework::event::{Change, Narrowed};
 use berth_framework::plugin::Context;
 use berth_framework::{ClusterEvent, EventResource, Feature};
 
+/// How many gated pods one flush asks about at most, those first that wait longest. The others follow 30 seconds later:
+/// a million gated pods do not stop scheduling for seconds.
+const GATED_PER_FLUSH: usize = 10_000;
+
 /// What an event did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Moved {
@@ -93,7 +97,7 @@ impl SchedulingQueue {
             moved.count(self.requeue(cx, id, strategy, &matched.label));
         }
         self.walk.keep(to_move);
-        self.remember(event, change);
+        super::remember(self, event, change);
         moved
     }
 
@@ -131,7 +135,7 @@ impl SchedulingQueue {
             let named = on.pre_queueing_hint.as_ref().and_then(|narrow| {
                 let (result, named) = match narrow(cx.cluster, change) {
                     Ok(Narrowed::Pods(pods)) => {
-                        self.log.v(4, "PreQueueingHint narrowed pod set", |line| {
+                        self.log.v(5, "PreQueueingHint narrowed pod set", |line| {
                             let line = line.with("plugin", plugin);
                             line.with("event", &matched.label).with("pods", pods.len())
                         });
@@ -194,32 +198,39 @@ impl SchedulingQueue {
         activated
     }
 
-    /// Brings back the pods that have waited too long for an event, in case one was missed. Gated pods stay.
+    /// Brings back the pods that have waited too long for an event, in case one was missed, and asks the PreEnqueue
+    /// plugins again about pods that are gated for as long.
     pub fn flush_leftover(&mut self, cx: &Context<'_>) -> Moved {
         let mut moved = Moved::default();
-        let is_old = |queue: &Self, place| {
-            queue
-                .places
-                .heap(place)
-                .first()
-                .map(|item| (item.id, item.key.at))
-                .filter(|(_, since)| {
-                    cx.now.since(*since) > queue.config.pod_max_in_unschedulable_pods_duration
-                })
-        };
-        let mut any = is_old(self, QueuedIn::Gated).is_some();
-        while let Some((id, _)) = is_old(self, QueuedIn::Unschedulable) {
+        let mut any =
+            self.places.has_long_gated() || self.oldest_leftover(cx, QueuedIn::Gated).is_some();
+        for _ in 0..GATED_PER_FLUSH {
+            let Some(id) = self.oldest_leftover(cx, QueuedIn::Gated) else {
+                break;
+            };
+            moved.examined += 1;
+            if let Some(entry) = self.places.get_mut(id) {
+                entry.info.own.gate_flushed = Some(cx.now);
+            }
+            moved.count(self.requeue(cx, id, Strategy::AfterBackoff, label::UNSCHEDULABLE_TIMEOUT));
+        }
+        while let Some(id) = self.oldest_leftover(cx, QueuedIn::Unschedulable) {
             any = true;
             moved.examined += 1;
             if let Some(entry) = self.places.get_mut(id) {
                 entry.info.was_flushed_from_unschedulable = true;
+                let members = entry.info.own.group.iter_mut();
+                for member in members.flat_map(|group| group.members.values_mut()) {
+                    member.was_flushed_from_unschedulable = true;
+                }
             }
             let to = self.requeue(cx, id, Strategy::AfterBackoff, label::UNSCHEDULABLE_TIMEOUT);
             debug_assert_ne!(to, QueuedIn::Unschedulable, "a flushed pod does not stay");
             moved.count(to);
         }
         if any {
-            self.remember(
+            super::remember(
+                self,
                 &ClusterEvent::wildcard(label::UNSCHEDULABLE_TIMEOUT),
                 Change {
                     old: None,
@@ -228,6 +239,13 @@ impl SchedulingQueue {
             );
         }
         moved
+    }
+
+    /// The pod that waits longest in a place, if that is too long.
+    fn oldest_leftover(&self, cx: &Context<'_>, place: QueuedIn) -> Option<EntryId> {
+        let limit = self.config.pod_max_in_unschedulable_pods_duration;
+        let item = self.places.heap(place).first()?;
+        (cx.now.since(item.key.at) > limit).then_some(item.id)
     }
 
     /// Runs the periodic flushes that are due: that of the backoff queue every second, that of long-unschedulable pods
@@ -259,8 +277,10 @@ impl SchedulingQueue {
             .into_iter()
             .filter_map(|place| self.places.heap(place).first())
             .map(|item| flushes.backoff_at(self.places.backoff().over_at(item.key.at)));
-        let leftover = self.places.heap(QueuedIn::Unschedulable).first();
-        let leftover = leftover.into_iter().map(|item| {
+        let leftover = [QueuedIn::Unschedulable, QueuedIn::Gated]
+            .into_iter()
+            .filter_map(|place| self.places.heap(place).first());
+        let leftover = leftover.map(|item| {
             let limit = self.config.pod_max_in_unschedulable_pods_duration;
             flushes.leftover_at(item.key.at + limit + Duration::from_nanos(1))
         });
@@ -272,7 +292,7 @@ impl SchedulingQueue {
 fn waiting_among(places: &Places, pods: &[(Str, Str)]) -> Vec<EntryId> {
     let mut ids: Vec<EntryId> = pods
         .iter()
-        .filter_map(|(namespace, name)| places.id_of(namespace, name))
+        .filter_map(|(namespace, name)| places.entry_of(namespace, name))
         .collect();
     ids.sort_unstable();
     ids.dedup();

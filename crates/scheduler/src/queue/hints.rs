@@ -156,10 +156,12 @@ impl Question<'_> {
             return Strategy::AfterBackoff;
         }
         if self.matched.is_wildcard {
+            let is_its = |uid: &Str| match &info.own.group {
+                None => uid == info.pod.uid(),
+                Some(group) => group.members.contains_key(uid),
+            };
             return match self.change.new {
-                Some(new) if new.as_pod().is_none_or(|pod| pod.uid() != info.pod.uid()) => {
-                    Strategy::Skip
-                }
+                Some(new) if new.as_pod().is_none_or(|pod| !is_its(pod.uid())) => Strategy::Skip,
                 _ => Strategy::AfterBackoff,
             };
         }
@@ -179,7 +181,7 @@ impl Question<'_> {
             if !info.is_rejected_by(plugin) || !self.is_asked(profile, at, id) {
                 continue;
             }
-            let ask = |hint: &HintFn| hint(self.cluster, &info.pod, self.change);
+            let ask = |hint: &HintFn| self.ask(hint, info);
             let answer = registration.on.hint.as_ref().map_or(Ok(Hint::Queue), ask);
             let supplement = registration.on.supplement.as_ref();
             match answer {
@@ -210,6 +212,26 @@ impl Question<'_> {
             strategy = Strategy::AfterBackoff;
         }
         strategy
+    }
+
+    /// Asks a hint about a pod, or about a group: about those of its members that are asked on behalf of all, and the one
+    /// that has changed.
+    fn ask(&self, hint: &HintFn, info: &QueuedPodInfo) -> Result<Hint, String> {
+        let Some(group) = &info.own.group else {
+            return hint(self.cluster, &info.pod, self.change);
+        };
+        if group.is_woken_by_anything() {
+            return Ok(Hint::Queue);
+        }
+        let changed = self.change.new_pod().or_else(|| self.change.old_pod());
+        let changed = changed.and_then(|pod| group.members.get(pod.uid()));
+        let asked = group.asked().chain(changed.map(|info| &info.pod));
+        for pod in asked {
+            if hint(self.cluster, pod, self.change)? == Hint::Queue {
+                return Ok(Hint::Queue);
+            }
+        }
+        Ok(Hint::Skip)
     }
 
     /// whether the hint of the `at`-th registration that matches the event is put to the pod: if any registration

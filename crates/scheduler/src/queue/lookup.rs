@@ -3,6 +3,7 @@
 use super::SchedulingQueue;
 use super::entry::{QueuedIn, QueuedPodInfo};
 use super::inflight::InFlight;
+use super::members::{member, place_of_member};
 use super::place::Places;
 use std::fmt;
 
@@ -17,12 +18,21 @@ pub struct QueueCounts {
     pub unschedulable: usize,
     /// Rejected by a PreEnqueue plugin.
     pub gated: usize,
+    /// Members of groups that do not exist, or whose ancestors do not.
+    pub incomplete: usize,
+    /// Members that came while their group is being tried.
+    pub pending: usize,
 }
 
 impl QueueCounts {
     /// All of them.
     pub fn total(&self) -> usize {
-        self.active + self.backoff + self.unschedulable + self.gated
+        self.active
+            + self.backoff
+            + self.unschedulable
+            + self.gated
+            + self.incomplete
+            + self.pending
     }
 }
 
@@ -35,7 +45,15 @@ impl fmt::Display for QueueCounts {
             self.active,
             self.backoff,
             self.unschedulable + self.gated
-        )
+        )?;
+        match self.pending + self.incomplete {
+            0 => Ok(()),
+            _ => write!(
+                f,
+                "; pendingPodGroupMemberPods:{}; incompletePodGroupPods:{}",
+                self.pending, self.incomplete
+            ),
+        }
     }
 }
 
@@ -47,9 +65,12 @@ impl SchedulingQueue {
 
     /// A queued pod and where it is; `None` for pods in flight and unknown ones.
     pub fn get(&self, namespace: &str, name: &str) -> Option<(QueuedIn, &QueuedPodInfo)> {
-        let id = self.places.id_of(namespace, name)?;
-        let entry = self.places.get(id)?;
-        Some((entry.place?, &entry.info))
+        if let Some(id) = self.places.id_of(namespace, name) {
+            let entry = self.places.get(id)?;
+            return Some((entry.place?, &entry.info));
+        }
+        let uid = self.places.groups.uid_of(&namespace.into(), &name.into())?;
+        Some((place_of_member(self, uid)?, member(self, uid)?))
     }
 
     /// The queued pods.

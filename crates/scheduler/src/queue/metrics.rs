@@ -19,9 +19,15 @@ pub(super) struct QueueMetrics(Metrics);
 
 impl QueueMetrics {
     /// `queue_incoming_pods_total`; gated pods count as unschedulable.
-    pub(super) fn pod_came(&mut self, place: QueuedIn, event: &str) {
+    pub(super) fn pods_came(&mut self, place: QueuedIn, event: &str, pods: usize) {
         let labels = [place.incoming_label(), event];
-        self.0.count(Metric::QueueIncomingPods, &labels);
+        self.0.add(Metric::QueueIncomingPods, &labels, pods as f64);
+    }
+
+    /// `queue_incoming_entities_total`, with pod groups.
+    pub(super) fn entity_came(&mut self, place: QueuedIn, event: &str, word: &str) {
+        let labels = [place.incoming_label(), event, word];
+        self.0.count(Metric::QueueIncomingEntities, &labels);
     }
 
     /// `unschedulable_pods`: how many queued pods a plugin has rejected.
@@ -32,6 +38,10 @@ impl QueueMetrics {
 
     /// A pod begins or ceases to be counted under the plugins that rejected it.
     pub(super) fn count_rejectors(&mut self, info: &QueuedPodInfo, change: f64) {
+        // The members of a group are counted by themselves.
+        if info.own.group.is_some() {
+            return;
+        }
         for plugin in info.rejectors() {
             self.unschedulable(plugin, &info.pod.spec.scheduler_name, change);
         }

@@ -1,6 +1,7 @@
 //! How a single pod moves: past PreEnqueue into the active queue, into backoff, or back to waiting.
 
 use super::entry::{EntryId, QueuedIn, QueuedPodInfo};
+use super::gating::ask_about_group;
 use super::hints::Strategy;
 use super::report::{Gate, message_of};
 use super::{SchedulingQueue, label};
@@ -48,7 +49,7 @@ impl SchedulingQueue {
 
     /// Moves a pod to the active queue unless a PreEnqueue plugin keeps it out. With
     /// SchedulerPopFromBackoffQ, pods that come from backoff were asked on their way in. The first time, the nominated
-    /// node in the pod's own status is taken over; later, updates are followed.
+    /// node in the pod's own status is taken over; updates are followed wherever the pod is.
     pub(super) fn move_to_active(
         &mut self,
         cx: &Context<'_>,
@@ -68,6 +69,10 @@ impl SchedulingQueue {
         }
         if entry.info.initial_attempt_timestamp.is_none() {
             entry.info.initial_attempt_timestamp = Some(cx.now);
+            let members = entry.info.own.group.iter_mut();
+            for member in members.flat_map(|group| group.members.values_mut()) {
+                member.initial_attempt_timestamp.get_or_insert(cx.now);
+            }
             self.nominator
                 .add(cx.cluster, &entry.info.pod, &Nominating::Keep);
         }
@@ -96,7 +101,14 @@ impl SchedulingQueue {
 
     /// A pod has come to this place because of an event.
     pub(super) fn came(&mut self, id: EntryId, place: QueuedIn, event: &str) {
-        self.metrics.pod_came(place, event);
+        let pods = self.places.get(id).map_or(1, |entry| entry.info.pods_len());
+        self.metrics.pods_came(place, event, pods);
+        if self.config.features.enabled(Feature::GenericWorkload) {
+            let entry = self.places.get(id);
+            let group = entry.and_then(|entry| entry.info.own.group.as_ref());
+            let word = group.map_or("pod", |group| group.key().kind.as_str());
+            self.metrics.entity_came(place, event, word);
+        }
         let level = match event {
             label::SCHEDULE_ATTEMPT_FAILURE => 3,
             _ => 5,
@@ -120,6 +132,10 @@ impl SchedulingQueue {
             return;
         };
         debug_assert_eq!(entry.place, None, "a pod is detached while it is asked");
+        if entry.info.own.group.is_some() {
+            ask_about_group(self, cx, id, true);
+            return;
+        }
         let info = &mut entry.info;
         let plugins: &[Arc<dyn PreEnqueue>] = self
             .profiles
@@ -129,7 +145,7 @@ impl SchedulingQueue {
             .config
             .features
             .enabled(Feature::SchedulerPreEnqueuePodStatus);
-        let gate = info.gate.take();
+        let gate = info.own.gate.take();
         let stopwatch = &*self.stopwatch;
         let is_sampled = self.sampler.choose();
         let began = stopwatch.nanos();
@@ -186,7 +202,7 @@ impl SchedulingQueue {
                 self.reports
                     .rejected(&info.pod, gate.as_ref(), &new, cx.now);
             }
-            info.gate = Some(new);
+            info.own.gate = Some(new);
             return;
         }
         let nanos = stopwatch.nanos().saturating_sub(began);
@@ -210,7 +226,8 @@ impl SchedulingQueue {
                 activated += 1;
             } else if self.in_flight.contains(pod.uid()) {
                 let target = Object::Pod(pod.clone());
-                self.remember(
+                super::remember(
+                    self,
                     &ClusterEvent::wildcard(label::FORCE_ACTIVATE),
                     Change {
                         old: None,
@@ -223,7 +240,7 @@ impl SchedulingQueue {
     }
 
     fn activate_one(&mut self, cx: &Context<'_>, pod: &Pod) -> bool {
-        let Some(id) = self.places.id_of(pod.namespace(), pod.name()) else {
+        let Some(id) = self.places.entry_of(pod.namespace(), pod.name()) else {
             return false;
         };
         let Some(place) = self.places.get(id).and_then(|entry| entry.place) else {
@@ -254,7 +271,7 @@ fn gate(
     event: &str,
 ) -> QueuedIn {
     if let Some(entry) = queue.places.get_mut(id) {
-        entry.info.template = None;
+        entry.info.own.template = None;
         let uid = entry.info.pod.uid().clone();
         queue.places.release(&uid);
     }

@@ -3,6 +3,7 @@
 use super::QueueConfig;
 use super::backoff::Backoff;
 use super::entry::{Entries, Entry, EntryId, QueuedIn, QueuedPodInfo};
+use super::group::{GroupStore, RootPlace};
 use super::heap::{Heap, Item, Key, Positions};
 use super::hooks::Profiles;
 use super::lookup::QueueCounts;
@@ -14,6 +15,7 @@ use berth_framework::Feature;
 use berth_framework::plugin::{QueueSort, QueuedPod, SortKey};
 use rustc_hash::FxHashSet;
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The order of one heap.
@@ -60,6 +62,13 @@ fn follows_sort(place: QueuedIn, windowed: bool) -> bool {
     }
 }
 
+/// The pods of an entry: itself, or the members of a group.
+fn members_of(info: &QueuedPodInfo) -> impl Iterator<Item = &QueuedPodInfo> {
+    let alone = info.own.group.is_none().then_some(info);
+    let members = info.own.group.iter().flat_map(|group| group.members());
+    alone.into_iter().chain(members)
+}
+
 /// How many pods are asked whether their backoff is over, before one of them is woken for its template.
 const LOOKED_AT_MAX: usize = 16;
 
@@ -70,7 +79,7 @@ fn group(
     place: QueuedIn,
     sort_key: Option<fn(QueuedPod<'_>) -> SortKey>,
 ) -> Option<(&Arc<Template>, Key)> {
-    let template = entry.info.template.as_ref();
+    let template = entry.info.own.template.as_ref();
     let template = template.filter(|_| place == QueuedIn::Unschedulable)?;
     let key = Key {
         at: Time::EPOCH,
@@ -80,10 +89,17 @@ fn group(
     Some((template, key))
 }
 
+/// The order of the queue sort.
+struct SortOrder {
+    /// The plugin, if it has no keys.
+    plugin: Option<Arc<dyn QueueSort>>,
+    /// The key of a pod.
+    key: Option<fn(QueuedPod<'_>) -> SortKey>,
+}
+
 /// All queued pods. Each is in exactly one place.
 pub struct Places {
-    sort: Option<Arc<dyn QueueSort>>,
-    sort_key: Option<fn(QueuedPod<'_>) -> SortKey>,
+    sort: SortOrder,
     /// Whether pods are popped from backoff (SchedulerPopFromBackoffQ).
     pops_from_backoff: bool,
     backoff: Backoff,
@@ -97,6 +113,10 @@ pub struct Places {
     represented: Pool,
     templates: Templates,
     arrivals: u64,
+    /// The groups, and members that are not in an entry.
+    pub(super) groups: GroupStore,
+    /// How many gated pods a flush asked about while they were gated.
+    long_gated: usize,
 }
 
 impl Places {
@@ -108,8 +128,10 @@ impl Places {
             None => Some(by_timestamp),
         };
         Self {
-            sort: sort.filter(|_| sort_key.is_none()),
-            sort_key,
+            sort: SortOrder {
+                plugin: sort.filter(|_| sort_key.is_none()),
+                key: sort_key,
+            },
             pops_from_backoff: config.features.enabled(Feature::SchedulerPopFromBackoffQ),
             backoff: Backoff::new(config),
             entries: Entries::default(),
@@ -120,10 +142,17 @@ impl Places {
             represented: Pool::default(),
             templates: Templates::default(),
             arrivals: 0,
+            groups: GroupStore::default(),
+            long_gated: 0,
         }
     }
 
     // --- to look at ----------------------------------------------------------------------------------------
+
+    /// Whether a pod is gated about which a flush asked before.
+    pub(super) fn has_long_gated(&self) -> bool {
+        self.long_gated > 0
+    }
 
     /// The backoff of pods.
     pub(super) fn backoff(&self) -> &Backoff {
@@ -147,6 +176,12 @@ impl Places {
         self.names.find(namespace, name, &self.entries)
     }
 
+    /// The entry of a queued pod, or of the group with which it is queued.
+    pub(super) fn entry_of(&self, namespace: &str, name: &str) -> Option<EntryId> {
+        let alone = self.id_of(namespace, name);
+        alone.or_else(|| self.groups.entry_of(namespace, name))
+    }
+
     pub(super) fn get(&self, id: EntryId) -> Option<&Entry> {
         self.entries.get(id)
     }
@@ -158,20 +193,66 @@ impl Places {
 
     /// How many pods wait where.
     pub fn counts(&self) -> QueueCounts {
-        let len = |place| self.heap(place).len();
+        let len = |place| self.heap(place).len() + self.groups.further_members[place as usize];
         QueueCounts {
             active: len(QueuedIn::Active),
             backoff: len(QueuedIn::Backoff) + len(QueuedIn::ErrorBackoff),
             unschedulable: len(QueuedIn::Unschedulable),
             gated: len(QueuedIn::Gated),
+            incomplete: self.groups.incomplete_len(),
+            pending: self.groups.pending().count(),
         }
     }
 
     /// Every queued pod, in no particular order.
     pub fn pods(&self) -> impl Iterator<Item = (QueuedIn, &QueuedPodInfo)> {
-        self.entries
-            .iter()
-            .filter_map(|(_, entry)| Some((entry.place?, &entry.info)))
+        let queued = self.entries.iter().filter_map(|(_, entry)| {
+            let place = entry.place?;
+            Some(members_of(&entry.info).map(move |info| (place, info)))
+        });
+        let incomplete = self.groups.incomplete.values().flat_map(|m| m.values());
+        let pending = self.groups.pending();
+        queued
+            .flatten()
+            .chain(incomplete.map(|info| (QueuedIn::Gated, info)))
+            .chain(pending.map(|info| (QueuedIn::Active, info)))
+    }
+
+    /// The number of entries by queue and type, as metrics name them.
+    pub fn entities(&self) -> BTreeMap<(&'static str, &'static str), usize> {
+        let name = |place| match place {
+            QueuedIn::Active => "active",
+            QueuedIn::Backoff | QueuedIn::ErrorBackoff => "backoff",
+            QueuedIn::Unschedulable => "unschedulable",
+            QueuedIn::Gated => "gated",
+        };
+        let mut entities: BTreeMap<(&'static str, &'static str), usize> = BTreeMap::new();
+        for place in QueuedIn::ALL {
+            *entities.entry((name(place), "pod")).or_default() += self.heap(place).len();
+        }
+        for (place, info) in self.groups() {
+            let Some(group) = &info.own.group else {
+                continue;
+            };
+            let word = group.key().kind.as_str();
+            *entities.entry((name(place), word)).or_default() += 1;
+            if let Some(pods) = entities.get_mut(&(name(place), "pod")) {
+                *pods = pods.saturating_sub(1);
+            }
+        }
+        entities
+    }
+
+    /// The queued groups, in no particular order.
+    pub fn groups(&self) -> impl Iterator<Item = (QueuedIn, &QueuedPodInfo)> {
+        let queued = self.groups.roots.values().filter_map(|place| match place {
+            RootPlace::Queued(id) => Some(*id),
+            RootPlace::InFlight(_) => None,
+        });
+        queued.filter_map(|id| {
+            let entry = self.entries.get(id)?;
+            Some((entry.place?, &entry.info))
+        })
     }
 
     /// The pods of a place: active ones and those in backoff in the order in which they would be popped, waiting ones
@@ -188,19 +269,21 @@ impl Places {
         });
         items
             .iter()
-            .filter_map(|item| Some(&self.entries.get(item.id)?.info))
+            .filter_map(|item| Some(members_of(&self.entries.get(item.id)?.info)))
+            .flatten()
             .collect()
     }
 
     /// How many pods of its place precede a queued pod, in the order of [`Places::pods_in`].
     pub fn ahead_of(&self, namespace: &str, name: &str) -> Option<usize> {
-        let id = self.id_of(namespace, name)?;
+        let id = self.entry_of(namespace, name)?;
         let place = self.entries.get(id)?.place?;
         let order = self.order(place);
         let items = self.heap(place).items();
         let own = items.iter().find(|item| item.id == id)?;
         let ahead = items.iter().filter(|item| order.less(item, own));
-        Some(ahead.count())
+        let pods = |item: &Item| self.entries.get(item.id).map_or(1, |e| e.info.pods_len());
+        Some(ahead.map(pods).sum())
     }
 
     /// When the backoff of a pod ends, rounded down to the ordering window; `None` without one.
@@ -237,7 +320,7 @@ impl Places {
         let follows_sort = follows_sort(place, self.pops_from_backoff);
         Order {
             entries: &self.entries,
-            sort: self.sort.as_deref().filter(|_| follows_sort),
+            sort: self.sort.plugin.as_deref().filter(|_| follows_sort),
         }
     }
 
@@ -276,9 +359,10 @@ impl Places {
         let entry = self.entries.get_mut(id)?;
         let place = entry.place.take()?;
         let entry = self.entries.get(id)?;
+        self.groups.further_members[place as usize] -= entry.info.pods_len() - 1;
         if place.is_unschedulable_pool() {
             let mut pool = &mut self.pool;
-            if let Some((template, turn)) = group(entry, place, self.sort_key) {
+            if let Some((template, turn)) = group(entry, place, self.sort.key) {
                 if !self.templates.represents(template, id) {
                     pool = &mut self.represented;
                 }
@@ -290,11 +374,17 @@ impl Places {
         let follows_sort = follows_sort(place, self.pops_from_backoff);
         let order = Order {
             entries: &self.entries,
-            sort: self.sort.as_deref().filter(|_| follows_sort),
+            sort: self.sort.plugin.as_deref().filter(|_| follows_sort),
         };
         let removed =
             self.heaps[place as usize].remove(id, &mut self.positions, |a, b| order.less(a, b));
         debug_assert!(removed.is_some(), "a pod is found where it was put");
+        if place == QueuedIn::Gated
+            && let (Some(item), Some(entry)) = (removed, self.entries.get(id))
+            && item.key.at != entry.info.timestamp
+        {
+            self.long_gated -= 1;
+        }
         Some(place)
     }
 
@@ -312,6 +402,7 @@ impl Places {
         );
         entry.place = Some(place);
         let info = &entry.info;
+        self.groups.further_members[place as usize] += info.pods_len() - 1;
         let follows_sort = follows_sort(place, self.pops_from_backoff);
         let key = Key {
             at: match place {
@@ -319,9 +410,12 @@ impl Places {
                 QueuedIn::Backoff | QueuedIn::ErrorBackoff => {
                     self.backoff.expiry(info).unwrap_or(Time::EPOCH)
                 }
-                QueuedIn::Unschedulable | QueuedIn::Gated => info.timestamp,
+                QueuedIn::Unschedulable => info.timestamp,
+                QueuedIn::Gated => info
+                    .timestamp
+                    .max(info.own.gate_flushed.unwrap_or(Time::EPOCH)),
             },
-            sort: match self.sort_key {
+            sort: match self.sort.key {
                 Some(sort_key) if follows_sort => sort_key(view(info)),
                 _ => SortKey::default(),
             },
@@ -330,16 +424,19 @@ impl Places {
         if place.is_unschedulable_pool() {
             let profile = entry.profile.zip(profiles.get(entry.profile));
             let mut pool = &mut self.pool;
-            if let Some((template, turn)) = group(entry, place, self.sort_key)
+            if let Some((template, turn)) = group(entry, place, self.sort.key)
                 && !self.templates.join(template, info.pod.uid(), (turn, id))
             {
                 pool = &mut self.represented;
             }
             pool.insert(id, profile, info);
         }
+        if place == QueuedIn::Gated && key.at != info.timestamp {
+            self.long_gated += 1;
+        }
         let order = Order {
             entries: &self.entries,
-            sort: self.sort.as_deref().filter(|_| follows_sort),
+            sort: self.sort.plugin.as_deref().filter(|_| follows_sort),
         };
         self.heaps[place as usize].push(Item { key, id }, &mut self.positions, |a, b| {
             order.less(a, b)
@@ -351,7 +448,7 @@ impl Places {
     /// An event wakes a pod. Returns the pod whose turn it is, if it waits on behalf of others.
     pub(super) fn next_for(&mut self, id: EntryId, now: Time, profiles: &Profiles) -> EntryId {
         let represented = self.entries.get(id).and_then(|entry| {
-            let template = entry.info.template.as_ref()?;
+            let template = entry.info.own.template.as_ref()?;
             self.templates
                 .represents(template, id)
                 .then(|| template.clone())
@@ -454,7 +551,7 @@ impl Places {
             }
             if place.is_unschedulable_pool() {
                 let mut pool = &self.pool;
-                if let Some((template, _)) = group(entry, place, self.sort_key) {
+                if let Some((template, _)) = group(entry, place, self.sort.key) {
                     grouped += 1;
                     if !self.templates.represents(template, id) {
                         pool = &self.represented;
@@ -498,6 +595,8 @@ impl Places {
             place.is_some_and(|place| place == QueuedIn::Active || place.is_backoff())
         });
         let to_try: FxHashSet<&Str> = to_try.map(|(_, entry)| entry.info.pod.uid()).collect();
+        self.groups
+            .check(|id| self.entries.get(id)?.info.own.group.as_deref())?;
         self.templates
             .check(|uid| to_try.contains(uid) || is_in_flight(uid))
     }

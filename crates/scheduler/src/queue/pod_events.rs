@@ -1,7 +1,8 @@
 //! What an update of a pod amounts to.
 
-use berth_api::requests::{self, Options};
+use berth_api::requests::{self, Footprint, Options};
 use berth_api::{Pod, Str};
+use berth_framework::features::Behaviour;
 use berth_framework::{ActionType, ClusterEvent, EventResource, Feature, FeatureGates};
 use smallvec::SmallVec;
 
@@ -14,13 +15,18 @@ pub fn pod_update_events(old: &Pod, new: &Pod, features: &FeatureGates) -> PodEv
     let resource = if new.is_assigned() {
         EventResource::AssignedPod
     } else {
-        EventResource::UnschedulablePod
+        EventResource::of_unassigned(features, true)
     };
     let mut events: PodEvents = [
         (old.labels() != new.labels(), ActionType::UPDATE_POD_LABEL),
         (
             is_scaled_down(old, new, features),
             ActionType::UPDATE_POD_SCALE_DOWN,
+        ),
+        (
+            features.enabled(Feature::InPlacePodVerticalScalingSchedulerPreemption)
+                && is_scaled_down(new, old, features),
+            ActionType::UPDATE_POD_SCALE_UP,
         ),
         (
             !old.spec.scheduling_gates.is_empty() && new.spec.scheduling_gates.is_empty(),
@@ -53,6 +59,10 @@ fn is_scaled_down(old: &Pod, new: &Pod, features: &FeatureGates) -> bool {
         use_status: features.enabled(Feature::InPlacePodVerticalScaling),
         pod_level: true,
         non_zero: false,
+        footprint: match features.has(Behaviour::ResizeFootprintOfPod) {
+            true => Footprint::Pod,
+            false => Footprint::Containers,
+        },
     };
     let before = requests::pod_requests(old, options);
     if before.is_empty() {

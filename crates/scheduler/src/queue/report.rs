@@ -180,7 +180,7 @@ impl Reports {
     /// The status of a rejected pod has changed: the condition was removed, or states something else, for instance what
     /// another scheduler wrote that led before. The rejection is reported again.
     pub(super) fn shown(&mut self, info: &QueuedPodInfo, new: &Arc<Pod>, now: Time) {
-        let Some(gate) = info.gate.as_ref() else {
+        let Some(gate) = info.own.gate.as_ref() else {
             return;
         };
         let (before, after) = (

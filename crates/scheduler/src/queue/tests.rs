@@ -10,6 +10,7 @@ mod backoff;
 mod counters;
 mod flight;
 mod gates;
+mod groups;
 mod hints;
 mod model;
 mod narrowing;

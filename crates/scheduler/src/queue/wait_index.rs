@@ -14,9 +14,6 @@ use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 
-/// Under how many keys one registration files a pod; a pod that waits under more waits for anything.
-const KEYS_MAX: usize = 32;
-
 /// Where pods of one registration are filed: their profile, their gate, and the registration's place in the profile.
 #[derive(Debug, Clone, Copy, Hash)]
 pub(super) struct Drawer<'a> {
@@ -140,7 +137,17 @@ fn places(profile: Option<(ProfileId, &Profile)>, info: &QueuedPodInfo) -> Small
                 gate: info.gating_plugin().map(Str::as_str),
                 registration: *registration,
             };
-            file(drawer, &waits(&info.pod), &mut places);
+            match &info.own.group {
+                None => file(drawer, &waits(&info.pod), &mut places),
+                Some(group) if group.is_woken_by_anything() => {
+                    file(drawer, &Waits::for_anything(), &mut places);
+                }
+                Some(group) => {
+                    for pod in group.asked() {
+                        file(drawer, &waits(pod), &mut places);
+                    }
+                }
+            }
         }
     }
     places.sort_unstable();
@@ -149,7 +156,7 @@ fn places(profile: Option<(ProfileId, &Profile)>, info: &QueuedPodInfo) -> Small
 }
 
 fn file(drawer: Drawer<'_>, waits: &Waits, places: &mut SmallVec<[Place; 8]>) {
-    if waits.is_for_anything() || waits.keys().len() > KEYS_MAX {
+    if waits.is_for_anything() {
         places.push((drawer.number(None), 0));
         return;
     }

@@ -93,7 +93,7 @@ impl Walk {
                 }
                 Asked::Waiting(touched) => {
                     let pod = touched.pod();
-                    let pod = pod.and_then(|(namespace, name)| places.id_of(namespace, name));
+                    let pod = pod.and_then(|(namespace, name)| places.entry_of(namespace, name));
                     pod.into_iter().filter(is_meant).for_each(&mut put_to);
                     let drawer = Drawer {
                         profile: profile_id,

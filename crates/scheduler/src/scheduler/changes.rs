@@ -8,10 +8,12 @@ use crate::core::Core;
 use crate::cycle::Cycle;
 use crate::evaluator::Stopwatch;
 use crate::metrics::Metric;
+use crate::queue::group_changed;
 use berth_api::{Kind, Node, Object, Str};
 use berth_framework::call::ObjectName;
+use berth_framework::cluster::GroupKey;
 use berth_framework::{ActionType, ClusterEvent, EventResource};
-use rustc_hash::FxHashSet;
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 /// A change of the cluster, as a watch reports it.
@@ -76,21 +78,35 @@ impl Intake<'_> {
         }
     }
 
-    /// Objects that are not listed any more were deleted; the others are new, changed or as they were.
+    /// Objects that are not listed any more were deleted; the others are new, changed or as they were. An object whose
+    /// name another one has now was deleted, too: its place is taken.
     fn replaced(&mut self, kind: Kind, objects: Vec<Object>) {
-        let listed: FxHashSet<(&Str, &Str)> = objects
+        let listed: FxHashMap<(&Str, &Str), &Str> = objects
             .iter()
             .map(|object| {
                 let metadata = object.metadata();
-                (&metadata.namespace, &metadata.name)
+                ((&metadata.namespace, &metadata.name), &metadata.uid)
             })
             .collect();
-        for (namespace, name) in self.core.cache.names(kind) {
-            if !listed.contains(&(&namespace, &name)) {
-                self.deleted(kind, &namespace, &name);
-                let object = ObjectName::new(kind, &namespace, &name);
-                self.core.waits.object_changed(&object);
+        let mut dropped = 0_u32;
+        for (namespace, name, uid) in self.core.cache.identities(kind) {
+            match listed.get(&(&namespace, &name)) {
+                Some(listed) if **listed == uid => {}
+                Some(_) => dropped += 1,
+                None => {
+                    dropped += 1;
+                    self.deleted(kind, &namespace, &name);
+                    let object = ObjectName::new(kind, &namespace, &name);
+                    self.core.waits.object_changed(&object);
+                }
             }
+        }
+        if dropped > 0 {
+            let (_, _, plural) = kind.resource();
+            let labels = [plural];
+            self.core
+                .metrics
+                .add(Metric::ObjectsDroppedByList, &labels, f64::from(dropped));
         }
         for object in objects {
             if object.kind() == kind {
@@ -168,6 +184,7 @@ impl Intake<'_> {
                 ActionType::UPDATE
             }
         };
+        self.group_changed(&new);
         let event = ClusterEvent::new(EventResource::of_kind(kind), action);
         self.core.move_all(&event, old.as_ref(), Some(&new), None);
         self.handled(&event, began);
@@ -181,9 +198,18 @@ impl Intake<'_> {
         let (uid, now) = (&object.metadata().uid, self.core.now());
         let dispatcher = self.core.calls.dispatcher_mut();
         dispatcher.forget_object(kind, uid, now);
+        self.group_changed(&object);
         let event = ClusterEvent::new(EventResource::of_kind(kind), ActionType::DELETE);
         self.core.move_all(&event, Some(&object), None, None);
         self.handled(&event, began);
+    }
+
+    /// If the object is a group, its members move to where they belong now.
+    fn group_changed(&mut self, object: &Object) {
+        if let Some(key) = GroupKey::of_object(object) {
+            let (queue, cx) = self.core.queue();
+            group_changed(queue, &cx, &key);
+        }
     }
 
     // --- how long it takes ---------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 //! What explanations read of the scheduler beside the queue and the cache.
 
 use super::Scheduler;
+use crate::GateRemovals;
 use crate::core::Decision;
 use crate::metrics::Metric;
 use berth_api::{Str, Time};
@@ -57,6 +58,16 @@ impl Scheduler {
     /// The last decision about a pod, as long as it is among the last [`DECISIONS_MAX`](crate::DECISIONS_MAX).
     pub fn decision(&self, uid: &str) -> Option<&Decision> {
         self.core.explanations.decisions.of(uid)
+    }
+
+    /// The removals of a scheduling gate that were seen.
+    pub fn gate_removals(&self, gate: &str) -> Option<&GateRemovals> {
+        self.core.explanations.gates.get(gate)
+    }
+
+    /// All gates whose removal was seen, 128 at most.
+    pub fn removed_gates(&self) -> impl Iterator<Item = (&Str, &GateRemovals)> {
+        self.core.explanations.gates.all()
     }
 
     /// The last decisions, oldest first.

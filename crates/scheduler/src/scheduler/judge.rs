@@ -5,7 +5,7 @@
 use super::Scheduler;
 use crate::evaluator::{Evaluation, Evaluator, Found, NoStopwatch};
 use berth_api::{Pod, Str};
-use berth_framework::PodInfo;
+use berth_framework::{PodInfo, Work};
 use std::sync::Arc;
 
 /// The decision about a pod.
@@ -68,6 +68,7 @@ impl Scheduler {
             nominated: core.queue.nominator(),
             pod: &info,
             evaluation: &mut Evaluation::default(),
+            work: Some(&Work::default()),
             stopwatch: &NoStopwatch,
         }
         .find(None, &mut 0, &mut fastrand::Rng::with_seed(0));

@@ -9,7 +9,18 @@ impl Scheduler {
     pub fn metrics(&self) -> Snapshot {
         let core = &self.core;
         let mut metrics = core.metrics.clone();
-        let counts = core.queue.places().counts();
+        let mut counts = core.queue.places().counts();
+        // kube-scheduler gives a pod back to the queue before it writes the status.
+        for info in core.calls.returning() {
+            match info.has_rejectors() {
+                true => counts.unschedulable += 1,
+                false => counts.backoff += 1,
+            }
+            for plugin in info.rejectors() {
+                let labels = [plugin.as_str(), info.pod.spec.scheduler_name.as_str()];
+                metrics.add(Metric::UnschedulablePods, &labels, 1.0);
+            }
+        }
         for (queue, pods) in [
             ("active", counts.active),
             ("backoff", counts.backoff),
@@ -18,11 +29,26 @@ impl Scheduler {
         ] {
             metrics.set(Metric::PendingPods, &[queue], pods as f64);
         }
+        if core.settings.is_on(Feature::GenericWorkload) {
+            for (queue, pods) in [
+                ("incomplete", counts.incomplete),
+                ("pending", counts.pending),
+            ] {
+                metrics.set(Metric::PendingPods, &[queue], pods as f64);
+            }
+            for ((queue, word), entities) in core.queue.places().entities() {
+                metrics.set(Metric::QueuedEntities, &[queue, word], entities as f64);
+            }
+        }
         metrics.absorb(core.queue.metrics());
         // Present from the start.
         metrics.add(Metric::EventLogCollapses, &[], 0.0);
+        let versions = core.settings.features.versions();
         for feature in Feature::ALL {
-            let stage = feature.stage().as_str();
+            let Some(spec) = feature.state(versions).spec() else {
+                continue;
+            };
+            let stage = spec.stage.as_str();
             let is_on = f64::from(u8::from(core.settings.is_on(*feature)));
             metrics.set(Metric::FeatureEnabled, &[feature.name(), stage], is_on);
         }
@@ -39,7 +65,9 @@ impl Scheduler {
             let asked = self.cycle.prioritizing_extenders() as f64;
             metrics.set(Metric::Goroutines, &["prioritizing_extender"], asked);
         }
-        for (call_type, calls) in core.calls.dispatcher().pending() {
+        let is_async = core.settings.is_on(Feature::SchedulerAsyncAPICalls);
+        let pending = core.calls.dispatcher().pending().into_iter();
+        for (call_type, calls) in pending.filter(|_| is_async) {
             metrics.set(Metric::PendingAsyncApiCalls, &[call_type], calls as f64);
         }
         metrics.snapshot()

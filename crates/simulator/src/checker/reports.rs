@@ -1,7 +1,7 @@
 //! Judging what a scheduler writes into the status of pods that PreEnqueue rejects (KEP-5501).
 
 use super::{Checker, Violation};
-use crate::rules::{GATED, NOT_READY, blocked, is_blocked, is_ours};
+use crate::rules::{GATED, NOT_READY, blocked, group_of, is_blocked, is_ours};
 use berth_api::{Duration, Pod, Str, Time};
 use berth_framework::call::CallResult;
 use std::collections::BTreeMap;
@@ -107,7 +107,8 @@ impl Checker {
         if pod.is_assigned() {
             return untrue("nothing, as it has a node".to_owned());
         }
-        if message == MAKES_ROOM {
+        // What a member of a group states depends on the others.
+        if message == MAKES_ROOM || (group_of(pod).is_some() && !message.is_empty()) {
             return Ok(());
         }
         let why = blocked(pod, &self.others);

@@ -1,8 +1,10 @@
 //! Judging the world once everything has come to rest.
 
+use super::groups::check_groups;
 use super::{DecidedDevices, Violation};
 use crate::rules::{
-    GATED, Scene, blocked, claim_names, conflict, forbids, is_blocked, is_ours, lacks_claim,
+    GATED, Scene, blocked, claim_names, conflict, forbids, group_of, is_blocked, is_ours,
+    lacks_claim,
 };
 use crate::world::World;
 use berth_api::{Pod, Str};
@@ -89,11 +91,11 @@ pub fn check_rest(world: &World, statuses: &Statuses) -> Result<(), Violation> {
                 kept,
             });
         }
-        if !is_out {
+        if !is_out && group_of(pod).is_none() {
             check_place(world, &scene, pod, statuses)?;
         }
     }
-    Ok(())
+    check_groups(world, &scene)
 }
 
 /// A pod on a node has the devices of its claims, and they are reserved for it.
@@ -148,6 +150,14 @@ fn check_status(world: &World, pod: &Pod, statuses: &Statuses) -> Result<(), Vio
         return match condition {
             Some(c) if c.status == "True" => wrong("False"),
             _ => Ok(()),
+        };
+    }
+    if group_of(pod).is_some() {
+        // What it waits for depends on the other members.
+        let is_explained = condition.is_some_and(|c| c.status == "False") && explains;
+        return match is_explained || !statuses.holds {
+            true => Ok(()),
+            false => wrong("False with a message"),
         };
     }
     let why = blocked(pod, world.others());
@@ -220,7 +230,7 @@ mod tests {
             _ => "why".to_owned(),
         };
         let condition = Some(("PodScheduled", status, reason, message.as_str()));
-        let written = world.patch_status("p", &uid, condition, Some(says));
+        let written = world.patch_status("p", &uid, condition.as_slice(), Some(says));
         assert_eq!(written, Ok(()));
         let kept_free = (!kept.is_empty()).then(|| (uid, kept.into()));
         let statuses = Statuses {

@@ -86,6 +86,15 @@ pub enum Violation {
         /// The node that the scheduler keeps free; empty for none.
         kept: Str,
     },
+    /// A gang has started with too few members.
+    ShortGang {
+        /// The group.
+        group: Str,
+        /// How many members have a place.
+        placed: usize,
+        /// How many must have one.
+        wanted: usize,
+    },
     /// A pod of another scheduler was given a node or a status.
     NotOurs {
         /// The pod.
@@ -151,6 +160,7 @@ impl Violation {
             Self::Unresolved { .. } => "unresolved",
             Self::StatusWrong { .. } => "wrong status",
             Self::NominationWrong { .. } => "wrong nomination",
+            Self::ShortGang { .. } => "short gang",
             Self::NotOurs { .. } => "not ours",
             Self::UntrueReport { .. } => "untrue report",
             Self::WrongDevice { .. } => "wrong device",
@@ -232,6 +242,13 @@ impl fmt::Display for Violation {
                 f,
                 "pod {pod} is nominated to {says:?} by its status, and {kept:?} is kept free for it"
             ),
+            Self::ShortGang {
+                group,
+                placed,
+                wanted,
+            } => {
+                write!(f, "group {group} starts with {placed} of {wanted} members")
+            }
             Self::NotOurs { pod } => write!(f, "pod {pod} is for another scheduler to place"),
             Self::UntrueReport {
                 pod,

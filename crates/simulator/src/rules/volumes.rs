@@ -24,8 +24,17 @@ pub(super) fn forbids(scene: &Scene<'_>, pod: &Pod, node: &Node) -> Option<Forbi
         let Some(volume) = scene.others.volume(&claim.spec.volume_name) else {
             return Some(Forbids::Rule("a volume is not there"));
         };
-        let reach = volume.spec.node_affinity.as_ref();
-        let reach = reach.and_then(|affinity| affinity.required.as_ref());
+        let migration = volume.migration().filter(|migration| {
+            let csi = scene.others.csi_node(node.name());
+            csi.is_some_and(|csi| csi.has_migrated(migration.plugin))
+        });
+        let reach = match &migration {
+            None => volume.required_affinity(),
+            Some(migration) => match &migration.affinity {
+                Ok(required) => required.as_ref(),
+                Err(_) => return Some(Forbids::Rule("a volume cannot be migrated")),
+            },
+        };
         if reach.is_some_and(|required| !matches_terms(required, node)) {
             return Some(Forbids::Rule("a volume cannot be reached"));
         }

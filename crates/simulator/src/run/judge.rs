@@ -40,11 +40,13 @@ impl Run<'_, '_> {
                 ApiCall::BindPod { pod, node } => instance.checker.bind_sent(&pod.uid, node)?,
                 ApiCall::PatchPodStatus {
                     pod,
-                    condition: Some(c),
                     nominated_node,
-                } if c.kind == "PodScheduled" => {
-                    let (checker, says) = (&mut instance.checker, (&*c.reason, &*c.message));
-                    checker.status_sent(&pod.uid, says, nominated_node.is_some(), now)?;
+                    ..
+                } => {
+                    if let Some(c) = call.condition("PodScheduled") {
+                        let (checker, says) = (&mut instance.checker, (&*c.reason, &*c.message));
+                        checker.status_sent(&pod.uid, says, nominated_node.is_some(), now)?;
+                    }
                 }
                 ApiCall::ClearPreEnqueueStatus { pod, .. } => {
                     instance.checker.status_cleared(&pod.uid)
@@ -109,6 +111,7 @@ impl Run<'_, '_> {
         for uid in &given_up {
             checker.gave_up(uid);
         }
+        let started = checker.started_groups();
         let number = instance.number;
         for uid in &given_up {
             self.say(|| format!("scheduler {number} gives up the place of {uid}"));
@@ -118,6 +121,7 @@ impl Run<'_, '_> {
             self.instances[at].checker.decided(uid, node)?;
         }
         let instance = &mut self.instances[at];
+        instance.checker.check_quorums(&chosen, &started)?;
         let claims = instance
             .scheduler
             .cache()

@@ -165,10 +165,10 @@ impl Run<'_, '_> {
             }
             ApiCall::PatchPodStatus {
                 pod,
-                condition,
+                conditions,
                 nominated_node,
             } => {
-                if condition.is_some() {
+                if !conditions.is_empty() {
                     self.foreign.condition_written(&pod.uid, foreign);
                 }
                 if nominated_node.is_some() {
@@ -282,7 +282,7 @@ impl Run<'_, '_> {
             _ => None,
         };
         self.after_input(at, failed.as_ref())?;
-        let tried = matches!(outcome, Outcome::Done { .. });
+        let tried = outcome.is_attempt();
         if tried {
             self.say(|| format!("tried: {outcome:?}"));
         }

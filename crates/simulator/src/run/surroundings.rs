@@ -2,7 +2,7 @@
 
 use super::Run;
 use crate::script::{Step, namespace_name, node_name, pod_name};
-use crate::shapes::{APP, CLOSED, HOLD, SLOW, TEAM, tolerate};
+use crate::shapes::{APP, CLOSED, HOLD, SLOW, Slow, TEAM, group_name, tolerate};
 use crate::world::Devices;
 use berth_api::Str;
 
@@ -35,7 +35,15 @@ impl Run<'_, '_> {
             Step::Hold(pod, Some(reason)) => world.label_pod(&pod_name(*pod), HOLD, reason),
             Step::Hold(pod, None) => world.unlabel_pod(&pod_name(*pod), HOLD),
             Step::Close(at, reason) => world.label_namespace(namespace_name(*at), CLOSED, *reason),
-            Step::Slow(pod, Some(slow)) => world.label_pod(&pod_name(*pod), SLOW, slow.as_str()),
+            Step::Slow(pod, Some(slow)) => {
+                // Members of groups may not wait at Reserve and Permit.
+                let early = matches!(slow, Slow::Reserve | Slow::Permit);
+                if !(early && world.is_member(&pod_name(*pod))) {
+                    world.label_pod(&pod_name(*pod), SLOW, slow.as_str());
+                }
+            }
+            Step::CreateGroup(group, shape) => world.create_group(&group_name(*group), shape),
+            Step::DeleteGroup(group) => world.delete_group(&group_name(*group)),
             Step::Slow(pod, None) => world.unlabel_pod(&pod_name(*pod), SLOW),
             Step::Relabel(pod, app) => world.label_pod(&pod_name(*pod), APP, app),
             Step::Tolerate(pod, taint) => world.add_toleration(&pod_name(*pod), tolerate(taint)),

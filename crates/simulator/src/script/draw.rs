@@ -2,11 +2,12 @@
 
 use super::{Answer, Faults, Script, Step, VARIED};
 use crate::shapes::{
-    Budget, ClaimShape, DeviceWant, DriverShape, NAMESPACES, NodeChange, NodeShape, PodShape, Slow,
-    chance, random_app, random_reason, random_taint, random_team, random_zone,
+    Budget, ClaimShape, DeviceWant, DriverShape, GROUPS, GroupShape, NAMESPACES, NodeChange,
+    NodeShape, PodShape, Slow, chance, random_app, random_reason, random_taint, random_team,
+    random_zone,
 };
 use crate::world::WATCHED;
-use berth_api::{Duration, Kind};
+use berth_api::{Duration, Kind, Release};
 use berth_framework::{Feature, FeatureGates};
 use berth_scheduler::evaluator::EvaluatorKind;
 use fastrand::Rng;
@@ -17,15 +18,24 @@ const RECENT: usize = 30;
 const CLAIMS: usize = 6;
 /// The weight of what happens around pods and nodes.
 const SURROUNDINGS: u32 = 29;
-/// Kinds of objects that change, beside pods and nodes.
-const OTHER_KINDS: &[Kind] = WATCHED.split_at(2).1;
+/// The seeds with groups. They still show defects of groups, so no campaign plays them yet.
+const GROUP_SEEDS: std::ops::Range<u64> = 1 << 20..1 << 21;
+/// The gates of groups.
+const GROUP_FEATURES: [Feature; 2] = [
+    Feature::GenericWorkload,
+    Feature::TopologyAwareWorkloadScheduling,
+];
+/// Kinds of objects that change, beside pods, nodes and groups.
+const OTHER_KINDS: &[Kind] = WATCHED.split_at(2).1.split_at(9).0;
 
 impl Script {
     /// The script of a seed. A longer one begins like a shorter one. Without faults nothing fails: calls are answered
     /// as is true, watches neither repeat nor break, one scheduler leads and stays alive.
     pub fn draw(seed: u64, steps: usize, faults: Faults) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let mut features = FeatureGates::default();
+        // Each release with either evaluator.
+        let release = Release::ALL[usize::try_from(seed / 2 % 3).unwrap_or_default()];
+        let mut features = FeatureGates::of(release);
         for feature in VARIED {
             if chance(&mut rng, 20) {
                 features = features.with(feature, false);
@@ -34,12 +44,19 @@ impl Script {
         if !features.enabled(Feature::SchedulerAsyncAPICalls) {
             features = features.with(Feature::SchedulerPreEnqueuePodStatus, false);
         }
+        let groups = GROUP_SEEDS.contains(&seed);
+        if groups {
+            for feature in GROUP_FEATURES {
+                features = features.with(feature, true);
+            }
+        }
         let standby = chance(&mut rng, 35) && faults.failovers;
         let mut drawing = Drawing {
             nodes: rng.usize(3..8),
             // A seed has a temper: how much is delivered and answered compared with what happens.
             haste: rng.u32(0..20),
             pods: 0,
+            groups,
             faults,
             standby,
             rng,
@@ -64,6 +81,7 @@ struct Drawing {
     nodes: usize,
     haste: u32,
     pods: usize,
+    groups: bool,
     faults: Faults,
     standby: bool,
 }
@@ -90,7 +108,27 @@ impl Drawing {
         PodShape::random(&mut self.rng, CLAIMS)
     }
 
+    /// A new pod: with groups, mostly a member of one.
+    fn new_shape(&mut self) -> PodShape {
+        if self.groups && chance(&mut self.rng, 60) {
+            let group = self.rng.usize(..GROUPS);
+            return PodShape::member(&mut self.rng, group);
+        }
+        self.shape()
+    }
+
+    fn group_step(&mut self) -> Step {
+        let group = self.rng.usize(..GROUPS);
+        match chance(&mut self.rng, 80) {
+            true => Step::CreateGroup(group, GroupShape::random(&mut self.rng)),
+            false => Step::DeleteGroup(group),
+        }
+    }
+
     fn watched(&mut self) -> Kind {
+        if self.groups && chance(&mut self.rng, 10) {
+            return Kind::PodGroup;
+        }
         match self.rng.u32(..100) {
             0..55 => Kind::Pod,
             55..75 => Kind::Node,
@@ -102,6 +140,9 @@ impl Drawing {
         // A cluster to begin with.
         if n < self.nodes / 2 {
             return Step::CreateNode(n, NodeShape::random(&mut self.rng));
+        }
+        if self.groups && chance(&mut self.rng, 5) {
+            return self.group_step();
         }
         let own = 100 + 2 * self.haste;
         let total = own + SURROUNDINGS + if self.standby { 24 } else { 0 };
@@ -117,7 +158,7 @@ impl Drawing {
         match n {
             0..16 => {
                 self.pods += 1;
-                Step::CreatePod(self.pods, self.shape())
+                Step::CreatePod(self.pods, self.new_shape())
             }
             16..18 => Step::ReplacePod(self.pod(), self.shape()),
             18 => {

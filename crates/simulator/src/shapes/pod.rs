@@ -2,9 +2,10 @@
 
 use super::{
     ADDRESSES, APP, APPS, DeviceUse, EXTENDED, GPU, HOLD, HOSTNAME, NAMESPACES, SCHEDULERS, SLOW,
-    TAINTS, TEAM, TEAMS, ZONE, bytes, chance, claim_name, count, device_claim_name, pick,
-    random_app, random_reason, random_zone,
+    TAINTS, TEAM, TEAMS, ZONE, bytes, chance, claim_name, count, device_claim_name, group_name,
+    pick, random_app, random_reason, random_zone,
 };
+use berth_api::groups::PodSchedulingGroup;
 use berth_api::node_selector::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 use berth_api::pod::{
     Affinity, Container, ContainerPort, NodeAffinity, PersistentVolumeClaimSource, PodAffinity,
@@ -211,6 +212,8 @@ pub struct PodShape {
     pub scheduler: usize,
     /// What makes its placement take time.
     pub slow: Option<Slow>,
+    /// The group of which it is a member, by number.
+    pub group: Option<usize>,
 }
 
 impl PodShape {
@@ -287,6 +290,31 @@ impl PodShape {
         shape
     }
 
+    /// A member of a group. Members are alike, but for gates and what else holds them.
+    pub fn member(rng: &mut Rng, group: usize) -> Self {
+        let kind = group % 3;
+        let mut shape = Self {
+            cpu_milli: [250, 1000, 2000][kind],
+            memory_mebibytes: [64, 256, 1024][kind],
+            scheduler: kind % 2,
+            tolerates: (kind == 1).then_some(TAINTS[0]),
+            gpus: i64::from(kind == 2),
+            meek: true,
+            group: Some(group),
+            ..Self::default()
+        };
+        if chance(rng, 8) {
+            shape.gates = 1;
+        }
+        if chance(rng, 5) {
+            shape.held = Some(random_reason(rng));
+        }
+        if chance(rng, 10) {
+            shape.slow = pick(rng, &[Slow::Timer, Slow::Job]);
+        }
+        shape
+    }
+
     /// The pod, without name and identity.
     pub fn build(&self) -> Pod {
         let mut pod = Pod::default();
@@ -326,6 +354,9 @@ impl PodShape {
         if let Some(ZoneRule::Selector(zone)) = self.zone {
             pod.spec.node_selector = Some(Labels::from_pairs([(ZONE, zone)]));
         }
+        pod.spec.scheduling_group = self.group.map(|group| PodSchedulingGroup {
+            pod_group_name: group_name(group).into(),
+        });
         pod.spec.tolerations.extend(self.tolerates.map(tolerate));
         pod.spec.affinity = self.affinity().map(Box::new);
         let spread = self.spread.map(|spread| TopologySpreadConstraint {
@@ -450,6 +481,9 @@ impl fmt::Display for PodShape {
         )?;
         if self.init_cpu_milli > 0 {
             write!(f, ", init cpu {}m", self.init_cpu_milli)?;
+        }
+        if let Some(group) = self.group {
+            write!(f, ", of group {}", group_name(group))?;
         }
         if self.gpus > 0 {
             write!(f, ", {} gpus", self.gpus)?;

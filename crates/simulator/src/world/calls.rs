@@ -56,12 +56,12 @@ impl World {
         &mut self,
         name: &str,
         uid: &str,
-        condition: Option<(&str, &str, &str, &str)>,
+        conditions: &[(&str, &str, &str, &str)],
         nominated_node: Option<&str>,
     ) -> Result<(), Refusal> {
         self.same_pod(name, uid)?;
         self.change_pod(name, |pod| {
-            if let Some((kind, status, reason, message)) = condition {
+            for (kind, status, reason, message) in conditions {
                 set_condition(pod, kind, status, reason, message);
             }
             if let Some(node) = nominated_node {

@@ -1,12 +1,14 @@
 //! Nodes, and everything that is neither pod nor node.
 
-use super::{Devices, World};
+use super::{Devices, Refusal, World};
 use crate::shapes::{
-    Budget, DEVICE_CLASSES, NAMESPACES, NodeChange, NodeShape, device_class, namespace,
+    Budget, DEVICE_CLASSES, GroupShape, NAMESPACES, NodeChange, NodeShape, device_class, namespace,
     storage_class,
 };
+use berth_api::groups::PodGroup;
 use berth_api::storage::{CsiNode, PersistentVolume, PersistentVolumeClaim, VolumeNodeResources};
-use berth_api::{DeviceClass, Kind, Namespace, Node, Object, ResourceClaim, Str};
+use berth_api::{DeviceClass, Kind, Namespace, Node, Object, Pod, ResourceClaim, Str};
+use berth_framework::write::Write;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -54,6 +56,14 @@ impl Others {
     pub fn device_claim(&self, namespace: &str, name: &str) -> Option<&Arc<ResourceClaim>> {
         match self.get(Kind::ResourceClaim, namespace, name)? {
             Object::ResourceClaim(claim) => Some(claim),
+            _ => None,
+        }
+    }
+
+    /// A group of pods.
+    pub fn group(&self, namespace: &str, name: &str) -> Option<&Arc<PodGroup>> {
+        match self.get(Kind::PodGroup, namespace, name)? {
+            Object::PodGroup(group) => Some(group),
             _ => None,
         }
     }
@@ -113,6 +123,60 @@ impl World {
             world.store.put(Object::DeviceClass(Arc::new(class)));
         }
         world
+    }
+
+    // --- groups ------------------------------------------------------------------------------------------
+
+    /// Creates a group, unless there is one of that name.
+    pub fn create_group(&mut self, name: &str, shape: &GroupShape) {
+        if self.others().group(NAMESPACES[0], name).is_some() {
+            return;
+        }
+        let mut group = shape.build(name);
+        self.store.create(&mut group.metadata);
+        self.store.put(Object::PodGroup(Arc::new(group)));
+    }
+
+    /// Whether a pod is a member of a group.
+    pub fn is_member(&self, pod: &str) -> bool {
+        let pod = self.pods().get(pod);
+        pod.is_some_and(|pod| pod.spec.scheduling_group.is_some())
+    }
+
+    /// Deletes a group. As long as it has pods that have not ended, the protection controller keeps it.
+    pub fn delete_group(&mut self, name: &str) {
+        let is_member = |pod: &Pod| {
+            let group = pod.spec.scheduling_group.as_ref();
+            group.is_some_and(|group| *group.pod_group_name == *name)
+        };
+        let mut pods = self.pods().values();
+        if pods.any(|pod| !pod.is_terminal() && is_member(pod)) {
+            return;
+        }
+        if let Some(group) = self.others().group(NAMESPACES[0], name).cloned() {
+            self.store.remove(Object::PodGroup(group));
+        }
+    }
+
+    /// The scheduler writes the status of a group.
+    ///
+    /// # Errors
+    /// When the group is not there, or another one of that name, or has another version.
+    pub fn write_group(&mut self, write: &Write) -> Result<(), Refusal> {
+        let object = write.object();
+        let stored = self.others().group(&object.namespace, &object.name);
+        let stored = stored.ok_or(Refusal::NotFound)?.clone();
+        let version = &stored.metadata.resource_version;
+        let is_other = !write.uid().is_empty() && *write.uid() != stored.metadata.uid;
+        if is_other || write.resource_version().is_some_and(|of| of != version) {
+            return Err(Refusal::Conflict);
+        }
+        let Object::PodGroup(mut group) = write.applied_to(&Object::PodGroup(stored)) else {
+            return Err(Refusal::Conflict);
+        };
+        self.store.change(&mut Arc::make_mut(&mut group).metadata);
+        self.store.put(Object::PodGroup(group));
+        Ok(())
     }
 
     // --- nodes -------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ use berth_api::{Kind, Object};
 use std::fmt;
 
 /// The kinds that change in the world.
-pub const WATCHED: [Kind; 11] = [
+pub const WATCHED: [Kind; 12] = [
     Kind::Pod,
     Kind::Node,
     Kind::PersistentVolume,
@@ -17,6 +17,7 @@ pub const WATCHED: [Kind; 11] = [
     Kind::DeviceClass,
     Kind::ResourceSlice,
     Kind::ResourceClaim,
+    Kind::PodGroup,
 ];
 
 /// A change of one object, as a watch delivers it.

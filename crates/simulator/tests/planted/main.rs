@@ -2,6 +2,7 @@
 //! from outside, as plugins and as an API, never in the product.
 
 mod devices;
+mod groups;
 mod hearing;
 mod reports;
 
@@ -26,7 +27,12 @@ const STEPS: usize = 400;
 
 /// Finds a seed that shows the bug, checks that it is seen as what it is, and returns the shortest script.
 fn found(subject: &Subject, faults: Faults, kinds: &[&str]) -> Shrunk {
-    for seed in 0..SEEDS {
+    found_from(0, subject, faults, kinds)
+}
+
+/// The same with seeds from this one on.
+fn found_from(first: u64, subject: &Subject, faults: Faults, kinds: &[&str]) -> Shrunk {
+    for seed in first..first + SEEDS {
         let script = Script::draw(seed, STEPS, faults);
         if let Err(failure) = run(subject, &script) {
             let kind = failure.violation.kind();

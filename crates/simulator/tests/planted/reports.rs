@@ -39,7 +39,7 @@ impl PostFilter for Gossip {
                     ConditionPatch::of(&other, "PodScheduled", "False", reason, &message);
                 cx.outbox.call(ApiCall::PatchPodStatus {
                     pod: PodRef::of(&other),
-                    condition: Some(condition),
+                    conditions: vec![condition],
                     nominated_node: None,
                 });
             }

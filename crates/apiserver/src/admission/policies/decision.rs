@@ -51,14 +51,14 @@ impl Input {
     /// The variables of a request for a policy that receives it in the version of `resource`.
     ///
     /// # Errors
-    /// 404 when the namespace does not exist.
+    /// 404 when the namespace does not exist; 500 when the conversion webhook of a custom resource fails.
     pub(super) fn new(
         api: &Api,
         attributes: &Attributes<'_>,
         resource: &Resource,
         objects: (Option<&Value>, Option<&Value>),
     ) -> Result<Self, ApiError> {
-        let mut request = hook::request(attributes, resource, "", objects);
+        let mut request = hook::request(api, attributes, resource, "", objects)?;
         let (object, old) = (
             Datum::json(request.part("object")),
             Datum::json(request.part("oldObject")),
@@ -89,13 +89,13 @@ impl Input {
             Ok(expressions) => expressions,
             Err(error) => return failed(error.clone()),
         };
-        let run = PolicyRun::new(self, expressions, parameter, CONDITIONS_COST_MAX);
+        let run = PolicyRun::of_conditions(self, expressions, parameter);
         match run.conditions() {
             Ok(true) => {}
             Ok(false) => return Vec::new(),
             Err(error) => return failed(error),
         }
-        let run = PolicyRun::new(self, expressions, parameter, POLICY_COST_MAX);
+        let run = PolicyRun::of_policy(self, expressions, parameter);
         let mut decisions = Vec::new();
         for validation in &expressions.validations {
             match run.validation(validation) {
@@ -104,7 +104,7 @@ impl Input {
                 Err(Failure::Budget) => return failed(OUT_OF_BUDGET.to_owned()),
             }
         }
-        let run = PolicyRun::new(self, expressions, parameter, POLICY_COST_MAX);
+        let run = PolicyRun::of_policy(self, expressions, parameter);
         for (key, expression) in &expressions.annotations {
             match run.text(expression) {
                 Ok(Some(value)) if !value.trim().is_empty() => {
@@ -139,14 +139,14 @@ fn namespace(api: &Api, name: &str) -> Result<Value, ApiError> {
 }
 
 /// Why an expression has no value.
-enum Failure {
+pub(super) enum Failure {
     Expression(String),
     /// The policy costs too much.
     Budget,
 }
 
 /// The evaluation of expressions within one budget. Variables are evaluated when an expression contains them, once.
-struct PolicyRun<'r> {
+pub(super) struct PolicyRun<'r> {
     expressions: &'r Expressions,
     variables: Vec<(&'static str, Datum)>,
     composed: RefCell<BTreeMap<&'r str, Result<Datum, String>>>,
@@ -154,6 +154,24 @@ struct PolicyRun<'r> {
 }
 
 impl<'r> PolicyRun<'r> {
+    /// The evaluation of match conditions.
+    pub(super) fn of_conditions(
+        input: &Input,
+        expressions: &'r Expressions,
+        parameter: &Value,
+    ) -> Self {
+        Self::new(input, expressions, parameter, CONDITIONS_COST_MAX)
+    }
+
+    /// The evaluation of what a policy states.
+    pub(super) fn of_policy(
+        input: &Input,
+        expressions: &'r Expressions,
+        parameter: &Value,
+    ) -> Self {
+        Self::new(input, expressions, parameter, POLICY_COST_MAX)
+    }
+
     fn new(input: &Input, expressions: &'r Expressions, parameter: &Value, budget: u64) -> Self {
         Self {
             expressions,
@@ -170,7 +188,7 @@ impl<'r> PolicyRun<'r> {
     }
 
     /// Whether all match conditions are true. One that is false decides before one without a value.
-    fn conditions(&self) -> Result<bool, String> {
+    pub(super) fn conditions(&self) -> Result<bool, String> {
         let mut failed = Vec::new();
         for condition in &self.expressions.conditions {
             match self.is_true(condition) {
@@ -232,6 +250,13 @@ impl<'r> PolicyRun<'r> {
             (Err(EvaluationError::NotBool(_)), cost) => (Ok(false), cost),
             other => other,
         };
+        self.evaluate(program, run).map_err(|e| e.of(expression))
+    }
+
+    /// The value of an expression.
+    pub(super) fn value(&self, expression: &Expression) -> Result<Datum, Failure> {
+        let program = &expression.program;
+        let run = |variables: &Variables, cost_max| program.value(variables, cost_max);
         self.evaluate(program, run).map_err(|e| e.of(expression))
     }
 
@@ -303,6 +328,14 @@ impl<'r> PolicyRun<'r> {
 }
 
 impl Failure {
+    /// The failure as the refusal of a request states it.
+    pub(super) fn text(self) -> String {
+        match self {
+            Self::Expression(error) => error,
+            Self::Budget => OUT_OF_BUDGET.to_owned(),
+        }
+    }
+
     fn of(self, expression: &Expression) -> Self {
         match self {
             Self::Expression(error) => Self::Expression(format!(

@@ -1,13 +1,13 @@
 //! Webhooks as the configurations state them, and the requests that they match.
 
 use super::Attributes;
-use super::call::Target;
 use crate::admission::matching::Matching;
 use crate::registry::{Api, Resource};
 use crate::schema::DecodeError;
 use crate::status::ApiError;
 use crate::validation::view::View;
 use crate::validation::webhooks::{CONDITION_VARIABLES, REVIEW_VERSIONS};
+use crate::webhook_client::Target;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use berth_cel::{COST_MAX, Datum, Program, Variables};
@@ -84,13 +84,14 @@ impl Hook {
         let Some(resource) = self.matching.resource(api, attributes, (object, old))? else {
             return Ok(None);
         };
-        let is_received = self.meets_conditions(attributes, &resource, (object, old))?;
+        let is_received = self.meets_conditions(api, attributes, &resource, (object, old))?;
         Ok(is_received.then_some(resource))
     }
 
     /// Whether all match conditions are true. One that is false decides before one without a value.
     fn meets_conditions(
         &self,
+        api: &Api,
         attributes: &Attributes<'_>,
         resource: &Resource,
         (object, old): (Option<&Value>, Option<&Value>),
@@ -98,7 +99,7 @@ impl Hook {
         if self.conditions.is_empty() {
             return Ok(true);
         }
-        let request = &request(attributes, resource, "", (object, old));
+        let request = &request(api, attributes, resource, "", (object, old))?;
         let variables = Variables::new([
             ("object", Datum::json(request.part("object"))),
             ("oldObject", Datum::json(request.part("oldObject"))),
@@ -124,27 +125,35 @@ impl Hook {
 }
 
 /// The AdmissionReview of a request.
+///
+/// # Errors
+/// As [`request`].
 pub(super) fn review(
+    api: &Api,
     hook: &Hook,
     attributes: &Attributes<'_>,
     resource: &Resource,
     uid: &str,
-    (object, old): (Option<&Value>, Option<&Value>),
-) -> Value {
-    json!({
+    objects: (Option<&Value>, Option<&Value>),
+) -> Result<Value, ApiError> {
+    Ok(json!({
         "kind": "AdmissionReview",
         "apiVersion": format!("admission.k8s.io/{}", hook.review_version),
-        "request": request(attributes, resource, uid, (object, old)),
-    })
+        "request": request(api, attributes, resource, uid, objects)?,
+    }))
 }
 
 /// The request of an AdmissionReview.
+///
+/// # Errors
+/// 500 when the conversion webhook of a custom resource fails.
 pub(in crate::admission) fn request(
+    api: &Api,
     attributes: &Attributes<'_>,
     resource: &Resource,
     uid: &str,
     (object, old): (Option<&Value>, Option<&Value>),
-) -> Value {
+) -> Result<Value, ApiError> {
     let kind_of = |resource: &Resource| match resource.subresource(attributes.sub) {
         Some(sub) => json!({"group": sub.group, "version": sub.version, "kind": sub.kind}),
         None if !attributes.sub.is_empty() => attributes.connect_kind(),
@@ -160,7 +169,9 @@ pub(in crate::admission) fn request(
         })
     };
     let shown = |object: Option<&Value>| {
-        object.map_or(Value::Null, |object| attributes.shown(resource, object))
+        object.map_or(Ok(Value::Null), |object| {
+            attributes.shown(api, resource, object)
+        })
     };
     let user = &attributes.options.requester().user;
     let mut request = json!({
@@ -170,9 +181,9 @@ pub(in crate::admission) fn request(
         "requestKind": kind_of(attributes.resource),
         "requestResource": resource_of(attributes.resource),
         "operation": attributes.operation.text(),
-        "userInfo": {"username": user.name, "groups": user.groups},
-        "object": shown(object),
-        "oldObject": shown(old),
+        "userInfo": user.info(),
+        "object": shown(object)?,
+        "oldObject": shown(old)?,
         "dryRun": attributes.options.dry_run(),
         "options": attributes.options.to_value(),
     });
@@ -186,10 +197,7 @@ pub(in crate::admission) fn request(
             request[field] = text.into();
         }
     }
-    if !user.uid.is_empty() {
-        request["userInfo"]["uid"] = user.uid.as_str().into();
-    }
-    request
+    Ok(request)
 }
 
 /// What a webhook answers.

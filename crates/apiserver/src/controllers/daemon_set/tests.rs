@@ -165,3 +165,62 @@ async fn on_delete_replaces_nothing() {
     })
     .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_rollback_restarts_only_pods_of_the_bad_template() {
+    let (api, _handle) = start(json!({"maxUnavailable": 1}));
+    eventually("three pods", || pods(&api).len() == 3).await;
+    for pod in pods(&api) {
+        make_ready(&api, &pod);
+    }
+    eventually("all are available", || status(&api)["numberAvailable"] == 3).await;
+    let before: Vec<String> = pods(&api).iter().map(|p| name(p).to_owned()).collect();
+    edit(&api, |s| {
+        s["spec"]["template"]["spec"]["containers"][0]["image"] = "i:bad".into()
+    });
+    eventually("a pod of the bad template", || {
+        images(&api).contains(&json!("i:bad"))
+    })
+    .await;
+    // The new pod never becomes available.
+    pass(60.0).await;
+    let kept: Vec<String> = pods(&api)
+        .iter()
+        .map(|p| name(p).to_owned())
+        .filter(|p| before.contains(p))
+        .collect();
+    assert_eq!(kept.len(), 2);
+    edit(&api, |s| {
+        s["spec"]["template"]["spec"]["containers"][0]["image"] = "i:1".into()
+    });
+    eventually("all are of the good template", || {
+        for pod in pods(&api).iter().filter(|p| !pod::is_ready(p)) {
+            make_ready(&api, pod);
+        }
+        images(&api) == ["i:1", "i:1", "i:1"] && status(&api)["numberAvailable"] == 3
+    })
+    .await;
+    let after: Vec<String> = pods(&api).iter().map(|p| name(p).to_owned()).collect();
+    assert!(kept.iter().all(|pod| after.contains(pod)), "{after:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_fail_at_once_are_replaced_later_and_later() {
+    let (api, handle) = start(json!({"maxUnavailable": 1}));
+    eventually("three pods", || pods(&api).len() == 3).await;
+    let mut seen = std::collections::BTreeSet::new();
+    // As a kubelet that rejects every pod, for ten minutes.
+    for _ in 0..6000 {
+        for pod in pods(&api).iter().filter(|p| pod::is_active(p)) {
+            seen.insert(name(pod).to_owned());
+            api.edit_status(POD.resource, ("n", name(pod)), |p| {
+                p["status"]["phase"] = "Failed".into();
+            });
+        }
+        pass(0.1).await;
+    }
+    // For each node: at once, then after 1, 2, 4, … 256 s.
+    assert!((27..=36).contains(&seen.len()), "{} pods", seen.len());
+    let runs = handle.activity()[0].runs;
+    assert!(runs < 600, "{runs} runs");
+}

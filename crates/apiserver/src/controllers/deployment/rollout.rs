@@ -8,7 +8,7 @@ use super::template::{self, HASH_LABEL};
 use crate::access::{AccessError, Object};
 use crate::controllers::object::{
     DEPLOYMENT, Key, POD, REPLICA_SET, by_age, controller_reference, controller_uid, count,
-    generation, is_deleting, name, namespace, set, uid,
+    generation, is_deleting, name, namespace, next_count, set, uid,
 };
 use crate::controllers::pod;
 use crate::controllers::runtime::{Context, Index};
@@ -284,7 +284,7 @@ impl Rollout {
         }
         let mut deployment = (*self.deployment).clone();
         let collisions = deployment["status"]["collisionCount"].as_i64();
-        let collisions = collisions.unwrap_or_default().saturating_add(1);
+        let collisions = next_count(collisions.unwrap_or_default());
         set(
             &mut deployment,
             &["status", "collisionCount"],

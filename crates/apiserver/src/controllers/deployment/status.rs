@@ -234,11 +234,13 @@ pub(super) fn pause_condition(deployment: &Value, now: Timestamp) -> Option<Valu
     Some(new_condition(PROGRESSING, "Unknown", reason, message, now))
 }
 
-/// When to look again whether the rollout has timed out.
+/// When to look again whether the rollout has timed out. A rollout that has ended once or has timed out cannot time out
+/// by time alone, whatever its pods do.
 pub(super) fn check_again_at(deployment: &Value, status: &Value) -> Option<Timestamp> {
     let deadline = progress_deadline(deployment)?;
     let progress = condition(status, PROGRESSING)?;
-    if progress["reason"] == TIMED_OUT || is_complete(deployment, status) {
+    let has_ended = progress["reason"] == TIMED_OUT || progress["reason"] == COMPLETE;
+    if has_ended || is_complete(deployment, status) {
         return None;
     }
     time(&progress["lastUpdateTime"])?

@@ -56,19 +56,30 @@ pub(in crate::controllers) fn hash(template: &Value, collisions: Option<i64>) ->
     if let Some(collisions) = collisions {
         hasher.bytes(&collisions.to_le_bytes());
     }
-    const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-    hasher
-        .0
-        .to_string()
-        .bytes()
-        .map(|digit| char::from(LETTERS[usize::from(digit) % LETTERS.len()]))
-        .collect()
+    hasher.letters()
+}
+
+/// The hash of texts, in the same letters.
+pub(in crate::controllers) fn hash_of(texts: &[&str]) -> String {
+    let mut hasher = Fnv(0x811c_9dc5);
+    for text in texts {
+        hasher.bytes(&text.len().to_le_bytes());
+        hasher.bytes(text.as_bytes());
+    }
+    hasher.letters()
 }
 
 /// FNV-1a of 32 bits, over JSON whose keys are taken in order.
 struct Fnv(u32);
 
 impl Fnv {
+    fn letters(&self) -> String {
+        const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+        let digits = self.0.to_string();
+        let letter = |digit| char::from(LETTERS[usize::from(digit) % LETTERS.len()]);
+        digits.bytes().map(letter).collect()
+    }
+
     fn bytes(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.0 = (self.0 ^ u32::from(*byte)).wrapping_mul(0x0100_0193);

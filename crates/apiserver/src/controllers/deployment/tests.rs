@@ -382,3 +382,40 @@ async fn replica_sets_that_match_are_adopted() {
     assert_eq!(world.pods().len(), 2);
     world.handle.stop().await;
 }
+
+/// The number of runs of the Deployment controller.
+fn runs(world: &World) -> u64 {
+    let activity = world.handle.activity();
+    let own = activity
+        .iter()
+        .find(|a| a.controller == Deployments::NAME)
+        .expect("it runs");
+    own.runs
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rollout_that_ended_once_is_not_watched_for_its_deadline() {
+    let world = World::new();
+    world.create(2, Value::Null);
+    world.edit(|s| s["progressDeadlineSeconds"] = 5.into());
+    world.until_complete("the first rollout").await;
+    // Replacements are refused, as by a quota, for longer than the deadline.
+    world.api.set_fault(|verb, kind, _| {
+        (verb == "create" && kind == POD.resource)
+            .then(|| crate::controllers::testing::refused(403, "Forbidden", "exceeded quota: q"))
+    });
+    for pod in world.api.list(POD.resource, Some("n")) {
+        let options = crate::access::DeleteOptions::default();
+        let deleted = world.api.delete(POD.resource, "n", name(&pod), &options);
+        deleted.expect("it is deleted");
+    }
+    pass(60.0).await;
+    let before = runs(&world);
+    pass(3600.0).await;
+    assert_eq!(runs(&world), before, "nothing changes");
+    let progressing = condition(&world.deployment()["status"], "Progressing").cloned();
+    assert_eq!(
+        progressing.unwrap_or_default()["reason"],
+        "NewReplicaSetAvailable"
+    );
+}

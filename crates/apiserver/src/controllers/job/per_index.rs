@@ -112,8 +112,8 @@ impl PerIndex {
         if let Some(pod) = self.replaced.get(&index) {
             (failures, ignored) = (number(pod, FAILURES), number(pod, IGNORED));
             match failure::action(spec, pod) {
-                Some("Ignore") => ignored += 1,
-                _ => failures += 1,
+                Some("Ignore") => ignored = ignored.saturating_add(1),
+                _ => failures = failures.saturating_add(1),
             }
         }
         let mut put = |annotation: &str, number: i64| {

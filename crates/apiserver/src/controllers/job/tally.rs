@@ -5,7 +5,7 @@ use super::per_index::PerIndex;
 use super::{INDEX, TRACKING};
 use crate::access::Object;
 use crate::controllers::object::{
-    annotation_number, has_finalizer, is_deleting, items, set_count, uid,
+    annotation_number, has_finalizer, is_deleting, items, next_count, set_count, uid,
 };
 use crate::controllers::pod;
 use serde_json::{Value, json};
@@ -89,7 +89,7 @@ impl Tally {
                     .uncounted_succeeded
                     .extend(wanted.as_str().map(str::to_owned));
             } else {
-                tally.succeeded += 1;
+                tally.succeeded = next_count(tally.succeeded);
             }
         }
         for wanted in items(&uncounted["failed"]) {
@@ -98,7 +98,7 @@ impl Tally {
                     .uncounted_failed
                     .extend(wanted.as_str().map(str::to_owned));
             } else {
-                tally.failed += 1;
+                tally.failed = next_count(tally.failed);
             }
         }
         for pod in pods.iter().filter(|p| has_finalizer(p, TRACKING)) {
@@ -138,13 +138,17 @@ impl Tally {
     pub(super) fn succeeded(&self) -> i64 {
         match &self.completed {
             Some(completed) => i64::try_from(completed.len()).unwrap_or(i64::MAX),
-            None => self.succeeded + i64::try_from(self.uncounted_succeeded.len()).unwrap_or(0),
+            None => {
+                let uncounted = i64::try_from(self.uncounted_succeeded.len());
+                self.succeeded.saturating_add(uncounted.unwrap_or(0))
+            }
         }
     }
 
     /// Pods that have failed.
     pub(super) fn failed(&self) -> i64 {
-        self.failed + i64::try_from(self.uncounted_failed.len()).unwrap_or(0)
+        let uncounted = i64::try_from(self.uncounted_failed.len());
+        self.failed.saturating_add(uncounted.unwrap_or(0))
     }
 
     /// Whether every pod that has ended is in the counts.

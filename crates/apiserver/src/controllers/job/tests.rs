@@ -24,7 +24,7 @@ fn start(spec: Value) -> (Arc<Fake>, Handle) {
     }
     api.create(JOB.resource, job).expect("created");
     let mut handle = Handle::new();
-    handle.start(Jobs::default(), api.clone(), api.clock());
+    handle.start(Jobs::new(true), api.clone(), api.clock());
     (api, handle)
 }
 
@@ -362,4 +362,72 @@ async fn pods_of_a_deleted_job_lose_the_finalizer() {
         pods(&api).iter().all(|p| !has_finalizer(p, TRACKING))
     })
     .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_no_job_counts_loses_the_finalizer() {
+    let is_held = |api: &Fake, name: &str| {
+        let pod = api.get(POD.resource, "n", name).expect("it exists");
+        has_finalizer(&pod, TRACKING)
+    };
+    // A pod that the job releases because its labels were changed, running or ended.
+    for ended in [false, true] {
+        let (api, _handle) = start(json!({"parallelism": 1}));
+        eventually("a pod", || active(&api).len() == 1).await;
+        let pod = name(&active(&api)[0]).to_owned();
+        if ended {
+            // The controller has not seen that it ended when its labels change.
+            api.set_fault(|verb, kind, _| {
+                let is_write = verb == "update_status" && kind == JOB.resource;
+                is_write.then(|| crate::controllers::testing::refused(500, "Internal", "not now"))
+            });
+            end(&api, &json!({"metadata": {"name": pod}}), 0);
+        }
+        api.edit(POD.resource, ("n", &pod), |p| {
+            p["metadata"]["labels"]["job-name"] = "other".into();
+        });
+        eventually("it is released", || !is_held(&api, &pod)).await;
+        let released = api.get(POD.resource, "n", &pod).expect("it exists");
+        assert!(object::owner_references(&released).is_empty());
+    }
+    // A pod whose Job was deleted, or that never had one.
+    let (api, _handle) = start(json!({"parallelism": 1}));
+    eventually("a pod", || active(&api).len() == 1).await;
+    for (name, owners) in [
+        ("alone", json!([])),
+        (
+            "of-a-job-that-is-gone",
+            json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "was", "uid": "was",
+                "controller": true}]),
+        ),
+        (
+            "of-an-earlier-job",
+            json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "was",
+                "controller": true}]),
+        ),
+    ] {
+        let pod = json!({"metadata": {"name": name, "namespace": "n", "finalizers": [TRACKING],
+            "ownerReferences": owners}, "spec": {}});
+        api.create(POD.resource, pod).expect("created");
+        eventually(name, || !is_held(&api, name)).await;
+    }
+    // A pod of another controller is not touched.
+    let pod = json!({"metadata": {"name": "theirs", "namespace": "n", "finalizers": [TRACKING],
+        "ownerReferences": [{"apiVersion": "example.com/v1", "kind": "Batch", "name": "j",
+            "uid": "theirs", "controller": true}]}, "spec": {}});
+    api.create(POD.resource, pod).expect("created");
+    // Deleting the job without its pods: the garbage collector removes the reference to it.
+    let of_job = |p: &Object| name(p).starts_with("j-");
+    let own = active(&api)
+        .into_iter()
+        .find(of_job)
+        .expect("a pod of the job");
+    let own = name(&own).to_owned();
+    api.edit(POD.resource, ("n", &own), |p| {
+        p["metadata"]["ownerReferences"] = json!([]);
+        p["metadata"]["labels"] = json!({});
+    });
+    eventually("the orphan is released", || !is_held(&api, &own)).await;
+    pass(60.0).await;
+    assert!(is_held(&api, "theirs"));
 }

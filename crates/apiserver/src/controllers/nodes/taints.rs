@@ -1,12 +1,12 @@
 //! Which taints a node has for its conditions, and how long pods may stay on it. Pure.
 
+use crate::admission::NOT_READY;
 use crate::controllers::object::{condition, items, seconds, time};
 use berth_api::{Taint, TaintEffect, Toleration};
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 const OUTAGES: [(&str, &str); 4] = [
@@ -63,9 +63,12 @@ pub(super) fn corrected(node: &Value, now: Timestamp) -> Option<Vec<Value>> {
     let is = |taint: &Value, (key, effect): &(&str, &str)| {
         taint["key"] == *key && taint["effect"] == *effect
     };
+    // A node whose kubelet has never reported keeps the taint with which it was created.
+    let is_silent = condition(&node["status"], "Ready").is_none();
+    let is_kept = |taint: &Value| is_silent && is(taint, &(NOT_READY, "NoSchedule"));
     let mut taints: Vec<Value> = present
         .iter()
-        .filter(|t| !is_ours(t) || wanted.iter().any(|w| is(t, w)))
+        .filter(|t| !is_ours(t) || is_kept(t) || wanted.iter().any(|w| is(t, w)))
         .cloned()
         .collect();
     let mut changed = taints.len() != present.len();

@@ -151,3 +151,68 @@ async fn a_node_made_by_hand_is_not_expected_to_give_signs_of_life() {
     nodes.stop().await;
     kubelets.stop().await;
 }
+
+/// A node whose kubelet is a test, and its first heartbeat.
+fn node_with_lease(api: &Fake, name: &str) {
+    let ready = json!([{"type": "Ready", "status": "True", "reason": "KubeletReady"}]);
+    let node = json!({"metadata": {"name": name}, "status": {"conditions": ready}});
+    api.create(NODE.resource, node).unwrap();
+    let lease = json!({"metadata": {"name": name, "namespace": LEASE_NAMESPACE},
+        "spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}});
+    api.create(LEASE.resource, lease).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kubelet_is_not_silent_when_the_process_was_stopped() {
+    let api = Fake::new();
+    let mut handle = Handle::new();
+    let grace = Duration::from_secs(50);
+    handle.start(Nodes::new(grace), api.clone(), api.clock());
+    node_with_lease(&api, "node");
+    pass(20.0).await;
+    // No timer fires for five minutes.
+    tokio::time::advance(Duration::from_secs(300)).await;
+    pass(5.0).await;
+    assert_eq!(ready(&api, "node").0, "True");
+    api.edit(LEASE.resource, (LEASE_NAMESPACE, "node"), |lease| {
+        lease["spec"]["renewTime"] = "2026-01-01T00:05:25.000000Z".into();
+    });
+    pass(49.0).await;
+    assert_eq!(ready(&api, "node").0, "True");
+    // A kubelet that is silent while this process runs is not given more time.
+    pass(2.0).await;
+    assert_eq!(ready(&api, "node").0, "Unknown");
+    handle.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kubelet_that_stays_silent_after_a_stop_of_the_process_is_unreachable() {
+    let api = Fake::new();
+    let mut handle = Handle::new();
+    let grace = Duration::from_secs(50);
+    handle.start(Nodes::new(grace), api.clone(), api.clock());
+    node_with_lease(&api, "node");
+    pass(20.0).await;
+    tokio::time::advance(Duration::from_secs(300)).await;
+    pass(14.0).await;
+    assert_eq!(ready(&api, "node").0, "True");
+    pass(2.0).await;
+    assert_eq!(ready(&api, "node").0, "Unknown");
+    handle.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn simulated_nodes_stay_ready_when_the_process_was_stopped() {
+    let api = Fake::new();
+    let (nodes, kubelets) = start(&api).await;
+    pass(60.0).await;
+    for _ in 0..5 {
+        tokio::time::advance(Duration::from_secs(120)).await;
+        pass(5.0).await;
+    }
+    let events = api.list(crate::controllers::object::EVENT.resource, None);
+    let reasons: Vec<&str> = events.iter().filter_map(|e| e["reason"].as_str()).collect();
+    assert!(!reasons.contains(&"NodeNotReady"), "{reasons:?}");
+    nodes.stop().await;
+    kubelets.stop().await;
+}

@@ -212,3 +212,50 @@ async fn a_replication_controller_keeps_as_many_pods_as_asked_for() {
         assert_eq!(controller_of(pod).unwrap()["kind"], "ReplicationController");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_set_whose_pods_fail_at_once_creates_them_later_and_later() {
+    let api = Fake::new();
+    let handle = start(&api);
+    api.create(REPLICA_SET.resource, replica_set("web", 1))
+        .unwrap();
+    // As a kubelet that rejects every pod.
+    let fail_all = || {
+        for pod in pods(&api).iter().filter(|p| pod::is_active(p)) {
+            api.edit_status(POD.resource, ("n", name(pod)), |p| {
+                p["status"]["phase"] = "Failed".into()
+            });
+        }
+    };
+    for _ in 0..6000 {
+        fail_all();
+        pass(0.1).await;
+    }
+    let count = pods(&api).len();
+    assert!((14..=18).contains(&count), "{count} pods in ten minutes");
+    // A pod that does not fail is kept, and the set rests.
+    eventually("another pod", || active(&api) == 1).await;
+    let pod = pods(&api)
+        .into_iter()
+        .find(|p| pod::is_active(p))
+        .expect("it was counted");
+    make_ready(&api, &pod);
+    eventually("it is ready", || status(&api, "web")["readyReplicas"] == 1).await;
+    let runs = handle.activity()[0].runs;
+    pass(3600.0).await;
+    assert!(handle.activity()[0].runs - runs <= 1);
+    handle.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn five_thousand_pods_are_created_without_a_pause() {
+    let api = Fake::new();
+    let handle = start(&api);
+    let begin = api.clock().now();
+    api.create(REPLICA_SET.resource, replica_set("web", 5000))
+        .unwrap();
+    eventually("all pods", || active(&api) == 5000).await;
+    let took = api.clock().now().duration_since(begin).as_secs_f64();
+    assert!(took < 2.0, "{took} s of virtual time");
+    handle.stop().await;
+}

@@ -1,7 +1,8 @@
 //! One claim: who holds it, and whether it is needed at all.
 
 use super::super::object::{
-    Key, POD, RESOURCE_CLAIM, has_finalizer, is_deleting, items, remove_finalizer, set, uid,
+    Key, POD, POD_GROUP, RESOURCE_CLAIM, has_finalizer, is_deleting, items, remove_finalizer, set,
+    uid,
 };
 use super::{Cx, DELETE_PROTECTION, is_done, owning_pod};
 use crate::access::{AccessError, Object};
@@ -33,13 +34,16 @@ pub(super) fn sync(cx: &mut Cx, key: &Key) -> Result<(), AccessError> {
     Ok(())
 }
 
-/// Whether who holds a claim still needs it. What is no pod is for others to say.
+/// Whether who holds a claim still needs it. Holders that are neither pods nor groups are not examined.
 fn still_holds(cx: &Cx, claim: &Key, holder: &Value) -> Result<bool, AccessError> {
     let group = holder["apiGroup"].as_str().unwrap_or_default();
+    let name = holder["name"].as_str().unwrap_or_default();
+    if group == POD_GROUP.resource.group && holder["resource"] == POD_GROUP.resource.resource {
+        return group_exists(cx, &Key::new(&claim.namespace, name), holder);
+    }
     if !group.is_empty() || holder["resource"] != "pods" {
         return Ok(true);
     }
-    let name = holder["name"].as_str().unwrap_or_default();
     let needs = |pod: &Value| holder["uid"] == uid(pod) && !is_done(pod);
     if let Some(pod) = cx.cache(POD).get(&Key::new(&claim.namespace, name))
         && holder["uid"] == uid(pod)
@@ -49,6 +53,22 @@ fn still_holds(cx: &Cx, claim: &Key, holder: &Value) -> Result<bool, AccessError
     // Perhaps it is newer than what we have seen.
     match cx.api().get(POD.resource, &claim.namespace, name) {
         Ok(pod) => Ok(needs(&pod)),
+        Err(error) if error.is_not_found() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the group that holds a claim is there.
+fn group_exists(cx: &Cx, group: &Key, holder: &Value) -> Result<bool, AccessError> {
+    let is_same = |group: &Value| holder["uid"] == uid(group);
+    if cx.cache(POD_GROUP).get(group).is_some_and(|g| is_same(g)) {
+        return Ok(true);
+    }
+    match cx
+        .api()
+        .get(POD_GROUP.resource, &group.namespace, &group.name)
+    {
+        Ok(group) => Ok(is_same(&group)),
         Err(error) if error.is_not_found() => Ok(false),
         Err(error) => Err(error),
     }

@@ -1,12 +1,12 @@
 //! One pod: the claims that its templates ask for, and those that it holds without the scheduler.
 
 use super::super::object::{
-    Key, POD, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, annotation, controller_reference,
+    Key, Kind, POD, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, annotation, controller_reference,
     controller_uid, is_deleting, items, name, namespace, set, set_annotation, uid,
 };
 use super::super::pod::{claims_of, made_for, node_name};
 use super::super::runtime::Index;
-use super::{Cx, POD_CLAIM_NAME, is_done};
+use super::{Cx, POD_CLAIM_NAME, group, is_done};
 use crate::access::{AccessError, Object};
 use serde_json::{Value, json};
 
@@ -51,6 +51,11 @@ fn claim_for(
     let Some(template_name) = entry["resourceClaimTemplateName"].as_str() else {
         return Ok(None);
     };
+    if let Some(group) = group::sharing(cx, pod, entry) {
+        let claim = group::claim_of(&group, entry);
+        let is_known = claim.is_some() && made_for(pod, entry_name) == Some(claim);
+        return Ok(claim.filter(|_| !is_known).map(str::to_owned));
+    }
     match made_for(pod, entry_name) {
         // Decided that none is needed.
         Some(None) => return Ok(None),
@@ -65,24 +70,24 @@ fn claim_for(
         }
         None => {}
     }
-    // Made earlier, and not written down.
-    let is_unlinked = |claim: &&Object| {
-        annotation(claim, POD_CLAIM_NAME) == Some(entry_name) && !is_deleting(claim)
-    };
-    let unlinked = cx
-        .cache(RESOURCE_CLAIM)
-        .by(Index::Controller, uid(pod))
-        .find(is_unlinked);
-    if let Some(claim) = unlinked {
-        return Ok(Some(name(claim).to_owned()));
+    if let Some(claim) = unlinked_claim(cx, pod, entry_name) {
+        return Ok(Some(claim));
     }
     let key = Key::new(namespace(pod), template_name);
     let Some(template) = cx.cache(RESOURCE_CLAIM_TEMPLATE).get(&key) else {
         return Err(no_template(template_name));
     };
-    let claim = claim_from(template, pod, entry_name);
+    let claim = claim_from(template, (POD, pod), entry_name);
     let claim = cx.create(RESOURCE_CLAIM, claim)?;
     Ok(Some(name(&claim).to_owned()))
+}
+
+/// The name of a claim that was made for an entry of an object earlier and is not in its status.
+pub(super) fn unlinked_claim(cx: &Cx, owner: &Value, entry: &str) -> Option<String> {
+    let is_unlinked =
+        |claim: &&Object| annotation(claim, POD_CLAIM_NAME) == Some(entry) && !is_deleting(claim);
+    let mut owned = cx.cache(RESOURCE_CLAIM).by(Index::Controller, uid(owner));
+    owned.find(is_unlinked).map(|claim| name(claim).to_owned())
 }
 
 fn not_owner(pod: &Value, claim: &Value) -> AccessError {
@@ -97,7 +102,7 @@ fn not_owner(pod: &Value, claim: &Value) -> AccessError {
     }
 }
 
-fn no_template(template: &str) -> AccessError {
+pub(super) fn no_template(template: &str) -> AccessError {
     AccessError {
         code: 404,
         reason: "NotFound",
@@ -120,13 +125,13 @@ fn generate_name(pod: &str, entry: &str) -> String {
     format!("{}-{}-", shortened(pod), shortened(entry))
 }
 
-/// The claim that a template asks for, owned by the pod.
-fn claim_from(template: &Value, pod: &Value, entry: &str) -> Value {
+/// The claim that a template asks for, owned by a pod or a group.
+pub(super) fn claim_from(template: &Value, (kind, owner): (Kind, &Value), entry: &str) -> Value {
     let asked = &template["spec"];
     let mut claim = RESOURCE_CLAIM.object(json!({"metadata": {
-            "generateName": generate_name(name(pod), entry),
-            "namespace": namespace(pod),
-            "ownerReferences": [controller_reference(POD, pod)],
+            "generateName": generate_name(name(owner), entry),
+            "namespace": namespace(owner),
+            "ownerReferences": [controller_reference(kind, owner)],
         },
         "spec": asked["spec"],
     }));
@@ -166,16 +171,31 @@ fn hold(cx: &mut Cx, pod: &Object) -> Result<(), AccessError> {
     let names: Vec<Key> = claims_of(pod)
         .map(|claim| Key::new(namespace(pod), claim))
         .collect();
+    let shared: Vec<(String, Object)> = items(&pod["spec"]["resourceClaims"])
+        .iter()
+        .filter_map(|entry| {
+            let group = group::sharing(cx, pod, entry)?;
+            let claim = group::claim_of(&group, entry)?.to_owned();
+            Some((claim, group))
+        })
+        .collect();
     for key in names {
         let Some(claim) = cx.cache(RESOURCE_CLAIM).get(&key).cloned() else {
             continue;
         };
         let mut holders = items(&claim["status"]["reservedFor"]).to_vec();
-        let holds = holders.iter().any(|holder| holder["uid"] == uid(pod));
+        let group = shared.iter().find(|(claim, _)| **claim == *key.name);
+        let new_holder = match group {
+            Some((_, group)) => group::holder(group),
+            None => json!({"resource": "pods", "name": name(pod), "uid": uid(pod)}),
+        };
+        let holds = holders
+            .iter()
+            .any(|holder| holder["uid"] == uid(pod) || holder["uid"] == new_holder["uid"]);
         if holds || !claim["status"]["allocation"].is_object() || is_deleting(&claim) {
             continue;
         }
-        holders.push(json!({"resource": "pods", "name": name(pod), "uid": uid(pod)}));
+        holders.push(new_holder);
         let mut new = (*claim).clone();
         set(&mut new, &["status", "reservedFor"], holders.into());
         cx.update_status(RESOURCE_CLAIM, new)?;

@@ -270,3 +270,75 @@ async fn a_pod_placed_by_hand_holds_its_claims() {
     eventually("it is held", || holder() == expected).await;
     run.handle.stop().await;
 }
+
+/// The pods of a group share a claim of the group: it is made once, owned and held by the group, and free when the group is
+/// gone, not when its pods are.
+#[tokio::test(start_paused = true)]
+async fn a_claim_of_a_group_is_made_once_for_all_its_pods() {
+    let run = run();
+    run.template("gpu");
+    let group = run.create(
+        POD_GROUP,
+        json!({
+            "metadata": {"name": "g", "namespace": "n"},
+            "spec": {"resourceClaims": [from_template("a", "gpu")]},
+        }),
+    );
+    let member = |name: &str| {
+        let spec = json!({
+            "schedulingGroup": {"podGroupName": "g"},
+            "resourceClaims": [from_template("a", "gpu"), from_template("own", "gpu")],
+        });
+        run.create(
+            POD,
+            json!({"metadata": {"name": name, "namespace": "n"}, "spec": spec}),
+        )
+    };
+    member("p");
+    member("q");
+    let has = |pod: &str, entry: &str| run.claim_of(pod, entry).is_some();
+    eventually("both have both", || {
+        ["p", "q"]
+            .iter()
+            .all(|pod| has(pod, "a") && has(pod, "own"))
+    })
+    .await;
+    let shared = run.claim_of("p", "a").expect("a claim");
+    assert_eq!(
+        name(&shared),
+        name(&run.claim_of("q", "a").expect("a claim"))
+    );
+    assert!(name(&shared).starts_with("g-a-"), "{shared}");
+    let owner = controller_of(&shared).expect("an owner");
+    assert_eq!(
+        (&owner["kind"], owner["uid"].as_str()),
+        (&json!("PodGroup"), Some(uid(&group)))
+    );
+    assert_eq!(run.claims(), 3, "the shared one, and one of each pod");
+    let statuses = &run.get(POD_GROUP, "g").expect("a group")["status"]["resourceClaimStatuses"];
+    assert_eq!(
+        *statuses,
+        json!([{"name": "a", "resourceClaimName": name(&shared)}])
+    );
+    // A pod that got its node without the scheduler holds it for the group.
+    let claim = name(&shared).to_owned();
+    run.allocate(&claim, &[]);
+    run.api.edit(POD.resource, ("n", "p"), |pod| {
+        set(pod, &["spec", "nodeName"], "node".into());
+    });
+    let holders = || {
+        run.get(RESOURCE_CLAIM, &claim)
+            .map(|c| c["status"]["reservedFor"].clone())
+    };
+    let held = json!([{
+        "apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": uid(&group),
+    }]);
+    eventually("the group holds it", || holders() == Some(held.clone())).await;
+    run.delete(POD, "p");
+    run.delete(POD, "q");
+    pass(60.0).await;
+    assert_eq!(holders(), Some(held));
+    run.delete(POD_GROUP, "g");
+    eventually("it is free", || holders() == Some(json!(null))).await;
+    run.handle.stop().await;
+}

@@ -30,6 +30,10 @@ pub(crate) enum Index {
     ResourceClaim,
     /// The names of the templates of its resource claims, in whatever namespace.
     ResourceClaimTemplate,
+    /// `spec.schedulingGroup.podGroupName`: the group of a pod, in whatever namespace.
+    PodGroup,
+    /// `spec.parentCompositePodGroupName`: the parent of a group, in whatever namespace.
+    ParentGroup,
 }
 
 impl Index {
@@ -52,6 +56,8 @@ impl Index {
             Self::Node => object["spec"]["nodeName"]
                 .as_str()
                 .filter(|n| !n.is_empty()),
+            Self::PodGroup => object["spec"]["schedulingGroup"]["podGroupName"].as_str(),
+            Self::ParentGroup => object["spec"]["parentCompositePodGroupName"].as_str(),
             Self::ClaimName => object["spec"]["claimRef"]["name"].as_str(),
             Self::VolumeName => object["spec"]["volumeName"]
                 .as_str()

@@ -7,7 +7,10 @@ use std::sync::Arc;
 /// Tells the time of day. Delays are counted by the runtime's own timer; a virtual clock follows that timer, so
 /// a test that pauses and advances the runtime's time moves both.
 #[derive(Clone)]
-pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
+pub struct Clock {
+    now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    is_virtual: bool,
+}
 
 impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -25,22 +28,34 @@ impl Clock {
     /// The time of this machine.
     #[allow(clippy::disallowed_methods)] // the one place at this edge that reads the clock
     pub fn system() -> Self {
-        Self(Arc::new(Timestamp::now))
+        Self {
+            now: Arc::new(Timestamp::now),
+            is_virtual: false,
+        }
     }
 
     /// Begins at `start` and advances with the timer of the async runtime.
     pub fn virtual_from(start: Timestamp) -> Self {
         let origin = tokio::time::Instant::now();
-        Self(Arc::new(move || {
+        let now = move || {
             let elapsed = tokio::time::Instant::now().saturating_duration_since(origin);
             start
                 .checked_add(jiff::SignedDuration::try_from(elapsed).unwrap_or_default())
                 .unwrap_or(Timestamp::MAX)
-        }))
+        };
+        Self {
+            now: Arc::new(now),
+            is_virtual: true,
+        }
+    }
+
+    /// Whether it follows the timer of the async runtime in which it was made.
+    pub(crate) fn is_virtual(&self) -> bool {
+        self.is_virtual
     }
 
     /// Now.
     pub fn now(&self) -> Timestamp {
-        (self.0)()
+        (self.now)()
     }
 }

@@ -1,8 +1,12 @@
 //! The work queue of a controller: each key at most once, now or at a later time, with backoff after failures.
 //!
+//! A controller that asks for a key again at once, in the past or a few milliseconds ahead, again and again without a
+//! change from outside, would keep a processor busy. So such requests back off per key, like failures
+//! ([`WorkQueue::add_again`]).
+//!
 //! It is owned by one task, so there is no lock in it. What it holds is bounded by the number of distinct keys.
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 use std::hash::Hash;
@@ -13,6 +17,54 @@ use tokio::time::Instant;
 const BACKOFF_MIN: Duration = Duration::from_millis(5);
 /// The longest delay after failures. A key that keeps failing is tried at this rate and never forgotten.
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
+/// A controller may ask for a key again after this time or more as often as it likes.
+const AGAIN_MIN: Duration = Duration::from_millis(100);
+/// How often in a row a key is worked on sooner than that, before such requests are delayed: steps of a reconcile that
+/// each bring the next one.
+const AGAIN_FREE: u32 = 10;
+/// A key that is not worked on for this time starts anew, whatever was asked for before.
+const AGAIN_FORGET: Duration = Duration::from_secs(2);
+/// From this number of keys on, those that start anew are forgotten now and then.
+const AGAIN_KEYS: usize = 1024;
+
+/// Why a key is to be worked on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// Something outside of the controller has changed, or a time has come that was far away.
+    Outside,
+    /// The controller asked for it while it worked.
+    Again,
+    /// The last attempt failed.
+    Failure,
+}
+
+/// How often in a row a key was worked on because the controller asked for it at once.
+#[derive(Debug, Clone, Copy)]
+struct Streak {
+    length: u32,
+    last: Instant,
+}
+
+impl Streak {
+    /// How long the next request of this sort waits at least.
+    fn pause(self) -> Duration {
+        match self.length.checked_sub(AGAIN_FREE) {
+            None => Duration::ZERO,
+            Some(over) => backoff(over),
+        }
+    }
+
+    fn is_over(self, now: Instant) -> bool {
+        now.saturating_duration_since(self.last) > AGAIN_FORGET + 2 * self.pause()
+    }
+}
+
+/// The delay after this many failures and one more.
+fn backoff(failures: u32) -> Duration {
+    BACKOFF_MIN
+        .saturating_mul(1u32 << failures.min(20))
+        .min(BACKOFF_MAX)
+}
 
 #[derive(Debug)]
 struct Timer<K> {
@@ -47,11 +99,14 @@ impl<K> Ord for Timer<K> {
 #[derive(Debug)]
 pub(crate) struct WorkQueue<K> {
     ready: VecDeque<K>,
-    in_ready: FxHashSet<K>,
+    in_ready: FxHashMap<K, Cause>,
     timers: BinaryHeap<Timer<K>>,
     /// The time that counts for each key; older timers of the key are void.
-    due: FxHashMap<K, Instant>,
+    due: FxHashMap<K, (Instant, Cause)>,
     failures: FxHashMap<K, u32>,
+    streaks: FxHashMap<K, Streak>,
+    /// At this number of streaks, those that are over are removed.
+    streaks_max: usize,
     order: u64,
 }
 
@@ -59,10 +114,12 @@ impl<K> Default for WorkQueue<K> {
     fn default() -> Self {
         Self {
             ready: VecDeque::new(),
-            in_ready: FxHashSet::default(),
+            in_ready: FxHashMap::default(),
             timers: BinaryHeap::new(),
             due: FxHashMap::default(),
             failures: FxHashMap::default(),
+            streaks: FxHashMap::default(),
+            streaks_max: AGAIN_KEYS,
             order: 0,
         }
     }
@@ -71,17 +128,67 @@ impl<K> Default for WorkQueue<K> {
 impl<K: Clone + Eq + Hash> WorkQueue<K> {
     /// Adds a key to be worked on now.
     pub(crate) fn add(&mut self, key: K) {
-        if self.in_ready.insert(key.clone()) {
-            self.ready.push_back(key);
-        }
+        self.push(key, Cause::Outside);
     }
 
     /// Adds a key to be worked on at `at`; the earliest time asked for wins.
     pub(crate) fn add_at(&mut self, key: K, at: Instant) {
-        if self.due.get(&key).is_some_and(|due| *due <= at) {
+        self.set_timer(key, at, Cause::Outside);
+    }
+
+    /// Adds a key for which the controller asks while it works, after `delay`, or later if it has asked for the key at
+    /// once many times in a row. A reconcile that has `progressed` (created or deleted objects) waits no longer than
+    /// [`AGAIN_MIN`].
+    pub(crate) fn add_again(&mut self, key: K, delay: Duration, progressed: bool, now: Instant) {
+        if delay >= AGAIN_MIN {
+            return self.set_timer(key, now + delay, Cause::Outside);
+        }
+        let streak = self.streaks.get(&key).filter(|s| !s.is_over(now));
+        let pause = streak.map_or(Duration::ZERO, |s| s.pause());
+        let pause = if progressed {
+            pause.min(AGAIN_MIN)
+        } else {
+            pause
+        };
+        let delay = delay.max(pause);
+        if delay.is_zero() {
+            self.push(key, Cause::Again);
+        } else {
+            self.set_timer(key, now + delay, Cause::Again);
+        }
+    }
+
+    /// Adds a key after a failure; gives the delay.
+    pub(crate) fn retry(&mut self, key: K, now: Instant) -> Duration {
+        let failures = self.failures.entry(key.clone()).or_default();
+        let delay = backoff(*failures);
+        *failures = failures.saturating_add(1);
+        self.set_timer(key, now + delay, Cause::Failure);
+        delay
+    }
+
+    /// Ends the backoff of a key.
+    pub(crate) fn forget(&mut self, key: &K) {
+        self.failures.remove(key);
+    }
+
+    fn push(&mut self, key: K, cause: Cause) {
+        match self.in_ready.get_mut(&key) {
+            // A change from outside takes precedence: the controller has something new to do.
+            Some(known) if cause == Cause::Outside => *known = cause,
+            Some(_) => {}
+            None => {
+                self.in_ready.insert(key.clone(), cause);
+                self.ready.push_back(key);
+            }
+        }
+    }
+
+    fn set_timer(&mut self, key: K, at: Instant, cause: Cause) {
+        if self.due.get(&key).is_some_and(|(due, _)| *due <= at) {
             return;
         }
-        self.due.insert(key.clone(), at);
+        self.due.insert(key.clone(), (at, cause));
         self.order += 1;
         self.timers.push(Timer {
             at,
@@ -91,24 +198,9 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         // Each replaced time leaves a void timer behind; do not let them pile up.
         if self.timers.len() > 2 * self.due.len() + 64 {
             let due = &self.due;
-            self.timers.retain(|t| due.get(&t.key) == Some(&t.at));
+            self.timers
+                .retain(|t| due.get(&t.key).is_some_and(|(at, _)| *at == t.at));
         }
-    }
-
-    /// Adds a key after a failure; gives the delay.
-    pub(crate) fn retry(&mut self, key: K, now: Instant) -> Duration {
-        let failures = self.failures.entry(key.clone()).or_default();
-        let delay = BACKOFF_MIN
-            .saturating_mul(1u32 << (*failures).min(20))
-            .min(BACKOFF_MAX);
-        *failures = failures.saturating_add(1);
-        self.add_at(key, now + delay);
-        delay
-    }
-
-    /// Ends the backoff of a key.
-    pub(crate) fn forget(&mut self, key: &K) {
-        self.failures.remove(key);
     }
 
     /// The next key to work on, if one is ready at `now`.
@@ -117,14 +209,38 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
             let Some(timer) = self.timers.pop() else {
                 break;
             };
-            if self.due.get(&timer.key) == Some(&timer.at) {
+            if let Some((at, cause)) = self.due.get(&timer.key).copied()
+                && at == timer.at
+            {
                 self.due.remove(&timer.key);
-                self.add(timer.key);
+                self.push(timer.key, cause);
             }
         }
         let key = self.ready.pop_front()?;
-        self.in_ready.remove(&key);
+        if let Some(cause) = self.in_ready.remove(&key) {
+            self.note(&key, cause, now);
+        }
         Some(key)
+    }
+
+    /// Counts how often in a row a key is worked on because the controller asked for it.
+    fn note(&mut self, key: &K, cause: Cause, now: Instant) {
+        match cause {
+            Cause::Failure => return,
+            Cause::Outside => {
+                self.streaks.remove(key);
+                return;
+            }
+            Cause::Again => {}
+        }
+        let known = self.streaks.get(key).filter(|s| !s.is_over(now));
+        let length = known.map_or(0, |s| s.length).saturating_add(1);
+        let streak = Streak { length, last: now };
+        self.streaks.insert(key.clone(), streak);
+        if self.streaks.len() >= self.streaks_max {
+            self.streaks.retain(|_, s| !s.is_over(now));
+            self.streaks_max = AGAIN_KEYS.max(2 * self.streaks.len());
+        }
     }
 
     /// When the next waiting key becomes ready.
@@ -175,6 +291,77 @@ mod tests {
         assert_eq!(delays[13..], [40_960, 60_000, 60_000]);
         queue.forget(&"a");
         assert_eq!(queue.retry("a", now).as_millis(), 5);
+    }
+
+    /// Works on a key that asks for itself again at once for `seconds`; returns how often.
+    fn runs(queue: &mut WorkQueue<&'static str>, now: &mut Instant, seconds: u64) -> usize {
+        let end = *now + Duration::from_secs(seconds);
+        let mut runs = 0;
+        while *now < end {
+            match queue.pop(*now) {
+                Some(key) => {
+                    runs += 1;
+                    queue.add_again(key, Duration::ZERO, false, *now);
+                }
+                None => *now = queue.next_due().map_or(end, |at| at.min(end)),
+            }
+        }
+        runs
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_asks_for_itself_backs_off_until_something_changes() {
+        let mut now = Instant::now();
+        let mut queue = WorkQueue::default();
+        queue.add("a");
+        // 1 + 10 at once, then after 5, 10, 20, … ms, up to a minute.
+        assert_eq!(runs(&mut queue, &mut now, 60), 24);
+        assert_eq!(runs(&mut queue, &mut now, 3600), 60);
+        queue.add("a");
+        assert_eq!(queue.pop(now), Some("a"));
+        queue.add_again("a", Duration::ZERO, false, now);
+        assert_eq!(queue.pop(now), Some("a"), "the change ended the backoff");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_is_asked_for_now_and_then_is_never_delayed() {
+        let mut now = Instant::now();
+        let mut queue = WorkQueue::default();
+        for _ in 0..1000 {
+            queue.add_again("a", Duration::ZERO, false, now);
+            assert_eq!(drain(&mut queue, now), ["a"]);
+            now += Duration::from_secs(3);
+        }
+        // A wait of a tenth of a second or more is granted as asked for.
+        for _ in 0..1000 {
+            queue.add_again("a", AGAIN_MIN, false, now);
+            now += AGAIN_MIN;
+            assert_eq!(drain(&mut queue, now), ["a"]);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_that_creates_objects_goes_on_soon() {
+        let mut now = Instant::now();
+        let mut queue = WorkQueue::default();
+        queue.add("a");
+        for _ in 0..200 {
+            assert_eq!(drain(&mut queue, now), ["a"]);
+            queue.add_again("a", Duration::ZERO, true, now);
+            now += AGAIN_MIN;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keys_that_no_longer_ask_are_forgotten() {
+        let mut now = Instant::now();
+        let mut queue = WorkQueue::default();
+        for key in 0..100_000u32 {
+            queue.add_again(key, Duration::ZERO, false, now);
+            assert_eq!(queue.pop(now), Some(key));
+            now += Duration::from_millis(10);
+        }
+        assert!(queue.streaks.len() <= AGAIN_KEYS, "{}", queue.streaks.len());
     }
 
     #[tokio::test(start_paused = true)]

@@ -121,3 +121,63 @@ async fn a_stopped_controller_does_nothing_more() {
     pass(10.0).await;
     assert!(log.lock().unwrap().differences.is_empty());
 }
+
+/// A controller that always wants to have been woken a while ago.
+struct Impatient {
+    /// Whether it also writes the object each time, and so wakes itself.
+    writes: bool,
+}
+
+impl Controller for Impatient {
+    type Key = Key;
+    const NAME: &'static str = "impatient";
+    const WATCHES: &'static [Watch] = &[watching(CONFIG_MAP, &[])];
+
+    fn observe(&mut self, cx: &mut Context<Key>, _kind: GroupResource, diff: &Difference) {
+        if let Some(object) = &diff.new {
+            cx.enqueue(Key::of(object));
+        }
+    }
+
+    fn reconcile(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+        let now = cx.now();
+        if let Some(object) = cx.cache(CONFIG_MAP).get(key).cloned()
+            && self.writes
+        {
+            let mut object = (*object).clone();
+            object["data"]["at"] = format!("{now} {}", object["data"]["at"]).len().into();
+            cx.update(CONFIG_MAP, object)?;
+        }
+        cx.enqueue_at(key.clone(), now - jiff::SignedDuration::from_secs(10));
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_asks_for_the_past_backs_off() {
+    for writes in [false, true] {
+        let api = Fake::new();
+        api.create(CONFIG_MAP.resource, config_map("a")).unwrap();
+        let mut handle = Handle::new();
+        handle.start(Impatient { writes }, api.clone(), api.clock());
+        pass(3600.0).await;
+        let runs = handle.activity()[0].runs;
+        assert!(
+            runs <= 90,
+            "{runs} runs in the first hour, writes: {writes}"
+        );
+        pass(3600.0).await;
+        let more = handle.activity()[0].runs - runs;
+        assert!(
+            more <= 61,
+            "{more} runs in the second hour, writes: {writes}"
+        );
+        // A change from outside is seen at once.
+        api.edit(CONFIG_MAP.resource, ("n", "a"), |m| {
+            m["data"]["other"] = "changed".into()
+        });
+        pass(0.01).await;
+        assert!(handle.activity()[0].runs > runs + more);
+        handle.stop().await;
+    }
+}

@@ -2,7 +2,7 @@
 
 use super::super::revisions::REVISION_LABEL;
 use crate::controllers::object::{
-    CLAIM, STATEFUL_SET, controller_reference, items, name, namespace, set,
+    CLAIM, Key, STATEFUL_SET, controller_reference, items, labels, name, namespace, set,
 };
 use crate::controllers::workload::pod_from_template;
 use serde_json::{Value, json};
@@ -25,6 +25,28 @@ pub(super) fn ordinal_of(stateful_set: &Value, pod: &Value) -> Option<i64> {
 
 fn claim_name(stateful_set: &Value, template: &Value, at: i64) -> String {
     format!("{}-{}", name(template), pod_name(stateful_set, at))
+}
+
+/// Whether the pods of a set have a claim of this name, now or before the set was scaled down.
+pub(super) fn has_claim(stateful_set: &Value, claim: &str) -> bool {
+    let Some((prefix, ordinal)) = claim.rsplit_once('-') else {
+        return false;
+    };
+    let templates = items(&stateful_set["spec"]["volumeClaimTemplates"]);
+    ordinal.parse::<u32>().is_ok()
+        && templates.iter().any(|template| {
+            let rest = prefix.strip_prefix(name(template));
+            rest.and_then(|rest| rest.strip_prefix('-')) == Some(name(stateful_set))
+        })
+}
+
+/// The keys of the claims of the pod with this ordinal.
+pub(super) fn claim_keys(stateful_set: &Value, at: i64) -> impl Iterator<Item = Key> {
+    let templates = items(&stateful_set["spec"]["volumeClaimTemplates"]).iter();
+    templates.map(move |template| {
+        let claim = claim_name(stateful_set, template, at);
+        Key::new(namespace(stateful_set), &claim)
+    })
 }
 
 /// The claims of the pod with this ordinal.
@@ -53,6 +75,27 @@ pub(super) fn claims(stateful_set: &Value, at: i64) -> Vec<Value> {
             claim
         })
         .collect()
+}
+
+/// A pod with the labels of its identity, if it lacks them.
+pub(super) fn relabelled(pod: &Value, at: i64) -> Option<Value> {
+    let own = [
+        (POD_NAME_LABEL, name(pod).to_owned()),
+        (POD_INDEX_LABEL, at.to_string()),
+    ];
+    let has = |label: &str| labels(pod).and_then(|l| l.get(label)?.as_str());
+    if has(POD_NAME_LABEL) == Some(name(pod)) {
+        return None;
+    }
+    let mut relabelled = pod.clone();
+    for (label, value) in own {
+        set(
+            &mut relabelled,
+            &["metadata", "labels", label],
+            value.into(),
+        );
+    }
+    Some(relabelled)
 }
 
 /// The pod with this ordinal, of a revision.

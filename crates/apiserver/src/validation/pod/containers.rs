@@ -1,6 +1,5 @@
 //! Validation of the lists of containers: the regular ones, init containers and ephemeral ones.
 
-use super::spec::is_repeated;
 use super::{handlers, mounts, requests, resources};
 use crate::validation::checks;
 use crate::validation::engine::{Owner, run_type};
@@ -40,7 +39,7 @@ checks! {
     "port-name-once" => |e, owner, name, path| {
         let name = name.as_str().unwrap_or("");
         let valid = !name.is_empty() && names::port_name(name).is_empty();
-        if valid && is_repeated(owner, "ports", "name") {
+        if valid && owner.repeats("name") {
             e.duplicate(path, name);
         }
     },
@@ -98,6 +97,14 @@ fn init(errors: &mut Errors, owner: &Owner, list: &Value, path: &Path) {
                     &path.child(field),
                     "may not be set for init containers without restartPolicy=Always",
                 );
+            }
+        }
+        for (j, policy) in container.items("resizePolicy").iter().enumerate() {
+            let restart = policy.text("restartPolicy");
+            if restart == "RestartContainer" {
+                let at = path.child("resizePolicy").index(j).child("restartPolicy");
+                let detail = "must not be set to 'RestartContainer' for non-sidecar initContainers";
+                errors.invalid(&at, restart, detail);
             }
         }
     }
@@ -212,7 +219,7 @@ fn resize_policy(errors: &mut Errors, owner: &Owner, list: &Value, path: &Path) 
             errors.invalid(
                 path,
                 restart,
-                "must be 'NotRequired' when `restartPolicy` is 'Never'",
+                "must be 'NotRequired' when pod `restartPolicy` is 'Never'",
             );
         }
     }

@@ -1,7 +1,7 @@
 //! What the server sets when a pod is created or its status is written.
 
 use super::requests::qos_class;
-use crate::validation::view::{View, child, copy_field, existing, items_mut, remove, set};
+use crate::validation::view::{View, child, copy_field, existing, is_zero, items_mut, remove, set};
 use serde_json::{Map, Value, json};
 
 /// The message of the condition of a pod that is created with gates; clients show it.
@@ -89,6 +89,14 @@ pub(crate) fn for_update(new: &mut Value, old: &Value) {
     copy_field(new, old, "status");
 }
 
+/// What the scheduler and the controllers of claims write into the status of a pod. A write of the status that leaves it
+/// out, such as that of an older component, keeps it; an empty value removes it.
+const CLAIM_STATUSES: [&str; 3] = [
+    "resourceClaimStatuses",
+    "extendedResourceClaimStatus",
+    "nodeAllocatableResourceClaimStatuses",
+];
+
 /// A write of the status keeps the spec, the owners, and what only the server may set.
 pub(crate) fn for_status_update(new: &mut Value, old: &Value) {
     copy_field(new, old, "spec");
@@ -104,8 +112,15 @@ pub(crate) fn for_status_update(new: &mut Value, old: &Value) {
         return;
     };
     for name in ["qosClass", "observedGeneration"] {
-        if crate::validation::view::is_zero(status.field(name)) {
+        if is_zero(status.field(name)) {
             copy_field(status, &old_status, name);
+        }
+    }
+    for name in CLAIM_STATUSES {
+        match status.field(name) {
+            None | Some(Value::Null) => copy_field(status, &old_status, name),
+            Some(given) if is_zero(Some(given)) => remove(status, name),
+            Some(_) => {}
         }
     }
     let mut known: Vec<(&str, i64)> = old_status
@@ -168,6 +183,43 @@ mod tests {
                 [0]["labelSelector"]["matchExpressions"][0]["operator"],
             "NotIn"
         );
+    }
+
+    /// API-62: worked by hand.
+    #[test]
+    fn a_status_write_that_leaves_out_claims_keeps_them() {
+        let claims = json!([{"name": "a", "resourceClaimName": "c"}]);
+        let extended = json!({"resourceClaimName": "x", "requestMappings": []});
+        let old = json!({"spec": {}, "status": {"phase": "Pending",
+            "resourceClaimStatuses": claims, "extendedResourceClaimStatus": extended}});
+        for (situation, given, expected) in [
+            (
+                "left out",
+                json!({"phase": "Running"}),
+                json!({"phase": "Running", "resourceClaimStatuses": claims,
+                    "extendedResourceClaimStatus": extended}),
+            ),
+            (
+                "null",
+                json!({"resourceClaimStatuses": null}),
+                json!({"resourceClaimStatuses": claims, "extendedResourceClaimStatus": extended}),
+            ),
+            (
+                "an empty list",
+                json!({"resourceClaimStatuses": []}),
+                json!({"extendedResourceClaimStatus": extended}),
+            ),
+            (
+                "another value",
+                json!({"resourceClaimStatuses": [{"name": "b"}]}),
+                json!({"resourceClaimStatuses": [{"name": "b"}],
+                    "extendedResourceClaimStatus": extended}),
+            ),
+        ] {
+            let mut new = json!({"spec": {}, "status": given});
+            for_status_update(&mut new, &old);
+            assert_eq!(new["status"], expected, "{situation}");
+        }
     }
 
     #[test]

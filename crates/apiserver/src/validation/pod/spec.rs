@@ -1,6 +1,7 @@
 //! Validation of a pod spec as a whole, in a pod or in a template.
 
 use super::{annotations, containers, resources, security};
+use crate::validation::addresses::validate_ip;
 use crate::validation::engine::Owner;
 use crate::validation::errors::{Errors, Path, Shown, json_text, struct_text};
 use crate::validation::selectors::validate_labels;
@@ -42,7 +43,6 @@ checks! {
     "host-network" => host_network,
     "host-users" => host_users,
     "hostname-override" => hostname_override,
-    "ip" => |e, _, ip, path| validate_ip(e, ip.as_str().unwrap_or(""), path),
     "os" => |e, owner, _, path| security::validate_os(e, owner.value, path),
     "overhead" => |e, _, overhead, path| resources::validate_overhead(e, overhead, path),
     "pod-resources" => |e, owner, _, path| resources::validate_pod(e, owner.value, path),
@@ -99,13 +99,6 @@ fn rest(errors: &mut Errors, pod: &Value) {
         for (i, container) in spec.items(list).iter().enumerate() {
             containers::validate_image_space(errors, container, &path.child(list).index(i));
         }
-    }
-}
-
-/// Errors of an address.
-pub(crate) fn validate_ip(errors: &mut Errors, ip: &str, path: &Path) {
-    if names::parse_ip(ip).is_none() {
-        errors.invalid(path, ip, names::NOT_AN_IP);
     }
 }
 
@@ -215,19 +208,9 @@ fn dns_config(errors: &mut Errors, owner: &Owner, config: &Value, path: &Path) {
     }
 }
 
-/// Whether an entry of the list of the owner's parent before this one has the same value.
-pub(crate) fn is_repeated(owner: &Owner, list: &str, field: &str) -> bool {
-    let entries = owner.parent.map_or(&[][..], |p| p.value.items(list));
-    let before = entries
-        .iter()
-        .take_while(|e| !std::ptr::eq(*e, owner.value));
-    let own = owner.value.text(field);
-    before.into_iter().any(|entry| entry.text(field) == own)
-}
-
 fn claim_name(errors: &mut Errors, owner: &Owner, name: &Value, path: &Path) {
     let name = name.as_str().unwrap_or("");
-    if is_repeated(owner, "resourceClaims", "name") {
+    if owner.repeats("name") {
         errors.duplicate(path, name);
     } else {
         errors.each_invalid(path, name, names::dns_label(name));

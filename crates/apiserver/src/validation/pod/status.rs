@@ -1,14 +1,20 @@
 //! What may be written to the status of a pod.
 
+mod containers;
+
 use super::annotations;
 use super::requests::is_sidecar;
-use super::spec::validate_ip;
-use crate::validation::errors::{Errors, IS_IMMUTABLE, Path};
+use crate::validation::addresses::validate_ip;
+use crate::validation::errors::{
+    Errors, IS_IMMUTABLE, Path, Shown, json_text, list_text, struct_text,
+};
 use crate::validation::names;
 use crate::validation::view::View;
 use serde_json::Value;
 use std::collections::HashSet;
 
+/// What is said of a generation below zero.
+const IS_NEGATIVE: &str = "must be a non-negative integer";
 /// Condition types that need no check because they are Kubernetes' own.
 const SYSTEM_CONDITIONS: &[&str] = &["PodScheduled", "Ready", "Initialized"];
 
@@ -28,16 +34,28 @@ pub(crate) fn validate(new: &Value, old: &Value) -> Errors {
     let (before, after) = (old.part("status"), new.part("status"));
     for (i, condition) in after.items("conditions").iter().enumerate() {
         let kind = condition.text("type");
+        let at = path.child("conditions").index(i);
+        let generation = condition.int("observedGeneration");
+        if generation < 0 {
+            errors.invalid(&at.child("observedGeneration"), generation, IS_NEGATIVE);
+        }
         if !SYSTEM_CONDITIONS.contains(&kind) {
-            // Upstream reports these below metadata.
-            let at = metadata_path.child("conditions").index(i).child("Type");
-            errors.each_invalid(&at, kind, names::qualified_name(kind));
+            // Upstream writes the name so.
+            errors.each_invalid(&at.child("Type"), kind, names::qualified_name(kind));
         }
     }
     let nominated = after.text("nominatedNodeName");
     if !nominated.is_empty() && nominated != before.text("nominatedNodeName") {
         let at = path.child("nominatedNodeName");
         errors.each_invalid(&at, nominated, names::dns_subdomain(nominated));
+        if !old.part("spec").text("nodeName").is_empty() {
+            let detail = "may not be set on pods that are already bound to a node";
+            errors.forbidden(&at, detail);
+        }
+    }
+    let generation = after.int("observedGeneration");
+    if generation < 0 {
+        errors.invalid(&path.child("observedGeneration"), generation, IS_NEGATIVE);
     }
     if after.text("qosClass") != before.text("qosClass") {
         errors.invalid(
@@ -59,7 +77,11 @@ pub(crate) fn validate(new: &Value, old: &Value) -> Errors {
         spec,
         &path.child("resourceClaimStatuses"),
     );
-    validate_ips(&mut errors, after, "podIPs", &path);
+    if let Some(status) = after.field("extendedResourceClaimStatus") {
+        let at = path.child("extendedResourceClaimStatus");
+        containers::validate_mappings(&mut errors, status, spec, &at);
+    }
+    validate_ips(&mut errors, (after, before), "podIPs", &path);
     let host_ips = after.items("hostIPs");
     if let Some(first) = host_ips.first()
         && first.text("ip") != after.text("hostIP")
@@ -70,7 +92,8 @@ pub(crate) fn validate(new: &Value, old: &Value) -> Errors {
             "must be equal to `hostIP`",
         );
     }
-    validate_ips(&mut errors, after, "hostIPs", &path);
+    validate_ips(&mut errors, (after, before), "hostIPs", &path);
+    containers::validate(&mut errors, after, spec, &path);
     errors
 }
 
@@ -89,7 +112,7 @@ fn validate_transitions(
     } else {
         spec.text("restartPolicy")
     };
-    if policy == "Always" {
+    if policy == "Always" || (list != "ephemeralContainerStatuses" && restarts_all(spec)) {
         return;
     }
     for (i, old) in before.items(list).iter().enumerate() {
@@ -121,10 +144,20 @@ fn validate_transitions(
     }
 }
 
+/// Whether the exit of a container may restart all containers of the pod, whatever their own policy.
+fn restarts_all(spec: &Value) -> bool {
+    let lists = ["containers", "initContainers"].iter();
+    let mut rules = lists
+        .flat_map(|list| spec.items(list))
+        .flat_map(|container| container.items("restartPolicyRules"));
+    rules.any(|rule| rule.text("action") == "RestartAllContainers")
+}
+
 fn validate_claims(errors: &mut Errors, status: &Value, spec: &Value, path: &Path) {
     let mut seen = HashSet::new();
     for (i, claim) in status.items("resourceClaimStatuses").iter().enumerate() {
-        let at = path.index(i).child("name");
+        let path = path.index(i);
+        let at = path.child("name");
         let name = claim.text("name");
         let exists = spec
             .items("resourceClaims")
@@ -141,17 +174,25 @@ fn validate_claims(errors: &mut Errors, status: &Value, spec: &Value, path: &Pat
             errors.duplicate(&at, name);
         }
         if let Some(claim) = claim.maybe_text("resourceClaimName") {
+            let at = path.child("resourceClaimName");
             errors.each_invalid(&at, claim, names::dns_subdomain(claim));
         }
     }
 }
 
-/// Each address is valid, stands once, and there is one of each family at most.
-fn validate_ips(errors: &mut Errors, status: &Value, list: &str, path: &Path) {
+/// Each new address is valid, and there is one of each family at most.
+fn validate_ips(
+    errors: &mut Errors,
+    (status, before): (&Value, &Value),
+    list: &'static str,
+    path: &Path,
+) {
     let path = path.child(list);
     let ips: Vec<&str> = status.items(list).iter().map(|ip| ip.text("ip")).collect();
     for (i, ip) in ips.iter().enumerate() {
-        validate_ip(errors, ip, &path.index(i));
+        if !before.items(list).iter().any(|old| old.text("ip") == *ip) {
+            validate_ip(errors, ip, &path.index(i));
+        }
     }
     if ips.len() < 2 {
         return;
@@ -162,16 +203,9 @@ fn validate_ips(errors: &mut Errors, status: &Value, list: &str, path: &Path) {
         .map(|ip| ip.is_ipv4())
         .collect();
     if families.len() != 2 || ips.len() > 2 {
-        errors.invalid(
-            &path,
-            status.field(list).unwrap_or(&Value::Null),
-            "may specify no more than one IP for each IP family",
-        );
-    }
-    let mut seen = HashSet::new();
-    for (i, ip) in ips.iter().enumerate() {
-        if !seen.insert(*ip) {
-            errors.duplicate(&path.index(i), *ip);
-        }
+        // Upstream prints the name of its internal type.
+        let shown = ips.iter().map(|ip| struct_text(&[("IP", json_text(*ip))]));
+        let detail = "may specify no more than one IP for each IP family";
+        errors.invalid(&path, Shown(list_text(shown)), detail);
     }
 }

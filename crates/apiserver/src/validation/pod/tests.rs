@@ -404,7 +404,7 @@ fn the_status_is_checked_on_its_own() {
     assert_eq!(
         fields,
         [
-            "metadata.conditions[0].Type",
+            "status.conditions[0].Type",
             "status.nominatedNodeName",
             "status.qosClass",
             "status.containerStatuses[0].state",

@@ -4,6 +4,7 @@
 //! required node affinity may only be added to. "Gated" is judged on the pod as it was.
 
 use super::{annotations, scheduling};
+use crate::validation::differences::with_differences;
 use crate::validation::errors::{Errors, Path, Shown, json_text, list_text, struct_text};
 use crate::validation::names;
 use crate::validation::view::{View, copy_field, existing, items_mut, remove, set};
@@ -15,8 +16,6 @@ const IMMUTABLE: &str = "pod updates may not change fields other than \
 `spec.tolerations` (only additions to existing tolerations),\
 `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
-/// How many differences are named in an error.
-const DIFFERENCES_MAX: usize = 10;
 
 /// Errors of a change of a pod, without those of its metadata that every kind has.
 pub(crate) fn validate(new: &Value, old: &Value) -> Errors {
@@ -53,10 +52,8 @@ pub(crate) fn validate(new: &Value, old: &Value) -> Errors {
     if !old_spec.items("schedulingGates").is_empty() {
         validate_gated(&mut errors, &mut rest, old_spec, &path);
     }
-    let mut differences = Vec::new();
-    find_differences(old_spec, &rest, &path, &mut differences);
-    if !differences.is_empty() {
-        errors.forbidden(&path, format!("{IMMUTABLE}\n{}", show(&differences)));
+    if rest != *old_spec {
+        errors.forbidden(&path, with_differences(IMMUTABLE, (old_spec, &rest), &path));
     }
     errors
 }
@@ -303,75 +300,4 @@ fn requirement_text(requirement: &Value) -> String {
         ("Operator", json_text(requirement.text("operator"))),
         ("Values", json_text(requirement.part("values").clone())),
     ])
-}
-
-/// A field that differs: its path, what it was, what it would be.
-struct Difference<'a> {
-    path: Path<'a>,
-    before: Option<Value>,
-    after: Option<Value>,
-}
-
-fn find_differences<'a>(
-    before: &'a Value,
-    after: &'a Value,
-    path: &Path<'a>,
-    found: &mut Vec<Difference<'a>>,
-) {
-    if before == after {
-        return;
-    }
-    match (before, after) {
-        (Value::Object(b), Value::Object(a)) => {
-            let mut names: Vec<&String> = b.keys().chain(a.keys()).collect();
-            names.sort_unstable();
-            names.dedup();
-            for name in names {
-                let path = path.child(name);
-                match (b.get(name), a.get(name)) {
-                    (Some(b), Some(a)) => find_differences(b, a, &path, found),
-                    (b, a) => found.push(Difference {
-                        path,
-                        before: b.cloned(),
-                        after: a.cloned(),
-                    }),
-                }
-            }
-        }
-        (Value::Array(b), Value::Array(a)) if b.len() == a.len() => {
-            for (i, (b, a)) in b.iter().zip(a).enumerate() {
-                find_differences(b, a, &path.index(i), found);
-            }
-        }
-        _ => found.push(Difference {
-            path: path.clone(),
-            before: Some(before.clone()),
-            after: Some(after.clone()),
-        }),
-    }
-}
-
-fn show(differences: &[Difference<'_>]) -> String {
-    let value = |v: &Option<Value>| match v {
-        None => "unset".to_owned(),
-        Some(v) => {
-            let text = Shown::from(v).0;
-            match text.char_indices().nth(80) {
-                Some((cut, _)) => format!("{} …", text.get(..cut).unwrap_or("")),
-                None => text,
-            }
-        }
-    };
-    let mut lines: Vec<String> = differences
-        .iter()
-        .take(DIFFERENCES_MAX)
-        .map(|d| format!("  {}: {} -> {}", d.path, value(&d.before), value(&d.after)))
-        .collect();
-    if differences.len() > DIFFERENCES_MAX {
-        lines.push(format!(
-            "  and {} more",
-            differences.len() - DIFFERENCES_MAX
-        ));
-    }
-    lines.join("\n")
 }

@@ -157,6 +157,7 @@ fn azure_uri(errors: &mut Errors, owner: &Owner, uri: &Value, path: &Path) {
 pub(crate) fn validate_driver_name(errors: &mut Errors, driver: &str, path: &Path) {
     if driver.is_empty() {
         errors.required(path, "");
+        return;
     }
     if driver.len() > DRIVER_BYTES_MAX {
         errors.too_long(path, DRIVER_BYTES_MAX);

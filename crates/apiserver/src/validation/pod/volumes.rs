@@ -165,6 +165,7 @@ fn validate_one(errors: &mut Errors, owner: &Owner, volume: &Value, path: &Path)
             value: volume,
             old: None,
             parent: Some(owner),
+            place: None,
         };
         run_field(errors, TYPE, source, volume, Some(&holder), path);
         if *source == "ephemeral" {
@@ -303,7 +304,7 @@ pub(super) fn has_backsteps(path: &str) -> bool {
     path.split('/').any(|part| part == "..")
 }
 
-fn validate_no_backsteps(errors: &mut Errors, value: &str, path: &Path) {
+pub(crate) fn validate_no_backsteps(errors: &mut Errors, value: &str, path: &Path) {
     if has_backsteps(value) {
         errors.invalid(path, value, "must not contain '..'");
     }

@@ -3,14 +3,14 @@
 use super::*;
 
 /// An object as a create leaves it.
-fn created(kind: GroupResource, mut object: Value) -> Value {
+pub(super) fn created(kind: GroupResource, mut object: Value) -> Value {
     let rules = strategy(kind);
     rules.default(&mut object);
     rules.prepare_for_create(&mut object, "");
     object
 }
 
-fn printed(errors: &[FieldError]) -> Vec<String> {
+pub(super) fn printed(errors: &[FieldError]) -> Vec<String> {
     errors.iter().map(ToString::to_string).collect()
 }
 
@@ -27,7 +27,7 @@ fn fields_of_update(kind: GroupResource, new: &Value, old: &Value) -> Vec<String
 }
 
 /// A value with one place changed; `null` removes it.
-fn with(object: &Value, pointer: &str, value: Value) -> Value {
+pub(super) fn with(object: &Value, pointer: &str, value: Value) -> Value {
     let mut changed = object.clone();
     let (parent, key) = pointer.rsplit_once('/').expect("a pointer starts with /");
     let parent = changed
@@ -49,7 +49,7 @@ fn with(object: &Value, pointer: &str, value: Value) -> Value {
 }
 
 /// An object with a selector and a template that fit.
-fn workload() -> Value {
+pub(super) fn workload() -> Value {
     json!({"metadata": {"name": "w"}, "spec": {
         "selector": {"matchLabels": {"a": "w"}},
         "template": {"metadata": {"labels": {"a": "w"}},
@@ -332,7 +332,7 @@ fn malformed_slices_are_named() {
     let too_many = (0..129).map(|n| json!({"name": format!("d{n}")}));
     for (pointer, value, expected) in [
         ("/spec/driver", json!(""), "spec.driver"),
-        ("/spec/driver", json!("GPU"), "spec.driver"),
+        ("/spec/driver", json!("g u"), "spec.driver"),
         ("/spec/driver", json!("d".repeat(64)), "spec.driver"),
         ("/spec/pool/name", json!(""), "spec.pool.name"),
         ("/spec/pool/name", json!("a/B"), "spec.pool.name"),
@@ -348,7 +348,7 @@ fn malformed_slices_are_named() {
         (
             "/spec/devices",
             json!([{"name": "a"}, {"name": "a"}]),
-            "spec.devices[1].name",
+            "spec.devices[1]",
         ),
         ("/spec/devices", too_many.collect(), "spec.devices"),
     ] {
@@ -415,8 +415,12 @@ fn malformed_device_classes_are_named() {
         ),
         (json!({"config": [{}]}), vec!["spec.config[0].opaque"]),
         (
-            json!({"config": [{"opaque": {"driver": ""}}]}),
+            json!({"config": [{"opaque": {"driver": "", "parameters": {}}}]}),
             vec!["spec.config[0].opaque.driver"],
+        ),
+        (
+            json!({"config": [{"opaque": {"driver": "d"}}]}),
+            vec!["spec.config[0].opaque.parameters"],
         ),
     ] {
         let class = json!({"spec": spec});

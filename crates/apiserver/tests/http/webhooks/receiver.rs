@@ -1,5 +1,6 @@
 //! The HTTPS server of the tests of webhooks.
 
+use crate::PATIENCE;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -9,8 +10,11 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
@@ -19,16 +23,23 @@ use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
 type Responder = Box<dyn Fn(&Value) -> (u16, Vec<u8>) + Send + Sync>;
 
 /// An HTTPS server whose paths answer as the test says, and the reviews that it has received.
-pub(super) struct Webhook {
-    pub(super) url: String,
-    pub(super) port: u16,
-    pub(super) ca: String,
+pub(crate) struct Webhook {
+    pub(crate) url: String,
+    pub(crate) port: u16,
+    pub(crate) ca: String,
     paths: Arc<Mutex<HashMap<String, Responder>>>,
     reviews: Arc<Mutex<Vec<Value>>>,
+    held: Arc<Held>,
+}
+
+/// The reviews at `/held`, which are answered when the gate is closed for good.
+struct Held {
+    arrived: AtomicUsize,
+    gate: Semaphore,
 }
 
 impl Webhook {
-    pub(super) async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         // A certificate that is its own authority, as many webhooks have one.
         let names = vec!["127.0.0.1".to_owned(), "gates.default.svc".to_owned()];
         let own = rcgen::generate_simple_self_signed(names).expect("a certificate");
@@ -48,12 +59,17 @@ impl Webhook {
             ca: STANDARD.encode(own.cert.pem()),
             paths: Arc::default(),
             reviews: Arc::default(),
+            held: Arc::new(Held {
+                arrived: AtomicUsize::new(0),
+                gate: Semaphore::new(0),
+            }),
         };
         let (paths, reviews) = (Arc::clone(&webhook.paths), Arc::clone(&webhook.reviews));
+        let held = Arc::clone(&webhook.held);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (acceptor, paths) = (acceptor.clone(), Arc::clone(&paths));
-                let reviews = Arc::clone(&reviews);
+                let (reviews, held) = (Arc::clone(&reviews), Arc::clone(&held));
                 tokio::spawn(async move {
                     let Ok(stream) = acceptor.accept(stream).await else {
                         return;
@@ -61,6 +77,7 @@ impl Webhook {
                     let service =
                         service_fn(move |request: http::Request<hyper::body::Incoming>| {
                             let (paths, reviews) = (Arc::clone(&paths), Arc::clone(&reviews));
+                            let held = Arc::clone(&held);
                             async move {
                                 let path = request.uri().path().to_owned();
                                 let body = request.into_body().collect().await;
@@ -70,12 +87,19 @@ impl Webhook {
                                 if path == "/silent" {
                                     std::future::pending::<()>().await;
                                 }
+                                if path == "/held" {
+                                    held.arrived.fetch_add(1, Ordering::Relaxed);
+                                    let _ = held.gate.acquire().await;
+                                }
                                 let (code, body) = {
                                     let paths = paths.lock().expect("no panic");
                                     paths.get(&path).map_or((404, Vec::new()), |f| f(&review))
                                 };
                                 reviews.lock().expect("no panic").push(review);
-                                let response = http::Response::builder().status(code);
+                                let mut response = http::Response::builder().status(code);
+                                if code == 307 {
+                                    response = response.header("location", body.as_slice());
+                                }
                                 Ok::<_, Infallible>(
                                     response.body(Full::new(Bytes::from(body))).expect("valid"),
                                 )
@@ -90,7 +114,7 @@ impl Webhook {
     }
 
     /// Answers reviews at a path with this response, besides its UID.
-    pub(super) fn answer(
+    pub(crate) fn answer(
         &self,
         path: &str,
         response: impl Fn(&Value) -> Value + Send + Sync + 'static,
@@ -105,7 +129,19 @@ impl Webhook {
         });
     }
 
-    pub(super) fn respond(
+    /// Waits until so many reviews have arrived at `/held`, and answers them and all others there.
+    pub(crate) async fn release(&self, arrived: usize) {
+        let waits = async {
+            while self.held.arrived.load(Ordering::Relaxed) < arrived {
+                tokio::task::yield_now().await;
+            }
+        };
+        assert!(timeout(PATIENCE, waits).await.is_ok(), "{arrived} reviews");
+        self.held.gate.close();
+    }
+
+    /// Answers with this code and body; a body with the code 307 is the location of the redirect.
+    pub(crate) fn respond(
         &self,
         path: &str,
         responder: impl Fn(&Value) -> (u16, Vec<u8>) + Send + Sync + 'static,
@@ -115,7 +151,7 @@ impl Webhook {
     }
 
     /// The requests of the reviews so far.
-    pub(super) fn take_requests(&self) -> Vec<Value> {
+    pub(crate) fn take_requests(&self) -> Vec<Value> {
         let mut reviews = self.reviews.lock().expect("no panic");
         std::mem::take(&mut *reviews)
             .into_iter()
@@ -124,7 +160,7 @@ impl Webhook {
     }
 
     /// A webhook for the creation of config maps.
-    pub(super) fn hook(&self, path: &str, more: Value) -> Value {
+    pub(crate) fn hook(&self, path: &str, more: Value) -> Value {
         let mut hook = json!({
             "name": "a.example.com",
             "admissionReviewVersions": ["v1"],
@@ -139,14 +175,14 @@ impl Webhook {
     }
 }
 
-pub(super) fn rule(group: &str, resource: &str, operation: &str) -> Value {
+pub(crate) fn rule(group: &str, resource: &str, operation: &str) -> Value {
     json!({
         "apiGroups": [group], "apiVersions": ["v1"], "resources": [resource], "operations": [operation],
     })
 }
 
 /// A response that patches.
-pub(super) fn patch(operations: Value) -> Value {
+pub(crate) fn patch(operations: Value) -> Value {
     json!({
         "allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode(operations.to_string()),
     })

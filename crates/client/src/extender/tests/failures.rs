@@ -148,7 +148,7 @@ async fn an_extender_that_cannot_be_used_is_refused_at_once() {
 
 #[test]
 fn a_proxy_of_the_environment_is_not_used() {
-    let mut config = kube::Config::new("http://extender.example".parse().expect("an address"));
-    config.proxy_url = Some("http://proxy.example".parse().expect("an address"));
-    assert!(super::super::for_extender(config).proxy_url.is_none());
+    let tls = ExtenderTlsOptions::default();
+    let config = super::super::webhook_config("http://extender.example", &tls, false);
+    assert!(config.expect("an address").proxy_url.is_none());
 }

@@ -7,19 +7,23 @@ use crate::workload::objects::{ObjectTemplate, Templates};
 use crate::workload::ops::{
     Barrier, Churn, CreateAny, CreateNamespaces, CreateNodes, CreatePods, CreateResourceDriver,
     DeletePods, NodeStrategy, Op, Stage, StartCollectingMetrics, UpdateAny, VolumeTemplates,
+    WaitForPodGroups,
 };
+use crate::workload::template::{TemplateValue, Values};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Every opcode.
-const OPCODES: [&str; 15] = [
+const OPCODES: [&str; 18] = [
     "allocResourceClaims",
     "barrier",
     "churn",
     "createAny",
+    "createCompositePodGroups",
     "createNamespaces",
     "createNodes",
+    "createPodGroups",
     "createPodSets",
     "createPods",
     "createResourceClaims",
@@ -29,6 +33,7 @@ const OPCODES: [&str; 15] = [
     "startCollectingMetrics",
     "stopCollectingMetrics",
     "updateAny",
+    "waitForPodGroups",
 ];
 
 /// The pause of a churn that does not set one.
@@ -91,9 +96,17 @@ impl Decoder<'_> {
                 Op::StartCollectingMetrics(op)
             }
             "stopCollectingMetrics" => Op::StopCollectingMetrics,
-            "createAny" => Op::CreateAny(self.any(&mut fields)?),
+            "createAny" => Op::CreateAny(self.any(&mut fields, "")?),
+            "createPodGroups" => Op::CreatePodGroups(self.any(&mut fields, "PodGroup")?),
+            "createCompositePodGroups" => {
+                Op::CreateCompositePodGroups(self.any(&mut fields, "CompositePodGroup")?)
+            }
+            "waitForPodGroups" => Op::WaitForPodGroups(WaitForPodGroups {
+                namespace: fields.required_text("namespace")?,
+                count: self.required_count(&mut fields)?,
+            }),
             "updateAny" => Op::UpdateAny(UpdateAny {
-                objects: self.any(&mut fields)?,
+                objects: self.any(&mut fields, "")?,
                 per_second: fields.count("updatePerSecond")?.unwrap_or(0),
                 subresources: fields.texts("subresources")?,
             }),
@@ -177,7 +190,11 @@ impl Decoder<'_> {
 
     fn pods(&self, fields: &mut Fields) -> Result<CreatePods, FileError> {
         let place = fields.place().to_owned();
-        let count = self.required_count(fields)?;
+        let multiplier = self.count(fields, "countMultiplier", "countMultiplierParam")?;
+        let count = self
+            .required_count(fields)?
+            .checked_mul(multiplier.unwrap_or(1))
+            .ok_or_else(|| FileError::new(&place, "the number of pods is too large"))?;
         let mut steady = fields.flag("steadyState")?;
         let reference = fields.text("steadyStateParam")?;
         if let Some(reference) = reference {
@@ -200,7 +217,10 @@ impl Decoder<'_> {
         };
         let default_pod = match self.default_pod {
             None => None,
-            Some(path) => Some(self.templates.template(&place, path, "Pod")?),
+            Some(path) => Some(
+                self.templates
+                    .template(&place, path, "Pod", &Values::new())?,
+            ),
         };
         let pv = self.plain(fields, "persistentVolumeTemplatePath", "PersistentVolume")?;
         let pvc = self.plain(
@@ -312,12 +332,13 @@ impl Decoder<'_> {
         })
     }
 
-    fn any(&self, fields: &mut Fields) -> Result<CreateAny, FileError> {
+    /// Objects of a kind; of any with an empty one.
+    fn any(&self, fields: &mut Fields, kind: &str) -> Result<CreateAny, FileError> {
         let count = self.count(fields, "count", "countParam")?.unwrap_or(1);
         Ok(CreateAny {
             namespace: fields.text("namespace")?.unwrap_or_default(),
             template: self
-                .template(fields, "templatePath", "")?
+                .template(fields, "templatePath", kind)?
                 .ok_or_else(|| FileError::new(fields.at("templatePath"), "must be set"))?,
             count,
         })
@@ -367,13 +388,41 @@ impl Decoder<'_> {
         name: &'static str,
         kind: &str,
     ) -> Result<Option<Arc<ObjectTemplate>>, FileError> {
+        let values = self.template_values(fields)?;
         match fields.text(name)? {
             None => Ok(None),
             Some(path) => self
                 .templates
-                .template(&fields.at(name), &path, kind)
+                .template(&fields.at(name), &path, kind, &values)
                 .map(Some),
         }
+    }
+
+    /// The values that a template refers to by name: parameters of the workload, or constants.
+    fn template_values(&self, fields: &mut Fields) -> Result<Values, FileError> {
+        let Some(values) = fields.mapping("templateParams")? else {
+            return Ok(Values::new());
+        };
+        let (place, values) = values.rest();
+        let mut read = Values::new();
+        for (name, value) in values {
+            let at = format!("{place}.{name}");
+            let value = match value.as_str().filter(|text| text.starts_with('$')) {
+                Some(reference) => self.params.get(&at, reference)?,
+                None => &value,
+            };
+            let value = match value {
+                Value::Number(number) => match number.as_i64() {
+                    Some(number) => TemplateValue::Number(number),
+                    None => TemplateValue::Text(number.to_string()),
+                },
+                Value::String(text) => TemplateValue::Text(text.clone()),
+                Value::Bool(flag) => TemplateValue::Text(flag.to_string()),
+                other => return Err(wrong(&at, "a string, a number or a flag", other)),
+            };
+            read.insert(name, value);
+        }
+        Ok(read)
     }
 
     /// A file without actions, as upstream reads volumes, claims and namespaces.

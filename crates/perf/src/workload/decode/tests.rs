@@ -339,3 +339,65 @@ fn what_is_wrong_is_named_with_its_place() {
         assert!(error.contains(expect), "{situation}: {error}");
     }
 }
+
+#[test]
+fn groups_are_created_from_templates_with_values() {
+    let files = Files::new();
+    let write = |file: &str, text: &str| {
+        std::fs::write(files.0.path().join(file), text).expect("the directory can be written");
+    };
+    write(
+        "group.yaml",
+        "apiVersion: scheduling.k8s.io/v1beta1\nkind: PodGroup\nmetadata: {name: 'g-{{ .Index }}'}\nspec: {schedulingPolicy: \
+         {gang: {minCount: {{ .size }}}}, priorityClassName: {{ .class }}}\n",
+    );
+    write(
+        "member.yaml",
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: 'p-{{ .Index }}'}\nspec: {schedulingGroup: {podGroupName: 'g-{{ \
+         DivideInt .Index .size }}'}}\n",
+    );
+    let ops = "{opcode: createPodGroups, countParam: $groups, namespace: ns, templatePath: group.yaml, templateParams: \
+               {size: $size, class: high}}, {opcode: waitForPodGroups, namespace: ns, countParam: $groups}, {opcode: \
+               createPods, countParam: $groups, countMultiplierParam: $size, namespace: ns, podTemplatePath: \
+               member.yaml, templateParams: {size: $size}, collectMetrics: true}";
+    let workloads = files
+        .read(&case(ops, "groups: 4, size: 3"))
+        .expect("it is right");
+    let [
+        Op::CreatePodGroups(groups),
+        Op::WaitForPodGroups(wait),
+        Op::CreatePods(pods),
+    ] = workloads[0].ops.as_slice()
+    else {
+        panic!("{:?}", workloads[0].ops);
+    };
+    assert_eq!((groups.count, wait.count, pods.count), (4, 4, 12));
+    let group = groups.template.object(2, 4).expect("the template is right");
+    assert_eq!(group["metadata"]["name"], "g-2");
+    assert_eq!(group["spec"]["schedulingPolicy"]["gang"]["minCount"], 3);
+    assert_eq!(group["spec"]["priorityClassName"], "high");
+    let template = pods.template.as_ref().expect("it is given");
+    let pod = template.object(11, 12).expect("the template is right");
+    assert_eq!(pod["spec"]["schedulingGroup"]["podGroupName"], "g-3");
+    let wrong_kind = ops.replacen("group.yaml", "member.yaml", 1);
+    let error = files.read(&case(&wrong_kind, "groups: 4, size: 3"));
+    let error = error.expect_err("a pod is no group").to_string();
+    assert!(
+        error.contains("is a Pod, but a PodGroup is needed"),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_workloads_of_this_repository_are_right() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads");
+    for (file, at_least) in [("storms.yaml", 5), ("groups.yaml", 30)] {
+        let workloads = read_file(&directory.join(file)).unwrap_or_else(|e| panic!("{e}"));
+        assert!(workloads.len() >= at_least, "{file}: {}", workloads.len());
+        assert!(
+            workloads
+                .iter()
+                .any(|w| w.labels.iter().any(|l| l == "short"))
+        );
+    }
+}

@@ -8,6 +8,7 @@ use crate::workload::objects::{
 };
 use crate::workload::ops::{
     CreateAny, CreateNamespaces, CreateNodes, CreatePods, LabelSet, NodeStrategy, VolumeTemplates,
+    WaitForPodGroups,
 };
 use crate::workload::view::View;
 use berth_client::ApiError;
@@ -312,6 +313,32 @@ impl Executor<'_> {
             }
         });
         result.await.map_err(|message: String| self.failed(message))
+    }
+
+    /// Waits until the API server lists so many PodGroups. Upstream's harness waits for the cache of its scheduler, which
+    /// another process does not show.
+    pub(super) async fn wait_for_groups(&self, op: &WaitForPodGroups) -> Result<(), RunError> {
+        let groups = Resource::of("/apis/scheduling.k8s.io/v1beta1", "podgroups", true);
+        let collection = groups.collection(&op.namespace);
+        let deadline = Instant::now() + CREATE_ANY_LIMIT;
+        loop {
+            let listed = self.api.list(&collection).await;
+            let (listed, _) = listed.map_err(|e| self.failed(format!("failed to list: {e}")))?;
+            if listed.len() >= op.count {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                let message = format!(
+                    "{} of {} PodGroups in namespace {} after {} s",
+                    listed.len(),
+                    op.count,
+                    op.namespace,
+                    CREATE_ANY_LIMIT.as_secs()
+                );
+                return Err(self.failed(message));
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
     }
 
     /// The resource of an operation's objects; its scope must agree with the namespace.

@@ -21,13 +21,14 @@ fn the_condition_of_a_victim_gives_the_reason() {
     let [
         ApiCall::PatchPodStatus {
             pod,
-            condition: None,
+            conditions,
             nominated_node: Some(cleared),
         },
     ] = &outcome.outbox.calls[..]
     else {
         panic!("a promise taken back: {:?}", outcome.outbox.calls);
     };
+    assert!(conditions.is_empty(), "{conditions:?}");
     assert_eq!((pod.name.as_str(), cleared.as_str()), ("lower", ""));
     let [preemption] = &outcome.outbox.preemptions[..] else {
         panic!("one preemption: {:?}", outcome.outbox.preemptions);

@@ -141,6 +141,29 @@ fn errors_count_only_without_a_candidate() {
             assert_eq!(outcome.result.nominating, Nominating::Keep, "{name}");
         }
     }
+    // Equal messages are listed once, different ones in brackets.
+    let wide = |names: [&'static str; 3]| {
+        world(
+            names
+                .into_iter()
+                .map(|name| (name, vec![plain("x", 1, 4)]))
+                .collect(),
+        )
+    };
+    for (names, expected) in [
+        (["a1", "a2", "a3"], vec!["preemption: a is out of order"]),
+        (
+            ["a1", "a2", "b"],
+            vec![
+                "preemption: [a is out of order, b is out of order]",
+                "preemption: [b is out of order, a is out of order]",
+            ],
+        ),
+    ] {
+        let trial = attempt(wide(names), plain("p", 10, 2)).said(full);
+        let text = trial.broken(&names).run().text();
+        assert!(expected.contains(&&*text), "{text}");
+    }
     let alone = world(vec![("b", vec![plain("on-b", 1, 1)])]);
     let outcome = attempt(alone, plain("p", 10, 2)).said(full).run();
     assert_eq!(outcome.text(), nobody_on_b);

@@ -292,3 +292,66 @@ fn more_than_resources_is_freed() {
         "preemption: 0/1 nodes are available: 1 node(s) didn't match pod affinity rules."
     );
 }
+
+/// P-13: an empty selector covers all pods of the namespace since 1.38, also pods without labels, and none before. Pod a
+/// runs on node n, in the namespace of the budget; pod b runs on node m, in another namespace, and is more important.
+#[test]
+fn an_empty_selector_protects_all_pods_since_1_38() {
+    let bare = || plain("a", 1, 4);
+    let web = || labelled("a", 1, 4, "web");
+    let selecting = |selector: Value| {
+        serde_json::from_value(json!({
+            "metadata": {"name": "x", "namespace": "default"},
+            "spec": {"selector": selector},
+            "status": {"disruptionsAllowed": 0},
+        }))
+        .expect("a budget")
+    };
+    let not_db =
+        json!({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["db"]}]});
+    let (spared, not) = ("m: b", "n: a");
+    for (name, victim, selector, expected) in [
+        ("empty, with labels", web(), json!({}), [not, not, spared]),
+        (
+            "empty, without labels",
+            bare(),
+            json!({}),
+            [not, not, spared],
+        ),
+        (
+            "empty lists",
+            web(),
+            json!({"matchLabels": {}}),
+            [not, not, spared],
+        ),
+        ("none", web(), Value::Null, [not, not, not]),
+        (
+            "that of a",
+            web(),
+            json!({"matchLabels": {"app": "web"}}),
+            [spared, spared, spared],
+        ),
+        (
+            "another one",
+            web(),
+            json!({"matchLabels": {"app": "db"}}),
+            [not, not, not],
+        ),
+        (
+            "one that matches pods without labels",
+            bare(),
+            not_db,
+            [not, not, spared],
+        ),
+    ] {
+        for (release, expected) in berth_api::Release::ALL.into_iter().zip(expected) {
+            let mut other = labelled("b", 5, 4, "web");
+            other.metadata.namespace = "other".into();
+            let nodes = world(vec![("n", vec![victim.clone()]), ("m", vec![other])]);
+            let mut nodes = with_budget(nodes, selecting(selector.clone()));
+            nodes.features = FeatureGates::of(release);
+            let got = default(nodes, plain("p", 10, 2));
+            assert_eq!(got, expected, "{name} in {release}");
+        }
+    }
+}

@@ -452,6 +452,7 @@ fn context<'a>(cluster: &'a Cluster, features: &'a FeatureGates) -> Context<'a> 
         now: Time::from_secs(1_000),
         cluster,
         features,
+        work: None,
     }
 }
 

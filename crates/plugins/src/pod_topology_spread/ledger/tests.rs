@@ -277,6 +277,7 @@ impl Run {
             now: Time::from_secs(1_000),
             cluster: &self.cluster,
             features: &self.features,
+            work: None,
         }
     }
 
@@ -611,6 +612,7 @@ fn there_are_few_classes_and_few_changes() {
             now: Time::from_secs(1_000),
             cluster,
             features,
+            work: None,
         }
     }
     let opened = plugin.open(&context(&cluster, &features), &labelled("p"));

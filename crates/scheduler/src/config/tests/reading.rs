@@ -222,23 +222,18 @@ fn text_that_cannot_be_read_is_refused_with_its_place() {
                 "strict decoding error",
                 "line",
                 "column",
-                "one YAML or JSON document",
-            ],
-        ),
-        (
-            "two documents",
-            format!("{HEAD}---\n{HEAD}"),
-            [
-                "strict decoding error",
-                "document",
-                "",
-                "one YAML or JSON document",
+                "a YAML or JSON document",
             ],
         ),
         (
             "nested too deep",
             format!("{HEAD}profiles: {}{}", "[".repeat(100), "]".repeat(100)),
-            ["strict decoding error", "depth", "", ""],
+            [
+                "strict decoding error",
+                "exceeds a limit: a depth of 64",
+                "",
+                "",
+            ],
         ),
         (
             "too long",
@@ -254,6 +249,91 @@ fn text_that_cannot_be_read_is_refused_with_its_place() {
                 "{situation}: {part:?} in {problems:?}"
             );
         }
+    }
+}
+
+/// F-50: what comes after the first document is not read, whatever it is.
+#[test]
+fn the_first_document_is_the_configuration() {
+    let first = format!("{HEAD}parallelism: 17\n");
+    for rest in [
+        "---\n",
+        "---",
+        "...\n",
+        "--- # other\nkind: Pod\n",
+        "---\nparallelism: 1\nparallelism: 2\n---\n[\n",
+    ] {
+        for text in [format!("{first}{rest}"), format!("---\n{first}{rest}")] {
+            let config = parse_text(&text).unwrap_or_else(|e| panic!("{text:?}: {e}"));
+            assert_eq!(config.parallelism, 17, "{text:?}");
+        }
+    }
+    let empty = problems_of_text(&format!("---\n---\n{first}"));
+    assert!(
+        empty[0].starts_with("Object 'Kind' is missing"),
+        "{empty:?}"
+    );
+}
+
+/// F-50: plain scalars as YAML 1.1 has them.
+#[test]
+fn plain_scalars_have_the_meaning_of_yaml_1_1() {
+    for (written, expected) in [
+        ("010", Some(8)),
+        ("0o10", Some(8)),
+        ("08", Some(8)),
+        ("0x10", Some(16)),
+        ("0b101", Some(5)),
+        ("1_000", Some(1000)),
+        ("+5", Some(5)),
+        ("1e1", Some(10)),
+        ("10.0", Some(10)),
+        ("~", Some(16)),
+        ("Null", Some(16)),
+        ("", Some(16)),
+        ("\"10\"", None),
+        ("10:30", None),
+        ("2026-01-01", None),
+        ("yes", None),
+    ] {
+        let config = parse_text(&format!("{HEAD}parallelism: {written}\n"));
+        assert_eq!(config.ok().map(|c| c.parallelism), expected, "{written:?}");
+    }
+    for (written, expected) in [
+        ("yes", Some(true)),
+        ("Yes", Some(true)),
+        ("on", Some(true)),
+        ("ON", Some(true)),
+        ("y", Some(true)),
+        ("True", Some(true)),
+        ("no", Some(false)),
+        ("NO", Some(false)),
+        ("off", Some(false)),
+        ("n", Some(false)),
+        ("FALSE", Some(false)),
+        ("\"yes\"", None),
+        ("1", None),
+        ("maybe", None),
+    ] {
+        let config = parse_text(&format!("{HEAD}enableProfiling: {written}\n"));
+        assert_eq!(
+            config.ok().map(|c| c.enable_profiling),
+            expected,
+            "{written:?}"
+        );
+    }
+    for (written, expected) in [
+        ("no", "must be a string"),
+        ("7", "must be a string"),
+        ("\"\"", "Required value"),
+    ] {
+        let problems =
+            problems_of_text(&format!("{HEAD}profiles: [{{schedulerName: {written}}}]\n"));
+        let place = "profiles[0].schedulerName: ";
+        assert!(
+            problems[0].starts_with(place) && problems[0].contains(expected),
+            "{problems:?}"
+        );
     }
 }
 

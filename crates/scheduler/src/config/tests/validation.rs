@@ -340,17 +340,22 @@ fn arguments_are_those_of_their_plugin() {
 
 /// F-26.
 #[test]
-fn placement_plugins_are_refused() {
+fn placement_plugins_are_configured_like_others() {
+    let with = |field: &str, set: Value| json!({"profiles": [{"plugins": {field: set}}]});
+    let count = json!({"enabled": [{"name": "PodGroupPodsCount", "weight": 2}]});
+    let generator = json!({"enabled": [{"name": "TopologyPlacementGenerator"}]});
     check(&[
+        (with("placementScore", count), &[]),
+        (with("placementGenerate", generator), &[]),
         (
-            json!({"profiles": [{"plugins": {"placementScore": {"enabled": [{"name": "A"}]}}}]}),
-            &[
-                "profiles[0].plugins.placementScore.enabled[0]: Forbidden: Berth does not place pod groups by \
-                 plugins; leave it out",
-            ],
+            with("placementGenerate", json!({"disabled": [{"name": "*"}]})),
+            &[],
         ),
         (
-            json!({"profiles": [{"plugins": {"placementGenerate": {"disabled": [{"name": "*"}]}}}]}),
+            with(
+                "podGroupPostFilter",
+                json!({"disabled": [{"name": "DefaultPreemption"}]}),
+            ),
             &[],
         ),
     ]);

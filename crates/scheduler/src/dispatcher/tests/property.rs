@@ -69,13 +69,9 @@ impl Run {
         match rng.u8(..12) {
             0..5 => {
                 let call = any_call(rng);
-                let reports = matches!(
-                    call,
-                    ApiCall::PatchPodStatus {
-                        condition: Some(_),
-                        ..
-                    } | ApiCall::ClearPreEnqueueStatus { .. }
-                );
+                let is_clear = matches!(call, ApiCall::ClearPreEnqueueStatus { .. });
+                let reports = is_clear || call.condition("PodScheduled").is_some();
+                let reports = reports && !matches!(call, ApiCall::DeletePod { .. });
                 if reports && rng.bool() {
                     if self.options.asynchronous && self.desk.dispatcher.takes_reports() {
                         self.desk.report(call);

@@ -74,9 +74,9 @@ fn every_call_keeps_the_contract() {
         let id = desk.call(call.clone());
         let shown = match &call {
             ApiCall::BindPod { node, .. } => Some(stored().on(node)),
-            ApiCall::PatchPodStatus {
-                condition: None, ..
-            } => Some(stored().nominated("n1")),
+            ApiCall::PatchPodStatus { conditions, .. } if conditions.is_empty() => {
+                Some(stored().nominated("n1"))
+            }
             ApiCall::PatchPodStatus { .. } => Some(pod_that_says("p", "Unschedulable")),
             ApiCall::ClearPreEnqueueStatus { .. } => Some(stored()),
             ApiCall::DeletePod { .. } | ApiCall::Write(_) => None,

@@ -260,27 +260,33 @@ fn a_call_that_overwrites_keeps_the_place_in_line() {
     assert_eq!(gauges(&desk), (0, 0));
 }
 
-/// D-7, case 152: the state does not change, and the new call ends with the reason.
+/// D-7, D-19: one patch writes both conditions.
 #[test]
-fn a_call_that_cannot_be_merged_fails_alone() {
+fn a_condition_of_another_type_goes_with_the_one_that_waits() {
     let mut desk = desk();
     let old = desk.call(says("p", "Unschedulable"));
     let mut other = condition("r", "m");
     other.kind = "Other".into();
     let new = desk.call(ApiCall::PatchPodStatus {
         pod: pod_ref("p"),
-        condition: Some(other),
+        conditions: vec![other.clone()],
         nominated_node: None,
     });
-    assert_eq!(
-        desk.end_of(new),
-        "failed to merge API calls: one call cannot set two conditions, PodScheduled and Other"
-    );
-    assert_eq!(
-        (desk.end_of(old).as_str(), desk.told(new)),
-        ("-", Some(false))
-    );
-    assert_eq!(desk.send(), ["patch p Unschedulable"]);
+    assert_eq!(desk.end_of(old), text::SAME_TYPE);
+    // The newer value of a type takes the place of the older one.
+    desk.call(says("p", "SchedulerError"));
+    assert_eq!(desk.send(), ["patch p SchedulerError r"]);
+    desk.answer_first(Ok(()));
+    assert_eq!(desk.told(new), Some(true));
+    // Both are known to be written: neither is written again.
+    let again = desk.call(ApiCall::PatchPodStatus {
+        pod: pod_ref("p"),
+        conditions: vec![other, condition("SchedulerError", "m")],
+        nominated_node: None,
+    });
+    desk.shows(pod("p"));
+    assert_eq!(desk.end_of(again), text::NO_EFFECT);
+    assert_eq!(desk.send(), NONE);
 }
 
 /// D-8, cases 148, 156.

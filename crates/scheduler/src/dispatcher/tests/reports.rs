@@ -80,7 +80,7 @@ fn another_condition_leaves_the_report() {
     other.kind = "Other".into();
     desk.call(ApiCall::PatchPodStatus {
         pod: pod_ref("p"),
-        condition: Some(other),
+        conditions: vec![other],
         nominated_node: None,
     });
     assert_eq!(desk.send(), ["patch p r"]);

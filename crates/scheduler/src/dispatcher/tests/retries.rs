@@ -266,7 +266,7 @@ fn a_binding_by_another_client_is_not_repeated() {
 fn a_status_that_denies_a_binding_is_not_repeated() {
     let both = |name: &str| ApiCall::PatchPodStatus {
         pod: pod_ref(name),
-        condition: Some(condition("Unschedulable", "m")),
+        conditions: vec![condition("Unschedulable", "m")],
         nominated_node: Some("n2".into()),
     };
     for (situation, call, bound_first, repeated) in [

@@ -181,7 +181,7 @@ fn a_million_calls_about_few_objects_stay_few() {
                 name: name.into(),
                 uid: name.into(),
             },
-            condition: None,
+            conditions: Vec::new(),
             nominated_node: Some(node.into()),
         };
         desk.dispatcher.enqueue(call, desk.now);

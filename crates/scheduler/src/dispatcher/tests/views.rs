@@ -100,10 +100,8 @@ fn a_call_is_sent_as_the_object_is_by_then() {
     desk.call(nominate("p", "n1"));
     desk.shows(pod_that_says("p", "SchedulerError").nominated("n1"));
     assert_eq!(desk.send(), ["patch p Unschedulable"]);
-    let ApiCall::PatchPodStatus { condition, .. } = &desk.sent[0].1 else {
-        panic!("{:?}", desk.sent);
-    };
-    let changes = condition.as_ref().map(|c| c.status_changes);
+    let changes = desk.sent[0].1.condition("PodScheduled");
+    let changes = changes.map(|c| c.status_changes);
     assert_eq!(
         changes,
         Some(false),

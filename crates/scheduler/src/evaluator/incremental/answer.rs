@@ -92,9 +92,10 @@ impl Shape {
             now: evaluator.now,
             cluster: evaluator.cluster,
             features: evaluator.features,
+            work: evaluator.work,
         };
         for (at, node_answers) in group_answers.both().into_iter().enumerate() {
-            for (scale, scorer) in node_answers.scales.iter().enumerate() {
+            for (scale, scorer) in node_answers.scorers.scales.iter().enumerate() {
                 let mut scores: SmallVec<[(Slot, i64); 16]> = SmallVec::new();
                 for (id, _) in &live.classes {
                     let node = self.classes.get(*id).any().ok_or(Unkeepable)?;

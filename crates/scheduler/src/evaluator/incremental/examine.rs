@@ -69,6 +69,7 @@ fn examine(evaluator: &Evaluator<'_>, kept: KeptFor<'_>) -> Result<Examined, Unk
         now: evaluator.now,
         cluster: evaluator.cluster,
         features: evaluator.features,
+        work: evaluator.work,
     };
     let is_skipped = |id: PluginId| {
         let mut skipped = group_answers

@@ -65,6 +65,15 @@ impl Cell {
     };
 }
 
+/// The scorers of a group, by their places in the profile.
+#[derive(Debug, Default)]
+pub(super) struct Scorers {
+    /// Those whose scores are added up.
+    local: Vec<usize>,
+    /// Those whose raw scores make up the grades.
+    pub(super) scales: Vec<usize>,
+}
+
 /// See the [module](self).
 pub(super) struct NodeAnswers {
     /// Never given to another set of node answers.
@@ -74,10 +83,9 @@ pub(super) struct NodeAnswers {
     pub(super) pod: Arc<PodInfo>,
     /// What the plugins keep about it; those of the other group are left out.
     pub(super) evaluation: Evaluation,
-    /// The scorers (by place) whose scores are added up.
-    local: Vec<usize>,
-    /// The scorers whose raw scores make up the grades.
-    pub(super) scales: Vec<usize>,
+    pub(super) scorers: Scorers,
+    /// Whether a plugin reads the pod again for each node, because its PreFilter or PreScore is not in the profile.
+    reads_pod_again: bool,
     cells: Vec<Cell>,
     /// Answers; the first means [`FEASIBLE`].
     pub(super) known: Vec<Known>,
@@ -165,8 +173,8 @@ impl NodeAnswers {
             group,
             pod: neutral(evaluator.pod),
             evaluation: Evaluation::default(),
-            local: Vec::new(),
-            scales: Vec::new(),
+            scorers: Scorers::default(),
+            reads_pod_again: false,
             cells: vec![Cell::NOTHING; table.slots()],
             known: vec![Known::feasible()],
             grades: Grades::new(),
@@ -188,6 +196,7 @@ impl NodeAnswers {
             now: evaluator.now,
             cluster: evaluator.cluster,
             features: evaluator.features,
+            work: evaluator.work,
         };
         let Evaluation {
             state,
@@ -209,7 +218,10 @@ impl NodeAnswers {
         for member in &profile.filter {
             if plan.group(member.id) != Some(self.group) {
                 skip_filter.insert(member.id);
+                continue;
             }
+            let mut prepared = profile.pre_filter.iter();
+            self.reads_pod_again |= !prepared.any(|other| other.id == member.id);
         }
         for member in &profile.pre_score {
             if plan.group(member.id) != Some(self.group) {
@@ -228,10 +240,12 @@ impl NodeAnswers {
             if plan.group(id) != Some(self.group) || skip_score.contains(id) {
                 continue;
             }
+            let is_prepared = profile.pre_score.iter().any(|member| member.id == id);
+            self.reads_pod_again |= !is_prepared;
             if plan.normalizes(id) {
-                self.scales.push(at);
+                self.scorers.scales.push(at);
             } else {
-                self.local.push(at);
+                self.scorers.local.push(at);
             }
         }
         Ok(())
@@ -286,6 +300,11 @@ impl NodeAnswers {
             }
         }
         self.seen = seen;
+        // What a plugin reads of the first pod and of the cluster may be another thing by now. The pod at hand has the
+        // fragment of these answers now.
+        if self.reads_pod_again && !scratch.dirty.is_empty() {
+            self.pod = neutral(evaluator.pod);
+        }
         self.ask(evaluator, scratch, false)?;
         for slot in scratch.noted() {
             self.changes.push(*slot);
@@ -383,6 +402,7 @@ impl NodeAnswers {
             now: evaluator.now,
             cluster: evaluator.cluster,
             features: evaluator.features,
+            work: evaluator.work,
         };
         for (at, member) in evaluator.profile.filter.iter().enumerate() {
             if self.evaluation.skip_filter.contains(member.id) {
@@ -416,13 +436,14 @@ impl NodeAnswers {
             now: evaluator.now,
             cluster: evaluator.cluster,
             features: evaluator.features,
+            work: evaluator.work,
         };
         let count = u32::try_from(left.len()).unwrap_or(u32::MAX);
         raw.clear();
         // First the sums, then the raw scores of each plugin that are brought to scale.
         raw.resize(left.len(), 0);
-        let scales = self.scales.iter().map(|scorer| (*scorer, true));
-        let local = self.local.iter().map(|scorer| (*scorer, false));
+        let scales = self.scorers.scales.iter().map(|scorer| (*scorer, true));
+        let local = self.scorers.local.iter().map(|scorer| (*scorer, false));
         for (at, is_raw) in local.chain(scales) {
             let scorer = &evaluator.profile.score[at];
             let began = raw.len();
@@ -485,21 +506,22 @@ impl NodeAnswers {
             now: evaluator.now,
             cluster: evaluator.cluster,
             features: evaluator.features,
+            work: evaluator.work,
         };
         let score = |at: usize| {
             let plugin = &evaluator.profile.score[at].member.plugin;
             let mut scores = Vec::new();
             let state = &self.evaluation.state;
             plugin
-                .score_many(&cx, state, &self.pod, &[slot], &mut scores)
+                .score_many(&cx, state, evaluator.pod, &[slot], &mut scores)
                 .map_err(|_| Unkeepable)?;
             scores.first().copied().ok_or(Unkeepable)
         };
         let mut sum = 0;
-        for at in &self.local {
+        for at in &self.scorers.local {
             sum += score(*at)? * evaluator.profile.score[*at].weight;
         }
-        let raw = self.scales.iter().map(|at| score(*at));
+        let raw = self.scorers.scales.iter().map(|at| score(*at));
         let raw = raw.collect::<Result<Class, Unkeepable>>()?;
         let grade = match raw.is_empty() {
             true => 0,
@@ -545,14 +567,14 @@ impl NodeAnswers {
         &self.cells
     }
 
-    /// The raw scores that a grade means, in the order of [`NodeAnswers::scales`].
+    /// The raw scores that a grade means, in the order of [`Scorers::scales`].
     pub(super) fn grade(&self, grade: Grade) -> &[i64] {
         self.grades.raw.get(grade as usize).map_or(&[], |raw| raw)
     }
 
     /// Whether a scorer, by its place, adds to the sums.
     pub(super) fn is_scored_by(&self, scorer: usize) -> bool {
-        self.local.contains(&scorer)
+        self.scorers.local.contains(&scorer)
     }
 
     /// Whether a filter broke on some node: the plain evaluator has to say what comes of it.
@@ -599,6 +621,7 @@ fn own_evaluator<'b>(
         nominated: evaluator.nominated,
         pod,
         evaluation,
+        work: evaluator.work,
         stopwatch: evaluator.stopwatch,
     }
 }

@@ -126,6 +126,7 @@ impl Shape {
             now: evaluator.now,
             cluster: evaluator.cluster,
             features: evaluator.features,
+            work: evaluator.work,
         };
         let pod = neutral(evaluator.pod);
         let mut offset = GRADES;
@@ -208,6 +209,7 @@ impl Shape {
             now: evaluator.now,
             cluster: evaluator.cluster,
             features: evaluator.features,
+            work: evaluator.work,
         };
         let table = &cx.cluster.nodes;
         let seen = Seen {
@@ -334,6 +336,7 @@ impl Shape {
             now: evaluator.now,
             cluster: evaluator.cluster,
             features: evaluator.features,
+            work: evaluator.work,
         };
         let Some(view) = cx.cluster.nodes.get(slot) else {
             return;
@@ -449,6 +452,7 @@ impl Shape {
             now: evaluator.now,
             cluster: evaluator.cluster,
             features: evaluator.features,
+            work: evaluator.work,
         };
         let entangled: Vec<Slot> = self.entangled.iter().copied().collect();
         for slot in entangled {

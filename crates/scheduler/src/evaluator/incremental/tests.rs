@@ -131,6 +131,7 @@ impl World {
             nominated: &NoNominations,
             pod: &pod,
             evaluation: &mut evaluation,
+            work: None,
             stopwatch: &NoStopwatch,
         };
         let search = (percentage, &mut 0);
@@ -205,6 +206,7 @@ fn a_percentage_ends_the_search_in_kept_answers() {
             nominated: &NoNominations,
             pod: &pod,
             evaluation: &mut evaluation,
+            work: None,
             stopwatch: &NoStopwatch,
         };
         let cache = &mut world.answer_cache;

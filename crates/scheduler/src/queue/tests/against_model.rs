@@ -425,7 +425,7 @@ fn of_queue(info: &QueuedPodInfo) -> String {
         [
             info.attempts,
             info.unschedulable_count,
-            info.consecutive_errors_count,
+            info.in_a_row.errors,
         ],
         info.was_flushed_from_unschedulable,
         first,

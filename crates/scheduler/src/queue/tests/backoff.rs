@@ -31,10 +31,7 @@ fn backoff_doubles_and_errors_count_apart() {
         ",
     );
     let info = bench.info("a");
-    assert_eq!(
-        (info.unschedulable_count, info.consecutive_errors_count),
-        (1, 0)
-    );
+    assert_eq!((info.unschedulable_count, info.in_a_row.errors), (1, 0));
     assert_eq!(
         bench.queue.places().backoff_expiry(info),
         Some(Time::from_millis(6000))

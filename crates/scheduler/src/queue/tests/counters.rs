@@ -4,6 +4,7 @@
 use super::setup;
 use crate::metrics::Metric;
 use crate::queue::POD_POPPED;
+use berth_framework::features::Behaviour;
 
 /// Q-1, case 141: through every kind of move; pods in backoff after a rejection and after an error are counted
 /// together.
@@ -105,6 +106,38 @@ fn incoming_pods_are_counted_by_queue_and_event() {
             "{script}: {counted} in {}",
             bench.incoming()
         );
+    }
+}
+
+/// the events of pods without a node by release.
+#[test]
+fn events_of_pods_without_a_node_name_the_target_since_1_37() {
+    for (script, until_1_36, since_1_37) in [
+        (
+            "add a",
+            "active/UnschedulablePodAdd=1",
+            "active/UnscheduledPodAdd=1",
+        ),
+        (
+            "update a",
+            "active/UnschedulablePodUpdate=1",
+            "active/UnscheduledPodUpdate=1",
+        ),
+        (
+            "add a gates=x\nupdate a",
+            "active/UnschedulablePodUpdatePodSchedulingGatesEliminated=1",
+            "active/TargetPodUpdatePodSchedulingGatesEliminated=1",
+        ),
+    ] {
+        for (on, counted) in [(false, until_1_36), (true, since_1_37)] {
+            let setup = setup().behaviour(Behaviour::PodEventsNameTheTarget, on);
+            let bench = setup.run(script);
+            assert!(
+                bench.incoming().split(' ').any(|count| count == counted),
+                "{script}: {counted} in {}",
+                bench.incoming()
+            );
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use super::script::{event_of, profile};
 use super::{fields, setup};
 use crate::queue::{ProfileHooks, default_registrations};
 use berth_framework::event::{Change, EventRegistration};
+use berth_framework::features::Behaviour;
 use berth_framework::plugin::{PermitStep, PreFilterResult};
 use berth_framework::stage::Step;
 use berth_framework::testing::{fake, node, pod};
@@ -220,7 +221,7 @@ fn plugins_that_register_for_new_nodes_receive_their_taints() {
     ] {
         let mut bench = setup()
             .plugins(&[("X", registered)])
-            .config(|config| config.implicit_node_taint_registrations = implicit)
+            .behaviour(Behaviour::NodeAddDoesNotImplyTaints, !implicit)
             .run("add a\npop\nfail a X\n+2000");
         bench.run("event Node/UpdateNodeTaint helps=none");
         assert_eq!(bench.hints(), asked, "{registered}, implicit {implicit}");

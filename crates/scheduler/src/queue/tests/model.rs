@@ -52,6 +52,8 @@ pub(super) struct Known {
     pub(super) rejections: u32,
     pub(super) errors: u32,
     pub(super) flushed: bool,
+    /// When the flush last asked about it behind its gate.
+    pub(super) gate_flushed: Time,
     pub(super) first_active: Option<Time>,
     pub(super) unschedulable: BTreeSet<Str>,
     pub(super) pending: BTreeSet<Str>,
@@ -63,6 +65,14 @@ pub(super) struct Known {
 impl Known {
     pub(super) fn rejectors(&self) -> BTreeSet<Str> {
         &self.unschedulable | &self.pending
+    }
+
+    /// From when on the time until the flush counts.
+    pub(super) fn waits_since(&self) -> Time {
+        match self.place {
+            Place::Gated => self.since.max(self.gate_flushed),
+            _ => self.since,
+        }
     }
 }
 
@@ -147,7 +157,8 @@ impl Model {
                 Place::Active => (Time::EPOCH, sort(k)),
                 Place::Backoff if self.pops_from_backoff => (self.backoff_ends(k), sort(k)),
                 Place::Backoff | Place::Error => (self.backoff_ends(k), (0, Time::EPOCH)),
-                Place::Unschedulable | Place::Gated => (k.since, (0, Time::EPOCH)),
+                Place::Unschedulable => (k.since, (0, Time::EPOCH)),
+                Place::Gated => (k.waits_since(), (0, Time::EPOCH)),
             };
             (ends, sort, k.arrival)
         });
@@ -314,6 +325,7 @@ impl Model {
             rejections: 0,
             errors: 0,
             flushed: false,
+            gate_flushed: Time::EPOCH,
             first_active: None,
             unschedulable: BTreeSet::new(),
             pending: BTreeSet::new(),

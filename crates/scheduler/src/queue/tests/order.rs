@@ -234,7 +234,7 @@ fn told(info: &QueuedPodInfo) -> String {
         info.timestamp.as_millis(),
         info.attempts,
         info.unschedulable_count,
-        info.consecutive_errors_count
+        info.in_a_row.errors
     );
     let names = |plugins: &PluginSet| {
         let names: Vec<&str> = plugins.iter().map(|plugin| plugin.as_str()).collect();

@@ -4,6 +4,7 @@ use super::{Bench, setup};
 use crate::metrics::Metric;
 use crate::queue::QueuedIn;
 use berth_framework::Feature;
+use berth_framework::features::Behaviour;
 use std::collections::BTreeSet;
 
 const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
@@ -82,9 +83,9 @@ fn no_pod_is_lost_and_no_gated_pod_popped() {
         let mut setup = setup()
             .feature(Feature::SchedulerPopFromBackoffQ, random.bool())
             .feature(Feature::SchedulerPreEnqueuePodStatus, random.bool())
+            .behaviour(Behaviour::NodeAddDoesNotImplyTaints, random.bool())
             .config(|config| {
                 config.in_flight_events_max = random.usize(1..20);
-                config.implicit_node_taint_registrations = random.bool();
             });
         if random.bool() {
             setup = setup.unkeyed();

@@ -25,6 +25,7 @@ use crate::queue::{
 };
 use berth_api::{Object, Pod, Time};
 use berth_framework::event::{Change, EventRegistration};
+use berth_framework::features::Behaviour;
 use berth_framework::plugin::{Context, Plugin, QueueSort, QueuedPod, SortKey};
 use berth_framework::testing::{PodBuilder, fake, node, pod};
 use berth_framework::{
@@ -171,8 +172,9 @@ pub(in crate::queue) struct Setup {
 pub(in crate::queue) fn setup() -> Setup {
     Setup {
         config: QueueConfig {
-            implicit_node_taint_registrations: false,
-            features: FeatureGates::default().with(Feature::SchedulerPreEnqueuePodStatus, false),
+            features: FeatureGates::default()
+                .with(Feature::SchedulerPreEnqueuePodStatus, false)
+                .with_behaviour(Behaviour::NodeAddDoesNotImplyTaints, true),
             ..QueueConfig::default()
         },
         profiles: vec![profile("default-scheduler", PLUGINS)],
@@ -180,6 +182,11 @@ pub(in crate::queue) fn setup() -> Setup {
 }
 
 impl Setup {
+    pub(in crate::queue) fn behaviour(mut self, behaviour: Behaviour, on: bool) -> Self {
+        self.config.features = self.config.features.with_behaviour(behaviour, on);
+        self
+    }
+
     pub(in crate::queue) fn feature(mut self, feature: Feature, on: bool) -> Self {
         self.config.features = self.config.features.with(feature, on);
         self
@@ -247,6 +254,7 @@ macro_rules! fields {
             now: bench.now,
             cluster: &bench.cluster,
             features: &bench.features,
+            work: None,
         };
         (&mut bench.queue, cx)
     }};
@@ -469,6 +477,7 @@ impl Bench {
             now: self.now,
             cluster: &self.cluster,
             features: &self.features,
+            work: None,
         }
     }
 

@@ -6,7 +6,7 @@ use crate::core::ASSIGNED_POD_DELETE;
 use crate::nominations;
 use crate::pod_status::correct_status;
 use crate::preemptions::{admit, seen_terminating, wake_nominees};
-use crate::queue::pod_update_events;
+use crate::queue::{pod_update_events, remove_pod};
 use berth_api::{Kind, Object, Pod};
 use berth_framework::{ActionType, ClusterEvent, EventResource};
 use std::sync::Arc;
@@ -15,12 +15,6 @@ const ASSIGNED_POD_ADD: ClusterEvent =
     ClusterEvent::new(EventResource::AssignedPod, ActionType::ADD);
 const ASSIGNED_POD_UPDATE: ClusterEvent =
     ClusterEvent::new(EventResource::AssignedPod, ActionType::UPDATE);
-const UNSCHEDULABLE_POD_ADD: ClusterEvent =
-    ClusterEvent::new(EventResource::UnschedulablePod, ActionType::ADD);
-const UNSCHEDULABLE_POD_UPDATE: ClusterEvent =
-    ClusterEvent::new(EventResource::UnschedulablePod, ActionType::UPDATE);
-const UNSCHEDULABLE_POD_DELETE: ClusterEvent =
-    ClusterEvent::new(EventResource::UnschedulablePod, ActionType::DELETE);
 
 /// Whether the pod was evicted by a preemption.
 fn is_victim(pod: &Pod) -> bool {
@@ -69,6 +63,10 @@ impl Intake<'_> {
             if is_ours {
                 correct_status(self.core, &pod);
             }
+            if self.core.settings.makes_room_for_resize(&pod) {
+                let (queue, cx) = self.core.queue();
+                queue.add(&cx, pod.clone());
+            }
             let new = Object::Pod(pod);
             self.core
                 .move_all(&ASSIGNED_POD_ADD, None, Some(&new), None);
@@ -76,7 +74,7 @@ impl Intake<'_> {
         } else if is_ours {
             let (queue, cx) = self.core.queue();
             queue.add(&cx, pod);
-            self.handled(&UNSCHEDULABLE_POD_ADD, began);
+            self.handled_unassigned(ActionType::ADD, began);
         }
     }
 
@@ -84,6 +82,10 @@ impl Intake<'_> {
         let began = self.nanos();
         self.pod_update_seen(old, new);
         let is_ours = self.core.settings.is_responsible(old);
+        if is_ours && !old.spec.scheduling_gates.is_empty() {
+            let now = self.core.now();
+            self.core.explanations.gates.note(old, new, now);
+        }
         let was_assumed = self.core.cache.is_assumed(new.uid());
         let change = self.cache_pod(new);
         let updating = self.nanos().saturating_sub(began);
@@ -95,6 +97,7 @@ impl Intake<'_> {
             correct_status(self.core, new);
         }
         if old.is_assigned() {
+            self.resize_seen(old, new);
             let mut is_plain = false;
             let (before, after) = (Object::Pod(old.clone()), Object::Pod(new.clone()));
             for event in pod_update_events(old, new, &self.core.settings.features) {
@@ -108,9 +111,10 @@ impl Intake<'_> {
             // Bound: it has left the queue for good.
             if is_ours {
                 let leaving = self.nanos();
-                self.core.queue.delete(old);
+                let (queue, cx) = self.core.queue();
+                remove_pod(queue, &cx, old);
                 self.core.explanations.forget(new.uid());
-                self.handled(&UNSCHEDULABLE_POD_DELETE, leaving);
+                self.handled_unassigned(ActionType::DELETE, leaving);
             }
             let bound = Object::Pod(new.clone());
             self.core
@@ -120,7 +124,11 @@ impl Intake<'_> {
                 self.assumed_pod_moved(&assumed, new);
             }
         } else if is_ours {
-            let events = if was_assumed {
+            let is_undone = was_assumed && !self.core.cache.is_assumed(new.uid());
+            let events = if is_undone {
+                self.binding_undone(new, change.old);
+                pod_update_events(old, new, &self.core.settings.features)
+            } else if was_assumed {
                 if new.is_terminating() && !old.is_terminating() {
                     self.assumed_pod_deleted(new);
                 } else {
@@ -140,15 +148,37 @@ impl Intake<'_> {
                 }
                 events
             };
-            let others = events.iter().filter(|e| **e != UNSCHEDULABLE_POD_UPDATE);
+            let others = events.iter().filter(|e| e.action != ActionType::UPDATE);
             for event in others {
                 self.handled(event, began);
             }
-            self.handled(&UNSCHEDULABLE_POD_UPDATE, began);
+            self.handled_unassigned(ActionType::UPDATE, began);
         }
         for (preemptor, plugin) in preemptors {
             admit(self.core, &preemptor, &plugin);
         }
+    }
+
+    /// A pod with a node has changed: it is in the queue as long as it waits for a resize.
+    fn resize_seen(&mut self, old: &Arc<Pod>, new: &Arc<Pod>) {
+        let waits = |pod: &Pod| self.core.settings.makes_room_for_resize(pod);
+        match (waits(old), waits(new)) {
+            (false, false) => {}
+            (_, true) => {
+                let (queue, cx) = self.core.queue();
+                queue.update(&cx, old, new);
+            }
+            (true, false) => {
+                self.core.queue.delete(new);
+                self.core.explanations.forget(new.uid());
+            }
+        }
+    }
+
+    /// A change of a pod without a node was handled.
+    fn handled_unassigned(&mut self, action: ActionType, began: u64) {
+        let resource = EventResource::of_unassigned(&self.core.settings.features, false);
+        self.handled(&ClusterEvent::new(resource, action), began);
     }
 
     /// Stores the pod as the API shows it, with what our calls write.
@@ -181,6 +211,9 @@ impl Intake<'_> {
         dispatcher.forget_object(Kind::Pod, uid, now);
         self.core.explanations.forget(uid);
         if pod.is_assigned() {
+            if self.core.settings.makes_room_for_resize(&pod) {
+                self.core.queue.delete(&pod);
+            }
             let old = Object::Pod(pod);
             self.core
                 .move_all(&ASSIGNED_POD_DELETE, Some(&old), None, None);
@@ -189,14 +222,15 @@ impl Intake<'_> {
             }
             self.handled(&ASSIGNED_POD_DELETE, began);
         } else if self.core.settings.is_responsible(&pod) {
-            self.core.queue.delete(&pod);
+            let (queue, cx) = self.core.queue();
+            remove_pod(queue, &cx, &pod);
             let is_nominated = |pod: &Arc<Pod>| !pod.status.nominated_node_name.is_empty();
             if was_assumed {
                 self.assumed_pod_deleted(&pod);
             } else if let Some(nominee) = effective.filter(is_nominated) {
                 nominations::end(self.core, &nominee, &nominations::End::Seen);
             }
-            self.handled(&UNSCHEDULABLE_POD_DELETE, began);
+            self.handled_unassigned(ActionType::DELETE, began);
         }
         for (preemptor, plugin) in preemptors {
             admit(self.core, &preemptor, &plugin);
@@ -253,6 +287,19 @@ impl Intake<'_> {
         };
         if let Some(assumed) = assumed {
             core.placement_freed(&assumed, None);
+        }
+    }
+
+    /// The API had answered that the pod is bound, and shows a later version without a node, as after a restore of its
+    /// storage: the pod is tried again, and its resources are free.
+    fn binding_undone(&mut self, pod: &Arc<Pod>, assumed: Option<Arc<Pod>>) {
+        let is_held = self.core.unbound.contains(pod.uid());
+        if let Some(assumed) = assumed {
+            self.core.placement_freed(&assumed, None);
+        }
+        if !is_held && !pod.is_terminating() {
+            let (queue, cx) = self.core.queue();
+            queue.add(&cx, pod.clone());
         }
     }
 

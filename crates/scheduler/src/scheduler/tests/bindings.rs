@@ -4,6 +4,7 @@ use super::*;
 use crate::metrics::Metric;
 use crate::queue::QueuedIn;
 use berth_api::Duration;
+use berth_framework::call::Response;
 use berth_framework::plugin::PermitStep;
 use berth_framework::stage::{Step, Wait, WaitOn, Wake, WakeReason};
 use berth_framework::testing::{FakePlugin, fake, node, pod};
@@ -20,6 +21,36 @@ fn waits(name: &'static str, seconds: u64) -> FakePlugin {
         }),
         Some(_) => Step::success(),
     })
+}
+
+/// C-7: the version in the answer to a binding ends the assumption. The watch may be late with earlier versions; a
+/// version from then on without a node means that the binding was undone, and the pod is tried again.
+#[test]
+fn the_version_of_a_binding_confirms_the_pod() {
+    let mut w = driver([fits()]);
+    w.applied(node("n1").capacity("1", "1Gi", "9").object());
+    w.pod(pod("p").request("cpu", "1"));
+    assert_eq!(w.attempt(), "on n1");
+    assert_eq!(w.scheduler.cache().assumed_pods(), 1);
+    let (id, _) = w.calls.remove(0);
+    let shown = |w: &Driver| -> u64 {
+        let version = w.pods["p"].metadata.resource_version.parse();
+        version.expect("a number")
+    };
+    let bound_in = shown(&w) + 2;
+    w.complete(id, Ok(Response::written(bound_in.to_string())));
+    assert_eq!(w.scheduler.cache().assumed_pods(), 0, "it is bound");
+    assert_eq!(w.on("n1"), ["p"]);
+    // An update from before the binding.
+    w.change("p", |p| p.label("a", "b"));
+    assert_eq!(shown(&w), bound_in - 1);
+    assert_eq!((w.on("n1"), w.place_of("p")), (vec!["p".to_owned()], None));
+    // From the version of the binding on, the API decides.
+    w.change("p", |p| p.label("a", "c"));
+    assert_eq!(shown(&w), bound_in);
+    assert_eq!(w.on("n1"), Vec::<String>::new());
+    assert_eq!(w.place_of("p"), Some(QueuedIn::Active));
+    assert_eq!(w.attempt(), "on n1");
 }
 
 /// C-43, C-52, C-53, case 218: the event for the resources that the pod releases is raised before its own failure is

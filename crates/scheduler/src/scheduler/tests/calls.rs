@@ -154,7 +154,7 @@ fn a_call_with_nothing_left_to_do_ends_by_itself() {
     // As if it had been said by an earlier call that is still on its way.
     let before = ApiCall::PatchPodStatus {
         pod: berth_framework::call::PodRef::of(&w.pods["p"]),
-        condition: None,
+        conditions: Vec::new(),
         nominated_node: Some("n1".into()),
     };
     let first: CallId = w.call(before.clone());
@@ -232,7 +232,7 @@ fn without_the_gate_every_call_is_made() {
         for node in ["n1", "n2"] {
             let call = ApiCall::PatchPodStatus {
                 pod: PodRef::of(&w.pods["p"]),
-                condition: None,
+                conditions: Vec::new(),
                 nominated_node: Some(node.into()),
             };
             w.call(call);
@@ -282,7 +282,7 @@ fn calls_are_counted_and_timed() {
     type Answers = &'static [Option<CallErrorKind>];
     let patch = |w: &Driver| ApiCall::PatchPodStatus {
         pod: PodRef::of(&w.pods["p"]),
-        condition: None,
+        conditions: Vec::new(),
         nominated_node: Some("n1".into()),
     };
     let bind = |w: &Driver| ApiCall::BindPod {
@@ -417,7 +417,7 @@ fn giving_way_is_no_failure() {
     // While that one is on its way the nomination and then the binding come up.
     let nominate = ApiCall::PatchPodStatus {
         pod: PodRef::of(&w.pods["p"]),
-        condition: None,
+        conditions: Vec::new(),
         nominated_node: Some("n2".into()),
     };
     w.call(nominate);
@@ -443,19 +443,19 @@ fn a_scheduler_that_stops_makes_no_calls() {
     w.pod(pod("q")).pod(pod("r"));
     let call = ApiCall::PatchPodStatus {
         pod: PodRef::of(&w.pods["q"]),
-        condition: None,
+        conditions: Vec::new(),
         nominated_node: Some("n1".into()),
     };
     w.call(call);
     let report = ApiCall::PatchPodStatus {
         pod: PodRef::of(&w.pods["r"]),
-        condition: Some(ConditionPatch::of(
+        conditions: vec![ConditionPatch::of(
             &w.pods["r"],
             "PodScheduled",
             "False",
             "NotReadyForScheduling",
             "shut",
-        )),
+        )],
         nominated_node: None,
     };
     let due = w.now + Duration::from_secs(5);

@@ -10,10 +10,11 @@ use crate::evaluator::Stopwatch;
 use crate::metrics::{Metric, Value};
 use crate::queue::QueuedIn;
 use berth_api::{Duration, Kind, Object, TaintEffect};
+use berth_framework::call::CallErrorKind;
 use berth_framework::event::EventRegistration;
 use berth_framework::plugin::PermitStep;
 use berth_framework::testing::{FakePlugin, PodBuilder, fake, node, pod};
-use berth_framework::{ActionType, EventResource, Hint, Status};
+use berth_framework::{ActionType, ApiCall, EventResource, Hint, Status};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Rejects every pod named `waits…`, and registers for one kind of event.
@@ -457,9 +458,74 @@ fn a_list_replaces_what_was_known() {
     );
     replace(&mut w, Kind::Namespace, vec![namespace("b")]);
     assert_eq!(
-        w.scheduler.cache().names(Kind::Namespace),
-        [("".into(), "b".into())]
+        w.scheduler.cache().identities(Kind::Namespace),
+        [("".into(), "b".into(), "".into())]
     );
+    for (kind, dropped) in [("pods", 2.0), ("nodes", 1.0), ("namespaces", 1.0)] {
+        let counted = w.metric(Metric::ObjectsDroppedByList, &[kind]);
+        assert_eq!(counted, dropped, "{kind}");
+    }
+}
+
+/// an API server that comes back with an empty store has other objects of the same names, at lower versions. What
+/// was known of the old ones is dropped and counted: nodes are free, calls for the old pods reach no new pod, and every
+/// new pod is placed.
+#[test]
+fn a_new_store_replaces_everything() {
+    let mut w = driver([fits()]);
+    for name in ["n1", "n2"] {
+        w.applied(node(name).capacity("2", "8Gi", "10").version(100).object());
+    }
+    for name in ["a", "b"] {
+        w.pod(pod(name).request("cpu", "2").version(100));
+    }
+    // One is bound, the binding of the other one is in flight, a third one waits.
+    let first = w.attempt();
+    w.answer(None);
+    let second = w.attempt();
+    assert_ne!(first, second);
+    w.pod(pod("c").request("cpu", "2").version(100));
+    w.attempt();
+    assert_eq!(w.place_of("c"), Some(QueuedIn::Unschedulable));
+    // The new store lists nodes last.
+    let new = |name: &str| {
+        let uid = format!("new-{name}");
+        let pod = pod(name).uid(&uid).request("cpu", "2").version(3);
+        pod.object()
+    };
+    let pods = ["a", "b", "d"].map(new).to_vec();
+    let nodes = ["n1", "n2", "n3"].map(|name| {
+        let node = node(name).capacity("2", "8Gi", "10").version(2);
+        node.with(|node| node.metadata.uid = format!("new-{name}").as_str().into())
+            .object()
+    });
+    for (kind, objects) in [(Kind::Pod, pods), (Kind::Node, nodes.to_vec())] {
+        w.scheduler
+            .apply(ClusterChange::Replaced(kind, objects), w.now);
+        w.take();
+    }
+    assert_eq!(w.place_of("c"), None, "it is not in the new store");
+    assert_eq!(w.metric(Metric::ObjectsDroppedByList, &["pods"]), 3.0);
+    assert_eq!(w.metric(Metric::ObjectsDroppedByList, &["nodes"]), 2.0);
+    // The old call fails, because the pod of that name has another identity.
+    let is_old = |call: &ApiCall| call.pod().is_some_and(|pod| !pod.uid.starts_with("new-"));
+    while w.calls.iter().any(|(_, call)| is_old(call)) {
+        w.answer_which(is_old, Some(CallErrorKind::NotFound), false);
+    }
+    w.wait(30);
+    let mut placed = w.attempts();
+    placed.sort();
+    assert_eq!(placed.len(), 3, "{placed:?}");
+    let bound: Vec<String> = w
+        .calls
+        .iter()
+        .filter_map(|(_, call)| match call {
+            ApiCall::BindPod { pod, .. } => Some(pod.uid.to_string()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(bound.len(), 3, "{bound:?}");
+    assert!(bound.iter().all(|uid| uid.starts_with("new-")), "{bound:?}");
 }
 
 /// the time of a change is that of taking it in and of telling each of its events.

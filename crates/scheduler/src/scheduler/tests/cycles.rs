@@ -6,10 +6,10 @@ use crate::metrics::Metric;
 use crate::queue::QueuedIn;
 use crate::{LogLevel, Outcome};
 use berth_api::Duration;
+use berth_framework::Status;
 use berth_framework::call::EventKind;
 use berth_framework::plugin::PreFilterResult;
 use berth_framework::testing::{fake, node, pod};
-use berth_framework::{ApiCall, Status};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -237,10 +237,7 @@ fn a_condition_keeps_the_time_of_its_transition() {
             None => pod("p"),
         });
         w.attempt();
-        let ApiCall::PatchPodStatus { condition, .. } = &w.calls[0].1 else {
-            panic!("{situation}: a patch");
-        };
-        let condition = condition.as_ref().expect("a condition");
+        let condition = w.calls[0].1.condition("PodScheduled").expect("a condition");
         assert_eq!(condition.status_changes, moves, "{situation}");
     }
 }
@@ -252,10 +249,8 @@ fn a_condition_states_the_generation_that_it_is_about() {
     w.applied(node("n1").object());
     w.pod(pod("p").with(|p| p.metadata.generation = Some(7)));
     w.attempt();
-    let ApiCall::PatchPodStatus { condition, .. } = &w.calls[0].1 else {
-        panic!("a patch");
-    };
-    let told = condition.as_ref().and_then(|c| c.observed_generation);
+    let told = w.calls[0].1.condition("PodScheduled");
+    let told = told.and_then(|c| c.observed_generation);
     assert_eq!(told, Some(7));
 }
 
@@ -386,10 +381,7 @@ fn without_nodes_a_pod_is_retried_by_backoff() {
     assert_eq!(w.place_of("p"), Some(QueuedIn::ErrorBackoff));
     assert_eq!(w.rejectors_of("p"), (vec![], vec![]));
     let (_, info) = w.scheduler.queue().get("default", "p").unwrap();
-    assert_eq!(
-        (info.consecutive_errors_count, info.unschedulable_count),
-        (1, 0)
-    );
+    assert_eq!((info.in_a_row.errors, info.unschedulable_count), (1, 0));
     let labels = ["unschedulable", "default-scheduler"];
     assert_eq!(w.metric(Metric::ScheduleAttempts, &labels), 1.0);
     w.answer_all();

@@ -43,7 +43,7 @@ fn a_pod_that_is_deleted_while_it_is_bound_leaves_nothing_behind() {
         if busy {
             let call = ApiCall::PatchPodStatus {
                 pod: PodRef::of(&w.pods["p"]),
-                condition: None,
+                conditions: Vec::new(),
                 nominated_node: Some("n1".into()),
             };
             w.call(call);
@@ -121,7 +121,7 @@ fn without_the_gate_a_pod_may_go_during_its_status_call() {
             if behind_another {
                 let call = ApiCall::PatchPodStatus {
                     pod: PodRef::of(&w.pods["p"]),
-                    condition: None,
+                    conditions: Vec::new(),
                     nominated_node: Some("n1".into()),
                 };
                 w.call(call);
@@ -153,7 +153,7 @@ fn a_binding_that_gives_way_to_a_deletion_has_failed() {
         w.pod(pod("p").request("cpu", "1"));
         let nominate = ApiCall::PatchPodStatus {
             pod: PodRef::of(&w.pods["p"]),
-            condition: None,
+            conditions: Vec::new(),
             nominated_node: Some("n1".into()),
         };
         w.call(nominate);

@@ -400,7 +400,8 @@ fn plugins_can_activate_pods() {
     }
 }
 
-/// With the gate off a failed pod returns to the queue when its status is written, and the loop goes on meanwhile.
+/// D-1, D-20: with the gate off a failed pod returns to the queue when its status is written, and the loop goes on
+/// meanwhile. The pod is counted where kube-scheduler has it, and the metrics of the feature have no values.
 #[test]
 fn without_async_calls_a_pod_returns_after_its_status_call() {
     let features = FeatureGates::default()
@@ -412,6 +413,12 @@ fn without_async_calls_a_pod_returns_after_its_status_call() {
     assert!(w.attempt().starts_with("0/1"));
     assert_eq!(w.place_of("big"), None);
     assert_eq!(w.scheduler.queue().in_flight().len(), 1);
+    assert_eq!(w.metric(Metric::PendingPods, &["unschedulable"]), 1.0);
+    let text = w.scheduler.metrics().render();
+    for family in ["execution_total", "execution_duration_seconds_count"] {
+        assert!(!text.contains(&format!("scheduler_async_api_call_{family}{{")));
+    }
+    assert!(!text.contains("scheduler_pending_async_api_calls{"));
     w.pod(pod("small").request("cpu", "1"));
     assert_eq!(w.attempt(), "on n1", "the loop does not wait");
     // What happens meanwhile is not lost.

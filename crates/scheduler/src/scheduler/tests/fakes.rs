@@ -182,11 +182,11 @@ impl Driver {
                 ApiCall::BindPod { pod, node } => format!("bind {} {node}", pod.name),
                 ApiCall::PatchPodStatus {
                     pod,
-                    condition,
+                    conditions,
                     nominated_node,
                 } => {
                     let mut text = format!("patch {}", pod.name);
-                    if let Some(c) = condition {
+                    for c in conditions {
                         text += &format!(" {}={} {}: {}", c.kind, c.status, c.reason, c.message);
                     }
                     if let Some(node) = nominated_node {

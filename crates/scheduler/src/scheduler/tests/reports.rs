@@ -122,7 +122,7 @@ fn a_report_goes_with_another_patch_of_the_pod() {
         w.pod(pod("p"));
         let nominate = ApiCall::PatchPodStatus {
             pod: PodRef::of(&w.pods["p"]),
-            condition: None,
+            conditions: Vec::new(),
             nominated_node: Some("n1".into()),
         };
         w.call(nominate);
@@ -148,9 +148,9 @@ fn a_report_goes_with_another_patch_of_the_pod() {
     }
 }
 
-/// KEP-3521, KEP-5501: the result of a scheduling cycle stays in the status while PreEnqueue blocks the pod only until
-/// that attempt's evictions end, so that autoscalers still act on it. For a pod that is not ready, the report replaces
-/// the result, because more nodes would not help it.
+/// Q-113, KEP-3521, KEP-5501: the result of a scheduling cycle stays in the status while PreEnqueue blocks the pod only
+/// until that attempt's evictions end, so that autoscalers still act on it. Evictions that last for 30 s are reported.
+/// For a pod that is not ready, the report replaces the result after 5 s, because more nodes would not help it.
 #[test]
 fn a_pod_that_no_node_would_help_stops_asking_for_nodes() {
     let shut = |label: &'static str| {
@@ -166,13 +166,11 @@ fn a_pod_that_no_node_would_help_stops_asking_for_nodes() {
         )]
     };
     let unschedulable = "Unschedulable: 0/1 nodes are available: 1 no.";
-    for (situation, label, reported) in [
-        ("its victims are being told to go", "evicting", None),
-        (
-            "its claim is gone",
-            "unready",
-            Some("patch p PodScheduled=False NotReadyForScheduling: waits"),
-        ),
+    let report = "patch p PodScheduled=False NotReadyForScheduling: waits";
+    for (situation, label, millis, is_reported) in [
+        ("its victims are evicted in time", "evicting", 29_999, false),
+        ("its evictions last", "evicting", 30_000, true),
+        ("its claim was deleted", "unready", 5_000, true),
     ] {
         let no = fake("No")
             .filter(|_, _, _| Status::unschedulable("no"))
@@ -196,8 +194,8 @@ fn a_pod_that_no_node_would_help_stops_asking_for_nodes() {
         assert_eq!(w.place_of("p"), Some(QueuedIn::Gated), "{situation}");
         w.advance(Duration::from_millis(4_999));
         assert_eq!(w.calls_text(), NONE, "{situation}: not before 5 s");
-        w.advance(Duration::from_secs(60));
-        let reports: Vec<String> = reported.into_iter().map(str::to_owned).collect();
+        w.advance(Duration::from_millis(millis - 4_999));
+        let reports: &[&str] = if is_reported { &[report] } else { &[] };
         assert_eq!(w.calls_text(), reports, "{situation}");
         w.answer_all();
         w.events.clear();
@@ -205,10 +203,7 @@ fn a_pod_that_no_node_would_help_stops_asking_for_nodes() {
         w.change("p", |p| p.with(|p| p.metadata.labels = Default::default()));
         assert_ne!(w.place_of("p"), Some(QueuedIn::Gated), "{situation}");
         w.advance(Duration::from_secs(5));
-        let cleared: &[&str] = match reported {
-            Some(_) => &["clear p"],
-            None => &[],
-        };
+        let cleared: &[&str] = if is_reported { &["clear p"] } else { &[] };
         assert_eq!(w.calls_text(), cleared, "{situation}");
     }
 }

@@ -93,10 +93,7 @@ fn is_for_all(event: &ClusterEvent) -> bool {
 ///
 fn hears(registered: &ClusterEvent, event: &ClusterEvent) -> bool {
     let (wanted, got) = (&registered.resource, &event.resource);
-    let is_pod = matches!(
-        got,
-        EventResource::AssignedPod | EventResource::UnschedulablePod
-    );
+    let is_pod = got.is_pod();
     let same = wanted == got
         || *wanted == EventResource::Wildcard
         || (*wanted == EventResource::Pod && is_pod);

@@ -59,9 +59,7 @@ impl Model {
             return self.activate_at(cluster, at, None, "UnschedulablePodUpdate");
         };
         self.known[at].pod = new.clone();
-        if self.known[at].first_active.is_some() {
-            self.follow(cluster, old, new);
-        }
+        self.follow(cluster, old, new);
         if !self.known[at].place.waits() {
             return;
         }
@@ -225,25 +223,25 @@ impl Model {
     /// Q-69, with five minutes.
     pub(in crate::queue) fn flush_leftover(&mut self, cluster: &Cluster) {
         let is_old = |known: &Known| {
-            known.place.waits() && self.now.since(known.since) > Duration::from_secs(300)
+            known.place.waits() && self.now.since(known.waits_since()) > Duration::from_secs(300)
         };
         let old: Vec<usize> = (0..self.known.len())
             .filter(|at| is_old(&self.known[*at]))
             .collect();
+        let were_late = self.known.iter().any(|known| {
+            known.place.waits() && self.now.since(known.since) > Duration::from_secs(300)
+        });
         for at in &old {
-            let place = self.known[*at].place;
-            if place == Place::Unschedulable {
-                self.known[*at].flushed = true;
-                self.requeue(
-                    cluster,
-                    *at,
-                    Some(place),
-                    Answer::AfterBackoff,
-                    "UnschedulableTimeout",
-                );
+            let known = &mut self.known[*at];
+            let place = known.place;
+            match place {
+                Place::Unschedulable => known.flushed = true,
+                _ => known.gate_flushed = self.now,
             }
+            let label = "UnschedulableTimeout";
+            self.requeue(cluster, *at, Some(place), Answer::AfterBackoff, label);
         }
-        if !old.is_empty() {
+        if were_late {
             self.note(&ClusterEvent::wildcard("UnschedulableTimeout"), None, None);
         }
     }

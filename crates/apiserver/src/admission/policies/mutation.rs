@@ -1,0 +1,337 @@
+//! MutatingAdmissionPolicies: expressions in CEL that form what is merged into an object, or a JSON patch of it (KEP-3962).
+//!
+//! They are evaluated before the mutating webhooks, one after the other in the order of their names. The texts of errors
+//! are those of kube-apiserver.
+
+use super::decision::{Failure, Input, PolicyRun};
+use super::{Binding, Expression, Policy, Sort, any_of};
+use crate::admission::webhooks::Attributes;
+use crate::apply::fields_to_json;
+use crate::patch;
+use crate::registry::{Api, Resource};
+use crate::status::{ApiError, Cause};
+use crate::validation::policies::Scope;
+use crate::validation::view::View;
+use berth_cel::{Datum, Output};
+use rustc_hash::FxHashSet;
+use serde_json::{Map, Value};
+
+/// A mutation of a policy.
+#[derive(Debug)]
+pub(super) struct Mutation {
+    expression: Expression,
+    /// Whether the expression forms a JSON patch; otherwise an object that is merged.
+    is_patch: bool,
+}
+
+impl Mutation {
+    /// Compiles a mutation.
+    ///
+    /// # Errors
+    /// The error in its expression.
+    pub(super) fn compile(scope: &Scope<'_>, stated: &Value) -> Result<Self, String> {
+        let is_patch = stated.text("patchType") == "JSONPatch";
+        let (field, output) = match is_patch {
+            true => ("jsonPatch", Output::Patches),
+            false => ("applyConfiguration", Output::Object),
+        };
+        let text = stated.part(field).text("expression");
+        Ok(Self {
+            expression: Expression::compile(scope, text, output)?,
+            is_patch,
+        })
+    }
+}
+
+/// Which evaluation of a policy: by the places of the policy, the binding and the parameter.
+type Invocation = (usize, usize, usize);
+
+/// The policies that a request has met. As in kube-apiserver, a change repeats all before it that want that, once.
+#[derive(Debug, Default)]
+pub(in crate::admission) struct Mutations {
+    called: FxHashSet<Invocation>,
+    repeated: FxHashSet<Invocation>,
+    last: Option<Value>,
+}
+
+/// Why a policy does not mutate a request.
+enum Refusal {
+    /// The policy decides by its `failurePolicy`.
+    Policy(String),
+    /// The request fails in any case.
+    Request(ApiError),
+}
+
+impl From<ApiError> for Refusal {
+    fn from(error: ApiError) -> Self {
+        Self::Request(error)
+    }
+}
+
+impl From<String> for Refusal {
+    fn from(error: String) -> Self {
+        Self::Policy(error)
+    }
+}
+
+/// Whether a mutating policy takes effect.
+pub(in crate::admission) fn any(api: &Api) -> bool {
+    any_of(api, Sort::Mutating)
+}
+
+impl Mutations {
+    /// Lets the policies mutate the object of a request; the second time only those that are to be repeated. Returns
+    /// whether one has.
+    ///
+    /// # Errors
+    /// The refusal of a policy; 404 when the namespace does not exist; 500 when an object is no longer one of its kind.
+    pub(in crate::admission) fn run(
+        &mut self,
+        api: &Api,
+        attributes: &Attributes<'_>,
+        object: &mut Value,
+        old: Option<&Value>,
+        is_repeated: bool,
+    ) -> Result<bool, ApiError> {
+        if !any(api) || attributes.resource.resource.group == "admissionregistration.k8s.io" {
+            return Ok(false);
+        }
+        if is_repeated && self.last.as_ref() != Some(object) {
+            self.repeated.extend(self.called.drain());
+        }
+        let (mut refused, mut is_mutated) = (Vec::new(), false);
+        let policies = api.policies.current(api, Sort::Mutating);
+        for (i, policy) in policies.iter().enumerate() {
+            let mut refuse = |binding: Option<&Binding>, reason, message: String| {
+                if !policy.fails_open {
+                    refused.push((refusal_text(policy, binding, &message), reason));
+                }
+            };
+            let objects = (Some(&*object), old);
+            let resource = match policy.matching.resource(api, attributes, objects) {
+                Ok(Some(resource)) => resource,
+                Ok(None) => continue,
+                Err(error) => {
+                    let message = format!("failed to configure policy: {}", error.message);
+                    refuse(None, "Forbidden", message);
+                    continue;
+                }
+            };
+            for (j, binding) in policy.bindings.iter().enumerate() {
+                let objects = (Some(&*object), old);
+                let parameters = match policy.parameters(api, attributes, objects, binding) {
+                    Ok(parameters) => parameters,
+                    Err(error) => {
+                        let message = format!("failed to configure binding: {error}");
+                        refuse(Some(binding), "Forbidden", message);
+                        continue;
+                    }
+                };
+                for (k, parameter) in parameters.iter().enumerate() {
+                    let invocation = (i, j, k);
+                    if is_repeated && !self.repeated.contains(&invocation) {
+                        continue;
+                    }
+                    let request = Request {
+                        api,
+                        attributes,
+                        resource: &resource,
+                        old,
+                        policy,
+                        parameter,
+                    };
+                    match request.applies(object) {
+                        Ok(true) => {}
+                        Ok(false) => continue,
+                        Err(Refusal::Request(error)) => return Err(error),
+                        Err(Refusal::Policy(error)) => {
+                            refuse(Some(binding), "Invalid", error);
+                            continue;
+                        }
+                    }
+                    for mutation in policy.mutations() {
+                        match request.mutate(mutation, object) {
+                            Ok(mutated) => {
+                                is_mutated = true;
+                                if mutated != *object {
+                                    self.repeated.extend(self.called.drain());
+                                    *object = mutated;
+                                }
+                            }
+                            Err(Refusal::Request(error)) => return Err(error),
+                            Err(Refusal::Policy(error)) => refuse(Some(binding), "Invalid", error),
+                        }
+                    }
+                    if policy.is_reinvoked {
+                        self.called.insert(invocation);
+                    }
+                }
+            }
+        }
+        if is_mutated {
+            self.repeated.extend(self.called.drain());
+        }
+        self.last = Some(object.clone());
+        match refused.first() {
+            None => Ok(is_mutated),
+            Some(_) => Err(denied(attributes, object, refused)),
+        }
+    }
+}
+
+fn refusal_text(policy: &Policy, binding: Option<&Binding>, message: &str) -> String {
+    let name = &policy.name;
+    match binding {
+        Some(binding) => format!(
+            "policy '{name}' with binding '{}' denied request: {message}",
+            binding.name
+        ),
+        None => format!("policy {name:?} denied request: {message}"),
+    }
+}
+
+/// 403 with the message and the reason of the first refusal.
+fn denied(
+    attributes: &Attributes<'_>,
+    object: &Value,
+    refused: Vec<(String, &'static str)>,
+) -> ApiError {
+    let name = super::name_of(attributes, Some(object));
+    let mut error = ApiError::forbidden(attributes.resource.subject(&name), "");
+    if let Some((message, reason)) = refused.first() {
+        error.message.clone_from(message);
+        error.reason = reason;
+    }
+    for (message, _) in refused {
+        error = error.with_cause(Cause {
+            reason: "",
+            message,
+            field: String::new(),
+        });
+    }
+    error
+}
+
+/// A request as one policy receives it.
+struct Request<'r> {
+    api: &'r Api,
+    attributes: &'r Attributes<'r>,
+    resource: &'r Resource,
+    old: Option<&'r Value>,
+    policy: &'r Policy,
+    parameter: &'r Value,
+}
+
+impl Request<'_> {
+    fn input(&self, object: &Value) -> Result<Input, ApiError> {
+        let objects = (Some(object), self.old);
+        Input::new(self.api, self.attributes, self.resource, objects)
+    }
+
+    /// Whether the match conditions are true.
+    fn applies(&self, object: &Value) -> Result<bool, Refusal> {
+        let expressions = self.policy.expressions.as_ref().map_err(String::clone)?;
+        let input = self.input(object)?;
+        Ok(PolicyRun::of_conditions(&input, expressions, self.parameter).conditions()?)
+    }
+
+    /// The object that a mutation makes of another.
+    fn mutate(&self, mutation: &Mutation, object: &Value) -> Result<Value, Refusal> {
+        let expressions = self.policy.expressions.as_ref().map_err(String::clone)?;
+        let input = self.input(object)?;
+        let run = PolicyRun::of_policy(&input, expressions, self.parameter);
+        let formed = run.value(&mutation.expression).map_err(Failure::text)?;
+        let mut shown = self.attributes.shown(self.api, self.resource, object)?;
+        let changed = match mutation.is_patch {
+            true => patched(&shown, &formed)?,
+            false => Some(self.merged(&shown, &formed)?),
+        };
+        let Some(mut changed) = changed else {
+            return Ok(object.clone());
+        };
+        self.check_fields(&changed)?;
+        fields_to_json(&mut changed);
+        fields_to_json(&mut shown);
+        let accepted = self
+            .attributes
+            .accept(self.api, self.resource, object, &shown, changed)?;
+        Ok(accepted.unwrap_or_else(|| object.clone()))
+    }
+
+    /// An object with what an expression has formed.
+    fn merged(&self, shown: &Value, formed: &Datum) -> Result<Value, String> {
+        check_types(formed)?;
+        let mut config = formed.to_json().map_err(|e| e.to_string())?;
+        config["apiVersion"] = shown.part("apiVersion").clone();
+        config["kind"] = shown.part("kind").clone();
+        let typed = self.resource.typed();
+        let failed = |what: String| format!("error applying patch: {what}");
+        typed.field_set(&config).map_err(|fault| {
+            failed(format!(
+                "failed to convert patch object to typed object: {fault}"
+            ))
+        })?;
+        let atomics = typed.atomics(&config);
+        if !atomics.is_empty() {
+            let paths = atomics.join(", ");
+            return Err(failed(format!(
+                "invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {paths}"
+            )));
+        }
+        Ok(typed.merge(shown, &config))
+    }
+
+    /// A mutated object has only fields of its kind.
+    fn check_fields(&self, changed: &Value) -> Result<(), ApiError> {
+        if self.resource.custom.is_some() {
+            return Ok(());
+        }
+        let decoded = self.resource.decode(&mut changed.clone());
+        match decoded.unknown_fields.as_slice() {
+            [] => Ok(()),
+            fields => {
+                let faults = fields.iter().map(|f| format!("unknown field {f:?}"));
+                let faults: Vec<String> = faults.collect();
+                Err(ApiError::internal(format!(
+                    "strict decoding error: {}",
+                    faults.join(", ")
+                )))
+            }
+        }
+    }
+}
+
+fn check_types(formed: &Datum) -> Result<(), String> {
+    match formed.misplaced().as_slice() {
+        [] => Ok(()),
+        faults => Err(format!("type mismatch: {}", faults.join("\n"))),
+    }
+}
+
+/// An object after the JSON patch that an expression has formed; `None` when a test of the patch fails.
+fn patched(shown: &Value, formed: &Datum) -> Result<Option<Value>, String> {
+    let mut operations = Vec::new();
+    for patch in formed.elements().unwrap_or_default() {
+        let mut operation = Map::new();
+        for name in ["op", "path", "from", "value"] {
+            let Some(field) = patch.field(name) else {
+                continue;
+            };
+            if name == "value" {
+                check_types(&field)?;
+            }
+            let value = field.to_json().map_err(|e| {
+                format!("JSONPath valueExpression evaluated to a type that could not marshal to JSON: {e}")
+            })?;
+            if name != "from" || value != "" {
+                operation.insert(name.to_owned(), value);
+            }
+        }
+        operations.push(Value::Object(operation));
+    }
+    match patch::apply_json(shown.clone(), Value::Array(operations)) {
+        Ok(changed) => Ok(Some(changed)),
+        Err(error) if error.is_failed_test() => Ok(None),
+        Err(error) => Err(format!("JSON Patch: {error}")),
+    }
+}

@@ -1,0 +1,126 @@
+//! The events of pods that a kubelet records.
+
+use super::container;
+use crate::controllers::object::{Key, items, name, namespace, uid};
+use crate::controllers::pod;
+use crate::controllers::runtime::{Context, EventType, Subject};
+use serde_json::Value;
+
+/// What to report about a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tell {
+    Nothing,
+    Started,
+    /// Containers run again because their image was changed.
+    Replaced,
+    BackOff,
+    /// An image cannot be pulled.
+    PullFailed,
+    /// An image could not be pulled a moment ago, either.
+    PullBackOff,
+}
+
+/// Records the events of a step.
+pub(super) fn tell_step(cx: &mut Context<Key>, pod: &Value, what: Tell) {
+    match what {
+        Tell::Nothing | Tell::Replaced => {}
+        Tell::Started => {
+            for (reason, message) in [
+                ("Pulled", None),
+                ("Created", Some("Container created")),
+                ("Started", Some("Container started")),
+            ] {
+                for container in items(&pod["spec"]["containers"]) {
+                    let image = container["image"].as_str().unwrap_or_default();
+                    let message = message.map_or_else(
+                        || {
+                            format!(
+                                "Container image {image:?} already present on machine and can be accessed by the pod"
+                            )
+                        },
+                        str::to_owned,
+                    );
+                    tell_one(cx, pod, container, EventType::Normal, reason, message);
+                }
+            }
+        }
+        Tell::BackOff => {
+            let pod_name = format!("{}_{}({})", name(pod), namespace(pod), uid(pod));
+            tell(cx, pod, EventType::Warning, "BackOff", |c| {
+                format!("Back-off restarting failed container {c} in pod {pod_name}")
+            });
+        }
+        Tell::PullFailed | Tell::PullBackOff => tell_pull(cx, pod, what == Tell::PullBackOff),
+    }
+}
+
+fn tell_pull(cx: &mut Context<Key>, pod: &Value, waits: bool) {
+    for container in container::without_image(pod) {
+        let image = container["image"].as_str().unwrap_or_default();
+        let events = if waits {
+            [
+                (
+                    EventType::Normal,
+                    "BackOff",
+                    format!("Back-off pulling image {image:?}"),
+                ),
+                (
+                    EventType::Warning,
+                    "Failed",
+                    "Error: ImagePullBackOff".to_owned(),
+                ),
+            ]
+        } else {
+            let message = format!("Failed to pull image {image:?}: {}", container::PULL_ERROR);
+            [
+                (EventType::Warning, "Failed", message),
+                (
+                    EventType::Warning,
+                    "Failed",
+                    "Error: ErrImagePull".to_owned(),
+                ),
+            ]
+        };
+        for (event_type, reason, message) in events {
+            tell_one(cx, pod, container, event_type, reason, message);
+        }
+    }
+}
+
+/// Records an event for each container of a pod.
+pub(super) fn tell(
+    cx: &mut Context<Key>,
+    pod: &Value,
+    event_type: EventType,
+    reason: &'static str,
+    message: impl Fn(&str) -> String,
+) {
+    for container in items(&pod["spec"]["containers"]) {
+        let text = message(container["name"].as_str().unwrap_or_default());
+        tell_one(cx, pod, container, event_type, reason, text);
+    }
+}
+
+/// Records an event about one container of a pod.
+pub(super) fn tell_one(
+    cx: &mut Context<Key>,
+    pod: &Value,
+    container: &Value,
+    event_type: EventType,
+    reason: &'static str,
+    message: String,
+) {
+    let container = container["name"].as_str().unwrap_or_default();
+    let field_path = format!("spec.containers{{{container}}}");
+    let subject = subject(pod, &field_path);
+    cx.event(subject, event_type, reason, message);
+}
+
+/// A pod, or a part of it, as the subject of an event of its node.
+pub(super) fn subject<'a>(pod: &'a Value, field_path: &'a str) -> Subject<'a> {
+    Subject {
+        object: pod,
+        field_path,
+        host: pod::node_name(pod).unwrap_or_default(),
+    }
+}

@@ -1,0 +1,92 @@
+//! Descriptions of types and fields, for `kubectl explain`: those of `facts/descriptions.txt`. What is not there refers to
+//! the reference of Kubernetes. A custom resource has the descriptions of its definition.
+
+use rustc_hash::FxHashMap;
+use std::sync::OnceLock;
+
+const DESCRIPTIONS: &str = include_str!("../../facts/descriptions.txt");
+
+/// What stands in the place of a description that Berth does not have.
+const ELSEWHERE: &str = "<see the Kubernetes API reference>";
+
+/// The descriptions by their keys in the file.
+fn all() -> &'static FxHashMap<&'static str, &'static str> {
+    static ALL: OnceLock<FxHashMap<&str, &str>> = OnceLock::new();
+    ALL.get_or_init(|| {
+        let lines = DESCRIPTIONS.lines().filter(|line| !line.starts_with('#'));
+        lines.filter_map(|line| line.split_once(": ")).collect()
+    })
+}
+
+/// The description of a type such as `core.v1.Pod`. Every kind has one; other types are mostly described by the fields that
+/// are of them.
+pub(super) fn of_type(type_name: &str) -> Option<&'static str> {
+    all().get(&*key(type_name)).copied()
+}
+
+/// The description of a field of a type.
+pub(super) fn of_field(type_name: &str, field: &str, is_kind: bool) -> &'static str {
+    let found = all().get(&*format!("{}.{field}", key(type_name))).copied();
+    let of_kinds = || {
+        is_kind
+            .then(|| of_object(field))
+            .filter(|text| !text.is_empty())
+    };
+    found.or_else(of_kinds).unwrap_or(ELSEWHERE)
+}
+
+/// The description of a field that every object has; empty for others.
+pub(crate) fn of_object(field: &str) -> &'static str {
+    all()
+        .get(&*format!("*.{field}"))
+        .copied()
+        .unwrap_or_default()
+}
+
+/// A type's key: all versions of a group have the same descriptions.
+fn key(type_name: &str) -> String {
+    let group = type_name.split('.').next().unwrap_or_default();
+    let name = type_name.rsplit('.').next().unwrap_or_default();
+    format!("{group}.{name}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::Schemas;
+    use std::collections::BTreeSet;
+
+    /// A misspelt type or field would describe nothing.
+    #[test]
+    fn every_description_is_of_a_type_or_field() {
+        let mut known: BTreeSet<String> = ["*.apiVersion", "*.kind", "*.metadata"]
+            .map(String::from)
+            .into();
+        for object_type in Schemas::get().model().object_types() {
+            let key = key(&object_type.name);
+            known.extend(
+                object_type
+                    .fields
+                    .iter()
+                    .map(|field| format!("{key}.{}", field.name)),
+            );
+            known.insert(key);
+        }
+        let unknown: Vec<_> = all().keys().filter(|key| !known.contains(**key)).collect();
+        assert!(unknown.is_empty(), "{unknown:?}");
+        let lines = DESCRIPTIONS
+            .lines()
+            .filter(|line| line.contains(": ") && !line.starts_with('#'));
+        assert_eq!(lines.count(), all().len(), "a key is there twice");
+    }
+
+    #[test]
+    fn every_kind_is_described() {
+        let kinds = Schemas::get()
+            .resources()
+            .iter()
+            .map(|resource| resource.type_name);
+        let missing: BTreeSet<_> = kinds.filter(|name| of_type(name).is_none()).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+}

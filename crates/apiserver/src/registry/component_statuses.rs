@@ -1,0 +1,86 @@
+//! ComponentStatuses: whether the parts of the control plane work, found out when they are read. Nothing is stored.
+//!
+//! kube-apiserver asks the scheduler and the controller manager at their ports on its own machine. Berth looks at the
+//! Lease of the scheduler, wherever it runs, and knows the controllers, which run in its process.
+
+use super::api::Api;
+use super::resource::{self, Resource};
+use crate::access::gr;
+use crate::status::{ApiError, Subject};
+use crate::storage::Version;
+use crate::validation::view::View;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The Lease that leading schedulers hold, in kube-system.
+const SCHEDULER_LEASE: &str = "kube-scheduler";
+
+/// The objects, if they are those of this resource.
+pub(super) fn all(api: &Api, resource: &Resource) -> Option<Vec<Arc<Version>>> {
+    if resource.resource != gr("", "componentstatuses") {
+        return None;
+    }
+    let controllers = match api.has_controllers.load(Ordering::Relaxed) {
+        true => Ok(()),
+        false => Err("the controllers of this server are off".to_owned()),
+    };
+    let parts = [
+        ("scheduler", scheduler(api)),
+        ("controller-manager", controllers),
+        ("etcd-0", Ok(())),
+    ];
+    let parts = parts.map(|(name, health)| {
+        let (status, message) = match health {
+            Ok(()) => ("True", "ok".to_owned()),
+            Err(why) => ("False", why),
+        };
+        Version::unstored(json!({
+            "kind": "ComponentStatus", "apiVersion": "v1", "metadata": {"name": name},
+            "conditions": [{"type": "Healthy", "status": status, "message": message}],
+        }))
+    });
+    Some(parts.to_vec())
+}
+
+/// The object of this name, if it would be one of this resource.
+pub(super) fn one(
+    api: &Api,
+    resource: &Resource,
+    name: &str,
+) -> Option<Result<Arc<Version>, ApiError>> {
+    let is_wanted = |part: &Arc<Version>| part.object().part("metadata").text("name") == name;
+    let found = all(api, resource)?.into_iter().find(is_wanted);
+    Some(found.ok_or_else(|| {
+        // kube-apiserver names them by the singular.
+        ApiError::not_found(Subject {
+            group: "",
+            resource: "componentstatus",
+            name,
+        })
+    }))
+}
+
+/// Whether a scheduler leads.
+fn scheduler(api: &Api) -> Result<(), String> {
+    let lease = resource::find("coordination.k8s.io", "leases");
+    let lease = lease.and_then(|leases| api.get(leases, "kube-system", SCHEDULER_LEASE).ok());
+    let lease = lease.map(|lease| lease.object());
+    let spec = lease.as_deref().unwrap_or(&Value::Null).part("spec");
+    if spec.text("holderIdentity").is_empty() {
+        return Err(format!(
+            "no scheduler holds the Lease kube-system/{SCHEDULER_LEASE}"
+        ));
+    }
+    let renewed = spec.text("renewTime").parse::<Timestamp>().ok();
+    let lasts = SignedDuration::from_secs(spec.int("leaseDurationSeconds"));
+    let ends = renewed.and_then(|renewed| renewed.checked_add(lasts).ok());
+    match ends.is_some_and(|ends| ends > api.now()) {
+        true => Ok(()),
+        false => Err(format!(
+            "the Lease kube-system/{SCHEDULER_LEASE} of {} is not renewed",
+            spec.text("holderIdentity")
+        )),
+    }
+}

@@ -1,0 +1,169 @@
+//! The condition `Available` of an APIService with a service.
+
+use super::{State, discovery, proxy};
+use crate::controllers::selector::Selector;
+use crate::registry::{Api, Change, ListRequest, Method, WriteOptions, find};
+use crate::validation::view::View;
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// A server answers within this time when it is asked for its resources.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+/// Status, reason and message of a condition.
+type Condition = (&'static str, &'static str, String);
+
+/// Checks a server and writes the condition if it has changed.
+pub(super) async fn check(state: &State, service: &Value) {
+    let condition = match obstacle(&state.api, service) {
+        Some(obstacle) => {
+            state.aggregation.note(service, None);
+            obstacle
+        }
+        None if state.aggregation.is_fresh(service) => return,
+        None => ask(state, service).await,
+    };
+    let name = service.part("metadata").text("name");
+    if let Err(error) = write(&state.api, name, &condition) {
+        tracing::debug!(name, %error, "failed to write the condition of an APIService, retrying in 5 s");
+    }
+}
+
+/// What prevents requests to the service, as far as objects show it.
+fn obstacle(api: &Api, api_service: &Value) -> Option<Condition> {
+    let reference = api_service.part("spec").part("service");
+    let (namespace, name) = (reference.text("namespace"), reference.text("name"));
+    let is_false = |reason, message: String| Some(("False", reason, message));
+    let services = find("", "services")?;
+    let Ok(service) = api.get(services, namespace, name) else {
+        let message = format!("service/{name} in {namespace:?} is not present");
+        return is_false("ServiceNotFound", message);
+    };
+    let service = service.object();
+    let spec = service.part("spec");
+    if spec.text("type") != "ClusterIP" {
+        return None;
+    }
+    let port = reference.maybe_int("port").unwrap_or(443);
+    let mut ports = spec.items("ports").iter();
+    let Some(found) = ports.find(|p| p.int("port") == port) else {
+        let message = format!("service/{name} in {namespace:?} is not listening on port {port}");
+        return is_false("ServicePortError", message);
+    };
+    let slices = slices(api, namespace, name);
+    if slices.is_empty() {
+        let message = format!("cannot find endpointslices for service/{name} in {namespace:?}");
+        return is_false("EndpointsNotFound", message);
+    }
+    let port_name = found.text("name");
+    let is_available = |slice: &Value| {
+        let is_ready = |e: &Value| {
+            let ready = e.part("conditions").maybe_flag("ready");
+            ready.unwrap_or(true)
+        };
+        let has_port = |p: &Value| p.text("name") == port_name && p.field("port").is_some();
+        slice.items("endpoints").iter().any(is_ready) && slice.items("ports").iter().any(has_port)
+    };
+    if !slices.iter().any(is_available) {
+        let message = format!(
+            "endpointslices for service/{name} in {namespace:?} have no addresses with port name {port_name:?}"
+        );
+        return is_false("MissingEndpoints", message);
+    }
+    None
+}
+
+fn slices(api: &Api, namespace: &str, service: &str) -> Vec<Value> {
+    let of_service = json!({"kubernetes.io/service-name": service});
+    let of_service = Selector::of_labels(&of_service);
+    let request = ListRequest {
+        namespace: Some(namespace),
+        ..ListRequest::default()
+    };
+    let slices = find("discovery.k8s.io", "endpointslices");
+    let listed = slices.and_then(|r| api.list(r, &request).ok());
+    let listed = listed.map(|l| l.items).unwrap_or_default();
+    let objects = listed.iter().map(|v| Value::clone(&v.object()));
+    objects
+        .filter(|slice| of_service.matches(slice.part("metadata").map("labels")))
+        .collect()
+}
+
+/// Asks a server for the resources of the group version.
+async fn ask(state: &State, service: &Value) -> Condition {
+    let spec = service.part("spec");
+    let path = format!("/apis/{}/{}", spec.text("group"), spec.text("version"));
+    let endpoint = match state.aggregation.target(service).endpoint(&state.api) {
+        Ok(endpoint) => endpoint,
+        Err(error) => {
+            state.aggregation.note(service, None);
+            return ("False", "FailedDiscoveryCheck", error);
+        }
+    };
+    let url = format!("https://{}{path}", endpoint.authority());
+    let answer = timeout(ANSWER_MAX, proxy::get(&endpoint, &path)).await;
+    let answer = answer.unwrap_or_else(|_| {
+        let late = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)";
+        Err(late.to_owned())
+    });
+    let failed = match answer {
+        Ok((code, body)) if (200..300).contains(&code) => {
+            let list: Value = serde_json::from_slice(&body).unwrap_or_default();
+            let resources = discovery::aggregated_resources(&list);
+            state.aggregation.note(service, Some(resources));
+            return ("True", "Passed", "all checks passed".to_owned());
+        }
+        Ok((code, _)) => format!("bad status from {url}: {code}"),
+        Err(error) => format!("Get {url:?}: {error}"),
+    };
+    state.aggregation.note(service, None);
+    let message = format!("failing or missing response from {url}: {failed}");
+    ("False", "FailedDiscoveryCheck", message)
+}
+
+fn write(
+    api: &Api,
+    name: &str,
+    (status, reason, message): &Condition,
+) -> Result<(), crate::status::ApiError> {
+    let Some(resource) = find("apiregistration.k8s.io", "apiservices") else {
+        return Ok(());
+    };
+    let options = WriteOptions {
+        manager: "kube-apiserver".to_owned(),
+        ..WriteOptions::default()
+    };
+    let change = Change {
+        resource,
+        namespace: "",
+        name,
+        sub: "status",
+        options: &options,
+        by: Method::Put,
+    };
+    let now = api.now_text();
+    api.update(&change, |current| {
+        let mut new = current.clone();
+        let mut condition = json!({
+            "type": "Available", "status": status, "lastTransitionTime": now,
+            "reason": reason, "message": message,
+        });
+        let mut conditions = current.part("status").items("conditions").to_vec();
+        match conditions
+            .iter_mut()
+            .find(|c| c.text("type") == "Available")
+        {
+            Some(old) => {
+                if old.text("status") == *status {
+                    condition["lastTransitionTime"] = old["lastTransitionTime"].take();
+                }
+                *old = condition;
+            }
+            None => conditions.push(condition),
+        }
+        new["status"]["conditions"] = conditions.into();
+        Ok(new)
+    })?;
+    Ok(())
+}

@@ -1,0 +1,595 @@
+//! Calls of webhooks over HTTPS, for admission and for the conversion of custom resources: a thread with its own runtime,
+//! idle connections, and limits of time and size. Aggregated API servers are found and connected to in the same way.
+//!
+//! Messages are those of kube-apiserver, which users search for.
+
+mod tls;
+
+pub(crate) use tls::bundle_fault;
+
+use crate::controllers::selector::Selector;
+use crate::kubelet;
+use crate::registry::{Api, ListRequest, find};
+use crate::validation::view::View;
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE, HOST, LOCATION, USER_AGENT};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Body;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use std::io;
+use std::pin::Pin;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+use tls::{tls_config, trusting_config};
+use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Handle, RuntimeFlavor};
+use tokio::sync::mpsc;
+use tokio::task::block_in_place;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{CertificateError, ClientConfig, Error as TlsError};
+
+/// A response of a webhook is no larger.
+const RESPONSE_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// So many calls wait for the thread of the calls; more fail.
+const WAITING_MAX: usize = 1_024;
+/// A webhook keeps so many idle connections.
+const IDLE_MAX: usize = 8;
+/// So many endpoints of a service are tried.
+const ENDPOINTS_TRIED_MAX: usize = 3;
+/// So many redirects of a call are followed.
+const REDIRECTS_MAX: usize = 10;
+/// How much longer than the call the thread of a request waits for its result.
+const GRACE: Duration = Duration::from_secs(5);
+
+type Sender = SendRequest<Full<Bytes>>;
+type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Where a webhook is called.
+#[derive(Debug)]
+pub(crate) struct Target {
+    place: Place,
+    tls: Result<Arc<ClientConfig>, String>,
+    idle: Arc<Idle>,
+}
+
+#[derive(Debug)]
+enum Place {
+    Url(String),
+    Service {
+        namespace: String,
+        name: String,
+        path: String,
+        port: i64,
+    },
+}
+
+/// Whose certificates are accepted.
+#[derive(Debug)]
+pub(crate) enum Trust {
+    /// Those of these authorities in PEM; of those of the system if there are none.
+    Bundle(Vec<u8>),
+    /// All.
+    Any,
+}
+
+/// A server to connect to.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    /// The name that the certificate must have.
+    host: String,
+    /// Host and port to connect to, in order of preference.
+    addresses: Vec<(String, u16)>,
+    tls: Arc<ClientConfig>,
+}
+
+/// Connections that can be used again.
+#[derive(Default)]
+struct Idle(Mutex<Vec<Sender>>);
+
+/// The thread of the calls, which starts with the first one.
+#[derive(Debug, Default)]
+pub(crate) struct Caller {
+    jobs: OnceLock<Option<mpsc::Sender<Job>>>,
+}
+
+/// A call that runs.
+pub(crate) struct Pending {
+    result: Receiver<Result<Value, String>>,
+    patience: Duration,
+}
+
+/// Where and how a request is sent.
+struct Call {
+    /// As messages show it.
+    url: String,
+    endpoint: Endpoint,
+    path: String,
+    body: Bytes,
+    idle: Arc<Idle>,
+}
+
+impl std::fmt::Debug for Idle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Idle").finish_non_exhaustive()
+    }
+}
+
+// === impl Idle ===
+
+impl Idle {
+    fn take(&self) -> Option<Sender> {
+        let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.retain(|sender| !sender.is_closed());
+        idle.pop()
+    }
+
+    fn put(&self, sender: Sender) {
+        let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < IDLE_MAX && !sender.is_closed() {
+            idle.push(sender);
+        }
+    }
+}
+
+// === impl Target ===
+
+impl Target {
+    /// Where a `clientConfig` leads to. `bundle` is its authority in PEM; the roots of the system without one.
+    pub(crate) fn new(config: &Value, bundle: Vec<u8>) -> Self {
+        let service = config.part("service");
+        let place = match config.maybe_text("url") {
+            Some(url) => Place::Url(url.to_owned()),
+            None => Place::Service {
+                namespace: service.text("namespace").to_owned(),
+                name: service.text("name").to_owned(),
+                path: service.text("path").to_owned(),
+                port: service.maybe_int("port").unwrap_or(443),
+            },
+        };
+        Self {
+            place,
+            tls: tls_config(&bundle).map(Arc::new),
+            idle: Arc::default(),
+        }
+    }
+
+    /// A port of a service.
+    pub(crate) fn of_service(service: &Value, trust: Trust) -> Self {
+        Self {
+            place: Place::Service {
+                namespace: service.text("namespace").to_owned(),
+                name: service.text("name").to_owned(),
+                path: String::new(),
+                port: service.maybe_int("port").unwrap_or(443),
+            },
+            tls: match trust {
+                Trust::Bundle(bundle) => tls_config(&bundle),
+                Trust::Any => trusting_config(),
+            }
+            .map(Arc::new),
+            idle: Arc::default(),
+        }
+    }
+
+    /// Where the server of a service is reached now.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub(crate) fn endpoint(&self, api: &Api) -> Result<Endpoint, String> {
+        let Place::Service {
+            namespace,
+            name,
+            port,
+            ..
+        } = &self.place
+        else {
+            return Err("the target is no service".to_owned());
+        };
+        Ok(Endpoint {
+            host: format!("{name}.{namespace}.svc"),
+            addresses: endpoints(api, namespace, name, *port)?,
+            tls: self.tls.clone()?,
+        })
+    }
+
+    /// How a call is made now.
+    fn call(&self, api: &Api, seconds: u64, body: Bytes) -> Result<Call, String> {
+        let (url, addresses) = match &self.place {
+            Place::Url(url) => (url.clone(), None),
+            Place::Service {
+                namespace,
+                name,
+                path,
+                port,
+            } => {
+                let path = path.trim_start_matches('/');
+                let url = format!("https://{name}.{namespace}.svc:{port}/{path}");
+                (url, Some(endpoints(api, namespace, name, *port)))
+            }
+        };
+        let url = format!("{url}?timeout={seconds}s");
+        let failed = |e: &dyn std::fmt::Display| format!("Post {url:?}: {e}");
+        let uri: http::Uri = url.parse().map_err(|e| failed(&e))?;
+        let host = uri.host().unwrap_or("");
+        let host = host
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .to_owned();
+        let addresses = match addresses {
+            Some(found) => found.map_err(|e| failed(&e))?,
+            None => vec![(host.clone(), uri.port_u16().unwrap_or(443))],
+        };
+        let path = uri.path_and_query().map_or("/", |path| path.as_str());
+        let endpoint = Endpoint {
+            host,
+            addresses,
+            tls: self.tls.clone().map_err(|e| failed(&e))?,
+        };
+        Ok(Call {
+            endpoint,
+            path: path.to_owned(),
+            body,
+            idle: Arc::clone(&self.idle),
+            url,
+        })
+    }
+}
+
+/// The addresses behind a port of a service: its external name, or the ready endpoints of its EndpointSlices.
+fn endpoints(
+    api: &Api,
+    namespace: &str,
+    name: &str,
+    port: i64,
+) -> Result<Vec<(String, u16)>, String> {
+    let missing = || format!("service {name:?} not found");
+    let services = find("", "services").ok_or_else(missing)?;
+    let service = api.get(services, namespace, name).map_err(|_| missing())?;
+    let service = service.object();
+    let spec = service.part("spec");
+    if spec.text("type") == "ExternalName" {
+        let port = u16::try_from(port).map_err(|e| e.to_string())?;
+        return Ok(vec![(spec.text("externalName").to_owned(), port)]);
+    }
+    let mut ports = spec.items("ports").iter();
+    let Some(port) = ports.find(|p| p.int("port") == port) else {
+        return Err(format!("no service port {port} found for service {name:?}"));
+    };
+    let slices = find("discovery.k8s.io", "endpointslices").ok_or_else(missing)?;
+    let of_service = serde_json::json!({"kubernetes.io/service-name": name});
+    let of_service = Selector::of_labels(&of_service);
+    let request = ListRequest {
+        namespace: Some(namespace),
+        ..ListRequest::default()
+    };
+    let listed = api.list(slices, &request).map_err(|e| e.to_string())?;
+    let mut found = Vec::new();
+    let mut is_simulated = false;
+    for slice in &listed.items {
+        let slice = slice.object();
+        if !of_service.matches(slice.part("metadata").map("labels")) {
+            continue;
+        }
+        let named = slice
+            .items("ports")
+            .iter()
+            .find(|p| p.text("name") == port.text("name"));
+        let number = named.and_then(|p| u16::try_from(p.int("port")).ok());
+        for endpoint in slice.items("endpoints") {
+            let is_ready = endpoint
+                .part("conditions")
+                .maybe_flag("ready")
+                .unwrap_or(true);
+            let address = endpoint.strings("addresses").first().copied();
+            if let (true, Some(address), Some(number)) = (is_ready, address, number) {
+                match is_on_simulated_node(api, endpoint) {
+                    true => is_simulated = true,
+                    false => found.push((address.to_owned(), number)),
+                }
+            }
+        }
+    }
+    if found.is_empty() {
+        let why = match is_simulated {
+            true => ": its pods are on simulated nodes, where no process listens",
+            false => "",
+        };
+        return Err(format!("no endpoints available for service {name:?}{why}"));
+    }
+    Ok(found)
+}
+
+/// Whether the pod behind an endpoint is simulated. Its address does not exist, or is that of another machine of the
+/// network.
+fn is_on_simulated_node(api: &Api, endpoint: &Value) -> bool {
+    let node = endpoint.maybe_text("nodeName").unwrap_or("");
+    let node = find("", "nodes").and_then(|nodes| api.get(nodes, "", node).ok());
+    node.is_some_and(|node| kubelet::is_simulated(&node.object()))
+}
+
+// === impl Caller ===
+
+impl Caller {
+    /// Sends a review to a webhook, which responds within `limit`.
+    ///
+    /// # Errors
+    /// Why that is not possible.
+    pub(crate) fn post(
+        &self,
+        api: &Api,
+        target: &Target,
+        limit: Duration,
+        review: &Value,
+    ) -> Result<Pending, String> {
+        let body = Bytes::from(review.to_string());
+        let call = target.call(api, limit.as_secs(), body)?;
+        let (sender, result) = sync_channel(1);
+        let job = Box::pin(async move {
+            let answer = match timeout(limit, call.send()).await {
+                Ok(answer) => answer,
+                Err(_) => Err("context deadline exceeded".to_owned()),
+            };
+            let answer = answer.map_err(|e| match e.strip_prefix('=') {
+                Some(whole) => whole.to_owned(),
+                None => format!("Post {:?}: {e}", call.url),
+            });
+            let _ = sender.send(answer);
+        });
+        let jobs = self.jobs.get_or_init(start).as_ref();
+        let jobs = jobs.ok_or("the thread for webhooks cannot be started")?;
+        jobs.try_send(job)
+            .map_err(|_| "too many calls of webhooks wait".to_owned())?;
+        Ok(Pending {
+            result,
+            patience: limit.saturating_add(GRACE),
+        })
+    }
+}
+
+/// Starts the thread of the calls. It ends when the API is dropped.
+fn start() -> Option<mpsc::Sender<Job>> {
+    let (sender, mut jobs) = mpsc::channel::<Job>(WAITING_MAX);
+    let runtime = Builder::new_current_thread().enable_all().build().ok()?;
+    let serve = move || {
+        runtime.block_on(async move {
+            while let Some(job) = jobs.recv().await {
+                tokio::spawn(job);
+            }
+        });
+    };
+    let thread = std::thread::Builder::new().name("webhooks".to_owned());
+    thread.spawn(serve).ok().map(|_| sender)
+}
+
+// === impl Pending ===
+
+impl Pending {
+    /// The response.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(crate) fn wait(self) -> Result<Value, String> {
+        let wait = || {
+            let result = self.result.recv_timeout(self.patience);
+            result.unwrap_or_else(|_| Err("context deadline exceeded".to_owned()))
+        };
+        // Other tasks of this thread run elsewhere meanwhile, where the runtime has other threads.
+        match Handle::try_current().map(|handle| handle.runtime_flavor()) {
+            Ok(RuntimeFlavor::MultiThread) => block_in_place(wait),
+            _ => wait(),
+        }
+    }
+}
+
+// === impl Call ===
+
+impl Call {
+    /// Sends the request. An error that begins with `=` is complete without the URL.
+    async fn send(&self) -> Result<Value, String> {
+        if let Some(idle) = self.idle.take()
+            && let Ok(answer) = self.exchange(idle).await
+        {
+            return answer;
+        }
+        let sender = connect(&self.endpoint).await?;
+        match self.exchange(sender).await {
+            Ok(answer) => answer,
+            Err(e) => Err(e.to_string()),
+        }
+    }
+
+    /// One request on a connection, and those to which the server redirects it. The outer error is one of the connection.
+    async fn exchange(&self, mut sender: Sender) -> hyper::Result<Result<Value, String>> {
+        let mut path = self.path.clone();
+        for _ in 0..=REDIRECTS_MAX {
+            sender.ready().await?;
+            let request = match self.request(&path) {
+                Ok(request) => request,
+                Err(e) => return Ok(Err(e.to_string())),
+            };
+            let response = sender.send_request(request).await?;
+            let status = response.status();
+            let redirect = redirect(&response, host_header(&self.url));
+            let body = match Limited::new(response.into_body(), RESPONSE_BYTES_MAX)
+                .collect()
+                .await
+            {
+                Ok(body) => body.to_bytes(),
+                Err(e) => return Ok(Err(format!("the response cannot be read: {e}"))),
+            };
+            match redirect {
+                Some(next) => path = next,
+                None => {
+                    self.idle.put(sender);
+                    return Ok(answer(status, &body));
+                }
+            }
+        }
+        Ok(Err(format!("stopped after {REDIRECTS_MAX} redirects")))
+    }
+
+    fn request(&self, path: &str) -> http::Result<Request<Full<Bytes>>> {
+        Request::builder()
+            .method(Method::POST)
+            .uri(path)
+            .header(HOST, host_header(&self.url))
+            .header(USER_AGENT, "kube-apiserver-admission")
+            .header(ACCEPT, "application/json, */*")
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::new(self.body.clone()))
+    }
+}
+
+/// The path on the same server to which a response redirects a POST. Servers written in Go do so for a path with an
+/// empty segment, as URLs of envtest have it.
+fn redirect<B>(response: &Response<B>, authority: &str) -> Option<String> {
+    let keeps_method = matches!(
+        response.status(),
+        StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT
+    );
+    let location = response.headers().get(LOCATION).filter(|_| keeps_method)?;
+    let location = location.to_str().ok()?;
+    let path = match location.strip_prefix("https://") {
+        Some(rest) => rest.strip_prefix(authority)?,
+        None => location,
+    };
+    (path.starts_with('/') && !path.starts_with("//")).then(|| path.to_owned())
+}
+
+/// The review in a response.
+fn answer(status: StatusCode, body: &Bytes) -> Result<Value, String> {
+    if !status.is_success() {
+        return Err(format!("={}", status_error(status.as_u16(), body)));
+    }
+    if body.is_empty() {
+        return Err(format!(
+            "=0-length response with status code: {} and content type: application/json",
+            status.as_u16()
+        ));
+    }
+    let parsed = crate::schema::parse_json(body);
+    let shown = String::from_utf8_lossy(body.get(..64).unwrap_or(body));
+    parsed
+        .map(|parsed| parsed.value)
+        .map_err(|e| format!("=couldn't get version/kind; {e} ({shown})"))
+}
+
+// === impl Endpoint ===
+
+impl Endpoint {
+    /// Host and port of the preferred address.
+    pub(crate) fn authority(&self) -> String {
+        let first = self.addresses.first();
+        first.map_or_else(String::new, |(host, port)| authority(host, *port))
+    }
+}
+
+/// Connects to one of the addresses of a server.
+///
+/// # Errors
+/// Why none of them can be used.
+pub(crate) async fn connect<B>(endpoint: &Endpoint) -> Result<SendRequest<B>, String>
+where
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let mut failure = "no address".to_owned();
+    for (host, port) in endpoint.addresses.iter().take(ENDPOINTS_TRIED_MAX) {
+        let stream = match TcpStream::connect((host.as_str(), *port)).await {
+            Ok(stream) => stream,
+            Err(e) => {
+                failure = dial_error(host, *port, &e);
+                continue;
+            }
+        };
+        let _ = stream.set_nodelay(true);
+        let name = ServerName::try_from(endpoint.host.clone()).map_err(|e| e.to_string())?;
+        let connector = TlsConnector::from(Arc::clone(&endpoint.tls));
+        let stream = connector
+            .connect(name, stream)
+            .await
+            .map_err(|e| tls_error(&e))?;
+        let handshake = http1::handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = handshake.map_err(|e| e.to_string())?;
+        tokio::spawn(async move {
+            let _ = connection.await;
+        });
+        return Ok(sender);
+    }
+    Err(failure)
+}
+
+fn authority(host: &str, port: u16) -> String {
+    match host.contains(':') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
+    }
+}
+
+fn host_header(url: &str) -> &str {
+    let rest = url.strip_prefix("https://").unwrap_or(url);
+    rest.split(['/', '?']).next().unwrap_or(rest)
+}
+
+/// A failed connection as Go reports it.
+fn dial_error(host: &str, port: u16, error: &io::Error) -> String {
+    let address = authority(host, port);
+    let what = match error.kind() {
+        io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
+        io::ErrorKind::TimedOut => "i/o timeout".to_owned(),
+        io::ErrorKind::NetworkUnreachable => "connect: network is unreachable".to_owned(),
+        io::ErrorKind::HostUnreachable => "connect: no route to host".to_owned(),
+        _ => error.to_string(),
+    };
+    format!("dial tcp {address}: {what}")
+}
+
+/// A failed handshake as Go reports it.
+fn tls_error(error: &io::Error) -> String {
+    let tls = error.get_ref().and_then(|e| e.downcast_ref::<TlsError>());
+    match tls {
+        Some(TlsError::InvalidCertificate(CertificateError::UnknownIssuer)) => {
+            "tls: failed to verify certificate: x509: certificate signed by unknown authority"
+                .into()
+        }
+        Some(TlsError::InvalidCertificate(e)) => {
+            format!("tls: failed to verify certificate: x509: {e}")
+        }
+        Some(TlsError::InvalidMessage(_)) => {
+            "tls: first record does not look like a TLS handshake".into()
+        }
+        Some(e) => format!("tls: {e}"),
+        None => error.to_string(),
+    }
+}
+
+/// A response without success, in the words of clients of Kubernetes.
+fn status_error(code: u16, body: &[u8]) -> String {
+    let parsed: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
+    if parsed.text("kind") == "Status" && !parsed.text("message").is_empty() {
+        return parsed.text("message").to_owned();
+    }
+    match code {
+        400 => "the server rejected our request for an unknown reason".to_owned(),
+        401 => "the server has asked for the client to provide credentials".to_owned(),
+        403 | 415 => "unknown".to_owned(),
+        404 => "the server could not find the requested resource".to_owned(),
+        405 => "the server does not allow this method on the requested resource".to_owned(),
+        409 => "the server reported a conflict".to_owned(),
+        422 => "the server rejected our request due to an error in our request".to_owned(),
+        429 => "the server has received too many requests and has asked us to try again later".to_owned(),
+        503 => "the server is currently unable to handle the request".to_owned(),
+        504 => "the server was unable to return a response in the time allotted, but may still be processing the request".to_owned(),
+        500.. => {
+            "an error on the server (\"unknown\") has prevented the request from succeeding".to_owned()
+        }
+        code => format!("the server responded with the status code {code} but did not return more information"),
+    }
+}

@@ -1,0 +1,212 @@
+//! Arguments of the commands that start, list and stop clusters on this machine.
+
+use super::Output;
+use crate::discovery::KubeconfigArgs;
+use clap::{Args, Subcommand};
+use clap_complete::Shell;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// The name of a cluster that was given none.
+pub(crate) const NAME_DEFAULT: &str = "berth";
+/// The longest name of a cluster.
+const NAME_LENGTH_MAX: usize = 50;
+/// How long `--wait` without a time waits.
+const WAIT_DEFAULT: &str = "5m";
+
+/// The name of a cluster on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ClusterName(String);
+
+impl ClusterName {
+    /// The name.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The name of the context in a kubeconfig.
+    pub(crate) fn context(&self) -> String {
+        match self.0.as_str() {
+            NAME_DEFAULT => NAME_DEFAULT.to_owned(),
+            name => format!("berth-{name}"),
+        }
+    }
+}
+
+impl Default for ClusterName {
+    fn default() -> Self {
+        Self(NAME_DEFAULT.to_owned())
+    }
+}
+
+impl FromStr for ClusterName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let is_fine =
+            |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+        let is_edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+        if text.len() > NAME_LENGTH_MAX
+            || !text.chars().all(is_fine)
+            || !is_edge(text.chars().next())
+            || !is_edge(text.chars().last())
+        {
+            return Err(format!(
+                "a name has up to {NAME_LENGTH_MAX} lower-case letters, digits, - and ., and begins and ends with a \
+                 letter or digit"
+            ));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let parsed: Result<berth_api::GoDuration, _> = text.parse();
+    parsed
+        .map(berth_api::GoDuration::as_duration)
+        .map_err(|e| format!("{e}; use a duration such as 90s or 5m"))
+}
+
+/// Which cluster of this machine a command is about.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct NamedArgs {
+    /// The name of the cluster
+    #[arg(long, value_name = "NAME", default_value = NAME_DEFAULT)]
+    pub(crate) name: ClusterName,
+}
+
+/// How `berth up` runs, beside what it runs.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PlacementArgs {
+    /// Name the cluster: its context berth-NAME is added to the kubeconfig (KUBECONFIG or ~/.kube/config), and berth down
+    /// and berth get clusters know it
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<ClusterName>,
+    /// Run in the background, and return when the cluster is ready; berth down stops it
+    #[arg(short, long)]
+    pub(crate) detach: bool,
+    /// Wait until the nodes are ready and the objects of the files are available, for 5m or the time given
+    #[arg(
+        long,
+        value_name = "DURATION",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = WAIT_DEFAULT,
+        value_parser = duration
+    )]
+    pub(crate) wait: Option<Duration>,
+}
+
+/// What the simulated nodes of `berth up` are like.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct NodeArgs {
+    /// Start the nodes of this file too (Node objects, as of kwok; the annotation berth.dev/count makes several)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) node_file: Vec<PathBuf>,
+    /// CPUs of each simulated node, as a quantity [default: 4]
+    #[arg(long, value_name = "QUANTITY", value_parser = quantity)]
+    pub(crate) node_cpu: Option<String>,
+    /// Memory of each simulated node, as a quantity [default: 32Gi]
+    #[arg(long, value_name = "QUANTITY", value_parser = quantity)]
+    pub(crate) node_memory: Option<String>,
+    /// How long the pods of Jobs run, in seconds, unless their annotation berth.dev/run-seconds or their command states it
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
+    pub(crate) job_seconds: f64,
+}
+
+fn quantity(text: &str) -> Result<String, String> {
+    let parsed: Result<berth_api::Quantity, _> = text.parse();
+    match parsed {
+        Ok(quantity) if quantity.as_f64() > 0.0 => Ok(text.to_owned()),
+        Ok(_) => Err("must be greater than 0".to_owned()),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if seconds.is_finite() && seconds >= 0.0 => Ok(seconds),
+        _ => Err("must be a number of seconds, 0 or more".to_owned()),
+    }
+}
+
+/// `berth get`.
+#[derive(Debug, Args)]
+pub(crate) struct GetArgs {
+    /// What is listed.
+    #[command(subcommand)]
+    pub(crate) what: GetCommand,
+}
+
+/// What is listed.
+#[derive(Debug, Subcommand)]
+pub(crate) enum GetCommand {
+    /// The clusters of this machine that have a name or run in the background
+    #[command(alias = "cluster")]
+    Clusters {
+        /// How to print the list
+        #[arg(short, long, value_enum, default_value_t = Output::Text)]
+        output: Output,
+    },
+}
+
+/// `berth version`.
+#[derive(Debug, Args)]
+pub(crate) struct VersionArgs {
+    /// Print the version of this program only
+    #[arg(long)]
+    pub(crate) client: bool,
+    #[command(flatten)]
+    pub(crate) kubeconfig: KubeconfigArgs,
+    /// How to print the versions
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
+}
+
+/// `berth completion`.
+#[derive(Debug, Args)]
+pub(crate) struct CompletionArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub(crate) shell: Shell,
+}
+
+/// `berth man`.
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {
+    /// Directory for the pages, created if it does not exist
+    pub(crate) directory: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_clusters_are_names_of_contexts() {
+        for (name, context) in [
+            ("berth", "berth"),
+            ("dev", "berth-dev"),
+            ("a.b-1", "berth-a.b-1"),
+        ] {
+            let name: ClusterName = name.parse().expect("a name");
+            assert_eq!(name.context(), context);
+        }
+        for wrong in ["", "-a", "a-", "A", "a/b", "..", "a b", &"a".repeat(51)] {
+            assert!(wrong.parse::<ClusterName>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn quantities_and_seconds_are_checked() {
+        assert_eq!(quantity("1500m").as_deref(), Ok("1500m"));
+        for wrong in ["", "0", "-1", "lots"] {
+            assert!(quantity(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(seconds("0.5"), Ok(0.5));
+        for wrong in ["", "-1", "inf", "NaN", "1s"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
+}

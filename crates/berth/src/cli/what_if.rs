@@ -1,0 +1,59 @@
+//! Arguments of `berth what-if`.
+
+use super::{ExplainOutput, Moment};
+use crate::discovery::KubeconfigArgs;
+use clap::Args;
+use std::path::PathBuf;
+
+/// `berth what-if`.
+#[derive(Debug, Args)]
+pub(crate) struct WhatIfArgs {
+    /// Changes: objects to add, fields of objects to change, objects to delete (annotation berth.dev/what-if: delete),
+    /// a KubeSchedulerConfiguration. - is standard input; of a directory, the files in it are read
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) file: Vec<PathBuf>,
+    /// Read the cluster from files, as kubectl get -o yaml prints objects, instead of from its API; - is standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kubeconfig", "context"])]
+    pub(crate) from: Vec<PathBuf>,
+    /// Read the cluster from a recording (berth scheduler --record DIR), with the configuration that was recorded
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["kubeconfig", "context", "from"])]
+    pub(crate) record: Option<PathBuf>,
+    /// The moment of the recording: RFC 3339, or seconds since its beginning; its end when it is not given
+    #[arg(long, value_name = "TIME", requires = "record")]
+    pub(crate) at: Option<Moment>,
+    /// The run of the recording, if its directory has several; the last one when it is not given
+    #[arg(long, value_name = "ID", requires = "record")]
+    pub(crate) run: Option<u64>,
+    #[command(flatten)]
+    pub(crate) kubeconfig: KubeconfigArgs,
+    /// Drain these nodes, in this order
+    #[arg(long, value_name = "NODE", num_args = 1.., value_delimiter = ',', conflicts_with = "consolidate")]
+    pub(crate) drain: Vec<String>,
+    /// Find how few of the present nodes would do, and which to drain in which order
+    #[arg(long)]
+    pub(crate) consolidate: bool,
+    /// How many more pods of this template fit, on which nodes, and what the next one lacks: a file with a Pod, a
+    /// PodTemplate or a workload; - is standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["consolidate", "emulated_version"])]
+    pub(crate) fit: Option<PathBuf>,
+    /// How many nodes of this shape the waiting pods need: the name of a node, a file with a Node, or resources such as
+    /// cpu=8,memory=32Gi
+    #[arg(long, value_name = "SHAPE", conflicts_with_all = ["consolidate", "emulated_version"])]
+    pub(crate) add_nodes: Option<String>,
+    /// The present KubeSchedulerConfiguration
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Switch features on or off, as Name=true,Other=false
+    #[arg(long, value_name = "GATES", default_value = "")]
+    pub(crate) feature_gates: String,
+    /// Decide as this release of Kubernetes (1.36 to 1.38), and report what it decides differently, pod by pod, and which
+    /// of its changes makes the difference. Otherwise the release is that of the cluster
+    #[arg(long, value_name = "VERSION", conflicts_with = "consolidate")]
+    pub(crate) emulated_version: Option<String>,
+    /// Seed of every random choice
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// How to print the report
+    #[arg(short, long, value_enum, default_value_t = ExplainOutput::Table)]
+    pub(crate) output: ExplainOutput,
+}

@@ -1,0 +1,307 @@
+//! The clusters of this machine that have a name or run in the background: where they are noted, who runs them, how
+//! they are listed and stopped.
+//!
+//! Each has a folder in the state directory. A running cluster holds the lock of its folder, so an entry of a process
+//! that was killed is known to be stale, and no process is stopped because it has the number of an earlier one.
+
+use crate::cli::{ClusterName, GetArgs, GetCommand, NamedArgs, Output};
+use crate::exit::Failure;
+use crate::kubeconfig;
+use crate::print::{program, say};
+use crate::signal;
+use berth_apiserver::replace_private_file;
+use serde::{Deserialize, Serialize};
+use std::fs::{File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The variable that names another state directory.
+const HOME: &str = "BERTH_STATE_DIR";
+const LOCK: &str = "lock";
+const RECORD: &str = "cluster.json";
+const LOG: &str = "log";
+const KUBECONFIG: &str = "kubeconfig";
+/// How long a cluster may take to stop.
+const STOP_PATIENCE: Duration = Duration::from_secs(20);
+/// How often a lock is tried that another process holds: one that looks whether a cluster runs holds it for a moment.
+const LOCK_ATTEMPTS: usize = 10;
+/// The pause between two looks.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// What is noted of a running cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Record {
+    /// The process.
+    pub(crate) pid: u32,
+    /// The URL of the API server.
+    pub(crate) server: String,
+    /// The file that has the context of the cluster, and the name of the context.
+    pub(crate) kubeconfig: PathBuf,
+    pub(crate) context: String,
+    /// The lines that `berth up` prints when the cluster is ready.
+    pub(crate) greeting: String,
+}
+
+fn failed(what: &str, path: &Path, e: impl std::fmt::Display) -> Failure {
+    Failure::Environment(format!(
+        "failed to {what} {}: {e}; {HOME} names another state directory",
+        path.display()
+    ))
+}
+
+/// The state directory: `BERTH_STATE_DIR`, `$XDG_STATE_HOME/berth` or `~/.local/state/berth`.
+fn root() -> Result<PathBuf, Failure> {
+    let given = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(dir) = given(HOME) {
+        return Ok(dir.into());
+    }
+    if let Some(dir) = given("XDG_STATE_HOME") {
+        return Ok(Path::new(&dir).join("berth"));
+    }
+    let home = std::env::home_dir().filter(|home| !home.as_os_str().is_empty());
+    home.map(|home| home.join(".local/state/berth"))
+        .ok_or_else(|| Failure::Usage(format!("there is no home directory; set {HOME}")))
+}
+
+/// The folder of a cluster.
+#[derive(Debug, Clone)]
+pub(crate) struct Folder {
+    name: ClusterName,
+    path: PathBuf,
+}
+
+impl Folder {
+    /// The folder of this name. It need not exist.
+    ///
+    /// # Errors
+    /// When there is no state directory.
+    pub(crate) fn of(name: &ClusterName) -> Result<Self, Failure> {
+        let path = root()?.join("clusters").join(name.as_str());
+        Ok(Self {
+            name: name.clone(),
+            path,
+        })
+    }
+
+    /// The log of a cluster that runs in the background.
+    pub(crate) fn log(&self) -> PathBuf {
+        self.path.join(LOG)
+    }
+
+    /// Makes the folder.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn create(&self) -> Result<(), Failure> {
+        std::fs::create_dir_all(&self.path).map_err(|e| failed("write", &self.path, e))
+    }
+
+    /// What is noted; `None` when nothing is.
+    pub(crate) fn record(&self) -> Option<Record> {
+        let text = std::fs::read_to_string(self.path.join(RECORD)).ok()?;
+        serde_json::from_str(&text).ok()
+    }
+
+    /// Whether a process runs the cluster.
+    pub(crate) fn is_running(&self) -> bool {
+        // Taking the lock for a moment would make a cluster that starts at that moment fail; sharing it does less.
+        match File::open(self.path.join(LOCK)) {
+            Ok(lock) => matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)),
+            Err(_) => false,
+        }
+    }
+
+    /// Takes the name for this process.
+    ///
+    /// # Errors
+    /// When a cluster of that name runs, or the folder cannot be written.
+    pub(crate) fn acquire(&self) -> Result<Running, Failure> {
+        self.create()?;
+        let path = self.path.join(LOCK);
+        let lock = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .map_err(|e| failed("write", &path, e))?;
+        let mut attempts = 1;
+        loop {
+            match lock.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::Error(e)) => return Err(failed("lock", &path, e)),
+                Err(TryLockError::WouldBlock) if attempts < LOCK_ATTEMPTS => {
+                    attempts += 1;
+                    std::thread::sleep(LOOK_AGAIN);
+                }
+                Err(TryLockError::WouldBlock) => return Err(self.runs_already()),
+            }
+        }
+        // What an earlier process has left.
+        let _ = std::fs::remove_file(self.path.join(RECORD));
+        Ok(Running {
+            folder: self.clone(),
+            _lock: lock,
+        })
+    }
+
+    /// The error of a second cluster of the same name.
+    pub(crate) fn runs_already(&self) -> Failure {
+        let (program, name) = (program(), self.name.as_str());
+        Failure::Environment(format!(
+            "a cluster named {name} is running; stop it with {program} down --name {name}, or choose another --name"
+        ))
+    }
+
+    fn remove(&self) {
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+/// A name that this process has.
+pub(crate) struct Running {
+    folder: Folder,
+    _lock: File,
+}
+
+impl Running {
+    /// The kubeconfig that the process itself uses. That of the user may get another current context.
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.folder.path.join(KUBECONFIG)
+    }
+
+    /// Notes that the cluster is ready.
+    ///
+    /// # Errors
+    /// When the folder cannot be written.
+    pub(crate) fn publish(&self, record: &Record) -> Result<(), Failure> {
+        let path = self.folder.path.join(RECORD);
+        let text = serde_json::to_string_pretty(record).map_err(|e| failed("write", &path, e))?;
+        replace_private_file(&path, &text).map_err(|e| failed("write", &path, e))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(record) = self.folder.record() {
+            let _ = kubeconfig::remove(&record.kubeconfig, &record.context);
+        }
+        let _ = std::fs::remove_file(self.folder.path.join(RECORD));
+    }
+}
+
+/// The clusters of this machine that run, by name.
+fn all() -> Result<Vec<(String, Option<Record>)>, Failure> {
+    let dir = root()?.join("clusters");
+    let entries = match std::fs::read_dir(&dir) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(|e| failed("read", &dir, e))?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|e| failed("read", &dir, e))?;
+        let Ok(name) = entry.file_name().to_string_lossy().parse::<ClusterName>() else {
+            continue;
+        };
+        let folder = Folder::of(&name)?;
+        if folder.is_running() {
+            found.push((name.as_str().to_owned(), folder.record()));
+        }
+    }
+    found.sort_by(|(a, _), (b, _)| a.cmp(b));
+    Ok(found)
+}
+
+/// `berth get clusters`.
+///
+/// # Errors
+/// When the state directory cannot be read.
+pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
+    let GetCommand::Clusters { output } = &args.what;
+    let clusters = all()?;
+    if *output == Output::Json {
+        let list: Vec<_> = clusters
+            .iter()
+            .map(|(name, record)| {
+                let status = status(record.as_ref());
+                serde_json::json!({"name": name, "status": status, "cluster": record})
+            })
+            .collect();
+        return say!("{}", serde_json::Value::from(list));
+    }
+    if clusters.is_empty() {
+        crate::print::remark(format_args!(
+            "no cluster has a name or runs in the background; {} up -d starts one",
+            program()
+        ));
+        return Ok(());
+    }
+    say!(
+        "{:<20} {:<9} {:>8}  {:<28} CONTEXT",
+        "NAME",
+        "STATUS",
+        "PID",
+        "API SERVER"
+    )?;
+    for (name, record) in &clusters {
+        let (pid, server, context) = match record {
+            Some(record) => (record.pid.to_string(), &*record.server, &*record.context),
+            None => (String::new(), "", ""),
+        };
+        let status = status(record.as_ref());
+        say!("{name:<20} {status:<9} {pid:>8}  {server:<28} {context}")?;
+    }
+    Ok(())
+}
+
+fn status(record: Option<&Record>) -> &'static str {
+    match record {
+        Some(_) => "Ready",
+        None => "Starting",
+    }
+}
+
+/// `berth down`: stops a cluster and removes its entries from the kubeconfig.
+///
+/// # Errors
+/// When there is none of that name, or it does not stop.
+pub(crate) fn down(args: &NamedArgs) -> Result<(), Failure> {
+    let folder = Folder::of(&args.name)?;
+    let name = args.name.as_str();
+    let record = folder.record();
+    if !folder.is_running() {
+        if let Some(record) = record {
+            // Its process was killed.
+            kubeconfig::remove(&record.kubeconfig, &record.context)?;
+            folder.remove();
+            return say!("cluster {name} was not running any more; its context is removed");
+        }
+        return Err(Failure::Usage(format!(
+            "no cluster named {name} runs with a name or in the background; {} get clusters lists them",
+            program()
+        )));
+    }
+    let Some(record) = record else {
+        return Err(Failure::Environment(format!(
+            "cluster {name} is starting; try again when {} get clusters shows it as Ready",
+            program()
+        )));
+    };
+    signal::terminate(record.pid)
+        .map_err(|e| Failure::Environment(format!("failed to stop process {}: {e}", record.pid)))?;
+    let begun = Instant::now();
+    while folder.is_running() {
+        if begun.elapsed() > STOP_PATIENCE {
+            return Err(Failure::Environment(format!(
+                "cluster {name} (process {}) has not stopped after {} s",
+                record.pid,
+                STOP_PATIENCE.as_secs()
+            )));
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+    kubeconfig::remove(&record.kubeconfig, &record.context)?;
+    folder.remove();
+    say!("cluster {name} is stopped")
+}

@@ -1,0 +1,48 @@
+//! Which cluster a command is about: the kubeconfig and its context, found in the same way by every command.
+
+use berth_client::ConnectOptions;
+use berth_client::component::KubeconfigChoice;
+use clap::Args;
+use std::path::{Path, PathBuf};
+
+/// The kubeconfig that `berth up` writes into its directory.
+const KUBECONFIG_OF_UP: &str = "berth.kubeconfig";
+
+/// The kubeconfig of a command that talks to a cluster.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct KubeconfigArgs {
+    /// Kubeconfig of the cluster; otherwise KUBECONFIG, ./berth.kubeconfig or ~/.kube/config
+    #[arg(long, global = true, value_name = "PATH")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig; otherwise its current context
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+}
+
+impl KubeconfigArgs {
+    /// The kubeconfig that is used.
+    pub(crate) fn choice(&self) -> KubeconfigChoice {
+        let fallback = Path::new(KUBECONFIG_OF_UP);
+        KubeconfigChoice::new(
+            self.kubeconfig.as_deref(),
+            self.context.as_deref(),
+            fallback,
+        )
+    }
+
+    /// Whether a file or a context is named, here or by `KUBECONFIG`, or `berth up` has written one.
+    pub(crate) fn is_given(&self) -> bool {
+        let variable = std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty());
+        variable || self.choice() != KubeconfigChoice::default()
+    }
+
+    /// How the API server is reached by a command of this name.
+    pub(crate) fn connect_options(&self, command: &str) -> ConnectOptions {
+        self.choice().connect_options(user_agent(command))
+    }
+}
+
+/// The name of a command in the logs of servers.
+pub(crate) fn user_agent(command: &str) -> String {
+    format!("berth-{command}/{}", env!("CARGO_PKG_VERSION"))
+}

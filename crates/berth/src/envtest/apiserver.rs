@@ -1,0 +1,525 @@
+//! Berth under the name `kube-apiserver`.
+
+use super::flags::Given;
+use crate::cli::{AdmissionPlugin, CoreArgs, Switch};
+use crate::control_plane::{ControlPlane, Options};
+use crate::exit::Failure;
+use crate::flags::{FlagValue, Level};
+use crate::logs::{self, LogFormat, LogOptions};
+use crate::print::say;
+use crate::scheduler::{self, Scheduling};
+use crate::signal::{self, StopSignals};
+use berth_api::{GoDuration, Release};
+use berth_apiserver::auth::{Authorization, StaticToken, TokenOptions};
+use berth_apiserver::controllers::Selection;
+use berth_apiserver::registry::check_service_range;
+use berth_apiserver::{Server, ServerOptions, ServingCertificate, StartError, kubelet};
+use berth_framework::registry::Registry;
+use clap::ValueEnum;
+use std::ffi::OsString;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::str::FromStr;
+
+/// kube-apiserver's default port, and the numbers of requests that it handles at once by default.
+const PORT_DEFAULT: u16 = 6443;
+const IN_FLIGHT_DEFAULT: usize = 400;
+const MUTATING_IN_FLIGHT_DEFAULT: usize = 200;
+/// The version that `--version` prints.
+const VERSION: &str = "v1.36.2";
+
+/// The admission plugins of kube-apiserver 1.36 that Berth has no switch for.
+const OTHER_ADMISSION_PLUGINS: &str = "AlwaysAdmit AlwaysDeny AlwaysPullImages CertificateApproval CertificateSigning \
+    CertificateSubjectRestriction ClusterTrustBundleAttest DefaultIngressClass \
+    DenyServiceExternalIPs EventRateLimit ExtendedResourceToleration ImagePolicyWebhook \
+    LimitPodHardAntiAffinityTopology MutatingAdmissionPolicy MutatingAdmissionWebhook NamespaceAutoProvision \
+    NamespaceExists NodeDeclaredFeatureValidator NodeRestriction OwnerReferencesPermissionEnforcement \
+    PersistentVolumeClaimResize PodNodeSelector PodSecurity PodTolerationRestriction \
+    ValidatingAdmissionPolicy ValidatingAdmissionWebhook";
+
+/// What runs beside the API server, by the environment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Beside {
+    controllers: Selection,
+    nodes: usize,
+    scheduler: bool,
+}
+
+impl Beside {
+    /// Reads the variables BERTH_CONTROLLERS, BERTH_NODES and BERTH_SCHEDULER. Without them nothing runs beside the API
+    /// server, as in envtest.
+    ///
+    /// # Errors
+    /// Names the variable that cannot be read.
+    fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self, Failure> {
+        fn parsed<T: FromStr>(
+            name: &str,
+            value: Option<String>,
+            default: &str,
+            takes: &str,
+        ) -> Result<T, Failure> {
+            let value = value.filter(|value| !value.is_empty());
+            let text = value.as_deref().unwrap_or(default);
+            text.parse()
+                .map_err(|_| Failure::Usage(format!("{name}={text}: must be {takes}")))
+        }
+        let value = variable("BERTH_CONTROLLERS");
+        let names = "on, off, or names of controllers separated by commas";
+        let controllers = parsed("BERTH_CONTROLLERS", value, "off", names)?;
+        let nodes = parsed(
+            "BERTH_NODES",
+            variable("BERTH_NODES"),
+            "0",
+            "a number of nodes",
+        )?;
+        let value = variable("BERTH_SCHEDULER").filter(|value| !value.is_empty());
+        let text = value.as_deref().unwrap_or("off");
+        let switch = Switch::from_str(text, false)
+            .map_err(|_| Failure::Usage(format!("BERTH_SCHEDULER={text}: must be on or off")))?;
+        Ok(Self {
+            controllers,
+            nodes,
+            scheduler: switch == Switch::On,
+        })
+    }
+}
+
+/// Does what the arguments say: serves until asked to stop, or prints something.
+///
+/// # Errors
+/// When a flag or a file is wrong, or something cannot be had at the start.
+pub(super) fn main(arguments: &[OsString], registry: &Registry) -> Result<(), Failure> {
+    let name = OsString::from(super::KUBE_APISERVER);
+    let arguments = std::iter::once(name).chain(arguments.iter().cloned());
+    let given = Given::read(arguments).unwrap_or_else(|error| error.exit());
+    if given.last("version").is_some_and(|value| value != "false") {
+        return say!("Kubernetes {VERSION}\nBerth {}", env!("CARGO_PKG_VERSION"));
+    }
+    logs::init(log_options(&given)?);
+    let beside = Beside::read(|name| std::env::var(name).ok())?;
+    let (options, notes) = server_options(&given)?;
+    for line in notes.iter().chain(&given.ignored()) {
+        tracing::info!("{line}");
+    }
+    crate::run(serve(options, beside, registry.clone()))
+}
+
+fn log_options(given: &Given) -> Result<LogOptions, Failure> {
+    let read = |name: &str| given.last(name).map(|text| vec![text]);
+    let mut options = LogOptions::console(Some(Level(0)));
+    if let Some(texts) = read("v") {
+        options.verbosity = Some(Level::read(&texts).map_err(|e| wrong("v", &e))?);
+    }
+    if let Some(texts) = read("logging-format") {
+        options.format = LogFormat::read(&texts).map_err(|e| wrong("logging-format", &e))?;
+    }
+    Ok(options)
+}
+
+fn wrong(flag: &str, why: impl std::fmt::Display) -> Failure {
+    Failure::Usage(format!("--{flag}: {why}"))
+}
+
+/// The options of the server, and what of the values has no effect.
+///
+/// # Errors
+/// Names the first flag that is wrong, or whose file cannot be read.
+fn server_options(given: &Given) -> Result<(ServerOptions, Vec<String>), Failure> {
+    let mut notes = Vec::new();
+    let ip = parsed(given, "bind-address")?.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    let port = parsed(given, "secure-port")?.unwrap_or(PORT_DEFAULT);
+    let file = |flag: &str| {
+        given
+            .last(flag)
+            .map(|path| read_file(flag, path))
+            .transpose()
+    };
+    let keys = given.all("service-account-key-file").into_iter();
+    let keys = keys.map(|path| read_file("service-account-key-file", path));
+    let owned = |values: Vec<&str>| values.into_iter().map(str::to_owned).collect::<Vec<_>>();
+    let static_tokens = match file("token-auth-file")? {
+        Some(text) => StaticToken::read(&text).map_err(|e| wrong("token-auth-file", e))?,
+        None => Vec::new(),
+    };
+    let event_ttl: Option<GoDuration> = parsed(given, "event-ttl")?;
+    let mut options = ServerOptions {
+        listen: SocketAddr::new(ip, port),
+        advertise: parsed(given, "advertise-address")?,
+        client_ca: file("client-ca-file")?,
+        serving: serving_certificate(given)?,
+        static_tokens,
+        tokens: TokenOptions {
+            issuers: owned(given.all("service-account-issuer")),
+            audiences: owned(given.list("api-audiences")),
+            signing_key: file("service-account-signing-key-file")?,
+            keys: keys.collect::<Result<_, _>>()?,
+        },
+        authorization: authorization(given)?,
+        max_in_flight: max_in_flight(given)?,
+        ..ServerOptions::default()
+    };
+    options.admission = crate::apiserver::admission_without(&admission(given, &mut notes)?);
+    if let Some(range) = service_range(given, &mut notes)? {
+        options.service_cidr = range;
+    }
+    if let Some(ttl) = event_ttl {
+        options.event_ttl = ttl.as_duration();
+    }
+    Ok((options, notes))
+}
+
+/// The range of the addresses of Services: one of IPv4 addresses, before or after one of IPv6 addresses, from which none
+/// are allocated.
+fn service_range(given: &Given, notes: &mut Vec<String>) -> Result<Option<String>, Failure> {
+    let flag = "service-cluster-ip-range";
+    let (v6, v4): (Vec<&str>, Vec<&str>) = given
+        .list(flag)
+        .into_iter()
+        .partition(|range| range.contains(':'));
+    if v4.len() > 1 || v6.len() > 1 {
+        return Err(wrong(flag, "at most one range of each IP family"));
+    }
+    if let Some(range) = v6.first() {
+        notes.push(format!(
+            "values without effect: --{flag}: {range}: Services get no IPv6 addresses"
+        ));
+    }
+    let checked = v4.first().map(|range| match check_service_range(range) {
+        Ok(()) => Ok((*range).to_owned()),
+        Err(error) => Err(wrong(flag, error)),
+    });
+    checked.transpose()
+}
+
+fn parsed<T: FromStr<Err: std::fmt::Display>>(
+    given: &Given,
+    flag: &str,
+) -> Result<Option<T>, Failure> {
+    let text = given.last(flag);
+    text.map(|text| {
+        text.parse()
+            .map_err(|e| wrong(flag, format!("{text:?}: {e}")))
+    })
+    .transpose()
+}
+
+fn read_file(flag: &str, path: impl AsRef<Path>) -> Result<String, Failure> {
+    let path = path.as_ref();
+    std::fs::read_to_string(path)
+        .map_err(|e| wrong(flag, format!("failed to read {}: {e}", path.display())))
+}
+
+/// The certificate of `--tls-cert-file`, or the one in `--cert-dir`; `None` when there is none.
+fn serving_certificate(given: &Given) -> Result<Option<ServingCertificate>, Failure> {
+    let pair = (
+        given.last("tls-cert-file"),
+        given.last("tls-private-key-file"),
+    );
+    let (certificate, key) = match pair {
+        (Some(certificate), Some(key)) => (
+            read_file("tls-cert-file", certificate)?,
+            read_file("tls-private-key-file", key)?,
+        ),
+        (None, None) => {
+            let Some(dir) = given.last("cert-dir").map(Path::new) else {
+                return Ok(None);
+            };
+            let (certificate, key) = (dir.join("apiserver.crt"), dir.join("apiserver.key"));
+            if !certificate.exists() && !key.exists() {
+                return Ok(None);
+            }
+            (
+                read_file("cert-dir", certificate)?,
+                read_file("cert-dir", key)?,
+            )
+        }
+        _ => {
+            return Err(Failure::usage(
+                "--tls-cert-file and --tls-private-key-file must be given together",
+            ));
+        }
+    };
+    Ok(Some(ServingCertificate { certificate, key }))
+}
+
+/// Requests that another authorizer would reject must not be allowed, so other modes are refused.
+fn authorization(given: &Given) -> Result<Authorization, Failure> {
+    if given.last("authorization-config").is_some() {
+        return Err(wrong(
+            "authorization-config",
+            "Berth authorizes by roles; use --authorization-mode=RBAC",
+        ));
+    }
+    let modes = given.list("authorization-mode");
+    for mode in &modes {
+        if !matches!(*mode, "RBAC" | "Node" | "AlwaysAllow") {
+            return Err(wrong(
+                "authorization-mode",
+                format!("Berth has RBAC, Node and AlwaysAllow, and not {mode}"),
+            ));
+        }
+    }
+    Ok(match modes.is_empty() || modes.contains(&"AlwaysAllow") {
+        true => Authorization::AlwaysAllow,
+        false => Authorization::Rbac,
+    })
+}
+
+/// How many requests are handled at once: the sum of both kinds, as in kube-apiserver with priority and fairness.
+fn max_in_flight(given: &Given) -> Result<usize, Failure> {
+    let flags = ["max-requests-inflight", "max-mutating-requests-inflight"];
+    if flags.iter().all(|flag| given.last(flag).is_none()) {
+        return Ok(ServerOptions::default().max_in_flight);
+    }
+    let all: usize = parsed(given, flags[0])?.unwrap_or(IN_FLIGHT_DEFAULT);
+    let mutating: usize = parsed(given, flags[1])?.unwrap_or(MUTATING_IN_FLIGHT_DEFAULT);
+    Ok(match (all, mutating) {
+        (0, _) | (_, 0) => usize::MAX,
+        (all, mutating) => all.saturating_add(mutating),
+    })
+}
+
+/// The admission plugins that are off.
+///
+/// # Errors
+/// For names of plugins that kube-apiserver does not have.
+fn admission(given: &Given, notes: &mut Vec<String>) -> Result<Vec<AdmissionPlugin>, Failure> {
+    let mut disabled = Vec::new();
+    let mut others = Vec::new();
+    for flag in ["disable-admission-plugins", "enable-admission-plugins"] {
+        for name in given.list(flag) {
+            match AdmissionPlugin::from_str(name, false) {
+                Ok(plugin) if flag.starts_with("disable") => disabled.push(plugin),
+                Ok(_) => {}
+                Err(_) if OTHER_ADMISSION_PLUGINS.split(' ').any(|o| o.trim() == name) => {
+                    others.push(name);
+                }
+                Err(_) => {
+                    return Err(wrong(
+                        flag,
+                        format!("kube-apiserver has no admission plugin {name:?}"),
+                    ));
+                }
+            }
+        }
+    }
+    if !others.is_empty() {
+        notes.push(format!(
+            "values without effect: admission plugins {}: Berth has no switch for them",
+            others.join(", ")
+        ));
+    }
+    Ok(disabled)
+}
+
+/// Serves until asked to stop.
+///
+/// # Errors
+/// When something cannot be had at the start, or the scheduler ends.
+async fn serve(options: ServerOptions, beside: Beside, registry: Registry) -> Result<(), Failure> {
+    // envtest may stop the process as soon as it is healthy.
+    let signals = StopSignals::listen()?;
+    let server = Server::start(options).await.map_err(failed_start)?;
+    let url = server.url();
+    let plane = ControlPlane::start(
+        server,
+        Options {
+            controllers: beside.controllers,
+            nodes: kubelet::Options {
+                nodes: beside.nodes,
+                ..kubelet::Options::default()
+            },
+            kubelets: beside.nodes > 0,
+        },
+    )
+    .await?;
+    let mut scheduling = match beside.scheduler {
+        true => {
+            let options =
+                scheduler::options_of_up(&CoreArgs::default(), Release::OLDEST, registry).await?;
+            Some(Scheduling::over(plane.transport(scheduler::user_agent()), &options).await?)
+        }
+        false => None,
+    };
+    tracing::info!(
+        url,
+        nodes = beside.nodes,
+        scheduler = beside.scheduler,
+        "serving in the place of kube-apiserver"
+    );
+    let failed = async {
+        match &mut scheduling {
+            Some(scheduling) => scheduling.failed().await,
+            None => std::future::pending().await,
+        }
+    };
+    let outcome = tokio::select! {
+        why = signals.stop_requested(signal::STOP_PATIENCE) => Ok(why),
+        failure = failed => Err(failure),
+    };
+    let stop = async {
+        if let Some(scheduling) = scheduling {
+            scheduling.stop().await;
+        }
+        plane.stop().await;
+    };
+    let _ = tokio::time::timeout(signal::STOP_PATIENCE, stop).await;
+    outcome.map(|why| tracing::info!(why, "stopped"))
+}
+
+fn failed_start(error: StartError) -> Failure {
+    match error {
+        StartError::Listen { .. } => {
+            Failure::Environment(format!("{error}, with --bind-address and --secure-port"))
+        }
+        StartError::ClientAuthorities(_) => wrong("client-ca-file", error),
+        StartError::Certificate(_) => wrong("tls-cert-file or --cert-dir", error),
+        StartError::TokenKeys(_) => wrong(
+            "service-account-key-file or --service-account-signing-key-file",
+            error,
+        ),
+        other => Failure::environment(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(arguments: &[&str]) -> Given {
+        let words = std::iter::once("kube-apiserver").chain(arguments.iter().copied());
+        Given::read(words.map(OsString::from)).expect("valid flags")
+    }
+
+    fn refused(arguments: &[&str]) -> String {
+        match server_options(&given(arguments)) {
+            Err(Failure::Usage(text)) => text,
+            other => panic!("{arguments:?}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn flags_of_envtest_become_options() {
+        let (options, notes) = server_options(&given(&[
+            "--authorization-mode=RBAC",
+            "--bind-address=127.0.0.1",
+            "--secure-port=45678",
+            "--disable-admission-plugins=ServiceAccount,PodSecurity",
+            "--service-account-issuer=https://127.0.0.1:45678/",
+            "--event-ttl=5m",
+            "--service-cluster-ip-range=10.0.0.0/24,fd00::/108",
+        ]))
+        .expect("valid");
+        assert_eq!(options.listen.to_string(), "127.0.0.1:45678");
+        assert!(!options.admission.service_account && options.admission.priority);
+        assert_eq!(options.authorization, Authorization::Rbac);
+        assert_eq!(options.tokens.issuers, ["https://127.0.0.1:45678/"]);
+        assert_eq!(options.event_ttl.as_secs(), 300);
+        assert_eq!(options.service_cidr, "10.0.0.0/24");
+        assert_eq!(
+            notes,
+            [
+                "values without effect: admission plugins PodSecurity: Berth has no switch for them",
+                "values without effect: --service-cluster-ip-range: fd00::/108: Services get no IPv6 addresses",
+            ]
+        );
+    }
+
+    #[test]
+    fn everything_is_allowed_unless_a_mode_says_otherwise() {
+        for (modes, expect) in [
+            ("", Authorization::AlwaysAllow),
+            ("AlwaysAllow", Authorization::AlwaysAllow),
+            ("Node,RBAC", Authorization::Rbac),
+            ("RBAC,AlwaysAllow", Authorization::AlwaysAllow),
+        ] {
+            let flag = format!("--authorization-mode={modes}");
+            let (options, _) = server_options(&given(&[&flag])).expect("valid");
+            assert_eq!(options.authorization, expect, "{modes}");
+        }
+    }
+
+    #[test]
+    fn limits_on_requests_are_added_up() {
+        let default = ServerOptions::default().max_in_flight;
+        for (arguments, expect) in [
+            (vec![], default),
+            (vec!["--max-requests-inflight=10"], 210),
+            (
+                vec![
+                    "--max-requests-inflight=10",
+                    "--max-mutating-requests-inflight=5",
+                ],
+                15,
+            ),
+            (vec!["--max-requests-inflight=0"], usize::MAX),
+        ] {
+            let (options, _) = server_options(&given(&arguments)).expect("valid");
+            assert_eq!(options.max_in_flight, expect, "{arguments:?}");
+        }
+    }
+
+    #[test]
+    fn wrong_values_are_refused_with_their_flag() {
+        for (argument, expect) in [
+            ("--bind-address=here", "--bind-address: \"here\""),
+            ("--secure-port=123456", "--secure-port: \"123456\""),
+            (
+                "--client-ca-file=/no/such",
+                "--client-ca-file: failed to read /no/such",
+            ),
+            ("--authorization-mode=Webhook", "and not Webhook"),
+            (
+                "--service-cluster-ip-range=10.0.0.0",
+                "\"10.0.0.0\" is not a range of addresses",
+            ),
+            (
+                "--service-cluster-ip-range=10.0.0.0/32",
+                "has no address for a Service",
+            ),
+            (
+                "--service-cluster-ip-range=10.0.0.0/24,10.1.0.0/24",
+                "at most one range of each IP family",
+            ),
+            ("--authorization-config=/x", "use --authorization-mode=RBAC"),
+            (
+                "--enable-admission-plugins=PodSecurty",
+                "no admission plugin \"PodSecurty\"",
+            ),
+            ("--tls-cert-file=/x", "must be given together"),
+        ] {
+            let error = refused(&[argument]);
+            assert!(error.contains(expect), "{argument}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_environment_adds_what_envtest_lacks() {
+        let read = |variables: &[(&str, &str)]| {
+            Beside::read(|name| {
+                let found = variables.iter().find(|(known, _)| *known == name);
+                found.map(|(_, value)| (*value).to_owned())
+            })
+        };
+        let bare = read(&[]).expect("valid");
+        assert!(bare.controllers.is_empty() && bare.nodes == 0 && !bare.scheduler);
+        assert_eq!(read(&[("BERTH_NODES", "")]).expect("valid"), bare);
+        let full = read(&[
+            ("BERTH_CONTROLLERS", "on"),
+            ("BERTH_NODES", "10"),
+            ("BERTH_SCHEDULER", "on"),
+        ])
+        .expect("valid");
+        assert!(!full.controllers.is_empty() && full.nodes == 10 && full.scheduler);
+        for (name, value) in [
+            ("BERTH_CONTROLLERS", "no-such-controller"),
+            ("BERTH_NODES", "many"),
+            ("BERTH_SCHEDULER", "yes"),
+        ] {
+            match read(&[(name, value)]) {
+                Err(Failure::Usage(text)) => assert!(text.contains(name), "{text}"),
+                other => panic!("{name}={value}: {other:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! `berth envtest DIR`: a folder for KUBEBUILDER_ASSETS, with links to Berth under the names of envtest's programs.
+
+use super::{ETCD, KUBE_APISERVER};
+use crate::cli::EnvtestArgs;
+use crate::exit::Failure;
+use crate::print::say;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Writes the folder.
+///
+/// # Errors
+/// When it cannot be written, or something else has the name of one of the programs.
+pub(crate) fn run(args: &EnvtestArgs) -> Result<(), Failure> {
+    let unwritable = |e: io::Error| {
+        Failure::Environment(format!(
+            "failed to write {}: {e}; choose a directory that can be written",
+            args.dir.display()
+        ))
+    };
+    std::fs::create_dir_all(&args.dir).map_err(unwritable)?;
+    let dir = std::path::absolute(&args.dir).map_err(unwritable)?;
+    let berth = std::env::current_exe()
+        .map_err(|e| Failure::Environment(format!("failed to find the program itself: {e}")))?;
+    for name in [KUBE_APISERVER, ETCD] {
+        put(&berth, &dir.join(with_extension(name)), args)?;
+    }
+    let kubectl = with_extension("kubectl");
+    let found = on_path(&kubectl).filter(|found| found.parent() != Some(&dir));
+    match &found {
+        Some(found) => put(found, &dir.join(&kubectl), args)?,
+        None if dir.join(&kubectl).exists() => {}
+        None => crate::print::remark(
+            "kubectl is not on the PATH: tests that call it through envtest need it in that directory",
+        ),
+    }
+    say!("export KUBEBUILDER_ASSETS={}", dir.display())
+}
+
+fn with_extension(name: &str) -> String {
+    format!("{name}{}", std::env::consts::EXE_SUFFIX)
+}
+
+/// The first program of this name in the directories of PATH.
+fn on_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let mut candidates = std::env::split_paths(&path).map(|dir| dir.join(name));
+    candidates.find(|candidate| candidate.is_file())
+}
+
+/// Puts a program at a path. What an earlier run of the command has put there is replaced, and nothing else.
+fn put(program: &Path, at: &Path, args: &EnvtestArgs) -> Result<(), Failure> {
+    let exists = at.symlink_metadata().is_ok();
+    if exists && !is_ours(at) && !args.force {
+        return Err(Failure::Usage(format!(
+            "{} exists and is not a link to Berth; choose an empty directory, or replace it with --force",
+            at.display()
+        )));
+    }
+    let placed = match exists {
+        true => std::fs::remove_file(at),
+        false => Ok(()),
+    };
+    placed
+        .and_then(|()| match args.copy {
+            true => std::fs::copy(program, at).map(drop),
+            false => link(program, at),
+        })
+        .map_err(|e| {
+            Failure::Environment(format!(
+                "failed to write {}: {e}; choose a directory that can be written",
+                at.display()
+            ))
+        })
+}
+
+/// Whether a file is a link, as this command makes them. Real programs of envtest are files.
+fn is_ours(at: &Path) -> bool {
+    at.symlink_metadata()
+        .is_ok_and(|metadata| metadata.file_type().is_symlink())
+}
+
+#[cfg(unix)]
+fn link(program: &Path, at: &Path) -> io::Result<()> {
+    std::os::unix::fs::symlink(program, at)
+}
+
+/// Links need privileges on Windows.
+#[cfg(not(unix))]
+fn link(program: &Path, at: &Path) -> io::Result<()> {
+    std::fs::copy(program, at).map(drop)
+}

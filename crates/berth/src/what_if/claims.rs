@@ -1,0 +1,151 @@
+//! Resource claims of new pods, which a controller makes from ResourceClaimTemplates.
+
+use super::changes::{Added, DELETE, Raw, merge, name_of, namespace_of, set_defaults};
+use super::strict::hint;
+use crate::exit::Failure;
+use berth_api::{Kind, ResourceClaim};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The API versions whose templates are read. The claims have the same fields in both.
+const VERSIONS: [&str; 2] = ["resource.k8s.io/v1", "resource.k8s.io/v1beta2"];
+
+/// Whether an object is a ResourceClaimTemplate.
+pub(super) fn is_one(object: &Value) -> bool {
+    let version = object["apiVersion"].as_str().unwrap_or_default();
+    object["kind"] == "ResourceClaimTemplate" && VERSIONS.contains(&version)
+}
+
+/// ResourceClaimTemplates by namespace and name.
+#[derive(Debug, Default)]
+pub(super) struct Templates(BTreeMap<(String, String), Value>);
+
+/// A claim that a pod needs.
+pub(super) struct NewClaim {
+    /// The entry of `spec.resourceClaims`.
+    entry: String,
+    claim: Value,
+}
+
+impl Templates {
+    /// Adds, changes or deletes a template.
+    ///
+    /// # Errors
+    /// When it has no name, or a template that does not exist is deleted.
+    pub(super) fn change(&mut self, place: &str, object: Value) -> Result<(), Failure> {
+        let wrong =
+            |what: String| Failure::Usage(format!("{place}: ResourceClaimTemplate: {what}"));
+        let name = name_of(&object).ok_or_else(|| wrong("metadata.name is missing".to_owned()))?;
+        let key = (namespace_of(&object), name);
+        if object["metadata"]["annotations"][DELETE] == "delete" {
+            if self.0.remove(&key).is_none() {
+                let (namespace, name) = &key;
+                let others = self.0.keys().filter(|(other, _)| other == namespace);
+                let hint = hint(name, others.map(|(_, name)| name.as_str()));
+                return Err(wrong(format!("there is no {name} to delete{hint}")));
+            }
+            return Ok(());
+        }
+        let template = self.0.entry(key).or_default();
+        merge(template, object);
+        set_defaults(template);
+        Ok(())
+    }
+
+    /// The claims that a pod with a UID needs and does not have. Templates that are not known are added to `missing`.
+    pub(super) fn claims_of(
+        &self,
+        pod: &Value,
+        missing: &mut BTreeSet<(String, String)>,
+    ) -> Vec<NewClaim> {
+        let namespace = namespace_of(pod);
+        let pod_name = name_of(pod).unwrap_or_default();
+        let made = pod["status"]["resourceClaimStatuses"].as_array();
+        let has = |entry: &Value| made.into_iter().flatten().any(|of| of["name"] == *entry);
+        let entries = pod["spec"]["resourceClaims"].as_array();
+        let mut claims = Vec::new();
+        for entry in entries.into_iter().flatten() {
+            let Some(template) = entry["resourceClaimTemplateName"].as_str() else {
+                continue;
+            };
+            if has(&entry["name"]) {
+                continue;
+            }
+            let key = (namespace.clone(), template.to_owned());
+            let Some(template) = self.0.get(&key) else {
+                missing.insert(key);
+                continue;
+            };
+            let entry = entry["name"].as_str().unwrap_or_default().to_owned();
+            let name = format!("{pod_name}-{entry}-what-if");
+            claims.push(NewClaim {
+                claim: json!({
+                    "apiVersion": VERSIONS[0],
+                    "kind": "ResourceClaim",
+                    "metadata": {
+                        "name": name,
+                        "namespace": namespace,
+                        "uid": format!("what-if-claim-{namespace}-{name}"),
+                        "ownerReferences": [{
+                            "apiVersion": "v1", "kind": "Pod", "name": pod_name,
+                            "uid": pod["metadata"]["uid"], "controller": true,
+                        }],
+                    },
+                    "spec": template["spec"]["spec"],
+                }),
+                entry,
+            });
+        }
+        claims
+    }
+
+    /// Makes the claims of new pods. Returns a note for each template that is not known.
+    pub(super) fn make(&self, raw: &mut Raw, added: &Added) -> Vec<String> {
+        let mut missing = BTreeSet::new();
+        for key in &added.pods {
+            let Some(pod) = raw.get_mut(key) else {
+                continue;
+            };
+            let claims = self.claims_of(pod, &mut missing);
+            if claims.is_empty() {
+                continue;
+            }
+            let statuses = &mut pod["status"]["resourceClaimStatuses"];
+            if !statuses.is_array() {
+                *statuses = json!([]);
+            }
+            for claim in &claims {
+                let status = json!({"name": claim.entry, "resourceClaimName": claim.claim["metadata"]["name"]});
+                if let Some(all) = statuses.as_array_mut() {
+                    all.push(status);
+                }
+            }
+            for NewClaim { claim, .. } in claims {
+                let name = name_of(&claim).unwrap_or_default();
+                raw.insert((Kind::ResourceClaim, key.1.clone(), name), claim);
+            }
+        }
+        notes(missing)
+    }
+}
+
+/// A note for each template that is not known.
+pub(super) fn notes(missing: BTreeSet<(String, String)>) -> Vec<String> {
+    let note = |(namespace, name)| {
+        format!(
+            "ResourceClaimTemplate {namespace}/{name} is not known: pods that refer to it wait for their claims; give it \
+             with -f"
+        )
+    };
+    missing.into_iter().map(note).collect()
+}
+
+impl NewClaim {
+    /// The claim with its entry, as the scheduler reads it.
+    ///
+    /// # Errors
+    /// When the template is malformed.
+    pub(super) fn decoded(self) -> Result<(String, ResourceClaim), serde_json::Error> {
+        Ok((self.entry, serde_json::from_value(self.claim)?))
+    }
+}

@@ -1,0 +1,85 @@
+//! The template of `--fit`.
+
+use super::changes::{Added, Key, Others, Raw, name_of, namespace_of};
+use super::read::documents;
+use super::strict;
+use super::workloads::new_pod;
+use crate::exit::Failure;
+use berth_api::{Kind, Object, Pod, ResourceClaim};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The most pods that are added to see how many fit.
+pub(super) const PODS_MAX: usize = 10_000;
+
+/// The template: a pod, and the claims that each copy of it gets, by the entry of the pod.
+#[derive(Debug, Clone)]
+pub(super) struct Template {
+    pub(super) pod: Arc<Pod>,
+    pub(super) claims: Vec<(String, ResourceClaim)>,
+    /// What is missing.
+    pub(super) notes: Vec<String>,
+}
+
+/// Reads the template: a Pod, a PodTemplate, or a workload with a template.
+///
+/// # Errors
+/// When the file is not of one of these, or the pod is invalid.
+pub(super) fn template(file: &Path, others: &Others) -> Result<Template, Failure> {
+    let mut found = documents(file)?;
+    let one = found.pop().filter(|_| found.is_empty());
+    let Some((place, object)) = one else {
+        let file = file.display();
+        return Err(Failure::Usage(format!(
+            "--fit {file}: the file must have one document: a Pod, a PodTemplate or a workload"
+        )));
+    };
+    strict::check(&place, &object)?;
+    let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
+    let (version, kind) = (text("apiVersion"), text("kind"));
+    let name = name_of(&object).unwrap_or_else(|| "pod".to_owned());
+    let key: Key = (Kind::Pod, namespace_of(&object), name);
+    let model = match kind.as_str() {
+        "Pod" => &object,
+        "PodTemplate" => &object["template"],
+        "CronJob" => &object["spec"]["jobTemplate"]["spec"]["template"],
+        _ => &object["spec"]["template"],
+    };
+    if !model["spec"].is_object() {
+        return Err(Failure::Usage(format!(
+            "{place}: {kind} has no template of a pod; give a Pod, a PodTemplate or a workload"
+        )));
+    }
+    let mut pod = new_pod(&key, model, (&version, &kind, &key.2));
+    if matches!(kind.as_str(), "Pod" | "PodTemplate") {
+        pod["metadata"]["ownerReferences"] = Value::Null;
+    }
+    pod["apiVersion"] = "v1".into();
+    pod["kind"] = "Pod".into();
+    strict::check_new(&Raw::new(), &place, &key, &pod)?;
+    let mut alone = Raw::from([(key.clone(), pod)]);
+    let added = Added {
+        pods: vec![key.clone()],
+        ..Added::default()
+    };
+    others.priorities.resolve(&mut alone, &added)?;
+    let pod = alone.remove(&key).unwrap_or_default();
+    let invalid = |e: serde_json::Error| Failure::Usage(format!("{place}: {e}"));
+    let mut missing = BTreeSet::new();
+    let claims = others.claims.claims_of(&pod, &mut missing);
+    let claims = claims.into_iter().map(|claim| claim.decoded());
+    let claims = claims.collect::<Result<_, _>>().map_err(invalid)?;
+    match Kind::Pod
+        .decode(pod.to_string().as_bytes())
+        .map_err(invalid)?
+    {
+        Object::Pod(pod) => Ok(Template {
+            pod,
+            claims,
+            notes: super::claims::notes(missing),
+        }),
+        _ => Err(Failure::Usage(format!("{place}: it is no pod"))),
+    }
+}

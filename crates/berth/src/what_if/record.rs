@@ -1,0 +1,100 @@
+//! The cluster at a moment of a recording.
+
+use super::changes::{Others, Raw};
+use crate::cli::Moment;
+use crate::exit::Failure;
+use crate::record::{options_with, recorded_gates, versions_of};
+use crate::replay::{chosen, specs};
+use berth_api::{Release, Time};
+use berth_framework::FeatureGates;
+use berth_framework::features::Versions;
+use berth_framework::registry::Registry;
+use berth_recording::{ClusterState, Entries, Entry, Start, runs};
+use berth_scheduler::SchedulerOptions;
+use std::path::Path;
+
+/// Reads the cluster at a moment. Returns the options of the recorded scheduler and the time of the last input.
+///
+/// # Errors
+/// When there is no recording, or it is damaged before the moment.
+pub(super) fn read(
+    dir: &Path,
+    run: Option<u64>,
+    at: Option<Moment>,
+    raw: &mut Raw,
+    others: &mut Others,
+) -> Result<(Box<Start>, Time), Failure> {
+    let all = runs(dir).map_err(Failure::usage)?;
+    let run = chosen(&all, run)?;
+    let start = match Entries::of(run).next() {
+        Some(Ok(first)) => match first.entry {
+            Entry::Start(start) => start,
+            _ => {
+                return Err(Failure::usage(
+                    "the recording does not begin with the options of a scheduler",
+                ));
+            }
+        },
+        Some(Err(damage)) => return Err(Failure::usage(damage)),
+        None => return Err(Failure::usage("the recording is empty")),
+    };
+    let beginning = Time::from_nanos(start.at_nanos);
+    let until = at.map(|at| at.time(beginning));
+    let state = ClusterState::read(Entries::of(run), until);
+    if let Some(until) = until.filter(|until| *until < beginning) {
+        return Err(Failure::Usage(format!(
+            "--at {}: the recording begins at {}",
+            until.rfc3339_micros(),
+            beginning.rfc3339_micros()
+        )));
+    }
+    if let Some(damage) = state.damage {
+        return Err(Failure::Usage(format!(
+            "{damage}; give a moment before it with --at"
+        )));
+    }
+    for (key, object) in state.objects {
+        raw.insert(
+            key,
+            serde_json::to_value(&object).map_err(Failure::environment)?,
+        );
+    }
+    let moment = state.at.unwrap_or(beginning);
+    others.notes.push(format!(
+        "the cluster is that of the recording at {}; its ResourceQuotas, DaemonSets, PriorityClasses and ResourceClaimTemplates are not recorded",
+        moment.rfc3339_micros()
+    ));
+    Ok((start, moment))
+}
+
+/// The recorded gates, in another release if one is given.
+///
+/// # Errors
+/// When the release does not accept them.
+pub(super) fn gates(start: &Start, other: Option<Release>) -> Result<FeatureGates, Failure> {
+    let versions = match other {
+        Some(release) => Versions::of(release),
+        None => versions_of(start)?,
+    };
+    recorded_gates(start, versions)
+}
+
+/// The recorded options with these gates, and with another configuration if one is given.
+///
+/// # Errors
+/// When the configuration is not valid, or has extenders.
+pub(super) fn options(
+    start: &Start,
+    gates: FeatureGates,
+    file: Option<&Path>,
+    registry: &Registry,
+) -> Result<SchedulerOptions, Failure> {
+    let options = options_with(start, gates, file, registry)?;
+    match specs(&options.extenders).is_empty() {
+        true => Ok(options),
+        false => Err(Failure::usage(
+            "the recorded configuration has extenders, which what-if does not call; give one without extenders with \
+             --config",
+        )),
+    }
+}

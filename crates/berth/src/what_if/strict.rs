@@ -1,0 +1,162 @@
+//! Changes are decoded as strictly as the API server decodes them: a typing error is no change that has no effect.
+
+use super::changes::{DELETE, Key, Raw, shown};
+use crate::exit::Failure;
+use berth_api::Kind;
+use berth_apiserver::offline::{self, UnknownField};
+use berth_scheduler::profile::closest;
+use serde_json::Value;
+use std::fmt::Write as _;
+
+/// The error of an API server that does not require an image: the scheduler does not read it.
+const IMAGE: &str = ".image: Required value";
+
+/// A hint at what was meant; empty when nothing is similar.
+pub(super) fn hint<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
+    closest(name, candidates).map_or_else(String::new, |near| format!("; did you mean {near:?}?"))
+}
+
+/// Checks kind, fields and types of a document.
+///
+/// # Errors
+/// Names each fault with the place.
+pub(super) fn check(place: &str, object: &Value) -> Result<(), Failure> {
+    let text = |field: &str| object[field].as_str().unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    if api_version.is_empty() || kind.is_empty() {
+        return Err(Failure::Usage(format!(
+            "{place}: apiVersion or kind is missing; give objects as kubectl get -o yaml prints them"
+        )));
+    }
+    let Some(misfits) = offline::check(api_version, kind, object) else {
+        return Err(unknown_kind(place, api_version, kind));
+    };
+    let unknown = misfits.unknown_fields.iter().map(unknown_field);
+    let faults: Vec<String> = unknown.chain(misfits.type_errors).collect();
+    if !faults.is_empty() {
+        let faults = faults.join(", ");
+        return Err(Failure::Usage(format!("{place}: {kind}: {faults}")));
+    }
+    let annotations = &object["metadata"]["annotations"];
+    match annotations[DELETE].as_str() {
+        None | Some("delete") => Ok(()),
+        Some(other) => Err(Failure::Usage(format!(
+            "{place}: annotation {DELETE}: {other:?} is not known; \"delete\" deletes the object"
+        ))),
+    }
+}
+
+fn unknown_field(field: &UnknownField) -> String {
+    let name = field.path.rsplit('.').next().unwrap_or(&field.path);
+    let siblings = field.siblings.iter().map(String::as_str);
+    let hint = hint(name, siblings);
+    format!("unknown field {:?}{hint}", field.path)
+}
+
+fn unknown_kind(place: &str, api_version: &str, kind: &str) -> Failure {
+    let known = offline::kinds();
+    let versions: Vec<&str> = known
+        .iter()
+        .filter(|(_, name)| *name == kind)
+        .map(|(version, _)| version.as_str())
+        .collect();
+    let hint = match versions.is_empty() {
+        false => format!("; did you mean apiVersion {}?", versions.join(" or ")),
+        true => {
+            let of_version = known.iter().filter(|(version, _)| version == api_version);
+            let near = closest(kind, of_version.map(|(_, name)| *name));
+            let near = near.or_else(|| closest(kind, known.iter().map(|(_, name)| *name)));
+            near.map_or_else(String::new, |near| format!("; did you mean {near:?}?"))
+        }
+    };
+    Failure::Usage(format!("{place}: no kind {kind:?} in {api_version}{hint}"))
+}
+
+/// A hint at an object of the same kind: with a similar name, or with the same name in another namespace.
+pub(super) fn similar(raw: &Raw, key: &Key) -> String {
+    let of_kind = raw.keys().filter(|known| known.0 == key.0);
+    let same_name = of_kind.clone().find(|known| known.2 == key.2);
+    if let Some((_, namespace, _)) = same_name {
+        return format!("; did you mean the one in namespace {namespace:?}?");
+    }
+    let in_namespace = of_kind.filter(|known| known.1 == key.1);
+    hint(&key.2, in_namespace.map(|known| known.2.as_str()))
+}
+
+/// Checks an object that does not exist. Fields that were meant for another object make no valid new one.
+///
+/// # Errors
+/// Names the object that may have been meant, and what a new one lacks.
+pub(super) fn check_new(raw: &Raw, place: &str, key: &Key, object: &Value) -> Result<(), Failure> {
+    let text = |field: &str| object[field].as_str().unwrap_or_default();
+    let mut errors = offline::errors_of_new(text("apiVersion"), text("kind"), object);
+    errors.retain(|error| !error.contains(IMAGE));
+    if key.0 == Kind::Node {
+        let status = &object["status"];
+        if !status["allocatable"].is_object() && !status["capacity"].is_object() {
+            errors.push("status.allocatable: Required value: a node without it has no room".into());
+        }
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    let (kind, name) = (key.0.name(), shown(key));
+    let mut text = format!("{place}: there is no {kind} {name}{}", similar(raw, key));
+    let end = if text.ends_with('?') { " " } else { "; " };
+    let _ = write!(text, "{end}A new {kind} is invalid: {}", errors.join(", "));
+    Err(Failure::Usage(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn typing_errors_are_named_with_what_was_meant() {
+        let pod = |spec: Value| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec});
+        for (object, expected) in [
+            (
+                pod(json!({"contaienrs": []})),
+                "f: Pod: unknown field \"spec.contaienrs\"; did you mean \"containers\"?",
+            ),
+            (
+                pod(json!({"tolerations": [{"keyy": "a"}]})),
+                "unknown field \"spec.tolerations[0].keyy\"; did you mean \"key\"?",
+            ),
+            (
+                json!({"apiVersion": "v1", "kind": "Pood"}),
+                "f: no kind \"Pood\" in v1; did you mean \"Pod\"?",
+            ),
+            (
+                json!({"apiVersion": "v1", "kind": "Deployment"}),
+                "did you mean apiVersion apps/v1?",
+            ),
+            (json!({"kind": "Pod"}), "apiVersion or kind is missing"),
+            (
+                json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n",
+                    "annotations": {DELETE: "remove"}}}),
+                "\"remove\" is not known",
+            ),
+        ] {
+            let error = check("f", &object).expect_err("a fault");
+            let error = format!("{error:?}").replace("\\\"", "\"");
+            assert!(error.contains(expected), "{error}");
+        }
+        let fine = pod(json!({"containers": [{"name": "c"}], "nodeName": null}));
+        assert!(check("f", &fine).is_ok());
+    }
+
+    #[test]
+    fn fields_for_an_object_that_does_not_exist_are_no_new_object() {
+        let key = |name: &str| (Kind::Node, String::new(), name.to_owned());
+        let raw = Raw::from([(key("berth-node-1"), json!({}))]);
+        let cordoned = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "berth-nod-1"},
+            "spec": {"unschedulable": true}});
+        let error = check_new(&raw, "f", &key("berth-nod-1"), &cordoned).expect_err("no node");
+        let error = format!("{error:?}").replace("\\\"", "\"");
+        let expected = "there is no Node berth-nod-1; did you mean \"berth-node-1\"? A new Node is invalid: \
+                        status.allocatable: Required value";
+        assert!(error.contains(expected), "{error}");
+    }
+}

@@ -1,0 +1,116 @@
+//! `berth explain` as docs/explain.md shows it, and what it answers beside that.
+
+use crate::BINARY;
+use crate::e2e::{Cluster, eventually};
+use crate::typed::{self, TypedPage};
+use std::process::Command;
+
+/// The situations of the page.
+const SITUATIONS: [&str; 13] = [
+    "1. Insufficient CPU",
+    "2. A taint",
+    "3. Node affinity",
+    "4. Topology spread",
+    "5. A host port",
+    "6. An unbound claim",
+    "7. A missing claim",
+    "8. A scheduling gate",
+    "9. A PreEnqueue plugin",
+    "10. A disruption budget",
+    "11. Preemption under way",
+    "12. Backoff",
+    "13. Devices",
+];
+
+#[test]
+fn the_commands_of_the_page_print_what_it_shows() {
+    let gates = "SchedulerPopFromBackoffQ=false";
+    typed::check(&TypedPage {
+        name: "explain",
+        file: "explain.md",
+        args: &[
+            "--nodes",
+            "3",
+            "--gpus-per-node",
+            "2",
+            "--feature-gates",
+            gates,
+        ],
+        situations: &SITUATIONS,
+    });
+}
+
+/// A bound pod, a node and the queue are explained, in every format, and what is not known is named.
+#[test]
+fn bound_pods_nodes_and_the_queue_are_explained() {
+    let cluster = Cluster::up("explain-bound", &["--nodes", "2"]);
+    let api = crate::e2e::Api::of(&cluster);
+    api.create_pod("web-1", &serde_json::json!({"app": "web"}));
+    api.bound("web-1");
+    let kubeconfig = cluster.kubeconfig().display().to_string();
+    let berth = |args: &[&str]| {
+        let output = Command::new(BINARY)
+            .arg("explain")
+            .args(args)
+            .args(["--kubeconfig", &kubeconfig])
+            .output()
+            .expect("berth runs");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (
+            output.status.code(),
+            text(&output.stdout),
+            text(&output.stderr),
+        )
+    };
+    let answer = eventually("the pod is bound for the scheduler", || {
+        let (_, json, _) = berth(&["pod", "web-1", "--output", "json"]);
+        let answer: serde_json::Value = serde_json::from_str(&json).ok()?;
+        (answer["state"] == "Bound").then_some(answer)
+    });
+    let table = &answer["decision"];
+    assert_eq!(table["feasible"], 2, "{answer}");
+    assert_eq!(table["nodes"][0]["node"], answer["node"], "{answer}");
+    let (code, text, _) = berth(&["pod", "default/web-1"]);
+    assert_eq!(code, Some(0));
+    assert!(
+        text.contains("(chosen)") && text.contains("NodeResourcesFit"),
+        "{text}"
+    );
+    let node = answer["node"].as_str().expect("a node").to_owned();
+    let (code, yaml, _) = berth(&["node", &node, "-o", "yaml"]);
+    assert_eq!(code, Some(0));
+    assert!(yaml.contains("podCount: 1"), "{yaml}");
+    let (code, text, _) = berth(&["queue"]);
+    assert_eq!(code, Some(0));
+    assert!(text.contains("0 pods wait"), "{text}");
+    let gated = serde_json::json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "gated"},
+        "spec": {"schedulingGates": [{"name": "example.com/gate"}], "containers": [{"name": "c", "image": "i"}]},
+    });
+    api.send(&berth_client::request::create(
+        berth_client::request::PODS,
+        "default",
+        &gated,
+    ));
+    eventually(
+        "the queue has the pod, by a name that can be asked about",
+        || {
+            let (_, text, _) = berth(&["queue"]);
+            text.contains("default/gated").then_some(())
+        },
+    );
+    for (args, named) in [
+        (
+            ["pod", "no-such-pod"],
+            "there is no pod no-such-pod in namespace default",
+        ),
+        (["node", "no-such-node"], "there is no node no-such-node"),
+    ] {
+        let (code, _, error) = berth(&args);
+        assert_eq!(code, Some(2), "{error}");
+        assert!(error.contains(named), "{error}");
+    }
+    // Only loopback addresses are answered: not a page in a browser that has another name for the port.
+    let response = cluster.http_get("/explain/queue");
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+}

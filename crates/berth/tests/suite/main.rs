@@ -1,0 +1,39 @@
+//! Everything that is tested through the `berth` command, with the rules for the project as a whole: one test binary,
+//! because each one links the whole program. `cargo test -p berth --test suite explain::` runs one module.
+
+// A test starts processes and waits for them; it is no part of the core.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
+mod api_servers;
+mod architecture;
+mod claims;
+mod config;
+mod conformance;
+mod dashboard;
+mod deploy;
+mod devices;
+#[path = "../e2e/mod.rs"]
+mod e2e;
+mod explain;
+mod extenders;
+mod guides;
+mod halves;
+mod kill;
+mod kubectl;
+mod links;
+mod perf;
+mod pretense;
+mod printing;
+mod readiness;
+mod recording;
+mod shadow;
+mod suites;
+mod traces;
+mod typed;
+mod up;
+mod volumes;
+mod webhooks;
+mod what_if;
+
+/// The command under test.
+const BINARY: &str = env!("CARGO_BIN_EXE_berth");

@@ -1,0 +1,140 @@
+//! A connection to an API server, described: its address, how its certificate is checked, and as whom Berth speaks.
+
+use crate::credentials::{Exec, Impersonation, Secret};
+use crate::kubeconfig::{self, Kubeconfig, KubeconfigError};
+use http::Uri;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+
+/// The files of a service account in a pod.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(crate) struct Config {
+    /// The address of the server; its path is put before that of each request.
+    pub(crate) cluster_url: Uri,
+    /// The certificate authorities; without them those of the system.
+    pub(crate) root_cert: Option<Vec<CertificateDer<'static>>>,
+    /// The certificate of the server is not checked.
+    pub(crate) accept_invalid_certs: bool,
+    /// The name in the certificate of the server, if it is not that of the URL.
+    pub(crate) tls_server_name: Option<String>,
+    pub(crate) connect_timeout: Option<Duration>,
+    pub(crate) proxy_url: Option<Uri>,
+    pub(crate) user: User,
+}
+
+/// As whom Berth speaks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct User {
+    /// A client certificate and its key, in PEM.
+    pub(crate) identity: Option<(Vec<u8>, Secret)>,
+    pub(crate) basic: Option<(String, Secret)>,
+    pub(crate) token: Option<Secret>,
+    pub(crate) token_file: Option<PathBuf>,
+    pub(crate) exec: Option<Exec>,
+    pub(crate) impersonation: Impersonation,
+}
+
+/// Why the service account of a pod cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InClusterError {
+    #[error("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set")]
+    NoPod,
+    #[error("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are no address: {0}")]
+    Address(http::uri::InvalidUri),
+    #[error("failed to read {path}: {reason}")]
+    Authority { path: String, reason: String },
+}
+
+impl Config {
+    /// A connection to this address without credentials.
+    pub(crate) fn new(cluster_url: Uri) -> Self {
+        Self {
+            cluster_url,
+            root_cert: None,
+            accept_invalid_certs: false,
+            tls_server_name: None,
+            connect_timeout: None,
+            proxy_url: None,
+            user: User::default(),
+        }
+    }
+
+    /// The connection of a kubeconfig, in its current context if none is named.
+    ///
+    /// # Errors
+    /// When the file cannot be used.
+    pub(crate) fn from_kubeconfig(
+        path: &Path,
+        context: Option<&str>,
+    ) -> Result<Self, KubeconfigError> {
+        Kubeconfig::read_from(path)?.in_context(context).config()
+    }
+
+    /// The connection of the usual kubeconfigs; else, if no context is named, of the pod that this runs in.
+    ///
+    /// # Errors
+    /// When there is neither; both reasons.
+    pub(crate) fn infer(context: Option<&str>) -> Result<Self, String> {
+        let read = Kubeconfig::read_usual().and_then(|file| file.in_context(context).config());
+        let kubeconfig = match read {
+            Ok(config) => return Ok(config),
+            Err(error) if context.is_some() => return Err(error.to_string()),
+            Err(error) => error,
+        };
+        Self::in_cluster().map_err(|pod| format!("{kubeconfig}; {pod}"))
+    }
+
+    /// The connection of the pod that this runs in, with its service account.
+    ///
+    /// # Errors
+    /// When this is no pod, or its service account has no certificate authority.
+    pub(crate) fn in_cluster() -> Result<Self, InClusterError> {
+        let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let host = variable("KUBERNETES_SERVICE_HOST").ok_or(InClusterError::NoPod)?;
+        let port = variable("KUBERNETES_SERVICE_PORT").ok_or(InClusterError::NoPod)?;
+        let mut config = Self::new(service_url(&host, &port).map_err(InClusterError::Address)?);
+        let path = format!("{SERVICE_ACCOUNT}/ca.crt");
+        let pem = std::fs::read(&path).map_err(|e| e.to_string());
+        let authorities = pem.and_then(|pem| kubeconfig::certificates(&pem));
+        let authorities =
+            authorities.map_err(|reason| InClusterError::Authority { path, reason })?;
+        config.root_cert = Some(authorities);
+        config.user.token_file = Some(format!("{SERVICE_ACCOUNT}/token").into());
+        Ok(config)
+    }
+}
+
+/// The address of the API server in a pod. An IPv6 address needs brackets.
+fn service_url(host: &str, port: &str) -> Result<Uri, http::uri::InvalidUri> {
+    match host.parse() {
+        Ok(IpAddr::V6(address)) => format!("https://[{address}]:{port}").parse(),
+        _ => format!("https://{host}:{port}").parse(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_in_a_pod_has_brackets_for_ipv6() {
+        for (host, port, url) in [
+            ("10.96.0.1", "443", "https://10.96.0.1:443/"),
+            ("fd00::1", "6443", "https://[fd00::1]:6443/"),
+            (
+                "kubernetes.default",
+                "443",
+                "https://kubernetes.default:443/",
+            ),
+        ] {
+            let found = service_url(host, port).expect("an address");
+            assert_eq!(found.to_string(), url, "{host} {port}");
+        }
+        assert!(service_url("10.96.0.1", "a port").is_err());
+    }
+}

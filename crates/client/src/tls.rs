@@ -1,0 +1,113 @@
+//! TLS of a connection: the authorities of its configuration, else those of the system; a client certificate, if there
+//! is one.
+
+use crate::config::Config;
+use crate::credentials::Secret;
+use crate::kubeconfig;
+use std::sync::Arc;
+use tokio_rustls::rustls::client::danger::{
+    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
+};
+use tokio_rustls::rustls::crypto::CryptoProvider;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use tokio_rustls::rustls::{
+    ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme, crypto,
+};
+use tower::BoxError;
+
+/// TLS as this configuration describes it.
+///
+/// # Errors
+/// When an authority or the client certificate cannot be used.
+pub(crate) fn client_config(
+    config: &Config,
+    identity: Option<&(Vec<u8>, Secret)>,
+) -> Result<ClientConfig, BoxError> {
+    let provider = Arc::new(crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()?;
+    let builder = match config.accept_invalid_certs {
+        true => builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Unverified(provider))),
+        false => builder.with_root_certificates(roots(config)?),
+    };
+    Ok(match identity {
+        None => builder.with_no_client_auth(),
+        Some((certificate, key)) => {
+            let certificates = kubeconfig::certificates(certificate)
+                .map_err(|reason| format!("client certificate: {reason}"))?;
+            let key = PrivateKeyDer::from_pem_slice(key.0.as_bytes())
+                .map_err(|error| format!("client key: malformed PEM: {error}"))?;
+            builder
+                .with_client_auth_cert(certificates, key)
+                .map_err(|error| format!("client certificate and key: {error}"))?
+        }
+    })
+}
+
+fn roots(config: &Config) -> Result<RootCertStore, BoxError> {
+    let mut roots = RootCertStore::empty();
+    match &config.root_cert {
+        Some(authorities) => {
+            for authority in authorities {
+                let added = roots.add(authority.clone());
+                added.map_err(|error| format!("certificate authority: {error}"))?;
+            }
+        }
+        None if config.cluster_url.scheme_str() == Some("http") => {}
+        None => {
+            let found = rustls_native_certs::load_native_certs();
+            let (added, _) = roots.add_parsable_certificates(found.certs);
+            if added == 0 {
+                return Err(
+                    "no certificate-authority is configured, and the system has no certificate authorities"
+                        .into(),
+                );
+            }
+        }
+    }
+    Ok(roots)
+}
+
+/// Accepts every certificate of a server. Signatures are checked.
+#[derive(Debug)]
+struct Unverified(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Unverified {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        crypto::verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        crypto::verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

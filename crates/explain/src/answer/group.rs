@@ -1,0 +1,178 @@
+//! The answer about a group of pods.
+
+use super::{ClosestNode, PodName, PodState, Preemption, QueuePlace, is_default};
+use serde::{Deserialize, Serialize};
+
+/// Where a group is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum GroupState {
+    /// Pods or groups name it, but it does not exist.
+    #[default]
+    Missing,
+    /// An ancestor does not exist, or the ancestors form a circle.
+    Incomplete,
+    /// Fewer members are known than must be able to run.
+    WaitingForMembers,
+    /// A member is gated: the group is not tried.
+    Gated,
+    /// In activeQ: it is tried when it is its turn.
+    Active,
+    /// In backoffQ: it is tried when its backoff has ended.
+    Backoff,
+    /// Rejected: it is tried when an event may help it.
+    Unschedulable,
+    /// An attempt is under way.
+    Scheduling,
+    /// As many members as are needed have a node.
+    Started,
+}
+
+/// A change after which a group can start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum GroupChange {
+    /// Remove the scheduling gates of members.
+    #[default]
+    RemoveSchedulingGates,
+    /// Create further members.
+    CreatePods,
+    /// Uncordon nodes.
+    Uncordon,
+    /// Lower `minCount`.
+    LowerMinCount,
+    /// Create the group again without topology constraint.
+    DropTopology,
+    /// Create the group and its pods again with a higher priority.
+    RaisePriority,
+    /// Add nodes.
+    AddNodes,
+}
+
+answers! {
+    /// Why a group of pods is where it is: the answer of `/explain/podgroup/NAMESPACE/NAME`.
+    GroupAnswer {
+        /// When the answer was computed.
+        at: String,
+        /// `PodGroup` or `CompositePodGroup`.
+        kind: String,
+        /// The namespace of the group.
+        namespace: String,
+        /// The name of the group.
+        name: String,
+        /// The group without parent, if it is another one: the whole hierarchy is scheduled as one.
+        root: Option<String>,
+        /// The priority.
+        priority: i32,
+        /// Where the group is.
+        state: GroupState,
+        /// The answer in one or two sentences.
+        summary: String,
+        /// `gang` or `basic`.
+        policy: String,
+        /// How many members must be able to run: pods, or children of a composite group.
+        need: usize,
+        /// How many members are known.
+        known: usize,
+        /// How many members have a node; of a composite group, how many children have started.
+        scheduled: usize,
+        /// For how many further members there is room now, on the best domain if the group is restricted to one.
+        places: Option<usize>,
+        /// Its place in the queue, and that of its whole hierarchy.
+        queue: Option<QueuePlace>,
+        /// Whether it was scheduled once, as its status shows.
+        condition: Option<GroupConditionView>,
+        /// The label in which all nodes of the group agree.
+        topology_key: Option<String>,
+        /// The values of this label, the one with room for most members first.
+        domains: Vec<Domain>,
+        /// How many values there are.
+        domain_count: usize,
+        /// The groups below it.
+        children: Vec<ChildGroup>,
+        /// The members, those that wait and fit nowhere first.
+        members: Vec<GroupMember>,
+        /// How many members there are below the group.
+        member_count: usize,
+        /// Changes after which the group can start, the cheapest first. Each was tried on a copy of the cluster.
+        remedies: Vec<GroupRemedy>,
+        /// What preemption would do for it.
+        preemption: Option<Preemption>,
+        /// The limits that were reached, and what the answer does not cover.
+        notes: Vec<String>,
+    }
+
+    /// A condition of a group.
+    GroupConditionView {
+        /// `True` or `False`.
+        status: String,
+        /// The reason.
+        reason: String,
+        /// The message.
+        message: String,
+        /// Since when.
+        since: Option<String>,
+    }
+
+    /// The nodes with one value of a label.
+    Domain {
+        /// The value.
+        name: String,
+        /// How many nodes.
+        nodes: usize,
+        /// For how many waiting members there is room.
+        places: usize,
+    }
+
+    /// A group below another one.
+    ChildGroup {
+        /// `PodGroup` or `CompositePodGroup`.
+        kind: String,
+        /// The name.
+        name: String,
+        /// The name of its parent.
+        parent: String,
+        /// How many members must be able to run.
+        need: usize,
+        /// How many members are known.
+        known: usize,
+        /// How many members have a node.
+        scheduled: usize,
+        /// For how many further members there is room now, of a pod group.
+        places: Option<usize>,
+    }
+
+    /// A pod of a group.
+    GroupMember {
+        /// The name.
+        name: String,
+        /// Its pod group.
+        group: String,
+        /// Where it is.
+        state: PodState,
+        /// The node that it has.
+        node: Option<String>,
+        /// The node that it would get now, with the other members.
+        place: Option<String>,
+        /// The scheduling gates and the PreEnqueue plugins that reject it.
+        gates: Vec<String>,
+        /// What the closest nodes lack for it when the other members are placed.
+        closest: Vec<ClosestNode>,
+    }
+
+    /// A change after which a group can start.
+    GroupRemedy {
+        /// What to do.
+        text: String,
+        /// The kind of change.
+        change: GroupChange,
+        /// The new minimum, priority, or number of pods or nodes.
+        value: Option<i64>,
+        /// The node whose labels, taints and resources new nodes have.
+        like: Option<String>,
+        /// The nodes or pods that are changed.
+        names: Vec<String>,
+        /// The pods that preemption evicts after the change.
+        victims: Vec<PodName>,
+        /// What the order is by: a small number is a change that disturbs little.
+        cost: u32,
+    }
+}

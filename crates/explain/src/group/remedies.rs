@@ -1,0 +1,500 @@
+//! Changes after which a group can start. Each is tried on the copy of the cluster.
+
+use super::facts::{GroupFacts, MemberFact};
+use super::trial::{Findings, Trial, Waiting};
+use super::{is_gated, pod_names, victims_of};
+use crate::answer::{GroupChange, GroupRemedy, PodName};
+use crate::change::{Change, Edit};
+use crate::limits::PRIORITIES_TRIED_MAX;
+use crate::overlay::with_edits;
+use crate::pod::count;
+use crate::snapshot::Snapshot;
+use berth_api::groups::GroupSpec;
+use berth_api::{CompositePodGroup, Object, Pod, PodGroup};
+use berth_framework::PodInfo;
+use berth_framework::cluster::{GroupKey, GroupKind};
+use berth_scheduler::profile::Profile;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// The numbers of new nodes that are tried.
+const NEW_NODES: [usize; 5] = [1, 2, 4, 8, 16];
+/// Like how many nodes new ones are tried.
+const LIKE_MAX: usize = 3;
+/// How many cordoned nodes are tried alone.
+const CORDONED_ALONE_MAX: usize = 4;
+/// How many cordoned nodes are tried together.
+const CORDONED_MAX: usize = 32;
+/// How many lower minimums of a composite group are tried.
+const MINIMUMS_TRIED_MAX: usize = 4;
+/// How many missing members are tried.
+const NEW_MEMBERS_MAX: usize = 256;
+/// The highest priority of a class that users may create.
+const PRIORITY_MAX: i32 = 1_000_000_000;
+/// How many names a text lists.
+const NAMES_MAX: usize = 5;
+
+/// A group whose members wait.
+pub(super) struct Case<'a> {
+    pub(super) facts: &'a GroupFacts,
+    pub(super) group: (&'a Arc<Profile>, &'a GroupKey),
+    pub(super) waiting: &'a [Waiting],
+    pub(super) findings: &'a Findings,
+    /// Whether the waiting members can be placed as they are.
+    pub(super) fits: bool,
+}
+
+fn names(names: &[String]) -> String {
+    let listed = names.iter().take(NAMES_MAX).map(String::as_str);
+    let listed: Vec<&str> = listed.collect();
+    match names.len().saturating_sub(NAMES_MAX) {
+        0 => listed.join(", "),
+        more => format!("{} and {more} more", listed.join(", ")),
+    }
+}
+
+/// The object of a group with another wanted behaviour.
+fn with_spec(
+    snapshot: &Snapshot,
+    key: &GroupKey,
+    change: impl FnOnce(&mut GroupSpec),
+) -> Option<Edit> {
+    let group = snapshot.cluster.groups().get(key)?;
+    let mut spec = group.spec.clone();
+    change(&mut spec);
+    let (metadata, status) = (group.metadata.clone(), group.status.clone());
+    Some(Edit::Set(match key.kind {
+        GroupKind::PodGroup => Object::PodGroup(Arc::new(PodGroup {
+            metadata,
+            spec,
+            status,
+        })),
+        GroupKind::CompositePodGroup => Object::CompositePodGroup(Arc::new(CompositePodGroup {
+            metadata,
+            spec,
+            status,
+        })),
+    }))
+}
+
+impl Case<'_> {
+    /// The changes, the cheapest first.
+    pub(super) fn remedies(
+        &self,
+        snapshot: &mut Snapshot,
+        budget: &mut usize,
+        notes: &mut Vec<String>,
+    ) -> Vec<GroupRemedy> {
+        let mut found = Vec::new();
+        let (_, root) = self.group;
+        let is_ready = snapshot.cluster.is_ready(root);
+        let gated: Vec<&MemberFact> = self.facts.members.iter().filter(|m| is_gated(m)).collect();
+        if !gated.is_empty() {
+            match self.fits && is_ready {
+                true => found.push(without_gates(&gated)),
+                false => {
+                    let text = "scheduling gates of members must be removed in any case";
+                    notes.push(text.to_owned());
+                }
+            }
+        }
+        if !is_ready {
+            self.more_members(snapshot, budget, &mut found, notes);
+            return found;
+        }
+        if self.fits {
+            return found;
+        }
+        self.uncordoned(snapshot, budget, &mut found);
+        self.lower_minimum(snapshot, budget, &mut found);
+        self.no_topology(snapshot, budget, &mut found);
+        self.higher_priority(snapshot, budget, &mut found);
+        self.new_nodes(snapshot, budget, &mut found);
+        found.sort_by_key(|remedy| remedy.cost);
+        found
+    }
+
+    /// Whether the group can start after some edits.
+    fn fits_after(
+        &self,
+        snapshot: &mut Snapshot,
+        edits: &[Edit],
+        waiting: &[Waiting],
+        budget: &mut usize,
+    ) -> bool {
+        let Some(first) = waiting.first().filter(|_| *budget > 0) else {
+            return false;
+        };
+        let fits = with_edits(snapshot, &first.pod, edits, |snapshot, _| {
+            let mut trial = Trial::begin(snapshot, self.group, waiting, budget);
+            let fits = trial.run().is_ok();
+            trial.end();
+            fits
+        });
+        fits && *budget > 0
+    }
+
+    /// Members that are missing, like those that are there.
+    fn more_members(
+        &self,
+        snapshot: &mut Snapshot,
+        budget: &mut usize,
+        found: &mut Vec<GroupRemedy>,
+        notes: &mut Vec<String>,
+    ) {
+        let mut waiting = self.waiting.to_vec();
+        let mut parts = Vec::new();
+        let mut groups = Vec::new();
+        let mut total = 0;
+        let leaves = self.facts.tree.iter();
+        for leaf in leaves.filter(|group| group.key.kind == GroupKind::PodGroup) {
+            let missing = leaf.spec.min().saturating_sub(leaf.known);
+            if missing == 0 {
+                continue;
+            }
+            let mut of_leaf = self.waiting.iter().filter(|w| w.leaf == leaf.key);
+            let Some(like) = of_leaf.next().filter(|_| missing <= NEW_MEMBERS_MAX) else {
+                notes.push(format!(
+                    "podgroup {} lacks {}; whether these fit is not known before one exists",
+                    leaf.key.name,
+                    count(missing as u64, "pod")
+                ));
+                return;
+            };
+            for at in 0..missing {
+                let mut pod = Pod::clone(&like.pod.pod);
+                pod.metadata.name = format!("{}-new-{at}", like.pod.pod.name()).into();
+                pod.metadata.uid = format!("new-{}-{at}", like.pod.pod.uid()).into();
+                pod.status.nominated_node_name = Default::default();
+                waiting.push(Waiting {
+                    leaf: leaf.key.clone(),
+                    pod: Arc::new(PodInfo::new(Arc::new(pod))),
+                    is_new: true,
+                });
+            }
+            total += missing;
+            groups.push(leaf.key.name.to_string());
+            parts.push(format!(
+                "{} like {} in podgroup {}",
+                count(missing as u64, "more pod"),
+                like.pod.pod.name(),
+                leaf.key.name
+            ));
+        }
+        if parts.is_empty() {
+            return;
+        }
+        match self.fits_after(snapshot, &[], &waiting, budget) {
+            true => found.push(GroupRemedy {
+                text: format!("create {}", parts.join(" and ")),
+                change: GroupChange::CreatePods,
+                value: i64::try_from(total).ok(),
+                names: groups,
+                cost: 15,
+                ..GroupRemedy::default()
+            }),
+            false => notes.push(format!(
+                "{} would not fit together with the members that are there",
+                parts.join(" and ")
+            )),
+        }
+    }
+
+    fn uncordoned(
+        &self,
+        snapshot: &mut Snapshot,
+        budget: &mut usize,
+        found: &mut Vec<GroupRemedy>,
+    ) {
+        let nodes = snapshot.cluster.nodes.iter();
+        let cordoned = nodes.filter(|view| view.node().spec.unschedulable);
+        let mut cordoned: Vec<String> = cordoned.map(|view| view.name().to_string()).collect();
+        cordoned.sort_unstable();
+        cordoned.truncate(CORDONED_MAX);
+        let alone = cordoned.iter().take(CORDONED_ALONE_MAX);
+        let mut sets: Vec<Vec<String>> = alone.map(|node| vec![node.clone()]).collect();
+        if cordoned.len() > 1 {
+            sets.push(cordoned);
+        }
+        for nodes in sets {
+            let edits = nodes.iter().filter_map(|node| {
+                let change = Change::Uncordon { node: node.clone() };
+                change.edits(&snapshot.cluster, &self.waiting.first()?.pod.pod)
+            });
+            let edits: Vec<Edit> = edits.flatten().collect();
+            if self.fits_after(snapshot, &edits, self.waiting, budget) {
+                found.push(GroupRemedy {
+                    text: match &nodes[..] {
+                        [node] => format!("uncordon node {node}"),
+                        nodes => format!("uncordon nodes {}", names(nodes)),
+                    },
+                    change: GroupChange::Uncordon,
+                    cost: 20,
+                    names: nodes,
+                    ..GroupRemedy::default()
+                });
+                return;
+            }
+        }
+    }
+
+    fn lower_minimum(
+        &self,
+        snapshot: &mut Snapshot,
+        budget: &mut usize,
+        found: &mut Vec<GroupRemedy>,
+    ) {
+        let leaves = self.facts.tree.iter();
+        let lower = leaves.filter_map(|leaf| {
+            let places = self.findings.leaves.get(&leaf.key)?.placed.len();
+            let min = leaf.scheduled + places;
+            (min > 0 && min < leaf.spec.gang_min()?).then_some((&leaf.key, min))
+        });
+        for (key, min) in lower {
+            let remedy = self.with_minimum(snapshot, key, min, budget);
+            found.extend(remedy);
+        }
+        let (_, root) = self.group;
+        if root.kind == GroupKind::CompositePodGroup
+            && let Some(min) = self.facts.of(root).and_then(|root| root.spec.gang_min())
+        {
+            let minimums = (1..min).rev().take(MINIMUMS_TRIED_MAX);
+            let mut remedies =
+                minimums.filter_map(|min| self.with_minimum(snapshot, root, min, budget));
+            found.extend(remedies.next());
+        }
+    }
+
+    /// A lower minimum of one group.
+    fn with_minimum(
+        &self,
+        snapshot: &mut Snapshot,
+        key: &GroupKey,
+        min: usize,
+        budget: &mut usize,
+    ) -> Option<GroupRemedy> {
+        let value = i32::try_from(min).ok()?;
+        let edit = with_spec(snapshot, key, |spec| {
+            if let Some(gang) = &mut spec.scheduling_policy.gang {
+                gang.min = value;
+            }
+        })?;
+        let fits = self.fits_after(snapshot, &[edit], self.waiting, budget);
+        let (field, name) = (
+            match key.kind {
+                GroupKind::PodGroup => "minCount",
+                GroupKind::CompositePodGroup => "minGroupCount",
+            },
+            format!("{} {}", key.kind.as_str(), key.name),
+        );
+        fits.then(|| GroupRemedy {
+            text: format!("lower {field} of {name} to {min}"),
+            change: GroupChange::LowerMinCount,
+            value: Some(i64::from(value)),
+            names: vec![key.name.to_string()],
+            cost: 40,
+            ..GroupRemedy::default()
+        })
+    }
+
+    fn no_topology(
+        &self,
+        snapshot: &mut Snapshot,
+        budget: &mut usize,
+        found: &mut Vec<GroupRemedy>,
+    ) {
+        let constrained = self.facts.tree.iter();
+        let constrained: Vec<_> = constrained
+            .filter(|group| group.spec.topology_key().is_some())
+            .collect();
+        let edits = constrained.iter().filter_map(|group| {
+            with_spec(snapshot, &group.key, |spec| {
+                spec.scheduling_constraints.topology.clear();
+            })
+        });
+        let edits: Vec<Edit> = edits.collect();
+        if edits.is_empty() || !self.fits_after(snapshot, &edits, self.waiting, budget) {
+            return;
+        }
+        let groups = constrained.iter().map(|group| group.key.name.to_string());
+        let groups: Vec<String> = groups.collect();
+        found.push(GroupRemedy {
+            text: format!(
+                "create {} again without topology constraint",
+                named(&groups)
+            ),
+            change: GroupChange::DropTopology,
+            names: groups,
+            cost: 200,
+            ..GroupRemedy::default()
+        });
+    }
+
+    /// A higher priority, with which the group preempts other pods.
+    fn higher_priority(
+        &self,
+        snapshot: &mut Snapshot,
+        budget: &mut usize,
+        found: &mut Vec<GroupRemedy>,
+    ) {
+        let (_, root) = self.group;
+        let Some(root) = self.facts.of(root) else {
+            return;
+        };
+        let own = root.spec.priority();
+        let running = snapshot.cluster.nodes.iter();
+        let running = running.flat_map(|view| view.pods().iter().map(|pod| pod.pod.priority()));
+        let above: BTreeSet<i32> = running
+            .filter(|priority| (own..PRIORITY_MAX).contains(priority))
+            .collect();
+        for priority in above.into_iter().take(PRIORITIES_TRIED_MAX) {
+            let priority = priority + 1;
+            let Some(victims) = self.victims_with(snapshot, priority, budget) else {
+                continue;
+            };
+            let listed: Vec<String> = victims
+                .iter()
+                .map(|pod| format!("{}/{}", pod.namespace, pod.name))
+                .collect();
+            found.push(GroupRemedy {
+                text: format!(
+                    "create the group and its pods again with priority {priority}, so that it preempts {}",
+                    names(&listed)
+                ),
+                change: GroupChange::RaisePriority,
+                value: Some(i64::from(priority)),
+                victims,
+                cost: 300,
+                ..GroupRemedy::default()
+            });
+            return;
+        }
+    }
+
+    /// The pods that the group preempts with this priority, if it can start then.
+    fn victims_with(
+        &self,
+        snapshot: &mut Snapshot,
+        priority: i32,
+        budget: &mut usize,
+    ) -> Option<Vec<PodName>> {
+        let edits = self.facts.tree.iter().filter_map(|group| {
+            with_spec(snapshot, &group.key, |spec| spec.priority = Some(priority))
+        });
+        let edits: Vec<Edit> = edits.collect();
+        let waiting = self.waiting.iter().map(|member| {
+            let mut pod = Pod::clone(&member.pod.pod);
+            pod.spec.priority = Some(priority);
+            Waiting {
+                pod: Arc::new(PodInfo::new(Arc::new(pod))),
+                ..member.clone()
+            }
+        });
+        let waiting: Vec<Waiting> = waiting.collect();
+        let first = waiting.first().filter(|_| *budget > 0)?;
+        let results = with_edits(snapshot, &first.pod, &edits, |snapshot, _| {
+            let mut trial = Trial::begin(snapshot, self.group, &waiting, budget);
+            let results = trial.make_room();
+            trial.end();
+            results
+        });
+        // The members are as they were again.
+        for member in self.waiting {
+            let pod = &member.pod.pod;
+            snapshot.cluster.pods.insert(pod.uid().clone(), pod.clone());
+        }
+        let result = results
+            .into_iter()
+            .find(|result| result.preemption.is_some());
+        let preemption = result.filter(|_| *budget > 0)?.preemption?;
+        Some(pod_names(snapshot, &victims_of(&preemption)))
+    }
+
+    fn new_nodes(&self, snapshot: &mut Snapshot, budget: &mut usize, found: &mut Vec<GroupRemedy>) {
+        let Some(first) = self.waiting.first() else {
+            return;
+        };
+        let mut best: Option<(usize, String)> = None;
+        for like in self.models(snapshot) {
+            for nodes in NEW_NODES {
+                if best.as_ref().is_some_and(|(fewest, _)| nodes >= *fewest) {
+                    break;
+                }
+                let new = |at: usize| Change::AddNode {
+                    like: like.clone(),
+                    name: format!("new-{at}-{like}"),
+                };
+                let pod = &first.pod.pod;
+                let edits = (0..nodes).filter_map(|at| new(at).edits(&snapshot.cluster, pod));
+                let edits: Vec<Edit> = edits.flatten().collect();
+                if self.fits_after(snapshot, &edits, self.waiting, budget) {
+                    best = Some((nodes, like));
+                    break;
+                }
+            }
+        }
+        let Some((nodes, like)) = best else {
+            return;
+        };
+        found.push(GroupRemedy {
+            text: match nodes {
+                1 => format!("add a node like {like}"),
+                nodes => format!("add {nodes} nodes like {like}"),
+            },
+            change: GroupChange::AddNodes,
+            value: i64::try_from(nodes).ok(),
+            like: Some(like),
+            cost: 1000,
+            ..GroupRemedy::default()
+        });
+    }
+
+    /// The nodes like which new ones are tried: those that are closest for members without place, one of each kind.
+    fn models(&self, snapshot: &Snapshot) -> Vec<String> {
+        let leaves = self.facts.tree.iter();
+        let unfit = leaves
+            .filter_map(|leaf| self.findings.leaves.get(&leaf.key))
+            .flat_map(|leaf| &leaf.unfit);
+        let mut kinds = BTreeSet::new();
+        let mut models = Vec::new();
+        for closest in unfit.flat_map(|(_, closest)| closest) {
+            let Some(view) = snapshot.cluster.nodes.node(&closest.node) else {
+                continue;
+            };
+            let kind = ["cpu", "memory", "pods"].map(|resource| view.allocatable_of(resource));
+            if models.len() < LIKE_MAX && kinds.insert(kind) {
+                models.push(closest.node.clone());
+            }
+        }
+        models
+    }
+}
+
+/// Groups by name.
+fn named(groups: &[String]) -> String {
+    match groups {
+        [group] => format!("group {group}"),
+        groups => format!("groups {}", names(groups)),
+    }
+}
+
+fn without_gates(gated: &[&MemberFact]) -> GroupRemedy {
+    let gates = gated
+        .iter()
+        .flat_map(|member| &member.pod.spec.scheduling_gates);
+    let gates: BTreeSet<String> = gates.map(|gate| gate.name.to_string()).collect();
+    let gates: Vec<String> = gates.into_iter().collect();
+    let pods = gated.iter().map(|member| member.pod.name().to_string());
+    let pods: Vec<String> = pods.collect();
+    GroupRemedy {
+        text: format!(
+            "remove the scheduling gate(s) {} from the pod(s) {}",
+            names(&gates),
+            names(&pods)
+        ),
+        change: GroupChange::RemoveSchedulingGates,
+        names: pods,
+        cost: 10,
+        ..GroupRemedy::default()
+    }
+}

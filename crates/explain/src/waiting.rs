@@ -1,0 +1,110 @@
+//! Pods that wait, by code and owner: for metrics.
+
+use crate::codes::{OTHER, SCHEDULING_GATE, code_of, resource_of};
+use crate::queue::owner_of;
+use berth_api::Time;
+use berth_scheduler::Scheduler;
+use berth_scheduler::queue::{QueuedIn, QueuedPodInfo};
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+/// How many rows there are; the pods of further ones are in one row for each code.
+const ROWS_MAX: usize = 200;
+
+/// Pods that wait for one reason and have one owner.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WaitingPods {
+    /// The code.
+    pub code: &'static str,
+    /// The resource that is short; empty for none.
+    pub resource: String,
+    /// The namespace; empty for the row of the others.
+    pub namespace: String,
+    /// Kind and name of the pod group, otherwise of the controller, such as `ReplicaSet/web`; empty for pods without either.
+    pub owner: String,
+    /// How many pods.
+    pub pods: usize,
+    /// For how long the oldest one waits, in seconds.
+    pub oldest_seconds: f64,
+}
+
+type Key = (&'static str, String, String, String);
+
+/// The reasons of a pod, each once.
+fn reasons(
+    scheduler: &Scheduler,
+    place: QueuedIn,
+    info: &QueuedPodInfo,
+) -> Vec<(&'static str, String)> {
+    if place == QueuedIn::Gated {
+        let plugin = info.gating_plugin().map_or("", |plugin| plugin.as_str());
+        return match info.pod.spec.scheduling_gates.is_empty() {
+            true => vec![(code_of(plugin, ""), String::new())],
+            false => vec![(SCHEDULING_GATE, String::new())],
+        };
+    }
+    let known = scheduler.explanation(info.pod.uid());
+    let reasons = known.into_iter().flat_map(|known| &known.reasons);
+    let mut codes: Vec<(&'static str, String)> = reasons
+        .map(|reason| {
+            let code = code_of(&reason.plugin, &reason.text);
+            (code, resource_of(code, &reason.text).unwrap_or_default())
+        })
+        .collect();
+    if codes.is_empty() && info.has_rejectors() {
+        let message = known.map_or("", |known| known.message.as_str());
+        codes.extend(
+            info.rejectors()
+                .map(|plugin| (code_of(plugin, message), String::new())),
+        );
+    }
+    codes.sort();
+    codes.dedup();
+    codes
+}
+
+/// The pods that plugins have rejected, by reason and owner. A pod with several reasons is in several rows. The cost grows
+/// with the number of waiting pods.
+pub fn waiting_pods(scheduler: &Scheduler, now: Time) -> Vec<WaitingPods> {
+    let mut rows: HashMap<Key, WaitingPods> = HashMap::new();
+    for (place, info) in scheduler.queue().places().pods() {
+        let seconds = now.since(info.waits_since()).as_secs_f64();
+        for (code, resource) in reasons(scheduler, place, info) {
+            let owner = owner_of(&info.pod);
+            let owner = owner.map_or_else(String::new, |(kind, name)| format!("{kind}/{name}"));
+            let namespace = info.pod.namespace().to_string();
+            add(&mut rows, (code, resource, namespace, owner), 1, seconds);
+        }
+    }
+    let mut rows: Vec<WaitingPods> = rows.into_values().collect();
+    let name = |row: &WaitingPods| {
+        (
+            row.code,
+            row.resource.clone(),
+            row.namespace.clone(),
+            row.owner.clone(),
+        )
+    };
+    rows.sort_by_cached_key(|row| (Reverse(row.pods), name(row)));
+    let others = rows.split_off(rows.len().min(ROWS_MAX));
+    let mut sums: HashMap<Key, WaitingPods> = HashMap::new();
+    for row in others {
+        let key = (row.code, String::new(), String::new(), OTHER.to_owned());
+        add(&mut sums, key, row.pods, row.oldest_seconds);
+    }
+    rows.extend(sums.into_values());
+    rows
+}
+
+fn add(rows: &mut HashMap<Key, WaitingPods>, key: Key, pods: usize, seconds: f64) {
+    let row = rows.entry(key.clone()).or_insert_with(|| WaitingPods {
+        code: key.0,
+        resource: key.1,
+        namespace: key.2,
+        owner: key.3,
+        pods: 0,
+        oldest_seconds: 0.0,
+    });
+    row.pods += pods;
+    row.oldest_seconds = row.oldest_seconds.max(seconds);
+}

@@ -1,0 +1,247 @@
+//! Draining nodes, and finding nodes that are not needed.
+
+use super::{DisplacedPod, Fate, Objects, PlacedPod, Report, World, pod_key};
+use berth_api::resources::{CPU, MEMORY};
+use berth_api::{Kind, Node, Object, Pod, Selector, Str};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// How many nodes are tried when a cluster is consolidated.
+pub const CONSOLIDATION_NODES_MAX: usize = 500;
+
+impl World {
+    /// Cordons a node and moves its pods away one by one, as `kubectl drain` does: pods of a DaemonSet and static pods
+    /// stay, pods without a controller block the drain, and a pod is evicted only while its disruption budgets allow it.
+    /// A pod that was moved counts as available again once it has a node. Returns each pod of the node with its end.
+    pub fn drain(&mut self, name: &str) -> Vec<DisplacedPod> {
+        let key = (Kind::Node, String::new(), name.to_owned());
+        if let Some(Object::Node(node)) = self.objects.get(&key) {
+            let mut node = Node::clone(node);
+            node.spec.unschedulable = true;
+            self.set(Object::Node(Arc::new(node)));
+        }
+        let on_node: Vec<Arc<Pod>> = self
+            .pods()
+            .filter(|pod| pod.spec.node_name == *name)
+            .cloned()
+            .collect();
+        let pods = on_node.iter().map(|pod| self.move_away(pod, name));
+        pods.collect()
+    }
+
+    /// Evicts a pod from a node that is drained, and lets its replacement be scheduled.
+    fn move_away(&mut self, pod: &Arc<Pod>, from: &str) -> DisplacedPod {
+        let end = |fate: Fate, node: Option<String>, reason: String, blocks: bool| DisplacedPod {
+            pod: pod.key(),
+            from: from.to_owned(),
+            fate,
+            node,
+            reason,
+            blocks,
+        };
+        let stays = |reason: &str, blocks| end(Fate::Stays, None, reason.to_owned(), blocks);
+        match pod.metadata.controller().map(|owner| owner.kind.as_str()) {
+            Some("DaemonSet") => {
+                return stays("a pod of a DaemonSet is not evicted by a drain", false);
+            }
+            Some("Node") => return stays("a static pod is not evicted by a drain", false),
+            Some(_) => {}
+            None => return stays("it has no controller that would replace it", true),
+        }
+        if let Some(budget) = self.exhausted_budget(pod) {
+            let reason = format!("PodDisruptionBudget {budget} allows no further disruption");
+            return stays(&reason, true);
+        }
+        let key = pod_key(pod.namespace(), pod.name());
+        self.delete(&key);
+        let mut replacement = Pod::clone(pod);
+        replacement.spec.node_name = Str::default();
+        replacement.metadata.uid = format!("{}-moved", pod.uid()).into();
+        replacement.status = Default::default();
+        replacement.status.phase = "Pending".into();
+        self.set(Object::Pod(Arc::new(replacement)));
+        self.placed.remove(&pod.key());
+        self.run();
+        match self.placed.remove(&pod.key()) {
+            Some(node) => end(Fate::BoundElsewhere, Some(node), String::new(), false),
+            None => {
+                self.spend_budgets(pod);
+                let reason = self.reason_of(&pod.key());
+                let reason = format!("its replacement fits nowhere: {reason}");
+                end(Fate::Waiting, None, reason, true)
+            }
+        }
+    }
+
+    /// Why a pod waits.
+    fn reason_of(&self, pod: &str) -> String {
+        let reason = self.pending().into_iter().find(|p| p.pod == pod);
+        reason.map_or_else(String::new, |p| p.reason)
+    }
+
+    /// Each pod once, from the node on which it was first, with its present end.
+    pub(super) fn settle(&self, displaced: Vec<DisplacedPod>) -> Vec<DisplacedPod> {
+        let mut known: BTreeMap<String, usize> = BTreeMap::new();
+        let mut settled: Vec<DisplacedPod> = Vec::new();
+        for mut pod in displaced {
+            match known.get(&pod.pod) {
+                // It was moved to a node that is drained later.
+                Some(at) => {
+                    pod.from = settled[*at].from.clone();
+                    settled[*at] = pod;
+                }
+                None => {
+                    known.insert(pod.pod.clone(), settled.len());
+                    settled.push(pod);
+                }
+            }
+        }
+        for pod in &mut settled {
+            if matches!(pod.fate, Fate::BoundElsewhere | Fate::Waiting) {
+                self.end_of(pod);
+            }
+        }
+        settled
+    }
+
+    fn end_of(&self, displaced: &mut DisplacedPod) {
+        let (namespace, name) = displaced.pod.split_once('/').unwrap_or_default();
+        let pod = match self.objects.get(&pod_key(namespace, name)) {
+            Some(Object::Pod(pod)) => pod,
+            _ => {
+                displaced.fate = Fate::Evicted;
+                displaced.node = None;
+                displaced.reason = "a pod of a higher priority needs its place".to_owned();
+                return;
+            }
+        };
+        match pod.spec.node_name.as_str() {
+            "" => {
+                displaced.fate = Fate::Waiting;
+                displaced.node = None;
+                if displaced.reason.is_empty() {
+                    displaced.reason = self.reason_of(&displaced.pod);
+                }
+            }
+            node => {
+                displaced.fate = Fate::BoundElsewhere;
+                displaced.node = Some(node.to_owned());
+                displaced.reason.clear();
+                displaced.blocks = false;
+            }
+        }
+    }
+
+    fn budgets_of(&self, pod: &Pod) -> Vec<Arc<berth_api::PodDisruptionBudget>> {
+        let budgets = self.objects.values().filter_map(|object| match object {
+            Object::PodDisruptionBudget(budget) => Some(budget),
+            _ => None,
+        });
+        budgets
+            .filter(|budget| {
+                let selector = Selector::from_label_selector(budget.spec.selector.as_ref());
+                budget.metadata.namespace == *pod.namespace()
+                    && selector.is_ok_and(|selector| selector.matches(pod.labels()))
+            })
+            .cloned()
+            .collect()
+    }
+
+    fn exhausted_budget(&self, pod: &Pod) -> Option<String> {
+        let budgets = self.budgets_of(pod);
+        let mut exhausted = budgets.iter().filter(|b| b.status.disruptions_allowed <= 0);
+        exhausted.next().map(|b| b.metadata.name.to_string())
+    }
+
+    /// A pod is gone and not replaced: its budgets allow one disruption less.
+    fn spend_budgets(&mut self, pod: &Pod) {
+        for budget in self.budgets_of(pod) {
+            let mut budget = berth_api::PodDisruptionBudget::clone(&budget);
+            budget.status.disruptions_allowed -= 1;
+            self.set(Object::PodDisruptionBudget(Arc::new(budget)));
+        }
+    }
+
+    /// Deletes a node that is drained. The pods that a drain leaves there end with it.
+    fn remove_drained(&mut self, node: &str, displaced: &mut [DisplacedPod]) {
+        for pod in displaced.iter_mut().filter(|pod| pod.fate == Fate::Stays) {
+            let (namespace, name) = pod.pod.split_once('/').unwrap_or_default();
+            self.delete(&pod_key(namespace, name));
+            pod.fate = Fate::Lost;
+            pod.reason = "it ends with its node".to_owned();
+        }
+        self.delete(&(Kind::Node, String::new(), node.to_owned()));
+    }
+
+    /// The nodes by what their pods request, the least first; cordoned ones are left out.
+    fn nodes_by_use(&self) -> Vec<String> {
+        let mut nodes: Vec<(i64, i64, String)> = self
+            .scheduler
+            .cache()
+            .cluster()
+            .nodes
+            .iter()
+            .filter(|view| !view.node().spec.unschedulable)
+            .map(|view| {
+                let name = view.name().to_string();
+                (view.requested_of(CPU), view.requested_of(MEMORY), name)
+            })
+            .collect();
+        nodes.sort();
+        nodes.into_iter().map(|(_, _, name)| name).collect()
+    }
+}
+
+/// Drains one node after the other, the least used first, and keeps each drain after which no pod waits that did not
+/// wait before. `world` makes a world of objects. Returns the report, with the nodes in the order in which they can be
+/// drained, and the world at the end.
+///
+/// # Errors
+/// What `world` fails with.
+pub fn consolidate<E>(
+    objects: Objects,
+    world: impl Fn(Objects) -> Result<World, E>,
+) -> Result<(Report, World), E> {
+    let mut present = world(objects)?;
+    present.run();
+    let before = present.usage();
+    let mut report = Report {
+        before: before.clone(),
+        ..Report::default()
+    };
+    let nodes = present.nodes_by_use();
+    let mut displaced: Vec<DisplacedPod> = Vec::new();
+    if nodes.len() > CONSOLIDATION_NODES_MAX {
+        let text = format!(
+            "the {CONSOLIDATION_NODES_MAX} least used of {} nodes are tried",
+            nodes.len()
+        );
+        report.notes.push(text);
+    }
+    for node in nodes.into_iter().take(CONSOLIDATION_NODES_MAX) {
+        let mut tried = world(present.objects().clone())?;
+        tried.run();
+        let waited = tried.pending().len();
+        let mut of_node = tried.drain(&node);
+        let is_fine = !of_node.iter().any(|pod| pod.blocks)
+            && tried.evicted.is_empty()
+            && tried.pending().len() <= waited;
+        if is_fine {
+            tried.remove_drained(&node, &mut of_node);
+            displaced.extend(of_node);
+            report.drained.push(node);
+            present = tried;
+        }
+    }
+    report.displaced = present.settle(displaced);
+    // A pod that is moved several times is listed with its last node.
+    let moved = report.displaced.iter().filter_map(|pod| {
+        let node = pod.node.clone()?;
+        let pod = pod.pod.clone();
+        Some(PlacedPod { pod, node })
+    });
+    report.moved = moved.collect();
+    report.after = present.usage();
+    report.pending = present.pending();
+    Ok((report, present))
+}

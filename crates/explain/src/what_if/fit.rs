@@ -1,0 +1,128 @@
+//! How many more pods of a template fit.
+
+use super::{Fit, NodeFit, World, pod_key};
+use crate::answer::Reason;
+use crate::examine::examine;
+use crate::snapshot::Snapshot;
+use berth_api::pod::PodResourceClaimStatus;
+use berth_api::{Object, Pod, ResourceClaim, Str};
+use berth_framework::PodInfo;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// How many pods are added at once at most.
+const BATCH_MAX: usize = 256;
+
+impl World {
+    /// Adds copies of a pod until one does not fit, `max` at most. The copies evict no pod. Each gets claims like these, by
+    /// the entry of the pod's spec that they are for.
+    pub fn fit(&mut self, template: &Pod, claims: &[(String, ResourceClaim)], max: usize) -> Fit {
+        let mut fit = Fit {
+            pod: template.key(),
+            ..Fit::default()
+        };
+        let mut nodes: BTreeMap<String, usize> = BTreeMap::new();
+        let mut batch = 1;
+        loop {
+            let count = batch.min(max - fit.pods);
+            if count == 0 {
+                fit.is_limited = true;
+                break;
+            }
+            let first = fit.pods + 1;
+            let names: Vec<String> = (first..first + count)
+                .map(|number| format!("{}-fit-{number}", template.name()))
+                .collect();
+            for name in &names {
+                let mut pod = copy(template, name);
+                for (entry, claim) in claims {
+                    let claim = claim_of(&mut pod, entry, claim);
+                    self.set(Object::ResourceClaim(Arc::new(claim)));
+                }
+                self.set(Object::Pod(Arc::new(pod)));
+            }
+            self.run();
+            let mut waiting = None;
+            for name in &names {
+                let key = format!("{}/{name}", template.namespace());
+                match self.placed.remove(&key) {
+                    Some(node) => {
+                        fit.pods += 1;
+                        *nodes.entry(node).or_default() += 1;
+                    }
+                    None => {
+                        waiting.get_or_insert_with(|| name.clone());
+                    }
+                }
+            }
+            if let Some(name) = waiting {
+                fit.bottleneck = self.bottleneck(template, &name);
+                break;
+            }
+            batch = (batch * 2).min(BATCH_MAX);
+        }
+        let nodes = nodes.into_iter().map(|(node, pods)| NodeFit { node, pods });
+        fit.nodes = nodes.collect();
+        fit.nodes.sort_by_key(|node| Reverse(node.pods));
+        fit
+    }
+
+    /// Why a copy fits nowhere, the most frequent reason first.
+    fn bottleneck(&self, template: &Pod, name: &str) -> Vec<Reason> {
+        let key = pod_key(template.namespace(), name);
+        let Some(Object::Pod(pod)) = self.objects.get(&key) else {
+            return Vec::new();
+        };
+        let mut snapshot = Snapshot::take(&self.scheduler, self.now);
+        let profile = snapshot.profiles.get(&pod.spec.scheduler_name).cloned();
+        let Some(profile) = profile else {
+            return Vec::new();
+        };
+        let pod = Arc::new(PodInfo::new(pod.clone()));
+        let context = snapshot.context();
+        let mut gates = profile.pre_enqueue.iter().filter_map(|member| {
+            let status = member.plugin.pre_enqueue(&context, &pod.pod);
+            (!status.is_success())
+                .then(|| Reason::coded(member.name.as_str(), &status.message(), &pod))
+        });
+        if let Some(gate) = gates.next() {
+            return vec![gate];
+        }
+        drop(gates);
+        let verdict = examine(&mut snapshot, &profile, &pod).verdict(&snapshot.cluster, &pod);
+        match verdict.pre_filter {
+            Some(reason) => vec![reason],
+            None => verdict.reasons,
+        }
+    }
+}
+
+fn copy(template: &Pod, name: &str) -> Pod {
+    let mut pod = template.clone();
+    pod.metadata.name = name.into();
+    pod.metadata.uid = format!("fit-{}-{name}", template.namespace()).into();
+    pod.spec.node_name = Str::default();
+    pod.spec.preemption_policy = Some("Never".into());
+    pod
+}
+
+/// A claim like another one for a pod, which refers to it.
+fn claim_of(pod: &mut Pod, entry: &str, like: &ResourceClaim) -> ResourceClaim {
+    let mut claim = like.clone();
+    let name = format!("{}-{entry}", pod.name());
+    claim.metadata.uid = format!("{}-{entry}", pod.uid()).into();
+    let mut owners = claim.metadata.owner_references.to_vec();
+    for owner in &mut owners {
+        owner.name = pod.name().clone();
+        owner.uid = pod.uid().clone();
+    }
+    claim.metadata.owner_references = owners.into();
+    claim.metadata.name = name.as_str().into();
+    let status = PodResourceClaimStatus {
+        name: entry.into(),
+        resource_claim_name: Some(name.into()),
+    };
+    pod.status.resource_claim_statuses.push(status);
+    claim
+}

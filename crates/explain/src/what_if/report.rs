@@ -1,0 +1,183 @@
+//! The result of a run.
+
+use super::balance::Balance;
+use crate::answer::Reason;
+use serde::{Deserialize, Serialize};
+
+/// A pod with its node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlacedPod {
+    /// `namespace/name`.
+    pub pod: String,
+    /// The node.
+    pub node: String,
+}
+
+/// A pod without a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PendingPod {
+    /// `namespace/name`.
+    pub pod: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// The end of a pod whose node is deleted or drained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fate {
+    /// Its replacement is bound to another node.
+    BoundElsewhere,
+    /// Its replacement was bound, and evicted by preemption.
+    Evicted,
+    /// Its replacement waits.
+    Waiting,
+    /// It ends with its node and is not replaced.
+    Lost,
+    /// It stays on its node.
+    Stays,
+}
+
+impl Fate {
+    /// Every end.
+    pub const ALL: [Self; 5] = [
+        Self::BoundElsewhere,
+        Self::Evicted,
+        Self::Waiting,
+        Self::Lost,
+        Self::Stays,
+    ];
+
+    /// The end in words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::BoundElsewhere => "bound elsewhere",
+            Self::Evicted => "evicted",
+            Self::Waiting => "waiting",
+            Self::Lost => "lost",
+            Self::Stays => "staying",
+        }
+    }
+}
+
+/// A pod of a node that is deleted or drained.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DisplacedPod {
+    /// `namespace/name`.
+    pub pod: String,
+    /// The node.
+    pub from: String,
+    /// Its end.
+    pub fate: Fate,
+    /// The node of its replacement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// Why it waits, is lost or stays.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// Whether it keeps its node from being drained.
+    #[serde(default)]
+    pub blocks: bool,
+}
+
+/// How full a cluster is.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Usage {
+    /// Nodes, cordoned ones included.
+    pub nodes: usize,
+    /// Pods on nodes.
+    pub pods: usize,
+    /// Pods that wait.
+    pub pending: usize,
+    /// Requested CPU, in percent of what the nodes offer.
+    pub cpu_percent: f64,
+    /// Requested memory, in percent of what the nodes offer.
+    pub memory_percent: f64,
+}
+
+/// How many more pods of a template fit, and why no further one does.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Fit {
+    /// `namespace/name` of the template.
+    pub pod: String,
+    /// How many fit.
+    pub pods: usize,
+    /// On which nodes, the one with the most pods first.
+    pub nodes: Vec<NodeFit>,
+    /// Whether the limit of pods was reached before one did not fit.
+    pub is_limited: bool,
+    /// Why the next one fits nowhere, the most frequent reason first.
+    pub bottleneck: Vec<Reason>,
+}
+
+/// How many pods of a template fit on a node.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeFit {
+    /// The node.
+    pub node: String,
+    /// How many pods.
+    pub pods: usize,
+}
+
+/// The nodes that the waiting pods need.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AddedNodes {
+    /// The shape as it was given.
+    pub shape: String,
+    /// The smallest number of such nodes with which no further waiting pod gets a node.
+    pub nodes: usize,
+    /// The pods that wait without these nodes.
+    pub waiting: usize,
+    /// Those of them that get a node with these nodes.
+    pub placed: usize,
+    /// Whether more nodes than are tried might be needed.
+    pub is_limited: bool,
+}
+
+/// The result of a run.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// The cluster before the change.
+    pub before: Usage,
+    /// The cluster after it.
+    pub after: Usage,
+    /// Waiting pods that get a node.
+    pub placed: Vec<PlacedPod>,
+    /// Pods that are evicted by preemption, with the node that they leave.
+    pub evicted: Vec<PlacedPod>,
+    /// Pods that wait.
+    pub pending: Vec<PendingPod>,
+    /// Pods among the changes that quotas do not admit, and why. They are not created.
+    #[serde(default)]
+    pub not_admitted: Vec<PendingPod>,
+    /// Each pod of a node that is deleted or drained, and its end.
+    #[serde(default)]
+    pub displaced: Vec<DisplacedPod>,
+    /// Pods that a drain moves, with their new node.
+    pub moved: Vec<PlacedPod>,
+    /// Pods that keep a node from being drained, and why.
+    pub blocked: Vec<PendingPod>,
+    /// The pods before and after the changes.
+    #[serde(default)]
+    pub balance: Balance,
+    /// What each document of the changes does.
+    #[serde(default)]
+    pub changes: Vec<String>,
+    /// The nodes that can be drained, in this order.
+    pub drained: Vec<String>,
+    /// How many more pods of a template fit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fit: Option<Fit>,
+    /// The nodes that the waiting pods need.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub add_nodes: Option<AddedNodes>,
+    /// What the report does not cover.
+    pub notes: Vec<String>,
+}

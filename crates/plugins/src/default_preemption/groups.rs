@@ -1,0 +1,226 @@
+//! Makes room for a group: which pods must be evicted so that the whole group can start (KEP-5710).
+//!
+//! ```text
+//! a full cluster, a gang of higher priority
+//!     → all pods of lower priority are removed in memory, and the gang is tried once
+//!     → pods come back one after the other, the most important first, as long as every member fits on its node
+//!     → those that do not come back are the victims
+//! ```
+//!
+//! Pods are evicted in **units**: a pod alone, or all pods of a group whose disruption mode is `all`.
+
+use super::units::{Budgets, Unit, units_below};
+use super::{
+    DISRUPTION_TARGET, DefaultPreemption, NAME, PREEMPTION_BY_SCHEDULER, as_known,
+    is_going_for_a_preemptor,
+};
+use berth_api::{Pod, Str};
+use berth_framework::call::{ConditionPatch, EventKind, PodEvent, PodRef};
+use berth_framework::cluster::GroupKey;
+use berth_framework::plugin::{
+    GroupDryRun, GroupPostFilterResult, PodGroupPostFilter, PodGroupPostFilterContext,
+};
+use berth_framework::stage::{Eviction, Observation, Preemption};
+use berth_framework::{ApiCall, Code, Feature, PodInfo, Status};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// What every message begins with.
+const PREFIX: &str = "pod group preemption: ";
+/// The text if no pod of lower priority runs.
+const NO_VICTIMS: &str = "No preemption victims found for incoming preemptor";
+/// The name in events in place of a node: the victims are all over the cluster.
+const CLUSTER: &str = "cluster";
+
+fn with_prefix(status: &Status) -> Status {
+    match status.code() {
+        Code::Error => Status::error(format!("{PREFIX}{}", status.message())),
+        code => Status::new(code, [format!("{PREFIX}{}", status.message()).into()]),
+    }
+}
+
+fn unschedulable(text: &str) -> GroupPostFilterResult {
+    GroupPostFilterResult::of(Status::unschedulable(format!("{PREFIX}{text}")))
+}
+
+/// Whether pods that make room for a member are terminating on the node to which it is nominated.
+fn waits_for_victims(dry_run: &dyn GroupDryRun, priority: i32) -> bool {
+    let cluster = dry_run.cluster();
+    dry_run.members().iter().any(|member| {
+        let node = dry_run.nominated_node(member.pod.uid());
+        let node = node.and_then(|node| cluster.nodes.node(&node));
+        let mut pods = node.iter().flat_map(|node| node.pods());
+        pods.any(|pod| {
+            pod.pod.priority() < priority && is_going_for_a_preemptor(as_known(cluster, pod))
+        })
+    })
+}
+
+impl PodGroupPostFilter for DefaultPreemption {
+    fn post_filter_group(
+        &self,
+        cx: &mut PodGroupPostFilterContext<'_>,
+        group: &GroupKey,
+    ) -> GroupPostFilterResult {
+        let mut result = make_room(cx, group);
+        result.observations.push(Observation::PreemptionAttempt);
+        result
+    }
+}
+
+fn make_room(cx: &mut PodGroupPostFilterContext<'_>, group: &GroupKey) -> GroupPostFilterResult {
+    let Some(spec) = cx.dry_run.cluster().groups().spec(group) else {
+        return unschedulable("the group does not exist");
+    };
+    let priority = spec.priority();
+    let never = |policy: Option<&Str>| policy.is_some_and(|policy| policy == "Never");
+    let of_group = never(spec.preemption_policy.as_ref());
+    if waits_for_victims(cx.dry_run, priority) {
+        let text = format!("{PREFIX}ongoing preemption on nominated nodes");
+        return GroupPostFilterResult::of(Status::new(Code::Success, [text.into()]));
+    }
+    let is_barred = match cx.features.enabled(Feature::PodGroupPreemptionPolicy) {
+        true => of_group,
+        false => {
+            let members = cx.dry_run.members();
+            let mut members = members.iter();
+            members.any(|member| never(member.pod.spec.preemption_policy.as_ref()))
+        }
+    };
+    if is_barred {
+        return unschedulable("not eligible due to preemptionPolicy=Never.");
+    }
+    let units = units_below(cx.dry_run.cluster(), priority);
+    if units.is_empty() {
+        return unschedulable(NO_VICTIMS);
+    }
+    let victims = match choose(cx, &units) {
+        Ok(victims) => victims,
+        Err(status) => return GroupPostFilterResult::of(with_prefix(&status)),
+    };
+    found(cx, group, priority, &victims)
+}
+
+/// The pods that must be evicted, the most important first. The members are placed then.
+fn choose(
+    cx: &mut PodGroupPostFilterContext<'_>,
+    units: &[Unit],
+) -> Result<Vec<Arc<PodInfo>>, Status> {
+    let dry_run = &mut *cx.dry_run;
+    for (slot, pod) in units.iter().flat_map(|unit| &unit.pods) {
+        dry_run.remove_pod(*slot, pod);
+    }
+    dry_run.place()?;
+    let mut budgets = Budgets::new(dry_run.cluster(), cx.features);
+    let (violating, others): (Vec<&Unit>, Vec<&Unit>) = units
+        .iter()
+        .partition(|unit| budgets.are_violated_by(&unit.pods));
+    let mut is_victim = vec![false; units.len()];
+    for unit in violating.into_iter().chain(others) {
+        for (slot, pod) in &unit.pods {
+            dry_run.add_pod(*slot, pod);
+        }
+        if dry_run.still_fits(&unit.pods) {
+            continue;
+        }
+        for (slot, pod) in &unit.pods {
+            dry_run.remove_pod(*slot, pod);
+        }
+        let at = units.iter().position(|other| std::ptr::eq(other, unit));
+        if let Some(at) = at {
+            is_victim[at] = true;
+        }
+    }
+    let victims = units
+        .iter()
+        .zip(is_victim)
+        .filter(|(_, is_victim)| *is_victim);
+    let pods = victims.flat_map(|(unit, _)| unit.pods.iter().map(|(_, pod)| pod.clone()));
+    Ok(pods.collect())
+}
+
+/// The victims are evicted, the members are nominated to their nodes, and pods of lower priority lose their nominations to
+/// these.
+fn found(
+    cx: &PodGroupPostFilterContext<'_>,
+    group: &GroupKey,
+    priority: i32,
+    victims: &[Arc<PodInfo>],
+) -> GroupPostFilterResult {
+    let placed = cx.dry_run.placed();
+    let cluster = cx.dry_run.cluster();
+    let text = format!(
+        "{PREFIX}found a placement for podgroup, preempting {} victims",
+        victims.len()
+    );
+    let mut result = GroupPostFilterResult::of(Status::new(Code::Success, [text.into()]));
+    let Some((preemptor, _)) = placed.first() else {
+        return result;
+    };
+    let nominations: Vec<(Str, Str)> = placed
+        .iter()
+        .filter_map(|(pod, slot)| {
+            let node = cluster.nodes.get(*slot)?.name().clone();
+            Some((pod.pod.uid().clone(), node))
+        })
+        .collect();
+    let nodes: BTreeSet<&Str> = nominations.iter().map(|(_, node)| node).collect();
+    let own: BTreeSet<&Str> = nominations.iter().map(|(uid, _)| uid).collect();
+    for node in nodes {
+        for other in cx.dry_run.nominated_to(node) {
+            if other.pod.priority() < priority && !own.contains(other.pod.uid()) {
+                result.calls.push(ApiCall::PatchPodStatus {
+                    pod: PodRef::of(&other.pod),
+                    conditions: Vec::new(),
+                    nominated_node: Some(Str::default()),
+                });
+            }
+        }
+    }
+    let view = cluster.groups().get(group);
+    let uid = view
+        .map(|group| group.metadata.uid.clone())
+        .unwrap_or_default();
+    let live = victims.iter().map(|victim| as_known(cluster, victim));
+    let live = live.filter(|victim| !victim.is_terminating());
+    let evictions: Vec<Eviction> = live
+        .map(|victim| eviction(group, &uid, &preemptor.pod, victim))
+        .collect();
+    if !evictions.is_empty() {
+        let victims = Observation::PreemptionVictims(victims.len());
+        result.observations.push(victims);
+        result.preemption = Some(Preemption {
+            preemptor: PodRef::of(&preemptor.pod),
+            plugin: NAME.into(),
+            victims: evictions,
+        });
+    }
+    result.nominations = Some(nominations);
+    result
+}
+
+fn eviction(group: &GroupKey, uid: &Str, preemptor: &Pod, victim: &Pod) -> Eviction {
+    let word = group.kind.as_str();
+    let scheduler = match preemptor.spec.scheduler_name.as_str() {
+        "" => "default-scheduler",
+        name => name,
+    };
+    let message = format!("{scheduler}: preempting to accommodate a higher priority {word}");
+    Eviction {
+        condition: ConditionPatch::of(
+            victim,
+            DISRUPTION_TARGET,
+            "True",
+            PREEMPTION_BY_SCHEDULER,
+            &message,
+        ),
+        event: PodEvent {
+            regarding: PodRef::of(victim),
+            related: Some(PodRef::of(preemptor)),
+            kind: EventKind::Normal,
+            reason: "Preempted",
+            action: "Preempting",
+            note: format!("Preempted by {word} {uid} on node {CLUSTER}"),
+        },
+    }
+}

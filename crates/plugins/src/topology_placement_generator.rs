@@ -1,0 +1,162 @@
+//! A group with a topology constraint is placed on nodes with one value of a label (KEP-5732).
+//!
+//! ```text
+//! schedulingConstraints: {topology: [{key: rack}]}, nodes of the racks a, b and c
+//!     → three placements; one with running members of the group is the only one
+//! ```
+
+use berth_api::Str;
+use berth_framework::cluster::GroupKey;
+use berth_framework::plugin::{Context, GroupPlacement, PlacementGenerate, Plugin};
+use berth_framework::registry::{ArgsKind, Extensions, Registration};
+use berth_framework::{Feature, Slot, Status};
+use std::collections::BTreeSet;
+
+/// The plugin's name.
+pub const NAME: &str = "TopologyPlacementGenerator";
+
+/// Topology constraints of groups.
+#[derive(Debug, Default)]
+pub struct TopologyPlacementGenerator;
+
+/// The plugin's entry in the registry.
+pub fn registration() -> Registration {
+    Registration::new(NAME, |_| {
+        Ok(Extensions::of(TopologyPlacementGenerator)
+            .placement_generate()
+            .build())
+    })
+    .args(ArgsKind::None)
+    .by_default(None)
+    .gated_by(Feature::TopologyAwareWorkloadScheduling)
+}
+
+impl Plugin for TopologyPlacementGenerator {
+    fn name(&self) -> &str {
+        NAME
+    }
+}
+
+/// The domain of the members that have a node. Members on nodes that do not exist any more have none.
+fn domain_of(
+    cx: &Context<'_>,
+    key: &Str,
+    scheduled: &[(String, Str)],
+) -> Result<Option<Str>, Status> {
+    let mut domains: BTreeSet<&Str> = BTreeSet::new();
+    for (pod, node) in scheduled {
+        let Some(node) = cx.cluster.nodes.node(node) else {
+            continue;
+        };
+        let Some(domain) = node.labels().get_str(key) else {
+            return Err(Status::error(format!(
+                "cannot determine domain for already scheduled pods: no topology domain found for pod {pod}"
+            )));
+        };
+        domains.insert(domain);
+    }
+    if domains.len() > 1 {
+        let names: Vec<&str> = domains.iter().map(|domain| domain.as_str()).collect();
+        return Err(Status::error(format!(
+            "cannot determine domain for already scheduled pods: more than 1 domain found for pod group: {}",
+            names.join(", ")
+        )));
+    }
+    Ok(domains.into_iter().next().cloned())
+}
+
+impl PlacementGenerate for TopologyPlacementGenerator {
+    fn placements(
+        &self,
+        cx: &Context<'_>,
+        group: &GroupKey,
+        scheduled: &[(String, Str)],
+        nodes: &[Slot],
+    ) -> Result<Option<Vec<GroupPlacement>>, Status> {
+        let spec = cx.cluster.groups().spec(group);
+        let Some(key) = spec.and_then(|spec| spec.topology_key()) else {
+            return Ok(None);
+        };
+        let only = domain_of(cx, key, scheduled)?;
+        let topology = cx.cluster.nodes.topology(key);
+        let mut domains: Vec<Vec<Slot>> = vec![Vec::new(); topology.nodes_of().len()];
+        for slot in nodes {
+            if let Some(domain) = topology.domain(*slot) {
+                domains[domain as usize].push(*slot);
+            }
+        }
+        let name = |nodes: &[Slot]| {
+            let first = cx.cluster.nodes.get(*nodes.first()?)?;
+            first.labels().get_str(key).cloned()
+        };
+        let placements = domains.into_iter().filter_map(|nodes| {
+            let name = name(&nodes)?;
+            Some(GroupPlacement { name, nodes })
+        });
+        let mut placements: Vec<GroupPlacement> = placements
+            .filter(|placement| only.as_ref().is_none_or(|only| *only == placement.name))
+            .collect();
+        placements.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(Some(placements))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use berth_api::{Kind, Object};
+    use berth_framework::testing::{World, node};
+    use serde_json::json;
+
+    fn group() -> Object {
+        let json = json!({
+            "metadata": {"name": "g", "namespace": "default"},
+            "spec": {"schedulingConstraints": {"topology": [{"key": "rack"}]}},
+        });
+        Kind::PodGroup
+            .decode(json.to_string().as_bytes())
+            .expect("a group")
+    }
+
+    /// G-21: a placement for each value of the label, or that of the members that run.
+    #[test]
+    fn a_placement_is_a_value_of_the_label() {
+        let mut world = World::default();
+        for (name, rack) in [("n1", "b"), ("n2", "a"), ("n3", "b")] {
+            world = world.node(node(name).label("rack", rack));
+        }
+        world = world.node(node("elsewhere"));
+        world.cluster.set(&group());
+        let nodes: Vec<Slot> = world.views().map(|view| view.slot()).collect();
+        let key = GroupKey::pod_group(&"default".into(), &"g".into());
+        for (scheduled, expected) in [
+            (&[][..], "a 1, b 2"),
+            (&["n3"], "b 2"),
+            (&["gone"], "a 1, b 2"),
+            (
+                &["n1", "n2"],
+                "cannot determine domain for already scheduled pods: more than 1 domain found for pod group: a, b",
+            ),
+            (
+                &["elsewhere"],
+                "cannot determine domain for already scheduled pods: no topology domain found for pod default/p",
+            ),
+        ] {
+            let scheduled: Vec<(String, Str)> = scheduled
+                .iter()
+                .map(|node| ("default/p".to_owned(), Str::from(*node)))
+                .collect();
+            let plugin = TopologyPlacementGenerator;
+            let found = plugin.placements(&world.context(), &key, &scheduled, &nodes);
+            let shown = match found {
+                Ok(placements) => {
+                    let placements = placements.unwrap_or_default().into_iter();
+                    let texts = placements.map(|p| format!("{} {}", p.name, p.nodes.len()));
+                    texts.collect::<Vec<_>>().join(", ")
+                }
+                Err(status) => status.message(),
+            };
+            assert_eq!(shown, expected);
+        }
+    }
+}

@@ -1,0 +1,497 @@
+//! The scheduling cycle of a group: all of its members in one step (KEP-4671, KEP-6012).
+//!
+//! ```text
+//! a gang of 4, nodes for 3     → three members are placed in memory, the fourth fits nowhere: all is taken back
+//! nodes for 4                  → four members are placed in memory, then all are bound
+//! ```
+//!
+//! Each member is evaluated as a pod alone would be, placed in memory and reserved; so the next member, the plugins and the
+//! kept answers see it there. PlacementFeasible plugins decide after each member whether the group can start, may still,
+//! or cannot: then nothing further is tried. Nothing of a group leaves the core before it can start: the placement is all
+//! or nothing.
+
+mod post_filter;
+mod submit;
+mod topology;
+
+use super::extended;
+use super::place::Permitted;
+use super::{
+    Attempt, Cycle, CycleResult, Placed, begin_attempt, log_excluded, note_decision,
+    percentage_of_nodes, stage_failure, undo_placement,
+};
+use crate::core::{Answered, Core, PointRun, Ran, note_trial};
+use crate::evaluator::{FitError, Found, Placement};
+use crate::group_checks;
+use crate::group_status::{self, AttemptEnd};
+use crate::metrics::Metric;
+use crate::nominations;
+use crate::profile::{Point, Profile};
+use crate::queue::{GroupEnd, QueuedPodInfo, group_ended, group_untried, is_rejected_now};
+use berth_api::{Pod, Str};
+use berth_framework::call::PodRef;
+use berth_framework::cluster::{GroupKey, GroupKind};
+use berth_framework::plugin::{Context, GroupProgress, Nominating};
+use berth_framework::stage::Step;
+use berth_framework::{Code, Feature, Slot, Status};
+use post_filter::GroupNominations;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use submit::submit;
+
+/// How the cycle of a group has ended.
+pub(crate) struct GroupCycle {
+    /// The members that are to be bound.
+    pub(crate) permitted: Vec<Permitted>,
+    /// How it ended for each member.
+    pub(crate) results: Vec<(PodRef, CycleResult)>,
+}
+
+/// A member in the cycle of its group.
+pub(super) struct Member {
+    attempt: Attempt,
+    leaf: GroupKey,
+    found: MemberFound,
+    /// The node to which it was nominated before it was placed.
+    nominated: Option<Str>,
+}
+
+/// The result for one member so far.
+enum MemberFound {
+    /// It was not tried.
+    Untried,
+    /// It is placed in memory.
+    Placed(Box<Placed>),
+    /// It fits nowhere.
+    Unfit(Box<FitError>),
+    /// It was rejected before any node was looked at.
+    Rejected(Status),
+    /// An error occurred.
+    Failed(Status),
+}
+
+/// The members of a group, and what was decided about the groups of its hierarchy.
+pub(super) struct GroupRun {
+    root: GroupKey,
+    profile: Arc<Profile>,
+    members: Vec<Member>,
+    /// The members that are placed, in that order.
+    placed: Vec<usize>,
+    /// The result of each group that was evaluated.
+    statuses: FxHashMap<GroupKey, Status>,
+    /// The plugins that rejected members or placements.
+    rejectors: BTreeSet<Str>,
+    /// Whether there was no node to try. No plugin registered for events that end this.
+    has_no_nodes: bool,
+}
+
+/// The nodes on which members may be placed; `None` for all.
+type Scope<'a> = Option<&'a [Slot]>;
+
+impl Cycle {
+    /// Tries a popped group.
+    pub(crate) fn run_group(&mut self, core: &mut Core, mut info: QueuedPodInfo) -> GroupCycle {
+        let mut ended = GroupCycle {
+            permitted: Vec::new(),
+            results: Vec::new(),
+        };
+        let (queue, cx) = core.queue();
+        if is_rejected_now(queue, &cx, &info) {
+            group_untried(queue, &cx, info);
+            return ended;
+        }
+        let Some(group) = info.own.group.take() else {
+            return ended;
+        };
+        let root = group.key().clone();
+        let began = core.clock.stage_begin();
+        let members = begin_members(core, group.into_ordered(), &mut ended.results);
+        let Some(profile) = members.first().map(|member| member.attempt.profile.clone()) else {
+            let (queue, cx) = core.queue();
+            group_ended(queue, &cx, info, &root, &GroupEnd::Success);
+            return ended;
+        };
+        core.v(3, "Attempting to schedule pod group", |line| {
+            line.with("podGroup", root.to_string())
+        });
+        let name = profile.name.clone();
+        let mut run = GroupRun {
+            root: root.clone(),
+            profile,
+            members,
+            placed: Vec::new(),
+            statuses: FxHashMap::default(),
+            rejectors: BTreeSet::new(),
+            has_no_nodes: false,
+        };
+        let pending: Vec<&Arc<Pod>> = run.members.iter().map(|m| &m.attempt.pod.pod).collect();
+        let searched = core.clock.stage_begin();
+        let status = match group_checks::check(core, &root, &pending) {
+            Err(text) => Status::error(text),
+            Ok(()) => {
+                let status = self.evaluate_group(core, &mut run, &root, None);
+                match status.is_success() && run.placed.is_empty() {
+                    true => Status::unschedulable("no pods were schedulable"),
+                    false => status,
+                }
+            }
+        };
+        let seconds = core.clock.nanos_since(searched) as f64 / 1e9;
+        let metric = Metric::PodGroupSchedulingAlgorithmDuration;
+        core.metrics.observe(metric, &[], seconds);
+        let (status, nominations) = match status.code() {
+            Code::Unschedulable => self.make_room(core, &mut run, status),
+            _ => (status, GroupNominations::default()),
+        };
+        let rejectors = std::mem::take(&mut run.rejectors);
+        let has_no_nodes = run.has_no_nodes;
+        let status = submit(core, run, (status, &nominations), &mut ended);
+        let end = match status.code() {
+            Code::Success => GroupEnd::Success,
+            Code::Error => GroupEnd::Error,
+            // As a pod alone, the group is tried again after its backoff.
+            _ if has_no_nodes => GroupEnd::Error,
+            _ => GroupEnd::Rejected(rejectors.iter().chain(status.plugin()).cloned().collect()),
+        };
+        let is_waiting = !matches!(nominations, GroupNominations::Cleared);
+        let attempt = AttemptEnd {
+            root: &root,
+            status: &status,
+            is_waiting: is_waiting && !status.is_success(),
+            began,
+            profile: &name,
+        };
+        group_status::attempt_ended(core, &attempt, &ended.results);
+        let (queue, cx) = core.queue();
+        group_ended(queue, &cx, info, &root, &end);
+        ended
+    }
+
+    /// Finds out whether a group can start with the members that can be placed, and places them. A group that cannot start
+    /// leaves nothing placed.
+    fn evaluate_group(
+        &mut self,
+        core: &mut Core,
+        run: &mut GroupRun,
+        key: &GroupKey,
+        scope: Scope<'_>,
+    ) -> Status {
+        let is_topological = core
+            .settings
+            .is_on(Feature::TopologyAwareWorkloadScheduling);
+        let status = match is_topological {
+            true => self.evaluate_placements(core, run, key, scope),
+            false => self.evaluate_within(core, run, key, scope),
+        };
+        run.statuses.insert(key.clone(), status.clone());
+        status
+    }
+
+    /// The same on these nodes.
+    fn evaluate_within(
+        &mut self,
+        core: &mut Core,
+        run: &mut GroupRun,
+        key: &GroupKey,
+        scope: Scope<'_>,
+    ) -> Status {
+        let mark = run.placed.len();
+        let status = match key.kind {
+            GroupKind::PodGroup => self.evaluate_leaf(core, run, key, scope),
+            GroupKind::CompositePodGroup => self.evaluate_composite(core, run, key, scope),
+        };
+        if !status.is_success() {
+            run.take_back(core, mark);
+        }
+        status
+    }
+
+    fn evaluate_composite(
+        &mut self,
+        core: &mut Core,
+        run: &mut GroupRun,
+        key: &GroupKey,
+        scope: Scope<'_>,
+    ) -> Status {
+        let children = core.cache.cluster().groups().children(key);
+        let mut started = 0;
+        let mut answer = feasible(core, &run.profile, key, (0, children.len()));
+        for (at, child) in children.iter().enumerate() {
+            if !goes_on(&answer) {
+                break;
+            }
+            let status = self.evaluate_group(core, run, child, scope);
+            if status.code() == Code::Error {
+                return Status::error(format!(
+                    "composite pod group evaluation failed due to child error: {}",
+                    status.message()
+                ));
+            }
+            started += usize::from(status.is_success());
+            answer = feasible(core, &run.profile, key, (started, children.len() - at - 1));
+        }
+        settled(answer)
+    }
+
+    /// Tries the members of a pod group one by one. Members that have a node count from the beginning.
+    fn evaluate_leaf(
+        &mut self,
+        core: &mut Core,
+        run: &mut GroupRun,
+        key: &GroupKey,
+        scope: Scope<'_>,
+    ) -> Status {
+        let members: Vec<usize> = (0..run.members.len())
+            .filter(|at| run.members[*at].leaf == *key)
+            .collect();
+        let scheduled = |core: &Core| {
+            let members = core.cache.cluster().pods.members(key);
+            members.map_or(0, |members| members.scheduled().len())
+        };
+        let count = (scheduled(core), members.len());
+        let mut answer = feasible(core, &run.profile, key, count);
+        for (tried, at) in members.iter().enumerate() {
+            if !goes_on(&answer) {
+                break;
+            }
+            self.try_member(core, run, *at, scope);
+            if let MemberFound::Failed(status) = &run.members[*at].found {
+                let text = status.message();
+                return Status::error(format!(
+                    "failed to schedule other pod from a pod group: {text}"
+                ));
+            }
+            let count = (scheduled(core), members.len() - tried - 1);
+            answer = feasible(core, &run.profile, key, count);
+        }
+        settled(answer)
+    }
+
+    /// Evaluates a member as a pod alone, and places it in memory if a node fits.
+    fn try_member(&mut self, core: &mut Core, run: &mut GroupRun, at: usize, scope: Scope<'_>) {
+        let member = &mut run.members[at];
+        let attempt = &mut member.attempt;
+        core.v(
+            4,
+            "Attempting to schedule a pod belonging to a pod group",
+            |line| line.with("pod", &*attempt.pod.pod),
+        );
+        attempt.began = core.clock.stage_begin();
+        if extended::takes_part(core, attempt) {
+            let text = "extenders cannot take part in the scheduling of pod groups";
+            member.found = MemberFound::Failed(Status::error(text));
+            return;
+        }
+        // It may have been tried on other nodes before.
+        attempt.evaluation.begin_anew();
+        attempt.evaluation.tally.sampled = attempt.is_sampled.then(Box::default);
+        let begin = self.search_begin(core, attempt, false);
+        let found = match scope {
+            None => self.search(core, attempt),
+            Some(nodes) => {
+                let percentage = percentage_of_nodes(core, attempt);
+                let (start, rng) = (&mut self.start_node, &mut self.rng);
+                let mut evaluator = core.evaluator(attempt);
+                evaluator.find_within(nodes, percentage, start, rng)
+            }
+        };
+        core.log_if_slow(attempt);
+        core.observe_evaluation(attempt);
+        core.search_took(attempt);
+        member.found = match found {
+            Found::Placed(placement) => {
+                log_excluded(core, attempt, &placement);
+                note_decision(core, attempt, &placement, begin);
+                run.place(core, at, &placement);
+                return;
+            }
+            Found::Unfit(error) => {
+                self.answer_cache.take_back(&mut attempt.evaluation);
+                let diagnosis = &error.diagnosis;
+                let plugins = diagnosis.unschedulable_plugins.iter();
+                run.rejectors
+                    .extend(plugins.chain(&diagnosis.pending_plugins).cloned());
+                MemberFound::Unfit(error)
+            }
+            Found::NoNodes(status) => {
+                run.has_no_nodes = true;
+                MemberFound::Rejected(status)
+            }
+            Found::Failed(status) => MemberFound::Failed(status),
+        };
+    }
+}
+
+/// How it ended for each member.
+type Ended = Vec<(PodRef, CycleResult)>;
+
+/// Begins an attempt of each member, except of those that are being deleted or have a node.
+fn begin_members(core: &mut Core, infos: Vec<QueuedPodInfo>, ended: &mut Ended) -> Vec<Member> {
+    let mut members = Vec::with_capacity(infos.len());
+    for info in infos {
+        let pod = PodRef::of(&info.pod);
+        let leaf = GroupKey::of_pod(&info.pod);
+        match begin_attempt(core, info).zip(leaf) {
+            Some((attempt, leaf)) => members.push(Member {
+                attempt,
+                leaf,
+                found: MemberFound::Untried,
+                nominated: None,
+            }),
+            None => ended.push((pod, CycleResult::Skipped)),
+        }
+    }
+    members
+}
+
+/// The answer of the PlacementFeasible plugins about a group with so many scheduled and so many untried members.
+fn feasible(
+    core: &Core,
+    profile: &Profile,
+    group: &GroupKey,
+    (scheduled, remaining): (usize, usize),
+) -> Status {
+    let cx = Context {
+        now: core.now(),
+        cluster: core.cache.cluster(),
+        features: &core.settings.features,
+        work: None,
+    };
+    let progress = GroupProgress {
+        group,
+        scheduled,
+        remaining,
+    };
+    let mut answer = Status::success();
+    for member in &profile.placement_feasible {
+        let status = member.plugin.placement_feasible(&cx, &progress);
+        match status.code() {
+            Code::Success | Code::Skip => {}
+            Code::Wait => answer = status.from_plugin(&member.name),
+            code if code.is_rejected() => return status.from_plugin(&member.name),
+            _ => {
+                return Status::error(format!(
+                    "failed to evaluate placement feasibility: {}",
+                    status.message()
+                ));
+            }
+        }
+    }
+    answer
+}
+
+/// Whether further members are tried after this answer.
+fn goes_on(answer: &Status) -> bool {
+    matches!(answer.code(), Code::Success | Code::Wait)
+}
+
+/// The last answer as the result: what may still come does not come in this cycle.
+fn settled(answer: Status) -> Status {
+    match answer.code() {
+        Code::Wait => {
+            let plugin = answer.plugin().cloned();
+            let status = Status::new(Code::Unschedulable, answer.reasons().iter().cloned());
+            match plugin {
+                Some(plugin) => status.from_plugin(&plugin),
+                None => status,
+            }
+        }
+        _ => answer,
+    }
+}
+
+impl GroupRun {
+    /// Gives a member its node, in memory, and runs Reserve.
+    fn place(&mut self, core: &mut Core, at: usize, placement: &Placement) {
+        let member = &mut self.members[at];
+        let attempt = &mut member.attempt;
+        let uid = attempt.pod.pod.uid().clone();
+        let node = placement.name.clone();
+        let pod = match core.cache.assume(&attempt.pod.pod, &node) {
+            Ok(pod) => pod,
+            Err(error) => {
+                member.found = MemberFound::Failed(Status::error(error.to_string()));
+                return;
+            }
+        };
+        // It counts on its node, and nowhere else.
+        member.nominated = core.queue.nominator().node_of(&uid).cloned();
+        core.queue.nominator_mut().remove(&uid);
+        let nodes = (placement.evaluated, placement.feasible);
+        let placed = Placed { pod, node, nodes };
+        match reserve(core, attempt, &placed) {
+            None => {
+                note_trial(core);
+                member.found = MemberFound::Placed(Box::new(placed));
+                self.placed.push(at);
+            }
+            Some(status) => {
+                member.found = match status.is_rejected() {
+                    true => {
+                        let node = core.cache.cluster().nodes.slot(&placed.node);
+                        MemberFound::Unfit(Box::new(FitError::of_one(node, status)))
+                    }
+                    false => MemberFound::Failed(status),
+                };
+                member.unplace(core, &placed);
+            }
+        }
+    }
+
+    /// Takes back the placements after the first so many, the last one first.
+    fn take_back(&mut self, core: &mut Core, keep: usize) {
+        while self.placed.len() > keep
+            && let Some(at) = self.placed.pop()
+        {
+            let member = &mut self.members[at];
+            let found = std::mem::replace(&mut member.found, MemberFound::Untried);
+            if let MemberFound::Placed(placed) = found {
+                member.unplace(core, &placed);
+            }
+        }
+    }
+}
+
+impl Member {
+    fn unplace(&mut self, core: &mut Core, placed: &Placed) {
+        undo_placement(core, &mut self.attempt, placed);
+        note_trial(core);
+        if let Some(node) = self.nominated.take() {
+            nominations::nominate(core, &self.attempt.pod.pod, &Nominating::Set(node));
+        }
+    }
+}
+
+/// Runs Reserve. Returns what a plugin rejected, or what broke.
+fn reserve(core: &mut Core, attempt: &mut Attempt, placed: &Placed) -> Option<Status> {
+    let profile = attempt.profile.clone();
+    let mut run = PointRun::begin(core, Point::Reserve.as_str());
+    let ran = run.go(
+        core,
+        attempt,
+        &profile.reserve,
+        None,
+        |core, attempt, plugin, wake| {
+            core.stage(attempt, |cx, state| {
+                plugin.reserve(cx, state, &placed.pod, &placed.node, wake)
+            })
+        },
+        |member, step| match step {
+            Step::Done(status) if status.is_success() => Answered::Next,
+            Step::Done(status) => Answered::End(stage_failure("Reserve", &member.name, &status)),
+            Step::Wait(_) => {
+                let text = "Reserve cannot wait for a member of a pod group";
+                let status = Status::error(text);
+                Answered::End(stage_failure("Reserve", &member.name, &status))
+            }
+        },
+    );
+    let failed = match ran {
+        Ran::Ended(status) => Some(status),
+        Ran::Through | Ran::Waits(_) => None,
+    };
+    let code = failed.as_ref().map_or(Code::Success, Status::code);
+    run.end(core, attempt, code);
+    failed
+}

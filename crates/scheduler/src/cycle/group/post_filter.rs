@@ -1,0 +1,341 @@
+//! PodGroupPostFilter: making room for a group that cannot start.
+//!
+//! Pods are removed from the node table and added again, as if they had been deleted, and the whole group is tried in
+//! between. Nothing is published meanwhile, and in the end the table is as before.
+
+use super::{Cycle, GroupRun, MemberFound};
+use crate::core::Core;
+use crate::evaluator::{Evaluation, Evaluator};
+use crate::log::LogLine;
+use crate::metrics::Metric;
+use crate::nominations;
+use crate::preemptions;
+use berth_api::Str;
+use berth_framework::cluster::GroupKey;
+use berth_framework::plugin::{
+    GroupDryRun, GroupPostFilterResult, Nominating, PodGroupPostFilterContext,
+};
+use berth_framework::{Cluster, Code, PodInfo, Slot, Status};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::sync::Arc;
+
+/// The nominations of the members after PodGroupPostFilter.
+#[derive(Debug, Clone, Default)]
+pub(super) enum GroupNominations {
+    /// No member is nominated.
+    #[default]
+    Cleared,
+    /// They stay as they are.
+    Kept,
+    /// These members are nominated, by UID.
+    Set(FxHashMap<Str, Str>),
+}
+
+impl GroupNominations {
+    /// The nomination of a member.
+    pub(super) fn of(&self, uid: &str) -> Nominating {
+        match self {
+            Self::Cleared => Nominating::Set(Str::default()),
+            Self::Kept => Nominating::Keep,
+            Self::Set(nodes) => Nominating::Set(nodes.get(uid).cloned().unwrap_or_default()),
+        }
+    }
+}
+
+impl Cycle {
+    /// Runs PodGroupPostFilter for a group that was rejected. Returns its status with what the plugins answered, and the
+    /// nominations of the members.
+    pub(super) fn make_room(
+        &mut self,
+        core: &mut Core,
+        run: &mut GroupRun,
+        mut status: Status,
+    ) -> (Status, GroupNominations) {
+        let profile = run.profile.clone();
+        let mut nominations = GroupNominations::Cleared;
+        for member in &profile.pod_group_post_filter {
+            let result = self.dry_run(core, run, |cx, root| {
+                member.plugin.post_filter_group(cx, root)
+            });
+            let GroupPostFilterResult {
+                status: answer,
+                nominations: nominated,
+                preemption,
+                calls,
+                observations,
+            } = result;
+            let result = match answer.code() {
+                Code::Success => "success",
+                Code::Error => "error",
+                _ => "unschedulable",
+            };
+            let metrics = &mut core.metrics;
+            metrics.count(Metric::WorkloadPreemptionAttempts, &[result]);
+            if let Some(preemption) = &preemption {
+                let victims = preemption.victims.len() as f64;
+                metrics.observe(Metric::WorkloadPreemptionVictims, &[], victims);
+            }
+            core.count_observations(observations);
+            for call in calls {
+                core.call(call);
+            }
+            if let Some(preemption) = preemption {
+                preemptions::start(core, preemption, profile.name.clone());
+            }
+            let message = answer.message();
+            match answer.code() {
+                Code::Error => {
+                    let line = LogLine::error("Status after running PodGroupPostFilter plugins");
+                    core.log(
+                        line.with("podGroup", run.root.to_string())
+                            .with("err", &*message),
+                    );
+                    return (answer, GroupNominations::Cleared);
+                }
+                _ if message.is_empty() => {}
+                _ => status.append_reason(message),
+            }
+            if answer.is_success() {
+                nominations = match nominated {
+                    None => GroupNominations::Kept,
+                    Some(nodes) => GroupNominations::Set(nodes.into_iter().collect()),
+                };
+            }
+            let ends = [Code::Success, Code::UnschedulableAndUnresolvable];
+            if ends.contains(&answer.code()) {
+                break;
+            }
+        }
+        (status, nominations)
+    }
+
+    /// Lets a plugin change the cluster and try the group. Everything is as before afterwards.
+    fn dry_run(
+        &mut self,
+        core: &mut Core,
+        run: &mut GroupRun,
+        work: impl FnOnce(&mut PodGroupPostFilterContext<'_>, &GroupKey) -> GroupPostFilterResult,
+    ) -> GroupPostFilterResult {
+        let root = run.root.clone();
+        let statuses = run.statuses.clone();
+        let found: Vec<MemberFound> = run
+            .members
+            .iter_mut()
+            .map(|member| std::mem::replace(&mut member.found, MemberFound::Untried))
+            .collect();
+        let (now, features) = (core.now(), core.settings.features);
+        let mut dry_run = Trial::begin(self, core, run);
+        let result = work(
+            &mut PodGroupPostFilterContext {
+                now,
+                features: &features,
+                dry_run: &mut dry_run,
+            },
+            &root,
+        );
+        dry_run.end();
+        for (member, found) in run.members.iter_mut().zip(found) {
+            member.found = found;
+        }
+        run.statuses = statuses;
+        result
+    }
+}
+
+/// A dry run of a group.
+struct Trial<'a> {
+    cycle: &'a mut Cycle,
+    core: &'a mut Core,
+    run: &'a mut GroupRun,
+    /// The pods that are removed, by UID.
+    removed: FxHashMap<Str, (Slot, Arc<PodInfo>)>,
+    /// The nominations of the members.
+    nominated: FxHashMap<Str, Str>,
+}
+
+impl<'a> Trial<'a> {
+    /// The members do not count on the nodes to which they are nominated, because they are placed anew.
+    fn begin(cycle: &'a mut Cycle, core: &'a mut Core, run: &'a mut GroupRun) -> Self {
+        let mut nominated = FxHashMap::default();
+        for member in &run.members {
+            let uid = member.attempt.pod.pod.uid();
+            if let Some(node) = core.queue.nominator().node_of(uid).cloned() {
+                nominated.insert(uid.clone(), node);
+                core.queue.nominator_mut().remove(uid);
+            }
+        }
+        Self {
+            cycle,
+            core,
+            run,
+            removed: FxHashMap::default(),
+            nominated,
+        }
+    }
+
+    fn end(self) {
+        let Self {
+            core,
+            run,
+            removed,
+            nominated,
+            ..
+        } = self;
+        run.take_back(core, 0);
+        let nodes = &mut core.cache.cluster_mut().nodes;
+        let mut removed: Vec<(Slot, Arc<PodInfo>)> = removed.into_values().collect();
+        removed.sort_unstable_by(|(_, a), (_, b)| a.pod.uid().cmp(b.pod.uid()));
+        for (slot, pod) in removed {
+            nodes.add_pod_at(slot, pod);
+        }
+        for member in &run.members {
+            let pod = &member.attempt.pod.pod;
+            if let Some(node) = nominated.get(pod.uid()) {
+                nominations::nominate(core, pod, &Nominating::Set(node.clone()));
+            }
+        }
+    }
+
+    /// Whether members fit on their nodes, one after the other.
+    fn fit_in_order(&mut self, members: &[usize]) -> bool {
+        let mut places: Vec<(usize, Slot, Arc<PodInfo>)> = Vec::with_capacity(members.len());
+        for at in members {
+            if let MemberFound::Placed(placed) = &self.run.members[*at].found
+                && let Some(slot) = self.core.cache.cluster().nodes.slot(&placed.node)
+            {
+                places.push((*at, slot, placed.pod.clone()));
+            }
+        }
+        let nodes = &mut self.core.cache.cluster_mut().nodes;
+        for (_, slot, pod) in &places {
+            nodes.remove_pod_at(*slot, pod.pod.uid());
+        }
+        let mut all_fit = true;
+        for (at, slot, pod) in places {
+            all_fit = all_fit && self.fits(at, slot);
+            self.core.cache.cluster_mut().nodes.add_pod_at(slot, pod);
+        }
+        all_fit
+    }
+
+    fn fits(&mut self, at: usize, slot: Slot) -> bool {
+        let attempt = &self.run.members[at].attempt;
+        let core = &mut *self.core;
+        let mut evaluation = Evaluation::default();
+        let mut evaluator = Evaluator {
+            profile: &attempt.profile,
+            features: &core.settings.features,
+            now: core.clock.now(),
+            cluster: core.cache.cluster_mut(),
+            nominated: core.queue.nominator(),
+            pod: &attempt.pod,
+            evaluation: &mut evaluation,
+            work: Some(&attempt.work),
+            stopwatch: core.clock.laps(),
+        };
+        match evaluator.pre_filter() {
+            Err(_) => false,
+            Ok(possible) => {
+                let view = evaluator.cluster.nodes.get(slot);
+                let is_possible = match (possible.nodes, view) {
+                    (_, None) => false,
+                    (None, Some(_)) => true,
+                    (Some(names), Some(view)) => names.binary_search(view.name()).is_ok(),
+                };
+                is_possible && evaluator.fits_on(slot)
+            }
+        }
+    }
+}
+
+/// Whether a pod only affects others on its own node, and is only affected by those.
+fn is_local(pod: &PodInfo) -> bool {
+    let spec = &pod.pod.spec;
+    !pod.has_affinity()
+        && spec.topology_spread_constraints.is_empty()
+        && spec.volumes.is_empty()
+        && spec.resource_claims.is_empty()
+}
+
+impl GroupDryRun for Trial<'_> {
+    fn cluster(&self) -> &Cluster {
+        self.core.cache.cluster()
+    }
+
+    fn members(&self) -> Vec<Arc<PodInfo>> {
+        let members = self.run.members.iter();
+        members.map(|member| member.attempt.pod.clone()).collect()
+    }
+
+    fn nominated_node(&self, uid: &str) -> Option<Str> {
+        self.nominated.get(uid).cloned()
+    }
+
+    fn nominated_to(&self, node: &str) -> Vec<Arc<PodInfo>> {
+        self.core.queue.nominator().pods_on(node).to_vec()
+    }
+
+    fn remove_pod(&mut self, node: Slot, pod: &Arc<PodInfo>) {
+        let nodes = &mut self.core.cache.cluster_mut().nodes;
+        if let Some(removed) = nodes.remove_pod_at(node, pod.pod.uid()) {
+            self.removed.insert(pod.pod.uid().clone(), (node, removed));
+        }
+    }
+
+    fn add_pod(&mut self, node: Slot, pod: &Arc<PodInfo>) {
+        if let Some((_, removed)) = self.removed.remove(pod.pod.uid()) {
+            self.core
+                .cache
+                .cluster_mut()
+                .nodes
+                .add_pod_at(node, removed);
+        }
+    }
+
+    fn place(&mut self) -> Result<(), Status> {
+        let root = self.run.root.clone();
+        let rejectors = self.run.rejectors.clone();
+        let status = self.cycle.evaluate_group(self.core, self.run, &root, None);
+        // What is in the way in a cluster without victims is not what the group waits for.
+        self.run.rejectors = rejectors;
+        match status.is_success() {
+            true if self.run.placed.is_empty() => {
+                Err(Status::unschedulable("no pods were schedulable"))
+            }
+            true => Ok(()),
+            false => Err(status),
+        }
+    }
+
+    fn placed(&self) -> Vec<(Arc<PodInfo>, Slot)> {
+        let nodes = &self.core.cache.cluster().nodes;
+        let placed = self.run.placed.iter().filter_map(|at| {
+            let member = &self.run.members[*at];
+            let MemberFound::Placed(placed) = &member.found else {
+                return None;
+            };
+            Some((member.attempt.pod.clone(), nodes.slot(&placed.node)?))
+        });
+        placed.collect()
+    }
+
+    fn still_fits(&mut self, changed: &[(Slot, Arc<PodInfo>)]) -> bool {
+        let placed = self.run.placed.clone();
+        let members = placed.iter().map(|at| &self.run.members[*at].attempt.pod);
+        let are_local = members.into_iter().all(|pod| is_local(pod));
+        if !are_local || !changed.iter().all(|(_, pod)| is_local(pod)) {
+            return self.fit_in_order(&placed);
+        }
+        let touched: FxHashSet<Slot> = changed.iter().map(|(slot, _)| *slot).collect();
+        let nodes = &self.core.cache.cluster().nodes;
+        let is_touched = |at: &usize| match &self.run.members[*at].found {
+            MemberFound::Placed(placed) => {
+                let slot = nodes.slot(&placed.node);
+                slot.is_some_and(|slot| touched.contains(&slot))
+            }
+            _ => false,
+        };
+        let affected: Vec<usize> = placed.iter().copied().filter(is_touched).collect();
+        self.fit_in_order(&affected)
+    }
+}

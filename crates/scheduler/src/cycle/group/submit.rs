@@ -1,0 +1,151 @@
+//! The end of the cycle of a group: its placed members are bound, or nothing of it is.
+
+use super::post_filter::GroupNominations;
+use super::{GroupCycle, GroupRun, Member, MemberFound, feasible, settled};
+use crate::core::{Core, note_trial};
+use crate::cycle::place::{Permitted, permit};
+use crate::cycle::{CycleResult, CycleStep, undo_placement};
+use crate::failure::{Failure, fail};
+use crate::group_status;
+use crate::nominations;
+use crate::profile::Profile;
+use berth_api::Str;
+use berth_framework::call::PodRef;
+use berth_framework::cluster::{GroupKey, GroupKind};
+use berth_framework::plugin::Nominating;
+use berth_framework::{Code, Status};
+use rustc_hash::FxHashMap;
+
+/// Whether a group has enough scheduled members, whatever is still to come.
+fn is_quorate(core: &Core, profile: &Profile, key: &GroupKey) -> Status {
+    let groups = core.cache.cluster().groups();
+    let scheduled = match key.kind {
+        GroupKind::PodGroup => {
+            let members = core.cache.cluster().pods.members(key);
+            members.map_or(0, |members| members.scheduled().len())
+        }
+        GroupKind::CompositePodGroup => {
+            let children = groups.children(key);
+            let quorate = |child: &&GroupKey| is_quorate(core, profile, child).is_success();
+            children.iter().filter(quorate).count()
+        }
+    };
+    settled(feasible(core, profile, key, (scheduled, 0)))
+}
+
+/// The decision about the group becomes that about its members. Returns how the group has ended: a member that a Permit
+/// plugin rejects may be the one without which the group cannot start.
+pub(super) fn submit(
+    core: &mut Core,
+    mut run: GroupRun,
+    (mut status, nominations): (Status, &GroupNominations),
+    ended: &mut GroupCycle,
+) -> Status {
+    if !status.is_success() {
+        run.take_back(core, 0);
+    }
+    let GroupRun {
+        root,
+        profile,
+        members,
+        placed,
+        mut statuses,
+        ..
+    } = run;
+    statuses.insert(root.clone(), status.clone());
+    let mut members: Vec<Option<Member>> = members.into_iter().map(Some).collect();
+    let mut permitted = Vec::with_capacity(placed.len());
+    let mut is_short = false;
+    for at in placed {
+        let Some(member) = members[at].take() else {
+            continue;
+        };
+        match permit_member(core, member) {
+            Ok(member) => permitted.push(member),
+            Err(result) => {
+                is_short = true;
+                ended.results.push(result);
+            }
+        }
+    }
+    if is_short {
+        let quorum = is_quorate(core, &profile, &root);
+        if permitted.is_empty() || !quorum.is_success() {
+            status = match quorum.is_success() {
+                true => Status::unschedulable("no pods were schedulable"),
+                false => quorum,
+            };
+            statuses.insert(root.clone(), status.clone());
+            for mut member in std::mem::take(&mut permitted).into_iter().rev() {
+                undo_placement(core, &mut member.attempt, &member.placed);
+                note_trial(core);
+                let failure = Failure::of_group(&status, Nominating::Set(Str::default()));
+                let pod = member.attempt.pod_ref();
+                let result = fail(core, member.attempt, failure);
+                ended.results.push((pod, result));
+            }
+        }
+    }
+    for member in &permitted {
+        let result = CycleResult::Placed {
+            node: member.placed.node.clone(),
+        };
+        ended.results.push((member.attempt.pod_ref(), result));
+    }
+    ended.permitted = permitted;
+    group_status::write_all(core, &root, &statuses);
+    for member in members.into_iter().flatten() {
+        ended
+            .results
+            .push(fail_member(core, member, &statuses, (&status, nominations)));
+    }
+    status
+}
+
+/// Asks the Permit plugins about a placed member.
+fn permit_member(core: &mut Core, member: Member) -> Result<Permitted, (PodRef, CycleResult)> {
+    let Member {
+        attempt,
+        found,
+        nominated,
+        ..
+    } = member;
+    let pod = attempt.pod_ref();
+    let MemberFound::Placed(placed) = found else {
+        return Err((pod, CycleResult::Skipped));
+    };
+    core.queue.end_turn(&pod.uid);
+    if nominated.is_some_and(|node| node != placed.node) {
+        // The room there is free for others.
+        nominations::end(core, &attempt.pod.pod, &nominations::End::Written);
+    }
+    match permit(core, attempt, *placed) {
+        CycleStep::Placed(permitted) => Ok(*permitted),
+        CycleStep::Over(result) => Err((pod, result)),
+        CycleStep::Parked(_) => Err((pod, CycleResult::Skipped)),
+    }
+}
+
+/// A member that is not placed returns to the queue: with its own reason if it has one, or with that of its group.
+fn fail_member(
+    core: &mut Core,
+    member: Member,
+    statuses: &FxHashMap<GroupKey, Status>,
+    (of_root, nominations): (&Status, &GroupNominations),
+) -> (PodRef, CycleResult) {
+    let nominating = nominations.of(member.attempt.pod.pod.uid());
+    let is_error = of_root.code() == Code::Error;
+    let failure = match member.found {
+        MemberFound::Unfit(error) if !is_error => Failure::unfit(error, nominating),
+        MemberFound::Rejected(own) if !is_error => Failure::of_status(&own, nominating),
+        MemberFound::Failed(own) => Failure::of_status(&own, nominating),
+        _ => {
+            let groups = core.cache.cluster().groups();
+            let of_group = group_status::deciding(groups, statuses, &member.leaf);
+            Failure::of_group(of_group.unwrap_or(of_root), nominating)
+        }
+    };
+    let pod = member.attempt.pod_ref();
+    let result = fail(core, member.attempt, failure);
+    (pod, result)
+}

@@ -1,0 +1,431 @@
+//! Groups with topology constraints: the placements of a group, and the best one (KEP-5732).
+//!
+//! The result is that of trying every placement and scoring those on which the group can start. The search tries them in
+//! the order of their best possible scores, which follow from sums over their nodes; once a placement holds all members and
+//! no other one can have a better score, the others are not tried.
+
+use super::{Cycle, GroupRun, MemberFound, Scope};
+use crate::core::Core;
+use crate::metrics::Metric;
+use berth_api::Str;
+use berth_framework::cluster::{GroupKey, GroupKind};
+use berth_framework::plugin::{Context, GroupPlacement, GroupProposal};
+use berth_framework::{Code, PodInfo, Slot, Status};
+use rustc_hash::FxHashSet;
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+/// A placement that was tried with success.
+struct Tried {
+    /// Its place among the placements.
+    at: usize,
+    /// The raw scores, one for each plugin.
+    raw: Vec<i64>,
+    /// Whether all members are placed.
+    is_full: bool,
+    /// The random numbers and the first node with which it was tried.
+    began: (fastrand::Rng, usize),
+}
+
+/// What does not change while the placements of a group are tried.
+struct Search {
+    key: GroupKey,
+    /// The members that wait, by their place in the run.
+    members: Vec<usize>,
+    /// Their pods.
+    pods: Vec<Arc<PodInfo>>,
+    /// The number of members with a node.
+    scheduled: usize,
+    placements: Vec<GroupPlacement>,
+    /// The best possible raw scores of each placement.
+    bounds: Vec<Vec<i64>>,
+}
+
+impl Cycle {
+    /// Finds the best placement on which a group can start, and places its members there.
+    pub(super) fn evaluate_placements(
+        &mut self,
+        core: &mut Core,
+        run: &mut GroupRun,
+        key: &GroupKey,
+        scope: Scope<'_>,
+    ) -> Status {
+        let placements = match placements(core, run, key, scope) {
+            Err(status) => return status,
+            Ok(placements) => placements,
+        };
+        let Some(placements) = placements else {
+            let status = self.evaluate_within(core, run, key, scope);
+            return match is_rejection(&status) {
+                true => none_available(1, &status),
+                false => status,
+            };
+        };
+        if placements.is_empty() {
+            return Status::unschedulable("no feasible placements found");
+        }
+        let profile = run.profile.name.clone();
+        let generated = placements.len() as f64;
+        let metric = Metric::GeneratedPlacements;
+        core.metrics.add(metric, &[profile.as_str()], generated);
+        let search = Search::new(core, run, key, placements);
+        let mut tried: Vec<Tried> = Vec::new();
+        let mut first: Option<(Status, Vec<(usize, MemberFound)>)> = None;
+        let mark = run.placed.len();
+        let order = search.order(core, run);
+        let mut open: Vec<usize> = order.clone();
+        for at in order {
+            open.retain(|other| *other != at);
+            let is_nominated = search.is_nominated(core, at);
+            if !search.may_have_room(core, run, at) {
+                continue;
+            }
+            let began = (self.rng.clone(), self.start_node);
+            let status = self.try_placement(core, run, &search, at);
+            match status.code() {
+                Code::Error => return status,
+                Code::Success => {}
+                _ => {
+                    if at == 0 {
+                        first = Some((status, search.take_found(run)));
+                    }
+                    continue;
+                }
+            }
+            let placed: Vec<Arc<PodInfo>> = search.placed(run);
+            let result = Tried {
+                at,
+                raw: search.raw(core, run, at, &placed),
+                is_full: placed.len() == search.pods.len(),
+                began,
+            };
+            let is_alone = tried.is_empty();
+            tried.push(result);
+            if is_nominated && !placed.is_empty() || search.is_best(run, &tried, &open) && is_alone
+            {
+                return status;
+            }
+            run.take_back(core, mark);
+            if search.is_decided(run, &tried, &open) {
+                break;
+            }
+        }
+        match search.best(run, &tried) {
+            Some(best) => {
+                // The same random numbers give the same nodes.
+                (self.rng, self.start_node) = best.began.clone();
+                self.try_placement(core, run, &search, best.at)
+            }
+            None => {
+                let (status, found) = match first {
+                    Some(first) => first,
+                    // It was left out because of its sums: the members need their reasons.
+                    None => {
+                        let status = self.try_placement(core, run, &search, 0);
+                        if status.is_success() || status.code() == Code::Error {
+                            return status;
+                        }
+                        (status, search.take_found(run))
+                    }
+                };
+                for (at, found) in found {
+                    run.members[at].found = found;
+                }
+                none_available(search.placements.len(), &status)
+            }
+        }
+    }
+
+    fn try_placement(
+        &mut self,
+        core: &mut Core,
+        run: &mut GroupRun,
+        search: &Search,
+        at: usize,
+    ) -> Status {
+        for member in &search.members {
+            run.members[*member].found = MemberFound::Untried;
+        }
+        let placement = &search.placements[at];
+        core.v(4, "Assuming placement in snapshot", |line| {
+            line.with("placement", &placement.name)
+        });
+        let began = core.clock.stage_begin();
+        let status = self.evaluate_within(core, run, &search.key, Some(&placement.nodes));
+        let result = match status.code() {
+            Code::Success => "feasible",
+            Code::Error => return status,
+            _ => "infeasible",
+        };
+        let labels = [result, run.profile.name.as_str()];
+        let seconds = core.clock.nanos_since(began) as f64 / 1e9;
+        let metrics = &mut core.metrics;
+        metrics.count(Metric::PlacementEvaluations, &labels);
+        metrics.observe(Metric::PlacementEvaluationDuration, &labels, seconds);
+        status
+    }
+}
+
+fn is_rejection(status: &Status) -> bool {
+    status.code().is_rejected()
+}
+
+fn none_available(placements: usize, first: &Status) -> Status {
+    let text = format!(
+        "0/{placements} placements are available, first placement status: {}",
+        first.message()
+    );
+    let status = Status::unschedulable(text);
+    match first.plugin() {
+        Some(plugin) => status.from_plugin(plugin),
+        None => status,
+    }
+}
+
+fn context(core: &Core) -> Context<'_> {
+    Context {
+        now: core.now(),
+        cluster: core.cache.cluster(),
+        features: &core.settings.features,
+        work: None,
+    }
+}
+
+/// The placements of a group; `None` if it may be placed anywhere in the scope.
+fn placements(
+    core: &Core,
+    run: &GroupRun,
+    key: &GroupKey,
+    scope: Scope<'_>,
+) -> Result<Option<Vec<GroupPlacement>>, Status> {
+    let cluster = core.cache.cluster();
+    let is_constrained = cluster
+        .groups()
+        .spec(key)
+        .is_some_and(|spec| spec.topology_key().is_some());
+    if !is_constrained {
+        return Ok(None);
+    }
+    let all;
+    let nodes: &[Slot] = match scope {
+        Some(nodes) => nodes,
+        None => {
+            let nodes = cluster.nodes.iter();
+            all = nodes.map(|node| node.slot()).collect::<Vec<Slot>>();
+            &all
+        }
+    };
+    let leaves = cluster.groups().leaves(key);
+    let trial: FxHashSet<&Str> = run
+        .placed
+        .iter()
+        .map(|at| run.members[*at].attempt.pod.pod.uid())
+        .collect();
+    let scheduled = leaves.iter().filter_map(|leaf| cluster.pods.members(leaf));
+    let scheduled = scheduled.flat_map(|members| members.scheduled());
+    let scheduled = scheduled
+        .filter(|uid| !trial.contains(uid))
+        .filter_map(|uid| cluster.pods.get(uid));
+    let mut scheduled: Vec<(String, Str)> = scheduled
+        .map(|pod| (pod.key(), pod.spec.node_name.clone()))
+        .collect();
+    scheduled.sort_unstable();
+    for member in &run.profile.placement_generate {
+        let placements = member
+            .plugin
+            .placements(&context(core), key, &scheduled, nodes)
+            .map_err(|status| status.from_plugin(&member.name))?;
+        if placements.is_some() {
+            return Ok(placements);
+        }
+    }
+    Ok(None)
+}
+
+impl Search {
+    fn new(core: &Core, run: &GroupRun, key: &GroupKey, placements: Vec<GroupPlacement>) -> Self {
+        let cluster = core.cache.cluster();
+        let leaves: FxHashSet<GroupKey> = cluster.groups().leaves(key).into_iter().collect();
+        let scheduled = leaves.iter().filter_map(|leaf| cluster.pods.members(leaf));
+        let scheduled = scheduled.map(|members| members.scheduled().len()).sum();
+        let members = (0..run.members.len()).filter(|at| leaves.contains(&run.members[*at].leaf));
+        let members: Vec<usize> = members.collect();
+        let pods = members
+            .iter()
+            .map(|at| run.members[*at].attempt.pod.clone());
+        let mut search = Self {
+            key: key.clone(),
+            pods: pods.collect(),
+            members,
+            scheduled,
+            placements,
+            bounds: Vec::new(),
+        };
+        let bounds = (0..search.placements.len()).map(|at| search.raw(core, run, at, &search.pods));
+        search.bounds = bounds.collect();
+        search
+    }
+
+    fn proposal<'a>(&'a self, at: usize, pods: &'a [&'a PodInfo]) -> GroupProposal<'a> {
+        GroupProposal {
+            nodes: &self.placements[at].nodes,
+            pods,
+            scheduled: self.scheduled,
+        }
+    }
+
+    /// The raw scores of a placement with these pods, as if none of them were there.
+    fn raw(&self, core: &Core, run: &GroupRun, at: usize, pods: &[Arc<PodInfo>]) -> Vec<i64> {
+        let is_there = |pod: &&Arc<PodInfo>| !core.cache.is_assumed(pod.pod.uid());
+        let pods: Vec<&PodInfo> = pods.iter().filter(is_there).map(|pod| &**pod).collect();
+        let here = self.placed(run);
+        // Those that are placed in this trial count in the sums of the nodes already.
+        let counted = here
+            .iter()
+            .filter(|pod| core.cache.is_assumed(pod.pod.uid()))
+            .count();
+        let proposal = GroupProposal {
+            scheduled: self.scheduled + counted,
+            ..self.proposal(at, &pods)
+        };
+        let scores = run.profile.placement_score.iter();
+        scores
+            .map(|(member, _)| member.plugin.placement_score(&context(core), &proposal))
+            .collect()
+    }
+
+    /// The members that are placed.
+    fn placed(&self, run: &GroupRun) -> Vec<Arc<PodInfo>> {
+        let members = self.members.iter().map(|at| &run.members[*at]);
+        let placed = members.filter(|member| matches!(member.found, MemberFound::Placed(_)));
+        placed.map(|member| member.attempt.pod.clone()).collect()
+    }
+
+    /// What was found for the members, which becomes nothing.
+    fn take_found(&self, run: &mut GroupRun) -> Vec<(usize, MemberFound)> {
+        let found = self.members.iter().map(|at| {
+            let found = &mut run.members[*at].found;
+            (*at, std::mem::replace(found, MemberFound::Untried))
+        });
+        found.collect()
+    }
+
+    /// The order in which placements are tried: the one with most nominated members first, then by their bounds, then by
+    /// name.
+    fn order(&self, core: &Core, run: &GroupRun) -> Vec<usize> {
+        let totals = totals(run, &self.bounds);
+        let nominated: Vec<usize> = (0..self.placements.len())
+            .map(|at| self.nominated_to(core, at))
+            .collect();
+        let mut order: Vec<usize> = (0..self.placements.len()).collect();
+        order.sort_by_key(|at| (Reverse(nominated[*at]), Reverse(totals[*at]), *at));
+        order
+    }
+
+    /// The number of members of a pod group without parent that are nominated to nodes of a placement.
+    fn nominated_to(&self, core: &Core, at: usize) -> usize {
+        let nominator = core.queue.nominator();
+        let is_alone = self.key.kind == GroupKind::PodGroup
+            && core.cache.cluster().groups().parent(&self.key).is_none();
+        if nominator.is_empty() || !is_alone {
+            return 0;
+        }
+        let nodes = &core.cache.cluster().nodes;
+        let is_here = |pod: &&Arc<PodInfo>| {
+            let node = nominator.node_of(pod.pod.uid());
+            let slot = node.and_then(|node| nodes.slot(node));
+            slot.is_some_and(|slot| self.placements[at].nodes.contains(&slot))
+        };
+        self.pods.iter().filter(is_here).count()
+    }
+
+    /// Whether members are nominated to the placement, and no other one has more of them.
+    fn is_nominated(&self, core: &Core, at: usize) -> bool {
+        let own = self.nominated_to(core, at);
+        own > 0 && (0..self.placements.len()).all(|other| self.nominated_to(core, other) <= own)
+    }
+
+    /// Whether the pods that the group needs may fit on the nodes together. The plugin that denies it rejects the group.
+    fn may_have_room(&self, core: &Core, run: &mut GroupRun, at: usize) -> bool {
+        if self.key.kind != GroupKind::PodGroup {
+            return true;
+        }
+        let min = core
+            .cache
+            .cluster()
+            .groups()
+            .spec(&self.key)
+            .map_or(0, |spec| spec.min());
+        let needed = min.saturating_sub(self.scheduled);
+        let are_alike = || {
+            let mut pods = self.pods.windows(2);
+            pods.all(|pair| pair[0].pod.spec.template == pair[1].pod.spec.template)
+        };
+        if needed == 0 || needed > self.pods.len() || (needed < self.pods.len() && !are_alike()) {
+            return true;
+        }
+        let pods: Vec<&PodInfo> = self.pods[..needed].iter().map(|pod| &**pod).collect();
+        let proposal = self.proposal(at, &pods);
+        let scores = run.profile.placement_score.iter();
+        let lacking = scores
+            .map(|(member, _)| member)
+            .find(|member| !member.plugin.may_have_room(&context(core), &proposal));
+        if let Some(member) = lacking {
+            run.rejectors.insert(member.name.clone());
+        }
+        lacking.is_none()
+    }
+
+    /// Whether the only placement that was tried holds all members, and no other one can be better.
+    fn is_best(&self, run: &GroupRun, tried: &[Tried], open: &[usize]) -> bool {
+        tried.len() == 1 && self.is_decided(run, tried, open)
+    }
+
+    /// Whether no placement that was not tried can be better than the best one so far. Only if that holds all members is it
+    /// known how the numbers of members are compared.
+    fn is_decided(&self, run: &GroupRun, tried: &[Tried], open: &[usize]) -> bool {
+        if !tried.iter().any(|tried| tried.is_full) {
+            return false;
+        }
+        let raws = tried.iter().map(|tried| tried.raw.clone());
+        let bounds = open.iter().map(|at| self.bounds[*at].clone());
+        let raws: Vec<Vec<i64>> = raws.chain(bounds).collect();
+        let totals = totals(run, &raws);
+        let rank = |index: usize, at: usize| (Reverse(totals[index]), at);
+        let best = tried
+            .iter()
+            .enumerate()
+            .map(|(index, tried)| rank(index, tried.at))
+            .min();
+        let offset = tried.len();
+        let others = open
+            .iter()
+            .enumerate()
+            .map(|(index, at)| rank(offset + index, *at));
+        others
+            .min()
+            .is_none_or(|other| best.is_some_and(|best| best < other))
+    }
+
+    /// The best placement of those that were tried.
+    fn best<'t>(&self, run: &GroupRun, tried: &'t [Tried]) -> Option<&'t Tried> {
+        let raws: Vec<Vec<i64>> = tried.iter().map(|tried| tried.raw.clone()).collect();
+        let totals = totals(run, &raws);
+        let best = tried.iter().enumerate();
+        let best = best.min_by_key(|(index, tried)| (Reverse(totals[*index]), tried.at));
+        best.map(|(_, tried)| tried)
+    }
+}
+
+/// The sums of the normalized scores of placements, by weight.
+fn totals(run: &GroupRun, raws: &[Vec<i64>]) -> Vec<i64> {
+    let mut totals = vec![0_i64; raws.len()];
+    for (index, (member, weight)) in run.profile.placement_score.iter().enumerate() {
+        let mut scores: Vec<i64> = raws.iter().map(|raw| raw[index]).collect();
+        member.plugin.normalize_placements(&mut scores);
+        for (total, score) in totals.iter_mut().zip(scores) {
+            *total = total.saturating_add(score.saturating_mul(*weight));
+        }
+    }
+    totals
+}

@@ -1,0 +1,40 @@
+//! The end of an attempt of a pod that has a node and waits for a resize (KEP-5836): there is nothing to bind.
+
+use super::{Attempt, CycleResult, stage_failure};
+use crate::core::Core;
+use crate::evaluator::{FitError, Placement};
+use crate::failure::{Failure, fail};
+use berth_framework::Status;
+use berth_framework::plugin::{Nominating, PermitStep};
+
+/// The node has room for the resize. A Permit plugin holds the pod until the kubelet has done the resize. Without one, the
+/// pod leaves the queue, and returns with its next change.
+pub(super) fn fits(core: &mut Core, mut attempt: Attempt, placement: &Placement) -> CycleResult {
+    let profile = attempt.profile.clone();
+    let pod = attempt.pod.clone();
+    for member in &profile.permit {
+        let step = core.stage(&mut attempt, |cx, state| {
+            member.plugin.permit(cx, state, &pod, &placement.name, None)
+        });
+        let PermitStep::Done(status) = step else {
+            continue;
+        };
+        if !status.is_success() {
+            let status = stage_failure("Permit", &member.name, &status);
+            return fail(core, attempt, failure_of(core, placement, status));
+        }
+    }
+    let uid = pod.pod.uid();
+    core.requests.take_activations(uid);
+    core.queue.done(uid);
+    CycleResult::Skipped
+}
+
+fn failure_of(core: &Core, placement: &Placement, status: Status) -> Failure {
+    if !status.is_rejected() {
+        return Failure::of_status(&status, Nominating::Keep);
+    }
+    let node = core.cache.cluster().nodes.slot(&placement.name);
+    let error = FitError::of_one(node, status);
+    Failure::unfit(Box::new(error), Nominating::Keep)
+}

@@ -1,0 +1,249 @@
+//! The conditions of groups: whether a group was scheduled once, and if not, why.
+//!
+//! A condition is written through the dispatcher when it differs from that of the group as everybody sees it, with our own
+//! writes. A group that was scheduled once stays so.
+
+use crate::core::{Core, Moment};
+use crate::cycle::CycleResult;
+use crate::dispatcher::Dispatcher;
+use crate::log::LogLine;
+use crate::metrics::Metric;
+use berth_api::groups::{
+    COMPOSITE_INITIALLY_SCHEDULED, GroupCondition, GroupStatus, POD_GROUP_INITIALLY_SCHEDULED,
+};
+use berth_api::{Kind, Object, Str};
+use berth_framework::call::{CallResult, PodRef};
+use berth_framework::cluster::{GroupKey, GroupKind, Groups};
+use berth_framework::write::{Action, CallType, Write};
+use berth_framework::{ApiCall, Code, Status};
+use rustc_hash::FxHashMap;
+use serde_json::json;
+use std::sync::Arc;
+
+/// Conditions of pod groups. The last one of a group counts.
+pub(crate) static POD_GROUP_STATUS: CallType =
+    CallType::new("pod_group_status_patch", Kind::PodGroup);
+/// Conditions of composite pod groups.
+pub(crate) static COMPOSITE_STATUS: CallType =
+    CallType::new("composite_pod_group_status_patch", Kind::CompositePodGroup);
+
+/// Lets the dispatcher take these calls.
+pub(crate) fn register(dispatcher: &mut Dispatcher) {
+    for call_type in [&POD_GROUP_STATUS, &COMPOSITE_STATUS] {
+        let registered = dispatcher.register(call_type);
+        debug_assert!(registered.is_ok(), "a plugin writes groups: {registered:?}");
+    }
+}
+
+/// The status that decides about a group: that of the highest ancestor that cannot start, or its own. `None` if neither
+/// was evaluated.
+pub(crate) fn deciding<'s>(
+    groups: &Groups,
+    statuses: &'s FxHashMap<GroupKey, Status>,
+    key: &GroupKey,
+) -> Option<&'s Status> {
+    let path = groups.path_to_root(key).ok()?;
+    let mut known = path.iter().rev().filter_map(|key| statuses.get(key));
+    let failing = known.find(|status| !status.is_success());
+    failing.or_else(|| statuses.get(key))
+}
+
+/// Writes the conditions of all groups of a hierarchy.
+pub(crate) fn write_all(core: &mut Core, root: &GroupKey, statuses: &FxHashMap<GroupKey, Status>) {
+    let groups = core.cache.cluster().groups();
+    let tree = groups.tree(root);
+    let decided = tree.into_iter().filter_map(|key| {
+        let status = deciding(groups, statuses, &key)?.clone();
+        Some((key, status))
+    });
+    for (key, status) in decided.collect::<Vec<_>>() {
+        write(core, &key, &status);
+    }
+}
+
+/// Writes the condition of a group, if it changes.
+fn write(core: &mut Core, key: &GroupKey, status: &Status) {
+    let Some(group) = core.cache.cluster().groups().get(key) else {
+        return;
+    };
+    let (call_type, kind) = match key.kind {
+        GroupKind::PodGroup => (&POD_GROUP_STATUS, POD_GROUP_INITIALLY_SCHEDULED),
+        GroupKind::CompositePodGroup => (&COMPOSITE_STATUS, COMPOSITE_INITIALLY_SCHEDULED),
+    };
+    let (value, reason) = match status.code() {
+        Code::Success => ("True", "Scheduled"),
+        Code::Error => ("False", "SchedulerError"),
+        _ => ("False", "Unschedulable"),
+    };
+    let before = group.status.condition(kind);
+    let message = match status.is_success() {
+        true => String::new(),
+        false => status.message(),
+    };
+    let is_said = before.is_some_and(|c| {
+        c.status == "True" || c.status == value && c.reason == reason && c.message == *message
+    });
+    if is_said {
+        return;
+    }
+    let since = before
+        .filter(|c| c.status == value)
+        .and_then(|c| c.last_transition_time);
+    let since = since.unwrap_or(core.now());
+    let condition = GroupCondition {
+        kind: kind.into(),
+        status: value.into(),
+        reason: reason.into(),
+        message: message.into(),
+        observed_generation: group.metadata.generation,
+        last_transition_time: Some(since),
+    };
+    let body = json!({"status": {"conditions": [{
+        "type": kind,
+        "status": value,
+        "reason": reason,
+        "message": &*condition.message,
+        "observedGeneration": condition.observed_generation.unwrap_or(0),
+        "lastTransitionTime": since.rfc3339(),
+    }]}});
+    let (namespace, name) = (key.namespace.as_str(), key.name.as_str());
+    let write = Write::new(call_type, namespace, name, Action::StrategicPatch(body))
+        .of(group.metadata)
+        .to_subresource("status")
+        .seen_as(move |object| with_condition(object, &condition));
+    core.cache.assume_write(write.clone());
+    core.call(ApiCall::from(write));
+}
+
+/// The group with a condition instead of the one of its type.
+fn with_condition(object: &Object, condition: &GroupCondition) -> Object {
+    let set = |status: &mut GroupStatus| {
+        let mut conditions = status.conditions.iter_mut();
+        match conditions.find(|c| c.kind == condition.kind) {
+            Some(known) => *known = condition.clone(),
+            None => status.conditions.push(condition.clone()),
+        }
+    };
+    match object {
+        Object::PodGroup(group) => {
+            let mut group = group.as_ref().clone();
+            set(&mut group.status);
+            Object::PodGroup(Arc::new(group))
+        }
+        Object::CompositePodGroup(group) => {
+            let mut group = group.as_ref().clone();
+            set(&mut group.status);
+            Object::CompositePodGroup(Arc::new(group))
+        }
+        other => other.clone(),
+    }
+}
+
+/// A write has ended. One that failed is not shown any more; the next attempt writes the condition again.
+pub(crate) fn write_ended(core: &mut Core, write: &Write, result: &CallResult) {
+    let text = match write.object().kind {
+        Kind::PodGroup => "Failed to update PodGroup status",
+        Kind::CompositePodGroup => "Failed to update CompositePodGroup status",
+        _ => return,
+    };
+    if let Err(error) = result
+        && !error.kind.is_dropped()
+    {
+        core.cache.take_back_write(write);
+        let line = LogLine::error(text).with("podGroup", write.object().to_string());
+        core.log(line.with("err", error.to_string()));
+    }
+}
+
+/// How the attempt of a group has ended.
+pub(crate) struct AttemptEnd<'a> {
+    /// The group without parent.
+    pub(crate) root: &'a GroupKey,
+    pub(crate) status: &'a Status,
+    /// Whether pods are evicted for it.
+    pub(crate) is_waiting: bool,
+    pub(crate) began: Moment,
+    /// The profile of its pods.
+    pub(crate) profile: &'a Str,
+}
+
+/// The lines that end the attempts of a kind of group.
+struct Texts {
+    key: &'static str,
+    scheduled: &'static str,
+    unschedulable: &'static str,
+    waiting: &'static str,
+    error: &'static str,
+}
+
+const OF_POD_GROUPS: Texts = Texts {
+    key: "podGroup",
+    scheduled: "Successfully scheduled a pod group",
+    unschedulable: "Unable to schedule a pod group",
+    waiting: "Pod group is waiting for preemption",
+    error: "Error scheduling pod group",
+};
+
+const OF_COMPOSITES: Texts = Texts {
+    key: "compositePodGroup",
+    scheduled: "Successfully scheduled a composite pod group",
+    unschedulable: "Unable to schedule a composite pod group",
+    waiting: "Composite pod group is waiting for preemption",
+    error: "Error scheduling composite pod group",
+};
+
+/// Counts and logs how the attempt of a group has ended.
+pub(crate) fn attempt_ended(
+    core: &mut Core,
+    attempt: &AttemptEnd<'_>,
+    results: &[(PodRef, CycleResult)],
+) {
+    let AttemptEnd {
+        root,
+        status,
+        is_waiting,
+        began,
+        profile,
+    } = attempt;
+    let texts = match root.kind {
+        GroupKind::PodGroup => &OF_POD_GROUPS,
+        GroupKind::CompositePodGroup => &OF_COMPOSITES,
+    };
+    let name = Str::from(root.namespaced_name());
+    let placed =
+        |(_, result): &&(PodRef, CycleResult)| matches!(result, CycleResult::Placed { .. });
+    let scheduled = results.iter().filter(placed).count();
+    let result = match status.code() {
+        Code::Success => {
+            core.v(2, texts.scheduled, |line| {
+                line.with(texts.key, &name)
+                    .with("scheduledPods", scheduled)
+                    .with("unschedulablePods", results.len() - scheduled)
+            });
+            "scheduled"
+        }
+        Code::Error => {
+            let line = LogLine::error(texts.error).with(texts.key, &name);
+            core.log(line.with("err", status.message()));
+            "error"
+        }
+        _ => {
+            let text = match is_waiting {
+                true => texts.waiting,
+                false => texts.unschedulable,
+            };
+            core.v(2, text, |line| {
+                line.with(texts.key, &name).with("err", status.message())
+            });
+            match is_waiting {
+                true => "waiting_on_preemption",
+                false => "unschedulable",
+            }
+        }
+    };
+    let labels = [result, profile.as_str()];
+    let seconds = core.clock.nanos_since(*began) as f64 / 1e9;
+    let metrics = &mut core.metrics;
+    metrics.count(Metric::PodGroupScheduleAttempts, &labels);
+    metrics.observe(Metric::PodGroupSchedulingAttemptDuration, &labels, seconds);
+}

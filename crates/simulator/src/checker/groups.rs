@@ -1,0 +1,189 @@
+//! Judging groups of pods: a gang starts with enough members or not at all, its members are where the group may be, and
+//! no gang that could start waits.
+
+use super::{Checker, Violation};
+use crate::rules::{
+    GroupName, Scene, forbids, group_of, is_blocked, is_in_one_zone, is_ours, quorum, stored,
+    zone_of,
+};
+use crate::world::World;
+use berth_api::{Node, Pod, Str};
+use std::collections::{BTreeMap, BTreeSet};
+
+impl Checker {
+    /// The groups of which a member has a place, as far as the scheduler knows.
+    pub fn started_groups(&self) -> BTreeSet<(Str, Str)> {
+        self.placed_members().keys().cloned().collect()
+    }
+
+    /// How many members have a place, by group.
+    fn placed_members(&self) -> BTreeMap<GroupName, usize> {
+        let mut counts = BTreeMap::new();
+        for pod in self.pods.values() {
+            let has_place = pod.is_assigned() || self.placed.contains_key(pod.uid());
+            if let Some(group) = group_of(pod).filter(|_| has_place) {
+                *counts.entry(group).or_default() += 1;
+            }
+        }
+        counts
+    }
+
+    /// Members have been given nodes. `started` are the groups of which members had a place before.
+    ///
+    /// # Errors
+    /// When a gang starts with too few members.
+    pub fn check_quorums(
+        &self,
+        chosen: &[(Str, Str)],
+        started: &BTreeSet<(Str, Str)>,
+    ) -> Result<(), Violation> {
+        let pods = chosen.iter().filter_map(|(uid, _)| self.pods.get(uid));
+        let groups: BTreeSet<GroupName> = pods.filter_map(|pod| group_of(pod)).collect();
+        let placed = self.placed_members();
+        for group in groups.difference(started) {
+            let wanted = stored(&self.others, group).map_or(0, |group| quorum(group));
+            let placed = placed.get(group).copied().unwrap_or_default();
+            if placed < wanted {
+                return Err(Violation::ShortGang {
+                    group: group.1.clone(),
+                    placed,
+                    wanted,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// What forbids a member of a group to be on a node, as far as the group is concerned.
+    pub(super) fn broken_group_rule(&self, pod: &Pod, node: &Node) -> Option<&'static str> {
+        let name = group_of(pod)?;
+        let Some(group) = stored(&self.others, &name) else {
+            return Some("its group does not exist");
+        };
+        if !is_in_one_zone(group) {
+            return None;
+        }
+        let Some(zone) = zone_of(node) else {
+            return Some("the node is in no zone, unlike the group");
+        };
+        let scene = self.scene();
+        let mut members = scene.placed.iter().filter(|(other, _)| {
+            other.uid() != pod.uid()
+                && !other.is_terminating()
+                && group_of(other).as_ref() == Some(&name)
+        });
+        let is_elsewhere = members.any(|(_, at)| {
+            let at = self.nodes.get(*at).and_then(|node| zone_of(node));
+            at.is_some_and(|at| at != zone)
+        });
+        is_elsewhere.then_some("the group is in another zone")
+    }
+}
+
+/// Judges the members of groups once everything has come to rest: a group that could be placed does not wait.
+///
+/// # Errors
+/// A member that has been left behind.
+pub(super) fn check_groups(world: &World, scene: &Scene<'_>) -> Result<(), Violation> {
+    let mut members: BTreeMap<GroupName, Vec<&Pod>> = BTreeMap::new();
+    for pod in world.pods().values().filter(|pod| !pod.is_terminal()) {
+        if let Some(group) = group_of(pod) {
+            members.entry(group).or_default().push(pod);
+        }
+    }
+    for (name, pods) in &members {
+        if let Some(group) = stored(world.others(), name) {
+            check_group(world, scene, pods, (quorum(group), is_in_one_zone(group)))?;
+        }
+    }
+    Ok(())
+}
+
+fn check_group(
+    world: &World,
+    scene: &Scene<'_>,
+    members: &[&Pod],
+    (wanted, is_in_one_zone): (usize, bool),
+) -> Result<(), Violation> {
+    let (placed, waiting): (Vec<&Pod>, Vec<&Pod>) =
+        members.iter().partition(|pod| pod.is_assigned());
+    let Some(first) = waiting.first() else {
+        return Ok(());
+    };
+    // One member that is rejected, or that waits for another scheduler, holds the others.
+    let is_held = |pod: &&Pod| !is_ours(pod) || is_blocked(pod, world.others());
+    if waiting.iter().any(is_held) || members.len() < wanted {
+        return Ok(());
+    }
+    // In what order different pods are tried matters.
+    if waiting.iter().any(|pod| !is_alike(pod, first)) {
+        return Ok(());
+    }
+    let at = |pod: &Pod| world.nodes().get(&pod.spec.node_name);
+    let taken: BTreeSet<&str> = placed
+        .iter()
+        .filter(|pod| !pod.is_terminating())
+        .filter_map(|pod| zone_of(at(pod)?))
+        .collect();
+    let missing = wanted.saturating_sub(placed.len()).max(1);
+    let zones: BTreeSet<Option<&str>> = match is_in_one_zone {
+        false => BTreeSet::from([None]),
+        true if taken.is_empty() => {
+            let zones = world.nodes().values().filter_map(|node| zone_of(node));
+            zones.map(Some).collect()
+        }
+        true => taken.into_iter().map(Some).collect(),
+    };
+    // A group in several zones cannot be helped.
+    if is_in_one_zone && zones.len() > 1 && !placed.is_empty() {
+        return Ok(());
+    }
+    for zone in zones {
+        let nodes = world.nodes().values().map(|node| &**node);
+        let nodes: Vec<&Node> = nodes
+            .filter(|node| zone.is_none() || zone_of(node) == zone)
+            .collect();
+        if let Some(node) = place(world, scene, &waiting, &nodes, missing) {
+            return Err(Violation::Lost {
+                pod: first.name().clone(),
+                node,
+                whereabouts: String::new(),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn is_alike(a: &Pod, b: &Pod) -> bool {
+    let labels = |pod: &Pod| pod.metadata.labels.clone();
+    a.spec == b.spec && labels(a) == labels(b)
+}
+
+/// Whether so many of these equal pods find room on the nodes, one after the other. The first node that is used.
+fn place(
+    world: &World,
+    scene: &Scene<'_>,
+    pods: &[&Pod],
+    nodes: &[&Node],
+    wanted: usize,
+) -> Option<Str> {
+    // Room that is kept free for any pod is not counted on.
+    let nominated = world
+        .pods()
+        .values()
+        .filter(|pod| !pod.is_assigned() && !pod.status.nominated_node_name.is_empty());
+    let nominated = nominated.map(|pod| (&**pod, pod.status.nominated_node_name.as_str()));
+    let mut announced = scene.with(nominated);
+    let mut scene = scene.clone();
+    let mut first = None;
+    for pod in pods.iter().take(wanted) {
+        let fits = |node: &&&Node| {
+            forbids(&scene, pod, node).is_none() && forbids(&announced, pod, node).is_none()
+        };
+        let node = nodes.iter().find(fits)?;
+        scene = scene.with([(*pod, node.name().as_str())]);
+        announced = announced.with([(*pod, node.name().as_str())]);
+        first.get_or_insert_with(|| node.name().clone());
+    }
+    first
+}
