@@ -125,6 +125,8 @@ pub(crate) struct EntryState {
     pub(crate) group: Option<Box<QueuedGroup>>,
     /// When the binding of this member of a group failed first, since it was placed first.
     pub(crate) binding_failed: Option<Time>,
+    /// The attempt of a group in which this entry, or this member, was tried last; 0 before the first.
+    pub(super) group_attempt: u64,
 }
 
 /// When a plugin rejected a pod first, according to its condition: that of an earlier process.

@@ -158,6 +158,8 @@ pub(super) struct GroupStore {
     pub(super) incomplete: FxHashMap<GroupKey, Members>,
     /// For each place of the queue, the number of its pods beyond one for each entry.
     pub(super) further_members: [usize; QueuedIn::ALL.len()],
+    /// How many attempts of groups have begun.
+    pub(super) attempts: u64,
     places: FxHashMap<Str, MemberPlace>,
     by_name: FxHashMap<(Str, Str), Str>,
 }

@@ -118,6 +118,7 @@ fn entity(cx: &Context<'_>, root: &GroupKey, first: &QueuedPodInfo) -> QueuedPod
         pod,
         own: EntryState {
             binding_failed: first.own.binding_failed,
+            group_attempt: first.own.group_attempt,
             ..EntryState::default()
         },
         ..first.clone()
@@ -138,7 +139,14 @@ fn join(
         return;
     };
     let uid = info.pod.uid().clone();
-    let waits_on = place == QueuedIn::Unschedulable && strategy == Some(Strategy::Skip);
+    // A member whose end of an earlier attempt was waited for is new to a group that was tried without it since.
+    let is_of_last_attempt = queue
+        .places
+        .get(id)
+        .is_some_and(|e| e.info.own.group_attempt == info.own.group_attempt);
+    let waits_on = place == QueuedIn::Unschedulable
+        && strategy == Some(Strategy::Skip)
+        && is_of_last_attempt;
     let rejectors = waits_on.then(|| info.unschedulable_plugins.clone());
     if place == QueuedIn::Active {
         info.initial_attempt_timestamp.get_or_insert(cx.now);
@@ -439,9 +447,13 @@ pub(super) fn take_off_members(queue: &mut SchedulingQueue, info: &mut QueuedPod
         return;
     };
     let place = RootPlace::InFlight(Members::default());
-    queue.places.groups.roots.insert(group.key().clone(), place);
+    let groups = &mut queue.places.groups;
+    groups.roots.insert(group.key().clone(), place);
+    groups.attempts += 1;
+    info.own.group_attempt = groups.attempts;
     for member in group.members.values_mut() {
         member.attempts = member.attempts.saturating_add(1);
+        member.own.group_attempt = info.own.group_attempt;
         member.initial_attempt_timestamp.get_or_insert(now);
         queue.metrics.count_rejectors(member, -1.0);
         queue.places.groups.forget(&member.pod);
@@ -510,7 +522,11 @@ pub(crate) fn group_ended(
         leaf.is_some_and(|leaf| groups.root_of(&leaf).as_ref() == Ok(key))
     });
     let is_new = |(_, info): &(Str, QueuedPodInfo)| info.attempts == 0;
-    let (has_new, all_new) = (members.iter().any(is_new), members.iter().all(is_new));
+    let all_new = members.iter().all(is_new);
+    let attempt = info.own.group_attempt;
+    let has_untried = members
+        .iter()
+        .any(|(_, info)| info.own.group_attempt != attempt);
     let mut group = QueuedGroup::new(key.clone());
     group.unasked = members
         .iter()
@@ -553,7 +569,7 @@ pub(crate) fn group_ended(
                 info.count_failure(cx.now);
                 info.own.group = Some(Box::new(group));
                 match strategy_after_flight(queue, cx, &info) {
-                    Strategy::Skip if has_new => Strategy::AfterBackoff,
+                    Strategy::Skip if has_untried => Strategy::AfterBackoff,
                     strategy => strategy,
                 }
             }

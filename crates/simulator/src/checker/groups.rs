@@ -120,11 +120,9 @@ fn check_group(
         return Ok(());
     }
     let at = |pod: &Pod| world.nodes().get(&pod.spec.node_name);
-    let taken: BTreeSet<&str> = placed
-        .iter()
-        .filter(|pod| !pod.is_terminating())
-        .filter_map(|pod| zone_of(at(pod)?))
-        .collect();
+    let staying = || placed.iter().copied();
+    let taken: BTreeSet<&str> = staying().filter_map(|pod| zone_of(at(pod)?)).collect();
+    let taken_zones = taken.len();
     let missing = wanted.saturating_sub(placed.len()).max(1);
     let zones: BTreeSet<Option<&str>> = match is_in_one_zone {
         false => BTreeSet::from([None]),
@@ -134,8 +132,9 @@ fn check_group(
         }
         true => taken.into_iter().map(Some).collect(),
     };
-    // A group in several zones cannot be helped.
-    if is_in_one_zone && zones.len() > 1 && !placed.is_empty() {
+    // A group in several zones, or with a member on a node in no zone, cannot be helped: its members end with an error.
+    let is_nowhere = |pod: &&Pod| at(pod).is_some_and(|node| zone_of(node).is_none());
+    if is_in_one_zone && (taken_zones > 1 || staying().any(|pod| is_nowhere(&pod))) {
         return Ok(());
     }
     for zone in zones {

@@ -82,3 +82,39 @@ fn a_group_without_members_is_forgotten() {
     assert_eq!(queue.places().counts().active, 1);
     queue.check().expect("the records agree");
 }
+
+/// W-77: a member whose end is known only after its group was tried again without it may be what the group lacked.
+#[test]
+fn a_member_that_comes_back_late_wakes_its_group() {
+    let mut bench = setup().feature(Feature::GenericWorkload, true).build();
+    bench.cluster.set(&gang());
+    {
+        let (queue, cx) = fields!(bench);
+        queue.add(&cx, member("late"));
+        queue.add(&cx, member("a"));
+    }
+    let (queue, cx) = fields!(bench);
+    let end = GroupEnd::Rejected(Vec::new());
+    let mut late = None;
+    for attempt in 0..2 {
+        let mut popped = queue.pop(cx.now).expect("the group");
+        let group = popped.own.group.take().expect("it is a group");
+        let key = group.key().clone();
+        for mut info in group.into_ordered() {
+            info.unschedulable_plugins = ["A"].into_iter().collect();
+            match info.pod.name().as_str() {
+                "late" => late = Some(info),
+                _ => drop(queue.add_unschedulable(&cx, info).expect("it is not queued")),
+            }
+        }
+        let ended = group_ended(queue, &cx, popped, &key, &end);
+        assert_eq!(ended, Some(QueuedIn::Unschedulable), "attempt {attempt}");
+        if attempt == 0 {
+            // A pod is activated, and its group with it.
+            queue.activate(&cx, &[member("a")]);
+        }
+    }
+    let place = queue.add_unschedulable(&cx, late.expect("the late member"));
+    assert_eq!(place.expect("it is not queued"), QueuedIn::Backoff);
+    queue.check().expect("the records agree");
+}
