@@ -661,7 +661,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long, requires = "seed", conflicts_with = "seeds")]
     pub(crate) tell: bool,
     /// How to print the outcome
-    #[arg(long, value_enum, default_value_t = Output::Text)]
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
 }
 
@@ -694,7 +694,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long)]
     pub(crate) diff: bool,
     /// How to print the report
-    #[arg(long, value_enum, default_value_t = Output::Text)]
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
 }
 
@@ -721,7 +721,7 @@ pub(crate) struct ShadowReportArgs {
     #[arg(value_name = "FILE", conflicts_with_all = ["server", "kubeconfig"])]
     pub(crate) file: Option<PathBuf>,
     /// How to print the report
-    #[arg(long, value_enum, default_value_t = Output::Text)]
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
     #[command(flatten)]
     pub(crate) port: SchedulerPortArgs,

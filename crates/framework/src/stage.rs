@@ -276,6 +276,8 @@ impl Eviction {
 pub struct Preemption {
     /// The pod for which they are evicted.
     pub preemptor: PodRef,
+    /// For what they are evicted, as metrics name it: `pod`, `podgroup` or `compositepodgroup`.
+    pub kind: &'static str,
     /// The plugin that evicts them.
     pub plugin: Str,
     /// The victims, the most important first.
@@ -287,10 +289,23 @@ pub struct Preemption {
 pub enum Observation {
     /// It searched for victims.
     PreemptionAttempt,
-    /// It chose this number of victims.
-    PreemptionVictims(usize),
+    /// It chose victims.
+    Preemption(Disruption),
     /// It failed to assume volumes for a pod, or to bind them: `assume` or `bind`.
     VolumeStageFailed(&'static str),
+}
+
+/// What a preemption disrupts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Disruption {
+    /// For what pods are evicted: `pod`, `podgroup` or `compositepodgroup`.
+    pub preemptor: &'static str,
+    /// The number of victims.
+    pub victims: usize,
+    /// The number of units that are evicted: pods alone, and groups that are evicted as a whole.
+    pub units: usize,
+    /// The number of victims whose eviction violates a PodDisruptionBudget.
+    pub violations: usize,
 }
 
 /// Where plugins hand in API calls, jobs, events, and decisions about other pods.

@@ -12,6 +12,7 @@ use crate::metrics::Metric;
 use crate::queue::QueuedIn;
 use crate::scheduler::RunningPreemption;
 use berth_api::{Pod, Str, Time};
+use berth_framework::Feature;
 use berth_framework::call::{CallId, PodEvent, PodRef};
 use berth_framework::stage::{Eviction, Preemption};
 use rustc_hash::FxHashMap;
@@ -21,6 +22,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 struct Running {
     preemptor: PodRef,
+    /// For what room is made, as metrics name it.
+    kind: &'static str,
     plugin: Str,
     /// Who reports the events.
     reporter: Str,
@@ -106,6 +109,7 @@ pub(crate) fn start_preemptions(core: &mut Core) {
 pub(crate) fn start(core: &mut Core, preemption: Preemption, reporter: Str) {
     let Preemption {
         preemptor,
+        kind,
         plugin,
         mut victims,
     } = preemption;
@@ -122,6 +126,7 @@ pub(crate) fn start(core: &mut Core, preemption: Preemption, reporter: Str) {
         .insert(preemptor.uid.clone());
     let mut running = Running {
         preemptor,
+        kind,
         plugin,
         reporter,
         began: core.now(),
@@ -236,6 +241,11 @@ fn preemption_ended(core: &mut Core, running: Running) {
         .observe(Metric::PreemptionGoroutinesDuration, &[result], seconds);
     core.metrics
         .count(Metric::PreemptionGoroutinesExecutions, &[result]);
+    if core.settings.is_on(Feature::GenericWorkload) {
+        let metric = Metric::PreemptionExecutionDuration;
+        core.metrics
+            .observe(metric, &[running.kind, result], seconds);
+    }
     let Running {
         preemptor,
         plugin,

@@ -163,7 +163,7 @@ pub(crate) struct PerfApiArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
     /// How to print the figures
-    #[arg(long, value_enum, default_value_t = Output::Text)]
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
 }
 
@@ -177,7 +177,7 @@ pub(crate) struct PerfMemoryArgs {
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub(crate) pods: usize,
     /// How to print the figures
-    #[arg(long, value_enum, default_value_t = Output::Text)]
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
 }
 
@@ -197,7 +197,7 @@ pub(crate) struct PerfDashboardArgs {
     #[arg(long, value_name = "N", default_value_t = 30)]
     pub(crate) rounds: usize,
     /// How to print the figures
-    #[arg(long, value_enum, default_value_t = Output::Text)]
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
 }
 
@@ -220,7 +220,7 @@ pub(crate) struct PerfExplainArgs {
     #[arg(long, value_name = "N", default_value_t = 500)]
     pub(crate) turn_milliseconds: u64,
     /// How to print the figures
-    #[arg(long, value_enum, default_value_t = Output::Text)]
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
 }
 
@@ -270,7 +270,7 @@ pub(crate) struct PerfQueueArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
     /// How to print the figures
-    #[arg(long, value_enum, default_value_t = Output::Text)]
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
 }
 
@@ -296,7 +296,7 @@ pub(crate) struct PerfDispatcherArgs {
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub(crate) rejected: usize,
     /// How to print the figures
-    #[arg(long, value_enum, default_value_t = Output::Text)]
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
 }
 
@@ -339,6 +339,6 @@ pub(crate) struct PerfCoreArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
     /// How to print the figures
-    #[arg(long, value_enum, default_value_t = Output::Text)]
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
 }

@@ -4,13 +4,18 @@
 //! Pods of lower priority that are nominated to the node lose the nomination.
 
 use super::candidates::Candidate;
+use super::units::whole_of;
 use super::{DISRUPTION_TARGET, NAME, PREEMPTION_BY_SCHEDULER, PREFIX, as_known, not_found};
 use berth_api::{Duration, Pod, Str};
 use berth_framework::call::{CallErrorKind, ConditionPatch, EventKind, PodEvent, PodRef};
+use berth_framework::cluster::GroupKey;
 use berth_framework::features::Behaviour;
 use berth_framework::plugin::{Nominating, PostFilterContext, PostFilterStep};
-use berth_framework::stage::{Eviction, Observation, Preemption, Wait, WaitOn, WakeReason};
+use berth_framework::stage::{
+    Disruption, Eviction, Observation, Preemption, Wait, WaitOn, WakeReason,
+};
 use berth_framework::{ApiCall, Code, Feature, PodInfo, Status};
+use rustc_hash::FxHashSet;
 
 /// How long the cycle waits for one eviction. The dispatcher ends every call earlier, so this only limits the wait.
 const EVICTION_WAIT_MAX: Duration = Duration::from_secs(5 * 60);
@@ -77,7 +82,16 @@ pub(super) fn start(
 ) -> PostFilterStep {
     let Candidate { name, victims, .. } = candidate;
     let count = victims.pods.len();
-    let chosen = Observation::PreemptionVictims(count);
+    let cluster = cx.dry_run.cluster();
+    let wholes = victims.pods.iter().map(|pod| whole_of(cluster, &pod.pod));
+    let (wholes, alone): (Vec<_>, Vec<_>) = wholes.partition(Option::is_some);
+    let wholes: FxHashSet<GroupKey> = wholes.into_iter().flatten().collect();
+    let chosen = Observation::Preemption(Disruption {
+        preemptor: "pod",
+        victims: count,
+        units: wholes.len() + alone.len(),
+        violations: victims.violations,
+    });
     // Terminating victims are not evicted again.
     let mut live = Vec::with_capacity(victims.pods.len());
     for victim in &victims.pods {
@@ -102,6 +116,7 @@ pub(super) fn start(
         clear_nominations(cx, &pod.pod, &name);
         cx.outbox.start_preemption(Preemption {
             preemptor: PodRef::of(&pod.pod),
+            kind: "pod",
             plugin: NAME.into(),
             victims: live,
         });

@@ -20,7 +20,7 @@ use berth_framework::cluster::GroupKey;
 use berth_framework::plugin::{
     GroupDryRun, GroupPostFilterResult, PodGroupPostFilter, PodGroupPostFilterContext,
 };
-use berth_framework::stage::{Eviction, Observation, Preemption};
+use berth_framework::stage::{Disruption, Eviction, Observation, Preemption};
 use berth_framework::{ApiCall, Code, Feature, PodInfo, Status};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -62,9 +62,7 @@ impl PodGroupPostFilter for DefaultPreemption {
         cx: &mut PodGroupPostFilterContext<'_>,
         group: &GroupKey,
     ) -> GroupPostFilterResult {
-        let mut result = make_room(cx, group);
-        result.observations.push(Observation::PreemptionAttempt);
-        result
+        make_room(cx, group)
     }
 }
 
@@ -94,29 +92,34 @@ fn make_room(cx: &mut PodGroupPostFilterContext<'_>, group: &GroupKey) -> GroupP
     if units.is_empty() {
         return unschedulable(NO_VICTIMS);
     }
-    let victims = match choose(cx, &units) {
+    let victims = match choose(cx, units) {
         Ok(victims) => victims,
         Err(status) => return GroupPostFilterResult::of(with_prefix(&status)),
     };
     found(cx, group, priority, &victims)
 }
 
-/// The pods that must be evicted, the most important first. The members are placed then.
-fn choose(
-    cx: &mut PodGroupPostFilterContext<'_>,
-    units: &[Unit],
-) -> Result<Vec<Arc<PodInfo>>, Status> {
+/// The units that must be evicted, the most important first.
+struct Victims {
+    units: Vec<Unit>,
+    /// How many of their pods violate a budget.
+    violations: usize,
+}
+
+/// The units that must be evicted. The members are placed then.
+fn choose(cx: &mut PodGroupPostFilterContext<'_>, units: Vec<Unit>) -> Result<Victims, Status> {
     let dry_run = &mut *cx.dry_run;
     for (slot, pod) in units.iter().flat_map(|unit| &unit.pods) {
         dry_run.remove_pod(*slot, pod);
     }
     dry_run.place()?;
     let mut budgets = Budgets::new(dry_run.cluster(), cx.features);
-    let (violating, others): (Vec<&Unit>, Vec<&Unit>) = units
-        .iter()
-        .partition(|unit| budgets.are_violated_by(&unit.pods));
+    let (violating, others): (Vec<usize>, Vec<usize>) =
+        (0..units.len()).partition(|at| budgets.are_violated_by(&units[*at].pods));
     let mut is_victim = vec![false; units.len()];
-    for unit in violating.into_iter().chain(others) {
+    let mut violations = 0;
+    for (rank, at) in violating.iter().chain(&others).enumerate() {
+        let unit = &units[*at];
         for (slot, pod) in &unit.pods {
             dry_run.add_pod(*slot, pod);
         }
@@ -126,17 +129,17 @@ fn choose(
         for (slot, pod) in &unit.pods {
             dry_run.remove_pod(*slot, pod);
         }
-        let at = units.iter().position(|other| std::ptr::eq(other, unit));
-        if let Some(at) = at {
-            is_victim[at] = true;
+        is_victim[*at] = true;
+        if rank < violating.len() {
+            violations += unit.pods.len();
         }
     }
-    let victims = units
-        .iter()
-        .zip(is_victim)
-        .filter(|(_, is_victim)| *is_victim);
-    let pods = victims.flat_map(|(unit, _)| unit.pods.iter().map(|(_, pod)| pod.clone()));
-    Ok(pods.collect())
+    let victims = units.into_iter().zip(is_victim);
+    let victims = victims.filter_map(|(unit, is_victim)| is_victim.then_some(unit));
+    Ok(Victims {
+        units: victims.collect(),
+        violations,
+    })
 }
 
 /// The victims are evicted, the members are nominated to their nodes, and pods of lower priority lose their nominations to
@@ -145,8 +148,10 @@ fn found(
     cx: &PodGroupPostFilterContext<'_>,
     group: &GroupKey,
     priority: i32,
-    victims: &[Arc<PodInfo>],
+    chosen: &Victims,
 ) -> GroupPostFilterResult {
+    let pods = chosen.units.iter().flat_map(|unit| &unit.pods);
+    let victims: Vec<&Arc<PodInfo>> = pods.map(|(_, pod)| pod).collect();
     let placed = cx.dry_run.placed();
     let cluster = cx.dry_run.cluster();
     let text = format!(
@@ -187,10 +192,16 @@ fn found(
         .map(|victim| eviction(group, &uid, &preemptor.pod, victim))
         .collect();
     if !evictions.is_empty() {
-        let victims = Observation::PreemptionVictims(victims.len());
-        result.observations.push(victims);
+        let disruption = Observation::Preemption(Disruption {
+            preemptor: group.kind.as_str(),
+            victims: victims.len(),
+            units: chosen.units.len(),
+            violations: chosen.violations,
+        });
+        result.observations.push(disruption);
         result.preemption = Some(Preemption {
             preemptor: PodRef::of(&preemptor.pod),
+            kind: group.kind.as_str(),
             plugin: NAME.into(),
             victims: evictions,
         });

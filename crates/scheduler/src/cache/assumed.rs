@@ -26,6 +26,9 @@ impl Cache {
         if write.is_ahead_of(stored) {
             self.cluster.set(&write.applied_to(stored));
             self.assumed_writes.insert(key, write);
+        } else if write.is_shown_by(stored) && self.assumed_writes.remove(&key).is_some() {
+            // The object is to look again as the API has it: the earlier write is not made any more.
+            self.cluster.set(stored);
         }
     }
 
@@ -181,6 +184,19 @@ mod tests {
             assert_eq!(seen(&cache), seen_now, "{situation}");
             assert_eq!(cache.take_back_write(&write), None, "{situation}: once");
         }
+    }
+
+    /// A write that was refused for now, and then overtaken by one that wants what is stored.
+    #[test]
+    fn a_write_of_what_is_stored_ends_the_assumption() {
+        let stored = claim("u", 5, "n1");
+        let mut cache = Cache::default();
+        cache.set_object(stored.clone());
+        cache.assume_write(select(&stored, "n2"));
+        assert_eq!((seen(&cache), cache.assumed_objects()), (Some("n2"), 1));
+        cache.assume_write(select(&stored, "n1"));
+        assert_eq!((seen(&cache), cache.assumed_objects()), (Some("n1"), 0));
+        assert_eq!(cache.check(), Ok(()));
     }
 
     /// Hints compare what pods could see: what was assumed of an object ends with it.

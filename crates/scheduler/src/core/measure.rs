@@ -6,7 +6,8 @@ use crate::log::LogLine;
 use crate::metrics::Metric;
 use crate::profile::Point;
 use berth_api::Str;
-use berth_framework::stage::Observation;
+use berth_framework::Feature;
+use berth_framework::stage::{Disruption, Observation};
 use smallvec::SmallVec;
 
 /// A search for a node that takes at least this many nanoseconds is logged.
@@ -114,15 +115,32 @@ impl Core {
                 Observation::PreemptionAttempt => {
                     self.metrics.count(Metric::PreemptionAttempts, &[]);
                 }
-                Observation::PreemptionVictims(victims) => {
-                    self.metrics
-                        .observe(Metric::PreemptionVictims, &[], victims as f64);
-                }
+                Observation::Preemption(disruption) => self.count_disruption(disruption),
                 Observation::VolumeStageFailed(operation) => {
                     self.metrics
                         .count(Metric::VolumeSchedulingStageErrors, &[operation]);
                 }
             }
+        }
+    }
+
+    fn count_disruption(&mut self, disruption: Disruption) {
+        let Disruption {
+            preemptor,
+            victims,
+            units,
+            violations,
+        } = disruption;
+        let metric = match preemptor {
+            "pod" => Metric::PreemptionVictims,
+            _ => Metric::WorkloadPreemptionVictims,
+        };
+        self.metrics.observe(metric, &[], victims as f64);
+        if self.settings.is_on(Feature::GenericWorkload) {
+            let metric = Metric::PreemptionWorkloadDisruptions;
+            self.metrics.observe(metric, &[preemptor], units as f64);
+            let metric = Metric::PreemptionPdbViolations;
+            self.metrics.add(metric, &[preemptor], violations as f64);
         }
     }
 }

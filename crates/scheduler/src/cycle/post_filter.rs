@@ -5,11 +5,12 @@ use crate::core::{Answered, Core, PointRun, Ran};
 use crate::evaluator::FitError;
 use crate::failure::{Failure, fail};
 use crate::log::LogLine;
+use crate::metrics::Metric;
 use crate::profile::Point;
 use berth_api::Str;
 use berth_framework::plugin::{Nominating, PostFilterResult, PostFilterStep};
 use berth_framework::stage::WakeReason;
-use berth_framework::{Code, Status};
+use berth_framework::{Code, Feature, Status};
 
 /// What the plugins so far have said.
 #[derive(Debug, Default)]
@@ -90,6 +91,7 @@ impl Cycle {
             mut so_far,
         } = post_filter;
         let profile = attempt.profile.clone();
+        let began = core.clock.stage_begin();
         let statuses = &error.diagnosis.statuses;
         let ran = run.go(
             core,
@@ -117,6 +119,12 @@ impl Cycle {
             Ran::Through => (so_far.status.unwrap_or_default(), so_far.nominating),
         };
         run.end(core, &mut attempt, status.code());
+        if core.settings.is_on(Feature::GenericWorkload) {
+            let seconds = core.clock.nanos_since(began) as f64 / 1e9;
+            let labels = ["pod", status.code().as_str()];
+            let metric = Metric::PreemptionEvaluationDuration;
+            core.metrics.observe(metric, &labels, seconds);
+        }
         self.answer_cache.take_back(&mut attempt.evaluation);
         core.observe_evaluation(&mut attempt);
         if drops_deleting(core, &mut attempt) {

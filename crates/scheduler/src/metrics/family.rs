@@ -204,6 +204,14 @@ families! {
         "Number of attempts to make room for a group of pods, by result.";
     WorkloadPreemptionVictims: Alpha exp(1.0, 2.0, 11), "scheduler_workload_preemption_victims" []
         "Number of pods that are evicted for a group of pods.";
+    PreemptionWorkloadDisruptions: Alpha exp(1.0, 2.0, 11), "scheduler_preemption_workload_disruptions" ["preemptor"]
+        "Number of units that a preemption evicts, by what it makes room for: pods alone, and groups that are evicted as a whole. Only with pod groups.";
+    PreemptionEvaluationDuration: Alpha exp(0.001, 2.0, 16), "scheduler_preemption_evaluation_duration_seconds" ["preemptor", "result"]
+        "Time to choose the victims of a preemption, in seconds, by what it makes room for. Only with pod groups.";
+    PreemptionExecutionDuration: Alpha exp(0.001, 2.0, 16), "scheduler_preemption_execution_duration_seconds" ["preemptor", "result"]
+        "Time from the choice of victims until the API server has deleted all of them, in seconds, by what room is made for. Only with pod groups.";
+    PreemptionPdbViolations: Alpha Counter, "scheduler_preemption_pdb_violations_total" ["preemptor"]
+        "Number of evictions that violated a PodDisruptionBudget, by what room was made for. Only with pod groups.";
     GeneratedPlacements: Alpha Counter, "scheduler_generated_placements_total" ["profile"]
         "Number of placements that were considered for groups of pods.";
     PlacementEvaluations: Alpha Counter, "scheduler_placement_evaluations_total" ["result", "profile"]

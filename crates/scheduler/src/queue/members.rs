@@ -144,9 +144,8 @@ fn join(
         .places
         .get(id)
         .is_some_and(|e| e.info.own.group_attempt == info.own.group_attempt);
-    let waits_on = place == QueuedIn::Unschedulable
-        && strategy == Some(Strategy::Skip)
-        && is_of_last_attempt;
+    let waits_on =
+        place == QueuedIn::Unschedulable && strategy == Some(Strategy::Skip) && is_of_last_attempt;
     let rejectors = waits_on.then(|| info.unschedulable_plugins.clone());
     if place == QueuedIn::Active {
         info.initial_attempt_timestamp.get_or_insert(cx.now);

@@ -2,6 +2,7 @@
 
 use super::*;
 use berth_framework::call::{CallError, CallErrorKind, Response};
+use berth_framework::stage::Disruption;
 use berth_framework::{ApiCall, Feature, WakeReason};
 
 /// P-17, P-20, P-24: the calls and events of a preemption. The core deletes the victims and publishes their events.
@@ -80,10 +81,20 @@ fn the_condition_names_the_scheduler() {
     );
 }
 
+/// So many pods alone are chosen for a pod.
+fn chosen(victims: usize) -> Observation {
+    Observation::Preemption(Disruption {
+        preemptor: "pod",
+        victims,
+        units: victims,
+        violations: 0,
+    })
+}
+
 /// P-1, P-19, P-20: every attempt counts, and so do the victims: all of them, unless every one is on its way already.
 #[test]
 fn attempts_and_victims_are_counted() {
-    use Observation::{PreemptionAttempt, PreemptionVictims};
+    use Observation::PreemptionAttempt;
     let going = |name: &str| {
         let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
         pod(name, 1, 2, deleted)
@@ -98,13 +109,13 @@ fn attempts_and_victims_are_counted() {
             "two victims",
             two(),
             plain("p", 10, 4),
-            vec![PreemptionAttempt, PreemptionVictims(2)],
+            vec![PreemptionAttempt, chosen(2)],
         ),
         (
             "one of them goes already",
             vec![plain("a", 1, 2), going("b")],
             plain("p", 10, 4),
-            vec![PreemptionAttempt, PreemptionVictims(2)],
+            vec![PreemptionAttempt, chosen(2)],
         ),
         (
             "both do",
@@ -281,11 +292,7 @@ fn without_the_gate_nominations_end_when_all_victims_are_evicted() {
             .collect();
         let all = ["delete a", "lower is nominated to \"\""];
         assert_eq!(calls, all[..if ended { 2 } else { 1 }]);
-        assert!(
-            outbox
-                .observations
-                .contains(&Observation::PreemptionVictims(2))
-        );
+        assert!(outbox.observations.contains(&chosen(2)));
     }
 }
 

@@ -54,9 +54,11 @@ impl Cycle {
         let profile = run.profile.clone();
         let mut nominations = GroupNominations::Cleared;
         for member in &profile.pod_group_post_filter {
+            let began = core.clock.stage_begin();
             let result = self.dry_run(core, run, |cx, root| {
                 member.plugin.post_filter_group(cx, root)
             });
+            let seconds = core.clock.nanos_since(began) as f64 / 1e9;
             let GroupPostFilterResult {
                 status: answer,
                 nominations: nominated,
@@ -71,10 +73,11 @@ impl Cycle {
             };
             let metrics = &mut core.metrics;
             metrics.count(Metric::WorkloadPreemptionAttempts, &[result]);
-            if let Some(preemption) = &preemption {
-                let victims = preemption.victims.len() as f64;
-                metrics.observe(Metric::WorkloadPreemptionVictims, &[], victims);
-            }
+            let (metric, labels) = (
+                Metric::PreemptionEvaluationDuration,
+                [run.root.kind.as_str(), answer.code().as_str()],
+            );
+            metrics.observe(metric, &labels, seconds);
             core.count_observations(observations);
             for call in calls {
                 core.call(call);

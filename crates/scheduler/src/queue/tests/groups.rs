@@ -104,7 +104,11 @@ fn a_member_that_comes_back_late_wakes_its_group() {
             info.unschedulable_plugins = ["A"].into_iter().collect();
             match info.pod.name().as_str() {
                 "late" => late = Some(info),
-                _ => drop(queue.add_unschedulable(&cx, info).expect("it is not queued")),
+                _ => drop(
+                    queue
+                        .add_unschedulable(&cx, info)
+                        .expect("it is not queued"),
+                ),
             }
         }
         let ended = group_ended(queue, &cx, popped, &key, &end);

@@ -7,7 +7,7 @@ use berth_api::{Duration, Pod};
 use berth_framework::Status;
 use berth_framework::call::{CallErrorKind, ConditionPatch, EventKind, PodEvent, PodRef};
 use berth_framework::plugin::{Nominating, PermitStep, PostFilterResult, PostFilterStep};
-use berth_framework::stage::{Eviction, Observation, Preemption, Step, Wait, WaitOn};
+use berth_framework::stage::{Disruption, Eviction, Observation, Preemption, Step, Wait, WaitOn};
 use berth_framework::testing::{FakePlugin, fake, node, pod};
 
 fn eviction(victim: &Pod, preemptor: &Pod) -> Eviction {
@@ -40,10 +40,15 @@ fn preempts(victims: &'static [&'static str]) -> FakePlugin {
             Some(eviction(victim, &pod.pod))
         });
         let victims: Vec<Eviction> = found.collect();
-        cx.outbox
-            .observe(Observation::PreemptionVictims(victims.len()));
+        cx.outbox.observe(Observation::Preemption(Disruption {
+            preemptor: "pod",
+            victims: victims.len(),
+            units: victims.len(),
+            violations: 0,
+        }));
         cx.outbox.start_preemption(Preemption {
             preemptor: PodRef::of(&pod.pod),
+            kind: "pod",
             plugin: "Preempt".into(),
             victims,
         });
@@ -336,6 +341,7 @@ fn two_preemptions_of_one_pod_end_with_the_later() {
             let victim = victim.expect("one of the victims");
             cx.outbox.start_preemption(Preemption {
                 preemptor: PodRef::of(&pod.pod),
+                kind: "pod",
                 plugin: "Again".into(),
                 victims: vec![eviction(&victim, &pod.pod)],
             });
