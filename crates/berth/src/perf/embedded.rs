@@ -2,7 +2,7 @@
 
 use super::child::Running;
 use super::scratch::Scratch;
-use super::workloads::{Named, check_gates};
+use super::workloads::{Named, release_with};
 use super::{CONTROLLERS, DISABLED_ADMISSION, user_agent};
 use crate::exit::Failure;
 use berth_client::{ConnectOptions, Transport, connect, connect_to_component};
@@ -57,7 +57,7 @@ impl Target for Embedded {
 
     async fn start(&self, setup: &Setup) -> Result<Processes, RunError> {
         let gates = setup.feature_gates_flag();
-        check_gates(&gates)?;
+        let release = release_with(&gates)?;
         let scratch = Scratch::new()?;
         let kubeconfig = scratch.path("kubeconfig");
         let shown = kubeconfig.display().to_string();
@@ -68,6 +68,7 @@ impl Target for Embedded {
             &format!("--kubeconfig={shown}"),
             &format!("--controllers={CONTROLLERS}"),
             &format!("--disable-admission-plugins={DISABLED_ADMISSION}"),
+            &format!("--emulated-version={release}"),
             &format!("--feature-gates={gates}"),
         ];
         let log = scratch.path("apiserver.log");

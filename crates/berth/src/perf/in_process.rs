@@ -1,14 +1,13 @@
 //! `--in-process`: scheduler and control plane in this process, without sockets.
 
 use super::scratch::NO_LIMIT;
-use super::workloads::{Named, check_gates};
+use super::workloads::{Named, release_with};
 use super::{CONTROLLERS, user_agent};
 use crate::cli::CoreArgs;
 use crate::control_plane;
 use crate::exit::Failure;
 use crate::release;
 use crate::scheduler::{self, Scheduling};
-use berth_api::Release;
 use berth_apiserver::admission::Admission;
 use berth_apiserver::{RunningServer, Server, ServerOptions, controllers};
 use berth_client::Transport;
@@ -61,13 +60,13 @@ impl Target for InProcess {
 
     async fn start(&self, setup: &Setup) -> Result<Together, RunError> {
         let feature_gates = setup.feature_gates_flag();
-        check_gates(&feature_gates)?;
+        let release = release_with(&feature_gates)?;
         let args = CoreArgs {
             config: setup.scheduler_config.clone(),
             feature_gates,
             ..CoreArgs::default()
         };
-        let mut options = scheduler::options_of_up(&args, Release::OLDEST, self.registry.clone())
+        let mut options = scheduler::options_of_up(&args, release, self.registry.clone())
             .await
             .map_err(start_error)?;
         options.config.client_connection.qps = NO_LIMIT;

@@ -235,13 +235,22 @@ fn with_gates(workload: &Workload, gates: &[(String, bool)]) -> Workload {
     other
 }
 
-/// The gates of a workload, as Berth's scheduler sees them.
-pub(super) fn check_gates(gates: &str) -> Result<(), RunError> {
-    // The embedded control plane is of the oldest release. Warnings are about gates that Berth has on for good.
-    let versions = Versions::of(Release::OLDEST);
-    match crate::settings::parse_gates(gates, versions, &mut Vec::new()) {
-        Ok(_) => Ok(()),
-        Err(Failure::Usage(text)) => Err(RunError::Unsupported(text)),
-        Err(other) => Err(RunError::Unsupported(format!("{other:?}"))),
+/// The oldest release that has the gates of a workload. The workload runs on it.
+///
+/// # Errors
+/// When no release of Berth has them.
+pub(super) fn release_with(gates: &str) -> Result<Release, RunError> {
+    // Warnings are about gates that Berth has on for good.
+    let has = |release: Release| {
+        crate::settings::parse_gates(gates, Versions::of(release), &mut Vec::new()).map(|_| release)
+    };
+    let mut tried = Release::ALL.into_iter().map(has);
+    let mut answer = tried.next().unwrap_or(Ok(Release::OLDEST));
+    for next in tried {
+        answer = answer.or(next);
     }
+    answer.map_err(|failure| match failure {
+        Failure::Usage(text) => RunError::Unsupported(text),
+        other => RunError::Unsupported(format!("{other:?}")),
+    })
 }

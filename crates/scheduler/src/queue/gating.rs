@@ -100,7 +100,7 @@ fn gate_of_member(queue: &mut SchedulingQueue, cx: &Context<'_>, pod: &Arc<Pod>)
         if status.is_success() {
             continue;
         }
-        if status.as_error().is_some() {
+        if !status.is_rejected() {
             let line = LogLine::error("Unexpected error running PreEnqueue plugin");
             let line = line
                 .with("pod", &**pod)
