@@ -179,6 +179,8 @@ pub struct Write {
     uid: Str,
     /// `None`: whatever its version.
     resource_version: Option<Str>,
+    /// The version of the object of which the write is assumed; the write itself is for any version.
+    assumed_of: Option<Str>,
     subresource: &'static str,
     action: Arc<Action>,
     effect: Option<Effect>,
@@ -202,6 +204,7 @@ impl Write {
             },
             uid: Str::default(),
             resource_version: None,
+            assumed_of: None,
             subresource: "",
             action: Arc::new(action),
             effect: None,
@@ -227,6 +230,14 @@ impl Write {
     #[must_use]
     pub fn of_version(mut self, metadata: &ObjectMeta) -> Self {
         self.resource_version = Some(metadata.resource_version.clone());
+        self.of(metadata)
+    }
+
+    /// Is assumed of this version of the object only, though the write applies to any: what anybody has written since
+    /// is shown instead, until the API shows this write.
+    #[must_use]
+    pub fn assumed_of_version(mut self, metadata: &ObjectMeta) -> Self {
+        self.assumed_of = Some(metadata.resource_version.clone());
         self.of(metadata)
     }
 
@@ -325,6 +336,7 @@ impl Write {
             && self
                 .resource_version
                 .as_ref()
+                .or(self.assumed_of.as_ref())
                 .is_none_or(|version| !metadata.is_newer_than(version))
     }
 

@@ -108,7 +108,7 @@ fn write(core: &mut Core, key: &GroupKey, status: &Status) {
     }]}});
     let (namespace, name) = (key.namespace.as_str(), key.name.as_str());
     let write = Write::new(call_type, namespace, name, Action::StrategicPatch(body))
-        .of(group.metadata)
+        .assumed_of_version(group.metadata)
         .to_subresource("status")
         .seen_as(move |object| with_condition(object, &condition));
     core.cache.assume_write(write.clone());
