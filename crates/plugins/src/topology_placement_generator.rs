@@ -5,12 +5,16 @@
 //!     → three placements; one with running members of the group is the only one
 //! ```
 
-use berth_api::Str;
+use berth_api::{Object, Pod, Str};
 use berth_framework::cluster::GroupKey;
-use berth_framework::plugin::{Context, GroupPlacement, PlacementGenerate, Plugin};
+use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, Hint};
+use berth_framework::plugin::{
+    Context, EnqueueExtensions, GroupPlacement, PlacementGenerate, Plugin,
+};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
-use berth_framework::{Feature, Slot, Status};
+use berth_framework::{Cluster, Feature, FeatureGates, Slot, Status};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// The plugin's name.
 pub const NAME: &str = "TopologyPlacementGenerator";
@@ -24,6 +28,7 @@ pub fn registration() -> Registration {
     Registration::new(NAME, |_| {
         Ok(Extensions::of(TopologyPlacementGenerator)
             .placement_generate()
+            .events()
             .build())
     })
     .args(ArgsKind::None)
@@ -98,6 +103,53 @@ impl PlacementGenerate for TopologyPlacementGenerator {
             .collect();
         placements.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Ok(Some(placements))
+    }
+}
+
+/// The topology keys of a pod's group and of those above it.
+fn keys_of(cluster: &Cluster, pod: &Pod) -> Vec<Str> {
+    let leaf = GroupKey::of_pod(pod);
+    let path = leaf.and_then(|leaf| cluster.groups().path_to_root(&leaf).ok());
+    let specs = path.into_iter().flatten().filter_map(|key| {
+        let spec = cluster.groups().spec(&key)?;
+        spec.topology_key().cloned()
+    });
+    specs.collect()
+}
+
+/// Whether a node comes to a domain, leaves it, or is gone with the members that fixed the domain.
+fn changes_a_domain(cluster: &Cluster, pod: &Pod, change: Change<'_>) -> bool {
+    let label = |object: Option<&Object>, key: &Str| match object {
+        Some(Object::Node(node)) => node.metadata.labels.get_str(key).cloned(),
+        _ => None,
+    };
+    let keys = keys_of(cluster, pod);
+    keys.iter()
+        .any(|key| label(change.old, key) != label(change.new, key))
+}
+
+/// Whether the pod that is gone was a member, which may have fixed the domain.
+fn is_sibling(cluster: &Cluster, pod: &Pod, change: Change<'_>) -> bool {
+    let root = |pod: &Pod| cluster.groups().root_of(&GroupKey::of_pod(pod)?).ok();
+    let gone = change.old_pod().and_then(root);
+    gone.is_some() && gone == root(pod) && !keys_of(cluster, pod).is_empty()
+}
+
+impl EnqueueExtensions for TopologyPlacementGenerator {
+    fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
+        let on = |resource, action, helps: fn(&Cluster, &Pod, Change<'_>) -> bool| {
+            EventRegistration::with_hint(resource, action, move |cluster, pod, change| {
+                Ok(match helps(cluster, pod, change) {
+                    true => Hint::Queue,
+                    false => Hint::Skip,
+                })
+            })
+        };
+        let node = ActionType::ADD | ActionType::DELETE | ActionType::UPDATE_NODE_LABEL;
+        vec![
+            on(EventResource::Node, node, changes_a_domain),
+            on(EventResource::AssignedPod, ActionType::DELETE, is_sibling),
+        ]
     }
 }
 

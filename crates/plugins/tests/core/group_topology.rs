@@ -219,3 +219,21 @@ fn the_search_equals_the_exhaustive_one() {
         assert_eq!(placed_pods as i64, fits, "{case}");
     }
 }
+
+/// W-77, W-117: a group that no domain holds waits for nodes that join one, and for the end of members that fix it.
+#[test]
+fn a_change_of_the_domains_wakes_the_group() {
+    let mut w = driver();
+    w.node(of_rack("full", "a", "1"));
+    w.node(cpus("elsewhere", "4"));
+    w.object(Kind::PodGroup, group("g", in_one_rack(gang(2))));
+    for pod in ["p1", "p2"] {
+        w.pod(member(pod, "g", "1"));
+    }
+    w.attempts();
+    assert_eq!(racks(&w, &["p1", "p2"]), ["", ""]);
+    w.node(of_rack("elsewhere", "a", "4").version(2));
+    w.advance(berth_api::Duration::from_secs(10));
+    w.attempts();
+    assert_eq!(racks(&w, &["p1", "p2"]), ["a", "a"]);
+}

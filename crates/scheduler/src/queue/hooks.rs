@@ -65,7 +65,9 @@ impl ProfileHooks {
             || plugin.pre_filter.is_some()
             || plugin.filter.is_some()
             || plugin.reserve.is_some()
-            || plugin.permit.is_some();
+            || plugin.permit.is_some()
+            || plugin.placement_generate.is_some()
+            || plugin.placement_feasible.is_some();
         if rejects {
             let registrations = match &plugin.events {
                 Some(events) => events.clone().events(features),

@@ -54,13 +54,15 @@ impl Cycle {
             Err(status) => return status,
             Ok(placements) => placements,
         };
-        let Some(placements) = placements else {
+        let Some((generator, placements)) = placements else {
             let status = self.evaluate_within(core, run, key, scope);
             return match is_rejection(&status) {
                 true => none_available(1, &status),
                 false => status,
             };
         };
+        // Other nodes in its domains may be what the group waits for.
+        run.rejectors.insert(generator);
         if placements.is_empty() {
             return Status::unschedulable("no feasible placements found");
         }
@@ -191,13 +193,13 @@ fn context(core: &Core) -> Context<'_> {
     }
 }
 
-/// The placements of a group; `None` if it may be placed anywhere in the scope.
+/// The placements of a group, and the plugin that generated them; `None` if it may be placed anywhere in the scope.
 fn placements(
     core: &Core,
     run: &GroupRun,
     key: &GroupKey,
     scope: Scope<'_>,
-) -> Result<Option<Vec<GroupPlacement>>, Status> {
+) -> Result<Option<(Str, Vec<GroupPlacement>)>, Status> {
     let cluster = core.cache.cluster();
     let is_constrained = cluster
         .groups()
@@ -236,7 +238,7 @@ fn placements(
             .placements(&context(core), key, &scheduled, nodes)
             .map_err(|status| status.from_plugin(&member.name))?;
         if placements.is_some() {
-            return Ok(placements);
+            return Ok(placements.map(|placements| (member.name.clone(), placements)));
         }
     }
     Ok(None)
