@@ -296,6 +296,10 @@ pub struct ResourceClaimStatus {
     /// Whether the allocation is Berth's decision and not written yet. It is no part of the API.
     #[serde(skip)]
     pub is_assumed: bool,
+    /// The UIDs of the pods for which the devices are assumed: one, or several members of a group. It is no part of the
+    /// API.
+    #[serde(skip)]
+    pub assumed_for: Vec<Str>,
 }
 
 /// The devices of a claim, and the nodes that can use them.

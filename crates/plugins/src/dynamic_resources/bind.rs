@@ -32,6 +32,8 @@ use std::sync::Arc;
 const WRITE_WAIT_MAX: Duration = Duration::from_secs(5 * 60);
 /// How long PreBind waits for a newer version of a claim after a conflict.
 const CONFLICT_WAIT_MAX: Duration = Duration::from_secs(5);
+/// How long PreBind waits until another member of the group has written an allocation that both use.
+const SHARED_WAIT_MAX: Duration = Duration::from_secs(5);
 /// How long PreBind waits until the watch shows a claim that was created, as in kube-scheduler.
 const CREATED_WAIT_MAX: Duration = Duration::from_secs(120);
 /// How often a write to one claim is made.
@@ -57,6 +59,10 @@ struct ReservedClaim {
     claim: Arc<ResourceClaim>,
     /// The devices that it gets; `None` if it has some.
     allocation: Option<AllocationResult>,
+    /// Whether another member of the pod's group has got these devices, and writes the allocation.
+    is_shared: bool,
+    /// Until when that is waited for.
+    shared_until: Option<Time>,
     /// What every pod sees of the claim.
     assumed: Option<Write>,
     /// The reservation that was sent last.
@@ -95,6 +101,8 @@ enum Stage {
     Appearing,
     /// The finalizer is being written.
     Protecting,
+    /// Another member of the group is writing the allocation.
+    Sharing,
     /// The reservation is being written.
     Reserving,
     /// A newer version of the claim, after a conflict.
@@ -185,11 +193,13 @@ pub(super) fn reserve(
         (claim, true, Some(created))
     });
     for (claim, needs_devices, created) in existing.chain(new) {
-        let mut allocation = match needs_devices {
-            true => allocations.next(),
-            false => None,
+        let is_shared = claim.status.is_assumed && !writes::is_assumed_for(&claim, pod);
+        let mut allocation = match (needs_devices, is_shared) {
+            (true, _) => allocations.next(),
+            (false, true) => claim.status.allocation.clone(),
+            (false, false) => None,
         };
-        if let Some(allocation) = &mut allocation {
+        if let Some(allocation) = allocation.as_mut().filter(|_| !is_shared) {
             for (index, result) in allocation.devices.results.iter_mut().enumerate() {
                 if result.share_id.is_some() {
                     result.share_id = Some(share_id(&claim, index, cx.now));
@@ -206,6 +216,8 @@ pub(super) fn reserve(
         claims.push(ReservedClaim {
             claim,
             allocation,
+            is_shared,
+            shared_until: None,
             assumed,
             write: None,
             attempts: 0,
@@ -286,8 +298,19 @@ pub(super) fn unreserve(cx: &mut StageContext<'_>, state: &mut State, pod: &Pod)
                     cx.outbox.call(write.into());
                 }
             }
-        } else if reserved.is_sent || is_stored_for(look_up(cx.cluster, claim), pod) {
+        } else if reserved.is_sent
+            || reserved.shared_until.is_some()
+            || is_stored_for(look_up(cx.cluster, claim), pod)
+        {
             cx.outbox.call(writes::release(claim, pod).into());
+        }
+        let others = look_up(cx.cluster, claim).map(|seen| writes::sharers(seen, pod));
+        let others = others.filter(|others| !others.is_empty());
+        if let (Some(others), Some(allocation)) = (others, &reserved.allocation) {
+            // Other members of the group keep the devices, and write the allocation themselves.
+            let write = writes::assume_for(claim, allocation, others);
+            cx.outbox.assume(write);
+            continue;
         }
         let Some(assumed) = reserved.assumed else {
             continue;
@@ -373,6 +396,11 @@ impl Reserved {
             (Some(WakeReason::Call(Ok(_))), Stage::Creating)
             | (Some(WakeReason::Object), Stage::Appearing) => self.appear(plugin, cx, pod),
             (Some(WakeReason::Call(Err(error))), _) => self.refused(cx, pod, &error),
+            (Some(WakeReason::Deadline), Stage::Sharing) => {
+                // The other member may have been given up.
+                self.claims[self.current].is_shared = false;
+                self.next(plugin, cx, pod)
+            }
             (Some(WakeReason::Deadline), Stage::Appearing) => {
                 let key = self.claims[self.current].claim.key();
                 let seconds = CREATED_WAIT_MAX.as_secs();
@@ -430,10 +458,29 @@ impl Reserved {
                 continue;
             }
             match &reserved.allocation {
+                // By another member of the group, or by an earlier write that had no answer.
+                Some(allocation)
+                    if is_stored
+                        && (seen.status.allocation.as_ref())
+                            .is_some_and(|stored| stored.devices == allocation.devices) =>
+                {
+                    reserved.allocation = None;
+                    reserved.assumed = None;
+                }
                 Some(_) if is_stored => {
                     return Err(format!(
                         "claim {key} got allocated elsewhere in the meantime"
                     ));
+                }
+                Some(_) if reserved.is_shared => {
+                    let until = reserved.shared_until.unwrap_or(cx.now + SHARED_WAIT_MAX);
+                    reserved.shared_until = Some(until);
+                    let on = WaitOn::Objects(vec![name_of(&reserved.claim)]);
+                    self.stage = Stage::Sharing;
+                    return Ok(Step::Wait(Wait {
+                        on,
+                        deadline: until,
+                    }));
                 }
                 None if !is_stored => {
                     return Err(format!(

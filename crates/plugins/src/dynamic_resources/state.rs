@@ -6,15 +6,16 @@ use super::extended::{self, Extended};
 use super::{claims, classes, conditions, filter, node_allocatable, writes};
 use berth_api::devices::{AllocationMode, AllocationResult, CLAIM_CONSUMERS_MAX};
 use berth_api::node_selector::CompiledNodeSelector;
-use berth_api::{Pod, ResourceClaim};
+use berth_api::{Pod, ResourceClaim, Str};
 use berth_devices::{
     ALTERNATIVES_MAX, AllocateError, Allocator, ClaimRequests, SharedView, TargetNode,
 };
 pub(super) use berth_framework::allocator::{allocator_features, has_binding_conditions};
+use berth_framework::cluster::GroupKey;
 use berth_framework::features::Behaviour;
 use berth_framework::keep::{Fragment, Kept};
 use berth_framework::plugin::Context;
-use berth_framework::{NodeView, Slot, Status};
+use berth_framework::{Feature, NodeView, Slot, Status};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -73,6 +74,21 @@ fn is_full_for(claim: &ResourceClaim, pod: &Pod) -> bool {
         && !consumers.iter().any(|consumer| consumer.uid == *pod.uid())
 }
 
+/// Whether the devices were chosen for other members of the pod's group, which use the claim together (W-152).
+fn is_assumed_for_siblings(cx: &Context<'_>, claim: &ResourceClaim, pod: &Pod) -> bool {
+    let root = |pod: &Pod| {
+        let leaf = GroupKey::of_pod(pod)?;
+        cx.cluster.groups().root_of(&leaf).ok()
+    };
+    let Some(own) = root(pod).filter(|_| cx.features.enabled(Feature::GenericWorkload)) else {
+        return false;
+    };
+    let is_sibling =
+        |uid: &Str| cx.cluster.pods.get(uid).and_then(|pod| root(pod)) == Some(own.clone());
+    let pods = &claim.status.assumed_for;
+    !pods.is_empty() && pods.iter().all(is_sibling)
+}
+
 /// How much the chosen alternatives of a claim that has devices are preferred.
 fn preference(claim: &ResourceClaim, allocation: &AllocationResult) -> i64 {
     let requests = claim.spec.devices.requests.iter();
@@ -109,7 +125,11 @@ impl State {
             let mut node_selector = None;
             match &claim.status.allocation {
                 // A cycle that was parked in Reserve looks at its node again.
-                Some(_) if claim.status.is_assumed && !writes::is_assumed_for(claim, pod) => {
+                Some(_)
+                    if claim.status.is_assumed
+                        && !writes::is_assumed_for(claim, pod)
+                        && !is_assumed_for_siblings(cx, claim, pod) =>
+                {
                     let why = format!(
                         "resource claim {} is in the process of being allocated",
                         claim.key()

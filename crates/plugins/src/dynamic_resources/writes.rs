@@ -110,48 +110,62 @@ fn consumer_json(consumer: &ConsumerReference) -> Value {
     json
 }
 
-/// The claim as if it had been allocated.
-fn allocated(object: &Object, allocation: &AllocationResult) -> Object {
+/// The claim as if it had been allocated for these consumers.
+fn allocated(
+    object: &Object,
+    allocation: &AllocationResult,
+    consumers: &[ConsumerReference],
+) -> Object {
     match object {
         Object::ResourceClaim(claim) if claim.status.allocation.is_none() => {
             let mut claim = ResourceClaim::clone(claim);
-            claim.status.allocation = Some(allocation.clone());
-            claim.status.is_assumed = true;
+            let status = &mut claim.status;
+            status.allocation = Some(allocation.clone());
+            status.is_assumed = true;
+            status.assumed_for = consumers.iter().map(|c| c.uid.clone()).collect();
+            for consumer in consumers {
+                if !status.reserved_for.iter().any(|c| c.uid == consumer.uid) {
+                    status.reserved_for.push(consumer.clone());
+                }
+            }
             Object::ResourceClaim(Arc::new(claim))
         }
         other => other.clone(),
     }
 }
 
-/// Has everything see the devices as allocated to the claim, and the claim as reserved for the pod, until the write is
-/// taken back. It is never sent.
-pub(super) fn assume(claim: &ResourceClaim, allocation: &AllocationResult, pod: &Pod) -> Write {
-    let (allocation, consumer) = (allocation.clone(), consumer(pod));
-    new(claim, Action::Patch(Value::Null))
-        .of(&claim.metadata)
-        .seen_as(move |object| match allocated(object, &allocation) {
-            Object::ResourceClaim(claim) if !object_is(object, &claim) => {
-                let mut claim = ResourceClaim::clone(&claim);
-                let reserved = &mut claim.status.reserved_for;
-                if !reserved.iter().any(|known| known.uid == consumer.uid) {
-                    reserved.push(consumer.clone());
-                }
-                Object::ResourceClaim(Arc::new(claim))
-            }
-            unchanged => unchanged,
-        })
+/// For whom the devices of the claim are assumed, other than for the pod.
+pub(super) fn sharers(claim: &ResourceClaim, pod: &Pod) -> Vec<ConsumerReference> {
+    let status = &claim.status;
+    let shares = |consumer: &&ConsumerReference| {
+        consumer.uid != *pod.uid() && status.assumed_for.contains(&consumer.uid)
+    };
+    status.reserved_for.iter().filter(shares).cloned().collect()
 }
 
-/// Whether the object is this very claim.
-fn object_is(object: &Object, claim: &Arc<ResourceClaim>) -> bool {
-    let known = object.as_resource_claim();
-    known.is_some_and(|known| Arc::ptr_eq(known, claim))
+/// Has everything see the devices as allocated to the claim, and the claim as reserved for the pod, until the write is
+/// taken back. It is never sent. Other members of the pod's group that use the devices go on to do so.
+pub(super) fn assume(claim: &ResourceClaim, allocation: &AllocationResult, pod: &Pod) -> Write {
+    let mut consumers = sharers(claim, pod);
+    consumers.push(consumer(pod));
+    assume_for(claim, allocation, consumers)
+}
+
+/// The same for these consumers.
+pub(super) fn assume_for(
+    claim: &ResourceClaim,
+    allocation: &AllocationResult,
+    consumers: Vec<ConsumerReference>,
+) -> Write {
+    let allocation = allocation.clone();
+    new(claim, Action::Patch(Value::Null))
+        .of(&claim.metadata)
+        .seen_as(move |object| allocated(object, &allocation, &consumers))
 }
 
 /// Whether the claim is shown with devices that Reserve has chosen for the pod.
 pub(super) fn is_assumed_for(claim: &ResourceClaim, pod: &Pod) -> bool {
-    let mut consumers = claim.status.reserved_for.iter();
-    claim.status.is_assumed && consumers.any(|consumer| consumer.uid == *pod.uid())
+    claim.status.is_assumed && claim.status.assumed_for.contains(pod.uid())
 }
 
 /// The same for a claim that does not exist yet.
@@ -226,6 +240,8 @@ pub(super) fn allocate(claim: &ResourceClaim, allocation: &AllocationResult, pod
         write = write.keeping_bytes(parameters(allocation));
     }
     let allocation = allocation.clone();
+    let mut consumers = sharers(claim, pod);
+    consumers.push(consumer(pod));
     write
         .to_subresource(STATUS)
         .of_version(&claim.metadata)
@@ -243,7 +259,7 @@ pub(super) fn allocate(claim: &ResourceClaim, allocation: &AllocationResult, pod
                 claim.status.is_assumed = true;
                 Object::ResourceClaim(Arc::new(claim))
             }
-            object => allocated(object, &allocation),
+            object => allocated(object, &allocation, &consumers),
         })
 }
 

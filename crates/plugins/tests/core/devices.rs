@@ -883,3 +883,79 @@ fn an_incomplete_pool_concerns_its_node_since_1_38() {
         }
     }
 }
+
+/// A gang of so many members that use one claim, on nodes of which each has one device.
+fn gang_with_a_claim(members: &[&str], cpu: &str) -> Driver {
+    let mut w = world_with(crate::groups::gates(), &["n1", "n2"]);
+    let min = i32::try_from(members.len()).expect("a small gang");
+    let gang = crate::groups::group("g", crate::groups::gang(min));
+    w.object(Kind::PodGroup, gang);
+    w.object(Kind::ResourceClaim, claim("shared"));
+    for name in members {
+        w.pod(using(name, &["shared"]).member_of("g").request("cpu", cpu));
+    }
+    w
+}
+
+/// W-152: the members of a gang use one claim: they go where its devices are, and one of them writes the allocation.
+#[test]
+fn members_of_a_gang_share_a_claim() {
+    let members = ["a", "b", "c", "d", "e"];
+    let mut w = gang_with_a_claim(&members, "1");
+    assert_eq!(w.attempts().len(), 1);
+    let nodes: Vec<String> = members
+        .iter()
+        .map(|m| crate::groups::node_of(&w, m))
+        .collect();
+    assert!(["n1", "n2"].contains(&&*nodes[0]), "{nodes:?}");
+    assert_eq!(nodes, vec![nodes[0].clone(); 5]);
+    let status = allocate(&mut w, "shared");
+    let reserved = status["reservedFor"].as_array().expect("a list");
+    let users: Vec<&Value> = reserved.iter().map(|user| &user["name"]).collect();
+    assert_eq!(users.len(), 5, "{users:?}");
+    answer_statuses(&mut w);
+    assert_eq!(writes(&w), []);
+    assert_eq!(bindings(&w).len(), 5);
+}
+
+/// W-152: without room for all, nobody keeps the devices.
+#[test]
+fn a_gang_that_cannot_start_gives_the_devices_back() {
+    let mut w = gang_with_a_claim(&["a", "b", "c"], "3");
+    w.attempts();
+    for member in ["a", "b", "c"] {
+        assert_eq!(crate::groups::node_of(&w, member), "");
+    }
+    assert_eq!(writes(&w), []);
+    assert_eq!(w.scheduler.cache().assumed_objects(), 1, "the condition");
+    // Another pod can have them, on either node.
+    w.object(Kind::ResourceClaim, claim("other"));
+    w.pod(using("lone", &["other"]));
+    let lone = w.attempt_named();
+    assert!(lone.starts_with("lone on n"), "{lone}");
+}
+
+/// W-152: a member whose allocation is refused leaves the devices to the others, of which one writes the allocation.
+#[test]
+fn a_member_that_fails_leaves_the_devices_to_the_others() {
+    let mut w = gang_with_a_claim(&["a", "b"], "1");
+    w.attempts();
+    answer_write(&mut w, None);
+    answer_write(&mut w, Some(CallErrorKind::Refused));
+    // The other one goes on when nothing has been heard for a while.
+    w.wait(6);
+    let bodies: Vec<Value> = writes(&w).into_iter().map(|(_, _, body)| body).collect();
+    assert!(!bodies.is_empty());
+    while !writes(&w).is_empty() {
+        let first = writes(&w).remove(0).2;
+        w.answer_which(is_claim_write, None, false);
+        if first["status"]["allocation"].is_object() {
+            w.object(
+                Kind::ResourceClaim,
+                with_status("shared", first["status"].clone()),
+            );
+        }
+    }
+    answer_statuses(&mut w);
+    assert_eq!(bindings(&w).len(), 1);
+}
