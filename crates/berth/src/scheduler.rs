@@ -25,6 +25,7 @@ use berth_framework::features::Versions;
 use berth_framework::registry::Registry;
 use berth_framework::{Feature, FeatureGates};
 use berth_scheduler::config::{Config, LeaderElection};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -246,29 +247,47 @@ async fn options(
 }
 
 /// The gates of groups of pods.
-pub(crate) const GROUP_GATES: [Feature; 4] = [
+pub(crate) const GROUP_GATES: [Feature; 5] = [
     Feature::GenericWorkload,
     Feature::TopologyAwareWorkloadScheduling,
     Feature::CompositePodGroup,
     Feature::PodGroupPreemptionPolicy,
+    Feature::DRAWorkloadResourceClaims,
 ];
+
+/// Whether `--feature-gates` names a gate.
+fn is_named(given: &str, feature: Feature) -> bool {
+    let mut entries = given.split(',').map(|entry| entry.trim());
+    entries.any(|entry| {
+        let name = entry.split('=').next().unwrap_or(entry);
+        name.trim_start_matches("kube:").trim() == feature.name()
+    })
+}
+
+/// The value of `--feature-gates` with the gates of groups that the named ones need and that are on anyway.
+fn with_needed_groups(given: &str) -> String {
+    let named = GROUP_GATES.into_iter().filter(|f| is_named(given, *f));
+    let needed: BTreeSet<&str> = named
+        .flat_map(|feature| feature.needs())
+        .filter(|needed| GROUP_GATES.contains(needed) && !is_named(given, **needed))
+        .map(|needed| needed.name())
+        .collect();
+    let mut text = given.to_owned();
+    for name in needed {
+        text += &format!(",{name}=true");
+    }
+    text
+}
 
 /// Groups of pods are on in the control plane of Berth, whatever its release, unless `--feature-gates` names a gate.
 pub(crate) fn with_groups(features: FeatureGates, given: &str) -> FeatureGates {
-    let is_named = |feature: Feature| {
-        let mut entries = given.split(',').map(|entry| entry.trim());
-        entries.any(|entry| {
-            let name = entry.split('=').next().unwrap_or(entry);
-            name.trim_start_matches("kube:").trim() == feature.name()
-        })
-    };
     let mut features = features;
     for feature in GROUP_GATES {
         let has_needs = feature
             .needs()
             .iter()
             .all(|needed| features.enabled(*needed));
-        if has_needs && !is_named(feature) {
+        if has_needs && !is_named(given, feature) {
             features = features.with(feature, true);
         }
     }
@@ -286,8 +305,8 @@ pub(crate) async fn options_of_up(
     registry: Registry,
 ) -> Result<RunOptions, Failure> {
     let mut warnings = Vec::new();
-    let features =
-        settings::parse_gates(&args.feature_gates, Versions::of(release), &mut warnings)?;
+    let gates = with_needed_groups(&args.feature_gates);
+    let features = settings::parse_gates(&gates, Versions::of(release), &mut warnings)?;
     let features = with_groups(features, &args.feature_gates);
     let mut config = match &args.config {
         Some(path) => {
@@ -528,16 +547,38 @@ fn ended() -> Failure {
 mod tests {
     use super::*;
 
+    /// A gate of groups can be named without those that it needs, which are on.
+    #[test]
+    fn the_gates_that_a_named_one_needs_are_on() {
+        for (given, expected) in [
+            ("", ""),
+            ("A=true", "A=true"),
+            (
+                "DRAWorkloadResourceClaims=true",
+                "DRAWorkloadResourceClaims=true,GenericWorkload=true",
+            ),
+            (
+                "CompositePodGroup=true,GenericWorkload=false",
+                "CompositePodGroup=true,GenericWorkload=false,TopologyAwareWorkloadScheduling=true",
+            ),
+        ] {
+            assert_eq!(with_needed_groups(given), expected);
+        }
+    }
+
     /// G-1: groups are on in `berth up` unless a gate is named.
     #[test]
     fn groups_are_on_unless_a_gate_is_named() {
         for (given, expected) in [
-            ("", [true; 4]),
-            ("GenericWorkload=false", [false; 4]),
-            ("kube:CompositePodGroup=false", [true, true, false, true]),
+            ("", [true; 5]),
+            ("GenericWorkload=false", [false; 5]),
+            (
+                "kube:CompositePodGroup=false",
+                [true, true, false, true, true],
+            ),
             (
                 "TopologyAwareWorkloadScheduling=false",
-                [true, false, false, true],
+                [true, false, false, true, true],
             ),
         ] {
             let named = given.split_once('=').map_or("", |(name, _)| name);

@@ -17,6 +17,7 @@ mod classes;
 mod conditions;
 mod extended;
 mod filter;
+mod group;
 mod hints;
 mod node_allocatable;
 mod post_filter;
@@ -27,12 +28,14 @@ pub use args::DynamicResourcesArgs;
 pub(crate) use writes::CALLS;
 
 use berth_api::{Kind, Pod, Str};
+use berth_framework::cluster::GroupKey;
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
 use berth_framework::keep::{Fragment, Keep, Kept};
 use berth_framework::plugin::{
-    Context, EnqueueExtensions, Filter, MAX_NODE_SCORE, NodeStatuses, Nominating, Plugin,
-    PostFilter, PostFilterContext, PostFilterStep, PreBind, PreEnqueue, PreFilter, PreFilterResult,
-    Reserve, Score, default_normalize,
+    Context, EnqueueExtensions, Filter, GroupPostFilterResult, MAX_NODE_SCORE, NodeStatuses,
+    Nominating, Plugin, PodGroupPostFilter, PodGroupPostFilterContext, PostFilter,
+    PostFilterContext, PostFilterStep, PreBind, PreEnqueue, PreFilter, PreFilterResult, Reserve,
+    Score, default_normalize,
 };
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::stage::{StageContext, Step, Wake};
@@ -61,6 +64,7 @@ pub fn registration() -> Registration {
             .pre_filter()
             .filter()
             .post_filter()
+            .pod_group_post_filter()
             .score()
             .reserve()
             .pre_bind()
@@ -82,7 +86,7 @@ impl Plugin for DynamicResources {
 impl PreEnqueue for DynamicResources {
     /// A pod waits until all its claims are there. That says nothing of devices.
     fn pre_enqueue(&self, cx: &Context<'_>, pod: &Pod) -> Status {
-        match claims::resolve(cx.cluster, pod) {
+        match claims::resolve(cx.cluster, cx.features, pod) {
             Ok(_) => Status::success(),
             Err(lack) if cx.features.enabled(Feature::SchedulerPreEnqueuePodStatus) => {
                 Status::unresolvable(lack.for_users())
@@ -124,6 +128,16 @@ impl Filter for DynamicResources {
             return Status::error("DynamicResources: Filter ran without PreFilter");
         };
         filter::filter(&self.args, cx, state, &pod.pod, node)
+    }
+}
+
+impl PodGroupPostFilter for DynamicResources {
+    fn post_filter_group(
+        &self,
+        cx: &mut PodGroupPostFilterContext<'_>,
+        group: &GroupKey,
+    ) -> GroupPostFilterResult {
+        group::post_filter_group(cx, group)
     }
 }
 
@@ -507,7 +521,12 @@ mod tests {
             (&*pod.pod, Ok(vec![None])),
             (&other, Err(crate::testing::unresolvable(why))),
         ] {
-            let write = writes::assume(&stored, &chosen, chosen_for);
+            let write = writes::assume(
+                &stored,
+                &chosen,
+                chosen_for,
+                &claims::pod_consumer(chosen_for),
+            );
             let object = berth_api::Object::ResourceClaim(Arc::new(stored.clone()));
             let shown = write.applied_to(&object);
             let shown = shown.as_resource_claim().expect("a claim");

@@ -108,7 +108,7 @@ features! {
     DRADerivedAttributes: [PRE A A], Switchable, "Requests derive device attributes from others with expressions.";
     DRAOptionalNodeOperations: [PRE A A], Switchable, "Devices that need no preparation on the node.";
     DRANodeAllocatableResources: [A A A], Switchable, "Devices that use node resources such as CPU.";
-    DRAWorkloadResourceClaims: [A B0 B0], Missing, "Resource claims of whole pod groups.";
+    DRAWorkloadResourceClaims: [A B0 B0], Switchable, "Resource claims of whole pod groups.";
     NodeDeclaredFeatures: [B1 L L], Switchable, "Pods are placed on nodes whose kubelet declares the features they need.";
     InterPodAffinityHostnameFastPath: [PRE A A], NoEffect, "Inter-pod affinity by host name reads only the pods of the node.";
     MatchLabelKeysInPodTopologySpread: [B1 B1 B1], Switchable, "Topology spread constraints may use matchLabelKeys.";

@@ -10,13 +10,14 @@
 //! An allocation that was written stays when the pod is given up: the claim has its devices then, and the next attempt
 //! uses them or frees them in PostFilter.
 
+use super::claims::{is_of_group, pod_consumer};
 use super::conditions::{self, Readiness};
 use super::extended::{self, Mapping, Variant};
 use super::filter;
 use super::node_allocatable::{self, Allocated};
 use super::state::{State, allocator_features, has_binding_conditions};
 use super::{DynamicResources, writes};
-use berth_api::devices::AllocationResult;
+use berth_api::devices::{AllocationResult, ConsumerReference};
 use berth_api::pod::NodeAllocatableResourceClaimStatus;
 use berth_api::{Duration, Kind, Pod, ResourceClaim, Str, Time};
 use berth_devices::{Allocator, TargetNode};
@@ -57,6 +58,8 @@ pub(super) struct Reserved {
 /// A claim on its way to its reservation.
 struct ReservedClaim {
     claim: Arc<ResourceClaim>,
+    /// For whom it is reserved: for the pod or its group.
+    consumer: ConsumerReference,
     /// The devices that it gets; `None` if it has some.
     allocation: Option<AllocationResult>,
     /// Whether another member of the pod's group has got these devices, and writes the allocation.
@@ -182,7 +185,10 @@ pub(super) fn reserve(
     let mut allocations = allocations.into_iter();
     let mut claims = Vec::with_capacity(state.claims.len() + 1);
     let existing = state.claims.iter();
-    let existing = existing.map(|found| (found.claim.clone(), found.allocation().is_none(), None));
+    let existing = existing.map(|found| {
+        let (claim, consumer) = (found.claim.clone(), found.consumer.clone());
+        (claim, consumer, found.allocation().is_none(), None)
+    });
     let new = extended.as_ref().map(|variant| {
         let created = Created {
             mappings: variant.mappings.clone(),
@@ -190,9 +196,9 @@ pub(super) fn reserve(
             is_published: false,
         };
         let claim = Arc::new(extended::named(variant, pod, cx.now));
-        (claim, true, Some(created))
+        (claim, pod_consumer(pod), true, Some(created))
     });
-    for (claim, needs_devices, created) in existing.chain(new) {
+    for (claim, consumer, needs_devices, created) in existing.chain(new) {
         let is_shared = claim.status.is_assumed && !writes::is_assumed_for(&claim, pod);
         let mut allocation = match (needs_devices, is_shared) {
             (true, _) => allocations.next(),
@@ -208,13 +214,14 @@ pub(super) fn reserve(
         }
         let assumed = allocation.as_ref().map(|allocation| match created {
             Some(_) => writes::assume_created(&claim, allocation, pod),
-            None => writes::assume(&claim, allocation, pod),
+            None => writes::assume(&claim, allocation, pod, &consumer),
         });
         if let Some(write) = &assumed {
             cx.outbox.assume(write.clone());
         }
         claims.push(ReservedClaim {
             claim,
+            consumer,
             allocation,
             is_shared,
             shared_until: None,
@@ -298,14 +305,17 @@ pub(super) fn unreserve(cx: &mut StageContext<'_>, state: &mut State, pod: &Pod)
                     cx.outbox.call(write.into());
                 }
             }
-        } else if reserved.is_sent
-            || reserved.shared_until.is_some()
-            || is_stored_for(look_up(cx.cluster, claim), pod)
+        } else if !is_of_group(&reserved.consumer)
+            && (reserved.is_sent
+                || reserved.shared_until.is_some()
+                || is_stored_for(look_up(cx.cluster, claim), &reserved.consumer))
         {
-            cx.outbox.call(writes::release(claim, pod).into());
+            // The reservation for a group stays as long as the group.
+            cx.outbox
+                .call(writes::release(claim, &reserved.consumer).into());
         }
         let others = look_up(cx.cluster, claim).map(|seen| writes::sharers(seen, pod));
-        let others = others.filter(|others| !others.is_empty());
+        let others = others.filter(|others| !others.pods.is_empty());
         if let (Some(others), Some(allocation)) = (others, &reserved.allocation) {
             // Other members of the group keep the devices, and write the allocation themselves.
             let write = writes::assume_for(claim, allocation, others);
@@ -332,14 +342,14 @@ fn look_up<'c>(cluster: &'c Cluster, claim: &ResourceClaim) -> Option<&'c Arc<Re
 }
 
 /// The same according to the API.
-fn is_stored_for(claim: Option<&Arc<ResourceClaim>>, pod: &Pod) -> bool {
-    is_reserved(claim.filter(|claim| !claim.status.is_assumed), pod)
+fn is_stored_for(claim: Option<&Arc<ResourceClaim>>, user: &ConsumerReference) -> bool {
+    is_reserved(claim.filter(|claim| !claim.status.is_assumed), user)
 }
 
-fn is_reserved(claim: Option<&Arc<ResourceClaim>>, pod: &Pod) -> bool {
+fn is_reserved(claim: Option<&Arc<ResourceClaim>>, user: &ConsumerReference) -> bool {
     claim.is_some_and(|claim| {
         let mut consumers = claim.status.reserved_for.iter();
-        consumers.any(|consumer| consumer.uid == *pod.uid())
+        consumers.any(|consumer| consumer.uid == user.uid)
     })
 }
 
@@ -445,7 +455,7 @@ impl Reserved {
             let seen = look_up(cx.cluster, &reserved.claim);
             let seen = seen.filter(|seen| seen.metadata.deletion_timestamp.is_none());
             let seen = seen.ok_or_else(|| format!("claim {key} got deleted in the meantime"))?;
-            let is_reserved = is_reserved(Some(seen), pod);
+            let is_reserved = is_reserved(Some(seen), &reserved.consumer);
             let is_stored = seen.is_allocated() && !seen.status.is_assumed;
             if is_stored && is_reserved {
                 // It was reserved before, or an earlier write had no answer and was made all the same.
@@ -603,9 +613,9 @@ impl Reserved {
                 if has_binding_conditions(cx.features) {
                     allocation.allocation_timestamp = Some(cx.now);
                 }
-                writes::allocate(&claim, allocation, pod)
+                writes::allocate(&claim, allocation, pod, &reserved.consumer)
             }
-            None => writes::reserve(&claim, pod),
+            None => writes::reserve(&claim, &reserved.consumer),
         };
         reserved.attempts += 1;
         reserved.is_sent = true;

@@ -1,8 +1,10 @@
 //! From a pod to its resource claims, and what keeps it from having them.
 
+use berth_api::devices::ConsumerReference;
 use berth_api::pod::PodResourceClaim;
 use berth_api::{Pod, ResourceClaim, Str};
-use berth_framework::Cluster;
+use berth_framework::cluster::GroupKey;
+use berth_framework::{Cluster, Feature, FeatureGates};
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
@@ -10,10 +12,62 @@ use std::sync::Arc;
 /// The claims of a pod, in the order of its spec.
 pub(super) type Claims<'c> = SmallVec<[&'c Arc<ResourceClaim>; 2]>;
 
+/// A claim of a pod, and for whom it is reserved: for the pod, or for all members of its group (W-154).
+pub(super) struct Found<'c> {
+    pub(super) claim: &'c Arc<ResourceClaim>,
+    pub(super) consumer: ConsumerReference,
+}
+
+/// The API group of pod groups.
+const SCHEDULING_GROUP: &str = "scheduling.k8s.io";
+
+/// The pod as a user of a claim.
+pub(super) fn pod_consumer(pod: &Pod) -> ConsumerReference {
+    ConsumerReference {
+        api_group: Str::default(),
+        resource: "pods".into(),
+        name: pod.name().clone(),
+        uid: pod.uid().clone(),
+    }
+}
+
+/// A pod group as the user of a claim.
+pub(super) fn group_consumer(name: &Str, uid: &Str) -> ConsumerReference {
+    ConsumerReference {
+        api_group: SCHEDULING_GROUP.into(),
+        resource: "podgroups".into(),
+        name: name.clone(),
+        uid: uid.clone(),
+    }
+}
+
+/// Whether a claim is reserved for a group.
+pub(super) fn is_of_group(consumer: &ConsumerReference) -> bool {
+    consumer.resource == "podgroups"
+}
+
+/// The group as the user of an entry's claim, if the group has the same entry.
+fn group_of_entry(
+    cluster: &Cluster,
+    pod: &Pod,
+    entry: &PodResourceClaim,
+) -> Option<ConsumerReference> {
+    let key = GroupKey::of_pod(pod)?;
+    let group = cluster.groups().get(&key)?;
+    let spec = cluster.groups().spec(&key)?;
+    let is_same = spec.resource_claims.iter().any(|of_group| {
+        of_group.name == entry.name
+            && of_group.resource_claim_name == entry.resource_claim_name
+            && of_group.resource_claim_template_name == entry.resource_claim_template_name
+    });
+    let meta = group.metadata;
+    is_same.then(|| group_consumer(&meta.name, &meta.uid))
+}
+
 /// A claim as a pod refers to it.
 struct Reference<'p> {
     name: &'p Str,
-    /// Whether it must have been made for this very pod.
+    /// Whether it must have been made for this very pod, or for its group.
     is_own: bool,
 }
 
@@ -38,6 +92,10 @@ enum What<'p> {
     Going(&'p Str),
     /// It was made for another pod.
     NotOwned(&'p Str),
+    /// It was made neither for the pod nor for its group.
+    OwnedByNeither(&'p Str),
+    /// It was made for something else than the pod's group.
+    NotOfGroup(&'p Str),
 }
 
 impl fmt::Display for Lack<'_> {
@@ -63,7 +121,26 @@ impl fmt::Display for Lack<'_> {
                 "ResourceClaim {namespace}/{name} was not created for Pod {} (Pod is not owner)",
                 self.pod.key()
             ),
+            What::OwnedByNeither(name) => write!(
+                f,
+                "ResourceClaim {namespace}/{name} was not created for Pod {} (neither Pod nor PodGroup {} is the owner)",
+                self.pod.key(),
+                self.group()
+            ),
+            What::NotOfGroup(name) => write!(
+                f,
+                "ResourceClaim {namespace}/{name} was not created for PodGroup {namespace}/{} (PodGroup is not owner)",
+                self.group()
+            ),
         }
+    }
+}
+
+impl Lack<'_> {
+    /// The name of the pod's group.
+    fn group(&self) -> &str {
+        let name = self.pod.pod_group_name();
+        name.map(Str::as_str).unwrap_or_default()
     }
 }
 
@@ -90,7 +167,13 @@ impl Lack<'_> {
                 "Resource claim {:?} is being deleted: waiting for a new one of that name",
                 name.as_str()
             ),
-            What::NotOwned(name) => format!(
+            What::NotOfGroup(name) => format!(
+                "Resource claim {:?} was created for something else: waiting for one that is created for pod group \
+                 {:?} from ResourceClaimTemplate {template:?}",
+                name.as_str(),
+                self.group()
+            ),
+            What::NotOwned(name) | What::OwnedByNeither(name) => format!(
                 "Resource claim {:?} was created for something else: waiting for one that is created for this pod \
                  from ResourceClaimTemplate {template:?}",
                 name.as_str()
@@ -124,6 +207,8 @@ fn look_up<'c>(
     cluster: &'c Cluster,
     pod: &Pod,
     reference: &Reference<'c>,
+    group: Option<&ConsumerReference>,
+    has_group_claims: bool,
 ) -> Result<&'c Arc<ResourceClaim>, What<'c>> {
     let name = reference.name;
     let claim = cluster.devices().claims().get(pod.namespace(), name);
@@ -134,22 +219,55 @@ fn look_up<'c>(
     let owner = claim.metadata.controller();
     // A pod without a UID represents all similar pods, whose answers are kept.
     let must_own = reference.is_own && !pod.uid().is_empty();
-    if must_own && owner.is_none_or(|owner| owner.uid != *pod.uid()) {
-        return Err(What::NotOwned(name));
+    let is_owned_by = |uid: &Str| owner.is_some_and(|owner| owner.uid == *uid);
+    match group {
+        _ if !must_own => Ok(claim),
+        Some(group) if is_owned_by(&group.uid) => Ok(claim),
+        Some(_) => Err(What::NotOfGroup(name)),
+        None if is_owned_by(pod.uid()) => Ok(claim),
+        None if has_group_claims && pod.pod_group_name().is_some() => {
+            Err(What::OwnedByNeither(name))
+        }
+        None => Err(What::NotOwned(name)),
     }
-    Ok(claim)
 }
 
 /// The claims of a pod, all of them.
 ///
 /// # Errors
 /// What is wrong with the first that cannot be had.
-pub(super) fn resolve<'c>(cluster: &'c Cluster, pod: &'c Pod) -> Result<Claims<'c>, Lack<'c>> {
-    let mut claims = Claims::new();
+pub(super) fn resolve<'c>(
+    cluster: &'c Cluster,
+    features: &FeatureGates,
+    pod: &'c Pod,
+) -> Result<Claims<'c>, Lack<'c>> {
+    let found = resolve_all(cluster, features, pod)?;
+    Ok(found.into_iter().map(|found| found.claim).collect())
+}
+
+/// The same, with those for whom the claims are reserved.
+///
+/// # Errors
+/// What is wrong with the first that cannot be had.
+pub(super) fn resolve_all<'c>(
+    cluster: &'c Cluster,
+    features: &FeatureGates,
+    pod: &'c Pod,
+) -> Result<SmallVec<[Found<'c>; 1]>, Lack<'c>> {
+    let mut claims = SmallVec::new();
+    let has_group_claims = features.enabled(Feature::DRAWorkloadResourceClaims);
     for entry in &pod.spec.resource_claims {
         let lack = |what| Lack { pod, entry, what };
         if let Some(reference) = reference(pod, entry).map_err(lack)? {
-            claims.push(look_up(cluster, pod, &reference).map_err(lack)?);
+            let group = match has_group_claims {
+                true => group_of_entry(cluster, pod, entry),
+                false => None,
+            };
+            let claim = look_up(cluster, pod, &reference, group.as_ref(), has_group_claims);
+            claims.push(Found {
+                claim: claim.map_err(lack)?,
+                consumer: group.unwrap_or_else(|| pod_consumer(pod)),
+            });
         }
     }
     Ok(claims)
@@ -258,7 +376,7 @@ mod tests {
         ] {
             let fields = json!({"spec": {"resourceClaims": claims}, "status": {"resourceClaimStatuses": made}});
             let pod = full_pod("p", fields);
-            let found = resolve(&world.cluster, &pod).map_err(|lack| lack.to_string());
+            let found = resolve(&world.cluster, &FeatureGates::default(), &pod).map_err(|lack| lack.to_string());
             let found = found.map(|claims| {
                 let names = claims.iter().map(|claim| claim.metadata.name.to_string());
                 names.collect::<Vec<_>>()
@@ -307,7 +425,8 @@ mod tests {
         ] {
             let fields = json!({"spec": {"resourceClaims": [entry]}, "status": {"resourceClaimStatuses": made}});
             let pod = full_pod("p", fields);
-            let lack = resolve(&world.cluster, &pod).map_err(|lack| lack.for_users());
+            let lack = resolve(&world.cluster, &FeatureGates::default(), &pod)
+                .map_err(|lack| lack.for_users());
             assert_eq!(lack, Err(told.to_owned()));
         }
     }

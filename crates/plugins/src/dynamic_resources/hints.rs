@@ -1,15 +1,20 @@
 //! Which changes help a pod that waits for its claims, and which pods a change of a claim can help at all.
 
-use super::claims::resolve;
-
+use super::claims::{self as of_pod, Claims, Lack};
 use berth_api::devices::EXTENDED_RESOURCE_CLAIM_ANNOTATION;
 use berth_api::{Pod, ResourceClaim};
-use berth_framework::Cluster;
 use berth_framework::cluster::claim_names;
 use berth_framework::event::{Change, Hint, Narrowed};
+use berth_framework::{Cluster, Feature, FeatureGates};
 use std::sync::Arc;
 
 type Claim<'a> = Option<&'a Arc<ResourceClaim>>;
+
+/// The claims of a pod, those of its group among them: a pod that is woken in vain is asked again.
+fn resolve<'c>(cluster: &'c Cluster, pod: &'c Pod) -> Result<Claims<'c>, Lack<'c>> {
+    let features = FeatureGates::default().with(Feature::DRAWorkloadResourceClaims, true);
+    of_pod::resolve(cluster, &features, pod)
+}
 
 /// The claim before and after the change.
 fn claims<'a>(change: &Change<'a>) -> Result<(Claim<'a>, Claim<'a>), String> {

@@ -115,7 +115,8 @@ pub(super) fn post_filter(
         features: cx.features,
         work: None,
     };
-    let has_claims = claims::resolve(context.cluster, pod).is_ok_and(|found| !found.is_empty())
+    let has_claims = claims::resolve(context.cluster, context.features, pod)
+        .is_ok_and(|found| !found.is_empty())
         || Extended::of(&context, pod).is_some();
     // Most pods have none. The state is not read then: that would run every PreFilter plugin again.
     if !has_claims {

@@ -2,9 +2,12 @@
 
 use super::args::DynamicResourcesArgs;
 use super::bind::Reserved;
+use super::claims::Found;
 use super::extended::{self, Extended};
 use super::{claims, classes, conditions, filter, node_allocatable, writes};
-use berth_api::devices::{AllocationMode, AllocationResult, CLAIM_CONSUMERS_MAX};
+use berth_api::devices::{
+    AllocationMode, AllocationResult, CLAIM_CONSUMERS_MAX, ConsumerReference,
+};
 use berth_api::node_selector::CompiledNodeSelector;
 use berth_api::{Pod, ResourceClaim, Str};
 use berth_devices::{
@@ -59,6 +62,8 @@ pub(super) struct PodClaim {
     pub(super) claim: Arc<ResourceClaim>,
     /// The nodes that can use the devices of the claim; `None` for all.
     pub(super) node_selector: Option<CompiledNodeSelector>,
+    /// For whom the claim is reserved: for the pod or its group.
+    pub(super) consumer: ConsumerReference,
 }
 
 impl PodClaim {
@@ -67,11 +72,11 @@ impl PodClaim {
     }
 }
 
-/// Whether the API server would refuse to add the pod to those that use the claim.
-fn is_full_for(claim: &ResourceClaim, pod: &Pod) -> bool {
+/// Whether the API server would refuse to add the user to those of the claim.
+fn is_full_for(claim: &ResourceClaim, user: &ConsumerReference) -> bool {
     let consumers = &claim.status.reserved_for;
     consumers.len() >= CLAIM_CONSUMERS_MAX
-        && !consumers.iter().any(|consumer| consumer.uid == *pod.uid())
+        && !consumers.iter().any(|consumer| consumer.uid == user.uid)
 }
 
 /// Whether the devices were chosen for other members of the pod's group, which use the claim together (W-152).
@@ -114,14 +119,14 @@ impl State {
         cx: &Context<'_>,
         pod: &Arc<Pod>,
     ) -> Result<Self, Status> {
-        let found = claims::resolve(cx.cluster, pod);
+        let found = claims::resolve_all(cx.cluster, cx.features, pod);
         let found = found.map_err(|lack| Status::unresolvable(lack.to_string()))?;
         let features = allocator_features(cx.features);
         let mut state = Self {
             extended: Extended::of(cx, pod),
             ..Self::default()
         };
-        for claim in found {
+        for Found { claim, consumer } in found {
             let mut node_selector = None;
             match &claim.status.allocation {
                 // A cycle that was parked in Reserve looks at its node again.
@@ -136,7 +141,7 @@ impl State {
                     );
                     return Err(Status::unresolvable(why));
                 }
-                Some(_) if is_full_for(claim, pod) => {
+                Some(_) if is_full_for(claim, &consumer) => {
                     return Err(Status::unresolvable("resourceclaim in use"));
                 }
                 Some(allocation) => {
@@ -166,6 +171,7 @@ impl State {
             state.claims.push(PodClaim {
                 claim: claim.clone(),
                 node_selector,
+                consumer,
             });
         }
         Ok(state)
@@ -174,7 +180,7 @@ impl State {
     /// Writes what the answers about a pod depend on, other than the nodes and their devices. Returns whether that is
     /// possible: not if PreFilter rejects the pod, and not if the answers depend on the time.
     pub(super) fn fragment(cx: &Context<'_>, pod: &Pod, fragment: &mut Fragment) -> Kept {
-        let Ok(claims) = claims::resolve(cx.cluster, pod) else {
+        let Ok(claims) = claims::resolve_all(cx.cluster, cx.features, pod) else {
             return Kept::Never;
         };
         let length = fragment.as_bytes().len();
@@ -194,11 +200,11 @@ impl State {
         }
         fragment.put(&claims.len());
         let mut needs_devices = has_extended;
-        for claim in claims {
+        for Found { claim, consumer } in claims {
             if let Some(allocation) = &claim.status.allocation {
                 let depends_on_time =
                     has_binding_conditions(cx.features) && conditions::must_report(allocation);
-                if claim.status.is_assumed || is_full_for(claim, pod) || depends_on_time {
+                if claim.status.is_assumed || is_full_for(claim, &consumer) || depends_on_time {
                     return Kept::Never;
                 }
                 let preference = preference(claim, allocation);

@@ -1,5 +1,6 @@
 //! What DynamicResources writes: allocations, reservations, and their end.
 
+use super::claims::pod_consumer;
 use super::extended::Mapping;
 use berth_api::devices::{
     AllocationResult, CLAIM_FINALIZER, ConsumerReference, DeviceAllocationConfiguration,
@@ -92,15 +93,6 @@ pub(super) fn protect(claim: &ResourceClaim) -> Option<Write> {
     Some(patch(claim, Action::StrategicPatch(body)).of(meta))
 }
 
-fn consumer(pod: &Pod) -> ConsumerReference {
-    ConsumerReference {
-        api_group: Str::default(),
-        resource: "pods".into(),
-        name: pod.name().clone(),
-        uid: pod.uid().clone(),
-    }
-}
-
 fn consumer_json(consumer: &ConsumerReference) -> Value {
     let mut json =
         json!({"resource": consumer.resource, "name": consumer.name, "uid": consumer.uid});
@@ -110,20 +102,16 @@ fn consumer_json(consumer: &ConsumerReference) -> Value {
     json
 }
 
-/// The claim as if it had been allocated for these consumers.
-fn allocated(
-    object: &Object,
-    allocation: &AllocationResult,
-    consumers: &[ConsumerReference],
-) -> Object {
+/// The claim as if it had been allocated for these users.
+fn allocated(object: &Object, allocation: &AllocationResult, users: &Users) -> Object {
     match object {
         Object::ResourceClaim(claim) if claim.status.allocation.is_none() => {
             let mut claim = ResourceClaim::clone(claim);
             let status = &mut claim.status;
             status.allocation = Some(allocation.clone());
             status.is_assumed = true;
-            status.assumed_for = consumers.iter().map(|c| c.uid.clone()).collect();
-            for consumer in consumers {
+            status.assumed_for.clone_from(&users.pods);
+            for consumer in &users.consumers {
                 if !status.reserved_for.iter().any(|c| c.uid == consumer.uid) {
                     status.reserved_for.push(consumer.clone());
                 }
@@ -134,33 +122,64 @@ fn allocated(
     }
 }
 
+/// Those for whom the devices of a claim are assumed: pods by UID, and the users that the API will have.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Users {
+    pub(super) pods: Vec<Str>,
+    consumers: Vec<ConsumerReference>,
+}
+
 /// For whom the devices of the claim are assumed, other than for the pod.
-pub(super) fn sharers(claim: &ResourceClaim, pod: &Pod) -> Vec<ConsumerReference> {
+pub(super) fn sharers(claim: &ResourceClaim, pod: &Pod) -> Users {
     let status = &claim.status;
-    let shares = |consumer: &&ConsumerReference| {
-        consumer.uid != *pod.uid() && status.assumed_for.contains(&consumer.uid)
-    };
-    status.reserved_for.iter().filter(shares).cloned().collect()
+    let pods = status.assumed_for.iter().filter(|uid| *uid != pod.uid());
+    let pods: Vec<Str> = pods.cloned().collect();
+    if pods.is_empty() {
+        return Users::default();
+    }
+    let consumers = status.reserved_for.iter();
+    let consumers = consumers.filter(|consumer| consumer.uid != *pod.uid());
+    Users {
+        pods,
+        consumers: consumers.cloned().collect(),
+    }
+}
+
+/// The same and the pod, for which the claim is reserved as `consumer`.
+fn with_pod(claim: &ResourceClaim, pod: &Pod, consumer: &ConsumerReference) -> Users {
+    let mut users = sharers(claim, pod);
+    users.pods.push(pod.uid().clone());
+    if !users
+        .consumers
+        .iter()
+        .any(|known| known.uid == consumer.uid)
+    {
+        users.consumers.push(consumer.clone());
+    }
+    users
 }
 
 /// Has everything see the devices as allocated to the claim, and the claim as reserved for the pod, until the write is
 /// taken back. It is never sent. Other members of the pod's group that use the devices go on to do so.
-pub(super) fn assume(claim: &ResourceClaim, allocation: &AllocationResult, pod: &Pod) -> Write {
-    let mut consumers = sharers(claim, pod);
-    consumers.push(consumer(pod));
-    assume_for(claim, allocation, consumers)
+pub(super) fn assume(
+    claim: &ResourceClaim,
+    allocation: &AllocationResult,
+    pod: &Pod,
+    consumer: &ConsumerReference,
+) -> Write {
+    assume_for(claim, allocation, with_pod(claim, pod, consumer))
 }
 
-/// The same for these consumers.
+/// The same for these users.
 pub(super) fn assume_for(
     claim: &ResourceClaim,
     allocation: &AllocationResult,
-    consumers: Vec<ConsumerReference>,
+    users: Users,
 ) -> Write {
     let allocation = allocation.clone();
     new(claim, Action::Patch(Value::Null))
         .of(&claim.metadata)
-        .seen_as(move |object| allocated(object, &allocation, &consumers))
+        .seen_as(move |object| allocated(object, &allocation, &users))
 }
 
 /// Whether the claim is shown with devices that Reserve has chosen for the pod.
@@ -174,7 +193,8 @@ pub(super) fn assume_created(
     allocation: &AllocationResult,
     pod: &Pod,
 ) -> Write {
-    assume(claim, allocation, pod).creating(Object::ResourceClaim(claim.clone()))
+    assume(claim, allocation, pod, &pod_consumer(pod))
+        .creating(Object::ResourceClaim(claim.clone()))
 }
 
 /// Creates a claim for the extended resources of a pod.
@@ -227,12 +247,18 @@ pub(super) fn node_resources(pod: &Pod, statuses: &[NodeAllocatableResourceClaim
     Write::patch(&POD_CLAIM_STATUS, namespace, name, body).to_subresource(STATUS)
 }
 
-/// Allocates devices to a claim and reserves it for a pod. Holds for the version of the claim that `claim` has.
-pub(super) fn allocate(claim: &ResourceClaim, allocation: &AllocationResult, pod: &Pod) -> Write {
+/// Allocates devices to a claim and reserves it for a pod, as `consumer`. Holds for the version of the claim that `claim`
+/// has.
+pub(super) fn allocate(
+    claim: &ResourceClaim,
+    allocation: &AllocationResult,
+    pod: &Pod,
+    consumer: &ConsumerReference,
+) -> Write {
     let others = claim.status.reserved_for.iter();
-    let others = others.filter(|known| known.uid != *pod.uid());
+    let others = others.filter(|known| known.uid != consumer.uid);
     let mut reserved: Vec<Value> = others.map(consumer_json).collect();
-    reserved.push(consumer_json(&consumer(pod)));
+    reserved.push(consumer_json(consumer));
     let body =
         json!({"status": {"allocation": allocation_json(allocation), "reservedFor": reserved}});
     let mut write = patch(claim, Action::Patch(body));
@@ -240,8 +266,7 @@ pub(super) fn allocate(claim: &ResourceClaim, allocation: &AllocationResult, pod
         write = write.keeping_bytes(parameters(allocation));
     }
     let allocation = allocation.clone();
-    let mut consumers = sharers(claim, pod);
-    consumers.push(consumer(pod));
+    let users = with_pod(claim, pod, consumer);
     write
         .to_subresource(STATUS)
         .of_version(&claim.metadata)
@@ -259,7 +284,7 @@ pub(super) fn allocate(claim: &ResourceClaim, allocation: &AllocationResult, pod
                 claim.status.is_assumed = true;
                 Object::ResourceClaim(Arc::new(claim))
             }
-            object => allocated(object, &allocation, &consumers),
+            object => allocated(object, &allocation, &users),
         })
 }
 
@@ -272,17 +297,17 @@ fn parameters(allocation: &AllocationResult) -> impl Iterator<Item = RawField> {
     })
 }
 
-/// Reserves an allocated claim for a pod. Holds for the version of the claim that `claim` has.
-pub(super) fn reserve(claim: &ResourceClaim, pod: &Pod) -> Write {
-    let body = json!({"status": {"reservedFor": [consumer_json(&consumer(pod))]}});
+/// Reserves an allocated claim. Holds for the version of the claim that `claim` has.
+pub(super) fn reserve(claim: &ResourceClaim, consumer: &ConsumerReference) -> Write {
+    let body = json!({"status": {"reservedFor": [consumer_json(consumer)]}});
     patch(claim, Action::StrategicPatch(body))
         .to_subresource(STATUS)
         .of_version(&claim.metadata)
 }
 
-/// Ends the reservation of a claim for a pod.
-pub(super) fn release(claim: &ResourceClaim, pod: &Pod) -> Write {
-    let body = json!({"status": {"reservedFor": [{"$patch": "delete", "uid": pod.uid()}]}});
+/// Ends the reservation of a claim for a user.
+pub(super) fn release(claim: &ResourceClaim, consumer: &ConsumerReference) -> Write {
+    let body = json!({"status": {"reservedFor": [{"$patch": "delete", "uid": consumer.uid}]}});
     patch(claim, Action::StrategicPatch(body))
         .to_subresource(STATUS)
         .of(&claim.metadata)
@@ -450,7 +475,8 @@ mod tests {
     fn an_assumed_allocation_is_marked() {
         let before = claim("c", json!({}));
         let allocation = AllocationResult::default();
-        let write = assume(&before, &allocation, &full_pod("p", json!({})));
+        let pod = full_pod("p", json!({}));
+        let write = assume(&before, &allocation, &pod, &pod_consumer(&pod));
         let stored = Object::ResourceClaim(Arc::new(before));
         let seen = write.applied_to(&stored);
         let seen_claim = seen.as_resource_claim().expect("a claim");

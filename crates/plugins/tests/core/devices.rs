@@ -959,3 +959,125 @@ fn a_member_that_fails_leaves_the_devices_to_the_others() {
     answer_statuses(&mut w);
     assert_eq!(bindings(&w).len(), 1);
 }
+
+/// A pod group whose members use a claim that is made for the group.
+fn group_with_a_claim(min: i32) -> (Value, Value) {
+    let mut group = crate::groups::group("g", crate::groups::gang(min));
+    let entry = json!([{"name": "gpu", "resourceClaimTemplateName": "gpus"}]);
+    group["spec"]["resourceClaims"] = entry;
+    let made = json!([{"name": "gpu", "resourceClaimName": "of-group"}]);
+    group["status"] = json!({"resourceClaimStatuses": made});
+    let mut claim = claim("of-group");
+    claim["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "name": "g",
+        "uid": "uid-group-g", "controller": true,
+    }]);
+    (group, claim)
+}
+
+fn member_with_the_claim(name: &str, cpu: &str) -> PodBuilder {
+    let entry = json!([{"name": "gpu", "resourceClaimTemplateName": "gpus"}]);
+    let made = json!([{"name": "gpu", "resourceClaimName": "of-group"}]);
+    pod(name).member_of("g").request("cpu", cpu).with(|pod| {
+        pod.spec.resource_claims = serde_json::from_value(entry).expect("claims");
+        pod.status.resource_claim_statuses = serde_json::from_value(made).expect("statuses");
+    })
+}
+
+fn with_group_claims(is_on: bool) -> Driver {
+    let gates = crate::groups::gates().with(Feature::DRAWorkloadResourceClaims, is_on);
+    world_with(gates, &["n1", "n2"])
+}
+
+/// W-154: a claim of the group is reserved for the group, once for all members.
+#[test]
+fn a_claim_of_the_group_is_reserved_for_the_group() {
+    let mut w = with_group_claims(true);
+    let (group, claim) = group_with_a_claim(3);
+    w.object(Kind::PodGroup, group);
+    w.object(Kind::ResourceClaim, claim);
+    for member in ["a", "b", "c"] {
+        w.pod(member_with_the_claim(member, "1"));
+    }
+    w.attempts();
+    let body = answer_write(&mut w, None);
+    assert_eq!(body, json!({"metadata": {"finalizers": [FINALIZER]}}));
+    let body = answer_write(&mut w, None);
+    let user = json!({
+        "apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "uid-group-g",
+    });
+    assert_eq!(body["status"]["reservedFor"], json!([user]));
+    let (_, mut stored) = group_with_a_claim(3);
+    stored["metadata"]["finalizers"] = json!([FINALIZER]);
+    stored["status"] = body["status"].clone();
+    w.object(Kind::ResourceClaim, stored);
+    answer_statuses(&mut w);
+    assert_eq!(writes(&w), []);
+    assert_eq!(bindings(&w).len(), 3);
+}
+
+/// W-154: without the gate, a claim that was made for the group is not the pod's; with it, only that of the group is.
+#[test]
+fn a_claim_of_another_owner_is_not_the_groups() {
+    for (is_on, owner, why) in [
+        (
+            false,
+            "uid-group-g",
+            "Resource claim \"of-group\" was created for something else",
+        ),
+        (
+            true,
+            "uid-group-h",
+            "waiting for one that is created for pod group \"g\"",
+        ),
+    ] {
+        let mut w = with_group_claims(is_on);
+        let (group, mut claim) = group_with_a_claim(1);
+        claim["metadata"]["ownerReferences"][0]["uid"] = json!(owner);
+        w.object(Kind::PodGroup, group);
+        w.object(Kind::ResourceClaim, claim);
+        w.pod(member_with_the_claim("a", "1"));
+        assert_eq!(w.attempts(), [""; 0], "{is_on}");
+        assert_eq!(w.place_of("a"), Some(QueuedIn::Gated), "{is_on}");
+        w.wait(10);
+        w.answer_all();
+        let said = crate::groups::said(&w, "a");
+        assert!(said.contains(why), "{is_on}: {said}");
+    }
+}
+
+/// W-155: a group without running members gives up the reservation and then the devices of its claim, which may be the
+/// wrong ones.
+#[test]
+fn a_group_that_cannot_start_gives_up_its_devices() {
+    let mut w = with_group_claims(true);
+    let (group, mut stored) = group_with_a_claim(1);
+    let result =
+        json!({"request": "r", "driver": "gpu.example.com", "pool": "n1", "device": "gpu-0"});
+    let only = json!({"nodeSelectorTerms": [{"matchFields": [
+        {"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]});
+    let user = json!({
+        "apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "uid-group-g",
+    });
+    stored["status"] = json!({
+        "allocation": {"devices": {"results": [result]}, "nodeSelector": only}, "reservedFor": [user],
+    });
+    w.pod(pod("filler").request("cpu", "8").on("n1"));
+    w.object(Kind::PodGroup, group);
+    w.object(Kind::ResourceClaim, stored.clone());
+    w.pod(member_with_the_claim("a", "1"));
+    w.attempts();
+    let release = json!({"status": {"reservedFor": [{"$patch": "delete", "uid": "uid-group-g"}]}});
+    assert_eq!(answer_write(&mut w, None), release);
+    stored["status"]["reservedFor"] = json!([]);
+    w.object(Kind::ResourceClaim, stored.clone());
+    w.wait(20);
+    w.attempts();
+    let free = json!({"status": {"allocation": null, "reservedFor": null, "devices": null}});
+    assert_eq!(answer_write(&mut w, None), free);
+    stored["status"] = json!({});
+    w.object(Kind::ResourceClaim, stored);
+    w.wait(20);
+    w.attempts();
+    assert_eq!(crate::groups::node_of(&w, "a"), "n2");
+}

@@ -66,18 +66,21 @@ impl Cycle {
                 calls,
                 observations,
             } = result;
-            let result = match answer.code() {
-                Code::Success => "success",
-                Code::Error => "error",
-                _ => "unschedulable",
-            };
-            let metrics = &mut core.metrics;
-            metrics.count(Metric::WorkloadPreemptionAttempts, &[result]);
-            let (metric, labels) = (
-                Metric::PreemptionEvaluationDuration,
-                [run.root.kind.as_str(), answer.code().as_str()],
-            );
-            metrics.observe(metric, &labels, seconds);
+            if answer.code() == Code::Skip {
+                continue;
+            }
+            // Others than preemption make room without evicting anybody, and end the step.
+            if answer.code() != Code::UnschedulableAndUnresolvable {
+                let result = match answer.code() {
+                    Code::Success => "success",
+                    Code::Error => "error",
+                    _ => "unschedulable",
+                };
+                let metrics = &mut core.metrics;
+                metrics.count(Metric::WorkloadPreemptionAttempts, &[result]);
+                let labels = [run.root.kind.as_str(), answer.code().as_str()];
+                metrics.observe(Metric::PreemptionEvaluationDuration, &labels, seconds);
+            }
             core.count_observations(observations);
             for call in calls {
                 core.call(call);
