@@ -27,7 +27,9 @@ use crate::group_status::{self, AttemptEnd};
 use crate::metrics::Metric;
 use crate::nominations;
 use crate::profile::{Point, Profile};
-use crate::queue::{GroupEnd, QueuedPodInfo, group_ended, group_untried, is_rejected_now};
+use crate::queue::{
+    GroupEnd, PluginSet, QueuedPodInfo, group_ended, group_untried, is_rejected_now,
+};
 use berth_api::{Pod, Str};
 use berth_framework::call::PodRef;
 use berth_framework::cluster::{GroupKey, GroupKind};
@@ -146,6 +148,12 @@ impl Cycle {
         };
         let rejectors = std::mem::take(&mut run.rejectors);
         let has_no_nodes = run.has_no_nodes;
+        if status.code() == Code::Unschedulable && !has_no_nodes {
+            let all: PluginSet = rejectors.iter().chain(status.plugin()).cloned().collect();
+            for member in &mut run.members {
+                member.attempt.info.own.group_rejectors = all.clone();
+            }
+        }
         let status = submit(core, run, (status, &nominations), &mut ended);
         let end = match status.code() {
             Code::Success => GroupEnd::Success,

@@ -1,6 +1,6 @@
 //! The members of groups: how they enter the queue, join their group, wait for it, and come back from an attempt.
 
-use super::entry::{EntryId, EntryState, QueuedIn, QueuedPodInfo};
+use super::entry::{EntryId, EntryState, PluginSet, QueuedIn, QueuedPodInfo};
 use super::gating::{ask_about_group, reports_wanted};
 use super::group::{MemberPlace, Members, QueuedGroup, RootPlace, stand_in};
 use super::hints::Strategy;
@@ -92,6 +92,9 @@ fn enter_group(
     (event, strategy): (&str, Option<Strategy>),
 ) {
     let mut entity = entity(cx, &root, &info);
+    if strategy.is_some() {
+        entity = with_group_rejectors(entity, &info);
+    }
     let mut group = QueuedGroup::new(root.clone());
     group.unasked.push(info.pod.uid().clone());
     group.members.insert(info.pod.uid().clone(), info);
@@ -107,6 +110,14 @@ fn enter_group(
         None => drop(queue.move_to_active(cx, id, event, false)),
         Some(strategy) => drop(queue.requeue(cx, id, strategy, event)),
     }
+}
+
+/// The entry, or the member, with what rejected the group of a member as a whole.
+fn with_group_rejectors(mut entry: QueuedPodInfo, member: &QueuedPodInfo) -> QueuedPodInfo {
+    for plugin in member.own.group_rejectors.iter() {
+        entry.unschedulable_plugins.insert(plugin);
+    }
+    entry
 }
 
 /// The entry of a group whose first member is `first`, with the history of that member.
@@ -146,7 +157,8 @@ fn join(
         .is_some_and(|e| e.info.own.group_attempt == info.own.group_attempt);
     let waits_on =
         place == QueuedIn::Unschedulable && strategy == Some(Strategy::Skip) && is_of_last_attempt;
-    let rejectors = waits_on.then(|| info.unschedulable_plugins.clone());
+    let rejectors =
+        waits_on.then(|| with_group_rejectors(info.clone(), &info).unschedulable_plugins);
     if place == QueuedIn::Active {
         info.initial_attempt_timestamp.get_or_insert(cx.now);
     }
@@ -453,6 +465,7 @@ pub(super) fn take_off_members(queue: &mut SchedulingQueue, info: &mut QueuedPod
     for member in group.members.values_mut() {
         member.attempts = member.attempts.saturating_add(1);
         member.own.group_attempt = info.own.group_attempt;
+        member.own.group_rejectors = PluginSet::default();
         member.initial_attempt_timestamp.get_or_insert(now);
         queue.metrics.count_rejectors(member, -1.0);
         queue.places.groups.forget(&member.pod);
@@ -476,7 +489,9 @@ pub(super) fn return_member(
     info.own.template = None;
     queue.metrics.count_rejectors(&info, 1.0);
     let uid = info.pod.uid().clone();
-    let strategy = strategy_after_flight(queue, cx, &info);
+    // It waits for whatever may help its group.
+    let judged = with_group_rejectors(info.clone(), &info);
+    let strategy = strategy_after_flight(queue, cx, &judged);
     queue.in_flight.done(&uid, &mut queue.metrics);
     seat(
         queue,
