@@ -23,5 +23,5 @@ pub use api::{Api, FaithfulApi};
 pub use campaign::{Campaign, Found, Progress};
 pub use checker::Violation;
 pub use run::{Failure, Listener, Observe, Subject, Tally, run, tell};
-pub use script::{Answer, Faults, Script, Step, UnknownFault};
+pub use script::{Answer, Faults, GROUP_SEEDS, Script, Step, UnknownFault};
 pub use shrink::{Shrunk, shrink};

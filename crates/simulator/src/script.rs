@@ -2,6 +2,8 @@
 //! meaning when others are left out; where its object is not there, nothing happens.
 
 mod draw;
+
+pub use draw::GROUP_SEEDS;
 mod faults;
 
 pub use faults::{Faults, UnknownFault};

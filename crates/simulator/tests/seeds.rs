@@ -1,6 +1,6 @@
 //! Many seeds with the in-tree plugins: not one may show a violation.
 
-use berth_simulator::{Campaign, Faults, Progress, Script, Subject, Tally};
+use berth_simulator::{Campaign, Faults, GROUP_SEEDS, Progress, Script, Subject, Tally};
 use std::hash::{BuildHasher, RandomState};
 
 /// Plays the seeds on all processors. A failure names its seed, at once and again with the shortest script.
@@ -43,6 +43,9 @@ fn no_violation_in_a_few_seeds() {
     let tally = play(100_000..100_050, 500, Faults::NONE);
     assert_eq!((tally.faults, tally.restarts, tally.failovers), (0, 0, 0));
     assert!(tally.bindings > 200, "{tally:?}");
+    let first = GROUP_SEEDS.start;
+    let tally = play(first..first + 60, 500, Faults::ALL);
+    assert!(tally.groups > 60, "{tally:?}");
 }
 
 #[test]
@@ -50,6 +53,9 @@ fn no_violation_in_a_few_seeds() {
 fn no_violation_in_the_campaign() {
     play(0..2_000, 500, Faults::ALL);
     play(100_000..100_500, 500, Faults::NONE);
+    let first = GROUP_SEEDS.start;
+    play(first..first + 1_500, 500, Faults::ALL);
+    play(first + 100_000..first + 100_500, 500, Faults::NONE);
 }
 
 /// Other seeds in each run. A failure names its seed, and with it the command that replays it.
@@ -59,6 +65,9 @@ fn no_violation_in_fresh_seeds() {
     let first = RandomState::new().hash_one(()) % (1 << 40);
     eprintln!("fresh seeds from {first} on");
     play(first..first + 500, 500, Faults::ALL);
+    let first = GROUP_SEEDS.start + first % (GROUP_SEEDS.end - GROUP_SEEDS.start - 300);
+    eprintln!("fresh seeds with groups from {first} on");
+    play(first..first + 300, 500, Faults::ALL);
 }
 
 /// Seeds that showed a defect once, with what went wrong.

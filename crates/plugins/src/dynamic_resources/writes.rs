@@ -266,7 +266,8 @@ pub(super) fn allocate(
         write = write.keeping_bytes(parameters(allocation));
     }
     let allocation = allocation.clone();
-    let users = with_pod(claim, pod, consumer);
+    // Once this is written, the claim is not assumed for the pod any more, but for the members that still use it so.
+    let users = sharers(claim, pod);
     write
         .to_subresource(STATUS)
         .of_version(&claim.metadata)
@@ -513,17 +514,18 @@ mod tests {
             ),
         ] {
             let claim = claim("c", object);
+            let user = pod_consumer(&pod);
             let [finalizer, _] = delete_created(&claim);
             let allocation = AllocationResult::default();
             for write in [
                 protect(&claim).expect("it is not protected"),
                 finalizer,
-                allocate(&claim, &allocation, &pod),
-                reserve(&claim, &pod),
-                release(&claim, &pod),
+                allocate(&claim, &allocation, &pod, &user),
+                reserve(&claim, &user),
+                release(&claim, &user),
                 deallocate(&claim),
-                reserve(&claim, &pod)
-                    .after(&reserve(&claim, &pod))
+                reserve(&claim, &user)
+                    .after(&reserve(&claim, &user))
                     .expect("one write"),
             ] {
                 assert_eq!(
@@ -536,7 +538,7 @@ mod tests {
         let of_class: AllocationResult =
             serde_json::from_value(json!({"devices": {"config": config("FromClass")}}))
                 .expect("an allocation");
-        let write = allocate(&claim("c", json!({})), &of_class, &pod);
+        let write = allocate(&claim("c", json!({})), &of_class, &pod, &pod_consumer(&pod));
         let raw = write.raw_fields().expect("the bytes of the class");
         let [(pointer, parameters)] = &**raw else {
             panic!("{raw:?}");
@@ -558,15 +560,15 @@ mod tests {
     #[test]
     fn reservations_of_several_pods_become_one_write() {
         let shared = claim("c", json!({"metadata": {"resourceVersion": "7"}}));
-        let pod = |name: &str| full_pod(name, json!({}));
-        let both = reserve(&shared, &pod("b")).after(&reserve(&shared, &pod("a")));
+        let user = |name: &str| pod_consumer(&full_pod(name, json!({})));
+        let both = reserve(&shared, &user("b")).after(&reserve(&shared, &user("a")));
         let both = both.expect("one write");
         let entry = |name: &str| json!({"resource": "pods", "name": name, "uid": name});
         let body = json!({"status": {"reservedFor": [entry("a"), entry("b")]}});
         assert_eq!(both.action(), &Action::StrategicPatch(body));
         assert_eq!(both.resource_version().map(Str::as_str), Some("7"));
         let deallocation = deallocate(&shared);
-        let newer = reserve(&shared, &pod("a"));
+        let newer = reserve(&shared, &user("a"));
         let result = newer.clone().after(&deallocation);
         assert_eq!(result, Ok(newer));
     }

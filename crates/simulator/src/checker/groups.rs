@@ -28,7 +28,8 @@ impl Checker {
         counts
     }
 
-    /// Members have been given nodes. `started` are the groups of which members had a place before.
+    /// Members have been given nodes. `started` are the groups of which members had a place before. Returns how many
+    /// groups have started now.
     ///
     /// # Errors
     /// When a gang starts with too few members.
@@ -36,11 +37,13 @@ impl Checker {
         &self,
         chosen: &[(Str, Str)],
         started: &BTreeSet<(Str, Str)>,
-    ) -> Result<(), Violation> {
+    ) -> Result<u64, Violation> {
         let pods = chosen.iter().filter_map(|(uid, _)| self.pods.get(uid));
         let groups: BTreeSet<GroupName> = pods.filter_map(|pod| group_of(pod)).collect();
         let placed = self.placed_members();
+        let mut count = 0;
         for group in groups.difference(started) {
+            count += 1;
             let wanted = stored(&self.others, group).map_or(0, |group| quorum(group));
             let placed = placed.get(group).copied().unwrap_or_default();
             if placed < wanted {
@@ -51,7 +54,7 @@ impl Checker {
                 });
             }
         }
-        Ok(())
+        Ok(count)
     }
 
     /// What forbids a member of a group to be on a node, as far as the group is concerned.

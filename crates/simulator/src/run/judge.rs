@@ -121,7 +121,7 @@ impl Run<'_, '_> {
             self.instances[at].checker.decided(uid, node)?;
         }
         let instance = &mut self.instances[at];
-        instance.checker.check_quorums(&chosen, &started)?;
+        self.tally.groups += instance.checker.check_quorums(&chosen, &started)?;
         let claims = instance
             .scheduler
             .cache()

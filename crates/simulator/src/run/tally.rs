@@ -49,6 +49,8 @@ tally! {
     devices, "allocations of devices", "deviceAllocations";
     /// Pods that were deleted as victims.
     preemptions, "preemptions", "preemptions";
+    /// Groups of pods that started.
+    groups, "groups started", "groupsStarted";
     /// Rounds until everything had come to rest.
     rounds_to_rest, "", "";
 }

@@ -18,8 +18,8 @@ const RECENT: usize = 30;
 const CLAIMS: usize = 6;
 /// The weight of what happens around pods and nodes.
 const SURROUNDINGS: u32 = 29;
-/// The seeds with groups. They still show defects of groups, so no campaign plays them yet.
-const GROUP_SEEDS: std::ops::Range<u64> = 1 << 20..1 << 21;
+/// The seeds with groups of pods.
+pub const GROUP_SEEDS: std::ops::Range<u64> = 1 << 20..1 << 21;
 /// The gates of groups.
 const GROUP_FEATURES: [Feature; 2] = [
     Feature::GenericWorkload,
