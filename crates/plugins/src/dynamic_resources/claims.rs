@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// The claims of a pod, in the order of its spec.
 pub(super) type Claims<'c> = SmallVec<[&'c Arc<ResourceClaim>; 2]>;
 
-/// A claim of a pod, and for whom it is reserved: for the pod, or for all members of its group (W-154).
+/// A claim of a pod, and for whom it is reserved: for the pod, or for all members of its group (G-32).
 pub(super) struct Found<'c> {
     pub(super) claim: &'c Arc<ResourceClaim>,
     pub(super) consumer: ConsumerReference,

@@ -1,4 +1,4 @@
-//! PodGroupPostFilter: gives up the devices of a group's claim, so that the group may get others (W-155).
+//! PodGroupPostFilter: gives up the devices of a group's claim, so that the group may get others (G-33).
 
 use super::claims::group_consumer;
 use super::writes;

@@ -79,7 +79,7 @@ fn is_full_for(claim: &ResourceClaim, user: &ConsumerReference) -> bool {
         && !consumers.iter().any(|consumer| consumer.uid == user.uid)
 }
 
-/// Whether the devices were chosen for other members of the pod's group, which use the claim together (W-152).
+/// Whether the devices were chosen for other members of the pod's group, which use the claim together (G-31).
 fn is_assumed_for_siblings(cx: &Context<'_>, claim: &ResourceClaim, pod: &Pod) -> bool {
     let root = |pod: &Pod| {
         let leaf = GroupKey::of_pod(pod)?;

@@ -897,7 +897,7 @@ fn gang_with_a_claim(members: &[&str], cpu: &str) -> Driver {
     w
 }
 
-/// W-152: the members of a gang use one claim: they go where its devices are, and one of them writes the allocation.
+/// G-31: the members of a gang use one claim: they go where its devices are, and one of them writes the allocation.
 #[test]
 fn members_of_a_gang_share_a_claim() {
     let members = ["a", "b", "c", "d", "e"];
@@ -918,7 +918,7 @@ fn members_of_a_gang_share_a_claim() {
     assert_eq!(bindings(&w).len(), 5);
 }
 
-/// W-152: without room for all, nobody keeps the devices.
+/// G-31: without room for all, nobody keeps the devices.
 #[test]
 fn a_gang_that_cannot_start_gives_the_devices_back() {
     let mut w = gang_with_a_claim(&["a", "b", "c"], "3");
@@ -935,7 +935,7 @@ fn a_gang_that_cannot_start_gives_the_devices_back() {
     assert!(lone.starts_with("lone on n"), "{lone}");
 }
 
-/// W-152: a member whose allocation is refused leaves the devices to the others, of which one writes the allocation.
+/// G-31: a member whose allocation is refused leaves the devices to the others, of which one writes the allocation.
 #[test]
 fn a_member_that_fails_leaves_the_devices_to_the_others() {
     let mut w = gang_with_a_claim(&["a", "b"], "1");
@@ -989,7 +989,7 @@ fn with_group_claims(is_on: bool) -> Driver {
     world_with(gates, &["n1", "n2"])
 }
 
-/// W-154: a claim of the group is reserved for the group, once for all members.
+/// G-32: a claim of the group is reserved for the group, once for all members.
 #[test]
 fn a_claim_of_the_group_is_reserved_for_the_group() {
     let mut w = with_group_claims(true);
@@ -1016,7 +1016,7 @@ fn a_claim_of_the_group_is_reserved_for_the_group() {
     assert_eq!(bindings(&w).len(), 3);
 }
 
-/// W-154: without the gate, a claim that was made for the group is not the pod's; with it, only that of the group is.
+/// G-32: without the gate, a claim that was made for the group is not the pod's; with it, only that of the group is.
 #[test]
 fn a_claim_of_another_owner_is_not_the_groups() {
     for (is_on, owner, why) in [
@@ -1046,7 +1046,7 @@ fn a_claim_of_another_owner_is_not_the_groups() {
     }
 }
 
-/// W-155: a group without running members gives up the reservation and then the devices of its claim, which may be the
+/// G-33: a group without running members gives up the reservation and then the devices of its claim, which may be the
 /// wrong ones.
 #[test]
 fn a_group_that_cannot_start_gives_up_its_devices() {

@@ -220,7 +220,7 @@ fn the_search_equals_the_exhaustive_one() {
     }
 }
 
-/// W-77, W-117: a group that no domain holds waits for nodes that join one, and for the end of members that fix it.
+/// G-12, G-21: a group that no domain holds waits for nodes that join one, and for the end of members that fix it.
 #[test]
 fn a_change_of_the_domains_wakes_the_group() {
     let mut w = driver();

@@ -83,7 +83,7 @@ fn a_group_without_members_is_forgotten() {
     queue.check().expect("the records agree");
 }
 
-/// W-77: a member whose end is known only after its group was tried again without it may be what the group lacked.
+/// G-12: a member whose end is known only after its group was tried again without it may be what the group lacked.
 #[test]
 fn a_member_that_comes_back_late_wakes_its_group() {
     let mut bench = setup().feature(Feature::GenericWorkload, true).build();

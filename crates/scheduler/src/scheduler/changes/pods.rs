@@ -222,12 +222,22 @@ impl Intake<'_> {
             }
             self.handled(&ASSIGNED_POD_DELETE, began);
         } else if self.core.settings.is_responsible(&pod) {
+            // A member of a group keeps its room after a failed binding, though no status says so yet.
+            let room = self.core.queue.nominator().node_of(uid).cloned();
             let (queue, cx) = self.core.queue();
             remove_pod(queue, &cx, &pod);
-            let is_nominated = |pod: &Arc<Pod>| !pod.status.nominated_node_name.is_empty();
+            let nominee = effective.and_then(|pod| match room {
+                _ if !pod.status.nominated_node_name.is_empty() => Some(pod),
+                Some(node) => {
+                    let mut pod = Pod::clone(&pod);
+                    pod.status.nominated_node_name = node;
+                    Some(Arc::new(pod))
+                }
+                None => None,
+            });
             if was_assumed {
                 self.assumed_pod_deleted(&pod);
-            } else if let Some(nominee) = effective.filter(is_nominated) {
+            } else if let Some(nominee) = nominee {
                 nominations::end(self.core, &nominee, &nominations::End::Seen);
             }
             self.handled_unassigned(ActionType::DELETE, began);
