@@ -146,6 +146,8 @@ impl<'a> Trial<'a> {
             };
             member.plugin.post_filter_group(cx, &root)
         });
+        // As in a cycle, a plugin that has nothing to do says nothing.
+        let results = results.filter(|result| result.status.code() != Code::Skip);
         results.collect()
     }
 
