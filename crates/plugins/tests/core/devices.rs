@@ -10,10 +10,10 @@ use berth_scheduler::queue::QueuedIn;
 use berth_scheduler::testing::Driver;
 use serde_json::{Value, json};
 
-const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
+pub(crate) const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 
 /// A pod that uses these claims.
-fn using(name: &str, claims: &[&str]) -> PodBuilder {
+pub(crate) fn using(name: &str, claims: &[&str]) -> PodBuilder {
     let entries = claims
         .iter()
         .map(|c| json!({"name": c, "resourceClaimName": c}));
@@ -24,7 +24,7 @@ fn using(name: &str, claims: &[&str]) -> PodBuilder {
 }
 
 /// A claim for one device.
-fn claim(name: &str) -> Value {
+pub(crate) fn claim(name: &str) -> Value {
     let exactly = json!({"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1});
     json!({
         "metadata": {"name": name, "namespace": "default", "uid": format!("uid-{name}")},
@@ -33,7 +33,7 @@ fn claim(name: &str) -> Value {
 }
 
 /// The claim as the API has it once a status was written.
-fn with_status(name: &str, status: Value) -> Value {
+pub(crate) fn with_status(name: &str, status: Value) -> Value {
     let mut claim = claim(name);
     claim["metadata"]["finalizers"] = json!([FINALIZER]);
     claim["status"] = status;
@@ -45,7 +45,7 @@ fn world(nodes: &[&str]) -> Driver {
     world_with(FeatureGates::default(), nodes)
 }
 
-fn world_with(features: FeatureGates, nodes: &[&str]) -> Driver {
+pub(crate) fn world_with(features: FeatureGates, nodes: &[&str]) -> Driver {
     let mut w = driver_of(features);
     w.object(Kind::DeviceClass, json!({"metadata": {"name": "gpu"}}));
     for name in nodes {
@@ -62,12 +62,12 @@ fn slice(node: &str) -> Value {
         "driver": "gpu.example.com", "pool": pool, "nodeName": node, "devices": [device]}})
 }
 
-fn is_claim_write(call: &ApiCall) -> bool {
+pub(crate) fn is_claim_write(call: &ApiCall) -> bool {
     matches!(call, ApiCall::Write(write) if write.object().kind == Kind::ResourceClaim)
 }
 
 /// The writes to claims that wait for an answer: the claim, the subresource and the body.
-fn writes(w: &Driver) -> Vec<(String, &'static str, Value)> {
+pub(crate) fn writes(w: &Driver) -> Vec<(String, &'static str, Value)> {
     let writes = w.calls.iter().filter_map(|(_, call)| match call {
         ApiCall::Write(write) if is_claim_write(call) => Some(write),
         _ => None,
@@ -84,7 +84,7 @@ fn writes(w: &Driver) -> Vec<(String, &'static str, Value)> {
 }
 
 /// Answers the only write to a claim.
-fn answer_write(w: &mut Driver, failure: Option<CallErrorKind>) -> Value {
+pub(crate) fn answer_write(w: &mut Driver, failure: Option<CallErrorKind>) -> Value {
     let written = writes(w);
     let [(_, _, body)] = &written[..] else {
         panic!("{written:?}");
@@ -95,7 +95,7 @@ fn answer_write(w: &mut Driver, failure: Option<CallErrorKind>) -> Value {
 }
 
 /// Answers the finalizer and the allocation of a claim, and shows the claim. Returns its status.
-fn allocate(w: &mut Driver, name: &str) -> Value {
+pub(crate) fn allocate(w: &mut Driver, name: &str) -> Value {
     let body = answer_write(w, None);
     assert_eq!(body, json!({"metadata": {"finalizers": [FINALIZER]}}));
     let status = answer_write(w, None)["status"].clone();
@@ -104,14 +104,14 @@ fn allocate(w: &mut Driver, name: &str) -> Value {
 }
 
 /// Answers the writes to the status of pods, which go before their bindings.
-fn answer_statuses(w: &mut Driver) {
+pub(crate) fn answer_statuses(w: &mut Driver) {
     let is_status = |call: &ApiCall| matches!(call, ApiCall::PatchPodStatus { .. });
     while w.calls.iter().any(|(_, call)| is_status(call)) {
         w.answer_which(is_status, None, false);
     }
 }
 
-fn bindings(w: &Driver) -> Vec<String> {
+pub(crate) fn bindings(w: &Driver) -> Vec<String> {
     let calls = w.calls.iter().filter_map(|(_, call)| match call {
         ApiCall::BindPod { pod, node } => Some(format!("{} on {node}", pod.name)),
         _ => None,
@@ -478,142 +478,6 @@ fn pods_of_one_template_share_kept_answers() {
     }
 }
 
-/// PL-175: a DeviceTaintRule makes the devices that it selects unavailable to claims that do not tolerate its taint; a
-/// change of the rule wakes the pods that wait for devices.
-#[test]
-fn rules_taint_devices() {
-    let rule = |effect: &str, pool: &str| {
-        json!({
-            "metadata": {"name": "drain"},
-            "spec": {
-                "deviceSelector": {"driver": "gpu.example.com", "pool": pool},
-                "taint": {"key": "example.com/drain", "effect": effect},
-            },
-        })
-    };
-    let tolerating = || {
-        let mut claim = claim("mine");
-        claim["spec"]["devices"]["requests"][0]["exactly"]["tolerations"] =
-            json!([{"key": "example.com/drain", "operator": "Exists"}]);
-        claim
-    };
-    for (situation, rule_before, claim, change, placed) in [
-        (
-            "tolerated",
-            rule("NoSchedule", "n1"),
-            tolerating(),
-            None,
-            true,
-        ),
-        (
-            "of another pool",
-            rule("NoSchedule", "n2"),
-            claim("mine"),
-            None,
-            true,
-        ),
-        (
-            "it only informs",
-            rule("None", "n1"),
-            claim("mine"),
-            None,
-            true,
-        ),
-        (
-            "not tolerated",
-            rule("NoExecute", "n1"),
-            claim("mine"),
-            None,
-            false,
-        ),
-        (
-            "changed",
-            rule("NoSchedule", "n1"),
-            claim("mine"),
-            Some(Some(rule("NoSchedule", "n2"))),
-            true,
-        ),
-        (
-            "deleted",
-            rule("NoSchedule", "n1"),
-            claim("mine"),
-            Some(None),
-            true,
-        ),
-    ] {
-        let features = FeatureGates::default().with(Feature::DRADeviceTaintRules, true);
-        let mut w = world_with(features, &["n1"]);
-        w.object(Kind::DeviceTaintRule, rule_before.clone());
-        w.object(Kind::ResourceClaim, claim);
-        w.pod(using("p", &["mine"]));
-        let mut tried = w.attempt_named();
-        if let Some(change) = change {
-            assert!(tried.contains("cannot allocate"), "{situation}: {tried}");
-            w.answer_all();
-            match change {
-                Some(rule) => {
-                    w.object(Kind::DeviceTaintRule, rule);
-                }
-                None => w.object_gone(Kind::DeviceTaintRule, &rule_before),
-            }
-            w.wait(10);
-            tried = w.attempt_named();
-        }
-        assert_eq!(tried == "p on n1", placed, "{situation}: {tried}");
-    }
-}
-
-/// PL-175: a rule without a selector applies to all devices until 1.37, and to none since 1.38. An empty selector selects
-/// all devices.
-#[test]
-fn a_taint_rule_without_a_selector_applies_to_no_device_since_1_38() {
-    let rule = |selector: Option<Value>| {
-        let mut spec = json!({"taint": {"key": "broken", "effect": "NoSchedule"}});
-        if let Some(selector) = selector {
-            spec["deviceSelector"] = selector;
-        }
-        json!({"metadata": {"name": "rule"}, "spec": spec})
-    };
-    for (situation, before, after, placed) in [
-        ("no selector", rule(None), None, [false, false, true]),
-        ("an empty one", rule(Some(json!({}))), None, [false; 3]),
-        (
-            "another pool",
-            rule(Some(json!({"pool": "n2"}))),
-            None,
-            [true; 3],
-        ),
-        (
-            "the selector is removed",
-            rule(Some(json!({}))),
-            Some(rule(None)),
-            [false, false, true],
-        ),
-    ] {
-        for (release, placed) in berth_api::Release::ALL.into_iter().zip(placed) {
-            let features = FeatureGates::of(release).with(Feature::DRADeviceTaintRules, true);
-            let mut w = world_with(features, &["n1"]);
-            w.object(Kind::DeviceTaintRule, before.clone());
-            w.object(Kind::ResourceClaim, claim("mine"));
-            w.pod(using("p", &["mine"]));
-            let mut tried = w.attempt_named();
-            if let Some(after) = &after {
-                w.answer_all();
-                w.object(Kind::DeviceTaintRule, after.clone());
-                w.wait(10);
-                if placed {
-                    tried = w.attempt_named();
-                }
-            }
-            assert_eq!(
-                tried == "p on n1",
-                placed,
-                "{situation} in {release}: {tried}"
-            );
-        }
-    }
-}
-
 /// PL-176: the API server takes 256 consumers of a claim. One more is not tried; it is when one of them ends.
 #[test]
 fn a_claim_has_so_many_consumers() {
@@ -882,202 +746,4 @@ fn an_incomplete_pool_concerns_its_node_since_1_38() {
             _ => assert!(text.contains(why), "{release}: {text}"),
         }
     }
-}
-
-/// A gang of so many members that use one claim, on nodes of which each has one device.
-fn gang_with_a_claim(members: &[&str], cpu: &str) -> Driver {
-    let mut w = world_with(crate::groups::gates(), &["n1", "n2"]);
-    let min = i32::try_from(members.len()).expect("a small gang");
-    let gang = crate::groups::group("g", crate::groups::gang(min));
-    w.object(Kind::PodGroup, gang);
-    w.object(Kind::ResourceClaim, claim("shared"));
-    for name in members {
-        w.pod(using(name, &["shared"]).member_of("g").request("cpu", cpu));
-    }
-    w
-}
-
-/// G-31: the members of a gang use one claim: they go where its devices are, and one of them writes the allocation.
-#[test]
-fn members_of_a_gang_share_a_claim() {
-    let members = ["a", "b", "c", "d", "e"];
-    let mut w = gang_with_a_claim(&members, "1");
-    assert_eq!(w.attempts().len(), 1);
-    let nodes: Vec<String> = members
-        .iter()
-        .map(|m| crate::groups::node_of(&w, m))
-        .collect();
-    assert!(["n1", "n2"].contains(&&*nodes[0]), "{nodes:?}");
-    assert_eq!(nodes, vec![nodes[0].clone(); 5]);
-    let status = allocate(&mut w, "shared");
-    let reserved = status["reservedFor"].as_array().expect("a list");
-    let users: Vec<&Value> = reserved.iter().map(|user| &user["name"]).collect();
-    assert_eq!(users.len(), 5, "{users:?}");
-    answer_statuses(&mut w);
-    assert_eq!(writes(&w), []);
-    assert_eq!(bindings(&w).len(), 5);
-}
-
-/// G-31: without room for all, nobody keeps the devices.
-#[test]
-fn a_gang_that_cannot_start_gives_the_devices_back() {
-    let mut w = gang_with_a_claim(&["a", "b", "c"], "3");
-    w.attempts();
-    for member in ["a", "b", "c"] {
-        assert_eq!(crate::groups::node_of(&w, member), "");
-    }
-    assert_eq!(writes(&w), []);
-    assert_eq!(w.scheduler.cache().assumed_objects(), 1, "the condition");
-    // Another pod can have them, on either node.
-    w.object(Kind::ResourceClaim, claim("other"));
-    w.pod(using("lone", &["other"]));
-    let lone = w.attempt_named();
-    assert!(lone.starts_with("lone on n"), "{lone}");
-}
-
-/// G-31: a member whose allocation is refused leaves the devices to the others, of which one writes the allocation.
-#[test]
-fn a_member_that_fails_leaves_the_devices_to_the_others() {
-    let mut w = gang_with_a_claim(&["a", "b"], "1");
-    w.attempts();
-    answer_write(&mut w, None);
-    answer_write(&mut w, Some(CallErrorKind::Refused));
-    // The other one goes on when nothing has been heard for a while.
-    w.wait(6);
-    let bodies: Vec<Value> = writes(&w).into_iter().map(|(_, _, body)| body).collect();
-    assert!(!bodies.is_empty());
-    while !writes(&w).is_empty() {
-        let first = writes(&w).remove(0).2;
-        w.answer_which(is_claim_write, None, false);
-        if first["status"]["allocation"].is_object() {
-            w.object(
-                Kind::ResourceClaim,
-                with_status("shared", first["status"].clone()),
-            );
-        }
-    }
-    answer_statuses(&mut w);
-    assert_eq!(bindings(&w).len(), 1);
-}
-
-/// A pod group whose members use a claim that is made for the group.
-fn group_with_a_claim(min: i32) -> (Value, Value) {
-    let mut group = crate::groups::group("g", crate::groups::gang(min));
-    let entry = json!([{"name": "gpu", "resourceClaimTemplateName": "gpus"}]);
-    group["spec"]["resourceClaims"] = entry;
-    let made = json!([{"name": "gpu", "resourceClaimName": "of-group"}]);
-    group["status"] = json!({"resourceClaimStatuses": made});
-    let mut claim = claim("of-group");
-    claim["metadata"]["ownerReferences"] = json!([{
-        "apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "name": "g",
-        "uid": "uid-group-g", "controller": true,
-    }]);
-    (group, claim)
-}
-
-fn member_with_the_claim(name: &str, cpu: &str) -> PodBuilder {
-    let entry = json!([{"name": "gpu", "resourceClaimTemplateName": "gpus"}]);
-    let made = json!([{"name": "gpu", "resourceClaimName": "of-group"}]);
-    pod(name).member_of("g").request("cpu", cpu).with(|pod| {
-        pod.spec.resource_claims = serde_json::from_value(entry).expect("claims");
-        pod.status.resource_claim_statuses = serde_json::from_value(made).expect("statuses");
-    })
-}
-
-fn with_group_claims(is_on: bool) -> Driver {
-    let gates = crate::groups::gates().with(Feature::DRAWorkloadResourceClaims, is_on);
-    world_with(gates, &["n1", "n2"])
-}
-
-/// G-32: a claim of the group is reserved for the group, once for all members.
-#[test]
-fn a_claim_of_the_group_is_reserved_for_the_group() {
-    let mut w = with_group_claims(true);
-    let (group, claim) = group_with_a_claim(3);
-    w.object(Kind::PodGroup, group);
-    w.object(Kind::ResourceClaim, claim);
-    for member in ["a", "b", "c"] {
-        w.pod(member_with_the_claim(member, "1"));
-    }
-    w.attempts();
-    let body = answer_write(&mut w, None);
-    assert_eq!(body, json!({"metadata": {"finalizers": [FINALIZER]}}));
-    let body = answer_write(&mut w, None);
-    let user = json!({
-        "apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "uid-group-g",
-    });
-    assert_eq!(body["status"]["reservedFor"], json!([user]));
-    let (_, mut stored) = group_with_a_claim(3);
-    stored["metadata"]["finalizers"] = json!([FINALIZER]);
-    stored["status"] = body["status"].clone();
-    w.object(Kind::ResourceClaim, stored);
-    answer_statuses(&mut w);
-    assert_eq!(writes(&w), []);
-    assert_eq!(bindings(&w).len(), 3);
-}
-
-/// G-32: without the gate, a claim that was made for the group is not the pod's; with it, only that of the group is.
-#[test]
-fn a_claim_of_another_owner_is_not_the_groups() {
-    for (is_on, owner, why) in [
-        (
-            false,
-            "uid-group-g",
-            "Resource claim \"of-group\" was created for something else",
-        ),
-        (
-            true,
-            "uid-group-h",
-            "waiting for one that is created for pod group \"g\"",
-        ),
-    ] {
-        let mut w = with_group_claims(is_on);
-        let (group, mut claim) = group_with_a_claim(1);
-        claim["metadata"]["ownerReferences"][0]["uid"] = json!(owner);
-        w.object(Kind::PodGroup, group);
-        w.object(Kind::ResourceClaim, claim);
-        w.pod(member_with_the_claim("a", "1"));
-        assert_eq!(w.attempts(), [""; 0], "{is_on}");
-        assert_eq!(w.place_of("a"), Some(QueuedIn::Gated), "{is_on}");
-        w.wait(10);
-        w.answer_all();
-        let said = crate::groups::said(&w, "a");
-        assert!(said.contains(why), "{is_on}: {said}");
-    }
-}
-
-/// G-33: a group without running members gives up the reservation and then the devices of its claim, which may be the
-/// wrong ones.
-#[test]
-fn a_group_that_cannot_start_gives_up_its_devices() {
-    let mut w = with_group_claims(true);
-    let (group, mut stored) = group_with_a_claim(1);
-    let result =
-        json!({"request": "r", "driver": "gpu.example.com", "pool": "n1", "device": "gpu-0"});
-    let only = json!({"nodeSelectorTerms": [{"matchFields": [
-        {"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]});
-    let user = json!({
-        "apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "uid-group-g",
-    });
-    stored["status"] = json!({
-        "allocation": {"devices": {"results": [result]}, "nodeSelector": only}, "reservedFor": [user],
-    });
-    w.pod(pod("filler").request("cpu", "8").on("n1"));
-    w.object(Kind::PodGroup, group);
-    w.object(Kind::ResourceClaim, stored.clone());
-    w.pod(member_with_the_claim("a", "1"));
-    w.attempts();
-    let release = json!({"status": {"reservedFor": [{"$patch": "delete", "uid": "uid-group-g"}]}});
-    assert_eq!(answer_write(&mut w, None), release);
-    stored["status"]["reservedFor"] = json!([]);
-    w.object(Kind::ResourceClaim, stored.clone());
-    w.wait(20);
-    w.attempts();
-    let free = json!({"status": {"allocation": null, "reservedFor": null, "devices": null}});
-    assert_eq!(answer_write(&mut w, None), free);
-    stored["status"] = json!({});
-    w.object(Kind::ResourceClaim, stored);
-    w.wait(20);
-    w.attempts();
-    assert_eq!(crate::groups::node_of(&w, "a"), "n2");
 }
