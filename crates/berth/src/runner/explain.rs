@@ -150,51 +150,51 @@ impl Explainer {
     }
 
     async fn pod(&self, namespace: &str, name: &str) -> Option<Explained> {
-        let mut copies = self.turn().await;
-        let (namespace, name) = (namespace.to_owned(), name.to_owned());
         let unknown = format!("there is no pod {name} in namespace {namespace}");
-        let unknown = || Some(refused(StatusCode::NOT_FOUND, &unknown));
-        let take = move |scheduler: &Scheduler| PodFacts::take(scheduler, &namespace, &name);
-        let again = take.clone();
-        let Some(mut facts) = self.probe.look(move |scheduler, _| take(scheduler)).await? else {
-            return unknown();
-        };
-        let is_enough = |copy: &&Copied<Snapshot>| {
-            !copy.pause(copies.now()).is_zero() && copy.value.is_enough_for(&facts)
-        };
-        if copies.snapshot.as_ref().filter(is_enough).is_none() {
-            let taken = self.renew(&mut copies, move |scheduler, _| again(scheduler));
-            let Some(taken) = taken.await? else {
-                return unknown();
-            };
-            facts = taken;
-        }
-        let mut snapshot = copies.snapshot.take()?;
-        let computed = copies.compute(move || {
-            let answer = explain_pod(&mut snapshot.value, &facts);
-            (answer, snapshot)
-        });
-        let (answer, snapshot) = computed.await?;
-        copies.snapshot = Some(snapshot);
-        Some(answered(&answer))
+        let (namespace, name) = (namespace.to_owned(), name.to_owned());
+        self.explained(
+            &unknown,
+            move |scheduler| PodFacts::take(scheduler, &namespace, &name),
+            Snapshot::is_enough_for,
+            explain_pod,
+        )
+        .await
     }
 
     async fn group(&self, kind: GroupKind, namespace: &str, name: &str) -> Option<Explained> {
-        let mut copies = self.turn().await;
+        let word = kind.as_str();
+        let unknown = format!("there is no {word} {name} in namespace {namespace}");
         let (namespace, name) = (namespace.to_owned(), name.to_owned());
-        let unknown = format!(
-            "there is no {} {name} in namespace {namespace}",
-            kind.as_str()
-        );
-        let unknown = || Some(refused(StatusCode::NOT_FOUND, &unknown));
-        let take =
-            move |scheduler: &Scheduler| GroupFacts::take(scheduler, kind, &namespace, &name);
+        self.explained(
+            &unknown,
+            move |scheduler| GroupFacts::take(scheduler, kind, &namespace, &name),
+            Snapshot::is_enough_for_group,
+            explain_group,
+        )
+        .await
+    }
+
+    /// Reads the facts of one object, and explains them with a copy of the cluster: the last copy if it is recent and has
+    /// what the facts need, otherwise a new one that is taken at the same moment as the facts.
+    async fn explained<F, A>(
+        &self,
+        unknown: &str,
+        take: impl Fn(&Scheduler) -> Option<F> + Clone + Send + 'static,
+        is_enough: fn(&Snapshot, &F) -> bool,
+        explain: fn(&mut Snapshot, &F) -> A,
+    ) -> Option<Explained>
+    where
+        F: Send + 'static,
+        A: Serialize + Send + 'static,
+    {
+        let mut copies = self.turn().await;
+        let unknown = || Some(refused(StatusCode::NOT_FOUND, unknown));
         let again = take.clone();
         let Some(mut facts) = self.probe.look(move |scheduler, _| take(scheduler)).await? else {
             return unknown();
         };
         let is_enough = |copy: &&Copied<Snapshot>| {
-            !copy.pause(copies.now()).is_zero() && copy.value.is_enough_for_group(&facts)
+            !copy.pause(copies.now()).is_zero() && is_enough(&copy.value, &facts)
         };
         if copies.snapshot.as_ref().filter(is_enough).is_none() {
             let taken = self.renew(&mut copies, move |scheduler, _| again(scheduler));
@@ -205,7 +205,7 @@ impl Explainer {
         }
         let mut snapshot = copies.snapshot.take()?;
         let computed = copies.compute(move || {
-            let answer = explain_group(&mut snapshot.value, &facts);
+            let answer = explain(&mut snapshot.value, &facts);
             (answer, snapshot)
         });
         let (answer, snapshot) = computed.await?;
