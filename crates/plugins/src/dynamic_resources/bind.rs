@@ -33,7 +33,7 @@ use std::sync::Arc;
 const WRITE_WAIT_MAX: Duration = Duration::from_secs(5 * 60);
 /// How long PreBind waits for a newer version of a claim after a conflict.
 const CONFLICT_WAIT_MAX: Duration = Duration::from_secs(5);
-/// How long PreBind waits until another member of the group has written an allocation that both use.
+/// The time that PreBind waits for another member of the group to write an allocation that both use.
 const SHARED_WAIT_MAX: Duration = Duration::from_secs(5);
 /// How long PreBind waits until the watch shows a claim that was created, as in kube-scheduler.
 const CREATED_WAIT_MAX: Duration = Duration::from_secs(120);
@@ -58,13 +58,13 @@ pub(super) struct Reserved {
 /// A claim on its way to its reservation.
 struct ReservedClaim {
     claim: Arc<ResourceClaim>,
-    /// For whom it is reserved: for the pod or its group.
+    /// The pod or the group for which it is reserved.
     consumer: ConsumerReference,
     /// The devices that it gets; `None` if it has some.
     allocation: Option<AllocationResult>,
-    /// Whether another member of the pod's group has got these devices, and writes the allocation.
+    /// Whether another member of the pod's group was given these devices first, and writes the allocation.
     is_shared: bool,
-    /// Until when that is waited for.
+    /// The deadline of the wait for that write.
     shared_until: Option<Time>,
     /// What every pod sees of the claim.
     assumed: Option<Write>,
@@ -407,7 +407,7 @@ impl Reserved {
             | (Some(WakeReason::Object), Stage::Appearing) => self.appear(plugin, cx, pod),
             (Some(WakeReason::Call(Err(error))), _) => self.refused(cx, pod, &error),
             (Some(WakeReason::Deadline), Stage::Sharing) => {
-                // The other member may have been given up.
+                // The other member may have failed.
                 self.claims[self.current].is_shared = false;
                 self.next(plugin, cx, pod)
             }
@@ -468,7 +468,7 @@ impl Reserved {
                 continue;
             }
             match &reserved.allocation {
-                // By another member of the group, or by an earlier write that had no answer.
+                // Another member of the group has written it, or an earlier write whose response was lost.
                 Some(allocation)
                     if is_stored
                         && (seen.status.allocation.as_ref())

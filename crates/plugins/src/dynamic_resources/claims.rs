@@ -12,10 +12,26 @@ use std::sync::Arc;
 /// The claims of a pod, in the order of its spec.
 pub(super) type Claims<'c> = SmallVec<[&'c Arc<ResourceClaim>; 2]>;
 
-/// A claim of a pod, and for whom it is reserved: for the pod, or for all members of its group (G-32).
+/// A claim of a pod. It is reserved for the pod, or once for all members of its group (G-32).
 pub(super) struct Found<'c> {
     pub(super) claim: &'c Arc<ResourceClaim>,
-    pub(super) consumer: ConsumerReference,
+    /// The group for which the claim is reserved.
+    group: Option<ConsumerReference>,
+}
+
+impl Found<'_> {
+    /// The UID of the pod or the group for which the claim is reserved.
+    pub(super) fn consumer_uid<'a>(&'a self, pod: &'a Pod) -> &'a Str {
+        match &self.group {
+            Some(group) => &group.uid,
+            None => pod.uid(),
+        }
+    }
+
+    /// The pod or the group for which the claim is reserved.
+    pub(super) fn into_consumer(self, pod: &Pod) -> ConsumerReference {
+        self.group.unwrap_or_else(|| pod_consumer(pod))
+    }
 }
 
 /// The API group of pod groups.
@@ -245,7 +261,7 @@ pub(super) fn resolve<'c>(
     Ok(found.into_iter().map(|found| found.claim).collect())
 }
 
-/// The same, with those for whom the claims are reserved.
+/// The same, with the pod or the group for which each claim is reserved.
 ///
 /// # Errors
 /// What is wrong with the first that cannot be had.
@@ -266,7 +282,7 @@ pub(super) fn resolve_all<'c>(
             let claim = look_up(cluster, pod, &reference, group.as_ref(), has_group_claims);
             claims.push(Found {
                 claim: claim.map_err(lack)?,
-                consumer: group.unwrap_or_else(|| pod_consumer(pod)),
+                group,
             });
         }
     }

@@ -2,14 +2,13 @@
 
 use super::args::DynamicResourcesArgs;
 use super::bind::Reserved;
-use super::claims::Found;
 use super::extended::{self, Extended};
 use super::{claims, classes, conditions, filter, node_allocatable, writes};
 use berth_api::devices::{
     AllocationMode, AllocationResult, CLAIM_CONSUMERS_MAX, ConsumerReference,
 };
 use berth_api::node_selector::CompiledNodeSelector;
-use berth_api::{Pod, ResourceClaim, Str};
+use berth_api::{Pod, ResourceClaim};
 use berth_devices::{
     ALTERNATIVES_MAX, AllocateError, Allocator, ClaimRequests, SharedView, TargetNode,
 };
@@ -62,7 +61,7 @@ pub(super) struct PodClaim {
     pub(super) claim: Arc<ResourceClaim>,
     /// The nodes that can use the devices of the claim; `None` for all.
     pub(super) node_selector: Option<CompiledNodeSelector>,
-    /// For whom the claim is reserved: for the pod or its group.
+    /// The pod or the group for which the claim is reserved.
     pub(super) consumer: ConsumerReference,
 }
 
@@ -72,11 +71,11 @@ impl PodClaim {
     }
 }
 
-/// Whether the API server would refuse to add the user to those of the claim.
-fn is_full_for(claim: &ResourceClaim, user: &ConsumerReference) -> bool {
+/// Whether the API server would reject a reservation of the claim for the pod or group with this UID.
+fn is_full_for(claim: &ResourceClaim, uid: &str) -> bool {
     let consumers = &claim.status.reserved_for;
     consumers.len() >= CLAIM_CONSUMERS_MAX
-        && !consumers.iter().any(|consumer| consumer.uid == user.uid)
+        && !consumers.iter().any(|consumer| *consumer.uid == *uid)
 }
 
 /// Whether the devices were chosen for other members of the pod's group, which use the claim together (G-31).
@@ -88,10 +87,10 @@ fn is_assumed_for_siblings(cx: &Context<'_>, claim: &ResourceClaim, pod: &Pod) -
     let Some(own) = root(pod).filter(|_| cx.features.enabled(Feature::GenericWorkload)) else {
         return false;
     };
-    let is_sibling =
-        |uid: &Str| cx.cluster.pods.get(uid).and_then(|pod| root(pod)) == Some(own.clone());
-    let pods = &claim.status.assumed_for;
-    !pods.is_empty() && pods.iter().all(is_sibling)
+    // Only siblings join those that use the devices already, so the first one represents all.
+    let first = claim.status.assumed_for.first();
+    let first = first.and_then(|uid| cx.cluster.pods.get(uid));
+    first.and_then(|pod| root(pod)) == Some(own)
 }
 
 /// How much the chosen alternatives of a claim that has devices are preferred.
@@ -126,7 +125,8 @@ impl State {
             extended: Extended::of(cx, pod),
             ..Self::default()
         };
-        for Found { claim, consumer } in found {
+        for found in found {
+            let claim = found.claim;
             let mut node_selector = None;
             match &claim.status.allocation {
                 // A cycle that was parked in Reserve looks at its node again.
@@ -141,7 +141,7 @@ impl State {
                     );
                     return Err(Status::unresolvable(why));
                 }
-                Some(_) if is_full_for(claim, &consumer) => {
+                Some(_) if is_full_for(claim, found.consumer_uid(pod)) => {
                     return Err(Status::unresolvable("resourceclaim in use"));
                 }
                 Some(allocation) => {
@@ -171,7 +171,7 @@ impl State {
             state.claims.push(PodClaim {
                 claim: claim.clone(),
                 node_selector,
-                consumer,
+                consumer: found.into_consumer(pod),
             });
         }
         Ok(state)
@@ -200,11 +200,15 @@ impl State {
         }
         fragment.put(&claims.len());
         let mut needs_devices = has_extended;
-        for Found { claim, consumer } in claims {
+        for found in claims {
+            let claim = found.claim;
             if let Some(allocation) = &claim.status.allocation {
                 let depends_on_time =
                     has_binding_conditions(cx.features) && conditions::must_report(allocation);
-                if claim.status.is_assumed || is_full_for(claim, &consumer) || depends_on_time {
+                if claim.status.is_assumed
+                    || is_full_for(claim, found.consumer_uid(pod))
+                    || depends_on_time
+                {
                     return Kept::Never;
                 }
                 let preference = preference(claim, allocation);

@@ -122,14 +122,14 @@ fn allocated(object: &Object, allocation: &AllocationResult, users: &Users) -> O
     }
 }
 
-/// Those for whom the devices of a claim are assumed: pods by UID, and the users that the API will have.
+/// The users of a claim whose devices are assumed: the pods by UID, and the entries that `reservedFor` will have.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Users {
     pub(super) pods: Vec<Str>,
     consumers: Vec<ConsumerReference>,
 }
 
-/// For whom the devices of the claim are assumed, other than for the pod.
+/// The users for which the devices of the claim are assumed, without the pod.
 pub(super) fn sharers(claim: &ResourceClaim, pod: &Pod) -> Users {
     let status = &claim.status;
     let pods = status.assumed_for.iter().filter(|uid| *uid != pod.uid());
