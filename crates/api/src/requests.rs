@@ -13,8 +13,8 @@ pub const DEFAULT_MILLI_CPU: i64 = 100;
 /// What a container without a memory request is taken to need when nodes are scored: 200 MiB, in bytes.
 pub const DEFAULT_MEMORY: i64 = 200 * 1024 * 1024;
 
-/// What a pod counts for on its node while it is resized in place. Each container has requests that are desired (in the
-/// spec), allocated and actuated (in the status).
+/// The requests with which a pod counts on its node while it is resized in place. Each container has desired requests
+/// (in the spec), and allocated and actuated ones (in the status).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Footprint {
     /// The sum of the largest of each container, up to Kubernetes 1.36.
@@ -33,7 +33,7 @@ pub struct Options {
     pub pod_level: bool,
     /// Put [`DEFAULT_MILLI_CPU`] and [`DEFAULT_MEMORY`] where a container has no request of that name.
     pub non_zero: bool,
-    /// What counts of a pod that is resized, with `use_status`.
+    /// The requests of a resized pod that count, with `use_status`.
     pub footprint: Footprint,
 }
 
@@ -52,7 +52,7 @@ impl Options {
         non_zero: false,
         footprint: Footprint::Containers,
     };
-    /// What a pod counts for on its node when nodes are scored.
+    /// The requests with which a pod counts on its node when nodes are scored.
     pub const PLACED_NON_ZERO: Self = Self {
         use_status: true,
         pod_level: true,
@@ -120,8 +120,8 @@ pub fn pod_requests(pod: &Pod, options: Options) -> ResourceList {
     total
 }
 
-/// What the containers of a pod need together: ordinary init containers run one after another, beside the sidecars that
-/// were started before them.
+/// The requests of all containers of a pod. Ordinary init containers run one after another, beside the sidecars that were
+/// started before them.
 fn container_sum(
     pod: &Pod,
     request: impl Fn(&Container, &[ContainerStatus]) -> ResourceList,
@@ -148,7 +148,7 @@ fn container_sum(
 }
 
 /// The largest of what the containers of a pod desire, have been allocated and have been given, each summed on its own.
-/// What a status does not state is as in the state before. A resize that cannot be done does not count.
+/// A request that the status lacks is the desired one. A resize that is infeasible does not count.
 fn largest_sum(pod: &Pod, infeasible: bool, defaults: Defaults) -> ResourceList {
     let desired = |container: &Container| container.resources.requests.clone();
     let of =

@@ -57,7 +57,7 @@ impl Schedule {
     /// Parses a schedule.
     ///
     /// # Errors
-    /// What is wrong with it, in the words of the library.
+    /// The error of the library about the schedule.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if text.is_empty() {
             return Err("empty spec string".to_owned());

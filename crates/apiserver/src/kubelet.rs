@@ -84,7 +84,7 @@ pub const NODES_MAX: usize = 1_000_000;
 
 /// Where kubelets keep their leases.
 const LEASE_NAMESPACE: &str = "kube-node-lease";
-/// How often a write of a new node is tried that conflicts with those of controllers.
+/// The number of attempts to write a new node when controllers write it at the same time.
 const UNTAINT_ATTEMPTS: usize = 10;
 /// After how many new nodes other tasks have their turn.
 const NODES_PER_TURN: usize = 64;

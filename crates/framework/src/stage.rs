@@ -276,7 +276,7 @@ impl Eviction {
 pub struct Preemption {
     /// The pod for which they are evicted.
     pub preemptor: PodRef,
-    /// For what they are evicted, as metrics name it: `pod`, `podgroup` or `compositepodgroup`.
+    /// The kind of the preemptor, a label of metrics: `pod`, `podgroup` or `compositepodgroup`.
     pub kind: &'static str,
     /// The plugin that evicts them.
     pub plugin: Str,
@@ -289,16 +289,16 @@ pub struct Preemption {
 pub enum Observation {
     /// It searched for victims.
     PreemptionAttempt,
-    /// It chose victims.
+    /// It selected victims.
     Preemption(Disruption),
     /// It failed to assume volumes for a pod, or to bind them: `assume` or `bind`.
     VolumeStageFailed(&'static str),
 }
 
-/// What a preemption disrupts.
+/// The victims of a preemption, as metrics count them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Disruption {
-    /// For what pods are evicted: `pod`, `podgroup` or `compositepodgroup`.
+    /// The kind of the preemptor: `pod`, `podgroup` or `compositepodgroup`.
     pub preemptor: &'static str,
     /// The number of victims.
     pub victims: usize,

@@ -233,8 +233,8 @@ impl Write {
         self.of(metadata)
     }
 
-    /// Is assumed of this version of the object only, though the write applies to any: what anybody has written since
-    /// is shown instead, until the API shows this write.
+    /// Is assumed for this version of the object only, although the write applies to every version: a later version from
+    /// the watch ends the assumption.
     #[must_use]
     pub fn assumed_of_version(mut self, metadata: &ObjectMeta) -> Self {
         self.assumed_of = Some(metadata.resource_version.clone());

@@ -17,7 +17,7 @@ const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 const BOUND: &str = "kubernetes.io";
 const PREFIX: &str = "system:serviceaccount:";
 
-/// Who signs tokens of service accounts, and which are accepted. The default is a key of the server's own.
+/// The keys that sign and verify service account tokens, and the accepted issuers. By default the server generates a key.
 #[derive(Clone, Default)]
 pub struct TokenOptions {
     /// The issuer of new tokens, followed by others whose tokens are accepted.

@@ -236,7 +236,7 @@ fn batches(objects: Vec<Value>) -> Vec<Vec<Value>> {
     batches
 }
 
-/// What is wrong with an object that a webhook returns.
+/// An error in an object that a webhook returned.
 #[derive(Debug, PartialEq, Eq)]
 enum Fault {
     /// Its version or its kind.

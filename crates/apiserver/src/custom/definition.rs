@@ -36,7 +36,7 @@ const VERBS: [&str; 8] = [
 ];
 const GROUP: &str = "apiextensions.k8s.io";
 
-/// What the resources of a definition are made from: its UID and generation, and whether it is established and
+/// The state of a definition from which its resources are made: UID, generation, and whether it is established and
 /// terminating.
 type Basis = (String, i64, bool, bool);
 
@@ -49,7 +49,7 @@ pub(crate) struct Served {
     /// Kubernetes' own resources.
     built_in: Arc<Catalog>,
     catalog: RwLock<Arc<Catalog>>,
-    /// What the catalog was made from, by definition.
+    /// The definitions from which the catalog was made.
     made: Mutex<Vec<Made>>,
     /// The revisions of the definitions when all of them had the right conditions.
     settled: Mutex<Vec<u64>>,

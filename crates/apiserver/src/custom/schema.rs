@@ -140,7 +140,7 @@ fn group(errors: &mut Errors, _: &Owner, group: &Value, path: &Path) {
     }
 }
 
-/// Who converts objects. Errors name the fields as the internal version has them.
+/// Checks how objects are converted. Errors name the fields as the internal version has them.
 fn check_conversion(errors: &mut Errors, _: &Owner, conversion: &Value, path: &Path) {
     let webhook = conversion.part("webhook");
     let (client, at) = (

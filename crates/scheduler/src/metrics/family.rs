@@ -205,13 +205,13 @@ families! {
     WorkloadPreemptionVictims: Alpha exp(1.0, 2.0, 11), "scheduler_workload_preemption_victims" []
         "Number of pods that are evicted for a group of pods.";
     PreemptionWorkloadDisruptions: Alpha exp(1.0, 2.0, 11), "scheduler_preemption_workload_disruptions" ["preemptor"]
-        "Number of units that a preemption evicts, by what it makes room for: pods alone, and groups that are evicted as a whole. Only with pod groups.";
+        "Number of units evicted by a preemption, by kind of preemptor. A unit is a pod, or a pod group that is evicted as a whole. Only with the feature gate GenericWorkload.";
     PreemptionEvaluationDuration: Alpha exp(0.001, 2.0, 16), "scheduler_preemption_evaluation_duration_seconds" ["preemptor", "result"]
-        "Time to choose the victims of a preemption, in seconds, by what it makes room for. Only with pod groups.";
+        "Time to select the victims of a preemption, in seconds, by kind of preemptor and status. Only with the feature gate GenericWorkload.";
     PreemptionExecutionDuration: Alpha exp(0.001, 2.0, 16), "scheduler_preemption_execution_duration_seconds" ["preemptor", "result"]
-        "Time from the choice of victims until the API server has deleted all of them, in seconds, by what room is made for. Only with pod groups.";
+        "Time from the selection of the victims until the API server has deleted all of them, in seconds, by kind of preemptor and result. Only with the feature gate GenericWorkload.";
     PreemptionPdbViolations: Alpha Counter, "scheduler_preemption_pdb_violations_total" ["preemptor"]
-        "Number of evictions that violated a PodDisruptionBudget, by what room was made for. Only with pod groups.";
+        "Number of evictions that violated a PodDisruptionBudget, by kind of preemptor. Only with the feature gate GenericWorkload.";
     GeneratedPlacements: Alpha Counter, "scheduler_generated_placements_total" ["profile"]
         "Number of placements that were considered for groups of pods.";
     PlacementEvaluations: Alpha Counter, "scheduler_placement_evaluations_total" ["result", "profile"]

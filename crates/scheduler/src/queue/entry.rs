@@ -125,7 +125,7 @@ pub(crate) struct EntryState {
     pub(crate) group: Option<Box<QueuedGroup>>,
     /// When the binding of this member of a group failed first, since it was placed first.
     pub(crate) binding_failed: Option<Time>,
-    /// The plugins that rejected the group in its last attempt, of this member: those of other members and of placements.
+    /// The plugins that rejected the group in the last attempt of this member, for any member or placement.
     pub(crate) group_rejectors: PluginSet,
     /// The attempt of a group in which this entry, or this member, was tried last; 0 before the first.
     pub(super) group_attempt: u64,

@@ -112,7 +112,7 @@ fn enter_group(
     }
 }
 
-/// The entry, or the member, with what rejected the group of a member as a whole.
+/// The entry or the member, with the plugins that rejected the group of `member`.
 fn with_group_rejectors(mut entry: QueuedPodInfo, member: &QueuedPodInfo) -> QueuedPodInfo {
     for plugin in member.own.group_rejectors.iter() {
         entry.unschedulable_plugins.insert(plugin);
@@ -150,7 +150,7 @@ fn join(
         return;
     };
     let uid = info.pod.uid().clone();
-    // A member whose end of an earlier attempt was waited for is new to a group that was tried without it since.
+    // A member that returns from an earlier attempt is new to a group that was tried without it since then.
     let is_of_last_attempt = queue
         .places
         .get(id)
@@ -489,7 +489,7 @@ pub(super) fn return_member(
     info.own.template = None;
     queue.metrics.count_rejectors(&info, 1.0);
     let uid = info.pod.uid().clone();
-    // It waits for whatever may help its group.
+    // Every event that may help its group may help it.
     let judged = with_group_rejectors(info.clone(), &info);
     let strategy = strategy_after_flight(queue, cx, &judged);
     queue.in_flight.done(&uid, &mut queue.metrics);

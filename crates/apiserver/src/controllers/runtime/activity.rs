@@ -2,14 +2,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a controller has done since it started.
+/// The work of a controller since it started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Activity {
     /// The name of the controller.
     pub controller: &'static str,
-    /// How many times it worked on a key.
+    /// The number of times that it reconciled a key.
     pub runs: u64,
-    /// How many times its task woke up: for a change that it watches, or because a time had come.
+    /// The number of times that its task woke up: for a watched change, or at a time that it had set.
     pub wakeups: u64,
 }
 

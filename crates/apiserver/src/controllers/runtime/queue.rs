@@ -19,8 +19,8 @@ const BACKOFF_MIN: Duration = Duration::from_millis(5);
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
 /// A controller may ask for a key again after this time or more as often as it likes.
 const AGAIN_MIN: Duration = Duration::from_millis(100);
-/// How often in a row a key is worked on sooner than that, before such requests are delayed: steps of a reconcile that
-/// each bring the next one.
+/// The number of immediate requests in a row for a key that are not delayed: steps of a reconcile of which each requests
+/// the next one.
 const AGAIN_FREE: u32 = 10;
 /// A key that is not worked on for this time starts anew, whatever was asked for before.
 const AGAIN_FORGET: Duration = Duration::from_secs(2);
@@ -38,7 +38,7 @@ enum Cause {
     Failure,
 }
 
-/// How often in a row a key was worked on because the controller asked for it at once.
+/// The number of times in a row that the controller requested a key again at once.
 #[derive(Debug, Clone, Copy)]
 struct Streak {
     length: u32,
@@ -46,7 +46,7 @@ struct Streak {
 }
 
 impl Streak {
-    /// How long the next request of this sort waits at least.
+    /// The minimum delay of the next such request.
     fn pause(self) -> Duration {
         match self.length.checked_sub(AGAIN_FREE) {
             None => Duration::ZERO,

@@ -169,7 +169,7 @@ fn names(reference: &Value, kind: Kind, name: &str) -> bool {
         && reference["name"] == name
 }
 
-/// Who owns a claim of a pod.
+/// The owners of a claim of a pod.
 struct Owners<'a> {
     set: &'a Value,
     pod: &'a Value,

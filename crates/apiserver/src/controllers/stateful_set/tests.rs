@@ -142,7 +142,7 @@ fn delete(api: &Fake, kind: crate::controllers::object::Kind, name: &str) {
     deleted.expect("it is deleted");
 }
 
-/// Who owns a claim: kinds and names.
+/// The owners of a claim: kinds and names.
 fn owners(api: &Fake, name: &str) -> Vec<String> {
     let claim = claim(api, name).expect("the claim exists");
     object::owner_references(&claim)
@@ -205,8 +205,8 @@ async fn a_pod_is_created_after_its_claim_that_is_being_deleted_was_deleted() {
 async fn claims_have_the_owners_that_the_retention_policy_of_now_requires() {
     let (api, _handle) = start("Parallel");
     settles(&api, "i:1").await;
-    let nobody: [&str; 0] = [];
-    assert_eq!(owners(&api, "data-web-1"), nobody);
+    let none: [&str; 0] = [];
+    assert_eq!(owners(&api, "data-web-1"), none);
     for (when_deleted, when_scaled, expect) in [
         ("Delete", "Retain", &["StatefulSet web"][..]),
         ("Delete", "Delete", &["StatefulSet web"]),

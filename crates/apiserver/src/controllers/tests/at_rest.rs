@@ -8,7 +8,7 @@ use crate::controllers::object::{
 use crate::controllers::runtime::Activity;
 use std::collections::BTreeMap;
 
-/// How long a cluster is observed, in seconds. The pauses between retries have reached their maximum before.
+/// The time for which a cluster is observed, in seconds. Backoffs have reached their maximum when it begins.
 const WINDOW: f64 = 1200.0;
 /// A key that fails again and again is worked on once a minute.
 const RETRIES: u64 = 21;
@@ -28,7 +28,7 @@ fn counts(handles: [&Handle; 2]) -> Counts {
 }
 
 impl World {
-    /// What the controllers do in that time.
+    /// The work of the controllers in that time.
     async fn observe(&self) -> Counts {
         let before = counts([&self.controllers, &self.kubelets]);
         pass(WINDOW).await;
@@ -103,8 +103,8 @@ fn check(what: &str, counts: &Counts, allowed: &[(&str, u64)]) {
     assert!(excess.is_empty(), "{excess:#?}");
 }
 
-/// What a cluster of two nodes does in that time: heartbeats every 10 s, conditions every 5 minutes, and the checks that
-/// they came.
+/// The work of a cluster of two nodes in that time: heartbeats every 10 s, conditions every 5 minutes, and the checks of
+/// both.
 const RESTING: [(&str, u64); 2] = [("kubelet", 270), ("node-controller", 80)];
 
 #[tokio::test(start_paused = true)]
