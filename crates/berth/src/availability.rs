@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// The pause between two looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// How many objects an error names.
+/// The number of objects that an error names.
 const NAMED_MAX: usize = 5;
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 

@@ -399,8 +399,8 @@ pub(crate) struct ControlPlaneArgs {
     /// Directory that keeps the cluster over restarts, created if it does not exist; without it everything is in memory
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
-    /// Where to write the kubeconfig (readable by you alone); with --name, the kubeconfig to which the context is added
-    /// [default: berth.kubeconfig, with --name KUBECONFIG or ~/.kube/config]
+    /// File to which the kubeconfig is written (readable by you alone); with --name, the kubeconfig to which the
+    /// context is added [default: berth.kubeconfig, with --name KUBECONFIG or ~/.kube/config]
     #[arg(long, value_name = "PATH")]
     pub(crate) kubeconfig: Option<PathBuf>,
     /// Release of Kubernetes whose API is served (1.36 to 1.38); a scheduler without --emulated-version follows it
@@ -416,7 +416,7 @@ pub(crate) struct ControlPlaneArgs {
 }
 
 impl ControlPlaneArgs {
-    /// Where to serve.
+    /// Address to serve on.
     pub(crate) fn address(&self) -> SocketAddr {
         self.listen.unwrap_or(LISTEN_DEFAULT)
     }
@@ -473,8 +473,8 @@ pub(crate) struct UpArgs {
     /// Options of the scheduler.
     #[command(flatten)]
     pub(crate) core: CoreArgs,
-    /// Address for the scheduler's /healthz and /metrics; port 0 takes a free one [default: 127.0.0.1:10251, with --name a
-    /// free port]
+    /// Address for the scheduler's /healthz and /metrics; port 0 takes a free one [default: 127.0.0.1:10251, with
+    /// --name a free port]
     #[arg(long, value_name = "ADDR")]
     pub(crate) metrics: Option<SocketAddr>,
     /// Log with this verbosity; warnings and errors only when it is not set
@@ -489,8 +489,8 @@ impl UpArgs {
         files.cloned().collect()
     }
 
-    /// Where to serve, and where the scheduler serves. Clusters with names run beside each other, so their ports are free
-    /// ones.
+    /// Addresses of the API server and of the scheduler's port. Clusters with names run beside each other, so their
+    /// ports are free ones.
     pub(crate) fn addresses(&self) -> (SocketAddr, SocketAddr) {
         let default = |address: SocketAddr| match &self.placement.name {
             Some(name) if *name != ClusterName::default() => SocketAddr::new(address.ip(), 0),
@@ -625,7 +625,8 @@ pub(crate) struct ConformanceArgs {
     /// Files of JSON lines, gzip-compressed or plain
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// Release of Kubernetes as which to answer (1.36 to 1.38); the answers that it changes are known for the recorded cases
+    /// Release of Kubernetes as which to answer (1.36 to 1.38); the answers that it changes are known for the recorded
+    /// cases
     #[arg(long, value_name = "VERSION", default_value = "1.36", value_parser = release)]
     pub(crate) emulated_version: Release,
     /// For decisions: replay with this evaluator only, instead of with each
@@ -654,7 +655,7 @@ pub(crate) struct SimulateArgs {
     /// Decide with this evaluator only; otherwise half of the seeds compare both, half use the plain one
     #[arg(long, value_name = "KIND", value_enum)]
     pub(crate) evaluator: Option<EvaluatorArg>,
-    /// How many seeds to run at a time [default: one for each processor]
+    /// Number of seeds to run at a time [default: one for each processor]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<NonZeroUsize>,
     /// Tell, on standard error, what happens in the run of --seed: steps, watch events, decisions, calls
@@ -716,8 +717,8 @@ pub(crate) enum ShadowCommand {
 /// `berth shadow report`.
 #[derive(Debug, Args)]
 pub(crate) struct ShadowReportArgs {
-    /// The JSON that the scheduler serves at /shadow: a file, or - for standard input; the running scheduler is asked when
-    /// it is not given
+    /// The JSON that the scheduler serves at /shadow: a file, or - for standard input; the running scheduler is asked
+    /// when it is not given
     #[arg(value_name = "FILE", conflicts_with_all = ["server", "kubeconfig"])]
     pub(crate) file: Option<PathBuf>,
     /// How to print the report

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const START_PATIENCE: Duration = Duration::from_secs(300);
 /// The pause between two looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
-/// How many lines of the log are printed when the start fails.
+/// The number of lines of the log that are printed when the start fails.
 const LOG_LINES: usize = 20;
 
 /// Starts the cluster in the background, and prints its greeting when it is ready.

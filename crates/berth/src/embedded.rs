@@ -26,7 +26,7 @@ use tokio::sync::oneshot;
 
 /// The name of the test in the API.
 const AGENT: &str = "berth-test";
-/// How many threads a cluster has for its API server, controllers and kubelets.
+/// The number of threads that a cluster has for its API server, controllers and kubelets.
 const WORKERS: usize = 2;
 /// How long stopping may take before what is left over is not waited for.
 const STOP_PATIENCE: Duration = Duration::from_secs(3);
@@ -38,9 +38,9 @@ const READY_PATIENCE: Duration = Duration::from_secs(60);
 /// What a cluster consists of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterOptions {
-    /// How many nodes are simulated.
+    /// The number of nodes that are simulated.
     pub nodes: usize,
-    /// How many GPUs each node has, for resource claims.
+    /// The number of GPUs that each node has, for resource claims.
     pub gpus_per_node: u32,
     /// Whether controllers run: Deployments have pods, namespaces end, owners take their objects with them.
     pub controllers: bool,

@@ -264,7 +264,8 @@ fn is_named(given: &str, feature: Feature) -> bool {
     })
 }
 
-/// The value of `--feature-gates` with the gates of groups that the named ones need and that are on anyway.
+/// The value of `--feature-gates`, with the gates of groups added on which the named ones depend and that are on by
+/// default in `berth up`.
 fn with_needed_groups(given: &str) -> String {
     let named = GROUP_GATES.into_iter().filter(|f| is_named(given, *f));
     let needed: BTreeSet<&str> = named
@@ -547,7 +548,7 @@ fn ended() -> Failure {
 mod tests {
     use super::*;
 
-    /// A gate of groups can be named without those that it needs, which are on.
+    /// A gate of groups can be given without those on which it depends, which are on by default.
     #[test]
     fn the_gates_that_a_named_one_needs_are_on() {
         for (given, expected) in [

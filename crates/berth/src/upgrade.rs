@@ -105,7 +105,7 @@ pub(crate) fn refused(release: Release, failure: Failure) -> Failure {
 }
 
 impl Preview {
-    /// How many pods each change concerns.
+    /// The number of pods that each change concerns.
     fn totals(&self) -> Vec<(ReleaseChange, usize)> {
         let mut totals: BTreeMap<ReleaseChange, usize> = BTreeMap::new();
         for change in self.differences.iter().flat_map(|pod| &pod.causes) {

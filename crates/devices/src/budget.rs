@@ -16,7 +16,7 @@ pub struct Budget {
 /// How many steps stand for a second of search.
 const STEPS_PER_SECOND: u64 = 1_000_000;
 
-/// How many units of CEL cost stand for a second of search. Optimized builds evaluate 1.4 million (`url`) to 28 million
+/// The units of CEL cost that count as a second of search. Optimized builds evaluate 1.4 million (`url`) to 28 million
 /// units (`matches`) in a second on one of two cores that other programs use, too, and three times as many on an idle
 /// one. The cost as Kubernetes counts it would not do: it leaves out the list that `split` forms, for instance.
 const COST_PER_SECOND: u64 = 10_000_000;

@@ -218,7 +218,8 @@ answers! {
     Remedy {
         /// What to do.
         text: String,
-        /// The changes, for programs, in the order in which they were made. There are two if no single change is enough.
+        /// The changes, for programs, in the order in which they were made. There are two if no single change is
+        /// enough.
         changes: Vec<crate::Change>,
         /// The node on which the pod fits then, if it is the only one.
         node: Option<String>,
@@ -254,8 +255,8 @@ answers! {
         age_seconds: f64,
         /// The removals of the gate from other pods that this scheduler has seen.
         usage: Option<GateUsage>,
-        /// Whether no component seems to remove it any more: it is much older than usual, and no removal was seen for as
-        /// long; or the Leases of the component that removes it are expired.
+        /// Whether no component seems to remove it any more: it is much older than usual, and no removal was seen for
+        /// as long; or the Leases of the component that removes it are expired.
         is_orphaned: bool,
         /// The Lease of the component that removes it, which is expired.
         expired_lease: Option<ExpiredLease>,
@@ -265,14 +266,14 @@ answers! {
         webhooks: Vec<String>,
         /// The other field managers that write the pod's spec or metadata, which may remove it.
         other_managers: Vec<String>,
-        /// What components other than the scheduler report about the pod: the events that name the gate, otherwise those
-        /// that name no gate. A controller that removes the gate is recognised by them.
+        /// What components other than the scheduler report about the pod: the events that name the gate, otherwise
+        /// those that name no gate. A controller that removes the gate is recognised by them.
         events: Vec<GateEvent>,
     }
 
     /// The removals of a gate.
     GateUsage {
-        /// How many were seen since the start of the scheduler.
+        /// The number of removals since the start of the scheduler.
         removals: u64,
         /// The median age at the removal, of the last 512.
         median_seconds: Option<f64>,
@@ -288,13 +289,13 @@ answers! {
     GateAccount {
         /// The gate.
         gate: String,
-        /// How many pods have it.
+        /// The number of pods that have it.
         pods: usize,
         /// The pod that has had it longest, `namespace/name`.
         oldest: String,
         /// For how many seconds that one has had it.
         oldest_seconds: f64,
-        /// How many pods have had it so long that no component seems to remove it any more.
+        /// The number of pods that have had it so long that no component seems to remove it any more.
         orphans: usize,
         /// The removals that were seen.
         usage: Option<GateUsage>,
@@ -370,19 +371,19 @@ answers! {
         request: String,
         /// The device class.
         class: String,
-        /// How many devices are requested; nothing for all.
+        /// The number of devices that are requested; nothing for all.
         wanted: Option<usize>,
-        /// How many devices of the class exist.
+        /// The number of devices of the class.
         exist: usize,
-        /// How many of them the selectors of the request select.
+        /// The number of these devices that the selectors of the request match.
         matching: usize,
-        /// How many of these can be allocated.
+        /// The number of these devices that can be allocated.
         free: usize,
-        /// How many are allocated.
+        /// The number of allocated devices.
         held: usize,
-        /// How many have a taint that the request does not tolerate.
+        /// The number of devices with a taint that the request does not tolerate.
         tainted: usize,
-        /// How many have too little capacity or counters left.
+        /// The number of devices with too little free capacity or too few free counters.
         exhausted: usize,
         /// The taints.
         taints: Vec<String>,
@@ -406,9 +407,9 @@ answers! {
     DeviceNode {
         /// The node.
         node: String,
-        /// How many devices can be allocated there.
+        /// The number of devices that can be allocated there.
         free: usize,
-        /// How many devices are missing.
+        /// The number of devices that are missing.
         missing: usize,
     }
 
@@ -508,9 +509,9 @@ answers! {
         pod_count: usize,
         /// The devices that it can use.
         devices: Vec<NodeDevice>,
-        /// How many devices it can use.
+        /// The number of devices that it can use.
         device_count: usize,
-        /// How many of them no claim holds.
+        /// The number of these devices that no claim holds.
         devices_free: usize,
         /// Pods that are nominated to it.
         nominated: Vec<PodName>,

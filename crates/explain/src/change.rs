@@ -176,7 +176,7 @@ pub enum Change {
         claim: String,
         /// The request, or `request/alternative`.
         request: String,
-        /// How many devices are left.
+        /// The number of devices that are left.
         count: usize,
     },
     /// Request less.

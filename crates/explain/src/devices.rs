@@ -292,7 +292,7 @@ impl PodDevices {
     }
 }
 
-/// How many requests and constraints are removed together at most to find out what a node lacks.
+/// The number of requests and constraints that are removed together at most to find out what a node lacks.
 const TOGETHER_MAX: usize = 2;
 
 /// A part of a claim.

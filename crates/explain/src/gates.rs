@@ -1,5 +1,5 @@
-//! Scheduling gates accounted for: their ages, the usual ages at which they are removed, and gates that no component seems
-//! to remove.
+//! Scheduling gates accounted for: their ages, the usual ages at which they are removed, and gates that no component
+//! seems to remove.
 
 use crate::answer::{GateAccount, GateUsage};
 use berth_api::{Duration, Pod, Str, Time};
@@ -13,7 +13,7 @@ use std::collections::HashMap;
 const ORPHAN_FACTOR: u32 = 10;
 /// The age that a gate needs at least to be orphaned.
 const ORPHAN_AGE_MIN: Duration = Duration::from_secs(60);
-/// How many gates are listed, those of the most pods.
+/// The number of gates that are listed, those of the most pods.
 const GATES_MAX: usize = 100;
 
 /// When a pod got its gates: they are set at its creation.

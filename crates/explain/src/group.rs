@@ -23,17 +23,17 @@ use trial::{Findings, Trial, Waiting};
 
 /// The limits of the explanation of a group.
 pub(crate) mod limits {
-    /// How many times nodes are filtered in all.
+    /// The number of times that nodes are filtered in all.
     pub(crate) const FILTER_RUNS_MAX: usize = 300_000;
-    /// How many values of a topology label are tried.
+    /// The number of values of a topology label that are tried.
     pub(crate) const DOMAINS_TRIED_MAX: usize = 64;
     /// How many of them are listed.
     pub(crate) const DOMAINS_LISTED_MAX: usize = 10;
     /// For how many members of a pod group the closest nodes are listed.
     pub(crate) const MEMBERS_EXAMINED_MAX: usize = 3;
-    /// How many members are listed.
+    /// The number of members that are listed.
     pub(crate) const MEMBERS_LISTED_MAX: usize = 50;
-    /// How many groups below a group are listed.
+    /// The number of groups below a group that are listed.
     pub(crate) const CHILDREN_LISTED_MAX: usize = 50;
 }
 

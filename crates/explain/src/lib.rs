@@ -1,10 +1,10 @@
 //! Explanations: why a pod is pending, what would free it, why another is on its node, what a node has left, and what
 //! the queue waits for.
 //!
-//! The scheduler keeps little for this. [`Snapshot::take`] copies the cluster, and [`PodFacts::take`] what the queue and
-//! the dispatcher know of one pod. A copy of the cluster takes a few milliseconds; [`Copied`] bounds how often that is.
-//! Everything else is computed from the copies, on another thread, with the plain evaluator: an explanation changes its
-//! copy of the cluster and reverts what it changed.
+//! The scheduler keeps little for this. [`Snapshot::take`] copies the cluster, and [`PodFacts::take`] what the queue
+//! and the dispatcher know of one pod. A copy of the cluster takes a few milliseconds; [`Copied`] bounds how often that
+//! is. Everything else is computed from the copies, on another thread, with the plain evaluator: an explanation changes
+//! its copy of the cluster and reverts what it changed.
 //!
 //! | module | what |
 //! |---|---|
@@ -83,7 +83,7 @@ pub mod limits {
     pub const FILTER_RUNS_MAX: usize = 100_000;
     /// On how many nodes deletions of pods are tried.
     pub const NODES_WITH_DELETIONS_MAX: usize = 8;
-    /// How many devices are looked at for the devices that a pod requests.
+    /// The number of devices that are looked at for the devices that a pod requests.
     pub const DEVICE_STEPS_MAX: u64 = 5_000_000;
     /// How many nodes are named per reason.
     pub const EXAMPLES_MAX: usize = 5;
@@ -93,7 +93,7 @@ pub mod limits {
     pub const KINDS_MAX: usize = 100;
     /// How many groups of waiting pods are listed.
     pub const GROUPS_MAX: usize = 50;
-    /// How many devices of a node are listed.
+    /// The number of devices of a node that are listed.
     pub const DEVICES_LISTED_MAX: usize = 200;
     /// How many pods of a node are listed.
     pub const PODS_LISTED_MAX: usize = 200;

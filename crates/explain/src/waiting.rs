@@ -8,7 +8,7 @@ use berth_scheduler::queue::{QueuedIn, QueuedPodInfo};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-/// How many rows there are; the pods of further ones are in one row for each code.
+/// The maximum number of rows. The pods of further rows are combined in one row for each code.
 const ROWS_MAX: usize = 200;
 
 /// Pods that wait for one reason and have one owner.
@@ -20,9 +20,10 @@ pub struct WaitingPods {
     pub resource: String,
     /// The namespace; empty for the row of the others.
     pub namespace: String,
-    /// Kind and name of the pod group, otherwise of the controller, such as `ReplicaSet/web`; empty for pods without either.
+    /// Kind and name of the pod group, otherwise of the controller, such as `ReplicaSet/web`; empty for pods without
+    /// either.
     pub owner: String,
-    /// How many pods.
+    /// The number of pods.
     pub pods: usize,
     /// For how long the oldest one waits, in seconds.
     pub oldest_seconds: f64,
@@ -63,8 +64,8 @@ fn reasons(
     codes
 }
 
-/// The pods that plugins have rejected, by reason and owner. A pod with several reasons is in several rows. The cost grows
-/// with the number of waiting pods.
+/// The pods that plugins have rejected, by reason and owner. A pod with several reasons is in several rows. The cost
+/// grows with the number of waiting pods.
 pub fn waiting_pods(scheduler: &Scheduler, now: Time) -> Vec<WaitingPods> {
     let mut rows: HashMap<Key, WaitingPods> = HashMap::new();
     for (place, info) in scheduler.queue().places().pods() {

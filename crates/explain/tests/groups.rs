@@ -187,7 +187,7 @@ fn explain(world: &World) -> GroupAnswer {
     answer
 }
 
-/// How many members of the group have a node.
+/// The number of members of the group that have a node.
 fn placed(world: &World) -> usize {
     let nodes = world.objects().values().filter(|object| match object {
         Object::Pod(pod) => pod.pod_group_name().is_some() && pod.is_assigned(),

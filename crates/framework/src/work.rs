@@ -25,7 +25,7 @@ impl Work {
         }
     }
 
-    /// How many attempts of the pod in a row, right before this one, used up their budget.
+    /// The number of attempts of the pod in a row, right before this one, that used up their budget.
     pub fn used_up_before(&self) -> u32 {
         self.used_up_before
     }

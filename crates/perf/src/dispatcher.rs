@@ -31,13 +31,13 @@ pub struct Options {
     pub calls: usize,
     /// How many status patches are pending while bindings are made.
     pub patches: usize,
-    /// How many bindings are made.
+    /// The number of bindings that are made.
     pub bindings: usize,
-    /// How long the slow API server takes for a call, in milliseconds.
+    /// Latency of a call to the slow API server, in milliseconds.
     pub latency_millis: u64,
-    /// How many pods are bound beside the writes of status: of those in loops, and of those beside reports.
+    /// The number of pods that are bound beside the writes of status: of those in loops, and of those beside reports.
     pub pods: usize,
-    /// How many pods a PreEnqueue plugin rejects.
+    /// The number of pods that a PreEnqueue plugin rejects.
     pub rejected: usize,
 }
 

@@ -61,7 +61,7 @@ fn images(pod: &Pod) -> impl Iterator<Item = &Str> {
     containers.chain(volumes.filter_map(|volume| Some(&volume.image.as_ref()?.reference)))
 }
 
-/// How many images the upper threshold counts: containers, and since 1.37 image volumes.
+/// The number of images that the upper threshold counts: containers, and since 1.37 image volumes.
 fn counted(pod: &Pod, features: &FeatureGates) -> usize {
     let containers = pod.spec.init_containers.len() + pod.spec.containers.len();
     match features.has(Behaviour::ImageVolumesRaiseImageThreshold) {
@@ -83,7 +83,7 @@ fn counted(pod: &Pod, features: &FeatureGates) -> usize {
 #[derive(Debug, Hash)]
 pub struct Images {
     names: SmallVec<[Str; 2]>,
-    /// How many images the upper threshold counts.
+    /// The number of images that the upper threshold counts.
     counted: usize,
     /// How many nodes there are.
     nodes: usize,

@@ -162,7 +162,7 @@ impl Cache {
         &mut self.cluster
     }
 
-    /// How many pods are assumed, and not known to be bound.
+    /// The number of pods that are assumed, and not known to be bound.
     pub fn assumed_pods(&self) -> usize {
         self.assumed
     }

@@ -22,7 +22,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 struct Running {
     preemptor: PodRef,
-    /// For what room is made, as metrics name it.
+    /// The kind of the preemptor, a label of metrics.
     kind: &'static str,
     plugin: Str,
     /// Who reports the events.

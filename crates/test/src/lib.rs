@@ -26,7 +26,8 @@
 //! let client = kube::Client::try_from(config)?;
 //! ```
 //!
-//! Without further options a cluster has one node, all controllers and the scheduler. [`Cluster::builder`] changes that:
+//! Without further options a cluster has one node, all controllers and the scheduler. [`Cluster::builder`] changes
+//! that:
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -68,13 +69,14 @@ pub struct Cluster(embedded::Cluster);
 pub struct Builder(embedded::ClusterOptions);
 
 impl Builder {
-    /// How many nodes are simulated; 1 by default.
+    /// The number of nodes that are simulated; 1 by default.
     pub fn nodes(mut self, nodes: usize) -> Self {
         self.0.nodes = nodes;
         self
     }
 
-    /// How many GPUs each node has, published by the driver `gpu.example.com` for resource claims; 0 by default.
+    /// The number of GPUs that each node has, published by the driver `gpu.example.com` for resource claims; 0 by
+    /// default.
     pub fn gpus_per_node(mut self, gpus: u32) -> Self {
         self.0.gpus_per_node = gpus;
         self
@@ -143,8 +145,8 @@ impl Cluster {
         self.0.write_kubeconfig(path.as_ref())
     }
 
-    /// Creates the objects of a manifest in YAML or JSON, or replaces them. It may have several documents; definitions of
-    /// custom resources take effect before their objects are created.
+    /// Creates the objects of a manifest in YAML or JSON, or replaces them. It may have several documents; definitions
+    /// of custom resources take effect before their objects are created.
     ///
     /// # Errors
     /// Names the object and what is wrong with it.

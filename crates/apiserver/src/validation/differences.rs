@@ -5,7 +5,7 @@
 use super::errors::{Path, Shown};
 use serde_json::Value;
 
-/// How many differences an error lists.
+/// The number of differences that an error lists.
 const DIFFERENCES_MAX: usize = 10;
 
 /// An error text, followed by the fields in which `before` and `after` differ.

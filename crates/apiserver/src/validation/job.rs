@@ -490,7 +490,7 @@ fn restart_policy(errors: &mut Errors, owner: &Owner, template: &Value, path: &P
     }
 }
 
-/// How many indexes a list of intervals such as `1,3-5` has.
+/// The number of indexes that a list of intervals such as `1,3-5` has.
 ///
 /// # Errors
 /// What is wrong with it.

@@ -48,11 +48,11 @@ fn variables(program: &Program, owner: &Owner, (value, old): (&Value, &Value)) -
 
 #[cfg(test)]
 thread_local! {
-    /// How many values this thread has converted for conditions.
+    /// The number of values that this thread has converted for conditions.
     static VALUES_READ: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// How many values this thread has converted for conditions since the last call.
+/// The number of values that this thread has converted for conditions since the last call.
 #[cfg(test)]
 pub(crate) fn take_values_read() -> usize {
     VALUES_READ.take()

@@ -79,8 +79,8 @@ pub(crate) struct NamedArgs {
 /// How `berth up` runs, beside what it runs.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PlacementArgs {
-    /// Name the cluster: its context berth-NAME is added to the kubeconfig (KUBECONFIG or ~/.kube/config), and berth down
-    /// and berth get clusters know it
+    /// Name the cluster: its context berth-NAME is added to the kubeconfig (KUBECONFIG or ~/.kube/config), and berth
+    /// down and berth get clusters know it
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<ClusterName>,
     /// Run in the background, and return when the cluster is ready; berth down stops it
@@ -110,7 +110,8 @@ pub(crate) struct NodeArgs {
     /// Memory of each simulated node, as a quantity [default: 32Gi]
     #[arg(long, value_name = "QUANTITY", value_parser = quantity)]
     pub(crate) node_memory: Option<String>,
-    /// How long the pods of Jobs run, in seconds, unless their annotation berth.dev/run-seconds or their command states it
+    /// Time that the pods of Jobs run, in seconds, unless their annotation berth.dev/run-seconds or their command
+    /// states it
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     pub(crate) job_seconds: f64,
 }

@@ -210,10 +210,10 @@ pub(crate) struct PerfExplainArgs {
     /// Pods that wait
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub(crate) pods: usize,
-    /// How many pods are explained while nothing is scheduled
+    /// Number of pods that are explained while no pod is scheduled
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub(crate) rounds: usize,
-    /// How many turns with questions, and how many without, are compared
+    /// Number of turns with questions, and of turns without, that are compared
     #[arg(long, value_name = "N", default_value_t = 24)]
     pub(crate) turns: usize,
     /// How long a turn takes, in milliseconds
@@ -286,7 +286,7 @@ pub(crate) struct PerfDispatcherArgs {
     /// Bindings that are made
     #[arg(long, value_name = "N", default_value_t = 5_000)]
     pub(crate) bindings: usize,
-    /// How long the slow API server takes for a call, in milliseconds of virtual time
+    /// Latency of a call to the slow API server, in milliseconds of virtual time
     #[arg(long, value_name = "MS", default_value_t = 20)]
     pub(crate) latency_millis: u64,
     /// Pods that are bound beside writes of pod status
@@ -317,7 +317,7 @@ pub(crate) struct PerfCoreArgs {
     /// What to measure; all rows when absent
     #[arg(long, value_name = "ROW", value_delimiter = ',')]
     pub(crate) rows: Vec<Row>,
-    /// How many of the pods the plain evaluator gets, which is slow; by the size of the cluster when absent
+    /// Number of pods that the plain evaluator decides, which is slow; by the size of the cluster when absent
     #[arg(long, value_name = "N")]
     pub(crate) plain_pods: Option<usize>,
     /// Running pods on the nodes before anything is measured, beside those of the row

@@ -32,12 +32,12 @@ pub(crate) struct WhatIfArgs {
     /// Find how few of the present nodes would do, and which to drain in which order
     #[arg(long)]
     pub(crate) consolidate: bool,
-    /// How many more pods of this template fit, on which nodes, and what the next one lacks: a file with a Pod, a
-    /// PodTemplate or a workload; - is standard input
+    /// Report the number of further pods of this template that fit, their nodes, and what the next pod lacks: a file
+    /// with a Pod, a PodTemplate or a workload; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["consolidate", "emulated_version"])]
     pub(crate) fit: Option<PathBuf>,
-    /// How many nodes of this shape the waiting pods need: the name of a node, a file with a Node, or resources such as
-    /// cpu=8,memory=32Gi
+    /// Report the number of nodes of this shape that the waiting pods need: the name of a node, a file with a Node, or
+    /// resources such as cpu=8,memory=32Gi
     #[arg(long, value_name = "SHAPE", conflicts_with_all = ["consolidate", "emulated_version"])]
     pub(crate) add_nodes: Option<String>,
     /// The present KubeSchedulerConfiguration
@@ -46,8 +46,8 @@ pub(crate) struct WhatIfArgs {
     /// Switch features on or off, as Name=true,Other=false
     #[arg(long, value_name = "GATES", default_value = "")]
     pub(crate) feature_gates: String,
-    /// Decide as this release of Kubernetes (1.36 to 1.38), and report what it decides differently, pod by pod, and which
-    /// of its changes makes the difference. Otherwise the release is that of the cluster
+    /// Decide as this release of Kubernetes (1.36 to 1.38), and report what it decides differently, pod by pod, and
+    /// which of its changes makes the difference. Otherwise the release is that of the cluster
     #[arg(long, value_name = "VERSION", conflicts_with = "consolidate")]
     pub(crate) emulated_version: Option<String>,
     /// Seed of every random choice

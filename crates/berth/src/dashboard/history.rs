@@ -1,5 +1,5 @@
-//! The last fifteen minutes: samples of counts and totals, from which the page draws its time series. The number of samples
-//! is bounded.
+//! The last fifteen minutes: samples of counts and totals, from which the page draws its time series. The number of
+//! samples is bounded.
 
 use berth_api::Time;
 use berth_scheduler::Scheduler;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// How often a sample is taken.
 pub(crate) const SAMPLE_EVERY: Duration = Duration::from_secs(10);
-/// How many samples are kept: fifteen minutes.
+/// The number of samples that are kept: fifteen minutes.
 const SAMPLES_MAX: usize = 91;
 
 /// Counts at a time, and totals since the start of the scheduler.

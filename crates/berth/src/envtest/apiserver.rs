@@ -168,8 +168,8 @@ fn server_options(given: &Given) -> Result<(ServerOptions, Vec<String>), Failure
     Ok((options, notes))
 }
 
-/// The range of the addresses of Services: one of IPv4 addresses, before or after one of IPv6 addresses, from which none
-/// are allocated.
+/// The range of the addresses of Services: one of IPv4 addresses, before or after one of IPv6 addresses, from which
+/// none are allocated.
 fn service_range(given: &Given, notes: &mut Vec<String>) -> Result<Option<String>, Failure> {
     let flag = "service-cluster-ip-range";
     let (v6, v4): (Vec<&str>, Vec<&str>) = given
@@ -265,7 +265,8 @@ fn authorization(given: &Given) -> Result<Authorization, Failure> {
     })
 }
 
-/// How many requests are handled at once: the sum of both kinds, as in kube-apiserver with priority and fairness.
+/// The number of requests that are handled at once: the sum of both kinds, as in kube-apiserver with priority and
+/// fairness.
 fn max_in_flight(given: &Given) -> Result<usize, Failure> {
     let flags = ["max-requests-inflight", "max-mutating-requests-inflight"];
     if flags.iter().all(|flag| given.last(flag).is_none()) {

@@ -22,7 +22,7 @@ use tokio::sync::Semaphore;
 const VERSION: &str = "3.6.8";
 /// Where etcd listens by default.
 const CLIENTS_DEFAULT: &str = "http://localhost:2379";
-/// How many connections are open at once; more wait.
+/// The number of connections that are open at once; more wait.
 const CONNECTIONS_MAX: usize = 64;
 /// The head of a request takes no longer.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);

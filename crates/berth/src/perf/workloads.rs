@@ -244,13 +244,12 @@ pub(super) fn release_with(gates: &str) -> Result<Release, RunError> {
     let has = |release: Release| {
         crate::settings::parse_gates(gates, Versions::of(release), &mut Vec::new()).map(|_| release)
     };
-    let mut tried = Release::ALL.into_iter().map(has);
-    let mut answer = tried.next().unwrap_or(Ok(Release::OLDEST));
-    for next in tried {
-        answer = answer.or(next);
-    }
-    answer.map_err(|failure| match failure {
-        Failure::Usage(text) => RunError::Unsupported(text),
-        other => RunError::Unsupported(format!("{other:?}")),
-    })
+    let tried = Release::ALL.into_iter().map(has);
+    let answer = tried.reduce(|older, newer| older.or(newer));
+    answer
+        .unwrap_or(Ok(Release::OLDEST))
+        .map_err(|failure| match failure {
+            Failure::Usage(text) => RunError::Unsupported(text),
+            other => RunError::Unsupported(format!("{other:?}")),
+        })
 }

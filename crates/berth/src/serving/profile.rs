@@ -1,7 +1,8 @@
 //! `/debug/pprof`: CPU and heap profiles in the format of pprof, for `go tool pprof` and others that read it.
 //!
-//! A CPU profile needs a build with the feature `cpu-profile`; it is sampled while the request lasts. A heap profile needs a build with the feature `heap-profile`,
-//! which makes jemalloc the allocator, and the environment variable `_RJEM_MALLOC_CONF=prof:true` at start.
+//! A CPU profile needs a build with the feature `cpu-profile`; it is sampled while the request lasts. A heap profile
+//! needs a build with the feature `heap-profile`, which makes jemalloc the allocator, and the environment variable
+//! `_RJEM_MALLOC_CONF=prof:true` at start.
 
 #[cfg(feature = "cpu-profile")]
 mod encode;
@@ -71,7 +72,7 @@ mod sampled {
     use std::time::Duration;
     use tokio::time::sleep;
 
-    /// How many times a second the profile looks at what runs. As in Go.
+    /// The number of samples of a profile per second, as in Go.
     const SAMPLES_PER_SECOND: i32 = 100;
     /// How long a profile takes when the request does not say, and at most.
     const SECONDS: (u64, u64) = (30, 300);

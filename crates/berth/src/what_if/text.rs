@@ -5,9 +5,9 @@ use berth_explain::what_if::{Balance, Fate, PendingPod, PlacedPod, Report, Usage
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// How many lines of each kind the text lists.
+/// The number of lines of each kind that the text lists.
 pub(super) const LINES_MAX: usize = 50;
-/// How many pods the text names that wait for the same reason.
+/// The number of pods with the same reason that the text names.
 const NAMED_MAX: usize = 5;
 
 /// A row for each reason, in the order of the pods, with the names of some pods.
@@ -144,7 +144,7 @@ fn sum(balance: &Balance) -> String {
     format!("{sum} = {after}")
 }
 
-/// How many more pods of the template fit, where, and what the next one lacks.
+/// The number of further pods of the template that fit, where, and what the next one lacks.
 fn fitted(report: &Report) -> Vec<String> {
     let Some(fit) = &report.fit else {
         return Vec::new();
@@ -189,7 +189,7 @@ fn fitted(report: &Report) -> Vec<String> {
     lines
 }
 
-/// How many nodes the waiting pods need.
+/// The number of nodes that the waiting pods need.
 fn added(report: &Report) -> Vec<String> {
     let Some(added) = &report.add_nodes else {
         return Vec::new();

@@ -633,7 +633,7 @@ fn commands_take_a_context() {
     }
 }
 
-/// How many more pods of a template fit, on which nodes, and what the next one lacks.
+/// The number of further pods of a template that fit, on which nodes, and what the next one lacks.
 #[test]
 fn more_pods_of_a_template_are_counted() {
     let scratch = Scratch::new("what-if-fit");
@@ -666,8 +666,8 @@ fn more_pods_of_a_template_are_counted() {
     assert!(error.contains("ConfigMap has no template"), "{error}");
 }
 
-/// New pods get the claims that a controller makes from ResourceClaimTemplates: pods among the changes, pods of workloads,
-/// and the copies of `--fit`.
+/// New pods get the claims that a controller makes from ResourceClaimTemplates: pods among the changes, pods of
+/// workloads, and the copies of `--fit`.
 #[test]
 fn new_pods_get_claims_from_templates() {
     let scratch = Scratch::new("what-if-claims");
@@ -727,7 +727,7 @@ fn new_pods_get_claims_from_templates() {
     }
 }
 
-/// How many nodes of a shape the waiting pods need.
+/// The number of nodes of a shape that the waiting pods need.
 #[test]
 fn nodes_of_a_shape_are_counted() {
     let scratch = Scratch::new("what-if-shape");

@@ -1,5 +1,5 @@
-//! What a node has for each request of claims, looked at by itself: for explanations. Requests that compete for the same
-//! devices, constraints and combinations are left to the search.
+//! What a node has for each request of claims, looked at by itself: for explanations. Requests that compete for the
+//! same devices, constraints and combinations are left to the search.
 
 use super::{AllocateError, Allocator, At, Location, Search, Shares, TargetNode};
 use crate::AllocatorFeatures;
@@ -53,7 +53,7 @@ pub struct RequestSurvey {
     pub alternative: usize,
     /// `request`, or `request/alternative`.
     pub name: Str,
-    /// How many devices are requested; `None` for all.
+    /// The number of devices that are requested; `None` for all.
     pub wanted: Option<usize>,
     /// The devices of the class.
     pub of_class: Vec<DeviceId>,
@@ -62,7 +62,7 @@ pub struct RequestSurvey {
 }
 
 impl RequestSurvey {
-    /// How many devices the request can have.
+    /// The number of devices that the request can have.
     pub fn free(&self) -> usize {
         let states = self.selected.iter();
         states
@@ -70,7 +70,7 @@ impl RequestSurvey {
             .count()
     }
 
-    /// How many devices are missing.
+    /// The number of devices that are missing.
     pub fn missing(&self) -> usize {
         match self.wanted {
             Some(wanted) => wanted.saturating_sub(self.free()),

@@ -68,11 +68,11 @@ answers! {
         summary: String,
         /// `gang` or `basic`.
         policy: String,
-        /// How many members must be able to run: pods, or children of a composite group.
+        /// The number of members that must be able to run: pods, or children of a composite group.
         need: usize,
-        /// How many members are known.
+        /// The number of members that are known.
         known: usize,
-        /// How many members have a node; of a composite group, how many children have started.
+        /// The number of members that have a node; of a composite group, how many children have started.
         scheduled: usize,
         /// For how many further members there is room now, on the best domain if the group is restricted to one.
         places: Option<usize>,
@@ -84,13 +84,13 @@ answers! {
         topology_key: Option<String>,
         /// The values of this label, the one with room for most members first.
         domains: Vec<Domain>,
-        /// How many values there are.
+        /// The number of values.
         domain_count: usize,
         /// The groups below it.
         children: Vec<ChildGroup>,
         /// The members, those that wait and fit nowhere first.
         members: Vec<GroupMember>,
-        /// How many members there are below the group.
+        /// The number of members below the group.
         member_count: usize,
         /// Changes after which the group can start, the cheapest first. Each was tried on a copy of the cluster.
         remedies: Vec<GroupRemedy>,
@@ -116,7 +116,7 @@ answers! {
     Domain {
         /// The value.
         name: String,
-        /// How many nodes.
+        /// The number of nodes.
         nodes: usize,
         /// For how many waiting members there is room.
         places: usize,
@@ -130,11 +130,11 @@ answers! {
         name: String,
         /// The name of its parent.
         parent: String,
-        /// How many members must be able to run.
+        /// The number of members that must be able to run.
         need: usize,
-        /// How many members are known.
+        /// The number of members that are known.
         known: usize,
-        /// How many members have a node.
+        /// The number of members that have a node.
         scheduled: usize,
         /// For how many further members there is room now, of a pod group.
         places: Option<usize>,

@@ -21,17 +21,17 @@ use std::sync::Arc;
 const NEW_NODES: [usize; 5] = [1, 2, 4, 8, 16];
 /// Like how many nodes new ones are tried.
 const LIKE_MAX: usize = 3;
-/// How many cordoned nodes are tried alone.
+/// The number of cordoned nodes that are tried alone.
 const CORDONED_ALONE_MAX: usize = 4;
-/// How many cordoned nodes are tried together.
+/// The number of cordoned nodes that are tried together.
 const CORDONED_MAX: usize = 32;
-/// How many lower minimums of a composite group are tried.
+/// The number of lower minimums of a composite group that are tried.
 const MINIMUMS_TRIED_MAX: usize = 4;
-/// How many missing members are tried.
+/// The number of missing members that are tried.
 const NEW_MEMBERS_MAX: usize = 256;
 /// The highest priority of a class that users may create.
 const PRIORITY_MAX: i32 = 1_000_000_000;
-/// How many names a text lists.
+/// The number of names that a text lists.
 const NAMES_MAX: usize = 5;
 
 /// A group whose members wait.

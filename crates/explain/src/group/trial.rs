@@ -1,7 +1,8 @@
 //! Places a group in a snapshot, as the scheduling cycle of groups does.
 //!
-//! Every member is evaluated as a pod alone would be and counted on its node, so that the next one sees it there. The cycle
-//! ends as soon as a group cannot start; here all members are tried where the answer shows for how many there is room.
+//! Every member is evaluated as a pod alone would be and counted on its node, so that the next one sees it there. The
+//! cycle ends as soon as a group cannot start; here all members are tried where the answer shows for how many there is
+//! room.
 
 use crate::answer::{ClosestNode, Domain};
 use crate::examine::{examine_nodes, is_possible};
@@ -62,7 +63,7 @@ pub(crate) struct Trial<'a> {
     placed: Vec<(usize, Slot)>,
     removed: HashMap<Str, (Slot, Arc<PodInfo>)>,
     nominated: Vec<(Arc<Pod>, Str)>,
-    /// How many filters of nodes may still be run.
+    /// The number of filters of nodes that may still be run.
     budget: &'a mut usize,
     /// What is found out, if all members are to be tried.
     findings: Option<Findings>,

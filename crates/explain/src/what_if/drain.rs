@@ -6,13 +6,14 @@ use berth_api::{Kind, Node, Object, Pod, Selector, Str};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How many nodes are tried when a cluster is consolidated.
+/// The number of nodes that are tried when a cluster is consolidated.
 pub const CONSOLIDATION_NODES_MAX: usize = 500;
 
 impl World {
     /// Cordons a node and moves its pods away one by one, as `kubectl drain` does: pods of a DaemonSet and static pods
-    /// stay, pods without a controller block the drain, and a pod is evicted only while its disruption budgets allow it.
-    /// A pod that was moved counts as available again once it has a node. Returns each pod of the node with its end.
+    /// stay, pods without a controller block the drain, and a pod is evicted only while its disruption budgets allow
+    /// it. A pod that was moved counts as available again once it has a node. Returns each pod of the node with its
+    /// end.
     pub fn drain(&mut self, name: &str) -> Vec<DisplacedPod> {
         let key = (Kind::Node, String::new(), name.to_owned());
         if let Some(Object::Node(node)) = self.objects.get(&key) {

@@ -1,4 +1,4 @@
-//! How many more pods of a template fit.
+//! The number of further pods of a template that fit.
 
 use super::{Fit, NodeFit, World, pod_key};
 use crate::answer::Reason;
@@ -11,12 +11,12 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How many pods are added at once at most.
+/// The number of pods that are added at once at most.
 const BATCH_MAX: usize = 256;
 
 impl World {
-    /// Adds copies of a pod until one does not fit, `max` at most. The copies evict no pod. Each gets claims like these, by
-    /// the entry of the pod's spec that they are for.
+    /// Adds copies of a pod until one does not fit, `max` at most. The copies evict no pod. Each gets claims like
+    /// these, by the entry of the pod's spec that they are for.
     pub fn fit(&mut self, template: &Pod, claims: &[(String, ResourceClaim)], max: usize) -> Fit {
         let mut fit = Fit {
             pod: template.key(),

@@ -98,13 +98,13 @@ pub struct Usage {
     pub memory_percent: f64,
 }
 
-/// How many more pods of a template fit, and why no further one does.
+/// The number of further pods of a template that fit, and why no further one does.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Fit {
     /// `namespace/name` of the template.
     pub pod: String,
-    /// How many fit.
+    /// The number of pods that fit.
     pub pods: usize,
     /// On which nodes, the one with the most pods first.
     pub nodes: Vec<NodeFit>,
@@ -114,13 +114,13 @@ pub struct Fit {
     pub bottleneck: Vec<Reason>,
 }
 
-/// How many pods of a template fit on a node.
+/// The number of pods of a template that fit on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeFit {
     /// The node.
     pub node: String,
-    /// How many pods.
+    /// The number of pods.
     pub pods: usize,
 }
 
@@ -172,7 +172,7 @@ pub struct Report {
     pub changes: Vec<String>,
     /// The nodes that can be drained, in this order.
     pub drained: Vec<String>,
-    /// How many more pods of a template fit.
+    /// The number of further pods of a template that fit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fit: Option<Fit>,
     /// The nodes that the waiting pods need.

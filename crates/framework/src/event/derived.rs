@@ -124,7 +124,7 @@ impl EventRegistration {
     }
 }
 
-/// How many things are compared one by one. A pod can want thousands, and a change can provide as many.
+/// The number of things that are compared one by one. A pod can want thousands, and a change can provide as many.
 const FEW: usize = 8;
 
 /// Whether one of the provided things is one of those that are wanted.

@@ -102,7 +102,7 @@ fn make_room(cx: &mut PodGroupPostFilterContext<'_>, group: &GroupKey) -> GroupP
 /// The units that must be evicted, the most important first.
 struct Victims {
     units: Vec<Unit>,
-    /// How many of their pods violate a budget.
+    /// The number of their pods whose eviction violates a PodDisruptionBudget.
     violations: usize,
 }
 
@@ -142,8 +142,8 @@ fn choose(cx: &mut PodGroupPostFilterContext<'_>, units: Vec<Unit>) -> Result<Vi
     })
 }
 
-/// The victims are evicted, the members are nominated to their nodes, and pods of lower priority lose their nominations to
-/// these.
+/// The victims are evicted, the members are nominated to their nodes, and pods of lower priority lose their nominations
+/// to these.
 fn found(
     cx: &PodGroupPostFilterContext<'_>,
     group: &GroupKey,

@@ -27,7 +27,7 @@ impl Cache {
             self.cluster.set(&write.applied_to(stored));
             self.assumed_writes.insert(key, write);
         } else if write.is_shown_by(stored) && self.assumed_writes.remove(&key).is_some() {
-            // The object is to look again as the API has it: the earlier write is not made any more.
+            // This write replaces the assumed one before that was sent, and restores the stored object.
             self.cluster.set(stored);
         }
     }
@@ -186,7 +186,7 @@ mod tests {
         }
     }
 
-    /// A write that was refused for now, and then overtaken by one that wants what is stored.
+    /// A write that has failed with a retryable error is replaced by one that restores the stored object.
     #[test]
     fn a_write_of_what_is_stored_ends_the_assumption() {
         let stored = claim("u", 5, "n1");

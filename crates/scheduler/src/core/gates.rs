@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 
 /// For how many gates removals are remembered; the gate whose last removal is the oldest is forgotten first.
 const GATES_MAX: usize = 128;
-/// How many removals of a gate the usual age is computed of.
+/// The number of removals of a gate that the usual age is computed of.
 const REMOVALS_MAX: usize = 512;
-/// How many pods are named from which a gate was removed last.
+/// The number of pods that are listed of those from which a gate was removed last.
 const RECENT_MAX: usize = 3;
 
 /// The removals of a gate that were seen.

@@ -68,7 +68,7 @@ impl fmt::Debug for PluginSet {
     }
 }
 
-/// How many attempts of a pod in a row have ended in some way.
+/// The number of attempts of a pod in a row that have ended in some way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FailuresInARow {
     /// Those after which it was given back without a plugin that rejects it.
@@ -180,8 +180,8 @@ impl QueuedPodInfo {
         }
     }
 
-    /// Since when the pod waits. For a pod with scheduling gates, since its creation; otherwise since a plugin rejected it
-    /// first; before that, since it became active or was added.
+    /// Since when the pod waits. For a pod with scheduling gates, since its creation; otherwise since a plugin rejected
+    /// it first; before that, since it became active or was added.
     pub fn waits_since(&self) -> Time {
         if self.is_gated() && !self.pod.spec.scheduling_gates.is_empty() {
             let created = self.pod.metadata.creation_timestamp;

@@ -11,8 +11,8 @@ use berth_framework::event::{Change, Narrowed};
 use berth_framework::plugin::Context;
 use berth_framework::{ClusterEvent, EventResource, Feature};
 
-/// How many gated pods one flush asks about at most, those first that wait longest. The others follow 30 seconds later:
-/// a million gated pods do not stop scheduling for seconds.
+/// The number of gated pods that one flush asks about at most, those first that wait longest. The others follow 30
+/// seconds later: a million gated pods do not stop scheduling for seconds.
 const GATED_PER_FLUSH: usize = 10_000;
 
 /// What an event did.
@@ -198,8 +198,8 @@ impl SchedulingQueue {
         activated
     }
 
-    /// Brings back the pods that have waited too long for an event, in case one was missed, and asks the PreEnqueue
-    /// plugins again about pods that are gated for as long.
+    /// Brings back the pods that have waited too long for an event, in case one was missed, and asks the
+    /// PreEnqueue plugins again about pods that are gated for as long.
     pub fn flush_leftover(&mut self, cx: &Context<'_>) -> Moved {
         let mut moved = Moved::default();
         let mut any =

@@ -1,8 +1,9 @@
 //! The groups in the queue: a group is queued, tried and given back as one (KEP-4671).
 //!
-//! A queued group is an entry like a pod's, whose pod is a **stand-in** with the priority of the group. Its members are in
-//! no heap. A member whose group, or an ancestor of it, does not exist is **incomplete**; one that comes while its group is
-//! being tried is **pending** until the group returns. With the gate GenericWorkload off, there is none of this.
+//! A queued group is an entry like a pod's, whose pod is a **stand-in** with the priority of the group. Its members are
+//! in no heap. A member whose group, or an ancestor of it, does not exist is **incomplete**; one that comes while its
+//! group is being tried is **pending** until the group returns. With the gate GenericWorkload off, there is none of
+//! this.
 
 use super::entry::{EntryId, QueuedIn, QueuedPodInfo};
 use super::templates::Template;
@@ -16,7 +17,8 @@ use std::sync::Arc;
 /// Members by UID.
 pub(super) type Members = IndexMap<Str, QueuedPodInfo, FxBuildHasher>;
 
-/// How many different members are asked when an event occurs. A group with more is woken by every event that may help.
+/// The number of different members that are asked when an event occurs. A group with more is woken by every event that
+/// may help.
 const REPRESENTATIVES_MAX: usize = 32;
 
 /// The members of a group that is queued as one.
@@ -87,8 +89,8 @@ impl QueuedGroup {
         alike.into_iter().flatten().collect()
     }
 
-    /// The pods that are asked on behalf of all when an event occurs: the one at which PreEnqueue stopped, or one of each
-    /// kind.
+    /// The pods that are asked on behalf of all when an event occurs: the one at which PreEnqueue stopped, or one of
+    /// each kind.
     pub(super) fn asked(&self) -> impl Iterator<Item = &Arc<Pod>> {
         let asked = match &self.blocker {
             Some(blocker) => std::slice::from_ref(blocker),
@@ -158,7 +160,7 @@ pub(super) struct GroupStore {
     pub(super) incomplete: FxHashMap<GroupKey, Members>,
     /// For each place of the queue, the number of its pods beyond one for each entry.
     pub(super) further_members: [usize; QueuedIn::ALL.len()],
-    /// How many attempts of groups have begun.
+    /// The number of attempts of groups that have begun.
     pub(super) attempts: u64,
     places: FxHashMap<Str, MemberPlace>,
     by_name: FxHashMap<(Str, Str), Str>,
@@ -214,7 +216,7 @@ impl GroupStore {
         }
     }
 
-    /// How many members are incomplete.
+    /// The number of members that are incomplete.
     pub(super) fn incomplete_len(&self) -> usize {
         self.incomplete.values().map(IndexMap::len).sum()
     }

@@ -115,7 +115,7 @@ pub struct Places {
     arrivals: u64,
     /// The groups, and members that are not in an entry.
     pub(super) groups: GroupStore,
-    /// How many gated pods a flush asked about while they were gated.
+    /// The number of gated pods that a flush asked about while they were gated.
     long_gated: usize,
 }
 

@@ -16,7 +16,7 @@ impl Checker {
         self.placed_members().keys().cloned().collect()
     }
 
-    /// How many members have a place, by group.
+    /// The number of members that have a place, by group.
     fn placed_members(&self) -> BTreeMap<GroupName, usize> {
         let mut counts = BTreeMap::new();
         for pod in self.pods.values() {

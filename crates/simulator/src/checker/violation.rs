@@ -90,9 +90,9 @@ pub enum Violation {
     ShortGang {
         /// The group.
         group: Str,
-        /// How many members have a place.
+        /// The number of members that have a place.
         placed: usize,
-        /// How many must have one.
+        /// The number of members that must have a place.
         wanted: usize,
     },
     /// A pod of another scheduler was given a node or a status.

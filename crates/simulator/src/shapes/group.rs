@@ -8,7 +8,7 @@ use berth_api::groups::{
 use fastrand::Rng;
 use std::fmt;
 
-/// How many groups there may be.
+/// The maximum number of groups.
 pub const GROUPS: usize = 4;
 
 /// The name of a group.
@@ -19,7 +19,7 @@ pub fn group_name(number: usize) -> String {
 /// A group of pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupShape {
-    /// How many members must be placed together; `None` for a basic group.
+    /// The number of members that must be placed together; `None` for a basic group.
     pub min: Option<i32>,
     /// Whether all members must be in one zone.
     pub in_one_zone: bool,

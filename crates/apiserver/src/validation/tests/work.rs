@@ -4,7 +4,7 @@ use super::kinds::created;
 use super::*;
 use crate::validation::must;
 
-/// How many values the conditions of the rules read while an object is checked.
+/// The number of values that the conditions of the rules read while an object is checked.
 fn values_read(kind: GroupResource, object: Value) -> usize {
     let object = created(kind, object);
     must::take_values_read();

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 
-/// How many namespaces are listed for the filter.
+/// The number of namespaces that are listed for the filter.
 const NAMESPACES_MAX: usize = 500;
-/// How many reasons a row has.
+/// The number of reasons that a row has.
 const REASONS_MAX: usize = 4;
 
 /// What is wanted of the groups.

@@ -43,8 +43,8 @@ impl GroupNominations {
 }
 
 impl Cycle {
-    /// Runs PodGroupPostFilter for a group that was rejected. Returns its status with what the plugins answered, and the
-    /// nominations of the members.
+    /// Runs PodGroupPostFilter for a group that was rejected. Returns its status with what the plugins answered, and
+    /// the nominations of the members.
     pub(super) fn make_room(
         &mut self,
         core: &mut Core,
@@ -69,7 +69,7 @@ impl Cycle {
             if answer.code() == Code::Skip {
                 continue;
             }
-            // Others than preemption make room without evicting anybody, and end the step.
+            // A plugin other than preemption, which evicts no pod, ends PostFilter with this code.
             if answer.code() != Code::UnschedulableAndUnresolvable {
                 let result = match answer.code() {
                     Code::Success => "success",

@@ -1,8 +1,8 @@
 //! Groups with topology constraints: the placements of a group, and the best one (KEP-5732).
 //!
-//! The result is that of trying every placement and scoring those on which the group can start. The search tries them in
-//! the order of their best possible scores, which follow from sums over their nodes; once a placement holds all members and
-//! no other one can have a better score, the others are not tried.
+//! The result is that of trying every placement and scoring those on which the group can start. The search tries them
+//! in the order of their best possible scores, which follow from sums over their nodes; once a placement holds all
+//! members and no other one can have a better score, the others are not tried.
 
 use super::{Cycle, GroupRun, MemberFound, Scope};
 use crate::core::Core;
@@ -61,7 +61,7 @@ impl Cycle {
                 false => status,
             };
         };
-        // Other nodes in its domains may be what the group waits for.
+        // A node that joins or leaves a domain may help the group.
         run.rejectors.insert(generator);
         if placements.is_empty() {
             return Status::unschedulable("no feasible placements found");
@@ -312,8 +312,8 @@ impl Search {
         found.collect()
     }
 
-    /// The order in which placements are tried: the one with most nominated members first, then by their bounds, then by
-    /// name.
+    /// The order in which placements are tried: the one with most nominated members first, then by their bounds, then
+    /// by name.
     fn order(&self, core: &Core, run: &GroupRun) -> Vec<usize> {
         let totals = totals(run, &self.bounds);
         let nominated: Vec<usize> = (0..self.placements.len())
@@ -347,7 +347,8 @@ impl Search {
         own > 0 && (0..self.placements.len()).all(|other| self.nominated_to(core, other) <= own)
     }
 
-    /// Whether the pods that the group needs may fit on the nodes together. The plugin that denies it rejects the group.
+    /// Whether the pods that the group needs may fit on the nodes together. The plugin that denies it rejects the
+    /// group.
     fn may_have_room(&self, core: &Core, run: &mut GroupRun, at: usize) -> bool {
         if self.key.kind != GroupKind::PodGroup {
             return true;
@@ -383,8 +384,8 @@ impl Search {
         tried.len() == 1 && self.is_decided(run, tried, open)
     }
 
-    /// Whether no placement that was not tried can be better than the best one so far. Only if that holds all members is it
-    /// known how the numbers of members are compared.
+    /// Whether no placement that was not tried can be better than the best one so far. Only if that holds all members
+    /// is it known how the numbers of members are compared.
     fn is_decided(&self, run: &GroupRun, tried: &[Tried], open: &[usize]) -> bool {
         if !tried.iter().any(|tried| tried.is_full) {
             return false;

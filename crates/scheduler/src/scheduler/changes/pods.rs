@@ -222,7 +222,7 @@ impl Intake<'_> {
             }
             self.handled(&ASSIGNED_POD_DELETE, began);
         } else if self.core.settings.is_responsible(&pod) {
-            // A member of a group keeps its room after a failed binding, though no status says so yet.
+            // A member of a group is nominated after a failed binding, before its status has the nomination.
             let room = self.core.queue.nominator().node_of(uid).cloned();
             let (queue, cx) = self.core.queue();
             remove_pod(queue, &cx, &pod);
