@@ -1,5 +1,5 @@
-//! Every rule of `docs/rules` is named by a test that can fail for it, and every rule that a test names is listed in
-//! `docs/rules`.
+//! Every rule of `docs/contribute/rules` is named by a test that can fail for it, and every rule that a test names is listed in
+//! `docs/contribute/rules`.
 //!
 //! A test names a rule in the comment above its function or inside it: `Q-12`, `Q-12 to Q-14`, `case 31`,
 //! `cases 31, 33 to 35`. What the comment at the head of a file says is an overview and does not count.
@@ -213,7 +213,7 @@ fn names_in_tests() -> BTreeMap<Name, Vec<PathBuf>> {
 #[test]
 fn every_rule_is_named_by_a_test_and_every_name_is_a_rule() {
     let mut pages = Vec::new();
-    files(&root().join("docs/rules"), ".md", &mut pages);
+    files(&root().join("docs/contribute/rules"), ".md", &mut pages);
     let mut rules = BTreeMap::new();
     let mut problems = Vec::new();
     for page in pages {
@@ -236,7 +236,7 @@ fn every_rule_is_named_by_a_test_and_every_name_is_a_rule() {
             problems.push(format!("{name} in {}: no such rule", files[0].display()));
         }
     }
-    assert!(!rules.is_empty(), "docs/rules lists no rules");
+    assert!(!rules.is_empty(), "docs/contribute/rules lists no rules");
     assert!(
         problems.is_empty(),
         "{} of {} rules:\n{}",

@@ -68,7 +68,7 @@ fn every_later_answer_differs_from_the_recorded_one() {
     let answers = LaterAnswers::read(LATER, Release::NEWEST).expect("a list");
     let listed: Vec<_> = answers.iter().collect();
     assert_eq!(listed.len(), 35);
-    let rules = include_str!("../../../docs/rules/plugins.md");
+    let rules = include_str!("../../../docs/contribute/rules/plugins.md");
     let mut found = 0;
     for line in recorded() {
         let case: Case = serde_json::from_str(&line).expect("a case");

@@ -1,4 +1,5 @@
-//! The reference pages `docs/flags.md`, `docs/versions.md` and `docs/metrics.md`, made from the tables in the code.
+//! The reference pages `flags.md`, `versions.md` and `metrics.md` of `docs/use/reference`, made from the tables in the
+//! code.
 //!
 //! `BERTH_WRITE_DOCS=1 cargo test -p berth docs` writes them; without the variable the tests compare.
 
@@ -246,7 +247,7 @@ fn metrics_page() -> String {
 }
 
 fn compare(name: &str, page: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/{name}"));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/use/reference/{name}"));
     if std::env::var_os(WRITE).is_some() {
         std::fs::write(&path, page).expect("the page can be written");
         return;
@@ -258,7 +259,7 @@ fn compare(name: &str, page: &str) {
         .find(|(written, made)| written != made);
     assert!(
         written == page,
-        "docs/{name} is not what the code says; run {WRITE}=1 cargo test -p berth docs. First difference: {differing:?}"
+        "docs/use/reference/{name} is not what the code says; run {WRITE}=1 cargo test -p berth docs. First difference: {differing:?}"
     );
 }
 

@@ -1,8 +1,8 @@
 //! The in-tree scheduler plugins, a file each, and the registry that knows them by name.
 //!
 //! Each plugin answers as kube-scheduler v1.36's plugin of the same name: the same statuses with the same reasons,
-//! the same integer scores, the same answers to cluster events. `docs/rules/plugins.md` lists the rules, and
-//! `docs/differences.md` the intended differences.
+//! the same integer scores, the same answers to cluster events. `docs/contribute/rules/plugins.md` lists the rules, and
+//! `docs/use/reference/differences.md` the intended differences.
 //!
 //! **Architecture invariant:** a plugin knows `berth-framework` and `berth-api`, no other plugin, and no scheduler.
 //! In-tree plugins have no power that an out-of-tree one lacks.

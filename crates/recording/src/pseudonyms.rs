@@ -8,7 +8,7 @@
 //! devices by name.
 //!
 //! Everything is replaced that is not known to be a fact that decisions depend on: a new field is a pseudonym until it is
-//! listed here. `docs/recording.md` states what is kept.
+//! listed here. `docs/use/recording.md` states what is kept.
 
 mod order;
 

@@ -1,4 +1,4 @@
-//! Holds `docs/adding-a-plugin.md` to the example: what it shows as code is code of the example, word for word, and
+//! Holds `docs/contribute/adding-a-plugin.md` to the example: what it shows as code is code of the example, word for word, and
 //! what it shows under the name of a file is the whole of it.
 
 // A test reads files; it is no part of the core.
@@ -70,7 +70,7 @@ fn read(path: &Path) -> String {
 }
 
 fn page() -> Vec<Block> {
-    blocks(&read(&example().join("../../docs/adding-a-plugin.md")))
+    blocks(&read(&example().join("../../docs/contribute/adding-a-plugin.md")))
 }
 
 /// The files of the example, sources and all.
@@ -112,7 +112,7 @@ fn what_the_documentation_shows_is_in_the_example() {
             .any(|(_, lines)| lines.windows(text.len()).any(|part| part == text));
         assert!(
             found,
-            "docs/adding-a-plugin.md:{}: this is not in examples/custom-scheduler (any more):\n{}",
+            "docs/contribute/adding-a-plugin.md:{}: this is not in examples/custom-scheduler (any more):\n{}",
             block.line,
             text.join("\n")
         );

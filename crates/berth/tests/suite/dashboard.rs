@@ -309,7 +309,7 @@ fn axe_finds_no_violation() {
     }
 }
 
-/// The pictures of docs/dashboard.md.
+/// The pictures of docs/use/dashboard.md.
 fn write_pictures(page: &mut Page, address: &str, pod: &str) {
     let images = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/images");
     page.resize(1366, 1200);

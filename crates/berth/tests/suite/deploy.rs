@@ -377,7 +377,7 @@ fn served() -> BTreeSet<String> {
         }
     }
     // Those around the core are in the reference page.
-    let page = include_str!("../../../../docs/metrics.md");
+    let page = include_str!("../../../../docs/use/reference/metrics.md");
     for row in page.lines().filter_map(|line| line.strip_prefix("| `")) {
         let (name, rest) = row.split_once("` | ").expect("a row of the page");
         if rest.starts_with("histogram") {

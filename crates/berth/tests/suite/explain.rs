@@ -1,4 +1,4 @@
-//! `berth explain` as docs/explain.md shows it, and what it answers beside that.
+//! `berth explain` as docs/use/explain.md shows it, and what it answers beside that.
 
 use crate::BINARY;
 use crate::e2e::{Cluster, eventually};
@@ -27,7 +27,7 @@ fn the_commands_of_the_page_print_what_it_shows() {
     let gates = "SchedulerPopFromBackoffQ=false";
     typed::check(&TypedPage {
         name: "explain",
-        file: "explain.md",
+        file: "use/explain.md",
         args: &[
             "--nodes",
             "3",

@@ -1,4 +1,4 @@
-//! Types the commands of README.md and of the guides in docs/start, in order, and compares what they print. Without
+//! Types the commands of README.md and of the guides in docs/use/start, in order, and compares what they print. Without
 //! kubectl the tests are skipped; with `BERTH_REQUIRE_KUBECTL=1` they fail.
 //!
 //! On a page, a line `…` stands for any lines, and `…` within a line for any text.
@@ -197,25 +197,25 @@ fn the_readme_prints_what_it_shows() {
 
 #[test]
 fn operators_take_their_first_steps() {
-    type_page("operators", "docs/start/operators.md");
+    type_page("operators", "docs/use/start/operators.md");
 }
 
 #[test]
 fn authors_of_controllers_take_their_first_steps() {
-    type_page("authors", "docs/start/controller-authors.md");
+    type_page("authors", "docs/use/start/controller-authors.md");
 }
 
 #[test]
 fn capacity_planners_take_their_first_steps() {
-    type_page("planners", "docs/start/capacity-planners.md");
+    type_page("planners", "docs/use/start/capacity-planners.md");
 }
 
 #[test]
 fn ai_platforms_take_their_first_steps() {
-    type_page("platforms", "docs/start/ai-platforms.md");
+    type_page("platforms", "docs/use/start/ai-platforms.md");
 }
 
 #[test]
 fn groups_of_pods_start_as_shown() {
-    type_page("groups", "docs/groups.md");
+    type_page("groups", "docs/use/groups.md");
 }

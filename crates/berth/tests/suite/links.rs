@@ -77,5 +77,5 @@ fn mdbook_builds_the_site() {
         .expect("mdbook runs");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
-    assert!(scratch.path("site/envtest.html").is_file());
+    assert!(scratch.path("site/use/envtest.html").is_file());
 }

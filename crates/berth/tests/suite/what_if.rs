@@ -410,7 +410,7 @@ fn a_cluster_is_only_read() {
 fn the_commands_of_the_page_print_what_it_shows() {
     typed::check(&TypedPage {
         name: "what-if-page",
-        file: "what-if.md",
+        file: "use/what-if.md",
         args: &["--nodes", "3"],
         situations: &["Example"],
     });

@@ -1,7 +1,7 @@
 //! What Kubernetes changed between releases without a feature gate: fixes, texts and formulas.
 //!
 //! Code that differs between releases asks [`FeatureGates::has`](super::FeatureGates::has) for the behaviour and never
-//! compares versions. The table feeds `docs/versions.md` and the preview of an upgrade. A fix that only prevents a hang,
+//! compares versions. The table feeds `docs/use/reference/versions.md` and the preview of an upgrade. A fix that only prevents a hang,
 //! a panic, a leak or a lost pod is no behaviour: it applies in every release.
 
 use berth_api::Release;
@@ -34,7 +34,7 @@ macro_rules! behaviours {
                 }
             }
 
-            /// The rule of `docs/rules` that states the behaviour.
+            /// The rule of `docs/contribute/rules` that states the behaviour.
             pub fn rule(self) -> &'static str {
                 match self {
                     $(Self::$name => $rule,)*

@@ -61,7 +61,7 @@ impl ReleaseChange {
         }
     }
 
-    /// The rule of `docs/rules` that states a behaviour.
+    /// The rule of `docs/contribute/rules` that states a behaviour.
     pub fn rule(self) -> Option<&'static str> {
         match self {
             Self::Gate(..) => None,

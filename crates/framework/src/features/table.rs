@@ -1,7 +1,7 @@
 //! The table of feature gates: what each gate does, its state in each release, and how far Berth supports it.
 //!
 //! The states are those of kube-scheduler. The table feeds the parser, the metric `kubernetes_feature_enabled`,
-//! `docs/flags.md` and `docs/versions.md`.
+//! `docs/use/reference/flags.md` and `docs/use/reference/versions.md`.
 
 use super::{GateState, Spec, Stage, Support};
 use berth_api::Release;

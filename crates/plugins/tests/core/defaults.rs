@@ -221,7 +221,7 @@ fn events_of(registration: &EventRegistration) -> Vec<String> {
 }
 
 /// the events that each plugin registers for, as in kube-scheduler. The namespace events are Berth's own, see
-/// `docs/differences.md`.
+/// `docs/use/reference/differences.md`.
 #[test]
 fn what_plugins_register_for() {
     let built = profile(&ProfileSpec::default(), FeatureGates::default());

@@ -1,4 +1,4 @@
-//! The rules of the dispatcher and their cases (docs/rules/dispatcher.md), in virtual time.
+//! The rules of the dispatcher and their cases (docs/contribute/rules/dispatcher.md), in virtual time.
 
 mod off;
 mod property;

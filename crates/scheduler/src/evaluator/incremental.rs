@@ -6,7 +6,7 @@
 //! **node answers** (`node_answers`), which shapes share. Plugins that judge topology domains keep **domain counts**
 //! (the ledgers of [`berth_framework::keep`]). Nodes with equal raw scores and equal domain counts are a **node class**
 //! (`classes`): they get equal verdicts and equal normalised scores, so a decision reads classes, not nodes. The page
-//! `docs/evaluator.md` follows two pods through it.
+//! `docs/contribute/evaluator.md` follows two pods through it.
 //!
 //! It may be faster than the plain evaluator and differ in nothing else. It leaves a decision to the plain one where it
 //! cannot be sure to be equal: a plugin that does not declare what it depends on, a filter that fails, no feasible node

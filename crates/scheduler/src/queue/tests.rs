@@ -1,4 +1,4 @@
-//! The rules of the queue (`docs/rules/queue.md`): each test names the rules that it checks. Most tests are scripts:
+//! The rules of the queue (`docs/contribute/rules/queue.md`): each test names the rules that it checks. Most tests are scripts:
 //! one operation per line, and after `=>` the place of every pod. The tests of the core check how watch events reach
 //! the queue.
 //!
