@@ -120,7 +120,7 @@ fn check(case: &Case, features: AllocatorFeatures) -> Result<(), String> {
     }
 }
 
-/// The part of an error that says where it is: up to the last place that is named.
+/// The part of an error that states its place: up to the last place that is named.
 fn place(error: &str) -> Vec<&str> {
     let parts = error.split(": ");
     let is_place = |part: &&str| {

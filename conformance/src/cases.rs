@@ -1,8 +1,8 @@
 //! Files of cases, one JSON object a line, with the answers of a release.
 //!
-//! The vectors are recorded answers of Kubernetes 1.36. `later/SUITE.jsonl` lists the cases whose answer a later release
-//! changes: the first release with the new answer, the rule of `docs/contribute/rules` that states the change, and what the answer is,
-//! worked by hand. A case that is not listed has the same answer in every release.
+//! The vectors are recorded answers of Kubernetes 1.36. `later/SUITE.jsonl` lists the cases whose answer a later
+//! release changes: the first release with the new answer, the rule of `docs/contribute/rules` that states the change,
+//! and what the answer is, worked by hand. A case that is not listed has the same answer in every release.
 
 use crate::report::Report;
 use berth_api::Release;

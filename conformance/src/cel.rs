@@ -155,7 +155,7 @@ fn check(case: &Case, environment: Environment, devices: &[DeviceValue]) -> Resu
     Ok(())
 }
 
-/// Where the errors of a text are, and how each starts: up to the first name or list of what would be possible.
+/// The places of the errors of a text, and their starts: up to the first name or list of what would be possible.
 fn gist(error: &str) -> Vec<(&str, &str)> {
     const PLACE: &str = "ERROR: <input>:";
     fn start(message: &str) -> &str {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// Decodes an object. `None` when it is of a kind that the scheduler does not follow.
 ///
 /// # Errors
-/// What does not decode.
+/// The object that does not decode.
 pub fn decode(raw: &Value) -> Result<Option<Object>, String> {
     let field = |name: &str| raw.get(name).and_then(Value::as_str).unwrap_or_default();
     decode_as(raw, field("apiVersion"), field("kind"))
@@ -17,7 +17,7 @@ pub fn decode(raw: &Value) -> Result<Option<Object>, String> {
 /// Decodes an object of a kind that is known otherwise.
 ///
 /// # Errors
-/// What does not decode.
+/// The object that does not decode.
 pub fn decode_as(raw: &Value, api_version: &str, kind: &str) -> Result<Option<Object>, String> {
     let Some(known) = Kind::by_name(api_version, kind) else {
         return Ok(None);
@@ -31,7 +31,7 @@ pub fn decode_as(raw: &Value, api_version: &str, kind: &str) -> Result<Option<Ob
 /// Decodes a pod.
 ///
 /// # Errors
-/// What does not decode.
+/// The object that does not decode.
 pub fn decode_pod(raw: &Value) -> Result<Arc<Pod>, String> {
     let object = decode_as(raw, "v1", "Pod")?;
     object
@@ -44,7 +44,7 @@ pub fn decode_pod(raw: &Value) -> Result<Arc<Pod>, String> {
 /// The cluster of these objects in a release. Objects of kinds that the scheduler does not follow are left out.
 ///
 /// # Errors
-/// What does not decode.
+/// The object that does not decode.
 pub fn build(objects: &[Value], features: &FeatureGates) -> Result<Cluster, String> {
     let mut cluster = Cluster::default();
     cluster.follow(features);

@@ -1,10 +1,10 @@
 //! Replays decisions: one pending pod against one cluster, from PreFilter to the scores.
 //!
-//! What each plugin said is compared: the rejection of PreFilter, the first rejection of every node, the weighted score
-//! of every plugin on every feasible node, the plugins without a preference, the message of a pod that fits nowhere,
-//! and the pods that are evicted for it. Each case is replayed with the plain evaluator, and from kept answers after
-//! different histories. Entries of plugins that are not built yet are left out, and out of the totals; such a case is
-//! compared in part at best.
+//! The answers of each plugin are compared: the rejection of PreFilter, the first rejection of every node, the weighted
+//! score of every plugin on every feasible node, the plugins without a preference, the message of a pod that fits
+//! nowhere, and the pods that are evicted for it. Each case is replayed with the plain evaluator, and from kept answers
+//! after different histories. Entries of plugins that are not built yet are left out, and out of the totals; such a
+//! case is compared in part at best.
 
 mod compare;
 mod config;
@@ -36,7 +36,7 @@ use std::sync::Arc;
 /// The answers that later releases change.
 const LATER: &str = include_str!("../later/decisions.jsonl");
 
-/// What a case has come to when nothing failed.
+/// The outcome of a case in which nothing failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Passed,
@@ -55,8 +55,8 @@ pub enum Evaluators {
     Incremental,
 }
 
-/// Replays decisions of kube-scheduler, one JSON object a line, with the answers of a release. Unreadable lines fail under
-/// their number.
+/// Replays decisions of kube-scheduler, one JSON object a line, with the answers of a release. Unreadable lines fail
+/// under their number.
 pub fn replay(reader: impl BufRead, evaluators: Evaluators, release: Release) -> Report {
     let features = FeatureGates::of(release);
     let registry = berth_plugins::in_tree();
@@ -282,7 +282,7 @@ impl Run<'_> {
                     Found::Unfit(error) => error.to_string(),
                     Found::NoNodes(status) | Found::Failed(status) => status.message(),
                 };
-                // What PostFilter plugins add to the recorded message follows its reasons.
+                // The message that PostFilter plugins add follows its reasons.
                 match message.strip_prefix(&*ours) {
                     Some(rest) if rest.is_empty() || rest.starts_with(' ') => Ok(()),
                     _ => Err(format!("message: recorded {message:?}, got {ours:?}")),
@@ -291,7 +291,7 @@ impl Run<'_> {
         }
     }
 
-    /// Runs the PostFilter plugins as a cycle does, and notes whom they evict.
+    /// Runs the PostFilter plugins as a cycle does, and records the pods that they evict.
     fn post_filter(
         &mut self,
         evaluation: &mut Evaluation,
@@ -341,7 +341,7 @@ impl Run<'_> {
         })
     }
 
-    /// What each node says, of all or of those that PreFilter has left.
+    /// The answer for each node, of all or of those that PreFilter has left.
     fn filter(
         &mut self,
         evaluation: &mut Evaluation,
@@ -369,7 +369,7 @@ impl Run<'_> {
     }
 }
 
-/// Compares what the search as a whole has come to. Returns what the nodes said when the pod fits nowhere.
+/// Compares the result of the search as a whole. Returns the answers of the nodes when the pod fits nowhere.
 fn compare_found(
     expect: &recorded::Expectation,
     comparison: &mut Comparison<'_>,

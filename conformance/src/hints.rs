@@ -22,7 +22,7 @@ use std::io::BufRead;
 /// The answers that later releases change.
 const LATER: &str = include_str!("../later/hints.jsonl");
 
-/// What each plugin said, by event label and plugin.
+/// The answers of each plugin, by event label and plugin.
 type Answers = BTreeMap<String, BTreeMap<String, String>>;
 
 #[derive(Debug, Deserialize)]
@@ -42,7 +42,7 @@ struct RecordedEvent {
 }
 
 impl Case {
-    /// Whether the event is a change of the waiting pod.
+    /// Returns whether the event is a change of the waiting pod.
     fn is_about_itself(&self) -> bool {
         let changed = self.event.new.as_ref().or(self.event.old.as_ref());
         let uid = |pod: &Value| pod["metadata"]["uid"].clone();
@@ -188,7 +188,7 @@ impl Asked {
                         Err(_) => "Error",
                     },
                 };
-                // Whom a hint queues, the index must find.
+                // A pod that a hint queues is found by the index.
                 let index = registration.index.as_ref();
                 let is_found = index.is_none_or(|index| index.finds(cluster, pod, change));
                 let is_named = registration

@@ -1,6 +1,6 @@
 //! Replays a transcript of a live API server against a fresh one of ours, over HTTPS.
 //!
-//! What varies between two runs is mapped, not ignored: the recorded UIDs, resource versions and generated names
+//! Values that vary between two runs are mapped, not ignored: the recorded UIDs, resource versions and generated names
 //! stand for the live ones, everywhere they appear, in both directions. Times, ages and `continue` tokens must
 //! only be of the same kind.
 
@@ -62,7 +62,8 @@ pub fn replay(reader: impl BufRead, release: Release) -> Report {
 }
 
 async fn replay_all(reader: impl BufRead, release: Release, report: &mut Report) {
-    // As the transcript was recorded: no service accounts for pods, no taints of new nodes, everything else as by default.
+    // As the transcript was recorded: no service accounts for pods, no taints of new nodes, everything else as by
+    // default.
     let options = ServerOptions {
         api: ApiRelease::of(release),
         admission: Admission {

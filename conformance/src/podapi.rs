@@ -143,7 +143,7 @@ fn as_recorded(error: &FieldError) -> RecordedError {
     })
 }
 
-/// What follows the first line of "may not change fields other than …" is no contract.
+/// The text after the first line of "may not change fields other than …" is no contract.
 fn cut_diff(mut error: RecordedError) -> RecordedError {
     if error.kind == "FieldValueForbidden" && error.field == "spec" {
         for text in [&mut error.detail, &mut error.error] {

@@ -20,7 +20,7 @@ use std::io::BufRead;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The label by which the events of a trace say which plugin they help.
+/// The label by which the events of a trace name the plugin that they help.
 const HELPS: &str = "helps";
 const SCHEDULER_NAME: &str = "default-scheduler";
 const NAMESPACE: &str = "default";
@@ -317,7 +317,7 @@ impl RecordedPod {
 }
 
 /// A registration as the traces have it: SchedulingGates wants the pod itself without gates, the others an object
-/// that says it helps them.
+/// whose label names the plugins that it helps.
 fn registration(plugin: &str, event: &str) -> Result<EventRegistration, String> {
     let (resource, action) = event
         .split_once('/')

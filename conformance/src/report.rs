@@ -1,17 +1,17 @@
-//! What a replay found: names of the cases that passed, failed, were compared in part or not at all.
+//! The results of a replay: names of the cases that passed, failed, were compared in part or not at all.
 //!
 //! A report prints the first mismatches in full, then the names of the cases that are not passed, and ends with
 //! the one line that a script reads: `N passed, N failed`.
 
 use std::fmt;
 
-/// How many mismatches are printed in full; the rest are counted.
+/// The number of mismatches that are printed in full; the rest are counted.
 pub const MISMATCHES_PRINTED_MAX: usize = 20;
 
-/// How many characters of one mismatch are printed.
+/// The number of characters of one mismatch that are printed.
 const MISMATCH_CHARS_MAX: usize = 2_000;
 
-/// How many names one line of a list holds at most.
+/// The number of names that one line of a list holds at most.
 const NAMES_PRINTED_MAX: usize = 100;
 
 /// A case that did not come out as recorded.
@@ -19,7 +19,7 @@ const NAMES_PRINTED_MAX: usize = 100;
 pub struct Mismatch {
     /// The name or id of the case.
     pub case: String,
-    /// What differs: the place, what was recorded, what came instead.
+    /// The difference: the place, what was recorded, what came instead.
     pub what: String,
 }
 
@@ -65,7 +65,7 @@ impl Report {
         self.partly.extend(other.partly);
     }
 
-    /// Whether no case failed.
+    /// Returns whether no case failed.
     pub fn is_ok(&self) -> bool {
         self.failed.is_empty()
     }

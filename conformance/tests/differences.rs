@@ -1,5 +1,6 @@
-//! The tables of `docs/use/reference/differences.md` are complete: every row has its own ID and all cells, and names tests that
-//! exist. The feature gates that they name have the stated support, and the metrics that they exclude do not exist.
+//! The tables of `docs/use/reference/differences.md` are complete: every row has its own ID and all cells, and names
+//! tests that exist. The feature gates that they name have the stated support, and the metrics that they exclude do not
+//! exist.
 
 // It reads the project's own files; it is no part of the core.
 #![allow(clippy::disallowed_methods, clippy::expect_used)]
@@ -64,7 +65,8 @@ fn cells(row: &str) -> Vec<String> {
 
 #[test]
 fn every_difference_has_an_id_a_reason_and_a_test_that_exists() {
-    let page = fs::read_to_string(root().join("docs/use/reference/differences.md")).expect("the page");
+    let page =
+        fs::read_to_string(root().join("docs/use/reference/differences.md")).expect("the page");
     let mut known = BTreeSet::new();
     for part in ["crates", "conformance", "examples"] {
         add_tests(&root().join(part), &mut known);
@@ -101,7 +103,10 @@ fn every_difference_has_an_id_a_reason_and_a_test_that_exists() {
             problems.push(format!("{id}: there is no test {test}"));
         }
     }
-    assert!(!last.is_empty(), "docs/use/reference/differences.md has no rows");
+    assert!(
+        !last.is_empty(),
+        "docs/use/reference/differences.md has no rows"
+    );
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
@@ -109,7 +114,8 @@ fn every_difference_has_an_id_a_reason_and_a_test_that_exists() {
 /// are rejected, and those of features that are always on give a warning.
 #[test]
 fn gates_are_supported_as_the_page_states() {
-    let page = fs::read_to_string(root().join("docs/use/reference/differences.md")).expect("the page");
+    let page =
+        fs::read_to_string(root().join("docs/use/reference/differences.md")).expect("the page");
     let area = |id: &str| -> BTreeSet<String> {
         let row = page.lines().find(|l| l.starts_with(&format!("| {id} |")));
         let cell = &cells(row.unwrap_or_else(|| panic!("there is no row {id}")))[1];
@@ -165,7 +171,8 @@ fn gates_are_supported_as_the_page_states() {
 /// Families that are not served have no metric of that name in the scheduler.
 #[test]
 fn families_that_are_not_served_do_not_exist() {
-    let page = fs::read_to_string(root().join("docs/use/reference/differences.md")).expect("the page");
+    let page =
+        fs::read_to_string(root().join("docs/use/reference/differences.md")).expect("the page");
     let section = page.split("## Metrics that are not served").nth(1);
     let section = section.expect("the section").split("\n## ").next();
     let mut patterns = Vec::new();

@@ -1,8 +1,9 @@
-//! Every rule of `docs/contribute/rules` is named by a test that can fail for it, and every rule that a test names is listed in
+//! Every rule of `docs/contribute/rules` is named by a test that can fail for it, and every rule that a test names is
+//! listed in
 //! `docs/contribute/rules`.
 //!
 //! A test names a rule in the comment above its function or inside it: `Q-12`, `Q-12 to Q-14`, `case 31`,
-//! `cases 31, 33 to 35`. What the comment at the head of a file says is an overview and does not count.
+//! `cases 31, 33 to 35`. The comment at the head of a file is an overview and does not count.
 
 // It reads the project's own files; it is no part of the core.
 #![allow(clippy::disallowed_methods, clippy::expect_used)]
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 /// The letters in front of the rules' numbers. Numbered cases have none.
 const LETTERS: [&str; 9] = ["API", "Q", "D", "F", "C", "P", "PL", "G", "S"];
 
-/// The longest range that a test may name at once: more than that says nothing.
+/// The longest range that a test may name at once: a longer range is not specific.
 const LONGEST_RANGE: u32 = 12;
 
 /// A rule's name: its letters and number, and the small letter that some have; cases are `case 12`.

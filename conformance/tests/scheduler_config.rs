@@ -20,7 +20,7 @@ fn document(fields: Value) -> String {
     document.to_string()
 }
 
-/// What is wrong with the arguments of plugins of the second profile, a problem a line.
+/// The faults of the arguments of plugins of the second profile, a problem a line.
 fn problems(plugin_config: &Value) -> Vec<String> {
     let text = document(json!({"profiles": [
         {"schedulerName": "first"},
@@ -106,7 +106,7 @@ fn plugins_and_configuration_have_the_same_defaults() {
             "{given}"
         );
     }
-    // Whatever is filled in, the plugins take it, with any gates.
+    // The defaults that are filled in are accepted by the plugins, the plugins take it, with any gates.
     for (feature, on) in [
         (Feature::DRASchedulerFilterTimeout, false),
         (Feature::DRADeviceBindingConditions, false),

@@ -1,6 +1,6 @@
 //! `cargo xtask facts`: the facts about Kubernetes' API types, from what Kubernetes publishes.
 //!
-//! Three sources describe each type, and each is read for what it alone says: the OpenAPI documents (required
+//! Three sources describe each type, and each is read for its own facts: the OpenAPI documents (required
 //! fields, list types, merge keys, defaults), the `.proto` files (numbers and types on the wire) and the Go types
 //! (pointers, `omitempty`, enumerations, validation markers). Discovery documents describe the resources. A field
 //! that one source has and another has not is an error: it means that this reader misses something.
@@ -37,13 +37,13 @@ const HEAD: &str = "\
 /// The verbs of a resource that is stored.
 const ALL_VERBS: &str = "create,delete,deletecollection,get,list,patch,update,watch";
 
-/// Why the facts could not be generated.
+/// The reason why the facts could not be generated.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// A source could not be read.
     #[error("failed to read {path}: {reason}")]
     Read { path: String, reason: String },
-    /// The sources do not say what is needed, or contradict each other.
+    /// The sources do not contain the facts that are needed, or contradict each other.
     #[error("{0}")]
     Source(String),
     /// With `--check`: the file is not what would be written.
@@ -393,7 +393,7 @@ impl Sources {
     }
 }
 
-/// What OpenAPI says of a field.
+/// The attributes of a field in OpenAPI.
 fn attributes(out: &mut String, property: &Value) {
     match text(property, "x-kubernetes-list-type") {
         "set" => out.push_str(" list=set"),

@@ -9,7 +9,7 @@ use berth_scheduler::evaluator::{FitError, Scores};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-/// How many differences of one case are printed.
+/// The number of differences of one case that are printed.
 const DIFFERENCES_MAX: usize = 5;
 
 /// One case as far as it was compared.
@@ -56,7 +56,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Whether the plugin is there; if not, its entry is left out.
+    /// Returns whether the plugin is there; if not, its entry is left out.
     fn is_built(&mut self, plugin: &str) -> bool {
         let built = self.registry.get(plugin).is_some();
         if !built && !self.left_out.iter().any(|name| name == plugin) {
@@ -206,7 +206,7 @@ impl<'a> Comparison<'a> {
             .push(format!("the search failed: {}", status.message()));
     }
 
-    /// What PostFilter has come to, if all plugins that had a part in it are there.
+    /// The result of PostFilter, if all plugins that had a part in it are there.
     pub(super) fn post_filter(
         &mut self,
         expect: &Expectation,

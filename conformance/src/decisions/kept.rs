@@ -1,4 +1,4 @@
-//! The same cases from kept answers: the cluster comes about in a stream of events, with nodes and pods that come
+//! The same cases from kept answers: the cluster is built by a stream of events, with nodes and pods that come
 //! and go on the way, while the answers are asked for in between.
 
 use super::{Run, recorded};
@@ -13,13 +13,13 @@ use berth_scheduler::profile::Profile;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// How the answers come to be kept.
+/// The state of the evaluator before a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum History {
     /// The objects of the case come in any order, some of them in an earlier version first, among nodes and pods
     /// that go again; the answers are asked for several times on the way.
     Shuffled,
-    /// Other pods of the same shape have been placed, and have gone again.
+    /// Other pods of the same shape have been placed, and were deleted again.
     AfterOthers,
 }
 
@@ -65,7 +65,7 @@ fn apply(cluster: &mut Cluster, step: &Step) {
     }
 }
 
-/// A cluster that comes about step by step, and the answers that are kept meanwhile.
+/// A cluster that is built step by step, and the answers that are kept meanwhile.
 pub(super) struct Kept<'a> {
     pub(super) profile: &'a Profile,
     pub(super) features: &'a FeatureGates,
@@ -78,7 +78,7 @@ impl<'a> Kept<'a> {
     /// Brings the cluster about. Everything random follows from `seed`.
     ///
     /// # Errors
-    /// What does not decode.
+    /// The object that does not decode.
     pub(super) fn new(
         history: History,
         objects: &[Value],
@@ -170,7 +170,7 @@ impl<'a> Kept<'a> {
     /// Compares everything that was recorded. False when the plain evaluator has to decide about such a pod.
     ///
     /// # Errors
-    /// What cannot be compared.
+    /// The part that cannot be compared.
     pub(super) fn compare(
         &mut self,
         expect: &recorded::Expectation,

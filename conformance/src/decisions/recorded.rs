@@ -14,7 +14,7 @@ pub(super) struct Case {
     pub(super) expect: Expectation,
 }
 
-/// What the real scheduler answered.
+/// The answer of the real scheduler.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Expectation {
@@ -56,7 +56,7 @@ pub(super) struct Rejection {
     pub(super) reasons: Vec<String>,
 }
 
-/// What PostFilter has come to.
+/// The result of PostFilter.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PostFiltered {
@@ -65,7 +65,7 @@ pub(super) struct PostFiltered {
     /// The pods that were deleted for it, as namespace and name, sorted.
     #[serde(default)]
     pub(super) victims: Vec<String>,
-    /// Why there is none.
+    /// The reason for which there is none.
     pub(super) status: Option<Rejection>,
 }
 

@@ -24,7 +24,7 @@ const MANAGER: [&str; 4] = ["operation", "manager", "apiVersion", "subresource"]
 /// Lists of discovery, of which only what is served is compared, and the field that names an entry.
 const SERVED: [(&str, &str); 2] = [("resources", "name"), ("subresources", "subresource")];
 
-/// What the recorded values stand for.
+/// The live values for the recorded ones.
 #[derive(Debug, Default)]
 pub(super) struct Mapping {
     uids: BTreeMap<String, String>,
@@ -212,7 +212,7 @@ impl Mapping {
         for live in live {
             let name = name_of(live);
             let path = format!("{path}[{name}]");
-            // What was skipped is not served; what comes out of order is not found any more.
+            // A request that was skipped is not served; what comes out of order is not found any more.
             match next.find(|r| name_of(r) == name) {
                 Some(recorded) => {
                     let version_of = |v: &Value| v.get("version").cloned();
@@ -260,13 +260,13 @@ impl Mapping {
     }
 }
 
-/// Whether a version of aggregated discovery is alpha or beta.
+/// Returns whether a version of aggregated discovery is alpha or beta.
 fn is_prerelease(version: &Value) -> bool {
     let name = version.get("version").and_then(Value::as_str);
     name.is_some_and(|name| name.contains("alpha") || name.contains("beta"))
 }
 
-/// Whether the recorded value maps to this live value and to no other.
+/// Returns whether the recorded value maps to this live value and to no other.
 fn is_mapped(map: &mut BTreeMap<String, String>, recorded: &str, live: &str) -> bool {
     if let Some(known) = map.get(recorded) {
         return known == live;

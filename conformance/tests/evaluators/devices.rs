@@ -14,7 +14,7 @@ const EXTENDED: &str = "example.com/device";
 const CLAIMS: [&str; 4] = ["rc0", "rc1", "rc2", "rc3"];
 /// Pools that are not those of single nodes.
 const POOLS: [&str; 3] = ["network", "zone", "mixed"];
-/// How many requests there are to choose from.
+/// The number of requests to choose from.
 const WANTS: usize = 13;
 /// The one that fails on some devices.
 const FAILING: usize = 11;
@@ -152,7 +152,7 @@ pub(crate) fn slices(pool: &str, generation: u64, rng: &mut Rng) -> Vec<Value> {
     slices.collect()
 }
 
-/// What a claim requests.
+/// The devices that a claim requests.
 fn want(number: usize) -> Value {
     let exactly = |class: &str, count: u8| json!({"deviceClassName": class, "allocationMode": "ExactCount", "count": count});
     let selecting = |mut request: Value, expression: &str| {
@@ -271,7 +271,7 @@ pub(crate) fn claims_of(pod: &mut Value, rng: &mut Rng) -> Vec<Value> {
     claims
 }
 
-/// What a write makes of a claim. Reservations are merged by UID.
+/// The claim after a write of a claim. Reservations are merged by UID.
 pub(crate) fn patch(claim: &mut Value, body: &Value, is_strategic: bool) {
     let metadata = &body["metadata"];
     if metadata["finalizers"].is_array() {
@@ -297,8 +297,8 @@ pub(crate) fn patch(claim: &mut Value, body: &Value, is_strategic: bool) {
     }
 }
 
-/// What the controller makes of a claim: pods that were deleted no longer use it, and without users it is free. `None`
-/// if nothing changes.
+/// The claim after a turn of the controller: pods that were deleted no longer use it, and without users it is free.
+/// `None` if nothing changes.
 pub(crate) fn released(claim: &Value, exists: impl Fn(&str) -> bool) -> Option<Value> {
     let holders = claim["status"]["reservedFor"].as_array()?;
     let is_live = |holder: &&Value| holder["uid"].as_str().is_some_and(&exists);
@@ -318,7 +318,7 @@ pub(crate) fn released(claim: &Value, exists: impl Fn(&str) -> bool) -> Option<V
     Some(claim)
 }
 
-/// Whether the claim was created for a pod that was deleted.
+/// Returns whether the claim was created for a pod that was deleted.
 pub(crate) fn is_orphan(claim: &Value, exists: impl Fn(&str) -> bool) -> bool {
     let owner = claim["metadata"]["ownerReferences"][0]["uid"].as_str();
     owner.is_some_and(|owner| !exists(owner))

@@ -21,13 +21,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use world::World;
 
-/// How many events each cluster sees.
+/// The number of events that each cluster sees.
 const STEPS: usize = 100;
 
 /// A seed to run alone.
 const ONLY: Option<u64> = None;
 
-/// What a number of clusters came to.
+/// The results of several clusters.
 #[derive(Debug, Default)]
 struct Totals {
     clusters: u64,

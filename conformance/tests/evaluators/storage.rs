@@ -206,8 +206,8 @@ pub(crate) fn classes(rng: &mut Rng) -> Vec<Value> {
     CLASSES.iter().map(|name| class(name, rng)).collect()
 }
 
-/// What the volume controller makes of a claim with a selected node, or of a volume that is reserved for a claim: the
-/// claim is bound. Returns the new claim, with the volume that was provisioned for it.
+/// The result of the volume controller for a claim with a selected node, or of a volume that is reserved for a claim:
+/// the claim is bound. Returns the new claim, with the volume that was provisioned for it.
 pub(crate) fn bound(claim: &Value, reserved: Option<&str>) -> Option<(Value, Option<Value>)> {
     if claim["spec"]["volumeName"].is_string() {
         return None;

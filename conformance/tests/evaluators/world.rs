@@ -1,9 +1,9 @@
-//! A random cluster of a drawn release, around two cores that differ in their evaluator alone, and must not differ in anything
-//! they do.
+//! A random cluster of a drawn release, around two cores that differ in their evaluator alone, and must not differ in
+//! anything they do.
 //!
-//! With SchedulerPreQueueingHints, a pod of a template that has just been rejected speaks for the others where answers are
-//! kept, and the plain evaluator decides more often. The two cores then differ in what they do. Such a cluster has one core,
-//! whose evaluator makes every decision in both ways and compares them.
+//! With SchedulerPreQueueingHints, a pod of a template that has just been rejected speaks for the others where answers
+//! are kept, and the plain evaluator decides more often. The two cores then differ in what they do. Such a cluster has
+//! one core, whose evaluator makes every decision in both ways and compares them.
 
 use crate::{devices, draw, storage};
 use berth_api::{Duration, Kind, Object, Release, Time};
@@ -210,7 +210,7 @@ impl World {
         self.core.complete(id, result.clone(), self.now);
     }
 
-    /// One thing happens, and the core does what there is to do.
+    /// One thing happens, and the core does the work that is due.
     pub(crate) fn step(&mut self) {
         self.now = self.now + Duration::from_millis(self.rng.u64(1..4_000));
         match self.rng.u8(..35) {
@@ -344,7 +344,7 @@ impl World {
         };
         match self.objects.remove(&name_of(&object)) {
             Some(old) if is_gone => self.hide(&old),
-            // What a claim requests never changes.
+            // The request of a claim never changes.
             Some(old) if object["kind"] == "ResourceClaim" => {
                 self.objects.insert(name_of(&old), old);
             }

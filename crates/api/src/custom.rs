@@ -25,7 +25,7 @@ pub struct NotAResource(pub String);
 impl CustomKind {
     /// The kind of that resource.
     ///
-    /// What it is called is kept for as long as the program runs: kinds come from the plugins that are there at the
+    /// Its name is kept for as long as the program runs: kinds come from the plugins that are there at the
     /// start, and are copied with every object.
     ///
     /// # Errors

@@ -51,8 +51,8 @@ fn hash(of: impl Hash) -> u64 {
 /// The field that contains a digest instead of what it is the digest of.
 const DIGEST_FIELD: &str = "berth.digest";
 
-/// What it is the digest of is not kept: `null` for what is absent, else an object with the digest alone, which decodes
-/// as the same digest.
+/// The value behind a digest is not kept: `null` for what is absent, else an object with the digest alone, which
+/// decodes as the same digest.
 impl Serialize for Digest {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {

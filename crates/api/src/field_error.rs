@@ -21,7 +21,7 @@ pub(crate) fn invalid_list<S: AsRef<str>>(path: &str, values: &[S], detail: &str
     let values: Vec<&str> = values.iter().map(AsRef::as_ref).collect();
     let mut shown = serde_json::Value::from(values.as_slice()).to_string();
     if values.is_empty() {
-        // The API does not tell an empty list from none.
+        // The API does not distinguish an empty list from none.
         shown = "null".to_owned();
     }
     for (character, escaped) in [('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026")] {
@@ -40,8 +40,8 @@ pub(crate) fn unsupported(path: &str, value: &str, supported: &[&str]) -> String
     )
 }
 
-/// Several messages as one, as `utilerrors.Aggregate` of apimachinery prints errors: each different one once, in brackets
-/// when there are more.
+/// Several messages as one, as `utilerrors.Aggregate` of apimachinery prints errors: each different one once, in
+/// brackets when there are more.
 pub fn aggregate(messages: &[String]) -> String {
     let mut seen: Vec<&str> = Vec::with_capacity(messages.len());
     for message in messages {

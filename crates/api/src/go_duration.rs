@@ -98,7 +98,7 @@ fn print(duration: Duration) -> String {
     }
 }
 
-/// Why a text is no duration, in Go's words.
+/// The reason why a text is no duration, in Go's words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GoDurationError {
     /// Not a duration, or one that is too long to count.

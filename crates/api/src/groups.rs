@@ -58,10 +58,10 @@ pub struct GroupSpec {
     pub parent_composite_pod_group_name: Option<Str>,
     /// The workload from which the group was made.
     pub workload_ref: Option<WorkloadRef>,
-    /// When the group may start.
+    /// The condition for the start of the group.
     #[serde(deserialize_with = "null_default")]
     pub scheduling_policy: GroupSchedulingPolicy,
-    /// Where the group may start.
+    /// The domains in which the group may start.
     #[serde(deserialize_with = "null_default")]
     pub scheduling_constraints: SchedulingConstraints,
     /// The resource claims that the pods of the group share.
@@ -100,7 +100,7 @@ impl GroupSpec {
         (!first.key.is_empty()).then_some(&first.key)
     }
 
-    /// Whether the group is evicted as a whole or not at all.
+    /// Returns whether the group is evicted as a whole or not at all.
     pub fn is_disrupted_as_a_whole(&self) -> bool {
         self.disruption_mode.all.is_some()
     }
@@ -123,7 +123,7 @@ pub struct WorkloadRef {
     pub template_name: Str,
 }
 
-/// When a group may start: a union of which one member is set.
+/// The condition for the start of a group: a union of which one member is set.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GroupSchedulingPolicy {
@@ -147,7 +147,7 @@ pub struct GangPolicy {
     pub min: i32,
 }
 
-/// Where a group may start.
+/// The domains in which a group may start.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SchedulingConstraints {
@@ -178,7 +178,7 @@ pub struct GroupResourceClaim {
     pub resource_claim_template_name: Option<Str>,
 }
 
-/// How a group is evicted: a union; without a member, pod by pod.
+/// The unit in which a group is evicted: a union; without a member, pod by pod.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DisruptionMode {

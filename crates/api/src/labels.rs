@@ -70,7 +70,7 @@ impl Labels {
         Some(&pairs[at].1)
     }
 
-    /// Whether `key` is set, to whatever value.
+    /// Returns whether `key` is set, to whatever value.
     pub fn contains_key(&self, key: &str) -> bool {
         self.get(key).is_some()
     }
@@ -80,12 +80,12 @@ impl Labels {
         self.as_slice().iter().map(|(k, v)| (k, v))
     }
 
-    /// How many labels there are.
+    /// The number of labels.
     pub fn len(&self) -> usize {
         self.as_slice().len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         self.as_slice().is_empty()
     }

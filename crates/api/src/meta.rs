@@ -27,13 +27,13 @@ pub struct ObjectMeta {
     pub labels: Labels,
     /// The annotations that a plugin or extender asked to be kept; empty otherwise.
     pub annotations: Labels,
-    /// What has to be done before the object is deleted.
+    /// The steps that must be completed before the object is deleted.
     #[serde(deserialize_with = "null_default")]
     pub finalizers: Shared<Vec<Str>>,
-    /// Who owns the object.
+    /// The owners of the object.
     #[serde(deserialize_with = "null_default")]
     pub owner_references: Shared<Vec<OwnerReference>>,
-    /// When the object came into being.
+    /// The time at which the object came into being.
     pub creation_timestamp: Option<Time>,
     /// Set once the object is being deleted.
     pub deletion_timestamp: Option<Time>,
@@ -47,8 +47,8 @@ impl ObjectMeta {
             .find(|owner| owner.controller == Some(true))
     }
 
-    /// Whether this is a newer version of the object than the one with that resource version. Versions of one object
-    /// are numbers that grow; should a server have others, any other one counts as newer.
+    /// Returns whether this is a newer version of the object than the one with that resource version. Versions of one
+    /// object are numbers that grow; should a server have others, any other one counts as newer.
     pub fn is_newer_than(&self, resource_version: &str) -> bool {
         let number = |version: &str| version.parse::<u128>().ok();
         match (number(&self.resource_version), number(resource_version)) {

@@ -1,7 +1,7 @@
 //! The syntax of names, label keys and label values, and the classes of resource names.
 //!
 //! The checks return the messages of the API, one for each rule that is violated, and none for a valid text. Lengths
-//! are in bytes, as everywhere in Kubernetes, although the messages of object names say "characters".
+//! are in bytes, as everywhere in Kubernetes, although the messages of object names mention "characters".
 
 /// The most bytes of a DNS label (RFC 1123 and RFC 1035).
 pub const DNS_LABEL_LEN_MAX: usize = 63;
@@ -21,10 +21,11 @@ pub const QUOTA_REQUESTS_PREFIX: &str = "requests.";
 /// The prefix of the name of the resource of a device class.
 pub const DEVICE_CLASS_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
 
-/// How many random characters the API server appends to `generateName`.
+/// The number of random characters that the API server appends to `generateName`.
 pub const GENERATED_END_LEN: usize = 5;
 
-/// What a name generated from `generateName` begins with, before its random end: the name fits into a DNS label.
+/// The start of a name that is generated from `generateName` begins with, before its random end: the name fits into a
+/// DNS label.
 pub fn generated_start(generate_name: &str) -> &str {
     let len_max = DNS_LABEL_LEN_MAX - GENERATED_END_LEN;
     let mut ends = (0..=len_max.min(generate_name.len())).rev();
@@ -36,7 +37,7 @@ const LABEL_KEY_SYNTAX: &str = "must consist of alphanumeric characters, '-', '_
      with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
      '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 
-/// What is wrong with `name` as a DNS label (RFC 1123): `my-name`.
+/// The faults of `name` as a DNS label (RFC 1123): `my-name`.
 pub fn dns1123_label(name: &str) -> Vec<String> {
     let mut problems = longer_than(DNS_LABEL_LEN_MAX, "characters", name);
     if !is_dns_label(name) {
@@ -52,12 +53,12 @@ pub fn dns1123_label(name: &str) -> Vec<String> {
     problems
 }
 
-/// What is wrong with `name` as a DNS subdomain (RFC 1123): `my-name.example.com`. Most objects' names are one.
+/// The faults of `name` as a DNS subdomain (RFC 1123): `my-name.example.com`. Most objects' names are one.
 pub fn dns1123_subdomain(name: &str) -> Vec<String> {
     subdomain(name, "characters")
 }
 
-/// What is wrong with `name` as a DNS label that starts with a letter (RFC 1035), as a service's name does.
+/// The faults of `name` as a DNS label that starts with a letter (RFC 1035), as a service's name does.
 pub fn dns1035_label(name: &str) -> Vec<String> {
     let mut problems = longer_than(DNS_LABEL_LEN_MAX, "characters", name);
     if !is_dns_label(name) || !name.starts_with(|first: char| first.is_ascii_lowercase()) {
@@ -71,7 +72,7 @@ pub fn dns1035_label(name: &str) -> Vec<String> {
     problems
 }
 
-/// What is wrong with `key` as a label key, also called qualified name: `app` or `example.com/app`.
+/// The faults of `key` as a label key, also called qualified name: `app` or `example.com/app`.
 pub fn label_key(key: &str) -> Vec<String> {
     let mut problems = Vec::new();
     let name = match key.split_once('/') {
@@ -112,7 +113,7 @@ pub fn label_key(key: &str) -> Vec<String> {
     problems
 }
 
-/// What is wrong with `value` as a label's value. The empty text is one.
+/// The faults of `value` as a label's value. The empty text is one.
 pub fn label_value(value: &str) -> Vec<String> {
     let mut problems = longer_than(LABEL_VALUE_LEN_MAX, "bytes", value);
     if !value.is_empty() && !is_label_name(value) {
@@ -126,12 +127,12 @@ pub fn label_value(value: &str) -> Vec<String> {
     problems
 }
 
-/// What is wrong with `key` as the key of an annotation: that of a label key, in any case.
+/// The faults of `key` as the key of an annotation: that of a label key, in any case.
 pub fn annotation_key(key: &str) -> Vec<String> {
     label_key(&key.to_lowercase())
 }
 
-/// Whether `text` is an integer in canonical decimal form: no leading zeros, no `+`, no `-0`.
+/// Returns whether `text` is an integer in canonical decimal form: no leading zeros, no `+`, no `-0`.
 pub fn is_decimal_integer(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     match digits.as_bytes() {
@@ -179,7 +180,7 @@ fn is_label_name(text: &str) -> bool {
     })
 }
 
-/// Whether `text` starts and ends with bytes that `outer` takes and has only such that `inner` takes between.
+/// Returns whether `text` starts and ends with bytes that `outer` takes and has only such that `inner` takes between.
 fn is_enclosed(text: &str, outer: impl Fn(&u8) -> bool, inner: impl Fn(&u8) -> bool) -> bool {
     match text.as_bytes() {
         [] => false,
@@ -190,35 +191,35 @@ fn is_enclosed(text: &str, outer: impl Fn(&u8) -> bool, inner: impl Fn(&u8) -> b
 
 // --- classes of resource names -------------------------------------------------------------------------
 
-/// Whether the resource is Kubernetes' own: its name has no domain, or one of `kubernetes.io`.
+/// Returns whether the resource is Kubernetes' own: its name has no domain, or one of `kubernetes.io`.
 pub fn is_native_resource(name: &str) -> bool {
     !name.contains('/') || is_prefixed_native_resource(name)
 }
 
-/// Whether the resource belongs to Kubernetes by its name: it contains `kubernetes.io/`.
+/// Returns whether the resource belongs to Kubernetes by its name: it contains `kubernetes.io/`.
 pub fn is_prefixed_native_resource(name: &str) -> bool {
     name.contains("kubernetes.io/")
 }
 
-/// Whether the resource is an extended one: `example.com/gpu`.
+/// Returns whether the resource is an extended one: `example.com/gpu`.
 pub fn is_extended_resource_name(name: &str) -> bool {
     !is_native_resource(name)
         && !name.starts_with(QUOTA_REQUESTS_PREFIX)
         && label_key(&format!("{QUOTA_REQUESTS_PREFIX}{name}")).is_empty()
 }
 
-/// Whether the resource is huge pages of some size.
+/// Returns whether the resource is huge pages of some size.
 pub fn is_hugepages(name: &str) -> bool {
     name.starts_with(HUGEPAGES_PREFIX)
 }
 
-/// Whether the resource is attachable volumes of some kind.
+/// Returns whether the resource is attachable volumes of some kind.
 pub fn is_attachable_volumes(name: &str) -> bool {
     name.starts_with(ATTACHABLE_VOLUMES_PREFIX)
 }
 
-/// Whether scheduling tracks the resource as a scalar, beside CPU, memory, ephemeral storage and pods. Resources
-/// that are none of these are ignored.
+/// Returns whether scheduling tracks the resource as a scalar, beside CPU, memory, ephemeral storage and pods.
+/// Resources that are none of these are ignored.
 pub fn is_scalar_resource_name(name: &str) -> bool {
     is_hugepages(name)
         || is_attachable_volumes(name)
@@ -226,7 +227,7 @@ pub fn is_scalar_resource_name(name: &str) -> bool {
         || is_extended_resource_name(name)
 }
 
-/// Whether devices may back the resource: extended ones, and those that name a device class.
+/// Returns whether devices may back the resource: extended ones, and those that name a device class.
 pub fn is_dra_extended_resource_name(name: &str) -> bool {
     name.starts_with(DEVICE_CLASS_PREFIX) || is_extended_resource_name(name)
 }

@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 pub struct Node {
     /// Name and labels.
     pub metadata: ObjectMeta,
-    /// What is wanted of the node.
+    /// The desired state of the node.
     pub spec: NodeSpec,
-    /// What the node offers.
+    /// The resources and conditions that the node offers.
     pub status: NodeStatus,
 }
 
-/// What is wanted of a node.
+/// The desired state of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSpec {
@@ -26,11 +26,11 @@ pub struct NodeSpec {
     /// The taints.
     #[serde(deserialize_with = "null_default")]
     pub taints: Vec<Taint>,
-    /// Which preemptions are not wanted on the node.
+    /// The preemptions that are not wanted on the node.
     pub pod_preemption_policy: Option<PodPreemptionPolicy>,
 }
 
-/// Which preemptions are not wanted on a node (KEP-5836).
+/// The preemptions that are not wanted on a node (KEP-5836).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodPreemptionPolicy {
@@ -39,11 +39,11 @@ pub struct PodPreemptionPolicy {
     pub disable_resize_preemption: Vec<Str>,
 }
 
-/// What a node offers.
+/// The resources that a node offers.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeStatus {
-    /// What pods may request in all.
+    /// The amounts that pods may request in all.
     pub allocatable: ResourceList,
     /// Type and status of each condition.
     #[serde(deserialize_with = "null_default")]
@@ -89,7 +89,7 @@ impl Node {
         &self.metadata.labels
     }
 
-    /// Whether pods may be preempted for the resize of another pod on the node.
+    /// Returns whether pods may be preempted for the resize of another pod on the node.
     pub fn allows_resize_preemption(&self) -> bool {
         let policy = self.spec.pod_preemption_policy.as_ref();
         policy.is_none_or(|policy| policy.disable_resize_preemption.is_empty())

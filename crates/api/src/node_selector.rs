@@ -46,7 +46,7 @@ pub struct NodeSelectorRequirement {
     /// `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt` or `Lt`.
     #[serde(deserialize_with = "null_default")]
     pub operator: Str,
-    /// What the label or field is compared with.
+    /// The values that the label or field is compared with.
     #[serde(deserialize_with = "null_default")]
     pub values: Vec<Str>,
 }
@@ -55,7 +55,7 @@ pub struct NodeSelectorRequirement {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PreferredSchedulingTerm {
-    /// What a node that matches is worth, 1 to 100.
+    /// The weight of a node that matches, 1 to 100.
     #[serde(deserialize_with = "null_default")]
     pub weight: i32,
     /// The term.
@@ -64,7 +64,7 @@ pub struct PreferredSchedulingTerm {
 }
 
 impl NodeSelectorTerm {
-    /// Whether there is no requirement, so that nothing matches.
+    /// Returns whether there is no requirement, so that nothing matches.
     pub fn is_empty(&self) -> bool {
         self.match_expressions.is_empty() && self.match_fields.is_empty()
     }
@@ -101,7 +101,7 @@ impl NodeSelector {
     }
 }
 
-/// What keeps a node selector from being understood; the message is the API's.
+/// The reason why a node selector cannot be parsed; the message is the API's.
 pub type ParseError = SelectorError;
 
 /// A node selector ready for matching.
@@ -113,7 +113,7 @@ pub struct CompiledNodeSelector(Vec<CompiledTerm>);
 struct CompiledTerm {
     labels: Selector,
     fields: Vec<FieldRequirement>,
-    /// What is wrong with the term, one message each; such a term matches nothing.
+    /// The faults of the term, one message each; such a term matches nothing.
     problems: Vec<String>,
 }
 
@@ -157,7 +157,7 @@ impl CompiledNodeSelector {
         self.0.iter().flat_map(|term| &term.problems)
     }
 
-    /// Whether a node of this name with these labels matches some term.
+    /// Returns whether a node of this name with these labels matches some term.
     ///
     /// # Errors
     /// No term matches and there are some that cannot be understood.
@@ -293,7 +293,7 @@ impl CompiledPreferredTerms {
         Ok(Self(compiled))
     }
 
-    /// Whether no term can be worth anything.
+    /// Returns whether no term can be worth anything.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,7 +1,7 @@
 //! Pods.
 //!
-//! What a pod has in common with the others of its template is kept once for all of them: see [`PodTemplate`] and
-//! [`SharedStatus`]. Both are read and changed as if they were part of the spec and the status.
+//! The fields that a pod has in common with the others of its template is kept once for all of them: see
+//! [`PodTemplate`] and [`SharedStatus`]. Both are read and changed as if they were part of the spec and the status.
 
 mod volume;
 
@@ -28,9 +28,9 @@ pub struct Pod {
     /// Name, identity and labels.
     #[serde(deserialize_with = "without_annotations")]
     pub metadata: ObjectMeta,
-    /// What is wanted.
+    /// The desired state.
     pub spec: PodSpec,
-    /// What is known of it.
+    /// The status of the pod.
     pub status: PodStatus,
 }
 
@@ -71,22 +71,22 @@ impl Pod {
         (!group.pod_group_name.is_empty()).then_some(&group.pod_group_name)
     }
 
-    /// Whether the pod has a node.
+    /// Returns whether the pod has a node.
     pub fn is_assigned(&self) -> bool {
         !self.spec.node_name.is_empty()
     }
 
-    /// Whether the pod is being deleted.
+    /// Returns whether the pod is being deleted.
     pub fn is_terminating(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }
 
-    /// Whether the pod has run to its end: such pods hold no resources.
+    /// Returns whether the pod has run to its end: such pods hold no resources.
     pub fn is_terminal(&self) -> bool {
         matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
     }
 
-    /// Whether the pod has a node on which it waits for a resize, because the node has not enough free.
+    /// Returns whether the pod has a node on which it waits for a resize, because the node has not enough free.
     pub fn has_deferred_resize(&self) -> bool {
         let pending = self.condition("PodResizePending");
         self.is_assigned() && pending.is_some_and(|c| c.status == "True" && c.reason == "Deferred")
@@ -180,7 +180,7 @@ impl Serialize for PodSpec {
 #[serde(transparent)]
 pub struct DecodedNodeName(#[serde(deserialize_with = "null_default")] Str);
 
-/// What is wanted of a pod, without its node: the pods of a template agree in this.
+/// The desired state of a pod, without its node: the pods of a template agree in this.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodTemplate {
@@ -216,7 +216,7 @@ pub struct PodTemplate {
     /// The volumes whose source scheduling reads; others are left out.
     #[serde(deserialize_with = "volumes_with_a_source")]
     pub volumes: Vec<Volume>,
-    /// What the runtime itself needs.
+    /// The resources that the runtime itself needs.
     pub overhead: ResourceList,
     /// Resources of the pod as a whole.
     pub resources: Option<ResourceRequirements>,
@@ -256,7 +256,7 @@ pub struct Container {
     pub ports: Vec<ContainerPort>,
     /// `Always` makes an init container a sidecar.
     pub restart_policy: Option<Str>,
-    /// What to do on certain exits.
+    /// The actions for certain exits.
     #[serde(deserialize_with = "null_default")]
     pub restart_policy_rules: Vec<ContainerRestartRule>,
     /// The mounts with options for bind mounts; others are left out.
@@ -265,7 +265,7 @@ pub struct Container {
 }
 
 impl Container {
-    /// Whether this init container keeps running beside the regular ones.
+    /// Returns whether this init container keeps running beside the regular ones.
     pub fn is_sidecar(&self) -> bool {
         self.restart_policy.as_ref().is_some_and(|p| p == "Always")
     }
@@ -290,7 +290,7 @@ fn mounts_with_options<'de, D: Deserializer<'de>>(
     Ok(mounts)
 }
 
-/// What a container does when it exits in a certain way.
+/// The action that a container does when it exits in a certain way.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerRestartRule {
@@ -302,9 +302,9 @@ pub struct ContainerRestartRule {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceRequirements {
-    /// What must be free.
+    /// The amounts that must be free.
     pub requests: ResourceList,
-    /// What may be used at most.
+    /// The amounts that may be used at most.
     pub limits: ResourceList,
     /// The resource claims of the pod that the container refers to.
     #[serde(deserialize_with = "null_default")]
@@ -349,10 +349,10 @@ pub struct Affinity {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeAffinity {
-    /// What a node must match.
+    /// The terms that a node must match.
     #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
     pub required: Option<NodeSelector>,
-    /// What a node should match.
+    /// The terms that a node should match.
     #[serde(
         rename = "preferredDuringSchedulingIgnoredDuringExecution",
         deserialize_with = "null_default"
@@ -364,13 +364,13 @@ pub struct NodeAffinity {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodAffinity {
-    /// What must hold.
+    /// The terms that must hold.
     #[serde(
         rename = "requiredDuringSchedulingIgnoredDuringExecution",
         deserialize_with = "null_default"
     )]
     pub required: Vec<PodAffinityTerm>,
-    /// What should hold.
+    /// The terms that should hold.
     #[serde(
         rename = "preferredDuringSchedulingIgnoredDuringExecution",
         deserialize_with = "null_default"
@@ -382,7 +382,7 @@ pub struct PodAffinity {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodAffinityTerm {
-    /// Which pods; absent matches none.
+    /// The pods; absent matches none.
     pub label_selector: Option<LabelSelector>,
     /// In which namespaces, by name.
     #[serde(deserialize_with = "null_default")]
@@ -404,11 +404,11 @@ pub struct WeightedPodAffinityTerm {
     pub pod_affinity_term: PodAffinityTerm,
 }
 
-/// How a pod wants to be spread over the domains of a node label.
+/// The way in which a pod wants to be spread over the domains of a node label.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopologySpreadConstraint {
-    /// How uneven the spread may be.
+    /// The greatest difference between domains.
     pub max_skew: i32,
     /// The node label whose values are the domains.
     #[serde(deserialize_with = "null_default")]
@@ -416,9 +416,9 @@ pub struct TopologySpreadConstraint {
     /// `DoNotSchedule` or `ScheduleAnyway`.
     #[serde(deserialize_with = "null_default")]
     pub when_unsatisfiable: Str,
-    /// Which pods count; absent matches none.
+    /// The counted pods; absent matches none.
     pub label_selector: Option<LabelSelector>,
-    /// How many domains there must be; absent is one.
+    /// The number of domains that there must be; absent is one.
     pub min_domains: Option<i32>,
     /// `Honor` (also when absent) or `Ignore`.
     pub node_affinity_policy: Option<Str>,
@@ -441,14 +441,14 @@ pub struct PodResourceClaim {
     pub resource_claim_template_name: Option<Str>,
 }
 
-/// What is known of a pod: what is its own, and what it has in common with others.
+/// The status of a pod: what is its own, and what it has in common with others.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PodStatus {
     /// The node on which room is being made; empty for none.
     pub nominated_node_name: Str,
-    /// When the kubelet took the pod.
+    /// The time at which the kubelet accepted the pod.
     pub start_time: Option<Time>,
-    /// When condition PodScheduled became false, if it is false.
+    /// The time at which condition PodScheduled became false, if it is false.
     pub unscheduled_since: Option<Time>,
     /// The rest, which can be read and changed as if it were here.
     pub shared: Shared<SharedStatus>,
@@ -544,10 +544,10 @@ pub struct SharedStatus {
     /// The conditions.
     #[serde(skip_deserializing)]
     pub conditions: Vec<PodCondition>,
-    /// What the containers really have.
+    /// The resources that the containers really have.
     #[serde(deserialize_with = "null_default")]
     pub container_statuses: Vec<ContainerStatus>,
-    /// What the init containers really have.
+    /// The resources that the init containers really have.
     #[serde(deserialize_with = "null_default")]
     pub init_container_statuses: Vec<ContainerStatus>,
     /// Resources of the pod as a whole, as actuated.
@@ -637,10 +637,10 @@ pub struct PodCondition {
     /// `True`, `False` or `Unknown`.
     #[serde(deserialize_with = "null_default")]
     pub status: Str,
-    /// Why, for programs.
+    /// The reason, for programs.
     #[serde(deserialize_with = "null_default")]
     pub reason: Str,
-    /// Why, for people.
+    /// The reason, for people.
     #[serde(deserialize_with = "null_default")]
     pub message: Str,
     /// The observed generation of the pod.
@@ -684,15 +684,15 @@ impl<'de> Deserialize<'de> for DecodedCondition {
     }
 }
 
-/// What a container really has.
+/// The resources that a container really has.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerStatus {
     /// The container.
     pub name: Str,
-    /// What the kubelet admitted.
+    /// The resources that the kubelet admitted.
     pub allocated_resources: ResourceList,
-    /// What the runtime applied.
+    /// The resources that the runtime applied.
     pub resources: Option<ResourceRequirements>,
 }
 

@@ -100,7 +100,7 @@ impl Quantity {
         self.nanos() as f64 / NANOS as f64
     }
 
-    /// Whether this is nothing.
+    /// Returns whether this is nothing.
     pub const fn is_zero(self) -> bool {
         self.high == 0 && self.low == 0
     }
@@ -110,7 +110,7 @@ impl Quantity {
         self.nanos().signum() as i32
     }
 
-    /// Whether there is no fraction: `1500m` has one, `2000m` has not.
+    /// Returns whether there is no fraction: `1500m` has one, `2000m` has not.
     pub const fn is_integer(self) -> bool {
         self.nanos() % NANOS == 0
     }
@@ -134,7 +134,7 @@ impl Quantity {
         Self::from_nanos(milli.saturating_mul(NANOS_PER_MILLI), self.format)
     }
 
-    /// What a control plane shows for a quantity that was written as `text`.
+    /// The text that a control plane shows for a quantity that was written as `text`.
     ///
     /// That is the canonical form, except that some texts stay as written because the API takes them for
     /// canonical: `1.234`, `1E3`, `+1`. Clients compare the text, so the control plane must show the same.

@@ -1,6 +1,7 @@
-//! What a pod requests in all.
+//! The resources that a pod requests in all.
 //!
-//! Sidecars, init containers, in-place resize, pod-level resources and overhead (KEP-753, KEP-1287, KEP-2837). Kubernetes
+//! Sidecars, init containers, in-place resize, pod-level resources and overhead (KEP-753, KEP-1287, KEP-2837).
+//! Kubernetes
 //! 1.36 and 1.37 differ in what a pod counts for while it is resized; see [`Footprint`].
 
 use crate::pod::{Container, ContainerStatus};
@@ -8,9 +9,9 @@ use crate::quantity::Format;
 use crate::resources::{CPU, MEMORY};
 use crate::{Pod, Quantity, ResourceList, Resources, Str};
 
-/// What a container without a CPU request is taken to need when nodes are scored: 100 milli-CPU.
+/// The CPU request that is assumed of a container without one when nodes are scored: 100 milli-CPU.
 pub const DEFAULT_MILLI_CPU: i64 = 100;
-/// What a container without a memory request is taken to need when nodes are scored: 200 MiB, in bytes.
+/// The memory request that is assumed of a container without one when nodes are scored: 200 MiB, in bytes.
 pub const DEFAULT_MEMORY: i64 = 200 * 1024 * 1024;
 
 /// The requests with which a pod counts on its node while it is resized in place. Each container has desired requests
@@ -24,7 +25,7 @@ pub enum Footprint {
     Pod,
 }
 
-/// How to sum.
+/// The options of a sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
     /// Count what containers really have as well as what their spec asks for (in-place resize).
@@ -45,7 +46,7 @@ impl Options {
         non_zero: false,
         footprint: Footprint::Containers,
     };
-    /// What a pod holds on its node.
+    /// The resources that a pod holds on its node.
     pub const PLACED: Self = Self {
         use_status: true,
         pod_level: true,
@@ -120,8 +121,8 @@ pub fn pod_requests(pod: &Pod, options: Options) -> ResourceList {
     total
 }
 
-/// The requests of all containers of a pod. Ordinary init containers run one after another, beside the sidecars that were
-/// started before them.
+/// The requests of all containers of a pod. Ordinary init containers run one after another, beside the sidecars that
+/// were started before them.
 fn container_sum(
     pod: &Pod,
     request: impl Fn(&Container, &[ContainerStatus]) -> ResourceList,
@@ -235,7 +236,7 @@ pub fn pod_limits(pod: &Pod) -> ResourceList {
     total
 }
 
-/// Whether a pod-level request may name this resource.
+/// Returns whether a pod-level request may name this resource.
 fn is_pod_level_resource(name: &str) -> bool {
     matches!(name, CPU | MEMORY) || name.starts_with("hugepages-")
 }

@@ -51,7 +51,7 @@ impl ResourceList {
         self.0.iter().map(|(n, q)| (n, q))
     }
 
-    /// Whether nothing is listed.
+    /// Returns whether nothing is listed.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -133,7 +133,7 @@ pub struct Resources {
     pub memory: i64,
     /// Ephemeral storage in bytes.
     pub ephemeral_storage: i64,
-    /// How many pods a node takes (`pods` of its allocatable); zero in requests.
+    /// The number of pods that a node takes (`pods` of its allocatable); zero in requests.
     pub pods: i64,
     /// Extended and prefixed resources, huge pages and attachable volumes, sorted by name. An entry may be zero.
     pub scalars: SmallVec<[(Str, i64); 2]>,

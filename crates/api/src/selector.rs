@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
-/// Why a selector cannot be used; the message is the API's.
+/// The reason why a selector cannot be used; the message is the API's.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("{0}")]
 pub struct SelectorError(pub(crate) String);
@@ -45,7 +45,7 @@ pub struct LabelSelectorRequirement {
     pub values: Vec<Str>,
 }
 
-/// How a requirement compares a label.
+/// The way in which a requirement compares a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Operator {
     /// There is a label with one of the values.
@@ -73,7 +73,7 @@ pub struct Requirement {
     operator: Operator,
     /// Sorted, each once. One of them for `Equals`, `NotEquals`, `GreaterThan` and `LessThan`.
     values: Box<[Str]>,
-    /// What `GreaterThan` and `LessThan` compare with; 0 for the others.
+    /// The bound of `GreaterThan` and `LessThan`; 0 for the others.
     bound: i64,
 }
 
@@ -169,12 +169,12 @@ impl Requirement {
         &self.key
     }
 
-    /// How the label is compared.
+    /// The way in which the label is compared.
     pub fn operator(&self) -> Operator {
         self.operator
     }
 
-    /// What the label is compared with, sorted.
+    /// The values with which the label is compared, sorted.
     pub fn values(&self) -> &[Str] {
         &self.values
     }
@@ -187,7 +187,7 @@ impl Requirement {
         }
     }
 
-    /// Whether the requirement is met by a label with this value, or by there being no such label.
+    /// Returns whether the requirement is met by a label with this value, or by there being no such label.
     pub fn is_met_by(&self, value: Option<&str>) -> bool {
         let among = |value: &str| self.values.iter().any(|own| own == value);
         match (self.operator, value) {
@@ -325,12 +325,12 @@ impl Selector {
         }
     }
 
-    /// Whether this restricts nothing. Of the selector that matches nothing this is false.
+    /// Returns whether this restricts nothing. Of the selector that matches nothing this is false.
     pub fn is_empty(&self) -> bool {
         matches!(self.0, Kind::Everything)
     }
 
-    /// Whether this is the selector that matches nothing. Contradictions (`a,!a`) are not looked for.
+    /// Returns whether this is the selector that matches nothing. Contradictions (`a,!a`) are not looked for.
     pub fn is_nothing(&self) -> bool {
         matches!(self.0, Kind::Nothing)
     }
@@ -358,12 +358,12 @@ impl Selector {
             .find_map(Requirement::exact_value)
     }
 
-    /// Whether `labels` meet all requirements.
+    /// Returns whether `labels` meet all requirements.
     pub fn matches(&self, labels: &Labels) -> bool {
         self.matches_with(|key| labels.get(key))
     }
 
-    /// Whether the labels that `get` looks up meet all requirements.
+    /// Returns whether the labels that `get` looks up meet all requirements.
     pub fn matches_with<'a>(&self, mut get: impl FnMut(&str) -> Option<&'a str>) -> bool {
         match &self.0 {
             Kind::Nothing => false,

@@ -17,7 +17,7 @@ pub struct Shared<T>(Arc<T>);
 
 /// Something that keeps a value alive together with others of its kind.
 pub trait Handle: Clone + Eq + Hash {
-    /// How many there are for this value.
+    /// The number of owners of this value.
     fn owners(&self) -> usize;
 }
 
@@ -34,7 +34,7 @@ pub struct Pool<H> {
     default: Option<H>,
 }
 
-/// How many different values a pool keeps. If there are more, unused ones are dropped;
+/// The number of different values that a pool keeps. If there are more, unused ones are dropped;
 /// if too few can be, all are. A forgotten value stays valid; the next equal one is merely a second allocation.
 const VALUES_MAX: usize = 8 * 1024;
 
@@ -103,12 +103,13 @@ impl<T: Shareable> Shared<T> {
 }
 
 impl<T> Shared<T> {
-    /// Whether both are one allocation. Quick; values that are the same are equal, equal ones need not be the same.
+    /// Returns whether both are one allocation. Quick; values that are the same are equal, equal ones need not be the
+    /// same.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Where the value is in memory: equal addresses of living values mean the same value.
+    /// The address of the value in memory: equal addresses of living values mean the same value.
     pub fn address(&self) -> usize {
         Arc::as_ptr(&self.0) as usize
     }
@@ -206,7 +207,7 @@ mod tests {
         second.number = 8;
         assert_eq!((first.number, second.number), (7, 8));
         assert_ne!(first, second);
-        // What was changed is not what later values are taken for.
+        // A value that was changed is not taken for a later one.
         assert_eq!(*Shared::new(value(7)), value(7));
         assert!(Shared::<Value>::default().is_same(&Shared::new(value(0))));
     }

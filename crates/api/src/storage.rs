@@ -34,9 +34,9 @@ fn class<'a>(metadata: &'a ObjectMeta, field: Option<&'a Str>) -> &'a str {
 pub struct PersistentVolume {
     /// Name, labels and annotations.
     pub metadata: ObjectMeta,
-    /// What the volume is.
+    /// The source and properties of the volume.
     pub spec: PersistentVolumeSpec,
-    /// What has become of it.
+    /// The phase of the volume.
     pub status: VolumePhase,
 }
 
@@ -52,13 +52,13 @@ impl PersistentVolume {
     }
 }
 
-/// What a volume is.
+/// The source and properties of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PersistentVolumeSpec {
     /// The size, under `storage`.
     pub capacity: ResourceList,
-    /// How the volume can be mounted.
+    /// The way in which the volume can be mounted.
     #[serde(deserialize_with = "null_default")]
     pub access_modes: Vec<Str>,
     /// The class.
@@ -115,7 +115,7 @@ pub struct CsiVolume {
     /// The driver.
     #[serde(deserialize_with = "null_default")]
     pub driver: Str,
-    /// What the driver calls the volume.
+    /// The name of the volume at the driver.
     #[serde(deserialize_with = "null_default")]
     pub volume_handle: Str,
 }
@@ -135,9 +135,9 @@ pub struct VolumePhase {
 pub struct PersistentVolumeClaim {
     /// Name, namespace and annotations.
     pub metadata: ObjectMeta,
-    /// What is wanted.
+    /// The desired volume.
     pub spec: PersistentVolumeClaimSpec,
-    /// What has become of it.
+    /// The phase of the claim.
     pub status: VolumePhase,
 }
 
@@ -147,7 +147,7 @@ impl PersistentVolumeClaim {
         class(&self.metadata, self.spec.storage_class_name.as_ref())
     }
 
-    /// Whether the claim has a volume and the binding is complete.
+    /// Returns whether the claim has a volume and the binding is complete.
     pub fn is_fully_bound(&self) -> bool {
         !self.spec.volume_name.is_empty()
             && self
@@ -162,14 +162,14 @@ impl PersistentVolumeClaim {
     }
 }
 
-/// What is wanted of a volume.
+/// The desired volume of a claim.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PersistentVolumeClaimSpec {
-    /// How the volume is to be mounted.
+    /// The way in which the volume is to be mounted.
     #[serde(deserialize_with = "null_default")]
     pub access_modes: Vec<Str>,
-    /// Which volumes will do; absent for all.
+    /// The volumes that may be bound; absent for all.
     pub selector: Option<LabelSelector>,
     /// The size, under `storage`.
     #[serde(deserialize_with = "null_default")]
@@ -185,18 +185,18 @@ pub struct PersistentVolumeClaimSpec {
     pub volume_attributes_class_name: Option<Str>,
 }
 
-/// How volumes of one kind come into being.
+/// The way in which volumes of one kind come into being.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StorageClass {
     /// The name.
     pub metadata: ObjectMeta,
-    /// Who makes the volumes.
+    /// The provisioner of the volumes.
     #[serde(deserialize_with = "null_default")]
     pub provisioner: Str,
     /// `Immediate` or `WaitForFirstConsumer`.
     pub volume_binding_mode: Option<Str>,
-    /// Where volumes can be made; empty for everywhere.
+    /// The topologies in which volumes can be made; empty for everywhere.
     #[serde(deserialize_with = "null_default")]
     pub allowed_topologies: Vec<TopologySelectorTerm>,
 }
@@ -249,7 +249,7 @@ pub struct CsiNodeDriver {
     /// The driver.
     #[serde(deserialize_with = "null_default")]
     pub name: Str,
-    /// How many volumes the driver attaches to the node; absent for no limit.
+    /// The number of volumes that the driver attaches to the node; absent for no limit.
     pub allocatable: Option<VolumeNodeResources>,
 }
 
@@ -257,22 +257,22 @@ pub struct CsiNodeDriver {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeNodeResources {
-    /// How many volumes; absent for no limit.
+    /// The number of volumes; absent for no limit.
     pub count: Option<i32>,
 }
 
-/// What a CSI driver can do.
+/// The features of a CSI driver.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CsiDriver {
     /// The name of the driver.
     pub metadata: ObjectMeta,
-    /// What it can do.
+    /// The features of the driver.
     #[serde(deserialize_with = "null_default")]
     pub spec: CsiDriverSpec,
 }
 
-/// What a CSI driver can do.
+/// The features of a CSI driver.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CsiDriverSpec {
@@ -282,7 +282,7 @@ pub struct CsiDriverSpec {
     pub prevent_pod_scheduling_if_missing: Option<bool>,
 }
 
-/// How much space a CSI driver has for a class in a part of the cluster.
+/// The space that a CSI driver has for a class in a part of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CsiStorageCapacity {
@@ -312,11 +312,11 @@ impl CsiStorageCapacity {
 pub struct VolumeAttachment {
     /// The name.
     pub metadata: ObjectMeta,
-    /// What is attached where.
+    /// The volume and its node.
     pub spec: VolumeAttachmentSpec,
 }
 
-/// What is attached where.
+/// The volume and its node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeAttachmentSpec {

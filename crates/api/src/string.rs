@@ -9,7 +9,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// How many different strings a thread remembers before it forgets them all. A forgotten string stays valid;
+/// The number of different strings that a thread remembers before it forgets them all. A forgotten string stays valid;
 /// the next equal one is merely a second allocation.
 const INTERNED_MAX: usize = 1 << 16;
 /// Longer strings are not remembered: they are messages and annotations, and do not repeat.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Cow;
 use std::fmt;
 
-/// What a taint does to pods that do not tolerate it; on a toleration, which taints it is about.
+/// The effect of a taint on pods that do not tolerate it; on a toleration, which taints it is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum TaintEffect {
     /// Not set. A toleration without an effect is about all of them.
@@ -38,7 +38,7 @@ impl TaintEffect {
         }
     }
 
-    /// Whether it keeps pods off the node: `NoSchedule` or `NoExecute`.
+    /// Returns whether it keeps pods off the node: `NoSchedule` or `NoExecute`.
     pub const fn forbids_scheduling(self) -> bool {
         matches!(self, Self::NoSchedule | Self::NoExecute)
     }
@@ -60,16 +60,16 @@ impl From<&str> for TaintEffect {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Taint {
-    /// What it is about.
+    /// The key of the taint.
     #[serde(deserialize_with = "null_default")]
     pub key: Str,
     /// The value of the key; may be empty.
     #[serde(deserialize_with = "null_default")]
     pub value: Str,
-    /// What it does.
+    /// The effect of the taint.
     #[serde(deserialize_with = "null_default")]
     pub effect: TaintEffect,
-    /// When it was added.
+    /// The time at which it was added.
     pub time_added: Option<Time>,
 }
 
@@ -99,7 +99,7 @@ impl fmt::Display for Taint {
     }
 }
 
-/// How a toleration compares its value with a taint's.
+/// The way in which a toleration compares its value with a taint's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum TolerationOperator {
     /// The values are equal; also when no operator is set.
@@ -134,7 +134,7 @@ pub struct Toleration {
     /// The key of the taints that it is about; empty for every key.
     #[serde(deserialize_with = "null_default")]
     pub key: Str,
-    /// How the values are compared.
+    /// The way in which the values are compared.
     #[serde(deserialize_with = "null_default")]
     pub operator: TolerationOperator,
     /// The value that the taint's is compared with.
@@ -148,7 +148,7 @@ pub struct Toleration {
 }
 
 impl Toleration {
-    /// Whether this tolerates `taint`. `Lt` and `Gt` compare only with `comparison_operators`, the feature gate
+    /// Returns whether this tolerates `taint`. `Lt` and `Gt` compare only with `comparison_operators`, the feature gate
     /// `TaintTolerationComparisonOperators`; without it they tolerate nothing.
     pub fn tolerates(&self, taint: &Taint, comparison_operators: bool) -> bool {
         if self.effect != TaintEffect::Unset && self.effect != taint.effect {
@@ -171,7 +171,7 @@ impl Toleration {
         }
     }
 
-    /// Whether scoring looks at this: it is about `PreferNoSchedule` or about every effect.
+    /// Returns whether scoring looks at this: it is about `PreferNoSchedule` or about every effect.
     pub fn is_about_prefer_no_schedule(&self) -> bool {
         matches!(
             self.effect,
@@ -185,7 +185,7 @@ fn canonical_integer(text: &str) -> Option<i64> {
     is_decimal_integer(text).then(|| text.parse().ok())?
 }
 
-/// Whether any of `tolerations` tolerates `taint`.
+/// Returns whether any of `tolerations` tolerates `taint`.
 pub fn tolerates_taint(
     tolerations: &[Toleration],
     taint: &Taint,
@@ -208,7 +208,7 @@ pub fn first_untolerated<'a>(
     })
 }
 
-/// How many of `taints` are `PreferNoSchedule` and not tolerated.
+/// The number of taints of `taints` that are `PreferNoSchedule` and not tolerated.
 pub fn count_intolerable_prefer_no_schedule(
     taints: &[Taint],
     tolerations: &[Toleration],

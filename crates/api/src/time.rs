@@ -41,7 +41,7 @@ impl Time {
         self.0.div_euclid(1_000_000)
     }
 
-    /// How much later this is than `earlier`; zero when it is not later.
+    /// The time from `earlier` to this; zero when it is not later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }

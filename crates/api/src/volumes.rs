@@ -50,7 +50,7 @@ pub fn shared_claims(pod: &Pod) -> impl Iterator<Item = &Str> {
     volumes.filter_map(|volume| Some(&volume.persistent_volume_claim.as_ref()?.claim_name))
 }
 
-/// Whether the pod uses the claim.
+/// Returns whether the pod uses the claim.
 pub fn uses_claim(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
     claim.metadata.namespace == *pod.namespace()
         && claims(pod).any(|used| used.name == claim.metadata.name)

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 pub struct Service {
     /// Name and namespace.
     pub metadata: ObjectMeta,
-    /// Which pods serve.
+    /// The pods that serve.
     #[serde(deserialize_with = "null_default")]
     pub spec: MapSelected,
 }
@@ -23,7 +23,7 @@ pub struct Service {
 pub struct ReplicationController {
     /// Name and namespace.
     pub metadata: ObjectMeta,
-    /// Which pods are its own.
+    /// The pods that are its own.
     #[serde(deserialize_with = "null_default")]
     pub spec: MapSelected,
 }
@@ -42,7 +42,7 @@ pub struct MapSelected {
 pub struct ReplicaSet {
     /// Name and namespace.
     pub metadata: ObjectMeta,
-    /// Which pods are its own.
+    /// The pods that are its own.
     #[serde(deserialize_with = "null_default")]
     pub spec: Selected,
 }
@@ -53,7 +53,7 @@ pub struct ReplicaSet {
 pub struct StatefulSet {
     /// Name and namespace.
     pub metadata: ObjectMeta,
-    /// Which pods are its own.
+    /// The pods that are its own.
     #[serde(deserialize_with = "null_default")]
     pub spec: Selected,
 }
@@ -66,7 +66,7 @@ pub struct Selected {
     pub selector: Option<LabelSelector>,
 }
 
-/// How many pods of an application may be down at a time.
+/// The number of pods of an application that may be down at a time.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodDisruptionBudget {
@@ -84,7 +84,7 @@ pub struct PodDisruptionBudget {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodDisruptionBudgetStatus {
-    /// How many pods may be evicted.
+    /// The number of pods that may be evicted.
     pub disruptions_allowed: i32,
     /// Pods whose eviction is counted already, with the time.
     #[serde(deserialize_with = "null_default")]

@@ -1,4 +1,4 @@
-//! How the controllers and kubelets of this process reach the objects: the same path as HTTP requests
+//! The access of the controllers and kubelets of this process to the objects: the same path as HTTP requests
 //! (defaulting, admission, validation, preconditions), without the socket.
 
 use serde_json::Value;
@@ -30,34 +30,34 @@ pub enum Change {
     Added(Object),
     /// The object has changed.
     Modified(Object),
-    /// The object is gone; its last state.
+    /// The object was deleted; its last state.
     Deleted(Object),
 }
 
-/// What deleting does to the objects that this one owns.
+/// The effect of a deletion on the objects that this one owns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Propagation {
     /// The owner goes first, the garbage collector removes the rest.
     #[default]
     Background,
-    /// The owner stays until everything it owns is gone.
+    /// The owner stays until everything it owns was deleted.
     Foreground,
-    /// What it owns loses its owner reference and stays.
+    /// Each dependant loses its owner reference and stays.
     Orphan,
 }
 
-/// How to delete.
+/// The options of a deletion.
 #[derive(Debug, Clone, Default)]
 pub struct DeleteOptions {
     /// Seconds of grace; `None` leaves it to the kind.
     pub grace_period_seconds: Option<i64>,
     /// Delete only the object with this UID.
     pub uid: Option<String>,
-    /// What becomes of dependants.
+    /// The handling of dependants.
     pub propagation: Propagation,
 }
 
-/// Why a request failed, as an API `Status`.
+/// The reason why a request failed, as an API `Status`.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct AccessError {
@@ -70,17 +70,18 @@ pub struct AccessError {
 }
 
 impl AccessError {
-    /// Whether the object does not exist.
+    /// Returns whether the object does not exist.
     pub fn is_not_found(&self) -> bool {
         self.code == 404
     }
 
-    /// Whether the write was rejected because its namespace is being deleted, after which there is nothing to do.
+    /// Returns whether the write was rejected because its namespace is being deleted, after which there is nothing to
+    /// do.
     pub fn is_namespace_terminating(&self) -> bool {
         self.code == 403 && self.message.contains("because it is being terminated")
     }
 
-    /// Whether another client wrote the object first. The caller reads it again and retries.
+    /// Returns whether another client wrote the object first. The caller reads it again and retries.
     pub fn is_conflict(&self) -> bool {
         self.code == 409
     }
@@ -127,7 +128,7 @@ pub trait Access: Send + Sync + 'static {
     fn update_status(&self, kind: GroupResource, object: Value) -> Result<Object, AccessError>;
 
     /// Replaces `spec.finalizers` of a namespace, as its `finalize` subresource does. A namespace that is being
-    /// deleted and has no finalizer of either sort left is gone after that.
+    /// deleted and has no finalizer of either sort left is removed after that.
     ///
     /// # Errors
     /// 404, 409 on another version.
@@ -166,7 +167,7 @@ pub struct KindInfo {
     pub namespaced: bool,
 }
 
-/// How many names of custom resources are kept for the life of the process.
+/// The number of names of custom resources that are kept for the life of the process.
 const INTERNED_MAX: usize = 100_000;
 
 /// A name that lives as long as the process. Names of custom resources are few and come again, so each is kept once;

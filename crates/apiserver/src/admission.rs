@@ -2,7 +2,8 @@
 //!
 //! Each plugin is a switch of [`Admission`]: NamespaceLifecycle, LimitRanger, ServiceAccount, Priority,
 //! DefaultTolerationSeconds, RuntimeClass, ResourceQuota, StorageObjectInUseProtection, PodGroupProtection,
-//! DefaultStorageClass, TaintNodesByCondition, and PodTopologyLabels, which is applied at binding. Admission webhooks are in `webhooks`, admission policies in `policies`.
+//! DefaultStorageClass, TaintNodesByCondition, and PodTopologyLabels, which is applied at binding. Admission webhooks
+//! are in `webhooks`, admission policies in `policies`.
 
 pub(crate) mod groups;
 mod limit_range;
@@ -28,7 +29,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use webhooks::Attributes;
 
-/// Which rules apply.
+/// The rules that apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Admission {
     /// Objects are created only in namespaces that exist and are not terminating.
@@ -81,7 +82,7 @@ impl Default for Admission {
 pub(crate) const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
 pub(crate) const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
 
-/// How long pods stay on a node that is not ready or unreachable.
+/// The time for which pods stay on a node that is not ready or unreachable.
 const TOLERATION_SECONDS: i64 = 300;
 const TOLERATED: [&str; 2] = [NOT_READY, "node.kubernetes.io/unreachable"];
 /// The taint of nodes that are not ready.
@@ -97,7 +98,7 @@ fn siblings(api: &Api, plural: &str, namespace: &str) -> Vec<Arc<Version>> {
     listed.map(|l| l.items).unwrap_or_default()
 }
 
-/// How errors name a new object whose name may not have been generated yet.
+/// The way in which errors name a new object whose name may not have been generated yet.
 fn given_name(object: &Value) -> &str {
     let metadata = object.part("metadata");
     match metadata.text("name") {
@@ -179,7 +180,7 @@ impl Api {
     }
 }
 
-/// What is checked when an object is valid: limit ranges, then webhooks, then quotas. `old` is the object before an
+/// The checks of a valid object: limit ranges, then webhooks, then quotas. `old` is the object before an
 /// update; `charges` is whether quotas count the object.
 ///
 /// # Errors
@@ -272,7 +273,7 @@ fn tolerate(pod: &mut Value) {
     spec.insert("tolerations".to_owned(), all.into());
 }
 
-/// Whether a toleration already speaks of the taint `key:NoExecute`.
+/// Returns whether a toleration already speaks of the taint `key:NoExecute`.
 fn covers(toleration: &Value, key: &str) -> bool {
     let text = |field: &str| toleration.get(field).and_then(Value::as_str).unwrap_or("");
     (text("key") == key || text("key").is_empty()) && matches!(text("effect"), "NoExecute" | "")

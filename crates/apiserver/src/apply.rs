@@ -34,7 +34,7 @@ const UNOWNED: [&[&str]; 11] = [
     &["f:metadata", "f:resourceVersion"],
 ];
 
-/// Who makes a change, and of which part of an object.
+/// The author of a change, and the changed part of an object.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Author<'a> {
     /// The name of the manager.
@@ -68,7 +68,7 @@ pub(crate) struct Conflict {
     pub(crate) field: String,
 }
 
-/// Why a configuration was not applied.
+/// The reason why a configuration was not applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ApplyError {
     /// Other managers own what it would change.
@@ -134,7 +134,7 @@ impl Entry {
         entry
     }
 
-    /// Whether this is the entry of an author. An applier has one entry whatever the version.
+    /// Returns whether this is the entry of an author. An applier has one entry whatever the version.
     fn is_of(&self, author: &Author<'_>, applied: bool) -> bool {
         self.manager == author.manager
             && self.applied == applied
@@ -342,7 +342,7 @@ pub(crate) fn apply(
         for entry in &managers {
             owners.add(entry.set.clone());
         }
-        // What this manager applied before, and neither it nor another manager owns now.
+        // The fields that this manager applied before, and neither it nor another manager owns now.
         let mut gone = last.set.clone().with_parents();
         gone.subtract(&owners.with_parents());
         typed.remove(&mut merged, &gone);
@@ -375,7 +375,7 @@ pub(crate) fn apply(
     Ok(merged)
 }
 
-/// Whether two objects are equal but for the times of their managed fields.
+/// Returns whether two objects are equal but for the times of their managed fields.
 pub(crate) fn differ_in_times_only(one: &Value, other: &Value) -> bool {
     fn fields(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
         let fields = object.as_object().into_iter().flatten();

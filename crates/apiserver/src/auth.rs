@@ -83,7 +83,8 @@ impl User {
         }
     }
 
-    /// Whether this is an administrator or a component of the control plane, a node, or a service account of kube-system.
+    /// Returns whether this is an administrator or a component of the control plane, a node, or a service account of
+    /// kube-system.
     pub(crate) fn is_system(&self) -> bool {
         const GROUPS: [&str; 3] = [
             MASTERS,
@@ -109,7 +110,7 @@ impl User {
         info
     }
 
-    /// Whether every request of this user is allowed.
+    /// Returns whether every request of this user is allowed.
     pub(crate) fn is_master(&self) -> bool {
         self.groups.iter().any(|group| group == MASTERS)
     }

@@ -49,19 +49,19 @@ use crate::groups::GroupGates;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How the controllers behave. The defaults are kube-controller-manager's.
+/// The way in which the controllers behave. The defaults are kube-controller-manager's.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Which of them run.
+    /// The controllers that run.
     pub selection: Selection,
     /// The certificates that clients of this API trust, as PEM, for the config map `kube-root-ca.crt` of each
     /// namespace. Without them the config map is not made.
     pub root_ca: Option<String>,
-    /// How long events are kept after they last happened.
+    /// The time for which events are kept after they last happened.
     pub event_ttl: Duration,
-    /// How long a kubelet may be silent before its node is unreachable.
+    /// The time that a kubelet may be silent before its node is unreachable.
     pub node_grace: Duration,
-    /// How many ended pods are kept.
+    /// The number of ended pods that are kept.
     pub ended_pods_max: usize,
     /// The parts of group scheduling that the control plane has.
     pub groups: GroupGates,

@@ -285,7 +285,7 @@ impl Field {
         };
         let mut any = false;
         let (low, mut high) = match low_and_high.as_slice() {
-            // What follows a star is not read.
+            // Text after a star is not read.
             ["*" | "?", ..] => {
                 any = true;
                 (min, max)
@@ -410,7 +410,7 @@ mod tests {
                 Some("2028-02-29T12:00:00Z"),
             ),
             ("0 0 31 2 *", "2026-01-01T00:00:00Z", None),
-            // What follows a star is not read; empty entries are skipped.
+            // Text after a star is not read; empty entries are skipped.
             (
                 "*-5 * * * *",
                 "2026-01-01T00:00:30Z",

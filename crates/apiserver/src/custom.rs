@@ -1,8 +1,8 @@
 //! Custom resources: the types that CustomResourceDefinitions define, and what follows from a definition.
 //!
-//! A version of a definition becomes a [`CustomType`]: its structural schema, with which objects are pruned, defaulted and
-//! validated, and a `Model` of the same schema for server-side apply. `definition` turns definitions into resources and
-//! keeps their conditions; `schema` checks the schemas themselves.
+//! A version of a definition becomes a [`CustomType`]: its structural schema, with which objects are pruned, defaulted
+//! and validated, and a `Model` of the same schema for server-side apply. `definition` turns definitions into resources
+//! and keeps their conditions; `schema` checks the schemas themselves.
 
 pub(crate) mod conversion;
 pub(crate) mod definition;
@@ -42,7 +42,7 @@ pub struct CustomType {
     rules: Rules,
     /// Whether the status is a subresource.
     pub(crate) has_status: bool,
-    /// Where the replicas and the selector of the subresource `scale` are.
+    /// The paths of the replicas and the selector of the subresource `scale`.
     pub(crate) scale: Option<Scale>,
     /// The version in which objects are stored, such as `example.com/v1`.
     pub(crate) stored_version: String,
@@ -94,7 +94,7 @@ impl CustomType {
         faults
     }
 
-    /// What server-side apply reads.
+    /// The model that server-side apply reads.
     pub(crate) fn model(&self) -> (&Model, TypeId) {
         (&self.model, self.root)
     }
@@ -124,7 +124,8 @@ impl CustomType {
         decoded
     }
 
-    /// An object in this version, of whose schema it has the defaults. Without a webhook, versions differ in nothing else.
+    /// An object in this version, of whose schema it has the defaults. Without a webhook, versions differ in nothing
+    /// else.
     pub(crate) fn shown(&self, object: &Value, api_version: &str) -> Value {
         let mut shown = object.clone();
         objects::fill_defaults(&self.schema, &mut shown);

@@ -155,7 +155,7 @@ fn put_names(value: &mut Map<String, Value>, resource: &Resource) {
     }
 }
 
-/// Whether a subresource speaks another kind than its resource.
+/// Returns whether a subresource speaks another kind than its resource.
 fn has_own_kind(resource: &Resource, sub: &Sub) -> bool {
     (sub.group, sub.version) != (resource.resource.group, resource.version)
 }

@@ -11,7 +11,7 @@ pub enum ErrorType {
     Invalid,
     /// The value is not one of the known ones.
     NotSupported,
-    /// The value stands twice in a list that must be unique.
+    /// The value occurs twice in a list that must be unique.
     Duplicate,
     /// The value is well formed but may not be given here.
     Forbidden,
@@ -19,7 +19,7 @@ pub enum ErrorType {
     TooLong,
     /// The list holds more entries than allowed.
     TooMany,
-    /// What the value refers to does not exist.
+    /// The object that the value refers to does not exist.
     NotFound,
     /// The value has the wrong type.
     TypeInvalid,
@@ -44,7 +44,7 @@ impl ErrorType {
         }
     }
 
-    /// The words that stand after the field in the printed error.
+    /// The words after the field in the printed error.
     pub fn title(self) -> &'static str {
         match self {
             Self::Required => "Required value",
@@ -63,13 +63,13 @@ impl ErrorType {
 /// One field error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldError {
-    /// What kind of error it is.
+    /// The kind of the error.
     pub kind: ErrorType,
     /// The path of the field, such as `spec.containers[0].image`.
     pub field: String,
     /// The offending value as it is printed (already quoted or rendered); `None` where none is printed.
     pub value: Option<String>,
-    /// What is wrong and what would be right; may be empty.
+    /// The fault and the correction; may be empty.
     pub detail: String,
 }
 

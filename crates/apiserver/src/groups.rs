@@ -55,7 +55,7 @@ impl GroupGates {
         workload_with_job: false,
     };
 
-    /// Whether a gate is on, by its name in Kubernetes. Gates of other features are.
+    /// Returns whether a gate is on, by its name in Kubernetes. Gates of other features are.
     pub fn has(&self, gate: &str) -> bool {
         let own = match gate {
             "TopologyAwareWorkloadScheduling" => self.topology_aware_workload_scheduling,
@@ -107,7 +107,7 @@ const SERVED: [ServedVersion; 4] = [
     },
 ];
 
-/// Whether a release with these gates serves a resource. Resources of other features are served always.
+/// Returns whether a release with these gates serves a resource. Resources of other features are served always.
 fn is_served(resource: &Resource, release: Release, gates: GroupGates) -> bool {
     let (group, plural) = (resource.resource.group, resource.resource.resource);
     let is_of_groups = |served: &&ServedVersion| served.plurals.contains(&plural);

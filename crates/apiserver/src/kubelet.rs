@@ -6,22 +6,22 @@
 //! thread of its own; one carries pods through their lives. Thousands of nodes cost a timer each.
 //!
 //! A pod that is bound to a simulated node starts (`ContainerCreating`), runs, becomes ready, ends if its annotations
-//! say so, and stops gracefully when it is deleted. Annotations of the pod say how long things take, in seconds with
-//! decimals:
+//! state so, and stops gracefully when it is deleted. Annotations of the pod state how long things take, in seconds
+//! with decimals:
 //!
 //! | annotation | meaning | default |
 //! |---|---|---|
 //! | `berth.dev/startup-seconds` | from bound to running | 0.5 |
 //! | `berth.dev/ready-seconds` | from running to ready | 0 |
-//! | `berth.dev/run-seconds` | from running to the containers' end | as their commands tell, else 1 for pods of Jobs, for ever for others |
-//! | `berth.dev/exit-code` | what the containers end with | as their commands tell, else 0 |
+//! | `berth.dev/run-seconds` | from running to the containers' end | as their commands state, else 1 for pods of Jobs, for ever for others |
+//! | `berth.dev/exit-code` | what the containers end with | as their commands state, else 0 |
 //! | `berth.dev/image-pull` | with `fail`, the images of the pod cannot be pulled | they can |
 //! | `berth.dev/stop-seconds` | from deletion to the end, never longer than the grace period | 0.5 |
 //!
-//! What follows the containers' end is the pod's `restartPolicy`: Succeeded, Failed, or a restart with backoff.
-//! Readiness gates and `activeDeadlineSeconds` count as on a real node.
+//! The phase after the end of the containers is decided by the pod's `restartPolicy`: Succeeded, Failed, or a restart
+//! with backoff. Readiness gates and `activeDeadlineSeconds` count as on a real node.
 //!
-//! An annotation of the node says how its kubelet is: `berth.dev/node-ready: "False"` reports the node as not
+//! An annotation of the node states how its kubelet is: `berth.dev/node-ready: "False"` reports the node as not
 //! ready; `"Unknown"` makes the kubelet fall silent, so that its lease goes stale and its pods are on their own.
 
 mod admission;
@@ -53,7 +53,7 @@ use std::time::Duration;
 
 /// The label that makes a node a simulated one, with the value `true`.
 pub const SIMULATED: &str = "berth.dev/simulated";
-/// The node annotation that says how its kubelet is: `True` (the default), `False` or `Unknown`.
+/// The node annotation that states how its kubelet is: `True` (the default), `False` or `Unknown`.
 pub const NODE_READY: &str = "berth.dev/node-ready";
 /// The pod annotation for the seconds from bound to running.
 pub const STARTUP_SECONDS: &str = "berth.dev/startup-seconds";
@@ -79,10 +79,10 @@ const RESOURCE_SLICE: GroupResource = GroupResource {
 
 /// The annotation of a node that [`Options::given`] has: how many GPUs a driver publishes for it.
 pub const GPUS: &str = "berth.dev/gpus";
-/// More simulated nodes than anybody has asked for.
+/// More simulated nodes than any known use needs.
 pub const NODES_MAX: usize = 1_000_000;
 
-/// Where kubelets keep their leases.
+/// The place where kubelets keep their leases.
 const LEASE_NAMESPACE: &str = "kube-node-lease";
 /// The number of attempts to write a new node when controllers write it at the same time.
 const UNTAINT_ATTEMPTS: usize = 10;
@@ -92,26 +92,27 @@ const NODES_PER_TURN: usize = 64;
 /// Receives the number of nodes as they are created.
 pub type Progress = Arc<dyn Fn(usize) + Send + Sync>;
 
-/// Which nodes to make and how their kubelets behave.
+/// The nodes to make and the behaviour of their kubelets.
 #[derive(Clone)]
 pub struct Options {
-    /// How many nodes to make.
+    /// The number of nodes that to make.
     pub nodes: usize,
     /// Further nodes to make, as they are; their kubelets add what they lack.
     pub given: Vec<Value>,
-    /// What stands before the number in a node's name.
+    /// The text before the number in a node's name.
     pub name_prefix: String,
-    /// What each node has.
+    /// The shape of each node.
     pub shape: Shape,
-    /// How many GPUs a driver publishes for each node in ResourceSlices, at most [`DEVICES_MAX`].
+    /// The number of GPUs that a driver publishes for each node in ResourceSlices, at most [`DEVICES_MAX`].
     pub devices: u32,
-    /// How long a pod takes from bound to running, unless its annotation says otherwise.
+    /// The time that a pod takes from bound to running, unless its annotation states otherwise.
     pub startup: Duration,
-    /// How long the containers of a Job's pod run, unless its annotation says otherwise; `None` is for ever.
+    /// The time for which the containers of a Job's pod run, unless its annotation states otherwise; `None` is for
+    /// ever.
     pub job_run: Option<Duration>,
-    /// How long a deleted pod takes to end, unless its annotation says otherwise.
+    /// The time that a deleted pod takes to end, unless its annotation states otherwise.
     pub stop: Duration,
-    /// How often a kubelet renews its lease. Upstream: every 10 s.
+    /// The interval at which a kubelet renews its lease. Upstream: every 10 s.
     pub lease_renewal: Duration,
     /// Whether kubelets record events of pods (Pulled, Created, Started, Killing).
     pub events: bool,
@@ -157,7 +158,7 @@ impl fmt::Debug for Options {
     }
 }
 
-/// Why the simulated nodes could not be made.
+/// The reason why the simulated nodes could not be made.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// The namespace of the leases is missing and cannot be made.
@@ -171,7 +172,7 @@ pub enum Error {
     Devices {
         /// The name of the node.
         name: String,
-        /// What the API said.
+        /// The error of the API.
         source: AccessError,
     },
     /// A node cannot be made.
@@ -179,7 +180,7 @@ pub enum Error {
     Node {
         /// The name of the node.
         name: String,
-        /// What the API said.
+        /// The error of the API.
         source: AccessError,
     },
 }

@@ -1,4 +1,4 @@
-//! What the control plane would do with objects that no API server stores: for what-if.
+//! The defaults and objects that the control plane would add for objects that no API server stores: for what-if.
 //!
 //! The functions are those of its controllers and of its admission.
 

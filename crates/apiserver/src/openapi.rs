@@ -170,7 +170,7 @@ fn schema_name(group: &str, version: &str, kind: &str) -> Option<String> {
     Some(openapi_name(&schemas.model().object_type(id).name))
 }
 
-/// Where a group version lives below the server's root.
+/// The place where a group version lives below the server's root.
 fn group_version_path(group: &str, version: &str) -> String {
     if group.is_empty() {
         format!("api/{version}")

@@ -49,7 +49,7 @@ impl PatchType {
     }
 }
 
-/// Why a patch could not be applied.
+/// The reason why a patch could not be applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
     /// The patch is not written as its language wants: 400.
@@ -75,7 +75,7 @@ impl PatchError {
         }
     }
 
-    /// Whether a test of a JSON patch has failed.
+    /// Returns whether a test of a JSON patch has failed.
     pub(crate) fn is_failed_test(&self) -> bool {
         match self {
             Self::Unprocessable(text) => {
@@ -118,7 +118,7 @@ impl From<DecodeError> for PatchError {
 pub struct Patched {
     /// The object after the patch.
     pub object: Value,
-    /// The fields that stood twice in the patch, for strict field validation.
+    /// The fields that occurred twice in the patch, for strict field validation.
     pub duplicate_fields: Vec<String>,
 }
 
@@ -145,7 +145,7 @@ pub fn apply(
     apply_reporting(patch_type, group, version, kind, current, patch).map(|patched| patched.object)
 }
 
-/// As [`apply`], and tells which fields stood twice in the patch.
+/// As [`apply`], and returns the fields that occurred twice in the patch.
 ///
 /// # Errors
 /// See [`PatchError`].

@@ -1,7 +1,7 @@
 //! Fields with JSON that servers keep as bytes (`RawExtension`), such as the parameters of device drivers.
 //!
-//! Within an object, such a field is the text of its JSON. Clients that read JSON or protobuf get this text, and a field
-//! that may not change is compared as text: the order of keys, the form of numbers and white space count. As in
+//! Within an object, such a field is the text of its JSON. Clients that read JSON or protobuf get this text, and a
+//! field that may not change is compared as text: the order of keys, the form of numbers and white space count. As in
 //! kube-apiserver, a strategic merge patch and server-side apply read the object as a tree and write the field anew, so
 //! they change a text that is in another form. `managedFields` contain such texts, too; see [`crate::apply`].
 
@@ -48,7 +48,7 @@ const RAW: [Path; 5] = [
 ];
 const MANAGED: Path = &["metadata", "managedFields", "*", "fieldsV1"];
 
-/// Whether objects of a kind have such fields, besides `managedFields`.
+/// Returns whether objects of a kind have such fields, besides `managedFields`.
 pub(crate) fn has(group: &str, kind: &str) -> bool {
     group == GROUP && KINDS.contains(&kind)
 }
@@ -61,7 +61,7 @@ pub(crate) fn text(field: &Value) -> Cow<'_, str> {
     }
 }
 
-/// Whether the text of such a field is that of a JSON object.
+/// Returns whether the text of such a field is that of a JSON object.
 pub(crate) fn is_object(text: &str) -> bool {
     serde_json::from_str::<Map<String, Value>>(text).is_ok()
 }
@@ -268,7 +268,7 @@ impl Texts {
         self.count == 0
     }
 
-    /// Whether the value is such a text itself.
+    /// Returns whether the value is such a text itself.
     fn is_text(&self) -> bool {
         let mut paths = self.paths.iter().take(self.count);
         paths.any(|path| path.is_empty())

@@ -1,9 +1,9 @@
-//! The API of each release: which resources and fields a server of a release serves, and which of them depend on a feature
-//! gate.
+//! The API of each release: which resources and fields a server of a release serves, and which of them depend on a
+//! feature gate.
 //!
-//! The facts are in `facts/releases.txt`, and in `later.txt` of the protobuf crate. The types of this crate have the fields
-//! of every release. [`ApiRelease`] selects among them where objects of clients are read, published or listed. Objects of
-//! this process (controllers, the first objects) are read with [`ApiRelease::EVERY`].
+//! The facts are in `facts/releases.txt`, and in `later.txt` of the protobuf crate. The types of this crate have the
+//! fields of every release. [`ApiRelease`] selects among them where objects of clients are read, published or listed.
+//! Objects of this process (controllers, the first objects) are read with [`ApiRelease::EVERY`].
 
 use crate::schema::model::{Field, Model, Shape, TypeId};
 use crate::schema::path::Path;
@@ -73,19 +73,19 @@ impl Default for Availability {
 }
 
 impl Availability {
-    /// Whether the release has it, with some setting of its gate.
+    /// Returns whether the release has it, with some setting of its gate.
     pub(crate) fn is_in(self, api: ApiRelease) -> bool {
         api.release
             .is_none_or(|release| (self.since..=self.until).contains(&release))
     }
 
-    /// Whether objects of the release have it even when it is not set. Where no single release is served, those are the
-    /// objects of the newest one.
+    /// Returns whether objects of the release have it even when it is not set. Where no single release is served, those
+    /// are the objects of the newest one.
     pub(crate) fn is_written_in(self, api: ApiRelease) -> bool {
         (self.since..=self.until).contains(&api.release())
     }
 
-    /// Whether its gate is on.
+    /// Returns whether its gate is on.
     pub(crate) fn is_enabled(self, api: ApiRelease) -> bool {
         self.gate
             .is_none_or(|gate| api.on.checked_shr(gate_bit(gate)).unwrap_or(0) & 1 == 1)
@@ -201,7 +201,7 @@ impl ApiRelease {
         }
     }
 
-    /// Whether a resource is served.
+    /// Returns whether a resource is served.
     pub(crate) fn serves(self, availability: Availability) -> bool {
         availability.is_in(self) && availability.is_enabled(self)
     }

@@ -1,10 +1,11 @@
-//! What Kubernetes' types look like: which fields they have, what values go there, how their lists merge, what is
+//! The schema of Kubernetes' types: which fields they have, what values go there, how their lists merge, what is
 //! filled in and what is checked.
 //!
 //! Objects are JSON values everywhere in this crate. The knowledge that a typed server has in its structs is read from
-//! tables: `crates/protobuf/facts/kubernetes.txt`, generated from what Kubernetes publishes, `later.txt` and `groups.txt`
-//! beside it, `facts/releases.txt` (which release has which field), and `facts/rules/*.txt`, written by hand. One `Model`
-//! holds them; decoding, defaulting, patches, server-side apply, OpenAPI, protobuf and validation read it.
+//! tables: `crates/protobuf/facts/kubernetes.txt`, generated from what Kubernetes publishes, `later.txt` and
+//! `groups.txt` beside it, `facts/releases.txt` (which release has which field), and `facts/rules/*.txt`, written by
+//! hand. One `Model` holds them; decoding, defaulting, patches, server-side apply, OpenAPI, protobuf and validation
+//! read it.
 
 mod defaults;
 mod document;
@@ -30,7 +31,7 @@ use rustc_hash::FxHashMap;
 use serde_json::Value;
 use std::sync::OnceLock;
 
-/// What a decoder reports about an object.
+/// The faults that a decoder reports about an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Decoded {
     /// The fields that the type does not have, such as `spec.containers[0].foo`. In strict validation each is an
@@ -111,7 +112,7 @@ impl Schemas {
         &self.resources
     }
 
-    /// Whether the types of a kind are known.
+    /// Returns whether the types of a kind are known.
     pub fn knows(&self, group: &str, version: &str, kind: &str) -> bool {
         self.find(group, version, kind).is_some()
     }

@@ -9,7 +9,7 @@ use berth_api::selector::{Selector, SelectorError};
 use field::FieldSelector;
 use serde_json::Value;
 
-/// What a list or watch is narrowed to.
+/// The restrictions of a list or watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selectors {
     /// By labels.
@@ -42,7 +42,7 @@ impl Selectors {
         })
     }
 
-    /// Whether every object matches.
+    /// Returns whether every object matches.
     pub fn is_everything(&self) -> bool {
         self.labels.is_empty() && self.fields.is_everything()
     }
@@ -53,7 +53,7 @@ impl Selectors {
         Parts::at(self.fields.pointers().chain(labels))
     }
 
-    /// Whether this object matches.
+    /// Returns whether this object matches.
     pub fn matches(&self, object: &Value) -> bool {
         let labels = object.pointer("/metadata/labels");
         self.fields.matches(object) && self.labels.matches_with(|key| labels?.get(key)?.as_str())

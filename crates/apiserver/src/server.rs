@@ -49,13 +49,13 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-/// How long a shutdown waits for requests before it cuts them off.
+/// The time for which a shutdown waits for requests before it cuts them off.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_millis(1_500);
-/// How often the Service `kubernetes` is corrected. kube-apiserver: every 10 s.
+/// The interval at which the Service `kubernetes` is corrected. kube-apiserver: every 10 s.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(10);
-/// How often the history of changes is compacted.
+/// The interval at which the history of changes is compacted.
 const COMPACT_INTERVAL: Duration = Duration::from_secs(5);
-/// How often definitions are looked at again without a change, and while objects of a deleted one remain.
+/// The interval at which definitions are looked at again without a change, and while objects of a deleted one remain.
 const DEFINITIONS_INTERVAL: Duration = Duration::from_secs(10);
 const DEFINITIONS_BUSY_INTERVAL: Duration = Duration::from_millis(200);
 /// So many changes of definitions are read at once.
@@ -63,10 +63,10 @@ const DEFINITIONS_READ_MAX: usize = 1_000;
 /// The name under which a data directory keeps the authority and the token.
 const SECRETS: &str = "secrets";
 
-/// What a server is made from.
+/// The options of a server.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// Where to listen; port 0 takes a free one.
+    /// The address to listen on; port 0 takes a free one.
     pub listen: SocketAddr,
     /// The address of the endpoints of the Service `kubernetes`; `None` is that of `listen`.
     pub advertise: Option<IpAddr>,
@@ -84,27 +84,27 @@ pub struct ServerOptions {
     pub static_tokens: Vec<StaticToken>,
     /// The keys that sign tokens of service accounts, and the keys whose tokens are accepted.
     pub tokens: TokenOptions,
-    /// What decides about requests.
+    /// The component that decides about requests.
     pub authorization: Authorization,
     /// The directory that keeps the objects; `None` keeps them in memory.
     pub data_dir: Option<PathBuf>,
-    /// Which admission rules apply.
+    /// The admission rules that apply.
     pub admission: Admission,
     /// The parts of group scheduling that the server has.
     pub groups: GroupGates,
     /// The first range of the addresses of Services, as an IPv4 prefix. A data directory keeps the range that it has.
     pub service_cidr: String,
-    /// How much history is kept for watches.
+    /// The amount of history that is kept for watches.
     pub history: HistoryLimits,
     /// Events that were not written for so long are deleted.
     pub event_ttl: Duration,
-    /// How often a watcher that wants bookmarks gets one.
+    /// The interval at which a watcher that wants bookmarks gets one.
     pub bookmark_interval: Duration,
-    /// How many requests, watches aside, are handled at once; others get 429.
+    /// The number of requests, watches aside, that are handled at once; others get 429.
     pub max_in_flight: usize,
-    /// How many watches run at once.
+    /// The number of watches at once.
     pub max_watches: usize,
-    /// How many connections are open at once; more wait to be accepted.
+    /// The number of connections that are open at once; more wait to be accepted.
     pub max_connections: usize,
 }
 
@@ -153,15 +153,15 @@ impl std::fmt::Debug for ServingCertificate {
     }
 }
 
-/// Why a server could not start.
+/// The reason why a server could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The address is not to be had.
     #[error("cannot listen on {address}: {source}{hint}", hint = listen_hint(source))]
     Listen {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// The error.
         source: io::Error,
     },
     /// No certificate could be made.
@@ -246,7 +246,7 @@ impl LocalRequests {
     }
 }
 
-/// What every request needs.
+/// The state that every request needs.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) api: Arc<Api>,
@@ -368,7 +368,7 @@ impl Server {
 }
 
 impl RunningServer {
-    /// Where it listens.
+    /// The address on which it listens.
     pub fn addr(&self) -> SocketAddr {
         self.address
     }
@@ -498,7 +498,8 @@ async fn publish(api: Arc<Api>, published: Published, mut stopping: watch::Recei
     }
 }
 
-/// Serves what CustomResourceDefinitions define, and deletes the objects of those that are deleted, until the server stops.
+/// Serves what CustomResourceDefinitions define, and deletes the objects of those that are deleted, until the server
+/// stops.
 async fn serve_definitions(api: Arc<Api>, mut stopping: watch::Receiver<bool>) {
     let store = registry::find("apiextensions.k8s.io", "customresourcedefinitions");
     let Some(store) = store.and_then(|resource| resource.store) else {
@@ -509,7 +510,7 @@ async fn serve_definitions(api: Arc<Api>, mut stopping: watch::Receiver<bool>) {
             return;
         };
         let mut busy = DEFINITIONS_BUSY_INTERVAL;
-        // What changes after this read leads to another turn.
+        // A change after this read leads to another turn.
         while cursor.read(DEFINITIONS_READ_MAX).is_ok() {
             // Objects with finalizers of their own are looked at again, later and later.
             let pause = match definition::sync(&api) {

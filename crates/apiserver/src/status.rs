@@ -15,7 +15,7 @@ pub struct Cause {
     pub field: String,
 }
 
-/// What `details` of a `Status` holds.
+/// The `details` of a `Status`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Details {
     /// The name of the object.
@@ -28,7 +28,7 @@ pub struct Details {
     pub uid: String,
     /// The single faults.
     pub causes: Vec<Cause>,
-    /// When to try again; zero when it does not matter.
+    /// The time at which to try again; zero when it does not matter.
     pub retry_after_seconds: u32,
 }
 
@@ -50,7 +50,7 @@ pub struct ApiError {
     pub status: Option<Box<Value>>,
 }
 
-/// How an object is named in messages: `pods "x"`, `deployments.apps "x"`.
+/// The way in which an object is named in messages: `pods "x"`, `deployments.apps "x"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Subject<'a> {
     /// The group, empty for core.
@@ -326,7 +326,7 @@ impl ApiError {
         })
     }
 
-    /// What an admission webhook answers to a request that it rejects: its `Status`, completed.
+    /// The error that an admission webhook answers to a request that it rejects: its `Status`, completed.
     pub(crate) fn denied_by_webhook(webhook: &str, status: Value) -> Self {
         const CODE: u64 = 400;
         let mut status = match status {
@@ -358,7 +358,7 @@ impl ApiError {
         }
     }
 
-    /// Whether this is a write that lost against another one.
+    /// Returns whether this is a write that lost against another one.
     pub fn is_conflict(&self) -> bool {
         self.code == 409 && self.reason == "Conflict"
     }

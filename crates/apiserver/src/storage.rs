@@ -38,12 +38,12 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use version::{Draft, keep};
 
-/// How many changes leave the history of a kind while its lock is held.
+/// The number of changes that leave the history of a kind while its lock is held.
 const COMPACT_BATCH: usize = 1_024;
-/// How long an answer waits for the disk.
+/// The time for which an answer waits for the disk.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How much history a kind keeps.
+/// The history that a kind keeps.
 #[derive(Debug, Clone, Copy)]
 pub struct HistoryLimits {
     /// Events younger than this are kept, unless there are too many.
@@ -56,7 +56,7 @@ pub struct HistoryLimits {
     pub listed_age: Duration,
 }
 
-/// Why the store refuses.
+/// The reason why the store refuses.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// There is no such object.
@@ -71,7 +71,7 @@ pub enum StoreError {
     /// The revision lies before the kept history.
     #[error("revision {requested} is older than the kept history, which begins after {oldest}")]
     Expired {
-        /// What was asked for.
+        /// The requested revision.
         requested: u64,
         /// The oldest revision that can be answered.
         oldest: u64,
@@ -79,7 +79,7 @@ pub enum StoreError {
     /// The revision has not been written yet.
     #[error("revision {requested} has not been written yet, the store is at {current}")]
     Future {
-        /// What was asked for.
+        /// The requested revision.
         requested: u64,
         /// The newest revision.
         current: u64,
@@ -115,12 +115,12 @@ struct KindStore {
     newest: watch::Sender<u64>,
 }
 
-/// How far clients can see.
+/// The progress that clients can see.
 #[derive(Debug, Clone, Default)]
 struct Progress {
     /// Every change up to this revision is visible.
     revision: u64,
-    /// Why nothing more is written to the disk.
+    /// The reason why nothing more is written to the disk.
     failure: Option<Arc<str>>,
 }
 
@@ -153,7 +153,7 @@ pub struct Store {
 /// Draws revisions for the versions of a write.
 struct Stamp<'a> {
     revision: &'a AtomicU64,
-    /// What is kept parsed when the lock is released.
+    /// The objects that are kept parsed when the lock is released.
     objects: Vec<(Object, usize)>,
 }
 
@@ -333,7 +333,7 @@ impl Store {
         }
     }
 
-    /// Why nothing more is written to the disk, once that has failed.
+    /// The reason why nothing more is written to the disk, once that has failed.
     pub fn failure(&self) -> Option<Arc<str>> {
         self.progress.borrow().failure.clone()
     }
@@ -398,7 +398,7 @@ impl Store {
         (table.version(key), self.revision())
     }
 
-    /// How many objects of a kind there are.
+    /// The number of objects of a kind.
     pub fn count(&self, kind: usize) -> usize {
         self.kinds.get(kind).map_or(0, |store| {
             let table = store.table.read().unwrap_or_else(PoisonError::into_inner);
@@ -574,7 +574,7 @@ impl Store {
         Ok(list::page(rows, revision, query))
     }
 
-    /// A cursor that stands behind all changes up to `after`.
+    /// A cursor after all changes up to `after`.
     ///
     /// # Errors
     /// [`StoreError::Expired`] when the history no longer holds them.
@@ -589,7 +589,7 @@ impl Store {
         ))
     }
 
-    /// The objects of a kind now, the revision of that state, and a cursor that stands right behind it.
+    /// The objects of a kind now, the revision of that state, and a cursor right after it.
     ///
     /// # Errors
     /// None besides a kind that does not exist.

@@ -1,4 +1,4 @@
-//! What a kind does with its objects on their way into the store.
+//! The handling of the objects of a kind on their way into the store.
 
 use crate::field::FieldError;
 use crate::validation::view::View;
@@ -23,8 +23,8 @@ pub enum Subresource {
 /// The rules of one kind. Each method has the default that suits a kind without rules of its own.
 ///
 /// The order on create: `default`, `prepare_for_create`, `validate`. On update: `default`,
-/// `prepare_for_update`, `validate_update`. `now` is the time of the request, RFC 3339 with seconds, as it is written into
-/// objects.
+/// `prepare_for_update`, `validate_update`. `now` is the time of the request, RFC 3339 with seconds, as it is written
+/// into objects.
 pub trait Strategy: Send + Sync {
     /// Fills in defaults, as upstream's v1 defaulting does.
     fn default(&self, _object: &mut Value) {}
@@ -53,7 +53,7 @@ pub trait Strategy: Send + Sync {
         self.validate(new)
     }
 
-    /// Whether deleting this object waits (a pod that a node still runs): the grace period in seconds, or
+    /// Returns whether deleting this object waits (a pod that a node still runs): the grace period in seconds, or
     /// `None` when it goes at once. `requested` is the client's `gracePeriodSeconds`.
     fn grace_period_seconds(&self, _object: &Value, _requested: Option<i64>) -> Option<i64> {
         None
@@ -78,7 +78,7 @@ const KEPT_BY_STATUS: [(&str, &[&str]); 7] = [
 ];
 const RESET: &[&str] = &["annotations", "finalizers", "labels", "ownerReferences"];
 
-/// Whether a write of the status of this kind keeps all of its metadata.
+/// Returns whether a write of the status of this kind keeps all of its metadata.
 pub(crate) fn status_keeps_metadata(kind: &str) -> bool {
     KEPT_BY_STATUS.contains(&(kind, RESET))
 }

@@ -30,7 +30,7 @@ pub struct Column {
     cell: Cell,
 }
 
-/// Where the value of a cell comes from.
+/// The source of the value of a cell.
 #[derive(Debug, Clone)]
 enum Cell {
     /// A field, read through filters.
@@ -38,9 +38,9 @@ enum Cell {
         pointer: Box<str>,
         filters: Vec<Filter>,
     },
-    /// How long ago the object was created.
+    /// The age of the object.
     Age,
-    /// What a path of a custom resource leads to.
+    /// The values of a path of a custom resource.
     Path(JsonPath),
     /// A function.
     Call(CellFn),
@@ -49,7 +49,7 @@ enum Cell {
 /// Computes a cell.
 pub(crate) type CellFn = fn(&Value, Timestamp) -> Value;
 
-/// What is made of the value of a field.
+/// The conversion of the value of a field.
 #[derive(Debug, Clone)]
 enum Filter {
     Age,
@@ -61,7 +61,7 @@ enum Filter {
     Selector,
 }
 
-/// What a row holds besides the cells.
+/// The part of an object that a row holds besides the cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Include {
     /// Nothing.
@@ -143,7 +143,7 @@ impl Column {
         }
     }
 
-    /// What is shown of the values that a path leads to.
+    /// The text for the values to which a path leads.
     fn found(&self, path: &JsonPath, object: &Value, now: Timestamp) -> Value {
         let found = path.find(object);
         let Some(first) = found.first() else {

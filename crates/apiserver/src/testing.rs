@@ -24,13 +24,13 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 /// No answer takes longer, a watch's neither.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Why a request got no answer.
+/// The reason why a request got no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum LoopbackError {
     /// The connection or the handshake failed, or broke.
     #[error("the connection failed: {0}")]
     Connection(String),
-    /// The server said nothing for too long.
+    /// The server sent nothing for too long.
     #[error("no answer within {} s", PATIENCE.as_secs())]
     Silence,
 }

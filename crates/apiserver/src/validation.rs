@@ -137,7 +137,7 @@ pub(crate) fn default_fn(name: &str) -> Option<fn(&mut Value)> {
     })
 }
 
-/// The rules of a kind: those that the tables state, then what only code can say.
+/// The rules of a kind: those that the tables state, then those that are code.
 pub fn strategy(kind: GroupResource) -> &'static dyn Strategy {
     static RULES: LazyLock<FxHashMap<GroupResource, Rules>> = LazyLock::new(|| {
         let resources = crate::registry::built_in().resources().iter();
@@ -157,7 +157,7 @@ pub fn strategy(kind: GroupResource) -> &'static dyn Strategy {
     }
 }
 
-/// What only code can say of a kind.
+/// The checks of a kind that are code.
 fn of_code(kind: GroupResource) -> &'static dyn Strategy {
     match (kind.group, kind.resource) {
         ("", "persistentvolumeclaims") => &storage::ClaimStrategy,

@@ -19,12 +19,12 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-/// How many events are taken from the history at once.
+/// The number of events that are taken from the history at once.
 const READ_MAX: usize = 256;
 /// A chunk is sent when it has grown to this.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// What a watcher wants.
+/// The request of a watcher.
 #[derive(Debug)]
 pub(crate) struct WatchRequest {
     pub(crate) resource: Arc<Resource>,
@@ -34,23 +34,23 @@ pub(crate) struct WatchRequest {
     pub(crate) shape: Shape,
     /// Whether the watcher wants to know how far it is when nothing happens.
     pub(crate) bookmarks: bool,
-    /// How often a bookmark is sent.
+    /// The interval at which a bookmark is sent.
     pub(crate) bookmark_interval: Duration,
     pub(crate) timeout: Duration,
 }
 
-/// Where a watch begins.
+/// The start of a watch.
 #[derive(Debug)]
 pub(crate) struct Start {
     /// The objects that are there, which come first.
     pub(crate) initial: Vec<Arc<Version>>,
     /// The revision that a bookmark names as the end of the initial objects.
     pub(crate) initial_end: Option<u64>,
-    /// Stands behind them.
+    /// The position after them.
     pub(crate) cursor: Cursor,
 }
 
-/// What a watch has still to send.
+/// The events that a watch has still to send.
 struct Backlog {
     initial: VecDeque<Arc<Version>>,
     initial_end: Option<u64>,
@@ -146,7 +146,7 @@ pub(crate) fn chunks(
     })
 }
 
-/// What ended a sleep.
+/// The event that ended a sleep.
 enum Woken {
     End,
     Change,

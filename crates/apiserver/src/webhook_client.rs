@@ -1,5 +1,6 @@
-//! Calls of webhooks over HTTPS, for admission and for the conversion of custom resources: a thread with its own runtime,
-//! idle connections, and limits of time and size. Aggregated API servers are found and connected to in the same way.
+//! Calls of webhooks over HTTPS, for admission and for the conversion of custom resources: a thread with its own
+//! runtime, idle connections, and limits of time and size. Aggregated API servers are found and connected to in the
+//! same way.
 //!
 //! Messages are those of kube-apiserver, which users search for.
 
@@ -44,13 +45,13 @@ const IDLE_MAX: usize = 8;
 const ENDPOINTS_TRIED_MAX: usize = 3;
 /// So many redirects of a call are followed.
 const REDIRECTS_MAX: usize = 10;
-/// How much longer than the call the thread of a request waits for its result.
+/// The time after the end of the call for which the thread of a request waits for its result.
 const GRACE: Duration = Duration::from_secs(5);
 
 type Sender = SendRequest<Full<Bytes>>;
 type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Where a webhook is called.
+/// The address at which a webhook is called.
 #[derive(Debug)]
 pub(crate) struct Target {
     place: Place,
@@ -69,7 +70,7 @@ enum Place {
     },
 }
 
-/// Whose certificates are accepted.
+/// The authorities of the certificates that are accepted.
 #[derive(Debug)]
 pub(crate) enum Trust {
     /// Those of these authorities in PEM; of those of the system if there are none.
@@ -104,7 +105,7 @@ pub(crate) struct Pending {
     patience: Duration,
 }
 
-/// Where and how a request is sent.
+/// The address and the options of a request.
 struct Call {
     /// As messages show it.
     url: String,
@@ -140,7 +141,7 @@ impl Idle {
 // === impl Target ===
 
 impl Target {
-    /// Where a `clientConfig` leads to. `bundle` is its authority in PEM; the roots of the system without one.
+    /// The target of a `clientConfig`. `bundle` is its authority in PEM; the roots of the system without one.
     pub(crate) fn new(config: &Value, bundle: Vec<u8>) -> Self {
         let service = config.part("service");
         let place = match config.maybe_text("url") {
@@ -177,7 +178,7 @@ impl Target {
         }
     }
 
-    /// Where the server of a service is reached now.
+    /// The address of the server of a service now.
     ///
     /// # Errors
     /// Why it is not.
@@ -198,7 +199,7 @@ impl Target {
         })
     }
 
-    /// How a call is made now.
+    /// The way in which a call is made now.
     fn call(&self, api: &Api, seconds: u64, body: Bytes) -> Result<Call, String> {
         let (url, addresses) = match &self.place {
             Place::Url(url) => (url.clone(), None),
@@ -305,8 +306,8 @@ fn endpoints(
     Ok(found)
 }
 
-/// Whether the pod behind an endpoint is simulated. Its address does not exist, or is that of another machine of the
-/// network.
+/// Returns whether the pod behind an endpoint is simulated. Its address does not exist, or is that of another machine
+/// of the network.
 fn is_on_simulated_node(api: &Api, endpoint: &Value) -> bool {
     let node = endpoint.maybe_text("nodeName").unwrap_or("");
     let node = find("", "nodes").and_then(|nodes| api.get(nodes, "", node).ok());
@@ -404,7 +405,8 @@ impl Call {
         }
     }
 
-    /// One request on a connection, and those to which the server redirects it. The outer error is one of the connection.
+    /// One request on a connection, and those to which the server redirects it. The outer error is one of the
+    /// connection.
     async fn exchange(&self, mut sender: Sender) -> hyper::Result<Result<Value, String>> {
         let mut path = self.path.clone();
         for _ in 0..=REDIRECTS_MAX {

@@ -13,7 +13,7 @@ use berth_framework::features::Versions;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// What the plain endpoints tell of the API server: once it runs it is ready.
+/// The answers of the plain endpoints for the API server: once it runs it is ready.
 struct ServerProbe(ServerMetrics);
 
 impl Probe for ServerProbe {
@@ -96,7 +96,7 @@ pub(crate) async fn run(args: ApiserverArgs) -> Result<(), Failure> {
     outcome.map(drop)
 }
 
-/// Says what runs, and waits; the answer is why the process is to stop.
+/// Prints what runs, and waits; returns why the process stops.
 ///
 /// # Errors
 /// When the output is not read any more, or the data directory cannot be written.

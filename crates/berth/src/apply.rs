@@ -6,7 +6,7 @@ use berth_apiserver::access::{Access, GroupResource, KindInfo};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// How long the kind of a new CustomResourceDefinition may take to be served.
+/// The time that the kind of a new CustomResourceDefinition may take to be served.
 const SERVED_PATIENCE: Duration = Duration::from_secs(10);
 /// The pause between two looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
@@ -26,7 +26,7 @@ impl fmt::Display for Applied {
     }
 }
 
-/// What others need is applied first: definitions, whose kinds must be served, and namespaces.
+/// An object that others need is applied first: definitions, whose kinds must be served, and namespaces.
 fn order(document: &Document) -> u8 {
     match document.kind() {
         "CustomResourceDefinition" => 0,

@@ -42,7 +42,7 @@ pub(crate) async fn wait(
     }
 }
 
-/// What is not available.
+/// The objects that are not available.
 fn missing(api: &dyn Access, applied: &[Applied]) -> Vec<String> {
     let nodes = api.list(gr("", "nodes"), None);
     let nodes = nodes.iter().filter(|node| !is_node_ready(node));

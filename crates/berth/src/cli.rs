@@ -27,7 +27,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-/// Where the API server and the scheduler of `berth up` serve by default.
+/// The default addresses of the API server and the scheduler of `berth up`.
 const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7443);
 const METRICS_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10251);
 
@@ -43,7 +43,7 @@ const METRICS_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHO
                   Example: berth up --nodes 10"
 )]
 pub(crate) struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -150,7 +150,7 @@ impl FlagValue for EvaluatorArg {
 }
 
 impl Cli {
-    /// How to log while the command runs.
+    /// The way to log while the command runs.
     pub(crate) fn log_options(&self) -> LogOptions {
         match &self.command {
             Command::Scheduler(flags) => LogOptions::of_flags(&flags.logs),
@@ -174,7 +174,7 @@ fn named(mut command: clap::Command, program: &'static str) -> clap::Command {
     rename(command, program)
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Start a whole cluster: control plane, simulated nodes and the scheduler
@@ -307,7 +307,7 @@ pub(crate) enum Switch {
     Off,
 }
 
-/// How a report is printed.
+/// The way in which a report is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Output {
     /// For people.
@@ -317,7 +317,7 @@ pub(crate) enum Output {
     Json,
 }
 
-/// How an explanation is printed.
+/// The way in which an explanation is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum ExplainOutput {
     /// For people.
@@ -333,20 +333,20 @@ pub(crate) enum ExplainOutput {
 /// `berth explain`.
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// What is explained.
+    /// The object of the explanation.
     #[command(subcommand)]
     pub(crate) what: Explained,
     /// Namespace of the pod or group; that of the kubeconfig's context when it is not given
     #[arg(short, long, global = true, value_name = "NAMESPACE")]
     pub(crate) namespace: Option<String>,
-    /// How to print the answer
+    /// The format of the answer
     #[arg(short, long, global = true, value_enum, default_value_t = ExplainOutput::Table)]
     pub(crate) output: ExplainOutput,
     #[command(flatten)]
     pub(crate) port: SchedulerPortArgs,
 }
 
-/// How the port of a running scheduler is reached.
+/// The address of the port of a running scheduler.
 #[derive(Debug, Args)]
 pub(crate) struct SchedulerPortArgs {
     /// URL of the scheduler's port; found through the kubeconfig when it is not given
@@ -359,16 +359,17 @@ pub(crate) struct SchedulerPortArgs {
     pub(crate) insecure_skip_tls_verify: bool,
 }
 
-/// What is explained.
+/// The objects that can be explained.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Explained {
-    /// Why a pod is pending and what would free it, or why it is on its node
+    /// The reasons for which a pod is pending and the changes that would free it, or the reasons for its node
     #[command(alias = "pods", alias = "po")]
     Pod {
         /// The pod, as NAME or NAMESPACE/NAME
         name: String,
     },
-    /// Why a group of pods has not started, for how many of its pods there is room, and what would let it start
+    /// The reasons for which a group of pods has not started, the number of pods with room, and the changes that would
+    /// let it start
     #[command(alias = "podgroups", alias = "pg")]
     Podgroup {
         /// The pod group, as NAME or NAMESPACE/NAME
@@ -380,13 +381,13 @@ pub(crate) enum Explained {
         /// The composite pod group, as NAME or NAMESPACE/NAME
         name: String,
     },
-    /// What is on a node, what is left, and which waiting pods fit
+    /// The pods of a node, its free resources, and the waiting pods that fit
     #[command(alias = "nodes", alias = "no")]
     Node {
         /// The node
         name: String,
     },
-    /// Which pods wait for what
+    /// The waiting pods by what they wait for
     Queue,
 }
 
@@ -421,7 +422,7 @@ impl ControlPlaneArgs {
         self.listen.unwrap_or(LISTEN_DEFAULT)
     }
 
-    /// Where the kubeconfig of a cluster without a name is written.
+    /// The path of the kubeconfig of a cluster without a name.
     pub(crate) fn own_kubeconfig(&self) -> &Path {
         self.kubeconfig
             .as_deref()
@@ -461,13 +462,13 @@ pub(crate) struct UpArgs {
     /// The same, as of kubectl apply
     #[arg(short, long, value_name = "FILE")]
     pub(crate) filename: Vec<PathBuf>,
-    /// Where and how it runs.
+    /// The place and the name of the process.
     #[command(flatten)]
     pub(crate) placement: PlacementArgs,
     /// Options of the control plane.
     #[command(flatten)]
     pub(crate) control_plane: ControlPlaneArgs,
-    /// What the nodes are like.
+    /// The shape of the nodes.
     #[command(flatten)]
     pub(crate) node: NodeArgs,
     /// Options of the scheduler.
@@ -560,7 +561,7 @@ pub(crate) struct CoreArgs {
     /// Seed of every random choice; a new one each start when absent
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// How nodes are found: node by node (plain), or the same faster (incremental)
+    /// The evaluator: node by node (plain), or the same faster (incremental)
     #[arg(long, value_name = "KIND", value_enum, default_value_t = EvaluatorArg::Incremental)]
     pub(crate) evaluator: EvaluatorArg,
     /// Record the inputs of the scheduler in this directory, 1 GiB at most, for berth replay
@@ -597,7 +598,7 @@ impl From<EvaluatorArg> for EvaluatorKind {
     }
 }
 
-/// Which recorded answers.
+/// The recorded answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Suite {
     /// One pod against one cluster.
@@ -649,7 +650,7 @@ pub(crate) struct SimulateArgs {
     /// Steps of each run
     #[arg(long, value_name = "N", default_value_t = 500)]
     pub(crate) steps: usize,
-    /// What may fail: on, off, or some of calls,watches,restarts,failovers
+    /// The faults: on, off, or some of calls,watches,restarts,failovers
     #[arg(long, value_name = "FAULTS", default_value_t = Faults::ALL)]
     pub(crate) faults: Faults,
     /// Decide with this evaluator only; otherwise half of the seeds compare both, half use the plain one
@@ -658,10 +659,10 @@ pub(crate) struct SimulateArgs {
     /// Number of seeds to run at a time [default: one for each processor]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<NonZeroUsize>,
-    /// Tell, on standard error, what happens in the run of --seed: steps, watch events, decisions, calls
+    /// Print, on standard error, the events in the run of --seed: steps, watch events, decisions, calls
     #[arg(long, requires = "seed", conflicts_with = "seeds")]
     pub(crate) tell: bool,
-    /// How to print the outcome
+    /// The format of the outcome
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
 }
@@ -694,7 +695,7 @@ pub(crate) struct ReplayArgs {
     /// Print every difference, not the first 10 only
     #[arg(long)]
     pub(crate) diff: bool,
-    /// How to print the report
+    /// The format of the report
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
 }
@@ -702,12 +703,12 @@ pub(crate) struct ReplayArgs {
 /// `berth shadow`.
 #[derive(Debug, Args)]
 pub(crate) struct ShadowArgs {
-    /// What to print.
+    /// The report to print.
     #[command(subcommand)]
     pub(crate) what: ShadowCommand,
 }
 
-/// What to print of shadow mode.
+/// The reports of shadow mode.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ShadowCommand {
     /// The agreement so far
@@ -721,7 +722,7 @@ pub(crate) struct ShadowReportArgs {
     /// when it is not given
     #[arg(value_name = "FILE", conflicts_with_all = ["server", "kubeconfig"])]
     pub(crate) file: Option<PathBuf>,
-    /// How to print the report
+    /// The format of the report
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
     #[command(flatten)]

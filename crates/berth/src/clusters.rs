@@ -22,14 +22,15 @@ const LOCK: &str = "lock";
 const RECORD: &str = "cluster.json";
 const LOG: &str = "log";
 const KUBECONFIG: &str = "kubeconfig";
-/// How long a cluster may take to stop.
+/// The time that a cluster may take to stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
-/// How often a lock is tried that another process holds: one that looks whether a cluster runs holds it for a moment.
+/// The number of attempts to take a lock that another process holds: one that looks whether a cluster runs holds it for
+/// a moment.
 const LOCK_ATTEMPTS: usize = 10;
 /// The pause between two looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// What is noted of a running cluster.
+/// The record of a running cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Record {
@@ -98,13 +99,13 @@ impl Folder {
         std::fs::create_dir_all(&self.path).map_err(|e| failed("write", &self.path, e))
     }
 
-    /// What is noted; `None` when nothing is.
+    /// The record; `None` when nothing is.
     pub(crate) fn record(&self) -> Option<Record> {
         let text = std::fs::read_to_string(self.path.join(RECORD)).ok()?;
         serde_json::from_str(&text).ok()
     }
 
-    /// Whether a process runs the cluster.
+    /// Returns whether a process runs the cluster.
     pub(crate) fn is_running(&self) -> bool {
         // Taking the lock for a moment would make a cluster that starts at that moment fail; sharing it does less.
         match File::open(self.path.join(LOCK)) {
@@ -138,7 +139,7 @@ impl Folder {
                 Err(TryLockError::WouldBlock) => return Err(self.runs_already()),
             }
         }
-        // What an earlier process has left.
+        // The record that an earlier process has left.
         let _ = std::fs::remove_file(self.path.join(RECORD));
         Ok(Running {
             folder: self.clone(),

@@ -1,4 +1,4 @@
-//! `berth conformance`: replays recorded answers and says what differs.
+//! `berth conformance`: replays recorded answers and prints the differences.
 
 use crate::cli::{ConformanceArgs, EvaluatorArg, Suite};
 use crate::exit::Failure;

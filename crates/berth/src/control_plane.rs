@@ -19,7 +19,7 @@ pub(crate) const SCHEDULER_EXTENSION: &str = "berth.dev/scheduler";
 
 /// The default number of nodes.
 pub(crate) const NODES_DEFAULT: usize = 3;
-/// What runs beside the API server.
+/// The parts beside the API server.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
     /// The controllers that run.
@@ -154,7 +154,7 @@ pub(crate) fn transport(server: &RunningServer, user_agent: String) -> Transport
     Transport::in_process(answer, server.url(), user_agent)
 }
 
-/// Where the objects are kept, for the lines that are printed at the start.
+/// The place of the objects, for the lines that are printed at the start.
 pub(crate) fn storage(args: &ControlPlaneArgs) -> String {
     match &args.data_dir {
         Some(dir) => format!("{}: the cluster continues after a restart", dir.display()),

@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 
 /// The page: HTML, style and script in one file.
 pub(crate) const PAGE: &str = include_str!("dashboard/page.html");
-/// What the page may load and do: its own script and style, and requests to the port that it comes from.
+/// The rights of the page: its own script and style, and requests to the port that it comes from.
 pub(crate) const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src \
     'unsafe-inline'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// How often an open page asks for counts and pods. The page has this number, too.
+/// The interval at which an open page asks for counts and pods. The page has this number, too.
 pub(crate) const REFRESH: Duration = Duration::from_secs(2);
 /// After how many of these times it asks for the heat map, too.
 pub(crate) const HEAT_EVERY: u32 = 3;
@@ -29,9 +29,9 @@ pub(crate) const HEAT_EVERY: u32 = 3;
 const ROWS_MAX: usize = 100;
 /// The most cells of the heat map. With more nodes, a cell represents several nodes.
 const CELLS_MAX: usize = 5_000;
-/// How long an answer is kept.
+/// The time for which an answer is kept.
 const FRESH: Duration = Duration::from_secs(1);
-/// How many answers are kept.
+/// The number of answers that are kept.
 const KEPT_MAX: usize = 64;
 /// The longest text that is searched for, in bytes.
 const SEARCH_LEN_MAX: usize = 253;

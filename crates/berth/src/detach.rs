@@ -9,7 +9,7 @@ use std::fs::File;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long the start may take, beside the time of `--wait`.
+/// The time that the start may take, beside the time of `--wait`.
 const START_PATIENCE: Duration = Duration::from_secs(300);
 /// The pause between two looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
@@ -19,7 +19,7 @@ const LOG_LINES: usize = 20;
 /// Starts the cluster in the background, and prints its greeting when it is ready.
 ///
 /// # Errors
-/// When it does not start; the end of its log says why.
+/// When it does not start; the end of its log states why.
 pub(crate) fn start(args: &UpArgs) -> Result<(), Failure> {
     let name = args.placement.name.clone().unwrap_or_default();
     let folder = Folder::of(&name)?;

@@ -1,4 +1,4 @@
-//! Which cluster a command is about: the kubeconfig and its context, found in the same way by every command.
+//! The cluster of a command: the kubeconfig and its context, found in the same way by every command.
 
 use berth_client::ConnectOptions;
 use berth_client::component::KubeconfigChoice;
@@ -30,13 +30,13 @@ impl KubeconfigArgs {
         )
     }
 
-    /// Whether a file or a context is named, here or by `KUBECONFIG`, or `berth up` has written one.
+    /// Returns whether a file or a context is named, here or by `KUBECONFIG`, or `berth up` has written one.
     pub(crate) fn is_given(&self) -> bool {
         let variable = std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty());
         variable || self.choice() != KubeconfigChoice::default()
     }
 
-    /// How the API server is reached by a command of this name.
+    /// The options to connect to the API server for a command of this name.
     pub(crate) fn connect_options(&self, command: &str) -> ConnectOptions {
         self.choice().connect_options(user_agent(command))
     }

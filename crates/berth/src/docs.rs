@@ -247,7 +247,8 @@ fn metrics_page() -> String {
 }
 
 fn compare(name: &str, page: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/use/reference/{name}"));
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/use/reference/{name}"));
     if std::env::var_os(WRITE).is_some() {
         std::fs::write(&path, page).expect("the page can be written");
         return;

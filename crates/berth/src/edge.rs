@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// The longest pause. Half of it is added to the mean latency of messages while many come, and nothing while few come. A
-/// longer one saves little more CPU time (docs/performance/log.md).
+/// The longest pause. Half of it is added to the mean latency of messages while many come, and nothing while few come.
+/// A longer one saves little more CPU time (docs/performance/log.md).
 const PAUSE: Duration = Duration::from_millis(1);
 /// Waits that end sooner than this follow one another closely.
 const CLOSE: Duration = Duration::from_millis(2);
@@ -39,7 +39,7 @@ pub(crate) struct Pauses {
     started: Instant,
     /// When the thread began to wait last, in microseconds after the start.
     waited: AtomicU64,
-    /// How many waits have followed each other closely.
+    /// The number of waits that have followed each other closely.
     close: AtomicU32,
 }
 
@@ -66,7 +66,7 @@ impl Pauses {
         }
     }
 
-    /// Whether to pause before a wait that begins at this time after the start. Only one thread calls this.
+    /// Returns whether to pause before a wait that begins at this time after the start. Only one thread calls this.
     fn is_due(&self, now: Duration) -> bool {
         let before = self.waited.swap(micros(now), Ordering::Relaxed);
         let is_close = micros(now).saturating_sub(before) < micros(CLOSE);

@@ -28,14 +28,14 @@ use tokio::sync::oneshot;
 const AGENT: &str = "berth-test";
 /// The number of threads that a cluster has for its API server, controllers and kubelets.
 const WORKERS: usize = 2;
-/// How long stopping may take before what is left over is not waited for.
+/// The time that stopping may take before what is left over is not waited for.
 const STOP_PATIENCE: Duration = Duration::from_secs(3);
 /// The pause between two looks whether the scheduler has seen the cluster.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
-/// How long the scheduler may take to see the cluster.
+/// The time that the scheduler may take to see the cluster.
 const READY_PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a cluster consists of.
+/// The options of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterOptions {
     /// The number of nodes that are simulated.
@@ -59,7 +59,7 @@ impl Default for ClusterOptions {
     }
 }
 
-/// Why a cluster cannot start, or an object cannot be applied.
+/// The reason why a cluster cannot start, or why an object cannot be applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ClusterError(String);
@@ -73,7 +73,7 @@ impl From<Failure> for ClusterError {
     }
 }
 
-/// How to reach a cluster.
+/// The address of a cluster.
 struct Contact {
     url: String,
     ca_pem: String,

@@ -1,10 +1,10 @@
-//! How berth ends: the exit codes, and errors that say what to do.
+//! The end of a process: the exit codes, and errors with the way out.
 
 use crate::print;
 use std::fmt;
 use std::process::ExitCode;
 
-/// Why a command ended without success.
+/// The reason why a command ended without success.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// A check ran and found something: mismatches, violations. Exit code 1; already reported.
@@ -31,7 +31,7 @@ impl Failure {
         Self::Environment(error.to_string())
     }
 
-    /// Says what went wrong and gives the exit code.
+    /// Prints the error and returns the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         match self {
             Self::Check => ExitCode::from(1),

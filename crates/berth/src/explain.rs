@@ -1,5 +1,5 @@
-//! `berth explain`: asks a running scheduler why a pod or a group of pods is pending, why a pod is on its node, what a node
-//! has left, and what the queue waits for.
+//! `berth explain`: asks a running scheduler why a pod or a group of pods is pending, why a pod is on its node, what a
+//! node has left, and what the queue waits for.
 
 mod leases;
 
@@ -29,11 +29,11 @@ const WEBHOOKS: Resource = Resource {
     plural: "mutatingwebhookconfigurations",
 };
 
-/// How long the look-up of a pod's managed fields and events may take.
+/// The time that the look-up of a pod's managed fields and events may take.
 const MANAGERS_TIMEOUT: Duration = Duration::from_secs(5);
-/// How many events about a pod are read.
+/// The number of events that about a pod are read.
 const EVENTS_READ_MAX: u32 = 500;
-/// How many events are listed for a gate, the latest ones.
+/// The number of events that are listed for a gate, the latest ones.
 const EVENTS_LISTED_MAX: usize = 5;
 
 /// Asks and prints.

@@ -23,12 +23,13 @@ pub(crate) struct Given<T> {
     pub(crate) is_set: bool,
 }
 
-/// What giving a flag does.
+/// The effect of a flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// What its help text says.
+    /// The effect that the help text states.
     Works,
-    /// What its help text says, with a warning. Names the configuration field to use instead, if there is one.
+    /// The effect that the help text states, with a warning. Names the configuration field to use instead, if there is
+    /// one.
     Deprecated(&'static str),
     /// Nothing beyond a warning, for this reason.
     Ignored(&'static str),
@@ -43,9 +44,9 @@ pub(crate) struct Flag {
     pub(crate) type_name: &'static str,
     /// The default, as it would be given.
     pub(crate) default: &'static str,
-    /// What giving it does.
+    /// The effect of the flag.
     pub(crate) effect: Effect,
-    /// What it is for.
+    /// The purpose of the flag.
     pub(crate) help: &'static str,
 }
 

@@ -8,12 +8,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long another program may hold the lock of the file.
+/// The time for which another program may hold the lock of the file.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 /// The pause between two attempts to take the lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
-/// What a kubeconfig says of a cluster.
+/// The contents of a kubeconfig for a cluster.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     /// The name of the cluster, the user and the context.

@@ -97,7 +97,7 @@ impl Berth {
         Ok(self)
     }
 
-    /// Does what the command line says and returns the exit code.
+    /// Executes the command line and returns the exit code.
     pub fn main(self) -> ExitCode {
         let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
         let result = envtest::main(print::program(), &arguments, &self.registry)

@@ -43,10 +43,10 @@ const LIBRARIES_LEVEL: Level = Level(8);
 /// The verbosity. It can be changed while the process runs.
 static VERBOSITY: AtomicU8 = AtomicU8::new(0);
 
-/// How lines are written, once [`init`] was called.
+/// The way in which lines are written, once [`init`] was called.
 static LOGGER: OnceLock<Logger> = OnceLock::new();
 
-/// How log lines are written.
+/// The way in which log lines are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum LogFormat {
     /// As klog writes them.
@@ -75,7 +75,7 @@ impl FlagValue for LogFormat {
     }
 }
 
-/// How to log.
+/// The way to log.
 #[derive(Debug, Clone)]
 pub(crate) struct LogOptions {
     pub(crate) format: LogFormat,
@@ -87,7 +87,7 @@ pub(crate) struct LogOptions {
     pub(crate) split_stream: bool,
     /// With `split_stream`, how many bytes for standard output are buffered.
     pub(crate) info_buffer_bytes: usize,
-    /// How often the buffer is written.
+    /// The interval at which the buffer is written.
     pub(crate) flush_frequency: Duration,
 }
 
@@ -318,7 +318,7 @@ impl<S: Subscriber> Layer<S> for Layered {
     }
 }
 
-/// Whether a name matches a pattern. In a pattern `*` matches any characters and `?` matches one.
+/// Returns whether a name matches a pattern. In a pattern `*` matches any characters and `?` matches one.
 fn is_match(pattern: &str, name: &str) -> bool {
     let mut pattern = pattern.chars();
     match pattern.next() {

@@ -12,7 +12,7 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 /// One document of a manifest.
 #[derive(Debug, Clone)]
 pub(crate) struct Document {
-    /// Which document of which file, for messages.
+    /// The document and its file, for messages.
     pub(crate) place: String,
     /// The object.
     pub(crate) object: Value,
@@ -35,8 +35,8 @@ impl Document {
     }
 }
 
-/// Reads all documents of all files, lists flattened. `-` is standard input. Of a directory, the files in it that end in
-/// .yaml, .yml or .json are read in the order of their names, as kubectl does.
+/// Reads all documents of all files, lists flattened. `-` is standard input. Of a directory, the files in it that end
+/// in .yaml, .yml or .json are read in the order of their names, as kubectl does.
 ///
 /// # Errors
 /// Names the file and the document, and what is wrong there.

@@ -7,9 +7,9 @@ use berth_apiserver::kubelet;
 use serde_json::Value;
 use std::time::Duration;
 
-/// The annotation with the number of nodes that an object stands for.
+/// The annotation with the number of nodes that an object describes.
 const COUNT: &str = "berth.dev/count";
-/// What a server has added to a node that it prints.
+/// The fields that a server has added to a node that it prints.
 const OF_SERVER: [&str; 6] = [
     "uid",
     "resourceVersion",
@@ -19,7 +19,7 @@ const OF_SERVER: [&str; 6] = [
     "selfLink",
 ];
 
-/// Adds what the arguments say to the options of the kubelets.
+/// Adds the values of the arguments to the options of the kubelets.
 ///
 /// # Errors
 /// For a file that cannot be read, and for an object that is no Node.

@@ -36,9 +36,9 @@ const CONTROLLERS: &str =
     "garbage-collector-controller,namespace-controller,resourceclaim-controller";
 /// The admission plugins that upstream's harness disables.
 const DISABLED_ADMISSION: &str = "Priority,ServiceAccount,TaintNodesByCondition";
-/// What the runner accepts as answers.
+/// The media types that the runner accepts.
 const ACCEPTED: &str = "application/vnd.kubernetes.protobuf, application/json";
-/// How long a scheduler may take to list an empty cluster.
+/// The time that a scheduler may take to list an empty cluster.
 const READY_LIMIT: Duration = Duration::from_secs(60);
 /// The pause between two looks whether it has.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -63,13 +63,13 @@ pub(crate) fn run(args: &PerfArgs, registry: &Registry) -> Result<(), Failure> {
     }
 }
 
-/// What the API server's logs call the runner.
+/// The name of the runner in the logs of the API server.
 fn user_agent() -> String {
     format!("berth-perf/{}", env!("CARGO_PKG_VERSION"))
 }
 
-/// The connection of the runner. It sends JSON, and takes protobuf where the server has it: the server then encodes each
-/// version of an object once, for the runner and for the scheduler.
+/// The connection of the runner. It sends JSON, and takes protobuf where the server has it: the server then encodes
+/// each version of an object once, for the runner and for the scheduler.
 fn runner_transport(transport: Transport) -> Result<Transport, RunError> {
     let content = ContentTypes::new(JSON, ACCEPTED).map_err(|e| RunError::Start(e.to_string()))?;
     Ok(transport.speaking(content))

@@ -20,7 +20,7 @@ use std::time::Duration;
 /// The most bytes of the recordings in a directory, if nothing else is requested: 1 GiB.
 pub(crate) const BYTES_MAX: u64 = 1 << 30;
 
-/// Where the inputs of the core are recorded.
+/// The options of recordings.
 #[derive(Debug, Clone)]
 pub(crate) struct RecordOptions {
     /// The directory.

@@ -1,5 +1,5 @@
-//! The release of Kubernetes whose behaviour a process has: that of `--emulated-version`, or of the API server; and the API
-//! that an embedded API server has with the feature gates of a command line.
+//! The release of Kubernetes whose behaviour a process has: that of `--emulated-version`, or of the API server; and the
+//! API that an embedded API server has with the feature gates of a command line.
 
 use crate::exit::Failure;
 use crate::flags::Flags;
@@ -14,11 +14,11 @@ use serde::Deserialize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long the version of an API server that does not answer is asked for.
+/// The time for which the version of an API server that does not answer is requested.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The pause between two requests.
 const PAUSE: Duration = Duration::from_secs(2);
-/// How long a single request may take.
+/// The time that a single request may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A release, and where it comes from.
@@ -29,7 +29,7 @@ pub(crate) struct Chosen {
     pub(crate) reason: String,
 }
 
-/// How often an API server that does not answer is asked for its version.
+/// The interval at which an API server that does not answer is asked for its version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asking {
     /// Once.
@@ -51,8 +51,8 @@ fn given(text: &str, name: &str) -> Option<bool> {
     Some(on == "1" || on.eq_ignore_ascii_case("t") || on.eq_ignore_ascii_case("true"))
 }
 
-/// The parts of group scheduling that a control plane has: all of them, whatever the release, except those that the command
-/// line switches off.
+/// The parts of group scheduling that a control plane has: all of them, whatever the release, except those that the
+/// command line switches off.
 pub(crate) fn groups(text: &str) -> GroupGates {
     let is_on = |name: &str| given(text, name) != Some(false);
     let topology_aware_workload_scheduling = is_on("TopologyAwareWorkloadScheduling");
@@ -66,8 +66,8 @@ pub(crate) fn groups(text: &str) -> GroupGates {
     }
 }
 
-/// The API of a release with feature gates. `text` is the command line from which the gates were read: it names gates of the
-/// API server that the scheduler does not have.
+/// The API of a release with feature gates. `text` is the command line from which the gates were read: it names gates
+/// of the API server that the scheduler does not have.
 pub(crate) fn api(features: &FeatureGates, text: &str) -> ApiRelease {
     let mut api = ApiRelease::of(features.release());
     for name in ApiRelease::gates() {
@@ -132,7 +132,7 @@ pub(crate) async fn choose(
     };
     match connect(&options).await {
         Ok(transport) => Ok(of_server(&transport, asking).await),
-        // Whatever needs the connection reports the error.
+        // Code that needs the connection reports the error.
         Err(_) => Ok(newest("there is no usable kubeconfig")),
     }
 }

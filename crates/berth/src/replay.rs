@@ -22,9 +22,9 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// How many differences are printed without `--diff`.
+/// The number of differences that are printed without `--diff`.
 const DIFFERENCES_SHOWN: usize = 10;
-/// How often a recording with pseudonyms is replayed to find the texts that pods had when it began.
+/// The number of times that a recording with pseudonyms is replayed to find the texts that pods had when it began.
 const PASSES_MAX: usize = 4;
 
 /// Replays a recording.
@@ -407,7 +407,7 @@ fn recorded_answers(
     Ok(answers)
 }
 
-/// Where a pod is at the end, in words.
+/// The last place of a pod, in words.
 fn end(end: &PodEnd) -> String {
     match (end.node.as_str(), end.evicted) {
         ("", true) => "evicted".to_owned(),
@@ -441,7 +441,7 @@ pub(crate) fn chosen(all: &[Run], wanted: Option<u64>) -> Result<&Run, Failure> 
     }
 }
 
-/// What a report is about.
+/// The subject of a report.
 struct Asked<'a> {
     run: &'a Run,
     start: &'a Start,

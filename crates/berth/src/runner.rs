@@ -42,19 +42,19 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-/// How long a question to the core may take.
+/// The time that a question to the core may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the end waits for events that are not published yet.
+/// The time for which the end waits for events that are not published yet.
 const EVENTS_PATIENCE: Duration = Duration::from_secs(1);
-/// How long the end waits for traces that are not exported yet.
+/// The time for which the end waits for traces that are not exported yet.
 const TRACES_PATIENCE: Duration = Duration::from_secs(1);
-/// How long the end waits for API calls in flight.
+/// The time for which the end waits for API calls in flight.
 const CALLS_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long the end waits for the recording.
+/// The time for which the end waits for the recording.
 const RECORDING_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What comes into the core.
+/// The inputs of the core.
 enum Input {
     /// The cluster has changed.
     Change(ClusterChange),
@@ -76,24 +76,24 @@ enum Input {
 /// meanwhile.
 type Look = Box<dyn FnOnce(&Scheduler, Time) + Send>;
 
-/// How a scheduler is run.
+/// The way in which a scheduler is run.
 #[derive(Debug, Clone)]
 pub(crate) struct RunOptions {
     /// Profiles, backoffs, feature gates and the rest of the configuration.
     pub(crate) config: Config,
-    /// How long a pod stays unschedulable before it is tried again without an event.
+    /// The time for which a pod stays unschedulable before it is tried again without an event.
     pub(crate) pod_max_in_unschedulable_pods_duration: Duration,
     /// The seed of every random choice.
     pub(crate) seed: u64,
-    /// Which evaluator decides.
+    /// The evaluator that decides.
     pub(crate) evaluator: EvaluatorKind,
     /// The plugins that a profile may name.
     pub(crate) registry: Registry,
     /// The extenders.
     pub(crate) webhooks: Webhooks,
-    /// Where the inputs of the core are recorded, if they are.
+    /// The recording of the inputs of the core, if it is on.
     pub(crate) record: Option<RecordOptions>,
-    /// Where traces of attempts are exported, if they are.
+    /// The export of traces of attempts, if it is on.
     pub(crate) traces: Option<TraceExport>,
     /// The identity in leader election; a new one each start if there is none.
     pub(crate) candidate: Option<String>,
@@ -156,7 +156,7 @@ pub(crate) struct Runner {
     calls: mpsc::Receiver<Infallible>,
 }
 
-/// What is written out beside the API calls, and gets a moment at the end.
+/// The outputs beside the API calls, which are flushed at the end.
 struct Exports {
     events: Publishing,
     recording: Option<Recording>,
@@ -255,12 +255,12 @@ impl Runner {
         let _ = self.inputs.send(Input::Lead).await;
     }
 
-    /// Where events about other things than scheduling are published.
+    /// The publisher of events about other things than scheduling.
     pub(crate) fn publisher(&self) -> &EventPublisher {
         &self.publisher
     }
 
-    /// What is asked from outside while the scheduler runs.
+    /// The handle for questions from outside while the scheduler runs.
     pub(crate) fn probe(&self) -> CoreProbe {
         CoreProbe {
             inputs: self.inputs.clone(),
@@ -366,7 +366,7 @@ async fn sample(probe: CoreProbe) {
 }
 
 impl CoreProbe {
-    /// Whether the core has seen the whole cluster.
+    /// Returns whether the core has seen the whole cluster.
     pub(crate) fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Relaxed) && !self.inputs.is_closed()
     }
@@ -376,7 +376,8 @@ impl CoreProbe {
         Arc::clone(&self.ready)
     }
 
-    /// What is switched off because the API server does not have it or does not let Berth read it, each in a sentence.
+    /// The features that are disabled because the API server does not have them or does not permit Berth to read them,
+    /// each in a sentence.
     pub(crate) fn unavailable(&self) -> Vec<String> {
         self.availability.list()
     }
@@ -397,7 +398,7 @@ impl CoreProbe {
             .await
     }
 
-    /// What the dashboard shows; `None` when the core does not answer.
+    /// The answer of the dashboard; `None` when the core does not answer.
     pub(crate) async fn dashboard(&self, question: Question) -> Option<Value> {
         if question == Question::History {
             return Some(self.history.answer());

@@ -36,12 +36,12 @@ use tokio::sync::watch;
 const ELECTION_OF_UP: (GoDuration, GoDuration) =
     (GoDuration::from_secs(120), GoDuration::from_secs(90));
 
-/// What the API server's logs call us.
+/// The name of Berth in the logs of the API server.
 pub(crate) fn user_agent() -> String {
     format!("berth-scheduler/{}", env!("CARGO_PKG_VERSION"))
 }
 
-/// Does what the flags say: runs until asked to stop, or only prints, writes or checks.
+/// Does what the flags request: runs until asked to stop, or only prints, writes or checks.
 ///
 /// # Errors
 /// When something cannot be had at the start, the leader lease is lost, or the core has ended by itself.
@@ -145,7 +145,7 @@ pub(crate) async fn run(flags: Flags, registry: Registry) -> Result<(), Failure>
     Ok(())
 }
 
-/// What the HTTPS port shows of this process.
+/// The pages that the HTTPS port shows of this process.
 fn shown(
     flags: &Flags,
     config: &Config,
@@ -255,7 +255,7 @@ pub(crate) const GROUP_GATES: [Feature; 5] = [
     Feature::DRAWorkloadResourceClaims,
 ];
 
-/// Whether `--feature-gates` names a gate.
+/// Returns whether `--feature-gates` names a gate.
 fn is_named(given: &str, feature: Feature) -> bool {
     let mut entries = given.split(',').map(|entry| entry.trim());
     entries.any(|entry| {
@@ -371,7 +371,7 @@ pub(crate) struct Scheduling {
     /// The API server's address.
     pub(crate) server: String,
     election: Option<Election>,
-    /// What is said of the election's lease: its namespace and name, and who says so.
+    /// The lease of the election: its namespace and name, and its source.
     lease: LeaseName,
 }
 
@@ -461,7 +461,7 @@ impl Scheduling {
         })
     }
 
-    /// How the election stands, if there is one.
+    /// The status of the election, if there is one.
     fn election_status(&self) -> Option<watch::Receiver<election::Status>> {
         self.election
             .as_ref()

@@ -20,22 +20,22 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-/// How many requests are answered at the same time; more wait.
+/// The number of requests that are answered at the same time; more wait.
 const CONNECTIONS_MAX: usize = 64;
 /// Answers that are shorter are not compressed.
 const COMPRESSED_FROM_BYTES: usize = 16 * 1024;
 
-/// What is served.
+/// The pages that are served.
 pub(crate) trait Probe: Send + Sync + 'static {
-    /// Whether the scheduler has seen the whole cluster and goes on, or the API server answers.
+    /// Returns whether the scheduler has seen the whole cluster and goes on, or the API server answers.
     fn ready(&self) -> bool;
     /// The metrics, in the Prometheus text format.
     fn metrics(&self) -> impl Future<Output = Option<String>> + Send;
-    /// Whether there is a dashboard.
+    /// Returns whether there is a dashboard.
     fn has_dashboard(&self) -> bool {
         false
     }
-    /// What the dashboard shows.
+    /// The answer of the dashboard.
     fn dashboard(&self, _question: Question) -> impl Future<Output = Option<Value>> + Send {
         async { None }
     }
@@ -45,10 +45,10 @@ pub(crate) trait Probe: Send + Sync + 'static {
     }
 }
 
-/// Takes the address, which must be on loopback: anybody who reaches it may read.
+/// Takes the address, which must be on loopback: every client that reaches it may read.
 ///
 /// # Errors
-/// When it is taken or may not be used; the error says what to do.
+/// When it is taken or may not be used; the error states the way out.
 pub(crate) async fn bind(addr: SocketAddr) -> Result<TcpListener, Failure> {
     if !addr.ip().is_loopback() {
         return Err(Failure::Usage(format!(
@@ -65,10 +65,10 @@ pub(crate) async fn bind(addr: SocketAddr) -> Result<TcpListener, Failure> {
     })
 }
 
-/// Where a listener listens.
+/// The address of a listener.
 ///
 /// # Errors
-/// When the system does not say.
+/// When the system does not return one.
 pub(crate) fn address(listener: &TcpListener) -> Result<SocketAddr, Failure> {
     listener
         .local_addr()
@@ -160,7 +160,7 @@ async fn answer(request: &Request<Incoming>, probe: &impl Probe) -> Response<Ful
     }
 }
 
-/// Whether explanations answer a path.
+/// Returns whether explanations answer a path.
 pub(crate) fn is_explained(path: &str) -> bool {
     path.strip_prefix(explain::PREFIX)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -173,8 +173,8 @@ fn not_found() -> Response<Full<Bytes>> {
     )
 }
 
-/// Whether the request is for a loopback address. A page in a browser can reach this port under a name that it controls
-/// (DNS rebinding), and must not read the names of pods.
+/// Returns whether the request is for a loopback address. A page in a browser can reach this port under a name that it
+/// controls (DNS rebinding), and must not read the names of pods.
 fn is_for_loopback(request: &Request<Incoming>) -> bool {
     let host = request.headers().get(header::HOST);
     let host = host.and_then(|host| host.to_str().ok());
@@ -195,7 +195,7 @@ async fn explained(path: &str, probe: &impl Probe) -> Response<Full<Bytes>> {
     }
 }
 
-/// Whether a host, with or without a port, is an address on loopback or `localhost`.
+/// Returns whether a host, with or without a port, is an address on loopback or `localhost`.
 pub(crate) fn is_loopback(host: &str) -> bool {
     let of = |host: &str| {
         let address = host.trim_start_matches('[').trim_end_matches(']');

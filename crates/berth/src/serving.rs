@@ -47,9 +47,9 @@ use tokio::task::JoinHandle;
 use tokio::time::interval;
 use tokio_rustls::rustls::ServerConfig;
 
-/// How often files of certificates are looked at, so that they are served soon after they have changed.
+/// The interval at which files of certificates are read, so that they are served soon after they have changed.
 const RELOAD_EVERY: Duration = Duration::from_secs(5);
-/// How often the certificate authorities of the cluster are looked up: every so many looks at the files.
+/// The interval at which the certificate authorities of the cluster are looked up: every so many looks at the files.
 const LOOKUP_EVERY: u32 = 12;
 
 /// The port, bound and set up, before there is anything to serve.
@@ -110,7 +110,7 @@ impl SecurePort {
     /// The address that is listened on.
     ///
     /// # Errors
-    /// When the system does not say.
+    /// When the system does not return one.
     pub(crate) fn address(&self) -> Result<SocketAddr, Failure> {
         self.listener
             .local_addr()

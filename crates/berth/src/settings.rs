@@ -13,14 +13,14 @@ use berth_scheduler::config::{self, Config};
 use std::path::Path;
 use std::time::Duration;
 
-/// How a scheduler is to run.
+/// The settings of a scheduler.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     /// The configuration, complete and checked.
     pub(crate) config: Config,
-    /// How long a pod stays unschedulable before it is tried again without an event.
+    /// The time for which a pod stays unschedulable before it is tried again without an event.
     pub(crate) pod_max_in_unschedulable_pods_duration: Duration,
-    /// What an operator should know about what was given.
+    /// The warnings for operators about the settings.
     pub(crate) warnings: Vec<String>,
 }
 

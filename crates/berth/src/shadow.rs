@@ -35,15 +35,16 @@ use std::time::Instant;
 
 /// Bindings of other pods in this time before a binding may have been decided after it.
 const CONCURRENT: Duration = Duration::from_secs(2);
-/// How many of these are left out of a comparison at most.
+/// The number of pods that are left out of a comparison at most.
 const CONCURRENT_MAX: usize = 512;
-/// When a decision that differs is compared again. The last time is later than the longest backoff of a pod.
+/// The times after which a decision that differs is compared again. The last time is later than the longest backoff of
+/// a pod.
 const LOOK_AGAIN: [Duration; 3] = [
     Duration::from_secs(1),
     Duration::from_secs(5),
     Duration::from_secs(15),
 ];
-/// How many decisions may wait for another comparison. Further ones count as disagreements at once.
+/// The number of decisions that may wait for another comparison. Further ones count as disagreements at once.
 const OPEN_MAX: usize = 10_000;
 
 /// A decision that differs and is compared again.
@@ -62,8 +63,8 @@ pub(crate) struct Shadow {
     bound: VecDeque<(Time, Str)>,
     open: VecDeque<Open>,
     preemptions: Preemptions,
-    /// The extenders of the other scheduler. They are not called: an extender that keeps accounts has counted the pod by
-    /// the time at which the decision becomes visible, and a call could change its state.
+    /// The extenders of the other scheduler. They are not called: an extender that keeps accounts has counted the pod
+    /// by the time at which the decision becomes visible, and a call could change its state.
     extenders: Extenders,
 }
 
@@ -80,8 +81,8 @@ fn about_filters(message: &str) -> &str {
     message[..end].trim_end()
 }
 
-/// Whether two messages give the same reasons. What PostFilter plugins add to the message of the other scheduler
-/// follows its reasons.
+/// Returns whether two messages give the same reasons. What PostFilter plugins add to the message of the other
+/// scheduler follows its reasons.
 fn same_reasons(other: &str, ours: &str) -> bool {
     let ours = about_filters(ours);
     let rest = about_filters(other).strip_prefix(ours);
@@ -100,7 +101,7 @@ impl Shadow {
         }
     }
 
-    /// Whether extenders that do this take part in decisions about the pod.
+    /// Returns whether extenders that do this take part in decisions about the pod.
     fn is_extended(&self, pod: &Pod, does: impl Fn(&ExtenderSpec) -> bool) -> bool {
         self.extenders.next(0, pod, does).is_some()
     }
@@ -112,7 +113,7 @@ impl Shadow {
         }
     }
 
-    /// When decisions are to be compared again.
+    /// The time at which decisions are to be compared again.
     pub(crate) fn next_look(&self) -> Option<Time> {
         let times = self.open.iter().filter_map(|open| {
             let after = LOOK_AGAIN.get(open.next)?;
@@ -359,7 +360,8 @@ fn summary(verdict: &Verdict) -> String {
     }
 }
 
-/// What shadow mode leaves out of comparisons because it sends nothing to extenders: a line for each extender.
+/// The parts that shadow mode leaves out of comparisons because it sends nothing to extenders: a line for each
+/// extender.
 pub(crate) fn left_out(extenders: &Extenders) -> Vec<String> {
     let specs = (0..).map_while(|at| extenders.get(at));
     let lines = specs.map(|extender| {

@@ -3,7 +3,7 @@
 use crate::exit::Failure;
 use std::time::Duration;
 
-/// How long a clean stop may take before what is left over is not waited for any more.
+/// The time that a clean stop may take before what is left over is not waited for any more.
 pub(crate) const STOP_PATIENCE: Duration = Duration::from_millis(1_500);
 /// The same for a scheduler of a real cluster, which gives back its lease over a network that may be slow.
 pub(crate) const SCHEDULER_STOP_PATIENCE: Duration = Duration::from_secs(8);

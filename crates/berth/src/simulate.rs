@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use std::hash::{BuildHasher, RandomState};
 
-/// How many seeds are run by default.
+/// The number of seeds that are run by default.
 const SEEDS: u64 = 100;
 /// Random seeds are below this bound, so that they are short enough to be read and typed.
 const RANDOM_SEED_BOUND: u64 = 1 << 40;

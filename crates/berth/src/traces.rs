@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-/// How often a batch is sent before it is given up.
+/// The number of times that a batch is sent before it is given up.
 const TRIES: u32 = 4;
 /// The pause after the first failure. It doubles.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -81,7 +81,7 @@ impl TraceExport {
     }
 }
 
-/// Where the core puts its traces.
+/// The sender of the traces of the core.
 pub(crate) struct TraceSender {
     queue: mpsc::Sender<AttemptTrace>,
     ratio: f64,

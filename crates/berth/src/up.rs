@@ -26,7 +26,7 @@ use std::sync::Arc;
 const STORAGE_CLASS: &str = "standard";
 const IS_DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
 
-/// Where the kubeconfig of a cluster is, and how it is known on this machine.
+/// The kubeconfig of a cluster, and its name on this machine.
 struct Place {
     /// The file that has the context.
     kubeconfig: PathBuf,
@@ -150,7 +150,7 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), Failure>
     outcome.map(drop)
 }
 
-/// Applies the files, waits for what they describe if that is asked for, and says what runs.
+/// Applies the files, waits for what they describe if that is asked for, and prints what runs.
 ///
 /// # Errors
 /// When a file is not accepted, an object is not available in time, or the output is not read any more.
@@ -200,7 +200,7 @@ fn create_storage_class(api: &dyn Access) -> Result<(), Failure> {
     })
 }
 
-/// What runs, and what to do next.
+/// The parts that run, and the next commands.
 fn greeting(
     args: &UpArgs,
     metrics: SocketAddr,

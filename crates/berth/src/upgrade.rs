@@ -26,7 +26,7 @@ struct PodDifference {
     causes: Vec<ReleaseChange>,
 }
 
-/// What an upgrade changes.
+/// The changes of an upgrade.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Preview {
     present: Release,

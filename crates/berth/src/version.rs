@@ -8,7 +8,7 @@ use berth_client::{connect, request};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// How long the API server may take to answer.
+/// The time that the API server may take to answer.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Prints the versions.

@@ -126,7 +126,7 @@ pub(crate) async fn run(args: WhatIfArgs, registry: Registry) -> Result<(), Fail
     print_report(&args, &report, preview)
 }
 
-/// Where the cluster was read.
+/// The source of a cluster.
 struct Source {
     release: Release,
     moment: Time,

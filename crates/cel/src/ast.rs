@@ -17,7 +17,7 @@ pub struct Position {
 pub(crate) struct Ast {
     /// The expression.
     pub(crate) root: Expr,
-    /// Where each node is in the text.
+    /// The position of each node in the text.
     pub(crate) positions: Vec<Position>,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Expr {
     pub(crate) kind: Kind,
 }
 
-/// What a node is.
+/// The kind of a node.
 #[derive(Debug, Clone)]
 pub(crate) enum Kind {
     Literal(Literal),
@@ -115,7 +115,7 @@ pub(crate) struct Comprehension {
 }
 
 impl Comprehension {
-    /// Whether this is `cel.bind`: no loop, but a name for the value of `init`.
+    /// Returns whether this is `cel.bind`: no loop, but a name for the value of `init`.
     pub(crate) fn is_binding(&self) -> bool {
         matches!(&self.range.kind, Kind::List(elements) if elements.is_empty())
             && matches!(self.condition.kind, Kind::Literal(Literal::Bool(false)))

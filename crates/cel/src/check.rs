@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 /// The overloads that a call can mean.
 pub(crate) type Overloads = SmallVec<[&'static Overload; 2]>;
 
-/// What a name in an expression means.
+/// The meaning of a name in an expression.
 #[derive(Debug, Clone)]
 pub(crate) enum Reference {
     /// A variable, by its name without a leading dot.
@@ -41,7 +41,7 @@ impl Checked {
         &self.types[id as usize]
     }
 
-    /// What a node refers to.
+    /// The reference of a node.
     pub(crate) fn reference(&self, id: ExprId) -> Option<&Reference> {
         self.references[id as usize].as_ref()
     }

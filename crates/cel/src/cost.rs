@@ -127,7 +127,7 @@ pub(crate) fn estimate(checked: &Checked) -> u64 {
 
 struct Estimator<'c> {
     checked: &'c Checked,
-    /// How a node is reached from a variable.
+    /// The paths from a variable to a node.
     paths: FxHashMap<ExprId, Vec<String>>,
     sizes: FxHashMap<ExprId, Range>,
     entries: FxHashMap<ExprId, EntrySizes>,

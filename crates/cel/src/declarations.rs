@@ -30,7 +30,7 @@ pub(crate) struct Overload {
     pub(crate) implementation: Implementation,
 }
 
-/// What a module of functions declares: name, overload, signature, implementation.
+/// The declaration of a function in a module: name, overload, signature, implementation.
 pub(crate) type Declaration = (&'static str, &'static str, &'static str, Implementation);
 
 static FUNCTIONS: LazyLock<FxHashMap<&'static str, Function>> = LazyLock::new(|| {

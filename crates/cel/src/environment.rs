@@ -65,7 +65,7 @@ impl Environment {
         }
     }
 
-    /// Whether a name is that of a message that expressions can form.
+    /// Returns whether a name is that of a message that expressions can form.
     pub(crate) fn has_message(self, name: &str) -> bool {
         let is_below = |name: &str| name.starts_with('.') || name.is_empty();
         self.forms_messages
@@ -91,7 +91,7 @@ impl Environment {
         }
     }
 
-    /// Whether a function is available.
+    /// Returns whether a function is available.
     pub(crate) fn has_function(self, name: &str) -> bool {
         match name {
             "includes" => self.list_attributes || !self.is_new,

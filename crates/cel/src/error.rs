@@ -1,4 +1,4 @@
-//! What can be wrong with an expression, and with its evaluation.
+//! The errors of expressions and their evaluation.
 
 use crate::ast::Position;
 use crate::limits::ERRORS_MAX;
@@ -8,13 +8,13 @@ use std::sync::Arc;
 /// One thing that is wrong with an expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issue {
-    /// Where it is; none if it concerns the expression as a whole.
+    /// The position; none if it concerns the expression as a whole.
     pub position: Option<Position>,
-    /// What is wrong, as the CEL implementation of Kubernetes states it.
+    /// The message, as the CEL implementation of Kubernetes states it.
     pub message: String,
 }
 
-/// Why an expression cannot be used.
+/// The reason why an expression cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CompileError {
     /// The text is longer than [`crate::EXPRESSION_LENGTH_MAX`].
@@ -38,7 +38,7 @@ pub enum CompileError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issues {
     issues: Vec<Issue>,
-    /// How many more there are.
+    /// The number of further errors.
     more: usize,
     source: Arc<str>,
 }
@@ -62,8 +62,8 @@ impl Issues {
 }
 
 impl fmt::Display for Issues {
-    /// The format of the API server: the message, the line, and a mark under the character. Wide marks stand under
-    /// characters that are not ASCII.
+    /// The format of the API server: the message, the line, and a mark under the character. Wide marks are printed
+    /// under characters that are not ASCII.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, issue) in self.issues.iter().enumerate() {
             if index > 0 {
@@ -97,7 +97,7 @@ impl fmt::Display for Issues {
     }
 }
 
-/// Why an expression has no value for a device.
+/// The reason why an expression has no value for a device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EvaluationError {
     /// A part of the expression has no value: a key that does not exist, an operator without a meaning for the values.
@@ -126,7 +126,7 @@ impl EvaluationError {
         Self::failed("no such overload")
     }
 
-    /// Whether `&&` and `||` can ignore the error if their other operand decides.
+    /// Returns whether `&&` and `||` can ignore the error if their other operand decides.
     pub(crate) fn is_absorbed(&self) -> bool {
         matches!(self, Self::Failed(_))
     }

@@ -10,7 +10,7 @@ use crate::value::{Key, Map, Outcome, Steps, Value, contains, equal};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// How many steps comparisons, conversions and searches may take that costs do not cover. They take about a
+/// The number of steps that comparisons, conversions and searches may take that costs do not cover. They take about a
 /// twentieth of a second.
 const STEPS_MAX: u64 = 5_000_000;
 
@@ -29,7 +29,7 @@ pub struct Spent {
     pub work: u64,
 }
 
-/// What an evaluation may still cost.
+/// The remaining budget of an evaluation.
 #[derive(Debug)]
 pub(crate) struct Budget {
     cost: u64,
@@ -49,17 +49,17 @@ impl Budget {
         }
     }
 
-    /// What the constant parts of an expression may cost.
+    /// The budget of the constant parts of an expression.
     pub(crate) const fn for_constants() -> Self {
         Self::new(crate::limits::COST_MAX)
     }
 
-    /// What was spent.
+    /// The cost so far.
     pub(crate) const fn cost(&self) -> u64 {
         self.cost
     }
 
-    /// What was spent, with what costs do not cover.
+    /// The cost so far, with the steps that costs do not cover.
     pub(crate) const fn spent(&self) -> Spent {
         let steps = STEPS_MAX.saturating_sub(self.steps.left());
         let work = self.cost.saturating_add(steps / STEPS_PER_COST);
@@ -287,7 +287,7 @@ impl<'e> Evaluator<'e> {
         }
     }
 
-    /// What the qualifiers select from a value.
+    /// The value that the qualifiers select from a value.
     fn qualified(&mut self, root: &Value, attribute: &Attribute) -> Outcome {
         let mut is_optional = false;
         let mut current: Option<Value> = None;
@@ -637,7 +637,7 @@ fn no_such_overload(call: &Invocation, args: &[Value]) -> EvaluationError {
     ))
 }
 
-/// What a key selects from a value; nothing if it is missing and that is no error.
+/// The value that a key selects from a value; nothing if it is missing and that is no error.
 fn selected(of: &Value, key: &Value, presence: bool) -> Result<Option<Value>> {
     let missing = || {
         let shown = crate::functions::convert(key).unwrap_or_else(|_| key.type_name().to_owned());
@@ -685,7 +685,7 @@ fn selected(of: &Value, key: &Value, presence: bool) -> Result<Option<Value>> {
     }
 }
 
-/// Whether a value can be an argument of a type. Of lists and maps, the first element is looked at.
+/// Returns whether a value can be an argument of a type. Of lists and maps, the first element is looked at.
 fn is_of(value: &Value, of: &Type) -> bool {
     match (of, value) {
         (Type::Dyn | Type::Any | Type::Parameter(_) | Type::Variable(_), _) => true,

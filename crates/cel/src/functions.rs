@@ -28,7 +28,7 @@ use crate::limits::VALUE_SIZE_MAX;
 use crate::value::{Outcome, Steps, Value};
 use regex::Pattern;
 
-/// What an implementation may use beside its arguments.
+/// The state that an implementation may use beside its arguments.
 pub(crate) struct Context<'c> {
     /// Pays for what the costs of CEL do not cover.
     pub(crate) steps: &'c mut Steps,
@@ -93,7 +93,7 @@ const INCLUDES: &[Declaration] = &[(
 /// The most values that `includes` looks at.
 const INCLUDED_VALUES_MAX: usize = 48;
 
-/// Whether a value is equal to another one, or a list has an equal element.
+/// Returns whether a value is equal to another one, or a list has an equal element.
 fn includes(cx: &mut Context<'_>, args: &[Value]) -> Outcome {
     let [target, value] = args else {
         return Err(EvaluationError::no_such_overload());
@@ -130,17 +130,17 @@ fn check_value_size(size: usize) -> Result<(), EvaluationError> {
     Ok(())
 }
 
-/// Whether a text is a duration.
+/// Returns whether a text is a duration.
 pub(crate) fn valid_duration(text: &str) -> bool {
     text.parse::<berth_api::GoDuration>().is_ok()
 }
 
-/// Whether a text is a time.
+/// Returns whether a text is a time.
 pub(crate) fn valid_timestamp(text: &str) -> bool {
     matches!(time::parse(text), Some(Ok(_)))
 }
 
-/// Whether a number of seconds since 1970 is a time.
+/// Returns whether a number of seconds since 1970 is a time.
 pub(crate) fn valid_timestamp_of(seconds: i64) -> bool {
     time::from_seconds(seconds).is_ok()
 }

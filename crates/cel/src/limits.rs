@@ -1,4 +1,4 @@
-//! What bounds an expression and its evaluation.
+//! The limits of an expression and its evaluation.
 
 /// The longest expression, in bytes, as the API allows it.
 pub const EXPRESSION_LENGTH_MAX: usize = 10 * 1024;
@@ -7,10 +7,10 @@ pub const EXPRESSION_LENGTH_MAX: usize = 10 * 1024;
 /// unit is the cost of reading a field.
 pub const COST_MAX: u64 = 1_000_000;
 
-/// How deep brackets, operators and selections may be nested.
+/// The depth to which brackets, operators and selections may be nested.
 pub const DEPTH_MAX: u16 = 250;
 
-/// How deep a tree may be once its macros were expanded.
+/// The depth to which a tree may be once its macros were expanded.
 pub(crate) const EXPANDED_DEPTH_MAX: usize = 4 * DEPTH_MAX as usize;
 
 /// The most nodes of a tree once its macros were expanded. `sortBy`, `optMap` and `optFlatMap` copy their operand.
@@ -29,8 +29,8 @@ pub(crate) const STACK_BYTES: usize = 64 << 20;
 /// all functions that form values.
 pub(crate) const VALUE_SIZE_MAX: usize = 4 << 20;
 
-/// How much memory a regular expression may need, in bytes.
+/// The memory that a regular expression may need, in bytes.
 pub(crate) const REGEX_SIZE_MAX: usize = 20 << 20;
 
-/// How deep a regular expression may be nested after its translation, which adds a group for each repetition.
+/// The depth to which a regular expression may be nested after its translation, which adds a group for each repetition.
 pub(crate) const REGEX_NESTING_MAX: u32 = 1000;

@@ -43,7 +43,7 @@ pub(crate) fn parse(text: &str) -> Result<Ast, CompileError> {
     }
 }
 
-/// Why a tree cannot be used.
+/// The reason why a tree cannot be used.
 pub(crate) struct TooLarge(&'static str);
 
 const TOO_DEEP: TooLarge = TooLarge("max recursion depth exceeded");
@@ -54,7 +54,7 @@ const TOO_MANY_NODES: TooLarge =
 pub(crate) struct Builder {
     text: String,
     info: parsed::SourceInfo,
-    /// Where each line starts, in bytes.
+    /// The position of the start of each line, in bytes.
     lines: Vec<u32>,
     positions: Vec<Position>,
     issues: Vec<Issue>,
@@ -73,7 +73,7 @@ impl Builder {
         }
     }
 
-    /// Where a node of the parser is. A negative number starts with its sign.
+    /// The position of a node of the parser. A negative number starts with its sign.
     fn position_of(&self, id: u64, is_negative: bool) -> Position {
         let offset = self.info.offset_for(id).map_or(0, |(start, _)| start);
         let sign = self
@@ -99,7 +99,7 @@ impl Builder {
         Expr { id, kind }
     }
 
-    /// Where a node is.
+    /// The position of a node.
     pub(crate) fn position(&self, id: ExprId) -> Position {
         self.positions[id as usize]
     }
@@ -288,7 +288,7 @@ fn literal(value: parsed::LiteralValue) -> Literal {
     }
 }
 
-/// Whether a tree is small and flat enough to work with.
+/// Returns whether a tree is small and flat enough to work with.
 pub(crate) fn check_size(ast: &Ast) -> Result<(), &'static str> {
     fn depth(expr: &Expr, so_far: usize) -> bool {
         if so_far > EXPANDED_DEPTH_MAX {

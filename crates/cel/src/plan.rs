@@ -10,10 +10,10 @@ use crate::functions::regex::Pattern;
 use crate::value::Value;
 use std::sync::Arc;
 
-/// Where the value of a variable is kept while an expression is evaluated.
+/// The slot of a variable while an expression is evaluated.
 pub(crate) type Slot = usize;
 
-/// What can be evaluated.
+/// The nodes of a plan.
 #[derive(Debug)]
 pub(crate) enum Node {
     Const(Value),
@@ -29,7 +29,7 @@ pub(crate) enum Node {
     NotStrictlyFalse(Box<Node>),
     /// Whether a value is one of constants.
     IsOneOf(Box<Node>, Arc<Vec<Value>>),
-    /// The value of an optional, or else the other operand. `unwrap` tells `orValue` from `or`.
+    /// The value of an optional, or else the other operand. `unwrap` distinguishes `orValue` from `or`.
     Or2 {
         operands: Box<[Node; 2]>,
         unwrap: bool,
@@ -59,7 +59,7 @@ pub(crate) struct Attribute {
     pub(crate) test_only: bool,
 }
 
-/// Where an attribute starts.
+/// The start of an attribute.
 #[derive(Debug)]
 pub(crate) enum Root {
     Device,
@@ -101,7 +101,7 @@ pub(crate) struct Fold {
     pub(crate) result: Node,
 }
 
-/// What can be evaluated, and how many slots it needs.
+/// The nodes of a plan, and the number of slots.
 pub(crate) struct Plan {
     pub(crate) node: Node,
     pub(crate) slots: usize,

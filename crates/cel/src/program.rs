@@ -133,7 +133,7 @@ impl Program {
         &self.composed
     }
 
-    /// Whether the expression contains a variable.
+    /// Returns whether the expression contains a variable.
     pub fn uses(&self, variable: &str) -> bool {
         self.plan.variables.iter().any(|name| name == variable)
     }
@@ -347,7 +347,7 @@ impl Datum {
         }
     }
 
-    /// Which types of messages below an `Object` do not fit the fields that they are in.
+    /// The types of messages below an `Object` that do not fit the fields that they are in.
     pub fn misplaced(&self) -> Vec<String> {
         let mut faults = Vec::new();
         if let Value::Message(message) = &self.0

@@ -60,7 +60,7 @@ impl Selector {
         self.estimated_cost
     }
 
-    /// Whether a device is selected.
+    /// Returns whether a device is selected.
     ///
     /// # Errors
     /// The expression has no value for the device, the value is not a truth value, or the evaluation costs more than
@@ -69,7 +69,7 @@ impl Selector {
         self.matches_within(device, COST_MAX).0
     }
 
-    /// Whether a device is selected, and the effort of the evaluation, which may cost at most `cost_max`.
+    /// Returns whether a device is selected, and the effort of the evaluation, which may cost at most `cost_max`.
     pub fn matches_within(
         &self,
         device: &DeviceValue,
@@ -107,7 +107,7 @@ impl fmt::Debug for AttributeExpression {
     }
 }
 
-/// Whether a value of the type can be the value of an attribute.
+/// Returns whether a value of the type can be the value of an attribute.
 fn is_attribute(value: &Type) -> bool {
     match value {
         Type::Int | Type::Bool | Type::String | Type::Any | Type::Dyn => true,

@@ -1,20 +1,20 @@
-//! What the parser reports, made to say what the CEL implementation of Kubernetes says.
+//! The errors of the parser, in the words of the CEL implementation of Kubernetes.
 
 use crate::ast::Position;
 use crate::error::{Issue, Issues};
 use crate::limits::DEPTH_MAX;
 use cel::ParseError;
 
-/// How the parser refuses fields in backticks.
+/// The error of the parser about fields in backticks.
 const QUOTED_FIELD: &str = "unsupported syntax: '`'";
-/// What it says of numbers that it cannot read.
+/// The errors of the parser about numbers that it cannot read.
 const BAD_NUMBERS: [&str; 2] = ["invalid int literal", "invalid double literal"];
-/// What is reported besides if no name follows the dot of an optional field.
+/// The error that is reported besides, if no name follows the dot of an optional field.
 const NO_NAME: &str = "unsupported ident kind";
-/// How messages of the parser about its own tree start. They add nothing to errors of the syntax.
+/// The starts of messages of the parser about its own tree. They add nothing to errors of the syntax.
 const FOLLOW_UPS: [&str; 3] = ["No `", "Incomplete ", NO_NAME];
 
-/// What is wrong with the syntax of a text.
+/// The faults of the syntax of a text.
 pub(crate) fn issues(text: &str, errors: &[ParseError]) -> Issues {
     let any = |test: fn(&str) -> bool| errors.iter().any(|error| test(&error.msg));
     if any(|message| message.contains("Recursion limit")) {
@@ -41,10 +41,10 @@ pub(crate) fn issues(text: &str, errors: &[ParseError]) -> Issues {
     Issues::new(text, issues)
 }
 
-/// Where an error is.
+/// The place of an error.
 struct Place {
     position: Position,
-    /// What is before it in its line.
+    /// The text before it in the line.
     before: String,
 }
 
@@ -55,7 +55,7 @@ impl Place {
         let line_text = text.split('\n').nth(line).unwrap_or_default();
         let mut before: String = line_text.chars().take(column).collect();
         if error.msg.starts_with(QUOTED_FIELD) {
-            // The parser tells where the dot before the field is.
+            // The parser reports where the dot before the field is.
             let between = line_text.chars().skip(column);
             before.extend(between.take_while(|one| *one != '`'));
         } else if BAD_NUMBERS.contains(&&*error.msg)
@@ -84,7 +84,7 @@ impl Place {
         }
     }
 
-    /// Whether it is behind the dot and the question mark of an optional field.
+    /// Returns whether it is behind the dot and the question mark of an optional field.
     fn is_optional_field(&self) -> bool {
         let before = self.before.trim_end().strip_suffix('?');
         before.is_some_and(|before| before.trim_end().ends_with('.'))

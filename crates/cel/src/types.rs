@@ -56,7 +56,7 @@ impl Type {
         Self::Optional(Arc::new(value))
     }
 
-    /// Whether nothing is checked.
+    /// Returns whether nothing is checked.
     pub(crate) fn is_dyn(&self) -> bool {
         matches!(self, Self::Dyn | Self::Any)
     }
@@ -102,7 +102,8 @@ impl Type {
         }
     }
 
-    /// Whether the type has more parts than an expression can need. Types of nested values can double at each level.
+    /// Returns whether the type has more parts than an expression can need. Types of nested values can double at each
+    /// level.
     pub(crate) fn is_too_large(&self) -> bool {
         fn count(of: &Type, left: &mut usize) -> bool {
             let Some(rest) = left.checked_sub(1) else {
@@ -120,7 +121,7 @@ impl Type {
         !count(self, &mut TYPE_PARTS_MAX.clone())
     }
 
-    /// Whether values of the type all have the same size.
+    /// Returns whether values of the type all have the same size.
     pub(crate) fn is_scalar(&self) -> bool {
         match self {
             Self::Bool

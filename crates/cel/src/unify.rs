@@ -4,18 +4,18 @@ use crate::types::Type;
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// How many comparisons of types an expression can need. Inferred types can refer to each other, so that their
-/// expansions grow exponentially with the length of an expression.
+/// The number of comparisons of types that an expression can need. Inferred types can refer to each other, so that
+/// their expansions grow exponentially with the length of an expression.
 const COMPARISONS_MAX: u32 = 1 << 20;
 
 /// The most parts that one expanded type can have.
 const PARTS_MAX: usize = crate::limits::TYPE_PARTS_MAX;
 
-/// What the variables of an expression's types stand for.
+/// The bindings of the variables of the types of an expression.
 #[derive(Debug, Default)]
 pub(crate) struct Inference {
     bindings: Vec<Option<Type>>,
-    /// What bindings were before, to be restored when types do not fit together.
+    /// The former bindings, to be restored when types do not fit together.
     changes: Vec<(u32, Option<Type>)>,
     comparisons: u32,
     too_large: Cell<bool>,
@@ -29,7 +29,7 @@ impl Inference {
         Type::Variable(number)
     }
 
-    /// Whether types grew beyond what is compared.
+    /// Returns whether types grew beyond what is compared.
     pub(crate) fn is_too_large(&self) -> bool {
         self.too_large.get() || self.comparisons > COMPARISONS_MAX
     }
@@ -50,12 +50,12 @@ impl Inference {
         }
     }
 
-    /// Whether a value of the second type can be used as one of the first. Variables are bound if so.
+    /// Returns whether a value of the second type can be used as one of the first. Variables are bound if so.
     pub(crate) fn is_assignable(&mut self, to: &Type, from: &Type) -> bool {
         self.are_assignable(std::slice::from_ref(to), std::slice::from_ref(from))
     }
 
-    /// Whether each value can be used. Variables are bound if all can.
+    /// Returns whether each value can be used. Variables are bound if all can.
     pub(crate) fn are_assignable(&mut self, to: &[Type], from: &[Type]) -> bool {
         let before = self.changes.len();
         let fit =
@@ -105,7 +105,7 @@ impl Inference {
         }
     }
 
-    /// Whether a type can stand for a variable, and whether another one does already.
+    /// Returns whether a type can stand for a variable, and whether another one does already.
     fn substitutes(&mut self, of: &Type, variable: &Type) -> (bool, bool) {
         if of == variable {
             return (true, true);
@@ -130,7 +130,7 @@ impl Inference {
         (true, true)
     }
 
-    /// Whether a variable does not occur in a type.
+    /// Returns whether a variable does not occur in a type.
     fn is_free_of(&mut self, within: &Type, variable: &Type) -> bool {
         self.comparisons += 1;
         if within == variable || self.comparisons > COMPARISONS_MAX {

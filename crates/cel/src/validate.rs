@@ -1,4 +1,4 @@
-//! What is wrong with the constants of an expression whose types are right.
+//! The faults of the constants of an expression whose types are right.
 
 use crate::ast::{Expr, Kind, Literal};
 use crate::check::Checked;

@@ -13,7 +13,7 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What evaluating gives.
+/// The result of an evaluation.
 pub(crate) type Outcome = Result<Value, EvaluationError>;
 
 /// A value.
@@ -48,7 +48,7 @@ pub(crate) enum Value {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Map {
     entries: IndexMap<Key, Value, BuildHasherDefault<rustc_hash::FxHasher>>,
-    /// What a key has that is not in the map.
+    /// The value of a key that is not in the map.
     default: Option<Value>,
 }
 
@@ -142,8 +142,8 @@ impl Map {
         self.entries.shift_remove(key);
     }
 
-    /// Whether the key is in the map; an integer also finds an equal unsigned one, and a number with a fraction of zero
-    /// both.
+    /// Returns whether the key is in the map; an integer also finds an equal unsigned one, and a number with a fraction
+    /// of zero both.
     pub(crate) fn contains(&self, key: &Value) -> bool {
         self.entry(key).is_some()
     }
@@ -234,7 +234,7 @@ impl Value {
         size as u64
     }
 
-    /// Whether the value is the zero or the empty value of its type. Values of Kubernetes' own types never are.
+    /// Returns whether the value is the zero or the empty value of its type. Values of Kubernetes' own types never are.
     pub(crate) fn is_zero(&self) -> bool {
         match self {
             Self::Null => true,
@@ -283,7 +283,7 @@ impl Steps {
     }
 }
 
-/// Whether two values are equal. Numbers of different types can be; values of other different types are not.
+/// Returns whether two values are equal. Numbers of different types can be; values of other different types are not.
 ///
 /// # Errors
 /// The types cannot be compared, or there are too many steps.
@@ -371,7 +371,7 @@ fn equal_inside(a: &Value, b: &Value, steps: &mut Steps) -> Result<bool, Evaluat
     equal(a, b, steps)
 }
 
-/// Whether values are known to differ.
+/// Returns whether values are known to differ.
 fn is_unequal(a: &Value, b: &Value, steps: &mut Steps) -> Result<bool, EvaluationError> {
     match equal(a, b, steps) {
         Ok(equal) => Ok(!equal),
@@ -380,7 +380,7 @@ fn is_unequal(a: &Value, b: &Value, steps: &mut Steps) -> Result<bool, Evaluatio
     }
 }
 
-/// Whether a list contains an equal value. Values that cannot be compared are different.
+/// Returns whether a list contains an equal value. Values that cannot be compared are different.
 ///
 /// # Errors
 /// There are too many steps.

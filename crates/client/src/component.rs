@@ -29,8 +29,8 @@ pub struct KubeconfigChoice {
 }
 
 impl KubeconfigChoice {
-    /// The file that is named; else those of `KUBECONFIG`; else `fallback` if it exists and has the context that is named;
-    /// else `~/.kube/config`.
+    /// The file that is named; else those of `KUBECONFIG`; else `fallback` if it exists and has the context that is
+    /// named; else `~/.kube/config`.
     pub fn new(path: Option<&Path>, context: Option<&str>, fallback: &Path) -> Self {
         let is_named = std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty());
         let has_context = || {
@@ -48,7 +48,7 @@ impl KubeconfigChoice {
         }
     }
 
-    /// How the API server of the context is reached.
+    /// The way in which the API server of the context is reached.
     pub fn connect_options(&self, user_agent: String) -> ConnectOptions {
         ConnectOptions {
             kubeconfig: self.path.clone(),
@@ -81,7 +81,7 @@ impl KubeconfigChoice {
     }
 }
 
-/// Where to look.
+/// The files and the context to use.
 #[derive(Debug, Clone)]
 pub struct Find<'a> {
     /// The URL, if it is known.

@@ -1,4 +1,4 @@
-//! A connection to an API server, described: its address, how its certificate is checked, and as whom Berth speaks.
+//! A connection to an API server, described: its address, how its certificate is checked, and the identity of Berth.
 
 use crate::credentials::{Exec, Impersonation, Secret};
 use crate::kubeconfig::{self, Kubeconfig, KubeconfigError};
@@ -27,7 +27,7 @@ pub(crate) struct Config {
     pub(crate) user: User,
 }
 
-/// As whom Berth speaks.
+/// The identity of Berth.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct User {
     /// A client certificate and its key, in PEM.
@@ -39,7 +39,7 @@ pub(crate) struct User {
     pub(crate) impersonation: Impersonation,
 }
 
-/// Why the service account of a pod cannot be used.
+/// The reason why the service account of a pod cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InClusterError {
     #[error("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set")]

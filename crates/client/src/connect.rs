@@ -9,7 +9,7 @@ use http::Uri;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Where to look.
+/// The files and the context to use.
 #[derive(Debug, Clone, Default)]
 pub struct ConnectOptions {
     /// The kubeconfig; without one `KUBECONFIG`, `~/.kube/config` and the pod's service account are tried.
@@ -18,11 +18,11 @@ pub struct ConnectOptions {
     pub context: Option<String>,
     /// A server address that replaces the kubeconfig's.
     pub server: Option<String>,
-    /// What to be called in the server's logs.
+    /// The name of the client in the logs of the server.
     pub user_agent: String,
 }
 
-/// Where a configuration is read, again when it may have changed.
+/// The source of a configuration, which is read again when it may have changed.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
     place: Place,

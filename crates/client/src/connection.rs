@@ -17,16 +17,16 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
-/// How often the configuration is read again.
+/// The interval at which the configuration is read again.
 const COMPARE_EVERY: Duration = Duration::from_secs(60);
-/// How often it is read again while requests are rejected or connections fail.
+/// The interval at which it is read again while requests are rejected or connections fail.
 const COMPARE_EVERY_FAILING: Duration = Duration::from_secs(1);
-/// How often an exec plugin is called again because the server rejects its credentials.
+/// The interval at which an exec plugin is called again because the server rejects its credentials.
 const EXEC_EVERY: Duration = Duration::from_secs(5);
 
 /// See the module.
 pub(crate) struct Connection {
-    /// Where the configuration comes from; `None` when it cannot change.
+    /// The source of the configuration; `None` when it cannot change.
     source: Option<Source>,
     state: Mutex<State>,
     /// Held while the configuration is read again.
@@ -36,11 +36,11 @@ pub(crate) struct Connection {
 struct State {
     client: Client,
     in_use: Material,
-    /// When the configuration was read last.
+    /// The time at which the configuration was read last.
     compared: Instant,
-    /// When it was read last because of a failure.
+    /// The time at which it was read last because of a failure.
     compared_failing: Option<Instant>,
-    /// When an exec plugin was called last because of a rejection.
+    /// The time at which an exec plugin was called last because of a rejection.
     executed: Option<Instant>,
     /// The last failure to renew, so that it is logged once.
     failure: String,
@@ -53,7 +53,7 @@ pub(crate) struct Client {
     generation: u64,
 }
 
-/// Why the configuration is read again.
+/// The reason why the configuration is read again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reason {
     /// The server rejected the credentials (401).
@@ -170,7 +170,7 @@ impl Connection {
 }
 
 impl State {
-    /// Whether the configuration is read again after a failure, and whether its exec plugin is called again.
+    /// Returns whether the configuration is read again after a failure, and whether its exec plugin is called again.
     fn is_due(&mut self, reason: Reason, now: Instant) -> (bool, bool) {
         let has_passed = |last: Option<Instant>, period| {
             last.is_none_or(|last| now.saturating_duration_since(last) >= period)

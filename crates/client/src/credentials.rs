@@ -25,9 +25,9 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tower::BoxError;
 
-/// How long before its end a token is renewed.
+/// The time before its end at which a token is renewed.
 const RENEW_BEFORE: SignedDuration = SignedDuration::from_secs(60);
-/// How long an exec plugin may take. A person may have to log in meanwhile.
+/// The time that an exec plugin may take. A person may have to log in meanwhile.
 const EXEC_LIMIT: Duration = Duration::from_secs(300);
 /// The versions of the protocol of exec plugins.
 const EXEC_VERSIONS: [&str; 2] = [
@@ -156,7 +156,7 @@ struct ExecStatus {
     client_key_data: Secret,
 }
 
-/// What a plugin receives about the cluster.
+/// The cluster as a plugin receives it.
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct ExecCluster<'a> {
@@ -287,7 +287,7 @@ impl Exec {
     }
 }
 
-/// What a program prints, within the limit.
+/// The output of a program, within the limit.
 fn output(mut child: Child) -> Result<Vec<u8>, String> {
     let Some(mut stdout) = child.stdout.take() else {
         return Err("has no standard output".to_owned());
@@ -296,7 +296,7 @@ fn output(mut child: Child) -> Result<Vec<u8>, String> {
     std::thread::spawn(move || {
         let mut printed = Vec::new();
         let read = stdout.read_to_end(&mut printed);
-        // The receiver is gone if the limit has passed.
+        // The receiver was dropped if the limit has passed.
         let _ = sender.send(read.map(|_| printed));
     });
     let printed = match receiver.recv_timeout(EXEC_LIMIT) {

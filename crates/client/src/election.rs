@@ -3,7 +3,7 @@
 //!
 //! A candidate never compares the times in the record with its own clock: a lease is over when its record has not
 //! changed for its duration since this candidate saw it change. The leader renews it every `retry_period` and stops
-//! when that has failed for `renew_deadline`. While it leads, a [`Fence`] says until when it may write.
+//! when that has failed for `renew_deadline`. While it leads, a [`Fence`] states until when it may write.
 //!
 //! Other than client-go: a standby reads the lease four times every `retry_period`, so that it takes over soon after a
 //! lease was released, and the leader's deadlines count from when a renewal was sent, not from when it was answered.
@@ -34,35 +34,35 @@ const NUMBER_MAX: u64 = i32::MAX as u64;
 
 const READ: &str = "failed to read the leader lease";
 
-/// How to take part.
+/// The options of a candidate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ElectionOptions {
     /// This candidate, as the record names it.
     pub identity: String,
-    /// How long a standby waits after the last renewal it has seen.
+    /// The time for which a standby waits after the last renewal it has seen.
     pub lease_duration: Duration,
-    /// How long the leader tries to renew before it stops. Shorter than `lease_duration`.
+    /// The time for which the leader tries to renew before it stops. Shorter than `lease_duration`.
     pub renew_deadline: Duration,
     /// The pause between two attempts. Shorter than `renew_deadline`.
     pub retry_period: Duration,
 }
 
-/// What candidates read and write.
+/// The record that candidates read and write.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Record {
     /// The leader; empty when there is none.
     pub holder: String,
     /// For how long a renewal counts, in seconds.
     pub lease_duration_seconds: u64,
-    /// When the leader became it.
+    /// The time at which the leader acquired the lease.
     pub acquire_time: Time,
-    /// When the leader renewed it last.
+    /// The time at which the leader renewed it last.
     pub renew_time: Time,
-    /// How often the leader has changed.
+    /// The number of times that the leader has changed.
     pub transitions: u64,
 }
 
-/// Where a candidate is.
+/// The state of a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leadership {
     /// Another candidate leads, or none does.
@@ -75,23 +75,24 @@ pub enum Leadership {
     Released,
 }
 
-/// What is known of the election.
+/// The status of the election.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
-    /// Where this candidate is.
+    /// The state of this candidate.
     pub leadership: Leadership,
     /// The leader in the record that was seen last; empty when there is none.
     pub leader: String,
-    /// When the record was seen to change last.
+    /// The time at which the record was seen to change last.
     pub observed: Instant,
-    /// How long the record is valid after that.
+    /// The time for which the record is valid after that.
     pub lease_duration: Duration,
-    /// How often a renewal needed the record to be read first.
+    /// The number of times that a renewal needed the record to be read first.
     pub slow_renewals: u64,
 }
 
 impl Status {
-    /// Whether some process holds the lease, as far as this one has seen: this candidate, another one, or another program.
+    /// Returns whether some process holds the lease, as far as this one has seen: this candidate, another one, or
+    /// another program.
     pub fn is_lease_held(&self) -> bool {
         !self.leader.is_empty() && self.observed.elapsed() <= self.lease_duration
     }
@@ -99,7 +100,7 @@ impl Status {
 
 /// A candidate. It ends with [`Election::release`], or when the lease is lost.
 pub struct Election {
-    /// How it stands.
+    /// The status.
     pub status: watch::Receiver<Status>,
     /// Until when this process may write.
     pub fence: Fence,
@@ -342,7 +343,7 @@ impl<L: Lock> Candidate<L> {
         self.observed.holder == self.options.identity
     }
 
-    /// Whether the lease in the record has not run out.
+    /// Returns whether the lease in the record has not run out.
     fn is_valid(&self, now: Instant) -> bool {
         self.observed_at + Duration::from_secs(self.observed.lease_duration_seconds) > now
     }
@@ -367,7 +368,7 @@ impl<L: Lock> Candidate<L> {
         }
     }
 
-    /// How long a single request may take, as in kube-scheduler.
+    /// The time that a single request may take, as in kube-scheduler.
     fn request_timeout(&self) -> Duration {
         self.options.renew_deadline / 2
     }
@@ -438,7 +439,7 @@ pub async fn decided(status: &mut watch::Receiver<Status>) -> Leadership {
     }
 }
 
-/// Whether a leader has failed to renew its lease for longer than the lease and `tolerance`, and still runs.
+/// Returns whether a leader has failed to renew its lease for longer than the lease and `tolerance`, and still runs.
 pub fn is_overdue(status: &Status, lease_duration: Duration, tolerance: Duration) -> bool {
     status.leadership == Leadership::Leading
         && status.observed.elapsed() > lease_duration + tolerance

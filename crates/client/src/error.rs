@@ -1,8 +1,8 @@
-//! What can go wrong between here and the API.
+//! The errors of requests to the API.
 
 use serde::Deserialize;
 
-/// A connection to a cluster could not be set up. The text says where it was looked for and what to do.
+/// A connection to a cluster could not be set up. The text states the places that were searched and the way out.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The kubeconfig cannot be used.
@@ -12,7 +12,7 @@ pub enum ConnectError {
     Kubeconfig {
         /// The file.
         path: String,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
     /// Neither a kubeconfig nor a service account was found.
@@ -26,7 +26,7 @@ pub enum ConnectError {
     Client {
         /// The server's address.
         server: String,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
 }
@@ -43,13 +43,13 @@ pub enum ApiError {
         reason: String,
         /// For people.
         message: String,
-        /// How long the server asks to wait before another try, in seconds.
+        /// The time for which the server asks to wait before another try, in seconds.
         retry_after_seconds: Option<u64>,
     },
     /// There was no answer in time. The request may have been carried out.
     #[error("no answer within {seconds} s")]
     Timeout {
-        /// How long was waited.
+        /// The wait.
         seconds: u64,
     },
     /// The server could not be reached, or the connection broke.
@@ -69,7 +69,7 @@ pub enum ApiError {
     Decode {
         /// Method and path.
         request: String,
-        /// What was wrong.
+        /// The fault.
         reason: String,
     },
 }
@@ -83,23 +83,23 @@ impl ApiError {
         }
     }
 
-    /// Whether the object is not there.
+    /// Returns whether the object is not there.
     pub fn is_not_found(&self) -> bool {
         self.code() == Some(404)
     }
 
-    /// Whether it is not for us to do.
+    /// Returns whether it is not for us to do.
     pub fn is_forbidden(&self) -> bool {
         self.code() == Some(403)
     }
 
-    /// Whether the wanted version is too old to watch from.
+    /// Returns whether the wanted version is too old to watch from.
     pub fn is_expired(&self) -> bool {
         self.code() == Some(410)
     }
 
-    /// Whether the wanted version is newer than any the server has: it is not the server, or not the data, that the
-    /// version came from.
+    /// Returns whether the wanted version is newer than any the server has: it is not the server, or not the data, that
+    /// the version came from.
     pub fn is_version_too_large(&self) -> bool {
         match self {
             Self::Status { code, message, .. } => {
@@ -109,7 +109,7 @@ impl ApiError {
         }
     }
 
-    /// Whether nothing gets through to the server, or nothing in our name.
+    /// Returns whether nothing gets through to the server, or nothing in our name.
     pub fn is_out_of_reach(&self) -> bool {
         match self {
             Self::Status { code, .. } => *code == 401,
@@ -118,7 +118,7 @@ impl ApiError {
         }
     }
 
-    /// Whether the same request may succeed a little later.
+    /// Returns whether the same request may succeed a little later.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Status { code, .. } => matches!(code, 429 | 500 | 502 | 503 | 504),
@@ -128,7 +128,7 @@ impl ApiError {
     }
 }
 
-/// An error with its causes: the outermost alone often says nothing.
+/// An error with its causes: the outermost alone is often not specific.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -3,7 +3,7 @@
 //! An event that repeats becomes a series on the first one, as in client-go. Publishing never blocks: up to
 //! [`WAITING_MAX`] events wait to be published, up to [`REQUESTS_MAX`] requests are on their way at once, and the
 //! events of one object are published in the order in which they happened. A request that may succeed later is sent
-//! again, for up to [`RETRY_BUDGET`]. What is lost all the same is counted, and the log tells how much that is.
+//! again, for up to [`RETRY_BUDGET`]. What is lost all the same is counted, and the number is logged.
 
 mod publish;
 mod send;
@@ -22,9 +22,10 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// How many events may wait to be published, those on their way included. Further ones are dropped and counted.
+/// The number of events that may wait to be published, those on their way included. Further ones are dropped and
+/// counted.
 pub const WAITING_MAX: usize = 65_536;
-/// How many requests may be on their way at once.
+/// The number of requests that may be on their way at once.
 pub const REQUESTS_MAX: usize = 16;
 /// For how long a request is sent again that might succeed later.
 pub const RETRY_BUDGET: Duration = Duration::from_secs(120);
@@ -34,17 +35,17 @@ const NOTE_BYTES_MAX: usize = 1024;
 /// Something that happened to an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// What it happened to.
+    /// The regarded object.
     pub regarding: Regarding,
     /// `Normal` or `Warning`.
     pub kind: &'static str,
-    /// Why, for programs, such as `FailedScheduling`.
+    /// The reason, for programs, such as `FailedScheduling`.
     pub reason: Str,
-    /// What was being done, such as `Scheduling`.
+    /// The action, such as `Scheduling`.
     pub action: Str,
-    /// What happened, for people.
+    /// The note, for people.
     pub note: String,
-    /// Who says so, such as `default-scheduler`.
+    /// The reporting component, such as `default-scheduler`.
     pub reporting_controller: Str,
 }
 
@@ -63,7 +64,7 @@ pub struct Regarding {
     pub uid: Str,
 }
 
-/// Where events are handed in. Cloning shares it.
+/// The entry point of events. Cloning shares it.
 #[derive(Clone)]
 pub struct EventPublisher {
     queue: mpsc::Sender<Waiting>,
@@ -72,7 +73,7 @@ pub struct EventPublisher {
 }
 
 impl EventPublisher {
-    /// Starts publishing, within the current runtime. `instance` tells this process from others of its kind.
+    /// Starts publishing, within the current runtime. `instance` distinguishes this process from others of its kind.
     pub fn start(transport: Transport, instance: String) -> (Self, Publishing) {
         Self::start_with(transport, instance, WAITING_MAX)
     }
@@ -98,7 +99,8 @@ impl EventPublisher {
 
     /// Hands in an event. Returns at once.
     pub fn publish(&self, mut event: Event, now: Time) {
-        // Who has a place in the queue keeps it until the event is published: so there is always room in the channel.
+        // A sender that has a place in the queue keeps it until the event is published: so there is always room in the
+        // channel.
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
             return self.losses.dropped();
         };
@@ -114,7 +116,7 @@ impl EventPublisher {
     }
 }
 
-/// The publishing itself. It ends when all [`EventPublisher`]s are gone and what they handed in is published.
+/// The publishing itself. It ends when all [`EventPublisher`]s were dropped and what they handed in is published.
 pub struct Publishing {
     task: JoinHandle<()>,
     waiting_max: usize,
@@ -123,7 +125,7 @@ pub struct Publishing {
 }
 
 impl Publishing {
-    /// Waits for the end, but not for longer than this. What is not published by then is lost, and the log tells.
+    /// Waits for the end, but not for longer than this. What is not published by then is lost, and is logged.
     pub async fn finish(mut self, patience: Duration) {
         if timeout(patience, &mut self.task).await.is_err() {
             self.task.abort();

@@ -33,18 +33,18 @@ use tower::{BoxError, Service, ServiceExt};
 /// The largest answer that is read: every node of a large cluster, whole.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 
-/// How an extender is reached.
+/// The way in which an extender is reached.
 #[derive(Clone, Default)]
 pub struct ExtenderOptions {
     /// The address that verbs are put behind.
     pub url_prefix: String,
     /// Whether TLS is wanted: without certificate authorities the server's certificate then goes unchecked.
     pub enable_https: bool,
-    /// How TLS is spoken.
+    /// The allowance of an object for events with new notes.
     pub tls: ExtenderTlsOptions,
-    /// How long a question may take.
+    /// The time that a question may take.
     pub timeout: Duration,
-    /// What to be called in its logs.
+    /// The name of the client in its logs.
     pub user_agent: String,
 }
 
@@ -75,7 +75,7 @@ pub struct ExtenderTlsOptions {
 pub struct ExtenderSetupError {
     /// Its address.
     pub url: String,
-    /// Why not, and where that stands.
+    /// The reason, and its place.
     pub reason: String,
 }
 
@@ -87,7 +87,7 @@ pub enum ExtenderError {
     Code {
         /// The verb.
         verb: String,
-        /// Where it was asked.
+        /// The address of the request.
         url: String,
         /// The HTTP code.
         code: u16,
@@ -95,31 +95,31 @@ pub enum ExtenderError {
     /// There was no answer in time.
     #[error("no answer from extender at URL {url} within {millis} ms")]
     Timeout {
-        /// Where it was asked.
+        /// The address of the request.
         url: String,
-        /// How long was waited.
+        /// The wait.
         millis: u128,
     },
     /// It could not be reached, the connection broke, or the answer is too large.
     #[error("failed to ask extender at URL {url}: {reason}")]
     Transport {
-        /// Where it was asked.
+        /// The address of the request.
         url: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The question could not be written down or the answer not be understood.
     #[error("failed to understand extender at URL {url}: {reason}")]
     Decode {
-        /// Where it was asked.
+        /// The address of the request.
         url: String,
-        /// What was wrong.
+        /// The fault.
         reason: String,
     },
-    /// What it is to be asked about is there no more.
+    /// The object of the question does not exist any more.
     #[error("{0} is gone")]
     Gone(String),
-    /// The extender says that something went wrong, in these words.
+    /// The extender reports an error, in these words.
     #[error("{0}")]
     Said(String),
 }

@@ -17,7 +17,7 @@ pub struct Frames {
     body: Body,
     format: Format,
     buffer: BytesMut,
-    /// How much of `buffer` holds no line end.
+    /// The bytes of `buffer` without a line end.
     searched: usize,
     has_ended: bool,
 }

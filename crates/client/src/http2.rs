@@ -24,12 +24,12 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use tower::{BoxError, Service, ServiceExt};
 
-/// How much of one answer the server may send ahead, in bytes.
+/// The bytes of one answer that the server may send ahead, in bytes.
 const STREAM_WINDOW: u32 = 1 << 20;
 /// The same for all answers of a connection: more than all watches together, so that one that is not read cannot stop
 /// the others.
 const CONNECTION_WINDOW: u32 = 1 << 28;
-/// How often a connection is probed.
+/// The interval at which a connection is probed.
 const PING_EVERY: Duration = Duration::from_secs(30);
 /// A connection that does not answer the probe for this long is given up.
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
@@ -98,7 +98,7 @@ struct Shared<C: Service<Uri>> {
     prepared: Arc<Mutex<Option<C::Response>>>,
 }
 
-/// How the server is spoken to.
+/// The connection to the server.
 #[derive(Clone)]
 enum Link {
     /// There is no connection.
@@ -279,7 +279,7 @@ where
     }
 }
 
-/// Makes the connections of the general client. The first one has been made: to find out what the server offers.
+/// Makes the connections of the general client. The first one was made to learn what the server offers.
 struct Prepared<C: Service<Uri>> {
     connector: C,
     prepared: Arc<Mutex<Option<C::Response>>>,

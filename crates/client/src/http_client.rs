@@ -27,7 +27,7 @@ use tower::{BoxError, Service};
 
 pub(crate) use crate::http2::Body;
 
-/// What carries out requests.
+/// The service that carries out requests.
 pub(crate) type HttpService = BoxCloneSyncService<Request<Full<Bytes>>, Response<Body>, BoxError>;
 
 /// The interval of TCP's own probes.

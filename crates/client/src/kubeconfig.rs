@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 
-/// Why a kubeconfig cannot be used.
+/// The reason why a kubeconfig cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KubeconfigError {
     #[error("failed to read {}: {source}", path.display())]
@@ -162,7 +162,7 @@ struct ImpersonationEntry {
     as_user_extra: BTreeMap<String, Vec<String>>,
 }
 
-/// What client-go had before exec plugins.
+/// The provider of credentials in client-go before exec plugins.
 #[derive(Debug, Clone, Deserialize)]
 struct AuthProvider {
     #[serde(default)]
@@ -179,7 +179,7 @@ where
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Where kubeconfigs are when none is named: the files of `KUBECONFIG`, else `~/.kube/config`.
+/// The kubeconfigs if none is named: the files of `KUBECONFIG`, else `~/.kube/config`.
 pub(crate) fn usual_files() -> Vec<PathBuf> {
     if let Some(value) = std::env::var_os("KUBECONFIG").filter(|value| !value.is_empty()) {
         let paths = std::env::split_paths(&value);

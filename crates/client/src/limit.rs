@@ -17,7 +17,7 @@ const LOG_EVERY: Duration = Duration::from_secs(30);
 /// A wait from which on a request counts as delayed, as in client-go.
 const NOTICEABLE: Duration = Duration::from_millis(50);
 
-/// How urgent a request is. More urgent lanes come first.
+/// The urgency of a request. More urgent lanes come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lane {
     /// Bindings.
@@ -78,7 +78,7 @@ impl RateLimit {
         })))
     }
 
-    /// Whether a request may be sent at once. If not, [`RateLimit::admit`] waits for its turn.
+    /// Returns whether a request may be sent at once. If not, [`RateLimit::admit`] waits for its turn.
     pub(crate) fn admits_at_once(&self) -> bool {
         let Some(shared) = &self.0 else {
             return true;
@@ -215,7 +215,7 @@ impl Bucket {
         self.tokens += 1.0;
     }
 
-    /// When there is a token again.
+    /// The time of the next token.
     fn next(&self, now: Instant) -> Instant {
         let missing = (1.0 - self.tokens).max(0.0);
         // Rounded up, or the token would be short of a rounding error.
@@ -223,7 +223,7 @@ impl Bucket {
     }
 }
 
-/// Which lane goes next.
+/// The order of lanes.
 #[derive(Debug, Default)]
 struct Turns {
     /// Tokens since a lane below the most urgent one had its share.

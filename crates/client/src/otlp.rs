@@ -17,7 +17,7 @@ use tower::{BoxError, Service, ServiceExt};
 /// The largest answer that is read: the reason of a refusal.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// Where traces are sent.
+/// The destination of traces.
 #[derive(Debug, Clone)]
 pub struct CollectorOptions {
     /// The whole address, such as `http://localhost:4318/v1/traces`.
@@ -30,7 +30,7 @@ pub struct CollectorOptions {
     pub client_certificate: Option<PathBuf>,
     /// The key of the client certificate in PEM.
     pub client_key: Option<PathBuf>,
-    /// How long one request may take.
+    /// The time that one request may take.
     pub timeout: Duration,
     /// The header User-Agent.
     pub user_agent: String,
@@ -40,11 +40,11 @@ pub struct CollectorOptions {
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{reason}")]
 pub struct ExportError {
-    /// Why not.
+    /// The reason.
     pub reason: String,
     /// Whether the same request may succeed later.
     pub is_retryable: bool,
-    /// How long the collector asks to wait before that.
+    /// The time that the collector asks to wait before that.
     pub retry_after: Option<Duration>,
 }
 

@@ -1,13 +1,13 @@
-//! Whether the API can be reached: said once for all who use a connection, not by each of them at each try.
+//! Whether the API can be reached: reported once for all users of a connection, not by each of them at each try.
 
 use crate::ApiError;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// That the API is out of reach is said again after this long.
+/// That the API is out of reach is logged again after this time.
 const TELL_EVERY: Duration = Duration::from_secs(30);
 
-/// How long after it came back an API server may still be loading its roles.
+/// The time after a restart in which an API server may still load its roles.
 const SETTLES_WITHIN: Duration = Duration::from_secs(60);
 
 /// See the module.
@@ -20,13 +20,13 @@ pub(crate) struct Reach {
 struct State {
     /// Since when nothing has come through.
     lost: Option<Instant>,
-    /// When that was said last.
+    /// The time of the last report.
     reported: Option<Instant>,
-    /// When the server was reached again after an outage.
+    /// The time at which the server was reached again after an outage.
     back: Option<Instant>,
 }
 
-/// What there is to say.
+/// The news to log.
 #[derive(Debug, PartialEq, Eq)]
 enum News {
     /// Nothing comes through, for so long already.
@@ -36,7 +36,7 @@ enum News {
 }
 
 impl Reach {
-    /// Whether the server was reached again a moment ago: until it has loaded its roles it answers 403.
+    /// Returns whether the server was reached again a moment ago: until it has loaded its roles it answers 403.
     pub(crate) fn is_settling(&self) -> bool {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state
@@ -114,7 +114,7 @@ mod tests {
             (31, true, Some(News::Lost(seconds(30)))),
             (32, false, Some(News::Back(seconds(31)))),
             (33, false, None),
-            // What comes and goes is not told each time.
+            // A state that changes often is not logged each time.
             (34, true, None),
             (35, false, None),
             (70, true, Some(News::Lost(seconds(0)))),

@@ -19,11 +19,11 @@ use tokio::time::{Instant, sleep, timeout};
 
 /// Objects a page.
 const PAGE: u32 = 500;
-/// How often a list that expires half-way is begun anew before it counts as a failure.
+/// The number of times that a list that expires half-way is started again before it counts as a failure.
 const RELISTS_MAX: usize = 5;
 /// A watch is asked to end after this long, and so is renewed.
 const WATCH_SECONDS: u32 = 290;
-/// A watch that has said nothing for longer than it should have lived is dead.
+/// A watch that has sent nothing for longer than its lifetime counts as closed.
 const WATCH_SILENCE: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 30);
 /// A streaming list that sends nothing for this long is given up.
 const STREAMED_LIST_SILENCE: Duration = Duration::from_secs(30);
@@ -32,27 +32,27 @@ const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 /// The first and the longest pause after a failure.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 
-/// What the consumer receives.
+/// The updates that the consumer receives.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Update<T> {
-    /// This is all there is; whatever else the consumer knows of is gone.
+    /// This is all there is; whatever else the consumer knows of was deleted.
     Replaced(Vec<T>),
     /// An object is new or has changed.
     Applied(T),
-    /// An object is gone; its last state.
+    /// An object was deleted; its last state.
     Deleted(T),
 }
 
-/// What to follow.
+/// The objects to follow.
 #[derive(Debug, Clone, Copy)]
 pub struct Followed {
     /// The kind, in the version that is wanted most.
     pub resource: Resource,
     /// Other versions of the kind, in the order in which they are tried where the server does not have the first.
     pub other_versions: &'static [&'static str],
-    /// Which of its objects; empty for all.
+    /// The field selector of its objects; empty for all.
     pub field_selector: &'static str,
-    /// What it means when there is nothing to be had.
+    /// The effect of missing objects.
     pub need: Need,
     /// Whether the objects must come as JSON.
     pub json_only: bool,
@@ -69,7 +69,7 @@ impl Followed {
     }
 }
 
-/// How much depends on a kind.
+/// The importance of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// The consumer waits until it can be listed.
@@ -83,7 +83,7 @@ pub enum Need {
 }
 
 impl Need {
-    /// Whether there are no objects of the kind when listing it fails like this.
+    /// Returns whether there are no objects of the kind when listing it fails like this.
     fn is_met_by_none(self, error: &ApiError) -> bool {
         match self {
             Self::Essential => false,
@@ -98,7 +98,7 @@ impl Need {
 pub struct Availability(Mutex<BTreeMap<String, String>>);
 
 impl Availability {
-    /// What is done without, each in a sentence.
+    /// The missing kinds, each in a sentence.
     pub fn list(&self) -> Vec<String> {
         self.lock().values().cloned().collect()
     }
@@ -214,7 +214,7 @@ pub async fn follow<T, D>(
                 }
                 Err(error) => {
                     let text = error.to_string();
-                    // The transport says for all kinds that nothing gets through.
+                    // The transport reports for all kinds that nothing gets through.
                     if error.is_out_of_reach() || told_error == text {
                         tracing::debug!(kind = followed.resource.plural, %error, "failed to list; trying again");
                     } else {
@@ -249,7 +249,7 @@ pub async fn follow<T, D>(
     }
 }
 
-/// How a watch ended.
+/// The end of a watch.
 enum Ended {
     /// In good order; the next one goes on from here.
     At(String),
@@ -257,7 +257,7 @@ enum Ended {
     Expired,
     /// It broke; the next one goes on from here.
     Broken(String, ApiError),
-    /// The consumer is gone.
+    /// The consumer was dropped.
     HungUp,
 }
 
@@ -298,7 +298,7 @@ async fn list<T>(
     })
 }
 
-/// Reads the events of a watch until the bookmark that says that all objects have been sent.
+/// Reads the events of a watch until the bookmark that marks that all objects have been sent.
 async fn stream_list<T>(
     transport: &Transport,
     followed: Followed,
@@ -419,7 +419,7 @@ struct VersionMeta {
     resource_version: String,
 }
 
-/// Whether a bookmark says that all objects have been sent.
+/// Returns whether a bookmark marks that all objects have been sent.
 fn ends_list(bookmark: Payload<'_>) -> bool {
     #[derive(Deserialize)]
     struct Bookmark {
@@ -516,7 +516,7 @@ async fn watch<T>(
     }
 }
 
-/// Whether a watch can never go on from its version: too old, or of another server's, whose data were set back.
+/// Returns whether a watch can never go on from its version: too old, or of another server's, whose data were set back.
 fn is_to_list_anew(error: &ApiError) -> bool {
     error.is_expired() || error.is_version_too_large()
 }

@@ -51,7 +51,7 @@ pub struct ApiRequest {
     pub content_type: &'static str,
     /// The body.
     pub body: Body,
-    /// How urgent it is when the client limits itself.
+    /// The urgency of the request when the client limits itself.
     pub lane: Lane,
     /// The format of the answer, where the preference of the client does not count.
     pub answer_in: Option<Format>,

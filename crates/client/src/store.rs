@@ -1,9 +1,9 @@
 //! Whether the API server still has the store from which objects were listed.
 //!
 //! A server that comes back with an empty store, or with a backup, has other objects, and counts versions anew. A watch
-//! from a version of the old store is silent until the new store has come to that version, and never reports that the old
-//! objects are gone. A store is identified by the UID of the namespace `kube-system`, which every cluster has; the
-//! version of that list tells whether the store was set back.
+//! from a version of the old store is silent until the new store has come to that version, and never reports that the
+//! old objects were deleted. A store is identified by the UID of the namespace `kube-system`, which every cluster has;
+//! the version of that list shows whether the store was set back.
 
 use crate::request::{self, NAMESPACES};
 use crate::{ApiError, Transport};
@@ -15,7 +15,7 @@ const IDENTIFYING: &str = "metadata.name=kube-system";
 /// More objects than the selector can find.
 const LIMIT: u32 = 10;
 
-/// What is known of the store of one API server. Those who follow its objects share it.
+/// The state of the store of one API server. The clients that follow its objects share it.
 #[derive(Debug, Default)]
 pub(crate) struct Store(Mutex<Known>);
 
@@ -24,21 +24,21 @@ struct Known {
     /// Empty until the server has shown it.
     uid: String,
     seen: Seen,
-    /// When the request was sent of which `seen` is the answer.
+    /// The time of the request of which `seen` is the answer.
     asked: Option<Instant>,
 }
 
 /// The store at some time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Seen {
-    /// How often the store was replaced by another one.
+    /// The number of times that the store was replaced by another one.
     pub(crate) replaced: u64,
     /// Its version; `None` where it is no number, or cannot be read.
     version: Option<u64>,
 }
 
 impl Seen {
-    /// Whether the store has not come to a version that it had before.
+    /// Returns whether the store has not come to a version that it had before.
     pub(crate) fn is_behind(self, version: &str) -> bool {
         let before: Option<u64> = version.parse().ok();
         self.version
@@ -52,7 +52,7 @@ impl Store {
     pub(crate) async fn last_seen(&self, transport: &Transport) -> Seen {
         let mut known = self.0.lock().await;
         if known.asked.is_none() {
-            // Whoever follows a watch looks again.
+            // A client that follows a watch checks again.
             let _ = known.look(transport).await;
         }
         known.seen

@@ -21,7 +21,7 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 pub struct Request {
     /// The first line and the headers.
     pub head: String,
-    /// What comes after them.
+    /// The bytes after the headers.
     pub body: Vec<u8>,
 }
 
@@ -62,7 +62,7 @@ impl Request {
     }
 }
 
-/// Answers a request with JSON; `goes_on` says whether there may be another one on the connection.
+/// Answers a request with JSON; `goes_on` states whether there may be another one on the connection.
 ///
 /// # Errors When the client has closed the connection.
 pub async fn answer(
@@ -139,7 +139,7 @@ fn protobuf(object: &Value) -> Vec<u8> {
     envelope::seal(api_version, kind, &list.into_bytes())
 }
 
-/// A code with what API servers say beside it.
+/// A code with the text of API servers.
 pub fn status(code: u16, message: &str) -> (u16, Value) {
     let status = json!({"apiVersion": "v1", "kind": "Status", "code": code, "message": message});
     (code, status)
@@ -149,7 +149,7 @@ pub fn status(code: u16, message: &str) -> (u16, Value) {
 #[derive(Debug)]
 pub struct Scripted {
     url: String,
-    /// What it was asked. Ends after the last answer.
+    /// The received requests. Ends after the last answer.
     pub asked: mpsc::Receiver<Request>,
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a token is used before its file is read again.
+/// The time for which a token is used before its file is read again.
 const READ_EVERY: Duration = Duration::from_secs(60);
 
 /// See the module.
@@ -108,7 +108,7 @@ mod tests {
         let other = ApiError::Timeout { seconds: 1 };
         write("fourth");
         assert_eq!(file.renewed(&other, begin), None);
-        // What has been there is used on when the file goes away.
+        // A token that was read is used when the file goes away.
         std::fs::remove_file(&path).expect("the file is there");
         let later = begin + 2 * READ_EVERY;
         assert_eq!(file.header(later), "Bearer third");

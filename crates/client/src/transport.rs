@@ -24,7 +24,7 @@ use tokio::time::{Instant, timeout};
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service, ServiceExt};
 
-/// How long a single request may take.
+/// The time that a single request may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// The largest answer: one page of a list.
 const ANSWER_BYTES_MAX: usize = 512 << 20;
@@ -132,7 +132,7 @@ impl Transport {
         Self { store, ..self }
     }
 
-    /// What is known of the store, if it is checked.
+    /// The state of the store, if it is checked.
     pub(crate) fn store(&self) -> Option<&Store> {
         self.store.as_deref()
     }
@@ -148,7 +148,7 @@ impl Transport {
         &self.server
     }
 
-    /// Whether the server has become reachable so recently that it may not have loaded its roles yet.
+    /// Returns whether the server has become reachable so recently that it may not have loaded its roles yet.
     pub fn is_settling(&self) -> bool {
         self.reach.is_settling()
     }
@@ -223,7 +223,7 @@ impl Transport {
     }
 
     /// Carries out an exchange when its turn comes: it has a deadline, its end is reported, and when nothing gets
-    /// through the log says so.
+    /// through this is logged.
     async fn exchange<T>(
         &self,
         request: &ApiRequest,

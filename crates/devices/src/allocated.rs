@@ -15,7 +15,8 @@ pub struct AllocatedDevices {
 /// The allocated devices of a pool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PoolAllocations {
-    /// How many claims hold a device exclusively. More than one is a conflict that another component has made.
+    /// The number of claims that hold a device exclusively. More than one is a conflict that another component has
+    /// made.
     exclusive: FxHashMap<Str, usize>,
     /// Devices that claims share.
     shared: FxHashMap<Str, Shares>,
@@ -25,7 +26,7 @@ pub struct PoolAllocations {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Shares {
     count: usize,
-    /// How many of the shares consume capacity.
+    /// The number of shares that consume capacity.
     consuming: usize,
     /// The sum of the consumed capacity.
     consumed: BTreeMap<Str, Quantity>,
@@ -109,12 +110,12 @@ impl PoolAllocations {
         }
     }
 
-    /// Whether a claim holds the device exclusively.
+    /// Returns whether a claim holds the device exclusively.
     pub fn is_exclusive(&self, device: &str) -> bool {
         self.exclusive.contains_key(device)
     }
 
-    /// Whether claims share the device.
+    /// Returns whether claims share the device.
     pub fn is_shared(&self, device: &str) -> bool {
         self.shared.contains_key(device)
     }

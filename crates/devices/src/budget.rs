@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// How much work searches may do, in two parts: looking at devices, and evaluating CEL. The counts do not depend on
+/// The budget of searches, in two parts: looking at devices, and evaluating CEL. The counts do not depend on
 /// caches, so the same search always needs the same number of steps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
@@ -13,7 +13,7 @@ pub struct Budget {
     is_used_up: bool,
 }
 
-/// How many steps stand for a second of search.
+/// The number of steps that stand for a second of search.
 const STEPS_PER_SECOND: u64 = 1_000_000;
 
 /// The units of CEL cost that count as a second of search. Optimized builds evaluate 1.4 million (`url`) to 28 million
@@ -82,7 +82,7 @@ impl Budget {
         }
     }
 
-    /// Whether a search needed more than there was. Nothing is left then.
+    /// Returns whether a search needed more than there was. Nothing is left then.
     pub fn is_used_up(&self) -> bool {
         self.is_used_up
     }

@@ -1,7 +1,8 @@
-//! What a request consumes of a device's capacity (KEP-5075), in whole or in thousandths of units (KEP-5942).
+//! The amounts that a request consumes of the capacity of a device (KEP-5075), in whole or in thousandths of units
+//! (KEP-5942).
 //!
-//! Since Kubernetes 1.38 a capacity name without a domain and the same name in the domain of the driver are one name, in
-//! devices, in requests and in allocations. Allocations contain the name as the device publishes it.
+//! Since Kubernetes 1.38 a capacity name without a domain and the same name in the domain of the driver are one name,
+//! in devices, in requests and in allocations. Allocations contain the name as the device publishes it.
 
 use crate::AllocatorFeatures;
 use berth_api::devices::{
@@ -38,8 +39,8 @@ impl<'d> Capacities<'d> {
         }
     }
 
-    /// Whether a request fits into what is left of the device's capacity. `consumed` is what allocated shares and those
-    /// of the current search consume.
+    /// Returns whether a request fits into what is left of the device's capacity. `consumed` is what allocated shares
+    /// and those of the current search consume.
     ///
     /// # Errors
     /// An amount cannot be computed. Before Kubernetes 1.37 it does not fit.
@@ -64,7 +65,7 @@ impl<'d> Capacities<'d> {
         }))
     }
 
-    /// What a request consumes of each capacity, by the names that the device publishes.
+    /// The amounts that a request consumes of each capacity, by the names that the device publishes.
     pub(crate) fn consumed(self, requested: Option<&CapacityRequirements>) -> Amounts {
         let amounts = self.amounts(requested).ok().flatten().unwrap_or_default();
         let amounts = amounts.into_iter();
@@ -73,7 +74,8 @@ impl<'d> Capacities<'d> {
             .collect()
     }
 
-    /// What a request consumes of each capacity; `None` if the device does not have a capacity that is requested.
+    /// The amounts that a request consumes of each capacity; `None` if the device does not have a capacity that is
+    /// requested.
     fn amounts(
         self,
         requested: Option<&CapacityRequirements>,
@@ -152,7 +154,7 @@ impl<'d> Capacities<'d> {
     }
 }
 
-/// The requested amount, rounded as the device's policy says; without a request the default of the policy, or all.
+/// The requested amount, rounded as the device's policy requires; without a request the default of the policy, or all.
 fn amount(
     requested: Option<Quantity>,
     capacity: &DeviceCapacity,
@@ -284,7 +286,7 @@ fn round_up(
     }
 }
 
-/// Whether the policy does not allow this amount. Its default is always allowed.
+/// Returns whether the policy does not allow this amount. Its default is always allowed.
 fn violates(amount: Quantity, policy: &CapacityRequestPolicy, features: AllocatorFeatures) -> bool {
     if policy.default == Some(amount) {
         return false;

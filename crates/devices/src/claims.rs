@@ -24,7 +24,7 @@ pub(crate) struct Request {
     pub(crate) alternatives: SmallVec<[Alternative; 1]>,
     /// Whether the request is a list of alternatives.
     pub(crate) is_list: bool,
-    /// Why the request as a whole cannot be satisfied.
+    /// The reason why the request as a whole cannot be satisfied.
     pub(crate) problem: Option<String>,
 }
 
@@ -42,11 +42,11 @@ pub(crate) struct Alternative {
     pub(crate) environment: Environment,
     pub(crate) mode: Mode,
     pub(crate) admin_access: bool,
-    /// Why the alternative cannot be used. It fails the claim.
+    /// The reason why the alternative cannot be used. It fails the claim.
     pub(crate) problem: Option<String>,
 }
 
-/// How many devices.
+/// The number of devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Exactly(usize),
@@ -71,7 +71,7 @@ impl ClaimRequests {
         }
     }
 
-    /// How long the CEL expressions of a claim and of its device classes are together, in bytes.
+    /// The length of the CEL expressions of a claim and of its device classes together, in bytes.
     pub fn expressions_bytes(
         claim: &ResourceClaim,
         class: impl Fn(&str) -> Option<Arc<DeviceClass>>,
@@ -95,7 +95,7 @@ impl ClaimRequests {
         &self.claim
     }
 
-    /// What is requested by an alternative of a request.
+    /// The devices that are requested by an alternative of a request.
     pub(crate) fn requested(&self, request: usize, alternative: usize) -> &RequestedDevices {
         let request = &self.claim.spec.devices.requests[request];
         match &request.exactly {
@@ -147,7 +147,7 @@ impl Request {
     }
 }
 
-/// What is wrong with a request as a whole.
+/// The fault of a request as a whole.
 fn problem(
     at: &str,
     claim: &str,

@@ -19,7 +19,7 @@ pub(crate) struct Constraint<'c> {
     requests: &'c [Str],
     attribute: &'c str,
     kind: Kind,
-    /// How many devices were picked.
+    /// The number of devices that were picked.
     count: usize,
     features: AllocatorFeatures,
 }
@@ -104,7 +104,7 @@ impl Constraint<'_> {
         self.attribute
     }
 
-    /// Whether the constraint applies to a request, or to an alternative of it named `request/alternative`.
+    /// Returns whether the constraint applies to a request, or to an alternative of it named `request/alternative`.
     pub(crate) fn applies_to(&self, request: &str, full_name: &str) -> bool {
         self.requests.is_empty()
             || self
@@ -113,8 +113,8 @@ impl Constraint<'_> {
                 .any(|name| **name == *request || **name == *full_name)
     }
 
-    /// Adds a device of a request that the constraint applies to, given its value of the attribute. Returns whether that
-    /// was possible.
+    /// Adds a device of a request that the constraint applies to, given its value of the attribute. Returns whether
+    /// that was possible.
     pub(crate) fn add(&mut self, request: &Str, value: Option<&DeviceAttribute>) -> bool {
         let Some(value) = value else {
             return false;
@@ -197,7 +197,7 @@ mod tests {
         }
     }
 
-    /// Which of the devices with these values are added, one after another.
+    /// The devices with these values that are added, one after another.
     fn added(mut constraint: Constraint<'_>, values: &[Value]) -> Vec<bool> {
         let values = values.iter().map(|value| {
             let value: DeviceAttribute =
@@ -251,7 +251,7 @@ mod tests {
         }
     }
 
-    /// PL-313: what is taken back leaves the values that the other devices have in common.
+    /// PL-313: a reverted device leaves the values that the other devices have in common.
     #[test]
     fn values_in_common_are_restored() {
         let request = "r".into();

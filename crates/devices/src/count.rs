@@ -1,4 +1,4 @@
-//! How many devices of a class a node has, for scores.
+//! The number of devices of a class on a node, for scores.
 
 use crate::AllocatorFeatures;
 use crate::budget::Budget;
@@ -8,8 +8,8 @@ use crate::selectors::{self, Compiled};
 use crate::slice::Target;
 use berth_api::DeviceClass;
 
-/// How many devices of a class a node can use, and how many of them are allocated. Devices that cannot be evaluated do
-/// not count, and neither do those of pools that are incomplete or invalid.
+/// The number of devices of a class that a node can use, and the number of those that are allocated. Devices that
+/// cannot be evaluated do not count, and neither do those of pools that are incomplete or invalid.
 pub fn count_devices(
     inventory: &Inventory,
     node: TargetNode<'_>,

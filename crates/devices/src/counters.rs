@@ -8,7 +8,7 @@ use berth_api::{Quantity, Str};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// What is left of the counters of a pool, by set, and which devices can join those that use a set.
+/// The rest of the counters of a pool, by set, and which devices can join those that use a set.
 #[derive(Debug, Default)]
 pub(crate) struct Counters<'i> {
     sets: FxHashMap<&'i Str, CounterSetState<'i>>,
@@ -16,7 +16,7 @@ pub(crate) struct Counters<'i> {
 
 #[derive(Debug, Default)]
 struct CounterSetState<'i> {
-    /// What is left, by counter.
+    /// The rest, by counter.
     left: FxHashMap<&'i Str, Quantity>,
     users: Users<'i>,
 }
@@ -56,7 +56,7 @@ impl<'i> Users<'i> {
     }
 }
 
-/// Why a device cannot use the counters of its pool.
+/// The reason why a device cannot use the counters of its pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotTaken {
     /// Not enough is left.
@@ -65,14 +65,14 @@ pub(crate) enum NotTaken {
     Incompatible,
 }
 
-/// What the devices that used the sets had in common before a device took its counters, to be restored.
+/// The attributes that the devices that used the sets had in common before a device took its counters, to be restored.
 #[derive(Debug, Default)]
 pub(crate) struct Taken<'i> {
     users: SmallVec<[(&'i Str, Users<'i>); 1]>,
 }
 
 impl<'i> Counters<'i> {
-    /// What the allocated devices of the pool leave.
+    /// The counters that the allocated devices of the pool leave.
     pub(crate) fn of_pool(pool: &NodePool<'i>) -> Self {
         let mut counters = Self::default();
         let PoolState::Usable(usable) = &pool.state else {

@@ -1,6 +1,6 @@
 //! The optional parts of the allocator: the effects of feature gates, and what releases of Kubernetes have changed.
 
-/// Which parts of the allocator are enabled.
+/// The enabled parts of the allocator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AllocatorFeatures {
     /// Requests with admin access (gate DRAAdminAccess).
@@ -27,14 +27,14 @@ pub struct AllocatorFeatures {
     /// Devices that skip operations of the kubelet (gate DRAOptionalNodeOperations). If it is disabled, they are not
     /// allocated.
     pub optional_node_operations: bool,
-    /// Devices that use resources of their node, such as CPU (gate DRANodeAllocatableResources). If it is disabled, they
-    /// are not allocated.
+    /// Devices that use resources of their node, such as CPU (gate DRANodeAllocatableResources). If it is disabled,
+    /// they are not allocated.
     pub node_allocatable: bool,
-    /// What has changed without a gate.
+    /// The changes without a gate.
     pub fixes: AllocatorFixes,
 }
 
-/// What releases of Kubernetes have changed in the allocator without a gate.
+/// The changes of the allocator by releases of Kubernetes without a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AllocatorFixes {
     /// Counters of a device that is given back or rejected are available again, and a shared device takes its counters
@@ -48,7 +48,8 @@ pub struct AllocatorFixes {
     /// Names of capacities with the domain of their driver and without it are the same, and a device with shares is
     /// never allocated as a whole (Kubernetes 1.38).
     pub qualified_capacity: bool,
-    /// A request for all devices fails on the nodes with an incomplete or invalid pool, instead of everywhere (Kubernetes
+    /// A request for all devices fails on the nodes with an incomplete or invalid pool, instead of everywhere
+    /// (Kubernetes
     /// 1.38).
     pub pools_by_node: bool,
 }

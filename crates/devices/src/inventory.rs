@@ -260,7 +260,7 @@ impl Inventory {
         &self.allocated
     }
 
-    /// Whether there is no slice.
+    /// Returns whether there is no slice.
     pub fn is_empty(&self) -> bool {
         self.pools.is_empty()
     }
@@ -287,7 +287,7 @@ impl Inventory {
             .map(|(_, found)| found)
     }
 
-    /// Whether some device uses resources of its node, such as CPU.
+    /// Returns whether some device uses resources of its node, such as CPU.
     pub fn has_node_resources(&self) -> bool {
         let mut slices = self.slices();
         slices.any(|slice| slice.has_node_resources)

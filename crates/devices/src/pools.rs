@@ -1,4 +1,4 @@
-//! What a node sees of a pool.
+//! The view of a node on a pool.
 //!
 //! The slices of a pool's highest generation form the pool. A driver replaces them one by one, so a scheduler may see
 //! only some of them: such a pool is incomplete, and nothing is allocated from it.
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashSet};
 
 type Slices<'i> = SmallVec<[&'i PreparedSlice; 4]>;
 
-/// What a node sees of a pool.
+/// The view of a node on a pool.
 pub(crate) enum PoolView<'i> {
     /// The node has nothing of the pool, or the pool is being replaced by one without devices for the node.
     Ignored,
@@ -83,13 +83,13 @@ impl<'i> NodePool<'i> {
     }
 }
 
-/// Whether a slice has a kind of node selection or content that a gate disables.
+/// Returns whether a slice has a kind of node selection or content that a gate disables.
 fn is_disabled(slice: &PreparedSlice, features: AllocatorFeatures) -> bool {
     let per_device = slice.slice().spec.per_device_node_selection;
     !features.partitionable_devices && (per_device || slice.has_counters())
 }
 
-/// What a node sees of a pool, given which of its slices are relevant to the node.
+/// The view of a node on a pool, given which of its slices are relevant to the node.
 ///
 /// # Errors
 /// Those of `is_relevant`.
@@ -154,7 +154,7 @@ pub(crate) fn view<'i>(
 }
 
 impl UsablePool<'_> {
-    /// Whether the names of devices and counter sets are unique, and all counters that devices consume exist.
+    /// Returns whether the names of devices and counter sets are unique, and all counters that devices consume exist.
     fn is_valid(&self, features: AllocatorFeatures) -> bool {
         if self.slices.iter().any(|slice| slice.duplicate().is_some()) {
             return false;

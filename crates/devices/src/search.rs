@@ -41,7 +41,7 @@ pub struct TargetNode<'n> {
     pub skips_operations: bool,
 }
 
-/// Why a search ended without an answer.
+/// The reason why a search ended without an answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AllocateError {
     /// The budget is used up.
@@ -61,7 +61,7 @@ pub enum AllocateError {
     Failed(String),
 }
 
-/// Why devices that a claim selects are not allocated, whatever else is allocated.
+/// The reason why devices that a claim selects are not allocated, whatever else is allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SkippedDevices {
     /// Their slice has `skipNodeOperations`, and the gate is off.
@@ -129,8 +129,8 @@ impl<'i> Allocator<'i> {
             .map_err(AllocateError::Failed)
     }
 
-    /// Whether [`Self::allocate`] would allocate devices, and how much the alternatives that it would choose are
-    /// preferred: for each list [`ALTERNATIVES_MAX`] minus the index of the alternative.
+    /// Returns whether [`Self::allocate`] would allocate devices, and how much the alternatives that it would choose
+    /// are preferred: for each list [`ALTERNATIVES_MAX`] minus the index of the alternative.
     ///
     /// # Errors
     /// Those of [`Self::allocate`].
@@ -238,7 +238,7 @@ pub(crate) struct Pick<'a> {
     location: Location,
     pub(crate) request: usize,
     pub(crate) alternative: usize,
-    /// What the share consumes, if the device can be shared.
+    /// The capacity that the share consumes, if the device can be shared.
     pub(crate) share: Option<BTreeMap<Str, Quantity>>,
     /// The counters that giving the device back gives back.
     taken: Option<Taken<'a>>,
@@ -251,7 +251,7 @@ enum Shares {
     None,
 }
 
-/// What a branch of the search has come to.
+/// The result of a branch of the search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Found,
@@ -275,7 +275,7 @@ pub(crate) struct Search<'a, 'b> {
     /// By pool.
     counters: FxHashMap<usize, Counters<'a>>,
     derived: DerivedValues,
-    /// Why a device was not used that claims select.
+    /// The reason why a device was not used that claims select.
     skipped: Option<SkippedDevices>,
     pub(crate) budget: &'b mut Budget,
 }
@@ -326,7 +326,7 @@ impl<'a> Search<'a, '_> {
         &self.claims[at.claim].requests[at.request].alternatives[at.alternative]
     }
 
-    /// How many devices an alternative needs.
+    /// The number of devices that an alternative needs.
     fn devices_of(&self, at: At) -> usize {
         match self.alternative(at).mode {
             Mode::Exactly(count) => count,
@@ -537,7 +537,7 @@ impl<'a> Search<'a, '_> {
         Ok(Some(outcome))
     }
 
-    /// Whether the request cannot have the device because it is allocated or was picked.
+    /// Returns whether the request cannot have the device because it is allocated or was picked.
     fn is_in_use(&self, at: At, location: Location) -> bool {
         let is_picked = |picks: &[Pick<'_>]| {
             let mut picks = picks.iter();
@@ -557,7 +557,7 @@ impl<'a> Search<'a, '_> {
         is_allocated || self.picks.iter().any(|picks| is_picked(picks))
     }
 
-    /// Whether the selectors of the class and of the request select the device, and it can be used on the node.
+    /// Returns whether the selectors of the class and of the request select the device, and it can be used on the node.
     fn is_selected(&mut self, at: At, location: Location) -> Result<bool, AllocateError> {
         let (slice, device) = self.at(location);
         if !self.features.binding_conditions && !device.binding_conditions.is_empty() {
@@ -583,7 +583,7 @@ impl<'a> Search<'a, '_> {
         Ok(is_usable && skipped.is_none())
     }
 
-    /// Why a device is not allocated that uses what a gate disables, or what the node does not have.
+    /// The reason why a device is not allocated that uses what a gate disables, or what the node does not have.
     fn reason_to_skip(&self, slice: &PreparedSlice, device: &Device) -> Option<SkippedDevices> {
         let features = self.features;
         if !slice.slice().spec.skip_node_operations.is_empty() {

@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// How many expressions are remembered. When there are more, all are dropped.
+/// The number of expressions are remembered. When more, all are dropped.
 const EXPRESSIONS_MAX: usize = 4096;
 /// For how many pairs of an expression and a slice results are remembered. When there are more, all are dropped.
 const RESULTS_MAX: usize = 1 << 18;
@@ -76,7 +76,7 @@ pub(crate) fn forget(slice: SliceId) {
     });
 }
 
-/// Why a device could not be evaluated.
+/// The reason why a device could not be evaluated.
 #[derive(Debug)]
 pub(crate) enum MatchError {
     OutOfSteps,
@@ -90,7 +90,7 @@ impl From<OutOfSteps> for MatchError {
 }
 
 impl Expression {
-    /// Whether a device is selected.
+    /// Returns whether a device is selected.
     pub(crate) fn matches(
         &self,
         slice: &PreparedSlice,

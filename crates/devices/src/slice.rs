@@ -56,7 +56,7 @@ pub(crate) struct Target<'n> {
     pub(crate) skips_operations: bool,
 }
 
-/// Whether a node is selected by its name, as one of all nodes, or by a selector, in this order.
+/// Returns whether a node is selected by its name, as one of all nodes, or by a selector, in this order.
 fn selects(
     target: Target<'_>,
     name: Option<&Str>,
@@ -182,7 +182,7 @@ impl PreparedSlice {
         self.has_binding_conditions
     }
 
-    /// Whether a node needs to know the slice: it can use some of its devices, or the slice has counters.
+    /// Returns whether a node needs to know the slice: it can use some of its devices, or the slice has counters.
     ///
     /// # Errors
     /// A node selector is invalid.
@@ -207,7 +207,7 @@ impl PreparedSlice {
         Ok(false)
     }
 
-    /// Whether a node can use a device, where each device selects its nodes. Elsewhere the slice has decided.
+    /// Returns whether a node can use a device, where each device selects its nodes. Elsewhere the slice has decided.
     ///
     /// # Errors
     /// The node selector is invalid.

@@ -27,7 +27,7 @@ pub use group::{
     GroupState,
 };
 
-/// Where a pod is.
+/// The place of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum PodState {
     /// The scheduler does not know.
@@ -56,9 +56,9 @@ pub enum PodState {
 }
 
 answers! {
-    /// Why a pod is where it is: the answer of `/explain/pod/NAMESPACE/NAME`.
+    /// The explanation of a pod: the answer of `/explain/pod/NAMESPACE/NAME`.
     PodAnswer {
-        /// When the answer was computed.
+        /// The time at which the answer was computed.
         at: String,
         /// The namespace of the pod.
         namespace: String,
@@ -70,7 +70,7 @@ answers! {
         scheduler_name: String,
         /// `spec.priority`; zero when it is not set.
         priority: i32,
-        /// Where the pod is.
+        /// The place of the pod.
         state: PodState,
         /// The answer in one or two sentences.
         summary: String,
@@ -78,13 +78,13 @@ answers! {
         node: Option<String>,
         /// Its place in the queue.
         queue: Option<QueuePlace>,
-        /// What holds it outside of the queue.
+        /// The step that holds the pod outside of the queue.
         progress: Option<String>,
         /// The last attempt that failed.
         last_attempt: Option<Attempt>,
         /// Attempts before it that failed with other messages, the oldest first.
         earlier_attempts: Vec<EarlierAttempt>,
-        /// What the filters answer now. For a gated pod: as if it were not gated.
+        /// The current answers of the filters. For a gated pod: as if it were not gated.
         verdict: Option<Verdict>,
         /// The nodes that lack the least, the closest one first.
         closest: Vec<ClosestNode>,
@@ -100,9 +100,9 @@ answers! {
         calls: Vec<Call>,
         /// The node that it is nominated to.
         nomination: Option<Nomination>,
-        /// What preemption does or would do for it.
+        /// The effect of preemption for the pod.
         preemption: Option<Preemption>,
-        /// Why it is on its node.
+        /// The reasons for its node.
         decision: Option<DecisionTable>,
         /// The limits that were reached, and what the answer does not cover.
         notes: Vec<String>,
@@ -115,17 +115,17 @@ answers! {
         since: String,
         /// For how many seconds.
         seconds: f64,
-        /// How many pods of the same place precede it.
+        /// The number of pods of the same place that precede it.
         ahead: Option<usize>,
-        /// When its backoff ends.
+        /// The end of its backoff.
         backoff_until: Option<String>,
-        /// How often it was tried.
+        /// The number of attempts.
         attempts: u32,
-        /// When it was tried first, gates not counted.
+        /// The time of the first attempt, gates not counted.
         first_attempt: Option<String>,
-        /// How often plugins rejected it.
+        /// The number of rejections by plugins.
         rejections: u32,
-        /// How many errors in a row its attempts ended with.
+        /// The number of consecutive attempts that ended with an error.
         errors: u32,
         /// Whether the periodic flush moved it last, and no event.
         was_flushed: bool,
@@ -135,38 +135,38 @@ answers! {
 
     /// A failed attempt.
     Attempt {
-        /// When.
+        /// The time.
         at: String,
-        /// Which one it was.
+        /// The number of the attempt.
         number: u32,
         /// The message of the pod's condition.
         message: String,
-        /// What the nodes answered, the most frequent first.
+        /// The answers of the nodes, the most frequent first.
         reasons: Vec<Reason>,
     }
 
     /// A failed attempt before the last one.
     EarlierAttempt {
-        /// When.
+        /// The time.
         at: String,
-        /// Which one it was.
+        /// The number of the attempt.
         number: u32,
         /// The message of the pod's condition.
         message: String,
     }
 
-    /// What filters answer about all nodes.
+    /// The answers of filters about all nodes.
     Verdict {
-        /// How many nodes there are.
+        /// The number of nodes.
         nodes: usize,
-        /// How many are feasible.
+        /// The number of feasible nodes.
         feasible: usize,
         /// Some of these.
         feasible_examples: Vec<String>,
-        /// Why PreFilter rejects the pod on every node.
+        /// The reason why PreFilter rejects the pod on every node.
         pre_filter: Option<Reason>,
-        /// How many nodes each plugin rejects. Every filter is asked about every node, so a node may count more than
-        /// once.
+        /// The number of nodes that each plugin rejects. Every filter is asked about every node, so a node may count
+        /// more than once.
         reasons: Vec<Reason>,
     }
 
@@ -180,11 +180,11 @@ answers! {
         code: String,
         /// The resource that is short.
         resource: Option<String>,
-        /// How much of it the pod wants: milli-CPU for `cpu`, otherwise in the unit of the resource.
+        /// The amount that the pod wants: milli-CPU for `cpu`, otherwise in the unit of the resource.
         wanted: Option<i64>,
-        /// How much of it is free on the node of these that has most of it.
+        /// The amount that is free on the node of these that has most of it.
         free: Option<i64>,
-        /// How many nodes.
+        /// The number of nodes.
         nodes: usize,
         /// Some of them.
         examples: Vec<String>,
@@ -196,7 +196,7 @@ answers! {
     ClosestNode {
         /// The node.
         node: String,
-        /// What it lacks.
+        /// The missing items.
         lacks: Vec<Lack>,
     }
 
@@ -204,11 +204,11 @@ answers! {
     Lack {
         /// The plugin that rejects the node for it.
         plugin: String,
-        /// What is lacking.
+        /// The missing item.
         text: String,
         /// The resource that is short.
         resource: Option<String>,
-        /// How much of it is short: milli-CPU for `cpu`, otherwise in the unit of the resource.
+        /// The missing amount: milli-CPU for `cpu`, otherwise in the unit of the resource.
         short: Option<i64>,
         /// Whether removing pods from the node could help.
         preemption_may_help: bool,
@@ -216,7 +216,7 @@ answers! {
 
     /// A change, or a pair of changes, after which the pod fits.
     Remedy {
-        /// What to do.
+        /// The change.
         text: String,
         /// The changes, for programs, in the order in which they were made. There are two if no single change is
         /// enough.
@@ -227,7 +227,7 @@ answers! {
         feasible: usize,
         /// The pods that preemption evicts after the change; the pod fits then.
         victims: Vec<crate::change::PodRef>,
-        /// What the order is by: a small number is a change that disturbs little.
+        /// The key of the order: a small number is a change that disturbs little.
         cost: u32,
     }
 
@@ -239,13 +239,13 @@ answers! {
         events: Vec<String>,
     }
 
-    /// What keeps a pod from being tried.
+    /// The gate that blocks a pod.
     Gate {
         /// The name of the scheduling gate, or of the PreEnqueue plugin.
         name: String,
         /// Whether it is an entry of `spec.schedulingGates`.
         is_scheduling_gate: bool,
-        /// What the plugin states.
+        /// The message of the plugin.
         message: String,
         /// Since when it is known.
         since: String,
@@ -266,7 +266,7 @@ answers! {
         webhooks: Vec<String>,
         /// The other field managers that write the pod's spec or metadata, which may remove it.
         other_managers: Vec<String>,
-        /// What components other than the scheduler report about the pod: the events that name the gate, otherwise
+        /// The reports of components other than the scheduler about the pod: the events that name the gate, otherwise
         /// those that name no gate. A controller that removes the gate is recognised by them.
         events: Vec<GateEvent>,
     }
@@ -279,7 +279,7 @@ answers! {
         median_seconds: Option<f64>,
         /// The 99th percentile of these ages.
         p99_seconds: Option<f64>,
-        /// When the last removal was seen.
+        /// The time at which the last removal was seen.
         last: String,
         /// Pods from which it was removed last, `namespace/name`.
         recent: Vec<String>,
@@ -301,13 +301,13 @@ answers! {
         usage: Option<GateUsage>,
     }
 
-    /// The leader lease of a component that nobody renews.
+    /// The leader lease of a component that is not renewed.
     ExpiredLease {
         /// The namespace and the name of the Lease.
         name: String,
-        /// Who held it.
+        /// The holder.
         holder: String,
-        /// When it was renewed last.
+        /// The time at which it was renewed last.
         renewed_at: String,
         /// For how many seconds it has been expired.
         expired_seconds: f64,
@@ -321,7 +321,7 @@ answers! {
         reason: String,
         /// The message.
         message: String,
-        /// When it was reported last.
+        /// The time at which it was reported last.
         at: String,
     }
 
@@ -331,15 +331,15 @@ answers! {
         call_type: String,
         /// `Waiting`, `InFlight`, `Retrying`, `HeldBack`, or `Failed` if it is not sent again.
         state: String,
-        /// How often it was sent.
+        /// The number of times it was sent.
         attempts: u32,
-        /// When it was made.
+        /// The time at which it was made.
         made_at: Option<String>,
-        /// When it is sent at the earliest.
+        /// The earliest time at which it is sent.
         not_before: Option<String>,
         /// The error of its last attempt.
         error: Option<String>,
-        /// When its last attempt failed.
+        /// The time at which its last attempt failed.
         failed_at: Option<String>,
     }
 
@@ -427,7 +427,7 @@ answers! {
         pods: Vec<String>,
     }
 
-    /// What preemption does or would do.
+    /// The effect of preemption.
     Preemption {
         /// Whether it is under way.
         is_running: bool,
@@ -435,26 +435,26 @@ answers! {
         node: Option<String>,
         /// The victims.
         victims: Vec<PodName>,
-        /// Why it does not help, as the plugin states it.
+        /// The reason for which it does not help, as the plugin states it.
         message: String,
     }
 
-    /// Why a pod is on its node.
+    /// The reasons for the node of a pod.
     DecisionTable {
-        /// When it was decided.
+        /// The time at which it was decided.
         at: String,
         /// The node.
         node: String,
-        /// How many nodes were filtered.
+        /// The number of filtered nodes.
         evaluated: usize,
-        /// How many were feasible.
+        /// The number of feasible nodes.
         feasible: usize,
         /// Whether the decision was computed again from its inputs with the same result. Otherwise the scores are those
         /// of the present cluster, and `notes` of the answer states why.
         is_exact: bool,
-        /// How many nodes had the greatest total; one of them was drawn at random.
+        /// The number of nodes that had the greatest total; one of them was drawn at random.
         ties: usize,
-        /// Which of them was drawn, counted from 1 in the order of their slots.
+        /// The drawn node, counted from 1 in the order of their slots.
         drawn: Option<usize>,
         /// The chosen node and the runners-up, the greatest total first.
         nodes: Vec<ScoredNode>,
@@ -486,9 +486,9 @@ answers! {
         weighted: i64,
     }
 
-    /// What is on a node and what fits there: the answer of `/explain/node/NAME`.
+    /// The pods of a node and the pods that fit: the answer of `/explain/node/NAME`.
     NodeAnswer {
-        /// When the answer was computed.
+        /// The time at which the answer was computed.
         at: String,
         /// The node.
         name: String,
@@ -498,14 +498,14 @@ answers! {
         is_cordoned: bool,
         /// Its taints.
         taints: Vec<String>,
-        /// What it has of each resource.
+        /// The amount of each resource.
         resources: Vec<NodeResource>,
         /// Free resources that no pod can use because another one is used up, in percent of the node: the difference
         /// between the greatest and the smallest free share of CPU and memory.
         fragmentation_percent: f64,
         /// The pods on it, the one with the greatest requests first.
         pods: Vec<PodOnNode>,
-        /// How many pods are on it.
+        /// The number of pods on the node.
         pod_count: usize,
         /// The devices that it can use.
         devices: Vec<NodeDevice>,
@@ -523,17 +523,17 @@ answers! {
         notes: Vec<String>,
     }
 
-    /// What a node has of a resource.
+    /// The amounts of a resource on a node.
     NodeResource {
         /// The resource.
         name: String,
-        /// What pods may request in all.
+        /// The amount that pods may request in all.
         allocatable: String,
-        /// What its pods request.
+        /// The requests of its pods.
         requested: String,
-        /// What is left.
+        /// The free amount.
         free: String,
-        /// What its pods request, in percent.
+        /// The requests of its pods, in percent.
         requested_percent: f64,
     }
 
@@ -545,7 +545,7 @@ answers! {
         name: String,
         /// The priority.
         priority: i32,
-        /// What it requests.
+        /// The requests.
         requests: String,
         /// Whether it is not bound yet, or terminating.
         note: String,
@@ -555,15 +555,15 @@ answers! {
     WaitingKind {
         /// One of them.
         example: String,
-        /// How many there are.
+        /// The number of pods.
         pods: usize,
-        /// What the node lacks for them.
+        /// The resources that the node lacks for them.
         lacks: Vec<Lack>,
     }
 
-    /// What the queue waits for: the answer of `/explain/queue`.
+    /// The waiting pods of the queue: the answer of `/explain/queue`.
     QueueAnswer {
-        /// When the answer was computed.
+        /// The time at which the answer was computed.
         at: String,
         /// The answer in one sentence.
         summary: String,
@@ -583,7 +583,7 @@ answers! {
         in_flight: usize,
         /// The waiting pods by place, reason and owner; the group with the oldest pod first.
         groups: Vec<QueueGroup>,
-        /// How many groups there are.
+        /// The number of groups.
         group_count: usize,
         /// The scheduling gates of waiting pods, those of the most pods first.
         gates: Vec<GateAccount>,
@@ -597,7 +597,7 @@ answers! {
 
     /// Pods that wait for the same.
     QueueGroup {
-        /// Where they are.
+        /// The place of the pods.
         place: PodState,
         /// The plugins that rejected them, or the gate.
         reason: String,
@@ -607,7 +607,7 @@ answers! {
         owner: String,
         /// Their namespace.
         namespace: String,
-        /// How many they are.
+        /// The number of pods.
         pods: usize,
         /// The one that waits longest.
         oldest: String,

@@ -16,7 +16,7 @@ const NODES_OF_PAIRS_MAX: usize = 8;
 /// The access mode of a claim that one pod may use.
 const ONE_POD: &str = "ReadWriteOncePod";
 
-/// Which changes are derived.
+/// The changes that are derived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Which {
     /// Those that may provide all that a node lacks.
@@ -195,8 +195,8 @@ impl OfNodes<'_> {
     }
 }
 
-/// Whether a label is Kubernetes' own, such as the host name or the zone of a node: it describes the node, and is not
-/// set to attract pods.
+/// Returns whether a label is Kubernetes' own, such as the host name or the zone of a node: it describes the node, and
+/// is not set to attract pods.
 fn is_of_kubernetes(key: &str) -> bool {
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);
     domain == "kubernetes.io" || domain.ends_with(".kubernetes.io")

@@ -85,7 +85,7 @@ impl std::fmt::Display for TaintRef {
 pub struct Less {
     /// The resource.
     pub resource: String,
-    /// How much less: milli-CPU for `cpu`, otherwise in the unit of the resource.
+    /// The difference: milli-CPU for `cpu`, otherwise in the unit of the resource.
     pub amount: i64,
 }
 
@@ -181,7 +181,7 @@ pub enum Change {
     },
     /// Request less.
     RequestLess {
-        /// How much less.
+        /// The differences.
         less: Vec<Less>,
     },
     /// Remove labels from the pod's node selector.
@@ -238,7 +238,7 @@ pub enum Edit {
 }
 
 impl Change {
-    /// What the order of remedies is by: changes of one object that disturb no other workload are cheap, deletions and
+    /// The key of the order of remedies: changes of one object that disturb no other workload are cheap, deletions and
     /// new nodes expensive.
     pub fn cost(&self) -> u32 {
         let many = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
@@ -268,7 +268,7 @@ impl Change {
         }
     }
 
-    /// Whether the change adds a node.
+    /// Returns whether the change adds a node.
     pub fn is_new_node(&self) -> bool {
         matches!(self, Self::AddNode { .. })
     }
@@ -346,7 +346,7 @@ impl Change {
         }
     }
 
-    /// What the change amounts to in this cluster; `None` when it does not apply to it.
+    /// The edits of the change in this cluster; `None` when it does not apply to it.
     pub fn edits(&self, cluster: &Cluster, pod: &Pod) -> Option<Vec<Edit>> {
         let node = |name: &str| Some(Node::clone(cluster.nodes.node(name)?.node()));
         let set_node = |node: Node| vec![Edit::Set(Object::Node(Arc::new(node)))];
@@ -541,7 +541,7 @@ impl Change {
     }
 }
 
-/// What a request, or an alternative of one, asks for.
+/// The device request of a request, or of an alternative of one.
 fn requested<'c>(claim: &'c mut DeviceClaim, name: &str) -> Option<&'c mut RequestedDevices> {
     let (request, alternative) = match name.split_once('/') {
         Some((request, alternative)) => (request, Some(alternative)),

@@ -103,7 +103,7 @@ pub fn resource_of(code: &str, text: &str) -> Option<String> {
     }
 }
 
-/// How much of a resource a pod wants.
+/// The amount of a resource that a pod requests.
 pub(crate) fn wanted(pod: &PodInfo, resource: &str) -> i64 {
     let requests = &pod.requests;
     match resource {
@@ -119,7 +119,7 @@ pub(crate) fn wanted(pod: &PodInfo, resource: &str) -> i64 {
     }
 }
 
-/// How much of a resource is free on a node.
+/// The amount of a resource that is free on a node.
 pub(crate) fn free(node: NodeView<'_>, resource: &str) -> i64 {
     match resource {
         PODS => node.allocatable_of(PODS) - i64::try_from(node.pods().len()).unwrap_or(i64::MAX),

@@ -1,4 +1,4 @@
-//! How often the scheduler is copied for explanations.
+//! The number of times that the scheduler is copied for explanations.
 
 use berth_api::{Duration, Time};
 
@@ -25,7 +25,7 @@ impl<T> Copied<T> {
         }
     }
 
-    /// How long the next copy has to wait.
+    /// The time for which the next copy has to wait.
     pub fn pause(&self, now: Time) -> Duration {
         match now < self.until {
             true => self.until.since(now),

@@ -1,9 +1,9 @@
 //! The scores of a decision, computed from its inputs.
 //!
-//! The copy of the cluster is taken back to the time of the decision, and forward again afterwards: the node table's log
-//! names every pod that came to a node or left it since. Changes of nodes and volumes are named but cannot be reverted, so
-//! a table that depends on them is marked as not exact. Then the plain evaluator decides again, with the random generator
-//! of that time.
+//! The copy of the cluster is reverted to the time of the decision, and forward again afterwards: the node table's log
+//! names every pod that came to a node or left it since. Changes of nodes and volumes are named but cannot be reverted,
+//! so a table that depends on them is marked as not exact. Then the plain evaluator decides again, with the random
+//! generator of that time.
 
 use crate::answer::{DecisionTable, PluginScore, ScoredNode};
 use crate::limits::SCORED_NODES_MAX;
@@ -12,8 +12,8 @@ use berth_framework::table::TableChange;
 use berth_scheduler::Decision;
 use berth_scheduler::evaluator::{Found, Placement, Scores};
 
-/// Supposes that the pods are on nodes as they were when the table's log ended at `since`. Returns why that is not exact,
-/// if it is not.
+/// Supposes that the pods are on nodes as they were when the table's log ended at `since`. Returns why that is not
+/// exact, if it is not.
 fn suppose_then(snapshot: &mut Snapshot, since: u64) -> Option<String> {
     let nodes = &mut snapshot.cluster.nodes;
     nodes.begin();

@@ -32,7 +32,7 @@ pub(crate) fn claims_of(cluster: &Cluster, pod: &Pod) -> Vec<Arc<ResourceClaim>>
     found.cloned().collect()
 }
 
-/// What waiting pods request of devices, such as `2 × gpu.example.com`.
+/// The devices that waiting pods request, such as `2 × gpu.example.com`.
 pub(crate) fn requests_text(cluster: &Cluster, pod: &Pod) -> String {
     let mut counts: BTreeMap<String, i64> = BTreeMap::new();
     for claim in claims_of(cluster, pod) {
@@ -84,7 +84,7 @@ impl DeviceLack {
         }
     }
 
-    /// How far the request is from being satisfied, in thousandths.
+    /// The distance of the request from being satisfied, in thousandths.
     pub(crate) fn per_mille(&self) -> i64 {
         match self {
             Self::Short { per_mille, .. } => *per_mille,
@@ -93,7 +93,7 @@ impl DeviceLack {
     }
 }
 
-/// Which claim holds a device, and the pods for which it is reserved.
+/// The claim that holds a device, and the pods for which it is reserved.
 #[derive(Debug, Clone)]
 pub(crate) struct Holder {
     pub(crate) claim: Arc<ResourceClaim>,
@@ -144,7 +144,7 @@ impl PodDevices {
         &self.needing[index]
     }
 
-    /// What a node has for each alternative of each request.
+    /// The devices of a node for each alternative of each request.
     pub(crate) fn survey(
         &self,
         cluster: &Cluster,
@@ -155,7 +155,7 @@ impl PodDevices {
         allocator.survey(target(node), &claims, &mut self.budget.borrow_mut())
     }
 
-    /// Whether a node has the devices of changed claims.
+    /// Returns whether a node has the devices of changed claims.
     fn fits(
         &self,
         cluster: &Cluster,
@@ -174,7 +174,7 @@ impl PodDevices {
         matches!(found, Ok(Some(_)))
     }
 
-    /// What a node lacks.
+    /// The devices that a node lacks.
     pub(crate) fn lacks(&self, cluster: &Cluster, node: NodeView<'_>) -> Vec<DeviceLack> {
         let mut lacks = match self.survey(cluster, node) {
             Ok(surveys) => self.short(&surveys),
@@ -292,7 +292,7 @@ impl PodDevices {
     }
 }
 
-/// The number of requests and constraints that are removed together at most to find out what a node lacks.
+/// The number of requests and constraints that are removed together at most to determine what a node lacks.
 const TOGETHER_MAX: usize = 2;
 
 /// A part of a claim.

@@ -1,4 +1,4 @@
-//! What every filter answers about every node.
+//! The answers of every filter about every node.
 
 use crate::answer::{Reason, Verdict};
 use crate::codes::{code_of, free, resource_of, wanted};
@@ -22,7 +22,7 @@ pub(crate) struct Rejecting {
 #[derive(Debug, Default)]
 pub(crate) struct Examination {
     pub(crate) nodes: usize,
-    /// Why PreFilter rejects the pod on every node. No filter was asked then.
+    /// The rejection of the pod by PreFilter on every node. No filter was asked then.
     pub(crate) pre_filter: Option<Status>,
     pub(crate) feasible: Vec<Slot>,
     pub(crate) rejecting: Vec<Rejecting>,
@@ -76,7 +76,7 @@ pub(crate) fn examine_nodes(
     })
 }
 
-/// Which of these nodes are feasible, and how many were filtered. Filters stop at the first rejection.
+/// The feasible nodes, and the number of filtered nodes. Filters stop at the first rejection.
 pub(crate) fn feasible(
     snapshot: &mut Snapshot,
     profile: &Profile,
@@ -101,7 +101,7 @@ pub(crate) fn feasible(
     })
 }
 
-/// Whether PreFilter leaves the node among the possible ones.
+/// Returns whether PreFilter leaves the node among the possible ones.
 pub(crate) fn is_possible(
     cluster: &Cluster,
     possible: &Option<Vec<berth_api::Str>>,

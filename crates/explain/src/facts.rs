@@ -1,4 +1,4 @@
-//! What the queue, the dispatcher and the records of a scheduler know of one pod.
+//! The facts of the queue, the dispatcher and the records of a scheduler about one pod.
 
 use berth_api::{Pod, Str, Time};
 use berth_scheduler::dispatcher::{CallView, calls_about};
@@ -8,12 +8,12 @@ use berth_scheduler::{
 };
 use std::sync::Arc;
 
-/// What a scheduler knows of a pod beside the cluster.
+/// The facts of a scheduler about a pod beside the cluster.
 #[derive(Debug, Clone)]
 pub struct PodFacts {
     pub(crate) pod: Arc<Pod>,
     pub(crate) queued: Option<(QueuedIn, QueuedPodInfo)>,
-    /// How many pods of its place precede it.
+    /// The number of pods of its place that precede it.
     pub(crate) ahead: Option<usize>,
     pub(crate) backoff_expiry: Option<Time>,
     pub(crate) explanation: Option<Explanation>,

@@ -16,7 +16,7 @@ const ORPHAN_AGE_MIN: Duration = Duration::from_secs(60);
 /// The number of gates that are listed, those of the most pods.
 const GATES_MAX: usize = 100;
 
-/// When a pod got its gates: they are set at its creation.
+/// The time at which a pod got its gates: they are set at its creation.
 pub(crate) fn gated_since(pod: &Pod, queued: Time) -> Time {
     let created = pod.metadata.creation_timestamp;
     created.map_or(queued, |created| created.min(queued))
@@ -34,7 +34,7 @@ pub(crate) fn usage(removals: &GateRemovals) -> GateUsage {
     }
 }
 
-/// Whether no component seems to remove a gate any more.
+/// Returns whether no component seems to remove a gate any more.
 pub(crate) fn is_orphaned(age: Duration, removals: Option<&GateRemovals>, now: Time) -> bool {
     let usual = removals.and_then(|removals| Some((removals.last, removals.usual_ages()?.1)));
     usual.is_some_and(|(last, p99)| {

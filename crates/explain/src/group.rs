@@ -1,4 +1,4 @@
-//! Why a group of pods is where it is.
+//! The explanation of a group of pods.
 
 mod facts;
 mod remedies;
@@ -27,7 +27,7 @@ pub(crate) mod limits {
     pub(crate) const FILTER_RUNS_MAX: usize = 300_000;
     /// The number of values of a topology label that are tried.
     pub(crate) const DOMAINS_TRIED_MAX: usize = 64;
-    /// How many of them are listed.
+    /// The number of domains that are listed.
     pub(crate) const DOMAINS_LISTED_MAX: usize = 10;
     /// For how many members of a pod group the closest nodes are listed.
     pub(crate) const MEMBERS_EXAMINED_MAX: usize = 3;
@@ -40,7 +40,7 @@ pub(crate) mod limits {
 /// The plugin that decides whether enough members are known: the answer states this by itself.
 const GANG_PLUGIN: &str = "GangScheduling";
 
-/// Why the group is where it is. What is tried in the snapshot is reverted.
+/// The explanation of the group. A trial in the snapshot is reverted.
 pub fn explain_group(snapshot: &mut Snapshot, facts: &GroupFacts) -> GroupAnswer {
     let key = &facts.key;
     let group = facts.of(key);
@@ -327,7 +327,7 @@ fn pod_names(snapshot: &Snapshot, pods: &[PodRef]) -> Vec<PodName> {
     names.collect()
 }
 
-/// What the plugins that make room for groups would do now.
+/// The results of the plugins that make room for groups.
 fn preemption(
     snapshot: &mut Snapshot,
     group: (&Arc<Profile>, &GroupKey),

@@ -1,4 +1,4 @@
-//! What a node lacks for a pod: the rejections of the filters, taken apart.
+//! The resources that a node lacks for a pod: the rejections of the filters, taken apart.
 //!
 //! A filter states that a node does not fit; here that is taken apart into what would have to change: each taint, each
 //! resource, each label. What is not known here is one lack, with the text of the plugin.
@@ -29,7 +29,7 @@ pub(crate) mod plugins {
     pub(crate) const UNSCHEDULABLE: &str = "NodeUnschedulable";
 }
 
-/// How much of a resource is short on a node.
+/// The amount of a resource that is short on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Short {
     pub(crate) resource: Str,
@@ -74,7 +74,7 @@ pub(crate) fn missing_labels<'a>(
     labels.filter(move |(key, value)| node.labels().get(key) != Some(value.as_str()))
 }
 
-/// What a node lacks.
+/// The distance of a node.
 #[derive(Debug, Clone)]
 pub(crate) struct Distance {
     pub(crate) node: Slot,
@@ -137,7 +137,7 @@ impl<'a> Comparison<'a> {
         })
     }
 
-    /// Whether a node does not match the required node affinity of the pod.
+    /// Returns whether a node does not match the required node affinity of the pod.
     pub(crate) fn misses_affinity(&self, node: NodeView<'_>) -> bool {
         let affinity = self.affinity.as_ref();
         affinity.is_some_and(|required| {
@@ -184,8 +184,8 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// How far a node is from fitting: how many things it lacks, and how much of resources is short, in thousandths of
-    /// the requests.
+    /// The distance of a node from fitting: how many things it lacks, and how much of resources is short, in
+    /// thousandths of the requests.
     fn measured(&self, node: NodeView<'_>, rejecting: &Rejecting) -> (usize, i64) {
         let (mut lacks, mut per_mille) = (0, 0_i64);
         for status in &rejecting.statuses {
@@ -202,7 +202,7 @@ impl<'a> Comparison<'a> {
         (lacks, per_mille)
     }
 
-    /// What a node lacks, in words.
+    /// The distance of a node, in words.
     pub(crate) fn distance(&self, node: NodeView<'_>, rejecting: &Rejecting) -> Distance {
         let mut lacks = Vec::new();
         for status in &rejecting.statuses {
@@ -277,7 +277,8 @@ fn spread(pod: &Pod, node: NodeView<'_>, status: &Status) -> String {
     format!("{}: {}", texts(status).join(", "), parts.join("; "))
 }
 
-/// What each rejecting node lacks, the closest ones first, and no more than `max` of them. Only these are described.
+/// The distances of the rejecting nodes, the closest ones first, and no more than `max` of them. Only these are
+/// described.
 pub(crate) fn closest(
     snapshot: &Snapshot,
     pod: &PodInfo,

@@ -65,36 +65,36 @@ pub use waiting::{WaitingPods, waiting_pods};
 
 /// The limits of one explanation.
 pub mod limits {
-    /// How many nodes are listed as the closest ones.
+    /// The number of nodes that are listed as the closest ones.
     pub const CLOSEST_MAX: usize = 5;
-    /// How many remedies are returned, the cheapest ones.
+    /// The number of remedies that are returned, the cheapest ones.
     pub const REMEDIES_MAX: usize = 8;
-    /// How many single changes are tried.
+    /// The number of single changes that are tried.
     pub const CHANGES_TRIED_MAX: usize = 64;
     /// With how many first changes pairs are tried, if no single change is enough.
     pub const FIRST_CHANGES_MAX: usize = 16;
-    /// How many second changes are tried in all.
+    /// The number of second changes that are tried in all.
     pub const PAIRS_TRIED_MAX: usize = 128;
     /// After how many single changes preemption is tried.
     pub const PREEMPTIONS_TRIED_MAX: usize = 16;
     /// With how many higher priorities preemption is tried.
     pub const PRIORITIES_TRIED_MAX: usize = 4;
-    /// How many times a node is filtered while changes are tried.
+    /// The number of times that a node is filtered while changes are tried.
     pub const FILTER_RUNS_MAX: usize = 100_000;
     /// On how many nodes deletions of pods are tried.
     pub const NODES_WITH_DELETIONS_MAX: usize = 8;
     /// The number of devices that are looked at for the devices that a pod requests.
     pub const DEVICE_STEPS_MAX: u64 = 5_000_000;
-    /// How many nodes are named per reason.
+    /// The number of nodes that are named per reason.
     pub const EXAMPLES_MAX: usize = 5;
-    /// How many nodes a table of scores lists.
+    /// The number of nodes that a table of scores lists.
     pub const SCORED_NODES_MAX: usize = 5;
     /// For how many kinds of waiting pods a node is examined.
     pub const KINDS_MAX: usize = 100;
-    /// How many groups of waiting pods are listed.
+    /// The number of groups of waiting pods that are listed.
     pub const GROUPS_MAX: usize = 50;
     /// The number of devices of a node that are listed.
     pub const DEVICES_LISTED_MAX: usize = 200;
-    /// How many pods of a node are listed.
+    /// The number of pods of a node that are listed.
     pub const PODS_LISTED_MAX: usize = 200;
 }

@@ -1,4 +1,4 @@
-//! What is on a node, what is left, and which waiting pods it is closest to.
+//! The pods of a node, its free resources, and the waiting pods to which it is closest.
 
 use crate::answer::{NodeAnswer, NodeDevice, NodeResource, PodName, PodOnNode, WaitingKind};
 use crate::devices::node_devices;
@@ -16,7 +16,7 @@ use berth_framework::{NodeView, PodInfo, Slot, Status};
 use berth_scheduler::profile::Profile;
 use std::sync::Arc;
 
-/// How many kinds of waiting pods are listed as fitting, and as not fitting.
+/// The number of kinds of waiting pods that are listed as fitting, and as not fitting.
 const KINDS_LISTED_MAX: usize = 10;
 
 /// Explains a node; `None` when there is no such node.

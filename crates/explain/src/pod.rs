@@ -1,4 +1,4 @@
-//! Why a pod is where it is.
+//! The explanation of a pod.
 
 use crate::answer::{
     Attempt, Call, EarlierAttempt, Gate, PodAnswer, PodState, QueuePlace, Reason, Verdict, WakeUp,
@@ -21,7 +21,7 @@ use berth_scheduler::queue::{EXTENDER, QueuedIn, default_registrations};
 use berth_scheduler::{Explanation, Progress};
 use std::sync::Arc;
 
-/// Why the pod is where it is. What is tried in the snapshot is reverted.
+/// The explanation of the pod. A trial in the snapshot is reverted.
 pub fn explain_pod(snapshot: &mut Snapshot, facts: &PodFacts) -> PodAnswer {
     let pod = &facts.pod;
     let mut answer = PodAnswer {
@@ -298,7 +298,7 @@ fn gates(snapshot: &Snapshot, facts: &PodFacts, profile: &Profile) -> Vec<Gate> 
     gates
 }
 
-/// What keeps a pod waiting, and what would free it.
+/// The reasons for which a pod waits, and the changes that would free it.
 fn explain_waiting(
     snapshot: &mut Snapshot,
     facts: &PodFacts,
@@ -395,7 +395,7 @@ pub(crate) fn ago(seconds: f64) -> String {
     }
 }
 
-/// What a pod waits for that preempts others.
+/// The event for which a pod that preempts others waits.
 fn awaited(answer: &PodAnswer) -> Option<String> {
     let nomination = answer.nomination.as_ref()?;
     let (pod, others) = nomination.awaited.split_first()?;

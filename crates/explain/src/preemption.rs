@@ -1,4 +1,4 @@
-//! What preemption does for a pod, or would do.
+//! The effect of preemption for a pod.
 
 use crate::answer::{Nomination, PodName, Preemption};
 use crate::examine::Examination;

@@ -1,4 +1,4 @@
-//! What preemption would do for a pod, for comparisons with another scheduler.
+//! The effect that preemption would have for a pod, for comparisons with another scheduler.
 
 use crate::examine::examine_nodes;
 use crate::snapshot::Snapshot;
@@ -7,7 +7,7 @@ use berth_framework::PodInfo;
 use berth_framework::plugin::Nominating;
 use std::sync::Arc;
 
-/// What would happen to a pod.
+/// The effect on a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Preempted {
     /// It fits without preemption.
@@ -37,8 +37,8 @@ impl Snapshot {
         }
     }
 
-    /// What preemption would do for a pod: on this node, or on the one that the scheduler chooses. `None` if no profile is
-    /// responsible for the pod.
+    /// The effect that preemption would have for a pod: on this node, or on the one that the scheduler chooses. `None`
+    /// if no profile is responsible for the pod.
     pub fn preempts(&mut self, pod: &Arc<Pod>, on: Option<&str>) -> Option<Preempted> {
         let profile = self.profiles.get(&pod.spec.scheduler_name)?.clone();
         let mut pending = Pod::clone(pod);

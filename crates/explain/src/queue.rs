@@ -1,4 +1,4 @@
-//! What the queue waits for, grouped.
+//! The waiting pods of the queue, grouped.
 
 use crate::answer::{GateAccount, QueueAnswer, QueueGroup};
 use crate::devices::requests_text;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// Over how long the rate of decisions is computed.
 const RATE_OVER: Duration = Duration::from_secs(60);
 
-/// What makes waiting pods alike.
+/// The key of equal waiting pods.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct GroupKey {
     place: QueuedIn,
@@ -66,7 +66,7 @@ pub(crate) struct Group {
     message: String,
 }
 
-/// What a scheduler knows of its queue. The cost of taking it grows with the number of waiting pods.
+/// The facts of a scheduler about its queue. The cost of taking it grows with the number of waiting pods.
 #[derive(Debug, Clone)]
 pub struct QueueFacts {
     now: Time,
@@ -80,7 +80,7 @@ pub struct QueueFacts {
     flush_rescues: u64,
 }
 
-/// What a gated pod waits for: its gates, or the message of the PreEnqueue plugin. Empty for other pods.
+/// The reason for which a gated pod waits: its gates, or the message of the PreEnqueue plugin. Empty for other pods.
 pub fn gate_text(info: &QueuedPodInfo) -> String {
     if !info.is_gated() {
         return String::new();
@@ -149,7 +149,7 @@ impl QueueFacts {
     }
 }
 
-/// What the queue waits for.
+/// The waiting pods of the queue.
 pub fn explain_queue(facts: &QueueFacts) -> QueueAnswer {
     let groups = facts.groups.iter().take(GROUPS_MAX).map(|group| {
         let owner = group.key.owner.as_ref();

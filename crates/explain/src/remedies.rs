@@ -1,9 +1,9 @@
-//! Which changes let a pod be scheduled. Each is tried on the snapshot before it is proposed.
+//! The changes that let a pod be scheduled. Each is tried on the snapshot before it is proposed.
 //!
 //! A change of one node is tried on that node, unless it can matter on others: for terms over topology domains, and for
-//! volumes. A change of the pod is tried on all nodes. If no single change of what exists is enough, pairs are tried: the
-//! first change is made in the snapshot, the closest nodes are examined again, and single changes are derived from them.
-//! Pairs are not tried if preemption makes room after a single change, or without one. A pair is not proposed if
+//! volumes. A change of the pod is tried on all nodes. If no single change of what exists is enough, pairs are tried:
+//! the first change is made in the snapshot, the closest nodes are examined again, and single changes are derived from
+//! them. Pairs are not tried if preemption makes room after a single change, or without one. A pair is not proposed if
 //! one of its changes is enough, by itself or with preemption.
 
 mod preempting;
@@ -25,9 +25,9 @@ use berth_framework::{PodInfo, Slot};
 use berth_scheduler::profile::Profile;
 use std::sync::Arc;
 
-/// How many of the closest nodes candidates are derived from.
+/// The number of closest nodes from which candidates are derived.
 pub(crate) const NODES_CONSIDERED_MAX: usize = 64;
-/// How many single pods are tried on a node.
+/// The number of single pods that are tried on a node.
 const SINGLE_PODS_MAX: usize = 32;
 
 /// A search for remedies.
@@ -40,7 +40,7 @@ pub(crate) struct Remedies<'a> {
     made: Vec<Change>,
     /// Whether a new node may help: not if the first change is about another one.
     may_add_node: bool,
-    /// How often a node was filtered.
+    /// The number of times that a node was filtered.
     runs: usize,
     tried: usize,
     tried_max: usize,
@@ -56,7 +56,7 @@ pub(crate) struct Found {
     pub(crate) notes: Vec<String>,
 }
 
-/// Whether any change on one node can change the answer of another one.
+/// Returns whether any change on one node can change the answer of another one.
 fn looks_at_other_nodes(pod: &PodInfo) -> bool {
     let spec = &pod.pod.spec;
     !spec.topology_spread_constraints.is_empty()
@@ -65,7 +65,8 @@ fn looks_at_other_nodes(pod: &PodInfo) -> bool {
         || !spec.resource_claims.is_empty()
 }
 
-/// Whether a change on one node can change the answer of another one through the anti-affinity of pods on nodes.
+/// Returns whether a change on one node can change the answer of another one through the anti-affinity of pods on
+/// nodes.
 fn changes_anti_affinity(snapshot: &Snapshot, change: &Change) -> bool {
     let cluster = &snapshot.cluster;
     match change {
@@ -273,7 +274,7 @@ impl Remedies<'_> {
         views.map(|view| view.name().to_string()).collect()
     }
 
-    /// Whether no PreEnqueue plugin rejects the pod.
+    /// Returns whether no PreEnqueue plugin rejects the pod.
     fn admits(&self, snapshot: &Snapshot, pod: &PodInfo) -> bool {
         let context = snapshot.context();
         let mut plugins = self.profile.pre_enqueue.iter();
@@ -294,8 +295,8 @@ impl Remedies<'_> {
         }
     }
 
-    /// Which pods of one node would have to be deleted: one, if one is enough; otherwise as few as possible, those of the
-    /// lowest priority. Only pods of no higher priority and of other controllers.
+    /// The pods of one node that would have to be deleted: one, if one is enough; otherwise as few as possible, those
+    /// of the lowest priority. Only pods of no higher priority and of other controllers.
     fn try_deletions(&mut self, snapshot: &mut Snapshot, pod: &Arc<PodInfo>, closest: &[Distance]) {
         let resolvable = closest.iter().filter(|distance| {
             let mut lacks = distance.lacks.iter();
@@ -379,12 +380,12 @@ impl Remedies<'_> {
     }
 }
 
-/// Whether only the pod changes.
+/// Returns whether only the pod changes.
 fn is_of_pod(edits: &[Edit]) -> bool {
     matches!(edits, [Edit::Set(Object::Pod(_))])
 }
 
-/// How much a change changes, among changes of one kind.
+/// The size of a change, among changes of one kind.
 fn size(remedy: &Remedy) -> i64 {
     let sizes = remedy.changes.iter().map(|change| match change {
         Change::RequestLess { less } => less.iter().map(|less| less.amount).sum(),

@@ -26,7 +26,7 @@ pub struct Snapshot {
     /// Whether extenders are configured. Explanations do not ask them.
     pub(crate) has_extenders: bool,
     pub(crate) now: Time,
-    /// Where the node table's log ended. Edits that were tried and reverted are logged after it.
+    /// The end of the log of the node table. Edits that were tried and reverted are logged after it.
     pub(crate) log_end: u64,
 }
 
@@ -59,14 +59,15 @@ impl Snapshot {
         self.log_end = known.nodes.log().end();
     }
 
-    /// Whether the copy is recent enough for an answer about the pod: it contains the decision, if there was one.
+    /// Returns whether the copy is recent enough for an answer about the pod: it contains the decision, if there was
+    /// one.
     pub fn is_enough_for(&self, facts: &PodFacts) -> bool {
         let decision = facts.decision.as_ref();
         decision.is_none_or(|decision| decision.changes_end <= self.log_end)
     }
 
-    /// Whether the copy is recent enough for an answer about the group: it has the same groups and the same numbers of
-    /// members.
+    /// Returns whether the copy is recent enough for an answer about the group: it has the same groups and the same
+    /// numbers of members.
     pub fn is_enough_for_group(&self, facts: &GroupFacts) -> bool {
         facts.tree.iter().all(|group| {
             let members = self.cluster.pods.members(&group.key);
@@ -82,7 +83,7 @@ impl Snapshot {
         &self.cluster
     }
 
-    /// When it was copied.
+    /// The time at which it was copied.
     pub fn now(&self) -> Time {
         self.now
     }

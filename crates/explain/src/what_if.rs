@@ -1,4 +1,4 @@
-//! What would happen: the scheduling core over a changed copy of a cluster.
+//! The result of a change: the scheduling core over a changed copy of a cluster.
 //!
 //! | module | contents |
 //! |---|---|
@@ -33,9 +33,9 @@ use berth_scheduler::{ClusterChange, CycleResult, Outcome, Scheduler, SchedulerO
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// How often a pod is tried on average, before a run is given up. Preemption tries a pod a few times.
+/// The average number of attempts for a pod before a run is given up. Preemption tries a pod a few times.
 const ATTEMPTS_PER_POD_MAX: usize = 20;
-/// How long a run lasts at most, in virtual time: longer than any backoff.
+/// The time for which a run lasts at most, in virtual time: longer than any backoff.
 const RUN_MAX: Duration = Duration::from_secs(15 * 60);
 /// Objects by kind, namespace and name.
 pub type Objects = BTreeMap<(Kind, String, String), Object>;
@@ -297,7 +297,7 @@ impl World {
         })
     }
 
-    /// How full the cluster is.
+    /// The usage of the cluster.
     pub fn usage(&self) -> Usage {
         let nodes = &self.scheduler.cache().cluster().nodes;
         let percent = |resource: &str| {
@@ -321,7 +321,7 @@ impl World {
         }
     }
 
-    /// Whether a pod is one of this scheduler that has no node.
+    /// Returns whether a pod is one of this scheduler that has no node.
     fn waits(&self, pod: &Pod) -> bool {
         !pod.is_assigned()
             && !pod.is_terminating()

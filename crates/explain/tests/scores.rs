@@ -16,7 +16,7 @@ use std::io::{BufRead, BufReader};
 use std::sync::Arc;
 
 const NOW: Time = Time::from_secs(1_000);
-/// How many of the recorded decisions have scores.
+/// The number of recorded decisions with scores.
 const SCORED: usize = 936;
 
 /// The recorded decisions with scores: objects, pod, configuration and what kube-scheduler answered.

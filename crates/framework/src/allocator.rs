@@ -33,13 +33,13 @@ pub fn allocator_features(features: &FeatureGates) -> AllocatorFeatures {
     }
 }
 
-/// Whether devices may have to report that they are ready before a pod is bound.
+/// Returns whether devices may have to report that they are ready before a pod is bound.
 pub fn has_binding_conditions(features: &FeatureGates) -> bool {
     features.enabled(Feature::DRADeviceBindingConditions)
         && features.enabled(Feature::DRAResourceClaimDeviceStatus)
 }
 
-/// Whether the node declares that its kubelet can skip operations of devices.
+/// Returns whether the node declares that its kubelet can skip operations of devices.
 pub fn skips_operations(node: NodeView<'_>) -> bool {
     let mut declared = node.node().status.declared_features.iter();
     declared.any(|feature| *feature == *OPTIONAL_NODE_OPERATIONS)

@@ -228,7 +228,7 @@ impl ApiCall {
         conditions.find(|condition| condition.kind == *kind)
     }
 
-    /// What the call is about.
+    /// The key of the object of the call.
     pub fn key(&self) -> ObjectKey {
         match self {
             Self::BindPod { pod, .. }
@@ -264,7 +264,7 @@ impl ApiCall {
     }
 }
 
-/// Why a call failed.
+/// The reason why a call failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CallErrorKind {
     /// The object does not exist.
@@ -284,13 +284,13 @@ pub enum CallErrorKind {
 }
 
 impl CallErrorKind {
-    /// Whether the call has certainly changed nothing. After the other failures it may have been carried out by an
-    /// attempt without an answer, also if a later attempt conflicts with it.
+    /// Returns whether the call has certainly changed nothing. After the other failures it may have been carried out by
+    /// an attempt without an answer, also if a later attempt conflicts with it.
     pub fn is_definite(self) -> bool {
         matches!(self, Self::NotFound | Self::Refused)
     }
 
-    /// Whether the call was dropped on purpose: nothing failed (D-10).
+    /// Returns whether the call was dropped on purpose: nothing failed (D-10).
     pub fn is_dropped(self) -> bool {
         matches!(self, Self::Skipped | Self::Overwritten)
     }
@@ -300,7 +300,7 @@ impl CallErrorKind {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct CallError {
-    /// What kind of failure.
+    /// The kind of failure.
     pub kind: CallErrorKind,
     /// The message of the server or of the transport.
     pub message: String,

@@ -50,7 +50,8 @@ pub struct Cluster {
     /// Pods, by UID, whose victims are not all evicted yet; see
     /// [`Outbox::start_preemption`](crate::stage::Outbox::start_preemption).
     pub preempting: FxHashSet<Str>,
-    /// What pods count for on their nodes while they are resized in place. It is set before there are pods.
+    /// The resources for which pods count on their nodes while they are resized in place. It is set before there are
+    /// pods.
     pub footprint: Footprint,
     groups: Groups,
     namespaces: Namespaces,
@@ -78,8 +79,8 @@ impl Cluster {
         &self.groups
     }
 
-    /// Whether enough members of a group are known for it to be tried: pods of a pod group, ready children of a composite
-    /// one. Not if the group does not exist.
+    /// Returns whether enough members of a group are known for it to be tried: pods of a pod group, ready children of a
+    /// composite one. Not if the group does not exist.
     pub fn is_ready(&self, key: &GroupKey) -> bool {
         self.is_ready_below(key, 0)
     }
@@ -134,7 +135,8 @@ impl Cluster {
         self.custom.get(&kind)
     }
 
-    /// Whether no pod but one, on a node or not, can use the volume behind a claim. The pod is one that uses the claim.
+    /// Returns whether no pod but one, on a node or not, can use the volume behind a claim. The pod is one that uses
+    /// the claim.
     pub fn is_used_by_one(&self, claim: &ObjectMeta, volume: &CsiVolume) -> bool {
         let claim = VolumeSource::Claim((claim.namespace.clone(), claim.name.clone()));
         let inline = VolumeSource::Inline(volume.clone());
@@ -143,7 +145,7 @@ impl Cluster {
             && self.nodes.volumes().sources(volume) <= 1
     }
 
-    /// Whether any node, known or not, has a limit for the volumes of a CSI driver.
+    /// Returns whether any node, known or not, has a limit for the volumes of a CSI driver.
     pub fn has_volume_limit(&self, driver: &str) -> bool {
         self.nodes.volumes().has_limit(driver)
     }

@@ -12,7 +12,7 @@ use berth_api::{Kind, Object, Pod};
 use std::fmt;
 use std::sync::Arc;
 
-/// What happened to an object, as a set of bits. The numbers are kube-scheduler's: their order decides which
+/// The change of an object, as a set of bits. The numbers are kube-scheduler's: their order decides which
 /// registrations a generic update matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct ActionType(pub u32);
@@ -22,7 +22,7 @@ impl ActionType {
     pub const ADD: Self = Self(1);
     /// The object was deleted.
     pub const DELETE: Self = Self(1 << 1);
-    /// What the node offers has changed.
+    /// The allocatable resources of the node have changed.
     pub const UPDATE_NODE_ALLOCATABLE: Self = Self(1 << 2);
     /// The node's labels have changed.
     pub const UPDATE_NODE_LABEL: Self = Self(1 << 3);
@@ -89,12 +89,12 @@ impl ActionType {
         Self(self.0 | other.0)
     }
 
-    /// Whether the sets share a bit.
+    /// Returns whether the sets share a bit.
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Whether every bit of `other` is in this set.
+    /// Returns whether every bit of `other` is in this set.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -134,8 +134,8 @@ pub enum EventResource {
     UnschedulablePod,
     /// Another pod without a node, since Kubernetes 1.37.
     UnscheduledPod,
-    /// The waiting pod itself, since Kubernetes 1.37. A registration for it receives [`EventResource::UnschedulablePod`]
-    /// in older releases.
+    /// The waiting pod itself, since Kubernetes 1.37. A registration for it receives
+    /// [`EventResource::UnschedulablePod`] in older releases.
     TargetPod,
     /// Nodes.
     Node,
@@ -220,7 +220,7 @@ impl EventResource {
         }
     }
 
-    /// Whether a registration for this resource receives events on `raised`.
+    /// Returns whether a registration for this resource receives events on `raised`.
     pub fn matches(&self, raised: &Self) -> bool {
         self == raised
             || match self {
@@ -231,7 +231,7 @@ impl EventResource {
             }
     }
 
-    /// Whether events of this resource are about pods.
+    /// Returns whether events of this resource are about pods.
     pub fn is_pod(&self) -> bool {
         matches!(
             self,
@@ -256,9 +256,9 @@ impl EventResource {
 /// A change in the cluster, or a set of changes that a plugin registers for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ClusterEvent {
-    /// What kind of object it is about.
+    /// The kind of the object.
     pub resource: EventResource,
-    /// What happened.
+    /// The action.
     pub action: ActionType,
     /// A name of its own instead of resource and action, for events that no object causes.
     pub custom_label: Option<&'static str>,
@@ -283,12 +283,12 @@ impl ClusterEvent {
         }
     }
 
-    /// Whether this is an event on everything.
+    /// Returns whether this is an event on everything.
     pub fn is_wildcard(&self) -> bool {
         self.resource == EventResource::Wildcard && self.action == ActionType::ALL
     }
 
-    /// Whether a registration for this event receives `raised`.
+    /// Returns whether a registration for this event receives `raised`.
     pub fn matches(&self, raised: &Self) -> bool {
         self.is_wildcard()
             || (self.resource.matches(&raised.resource)
@@ -352,7 +352,7 @@ impl<'a> Change<'a> {
         Some(self.new?.as_pod()?)
     }
 
-    /// Whether the change is about this very pod: the one that is asked about, or an earlier version of it.
+    /// Returns whether the change is about this very pod: the one that is asked about, or an earlier version of it.
     pub fn is_about(&self, pod: &Pod) -> bool {
         let changed = self.new_pod().or_else(|| self.old_pod());
         changed.is_some_and(|changed| changed.uid() == pod.uid())
@@ -386,7 +386,7 @@ pub enum Narrowed {
 pub type PreQueueingHintFn =
     Arc<dyn Fn(&Cluster, Change<'_>) -> Result<Narrowed, String> + Send + Sync>;
 
-/// What a plugin registers for: an event, and its answer for a pod when the event occurs.
+/// The registration of a plugin: an event, and its answer for a pod when the event occurs.
 #[derive(Clone)]
 pub struct EventRegistration {
     /// The events.

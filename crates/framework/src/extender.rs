@@ -21,7 +21,7 @@ pub const MAX_EXTENDER_PRIORITY: i64 = 10;
 /// The future answer of an extender, or its error.
 pub type Answer<T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send>>;
 
-/// What an extender is configured to do.
+/// The configuration of an extender.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ExtenderSpec {
     /// Its name: its address.
@@ -45,7 +45,7 @@ pub struct ExtenderSpec {
 }
 
 impl ExtenderSpec {
-    /// Whether it is called for the pod: it manages no resources, or one that a container requests or limits.
+    /// Returns whether it is called for the pod: it manages no resources, or one that a container requests or limits.
     pub fn is_interested(&self, pod: &Pod) -> bool {
         self.managed_resources.is_empty()
             || pod.all_containers().any(|container| {
@@ -95,7 +95,7 @@ pub struct NodeVictims {
     pub node: Str,
     /// The pods, the most important first.
     pub pods: Vec<Arc<Pod>>,
-    /// How many of them violate their disruption budget.
+    /// The number of them that violate their disruption budget.
     pub violations: usize,
 }
 
@@ -106,7 +106,7 @@ pub struct ChosenVictims {
     pub node: Str,
     /// The pods by UID.
     pub pods: Vec<Str>,
-    /// How many of them go although their disruption budget does not allow it.
+    /// The number of them that are evicted against their disruption budget.
     pub violations: usize,
 }
 
@@ -115,7 +115,7 @@ pub trait Extender: Send + Sync {
     /// Its configuration.
     fn spec(&self) -> &ExtenderSpec;
 
-    /// Which of these nodes the pod may run on.
+    /// The nodes of these on which the pod may run.
     fn filter(&self, _pod: &Arc<Pod>, _nodes: &Arc<[Str]>) -> Answer<Filtered> {
         nothing(self.spec(), "filter")
     }
@@ -162,7 +162,7 @@ impl Extenders {
         Self(extenders.into())
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -172,7 +172,7 @@ impl Extenders {
         self.0.get(at)
     }
 
-    /// Whether one of them supports a call.
+    /// Returns whether one of them supports a call.
     pub fn any(&self, does: impl Fn(&ExtenderSpec) -> bool) -> bool {
         self.0.iter().any(|extender| does(extender.spec()))
     }

@@ -1,9 +1,9 @@
 //! Feature gates and behaviours by release, with upstream's names, stages and defaults.
 //!
-//! One table lists for each gate what it does, its state in each release and how far Berth supports it (`features/table.rs`).
-//! Another table lists what changed between releases without a gate (`features/behaviour.rs`). [`FeatureGates`] is the one value
-//! that plugins and the core read for both. `crates/berth/tests/suite/pretense.rs` fails when a gate that can be switched, or
-//! a behaviour, has no reader.
+//! One table lists for each gate what it does, its state in each release and how far Berth supports it
+//! (`features/table.rs`). Another table lists what changed between releases without a gate (`features/behaviour.rs`).
+//! [`FeatureGates`] is the one value that plugins and the core read for both. `crates/berth/tests/suite/pretense.rs`
+//! fails when a gate that can be switched, or a behaviour, has no reader.
 
 mod behaviour;
 mod change;
@@ -19,7 +19,7 @@ pub use versions::{VersionError, Versions};
 
 use berth_api::Release;
 
-/// How mature a feature is.
+/// The maturity of a feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Stage {
     /// Off by default.
@@ -44,7 +44,7 @@ impl Stage {
 /// A gate that a release has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spec {
-    /// How mature the feature is.
+    /// The maturity of the feature.
     pub stage: Stage,
     /// Whether the gate is on by default.
     pub on: bool,
@@ -73,7 +73,7 @@ impl GateState {
     }
 }
 
-/// How far Berth supports a gate.
+/// The support of Berth for a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Support {
     /// Both settings have their documented effect, in releases that do not lock the gate.
@@ -108,7 +108,7 @@ impl Feature {
         }
     }
 
-    /// Whether the feature is on when its gate is not set. Never for a feature that Berth does not have.
+    /// Returns whether the feature is on when its gate is not set. Never for a feature that Berth does not have.
     pub fn default_on(self, versions: Versions) -> bool {
         match self.support() {
             Support::Missing => false,
@@ -122,7 +122,7 @@ impl Feature {
     }
 }
 
-/// Which features are on, and which behaviours of Kubernetes Berth has.
+/// The enabled features, and the behaviours of Kubernetes that Berth has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeatureGates {
     versions: Versions,
@@ -172,12 +172,12 @@ impl FeatureGates {
         self.versions
     }
 
-    /// Whether a feature is on.
+    /// Returns whether a feature is on.
     pub fn enabled(&self, feature: Feature) -> bool {
         self.on & (1 << feature as u8) != 0
     }
 
-    /// Whether a behaviour applies.
+    /// Returns whether a behaviour applies.
     pub fn has(&self, behaviour: Behaviour) -> bool {
         self.behaviours & (1 << behaviour as u8) != 0
     }

@@ -20,7 +20,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// What a plugin reads of a pod, as bytes. Two pods with equal fragments get equal answers.
+/// The part of a pod that a plugin reads, as bytes. Two pods with equal fragments get equal answers.
 ///
 /// Any value that can be hashed can be written. The bytes of the hash input are kept, so that different values are
 /// never equal.
@@ -77,12 +77,13 @@ pub trait Keep: Send + Sync + 'static {
     /// is read of `cx` beside the node that is asked about.
     fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept;
 
-    /// Whether answers depend on the pods of the node, or on pods that are nominated to it, and not on the node alone.
+    /// Returns whether answers depend on the pods of the node, or on pods that are nominated to it, and not on the node
+    /// alone.
     fn reads_pods(&self) -> bool {
         true
     }
 
-    /// Whether scores have to be brought to scale by all nodes' together, with
+    /// Returns whether scores have to be brought to scale by all nodes' together, with
     /// [`Score::normalize`](crate::plugin::Score::normalize). It may depend only on *which* raw scores the feasible
     /// nodes have, not on which node has which score, or how many nodes have it.
     fn normalizes(&self) -> bool {
@@ -107,7 +108,7 @@ pub enum Movement {
 pub struct FeasibleClass<'a> {
     /// The ledger's own numbers.
     pub class: &'a [i64],
-    /// How many nodes; at least one.
+    /// The number of nodes; at least one.
     pub nodes: usize,
 }
 
@@ -142,12 +143,12 @@ pub trait Ledger: Send + fmt::Debug {
     /// class may have changed to `changed`.
     fn node_changed(&mut self, cx: &Context<'_>, node: Slot, changed: &mut Vec<Slot>);
 
-    /// Whether all nodes have the same class now, as when nothing is counted.
+    /// Returns whether all nodes have the same class now, as when nothing is counted.
     fn is_uniform(&self) -> bool {
         false
     }
 
-    /// How many numbers make up a class; always the same for one ledger.
+    /// The number of numbers in a class; always the same for one ledger.
     fn width(&self) -> usize;
 
     /// Appends the class of a node that exists.
@@ -163,11 +164,11 @@ pub trait Ledger: Send + fmt::Debug {
     /// (as when PreScore returns Skip); `scores` has no meaning then.
     fn score(&self, classes: &[FeasibleClass<'_>], scores: &mut [i64]) -> bool;
 
-    /// Whether `pod` would change an answer if it were added to some node.
+    /// Returns whether `pod` would change an answer if it were added to some node.
     fn concerns(&self, cx: &Context<'_>, pod: &PodInfo) -> bool;
 
-    /// The answer of Filter for a node as if AddPod had been called with these pods, which are nominated to it. `None` if
-    /// the ledger cannot say; the plain evaluator decides then.
+    /// The answer of Filter for a node as if AddPod had been called with these pods, which are nominated to it. `None`
+    /// if the ledger has no answer; the plain evaluator decides then.
     ///
     /// # Errors
     /// Why the node is rejected.
@@ -180,13 +181,13 @@ pub trait Ledger: Send + fmt::Debug {
         None
     }
 
-    /// Whether the plugin accepts every node and prefers none, also if any of the current pods were removed. Results
-    /// about one node then do not depend on the pods of other nodes.
+    /// Returns whether the plugin accepts every node and prefers none, also if any of the current pods were removed.
+    /// Results about one node then do not depend on the pods of other nodes.
     fn is_indifferent(&self) -> bool {
         false
     }
 
-    /// Whether the ledger should be opened again: its answers are right, but slow.
+    /// Returns whether the ledger should be opened again: its answers are right, but slow.
     fn is_stale(&self) -> bool {
         false
     }

@@ -29,13 +29,13 @@ use std::sync::Arc;
 /// The greatest score of a node after normalisation.
 pub const MAX_NODE_SCORE: i64 = 100;
 
-/// What every plugin has.
+/// The base of every plugin.
 pub trait Plugin: Send + Sync + 'static {
     /// The name in configuration, metrics and events.
     fn name(&self) -> &str;
 }
 
-/// What a plugin may read while it decides.
+/// The state that a plugin may read while it decides.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {
     /// The time of the decision.
@@ -69,9 +69,9 @@ pub trait PreEnqueue: Plugin {
         NOT_READY_FOR_SCHEDULING
     }
 
-    /// Whether the rejection belongs to an attempt of a cycle, such as while victims are evicted. The pod's status then
-    /// keeps the result of that cycle for 30 s, so that autoscalers read Unschedulable there. Any other rejection replaces
-    /// the result after 5 s, because more nodes do not help a pod that is not ready.
+    /// Returns whether the rejection belongs to an attempt of a cycle, such as while victims are evicted. The pod's
+    /// status then keeps the result of that cycle for 30 s, so that autoscalers read Unschedulable there. Any other
+    /// rejection replaces the result after 5 s, because more nodes do not help a pod that is not ready.
     fn follows_attempt(&self) -> bool {
         false
     }
@@ -82,7 +82,7 @@ pub trait PreEnqueue: Plugin {
 pub struct QueuedPod<'a> {
     /// The pod.
     pub pod: &'a Pod,
-    /// When it was queued, or when its last attempt ended.
+    /// The time at which it was queued, or at which its last attempt ended.
     pub timestamp: Time,
 }
 
@@ -92,7 +92,7 @@ pub struct SortKey(pub i64, pub i64);
 
 /// Orders the active queue. Exactly one per scheduler.
 pub trait QueueSort: Plugin {
-    /// Whether `a` precedes `b`.
+    /// Returns whether `a` precedes `b`.
     fn less(&self, a: QueuedPod<'_>, b: QueuedPod<'_>) -> bool;
 
     /// The same order as numbers, for plugins whose order depends on the pod and its timestamp only: `a` precedes `b`
@@ -186,7 +186,7 @@ pub trait Filter: Plugin {
     }
 }
 
-/// How PostFilter changes the pod's nominated node.
+/// The change of the nominated node of the pod by PostFilter.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Nominating {
     /// It does not change.
@@ -277,13 +277,13 @@ pub trait DryRun {
     }
 }
 
-/// What PostFilter can use.
+/// The state that PostFilter can use.
 pub struct PostFilterContext<'a> {
     /// The time.
     pub now: Time,
     /// The feature gates.
     pub features: &'a FeatureGates,
-    /// Where calls and jobs go.
+    /// The receiver of calls and jobs.
     pub outbox: &'a mut dyn Outbox,
     /// The cluster, to read and for dry runs.
     pub dry_run: &'a mut dyn DryRun,
@@ -300,8 +300,8 @@ pub trait PostFilter: Plugin {
         wake: Option<Wake<'_>>,
     ) -> PostFilterStep;
 
-    /// Whether pods that are equal in everything except their names, and have no nominated node, are helped all or
-    /// none, as long as the cluster does not change. Then one of them is retried on behalf of the others.
+    /// Returns whether pods that are equal in everything except their names, and have no nominated node, are helped all
+    /// or none, as long as the cluster does not change. Then one of them is retried on behalf of the others.
     fn judges_by_template(&self) -> bool {
         false
     }
@@ -463,7 +463,7 @@ pub trait PreBind: Plugin {
         Status::success()
     }
 
-    /// Whether the plugin may run in parallel with adjacent plugins for which this is also true.
+    /// Returns whether the plugin may run in parallel with adjacent plugins for which this is also true.
     fn runs_in_parallel(&self, _state: &CycleState, _pod: &PodInfo) -> bool {
         false
     }

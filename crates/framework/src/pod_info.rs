@@ -26,7 +26,7 @@ pub struct HostPort {
 pub const ANY_IP: &str = "0.0.0.0";
 
 impl HostPort {
-    /// Whether a wanted port conflicts with one that is in use.
+    /// Returns whether a wanted port conflicts with one that is in use.
     pub fn conflicts_with(&self, used: &Self) -> bool {
         self.port == used.port
             && self.protocol == used.protocol
@@ -79,8 +79,8 @@ impl AffinityTerm {
         })
     }
 
-    /// Whether the term matches `pod`, whose namespace has the labels that `namespace_labels` returns. They are read
-    /// only if the namespace is not listed by name.
+    /// Returns whether the term matches `pod`, whose namespace has the labels that `namespace_labels` returns. They are
+    /// read only if the namespace is not listed by name.
     pub fn matches(&self, pod: &Pod, namespace_labels: impl FnOnce() -> Labels) -> bool {
         (self.namespaces.contains(pod.namespace())
             || self.namespace_selector.matches(&namespace_labels()))
@@ -184,10 +184,10 @@ pub struct PodInfo {
     computed: Arc<Computed>,
 }
 
-/// What scheduling computes from a pod: its parsed terms and the sums of its requests.
+/// The values that scheduling computes from a pod: its parsed terms and the sums of its requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Computed {
-    /// What the pod requests on a node.
+    /// The resources that the pod requests on a node.
     pub requests: Resources,
     /// CPU in milli-CPU that the pod counts for in scores, defaults included.
     pub non_zero_milli_cpu: i64,
@@ -233,7 +233,7 @@ impl PodInfo {
         }
     }
 
-    /// Whether this is a version of the same pod with the same requests, labels and terms, so that it makes no
+    /// Returns whether this is a version of the same pod with the same requests, labels and terms, so that it makes no
     /// difference for other pods which of the two is counted.
     pub fn counts_as(&self, other: &Self) -> bool {
         let (mine, others) = (&self.pod, &other.pod);
@@ -280,7 +280,7 @@ impl Computed {
         }
     }
 
-    /// Whether the pod has affinity or anti-affinity to pods, even without a term.
+    /// Returns whether the pod has affinity or anti-affinity to pods, even without a term.
     pub fn has_affinity(&self) -> bool {
         self.affinity.is_some()
     }

@@ -1,4 +1,4 @@
-//! How plugins become known: by name, with a factory that reads their arguments.
+//! The registration of plugins: by name, with a factory that reads their arguments.
 
 use crate::features::{Feature, FeatureGates};
 use crate::keep::{Domains, Keep};
@@ -59,14 +59,14 @@ pub struct Extensions {
     pub post_bind: Option<Arc<dyn PostBind>>,
     /// The events that may help the pods it rejected.
     pub events: Option<Arc<dyn EnqueueExtensions>>,
-    /// Which of its answers about nodes may be kept.
+    /// The answers about nodes that may be kept.
     pub keep: Option<Arc<dyn Keep>>,
     /// Its ledgers, if its answers go by topology domains.
     pub domains: Option<Arc<dyn Domains>>,
     /// The types of API calls that it makes, beside those about pods that every plugin may make.
     pub calls: Vec<&'static CallType>,
-    /// Whether it takes part in attempts of pods that have a node and wait for a resize. Most plugins have decided about
-    /// such a pod when it got its node.
+    /// Whether it takes part in attempts of pods that have a node and wait for a resize. Most plugins have decided
+    /// about such a pod when it got its node.
     pub judges_resizes: bool,
 }
 
@@ -92,7 +92,7 @@ impl fmt::Debug for Extensions {
     }
 }
 
-/// Says extension point by extension point what a plugin takes part in.
+/// States, for each extension point, whether a plugin implements it.
 pub struct ExtensionsBuilder<P> {
     plugin: Arc<P>,
     extensions: Extensions,
@@ -185,7 +185,7 @@ points! {
     domains: Domains,
 }
 
-/// What a factory gets.
+/// The state that a factory gets.
 #[derive(Debug)]
 pub struct FactoryContext<'a> {
     /// The plugin's arguments as JSON; `null` when there are none.
@@ -233,7 +233,7 @@ pub fn decode_args<T: DeserializeOwned>(args: &Value, kind: &str) -> Result<T, A
         .map_err(|error| ArgsError::at("", format!("cannot read {kind}: {error}")))
 }
 
-/// Why a plugin could not be made: one entry per problem.
+/// The reason why a plugin could not be made: one entry per problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArgsError {
     /// Path below the plugin's arguments (such as `scoringStrategy.type`) and what is wrong there.
@@ -284,13 +284,13 @@ pub enum ArgsKind {
 /// A plugin's place in the default profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DefaultPlace {
-    /// How many times its scores count; `None` for a plugin that does not score.
+    /// The weight of its scores; `None` for a plugin that does not score.
     pub weight: Option<i64>,
     /// The gate that has to be on.
     pub gate: Option<Feature>,
 }
 
-/// What is known about a plugin before it is made.
+/// The registration of a plugin.
 #[derive(Clone)]
 pub struct Registration {
     name: String,
@@ -369,10 +369,10 @@ impl Registration {
     /// Makes the plugin from its arguments.
     ///
     /// # Errors
-    /// What is wrong with the arguments.
+    /// The faults of the arguments.
     pub fn make(&self, cx: &FactoryContext<'_>) -> Result<Extensions, ArgsError> {
         let mut extensions = (self.factory)(cx)?;
-        // Everybody uses the name in the registry.
+        // All messages use the name in the registry.
         self.name.clone_into(&mut extensions.name);
         Ok(extensions)
     }
@@ -446,7 +446,7 @@ impl Registry {
         }
     }
 
-    /// What is known about a plugin.
+    /// The registration of a plugin.
     pub fn get(&self, name: &str) -> Option<&Registration> {
         self.plugins.get(*self.by_name.get(name)?)
     }
@@ -528,7 +528,7 @@ mod tests {
         }
     }
 
-    /// F-26, F-31: arguments are read into the plugin's own type, or it is said why they cannot be.
+    /// F-26, F-31: arguments are read into the plugin's own type, or the reason is reported.
     #[test]
     fn arguments_fit_their_type_or_are_refused() {
         #[derive(Debug, PartialEq, serde::Deserialize)]

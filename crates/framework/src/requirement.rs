@@ -1,4 +1,4 @@
-//! What a pod requires of its node, stated once.
+//! The requirement of a pod on its node, stated once.
 //!
 //! A plugin that judges nodes one by one reads a pod into one value, its **requirement** ([`NodeFilter`]) or its
 //! **preference** ([`NodeScore`]), and answers from that value and the node. The rest is derived:
@@ -30,8 +30,8 @@ use std::sync::Arc;
 /// Filters nodes by a requirement. Implements [`PreFilter`] and [`Filter`]; register it with
 /// [`node_filter`](crate::registry::ExtensionsBuilder::node_filter).
 pub trait NodeFilter: Plugin {
-    /// What the plugin reads of a pod, and of the cluster beside the node that it checks. Pods with equal requirements
-    /// get equal answers about a node.
+    /// The values that the plugin reads of a pod, and of the cluster beside the node that it checks. Pods with equal
+    /// requirements get equal answers about a node.
     type Requirement: Hash + Send + 'static;
 
     /// Whether answers depend on the pods of the node, or on pods that are nominated to it, and not on the node object
@@ -67,7 +67,7 @@ pub trait NodeFilter: Plugin {
     }
 }
 
-/// How raw scores become scores from 0 to [`MAX_NODE_SCORE`].
+/// The scaling of raw scores to scores from 0 to [`MAX_NODE_SCORE`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
     /// They are in that range.
@@ -81,14 +81,14 @@ pub enum Scale {
 /// Scores nodes by a preference. Implements [`PreScore`] and [`Score`]; register it with
 /// [`node_score`](crate::registry::ExtensionsBuilder::node_score).
 pub trait NodeScore: Plugin {
-    /// What the plugin reads of a pod, and of the cluster beside the node that it rates. Pods with equal preferences
-    /// get equal scores.
+    /// The values that the plugin reads of a pod, and of the cluster beside the node that it rates. Pods with equal
+    /// preferences get equal scores.
     type Preference: Hash + Send + 'static;
 
     /// Whether scores depend on the pods of the node, and not on the node object alone.
     const READS_PODS: bool = true;
 
-    /// How raw scores are scaled.
+    /// The way in which raw scores are scaled.
     const SCALE: Scale = Scale::None;
 
     /// Reads the preference of a pod; `None` if all nodes are equal to it.
@@ -115,7 +115,7 @@ struct Required<P: NodeFilter>(P::Requirement);
 /// The preference of the cycle's pod, from PreScore to Score.
 struct Preferred<P: NodeScore>(P::Preference);
 
-/// Whether the slot holds a node.
+/// Returns whether the slot holds a node.
 fn holds_node(nodes: &NodeTable, slot: Slot) -> bool {
     nodes.is_node().get(slot.index()) == Some(&true)
 }
@@ -286,7 +286,7 @@ impl<P: NodeScore> Score for P {
     }
 }
 
-/// Which answers of a [`NodeFilter`] are kept.
+/// The kept answers of a [`NodeFilter`].
 pub(crate) struct KeepFilter<P>(pub(crate) Arc<P>);
 
 impl<P: NodeFilter> Keep for KeepFilter<P> {
@@ -307,7 +307,7 @@ impl<P: NodeFilter> Keep for KeepFilter<P> {
     }
 }
 
-/// Which answers of a [`NodeScore`] are kept.
+/// The kept answers of a [`NodeScore`].
 pub(crate) struct KeepScore<P>(pub(crate) Arc<P>);
 
 impl<P: NodeScore> Keep for KeepScore<P> {
@@ -330,7 +330,7 @@ impl<P: NodeScore> Keep for KeepScore<P> {
     }
 }
 
-/// Which answers of a plugin that filters and scores are kept.
+/// The kept answers of a plugin that filters and scores.
 pub(crate) struct KeepBoth(pub(crate) [Arc<dyn Keep>; 2]);
 
 impl Keep for KeepBoth {

@@ -44,17 +44,17 @@ impl Step {
     }
 }
 
-/// What a step waits for. Every wait has a limit.
+/// The wait of a step. Every wait has a limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wait {
-    /// What it waits for.
+    /// The awaited event.
     pub on: WaitOn,
-    /// When the wait ends with [`WakeReason::Deadline`] at the latest; with [`WaitOn::Timer`] the wait is for this
+    /// The latest end of the wait, with [`WakeReason::Deadline`]; with [`WaitOn::Timer`] the wait is for this
     /// time.
     pub deadline: Time,
 }
 
-/// What a step can wait for.
+/// The events that a step can wait for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WaitOn {
     /// The result of an API call.
@@ -67,7 +67,7 @@ pub enum WaitOn {
     Timer,
 }
 
-/// Why a step that waited is called again.
+/// The reasons for which a step that waited is called again.
 pub enum WakeReason {
     /// The call has ended.
     Call(CallResult),
@@ -77,7 +77,7 @@ pub enum WakeReason {
     Object,
     /// The deadline of a [`WaitOn::Timer`] was reached.
     Timer,
-    /// What the step waited for did not happen before the deadline.
+    /// The awaited event did not happen before the deadline.
     Deadline,
 }
 
@@ -100,7 +100,7 @@ impl WakeReason {
         }
     }
 
-    /// Whether the plugin must read the reason, because what it waited for may have failed.
+    /// Returns whether the plugin must read the reason, because what it waited for may have failed.
     fn may_be_failure(&self) -> bool {
         matches!(self, Self::Call(_) | Self::Job(_) | Self::Deadline)
     }
@@ -160,7 +160,7 @@ impl From<WakeReason> for Wake<'_> {
 pub trait Answer {
     /// The code of the answer, as metrics name it.
     fn code(&self) -> Code;
-    /// Whether the plugin waits and must be called again.
+    /// Returns whether the plugin waits and must be called again.
     fn waits(&self) -> bool;
     /// The answer of a plugin that failed with this text.
     fn failed(text: &str) -> Self;
@@ -308,7 +308,7 @@ pub struct Disruption {
     pub violations: usize,
 }
 
-/// Where plugins hand in API calls, jobs, events, and decisions about other pods.
+/// The interface through which plugins hand in API calls, jobs, events, and decisions about other pods.
 ///
 /// Decisions about other pods do nothing by default, for contexts without such pods.
 pub trait Outbox {
@@ -331,8 +331,8 @@ pub trait Outbox {
     /// sent. Otherwise the API may carry it out, also after a timeout: the assumption holds until the calls about the
     /// object that are made so far, such as one that reverts the write, have ended, or the API shows a later version.
     fn give_up(&mut self, _write: Write) {}
-    /// The placed pod of the attempt counts as `pod` on its node from now on, until its binding has ended: its devices take
-    /// resources of the node that its requests do not name.
+    /// The placed pod of the attempt counts as `pod` on its node from now on, until its binding has ended: its devices
+    /// take resources of the node that its requests do not name.
     fn count(&mut self, _pod: Arc<berth_api::Pod>) {}
     /// Moves a pending pod to the active queue, also during its backoff, if the cycle succeeds.
     fn activate(&mut self, _namespace: &Str, _name: &Str) {}
@@ -372,7 +372,7 @@ pub trait Outbox {
     }
 }
 
-/// What a step can use.
+/// The state that a step can use.
 pub struct StageContext<'a> {
     /// The time.
     pub now: Time,
@@ -380,7 +380,7 @@ pub struct StageContext<'a> {
     pub cluster: &'a Cluster,
     /// The feature gates.
     pub features: &'a FeatureGates,
-    /// Where calls and jobs go.
+    /// The receiver of calls and jobs.
     pub outbox: &'a mut dyn Outbox,
 }
 

@@ -1,4 +1,4 @@
-//! What plugins keep while one pod is being scheduled.
+//! The state that plugins keep while one pod is being scheduled.
 
 use std::any::{Any, TypeId};
 

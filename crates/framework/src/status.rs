@@ -39,7 +39,7 @@ impl Code {
         }
     }
 
-    /// Whether the pod was rejected. An error is no rejection.
+    /// Returns whether the pod was rejected. An error is no rejection.
     pub fn is_rejected(self) -> bool {
         matches!(
             self,
@@ -147,27 +147,27 @@ impl Status {
         &self.reasons
     }
 
-    /// Who answered, where that is known.
+    /// The plugin that answered, if known.
     pub fn plugin(&self) -> Option<&Str> {
         self.plugin.as_ref()
     }
 
-    /// Whether the answer is yes.
+    /// Returns whether the answer is yes.
     pub fn is_success(&self) -> bool {
         self.code == Code::Success
     }
 
-    /// Whether the code is Skip.
+    /// Returns whether the code is Skip.
     pub fn is_skip(&self) -> bool {
         self.code == Code::Skip
     }
 
-    /// Whether the pod was rejected.
+    /// Returns whether the pod was rejected.
     pub fn is_rejected(&self) -> bool {
         self.code.is_rejected()
     }
 
-    /// What it says as the cause of an error: the text of its own error if it has one, else its reasons. None of a
+    /// The text of the cause of an error: that of its own error if it has one, else its reasons. None of a
     /// success.
     pub fn as_error(&self) -> Option<Cow<'_, str>> {
         match &self.error {

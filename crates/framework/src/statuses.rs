@@ -11,9 +11,9 @@ use std::sync::Arc;
 pub trait KeptStatuses: Send + Sync + fmt::Debug {
     /// The answer of a node, if it has one.
     fn get(&self, node: Slot) -> Option<&Status>;
-    /// How many nodes have answered.
+    /// The number of nodes that have answered.
     fn len(&self) -> usize;
-    /// Whether none has.
+    /// Returns whether none has.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -93,7 +93,7 @@ impl NodeStatuses {
         .unwrap_or(&self.absent)
     }
 
-    /// How many nodes are listed.
+    /// The number of nodes that are listed.
     pub fn listed(&self) -> usize {
         match &self.listed {
             Listed::Own(own) => own.len(),
@@ -121,7 +121,7 @@ impl NodeStatuses {
         }
     }
 
-    /// How many of `nodes` nodes gave each reason, as `<count> <reason>`, sorted as text.
+    /// The number of `nodes` nodes that gave each reason, as `<count> <reason>`, sorted as text.
     pub fn histogram(&self, nodes: usize) -> Vec<String> {
         let mut counts: FxHashMap<String, usize> = FxHashMap::default();
         let mut count = |status: &Status, nodes: usize| {

@@ -43,7 +43,7 @@ use volumes::NodeVolumes;
 
 pub(crate) use volumes::ClaimKey;
 
-/// Why a pod could not be removed from a node.
+/// The reason why a pod could not be removed from a node.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no corresponding pod {pod} in pods of node {node}")]
 pub struct NoSuchPod {
@@ -53,7 +53,7 @@ pub struct NoSuchPod {
     pub node: Str,
 }
 
-/// Whether one node is another version of the other, and nothing else has changed.
+/// Returns whether one node is another version of the other, and nothing else has changed.
 fn is_unchanged(old: &Node, new: &Node) -> bool {
     let metadata = ObjectMeta {
         resource_version: old.metadata.resource_version.clone(),
@@ -82,7 +82,7 @@ pub struct NodeTable {
 impl NodeTable {
     // --- the parts -----------------------------------------------------------------------------------------
 
-    /// What nodes offer and pods request of each resource.
+    /// The allocatable and the requested amounts of each resource.
     pub fn columns(&self) -> &Columns {
         &self.columns
     }
@@ -92,7 +92,7 @@ impl NodeTable {
         &self.images
     }
 
-    /// What the pods on nodes, known or not, add up to.
+    /// The sums over the pods on nodes, known or not.
     pub fn totals(&self) -> &PodTotals {
         &self.totals
     }
@@ -175,12 +175,12 @@ impl NodeTable {
         Some(NodeView::new(self, slot))
     }
 
-    /// How many nodes there are.
+    /// The number of nodes.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether there is no node.
+    /// Returns whether there is no node.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -203,13 +203,13 @@ impl NodeTable {
             .map(|(_, index)| Slot(index))
     }
 
-    /// Whether each slot holds a node.
+    /// Returns whether each slot holds a node.
     pub fn is_node(&self) -> &[bool] {
         self.nodes.is_node()
     }
 
-    /// Whether the node of a slot is known to have no taint and not to be cordoned: most nodes are like that, and
-    /// nothing has to be read of them.
+    /// Returns whether the node of a slot is known to have no taint and not to be cordoned: most nodes are like that,
+    /// and nothing has to be read of them.
     pub fn is_untainted(&self, slot: Slot) -> bool {
         self.nodes.is_untainted(slot)
     }
@@ -220,7 +220,7 @@ impl NodeTable {
         self.topologies.get(key, &self.rows)
     }
 
-    /// How many slots there are, used or not: the length of every column.
+    /// The number of slots, used or not: the length of every column.
     pub fn slots(&self) -> usize {
         self.rows.len()
     }
@@ -263,7 +263,7 @@ impl NodeTable {
     }
 
     /// Takes a newer version of a pod that is counted on a node, if [it counts as](PodInfo::counts_as) the one that is
-    /// there: nothing has changed for anybody then. Returns whether that was so.
+    /// there: nothing has changed then. Returns whether that was so.
     pub fn replace_pod(&mut self, node: &str, pod: &Arc<PodInfo>) -> bool {
         let slot = self.slot(node);
         slot.is_some_and(|slot| self.rows[slot.index()].replace_pod(pod))
@@ -314,7 +314,7 @@ impl NodeTable {
 
     // --- volumes -------------------------------------------------------------------------------------------
 
-    /// Whether some pod on a node uses the claim.
+    /// Returns whether some pod on a node uses the claim.
     pub fn is_claim_used(&self, namespace: &Str, name: &Str) -> bool {
         let key = (namespace.clone(), name.clone());
         let mut users = self.volumes.users(&key);
@@ -363,12 +363,12 @@ impl NodeTable {
         self.journal.begin();
     }
 
-    /// Whether something is only supposed at the moment.
+    /// Returns whether something is only supposed at the moment.
     pub fn is_supposing(&self) -> bool {
         self.journal.is_open()
     }
 
-    /// Takes back every change since the last [`NodeTable::begin`].
+    /// Reverts every change since the last [`NodeTable::begin`].
     pub fn rollback(&mut self) {
         while let Some(undo) = self.journal.pop() {
             // A node is as it was, the order of its pods too, so it has not changed.

@@ -9,7 +9,7 @@
 use berth_devices::Budget;
 use std::cell::Cell;
 
-/// What the searches of one attempt have left, for all nodes together.
+/// The remaining budget of the searches of one attempt, for all nodes together.
 #[derive(Debug, Default)]
 pub struct Work {
     used_up_before: u32,
@@ -39,7 +39,7 @@ impl Work {
         result
     }
 
-    /// Whether a search ended because the budget is used up. Each later search of the attempt ends at once.
+    /// Returns whether a search ended because the budget is used up. Each later search of the attempt ends at once.
     pub fn is_used_up(&self) -> bool {
         let budget = self.budget.get();
         budget.is_some_and(|budget| budget.is_used_up())

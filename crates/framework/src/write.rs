@@ -26,7 +26,7 @@ use std::fmt;
 use std::ptr;
 use std::sync::Arc;
 
-/// Where calls wait for their turn; each lane has a share of the calls that may be in flight. Higher lanes come first.
+/// The lane of a call; each lane has a share of the calls that may be in flight. Higher lanes come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Lane {
     /// Bindings.
@@ -44,7 +44,7 @@ impl Lane {
     pub const ALL: [Self; 4] = [Self::Binding, Self::Deletion, Self::Write, Self::Status];
 }
 
-/// What becomes of a write that waits when a newer one of its type is made for the same object. Two equal writes always
+/// The handling of a waiting write when a newer one of its type is made for the same object. Two equal writes always
 /// become one call with one result.
 #[derive(Debug, Clone, Copy)]
 pub enum Merge {
@@ -127,7 +127,7 @@ impl CallType {
         self.relevance
     }
 
-    /// Where such calls wait for their turn.
+    /// The lane of such calls.
     pub fn lane(&self) -> Lane {
         self.lane
     }
@@ -142,7 +142,7 @@ impl PartialEq for CallType {
 
 impl Eq for CallType {}
 
-/// What a write does to its object.
+/// The effect of a write on its object.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// Creates the object.
@@ -159,7 +159,7 @@ pub enum Action {
 
 type EffectFn = dyn Fn(&Object) -> Object + Send + Sync;
 
-/// How an object looks once the API shows a write: a function of the object that changes nothing when it is called
+/// The object after the API shows a write: a function of the object that changes nothing when it is called
 /// again.
 #[derive(Clone)]
 struct Effect(Arc<EffectFn>);
@@ -233,8 +233,8 @@ impl Write {
         self.of(metadata)
     }
 
-    /// Is assumed for this version of the object only, although the write applies to every version: a later version from
-    /// the watch ends the assumption.
+    /// Is assumed for this version of the object only, although the write applies to every version: a later version
+    /// from the watch ends the assumption.
     #[must_use]
     pub fn assumed_of_version(mut self, metadata: &ObjectMeta) -> Self {
         self.assumed_of = Some(metadata.resource_version.clone());
@@ -248,9 +248,9 @@ impl Write {
         self
     }
 
-    /// Says how the object looks once the write is made. With that, the scheduler can show it so before the API does
-    /// ([`Outbox::assume`](crate::stage::Outbox::assume)), and can tell that the object shows the write already: then
-    /// the call is not needed. The function must change nothing of an object that it has changed before.
+    /// Computes the object once the write is made. With that, the scheduler can show it so before the API does
+    /// ([`Outbox::assume`](crate::stage::Outbox::assume)), and can recognise that the object shows the write already:
+    /// then the call is not needed. The function must change nothing of an object that it has changed before.
     #[must_use]
     pub fn seen_as(mut self, effect: impl Fn(&Object) -> Object + Send + Sync + 'static) -> Self {
         self.effect = Some(Effect(Arc::new(effect)));
@@ -311,12 +311,12 @@ impl Write {
         self.subresource
     }
 
-    /// What is done.
+    /// The action.
     pub fn action(&self) -> &Action {
         &self.action
     }
 
-    /// What calls about the object go by: its identity, or its name where that is not known.
+    /// The key of calls about the object: its identity, or its name where that is not known.
     pub fn key(&self) -> ObjectKey {
         let uid = match self.uid.is_empty() {
             false => self.uid.clone(),
@@ -329,8 +329,8 @@ impl Write {
         }
     }
 
-    /// Whether this version of the object can be shown as if the write had been made: it is the right object, and not
-    /// newer than the version that the write holds for.
+    /// Returns whether this version of the object can be shown as if the write had been made: it is the right object,
+    /// and not newer than the version that the write holds for.
     pub fn comes_after(&self, metadata: &ObjectMeta) -> bool {
         self.is_about(metadata)
             && self
@@ -340,13 +340,13 @@ impl Write {
                 .is_none_or(|version| !metadata.is_newer_than(version))
     }
 
-    /// Whether the write can be assumed of this object: it comes after it, and would change how the object looks. A
-    /// write that changes nothing makes no later version that could end the assumption.
+    /// Returns whether the write can be assumed of this object: it comes after it, and would change how the object
+    /// looks. A write that changes nothing makes no later version that could end the assumption.
     pub fn is_ahead_of(&self, object: &Object) -> bool {
         self.comes_after(object.metadata()) && !self.is_shown_by(object)
     }
 
-    /// Whether the object has this version only after the one that the write holds for.
+    /// Returns whether the object has this version only after the one that the write holds for.
     pub fn is_outdated_by(&self, version: &str) -> bool {
         let holds_for = self.resource_version.as_deref();
         let version = ObjectMeta {
@@ -360,7 +360,7 @@ impl Write {
         self.uid.is_empty() || metadata.uid == self.uid
     }
 
-    /// Whether the object shows what is to be written.
+    /// Returns whether the object shows what is to be written.
     pub fn is_shown_by(&self, object: &Object) -> bool {
         if !self.is_about(object.metadata()) {
             return false;
@@ -372,7 +372,7 @@ impl Write {
         }
     }
 
-    /// The object as it will look once the API shows the write; unchanged if the write does not say.
+    /// The object as it will look once the API shows the write; unchanged if the write has no such function.
     #[must_use]
     pub fn applied_to(&self, object: &Object) -> Object {
         match &self.effect {
@@ -421,7 +421,7 @@ impl Write {
     }
 }
 
-/// How an object looks is no part of what is asked of the API.
+/// The object after a write is no part of what is asked of the API.
 impl PartialEq for Write {
     fn eq(&self, other: &Self) -> bool {
         self.call_type == other.call_type
@@ -455,7 +455,7 @@ fn merge_patches(patch: &mut Value, newer: &Value) {
     }
 }
 
-/// Whether an object looks as if the merge patch had been applied to it.
+/// Returns whether an object looks as if the merge patch had been applied to it.
 fn contains(object: &Value, patch: &Value) -> bool {
     match patch {
         Value::Object(fields) => fields.iter().all(|(name, value)| match object.get(name) {

@@ -39,7 +39,7 @@ fn apart(app: &str) -> Value {
     json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}})
 }
 
-/// A cluster whose pods run the application that `app` says, with the spec of `spec`.
+/// A cluster whose pods run the application that `app` returns, with the spec of `spec`.
 fn cluster(app: impl Fn(usize) -> String, spec: impl Fn(usize) -> Value) -> Cluster {
     let mut cluster = Cluster::default();
     for at in 0..NODES {

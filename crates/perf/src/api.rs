@@ -1,8 +1,9 @@
 //! An API server through HTTPS: writes, watches, lists and memory.
 //!
-//! What the server has acknowledged is verified. After the writes it is killed with SIGKILL and started again with the
-//! same data directory, and every acknowledged object must be there with its revision. Watchers must receive the same
-//! events in the same order. Lists must be complete. A part that fails its verification gives no figures.
+//! Every write that the server has acknowledged is verified. After the writes it is killed with SIGKILL and started
+//! again with the same data directory, and every acknowledged object must be there with its revision. Watchers must
+//! receive the same events in the same order. Lists must be complete. A part that fails its verification gives no
+//! figures.
 
 mod connection;
 mod load;
@@ -31,7 +32,8 @@ const PAGE: usize = 5_000;
 const WATCHED_WRITERS: usize = 8;
 /// Pods that are created and deleted to see what memory remains.
 const TRANSIENT: usize = 5_000;
-/// How often memory is read while the history expires, and how long that may take: the server keeps 75 s of it.
+/// The interval at which memory is read while the history expires, and how long that may take: the server keeps 75 s of
+/// it.
 const RECOVERY_INTERVAL: Duration = Duration::from_secs(5);
 const RECOVERY_LIMIT: Duration = Duration::from_secs(100);
 /// So often a list is repeated.
@@ -52,10 +54,10 @@ pub enum Part {
     Recovery,
 }
 
-/// What to measure.
+/// The measurement options.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Which parts.
+    /// The parts.
     pub parts: Vec<Part>,
     /// Connections that write at the same time.
     pub connections: usize,
@@ -69,7 +71,7 @@ pub struct Options {
     pub listed: usize,
 }
 
-/// Why there are no figures.
+/// The reason why there are no figures.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ApiPerfError {
     /// The server could not be started.
@@ -107,7 +109,7 @@ pub trait Servers {
 
 /// An API server.
 pub trait Server: Sized {
-    /// How it is reached.
+    /// The endpoint.
     fn endpoint(&self) -> &Endpoint;
 
     /// Its process.
@@ -387,7 +389,7 @@ async fn recovery(
         prefix: "transient",
         count: TRANSIENT,
     };
-    // What connections and first requests allocate is no part of the pods.
+    // The memory of connections and first requests is no part of the pods.
     let warm = Pods {
         prefix: "warm",
         count: options.connections,

@@ -23,13 +23,13 @@ use world::{Run, World};
 
 /// Looks at about so many nodes, pod by pod, with the plain evaluator, when no sample is asked for.
 const PLAIN_NODES_SEEN: usize = 5_000_000;
-/// The cluster and the pods of the calibration: long enough to tell, short enough to be repeated for each row.
+/// The cluster and the pods of the calibration: long enough to be precise, short enough to be repeated for each row.
 const CALIBRATION_NODES: usize = 1_000;
 const CALIBRATION_PODS: usize = 300;
 /// The smallest sample that is taken unasked.
 const PLAIN_PODS_MIN: usize = 20;
 
-/// What to measure.
+/// The measurement options.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The rows.
@@ -38,11 +38,11 @@ pub struct Options {
     pub nodes: Vec<usize>,
     /// Pods to schedule in each.
     pub pods: usize,
-    /// Where all that is random comes from.
+    /// The seed of all random values.
     pub seed: u64,
-    /// How many of the pods the plain evaluator gets; by the size of the cluster when absent.
+    /// The number of pods for the plain evaluator; by the size of the cluster when absent.
     pub plain_pods: Option<usize>,
-    /// Which evaluators to run.
+    /// The evaluators to run.
     pub sides: Sides,
     /// Running pods on the nodes, beside those of the row.
     pub bound: usize,
@@ -54,7 +54,7 @@ pub struct Options {
     pub events: bool,
 }
 
-/// Which evaluators to run.
+/// The evaluators to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sides {
     /// The plain one.
@@ -108,7 +108,7 @@ impl Options {
         sample.clamp(1, self.pods)
     }
 
-    /// How many decisions there will be at least.
+    /// The least number of decisions.
     pub fn decisions(&self) -> usize {
         let of = |(_, nodes): (Row, usize)| {
             let plain = usize::from(self.sides.has(EvaluatorKind::Plain));
@@ -119,7 +119,7 @@ impl Options {
     }
 }
 
-/// Why nothing could be measured.
+/// The reason why nothing could be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum PerfError {
     /// The default profile cannot be built: a bug.
@@ -174,7 +174,7 @@ pub fn run(options: &Options, mut progress: impl FnMut(Row, usize)) -> Result<Re
     Ok(report)
 }
 
-/// How fast the machine is now: decisions per second of the plain evaluator in a small cluster. Figures of machines, and
+/// The speed of the machine: decisions per second of the plain evaluator in a small cluster. Figures of machines, and
 /// of one machine at different times, can be compared by their ratio to it.
 fn calibrate(seed: u64) -> Result<f64, PerfError> {
     let scale = Scale {
@@ -242,7 +242,7 @@ mod tests {
             let side = report.rows[at].incremental.as_ref();
             side.map_or(0, |figures| figures.scheduled)
         };
-        // One node takes 110 pods at most, and fewer when its 4 CPU are gone before.
+        // One node takes 110 pods at most, and fewer when its 4 CPU are used up before.
         assert!((1..=110).contains(&scheduled(0)), "{report}");
         assert_eq!(scheduled(1), 200);
     }
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(report.rows.len(), Row::ALL.len());
         for measured in &report.rows {
             let expected = if measured.row == "unfit" { 0 } else { 80 };
-            // Who preempts is tried again.
+            // A pod that preempts is tried again.
             let tries = if measured.row == "preemption" {
                 160
             } else {

@@ -4,10 +4,11 @@
 //! - **Throughput**, by the clock: calls are handed in, and then sent and answered.
 //! - **Waiting**, in virtual time: a server answers each call after a fixed time, and bindings are made one by one or
 //!   many at once, with and without many status patches pending. Counted is how long each binding waits to be sent, and
-//!   how many other calls are sent meanwhile; the clock tells what handing one in and sending it costs.
-//! - **Loops** (KEP-5229), in virtual time: pods that fit and pods that do not, with a scheduling loop that waits for each
-//!   write of a status, with the gate off, and with the gate on.
-//! - **Reports** (KEP-5501), in virtual time: many pods that a PreEnqueue plugin rejects, and ordinary pods beside them.
+//!   how many other calls are sent meanwhile; the clock measures what handing one in and sending it costs.
+//! - **Loops** (KEP-5229), in virtual time: pods that fit and pods that do not, with a scheduling loop that waits for
+//!   each write of a status, with the gate off, and with the gate on.
+//! - **Reports** (KEP-5501), in virtual time: many pods that a PreEnqueue plugin rejects, and ordinary pods beside
+//!   them.
 
 mod report;
 mod slow;
@@ -24,12 +25,12 @@ use berth_scheduler::dispatcher::{Dispatcher, DispatcherOptions};
 use slow::Loop;
 use std::time::Instant;
 
-/// What to measure.
+/// The measurement options.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How many calls are handed in to see how many it takes a second.
+    /// The number of calls that measure the calls per second.
     pub calls: usize,
-    /// How many status patches are pending while bindings are made.
+    /// The number of status patches that are pending while bindings are made.
     pub patches: usize,
     /// The number of bindings that are made.
     pub bindings: usize,
@@ -55,10 +56,10 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Whether the dispatcher takes that many.
+    /// Returns whether the dispatcher takes that many.
     ///
     /// # Errors
-    /// What to change.
+    /// The option to change.
     pub fn check(&self) -> Result<(), String> {
         let max = DispatcherOptions::default().tracked_max / 2;
         for (flag, value) in [("--calls", self.calls), ("--patches", self.patches)] {
@@ -83,7 +84,7 @@ impl Options {
         Ok(())
     }
 
-    /// How many times `progress` will be called.
+    /// The number of times that `progress` will be called.
     pub fn steps(&self) -> usize {
         1 + Arrivals::ALL.len() * 2 + Loop::ALL.len() + REPORTS.len()
     }

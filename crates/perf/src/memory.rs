@@ -1,4 +1,4 @@
-//! What the core keeps in memory, per node and per bound pod.
+//! The memory of the core, per node and per bound pod.
 //!
 //! Objects are decoded from JSON with everything that a kubelet and the controllers of a real cluster write into them,
 //! and are handed to the core as the first list of a watch would. What counts is what the process has resident, as the
@@ -22,7 +22,7 @@ const IMAGES_PER_NODE: usize = 25;
 /// Images in the cluster.
 const IMAGES_IN_ALL: usize = 400;
 
-/// What to measure.
+/// The measurement options.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Nodes.
@@ -32,18 +32,18 @@ pub struct Options {
 }
 
 impl Options {
-    /// How many objects are handed to the core.
+    /// The number of objects that are handed to the core.
     pub fn objects(&self) -> usize {
         NAMESPACES + self.nodes + self.pods + self.scheduled()
     }
 
-    /// How many pods are scheduled when all others are bound.
+    /// The number of pods that are scheduled when all others are bound.
     fn scheduled(&self) -> usize {
         SCHEDULED.min(self.pods)
     }
 }
 
-/// What is resident in memory, in bytes.
+/// The resident memory, in bytes.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
@@ -57,7 +57,7 @@ pub struct Report {
     pub with_nodes: u64,
     /// With all nodes and pods.
     pub with_pods: u64,
-    /// How many more pods were scheduled, each of another Deployment.
+    /// The number of further pods that were scheduled, each of another Deployment.
     pub scheduled: usize,
     /// With everything that the evaluator keeps after that.
     pub with_answers: u64,
@@ -102,7 +102,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Why nothing could be measured.
+/// The reason why nothing could be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
     /// The default profile cannot be built: a bug.
@@ -111,7 +111,7 @@ pub enum MemoryError {
     /// A pod of the generated cluster was not scheduled: a bug.
     #[error("pod {0} of {1} was not scheduled")]
     Unscheduled(usize, usize),
-    /// The operating system does not tell.
+    /// The operating system does not report it.
     #[error("failed to read the resident memory from /proc/self/status: {0}; this needs Linux")]
     Unknown(String),
 }

@@ -1,7 +1,7 @@
 //! Plots of results as SVG: throughput of the core over nodes, and the CPU time of each part per pod.
 //!
-//! The input is what `berth perf core --output json` prints and what `berth perf --out` writes, as JSON, so that results
-//! of another version can be plotted too.
+//! The input is what `berth perf core --output json` prints and what `berth perf --out` writes, as JSON, so that
+//! results of another version can be plotted too.
 
 mod bars;
 mod lines;
@@ -20,7 +20,7 @@ pub struct Plot {
     pub svg: String,
 }
 
-/// Why results cannot be plotted.
+/// The reason why results cannot be plotted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlotError {
     /// A file is neither of the two kinds of results.
@@ -30,7 +30,7 @@ pub enum PlotError {
     Malformed {
         /// The file.
         file: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// There is nothing in the results that a plot shows.

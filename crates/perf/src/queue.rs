@@ -21,18 +21,18 @@ use scene::Scene;
 /// The most waiting pods with which events are raised with the gate off, where each event examines all of them.
 pub const GATE_OFF_MAX: usize = 10_000;
 
-/// What to measure.
+/// The measurement options.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How many pods wait; every event is raised with each number.
+    /// The number of pods that wait; every event is raised with each number.
     pub waiting: Vec<usize>,
-    /// How often each event is raised.
+    /// The number of times that each event is raised.
     pub events: usize,
-    /// How many pods are in the active queue while pods come and go.
+    /// The number of pods that are in the active queue while pods come and go.
     pub active: usize,
-    /// How many pods come and go.
+    /// The number of pods that come and go.
     pub pairs: usize,
-    /// Where all that is random comes from.
+    /// The seed of all random values.
     pub seed: u64,
 }
 
@@ -49,7 +49,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// How many times `progress` will be called.
+    /// The number of times that `progress` will be called.
     pub fn steps(&self) -> usize {
         let crowds = self.waiting.iter().map(|waiting| gates(*waiting).len());
         crowds.sum::<usize>() * Crowd::ALL.len() + 1

@@ -1,8 +1,8 @@
-//! What several plugins read of a change.
+//! The parts of a change that several plugins read.
 
 use berth_api::{Labels, Pod, Str};
 
-/// Whether a pod is assigned to a node or nominated to one.
+/// Returns whether a pod is assigned to a node or nominated to one.
 pub(crate) fn is_assigned_or_nominated(pod: &Pod) -> bool {
     pod.is_assigned() || !pod.status.nominated_node_name.is_empty()
 }

@@ -13,7 +13,8 @@ use berth_framework::{ApiCall, CycleState, PodInfo, Status};
 /// The plugin's name.
 pub const NAME: &str = "DefaultBinder";
 
-/// How long a binding waits for its call. The dispatcher ends every call earlier, so this only limits the wait.
+/// The time for which a binding waits for its call. The dispatcher ends every call earlier, so this only limits the
+/// wait.
 pub const BIND_WAIT_MAX: Duration = Duration::from_secs(15 * 60);
 
 /// Binds pods.

@@ -43,13 +43,13 @@ use std::sync::Arc;
 /// The plugin's name.
 pub const NAME: &str = "DefaultPreemption";
 
-/// What every message of PostFilter begins with.
+/// The start of every message of PostFilter.
 const PREFIX: &str = "preemption: ";
 /// The reason on a node where evictions would not help.
 pub const REASON_NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
 /// The reason on a node without pods of lower priority.
 pub const REASON_NO_VICTIMS: &str = "No preemption victims found for incoming pod";
-/// Why a pod is rejected while its victims are evicted.
+/// The reason why a pod is rejected while its victims are evicted.
 pub const REASON_PREEMPTING: &str = "waiting for the preemption for this pod to be finished";
 /// The same for a member of a pod group.
 pub const REASON_GROUP_PREEMPTING: &str =
@@ -90,15 +90,15 @@ impl DefaultPreemption {
     }
 }
 
-/// What room is looked for.
+/// The room that is required.
 #[derive(Clone, Copy)]
 struct Wanted<'a> {
     args: &'a DefaultPreemptionArgs,
     /// The release.
     features: FeatureGates,
-    /// For whom.
+    /// The preemptor.
     pod: &'a PodInfo,
-    /// Why it fits nowhere.
+    /// The reason why it fits nowhere.
     statuses: &'a NodeStatuses,
 }
 
@@ -128,12 +128,12 @@ fn unschedulable(message: impl std::fmt::Display) -> Status {
     Status::unschedulable(format!("{PREFIX}{message}"))
 }
 
-/// The preemptor is gone.
+/// The preemptor was deleted.
 fn not_found(pod: &Pod) -> Status {
     Status::error(format!("{PREFIX}pod {:?} not found", pod.name().as_str()))
 }
 
-/// The pod as everybody sees it, with our own writes: on its node it is counted as the API shows it.
+/// The pod as the core sees it, with our own writes: on its node it is counted as the API shows it.
 fn as_known<'a>(cluster: &'a Cluster, counted: &'a PodInfo) -> &'a Pod {
     let known = cluster.pods.get(counted.pod.uid());
     known.unwrap_or(&counted.pod)
@@ -162,7 +162,7 @@ fn make_room(cx: &mut PostFilterContext<'_>, wanted: Wanted<'_>, round: usize) -
     }
 }
 
-/// Whether the pod is on its way out because room was made.
+/// Returns whether the pod is on its way out because room was made.
 fn is_going_for_a_preemptor(pod: &Pod) -> bool {
     pod.is_terminating()
         && pod.condition(DISRUPTION_TARGET).is_some_and(|condition| {
@@ -170,7 +170,7 @@ fn is_going_for_a_preemptor(pod: &Pod) -> bool {
         })
 }
 
-/// Why the pod may not preempt (now).
+/// The reason why the pod may not preempt (now).
 fn not_eligible(dry_run: &dyn DryRun, pod: &Pod, statuses: &NodeStatuses) -> Option<&'static str> {
     if pod
         .spec
@@ -256,7 +256,7 @@ impl PostFilter for DefaultPreemption {
 }
 
 impl EnqueueExtensions for DefaultPreemption {
-    /// Whether the deletion of a pod helps is for the plugins to say that turned the pod down.
+    /// The plugins that rejected the pod decide whether the deletion of a pod helps.
     fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
         vec![
             EventRegistration::with_hint(EventResource::Pod, ActionType::DELETE, |_, _, _| {

@@ -111,7 +111,7 @@ impl Permit for DeferredPodScheduling {
     }
 }
 
-/// Whether the change is one of the node on which the pod runs, and of its policy: preemption is allowed now.
+/// Returns whether the change is one of the node on which the pod runs, and of its policy: preemption is allowed now.
 fn after_node_change(_cluster: &Cluster, pod: &Pod, change: Change<'_>) -> Result<Hint, String> {
     let (old, new) = change.nodes()?;
     let Some(new) = new.filter(|new| *new.name() == pod.spec.node_name) else {

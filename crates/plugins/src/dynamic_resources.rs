@@ -46,7 +46,7 @@ use std::sync::Arc;
 /// The plugin's name.
 pub const NAME: &str = "DynamicResources";
 
-/// What PostFilter says of a pod without claims.
+/// The message of PostFilter for a pod without claims.
 pub const NOTHING_TO_DEALLOCATE: &str = "no new claims to deallocate";
 
 /// Allocates devices to resource claims.
@@ -84,7 +84,7 @@ impl Plugin for DynamicResources {
 }
 
 impl PreEnqueue for DynamicResources {
-    /// A pod waits until all its claims are there. That says nothing of devices.
+    /// A pod waits until all its claims are there. That does not depend on devices.
     fn pre_enqueue(&self, cx: &Context<'_>, pod: &Pod) -> Status {
         match claims::resolve(cx.cluster, cx.features, pod) {
             Ok(_) => Status::success(),
@@ -254,7 +254,7 @@ impl Reserve for DynamicResources {
     }
 }
 
-/// What Reserve has decided for the node, if the pod has claims.
+/// The decision of Reserve for the node, if the pod has claims.
 fn reserved<'s>(state: &'s mut CycleState, node: &str) -> Option<&'s mut bind::Reserved> {
     let reserved = state.read_mut::<State>()?.reserved.as_mut();
     reserved.filter(|reserved| reserved.is_for(node) && !reserved.is_empty())
@@ -358,17 +358,17 @@ mod tests {
     use berth_api::ResourceClaim;
     use serde_json::{Value, json};
 
-    /// A resource claim of this name (also its UID); its namespace is `default` unless the fields say another one.
+    /// A resource claim of this name (also its UID); its namespace is `default` unless the fields contain another one.
     pub(super) fn claim(name: &str, fields: Value) -> ResourceClaim {
         namespaced(name, fields)
     }
 
-    /// What a claim says that was made for a pod.
+    /// The fields of a claim that was made for a pod.
     pub(super) fn made_for(pod: &str) -> Value {
         json!({"metadata": {"ownerReferences": [{"kind": "Pod", "uid": pod, "controller": true}]}})
     }
 
-    /// What a claim says that has its devices.
+    /// The fields of a claim that has its devices.
     pub(super) fn allocated() -> Value {
         let device = json!({"request": "r", "driver": "d", "pool": "p", "device": "dev-0"});
         json!({"status": {"allocation": {"devices": {"results": [device]}}}})
@@ -417,7 +417,7 @@ mod tests {
         namespaced(name, json!({}))
     }
 
-    /// What a claim says that wants one device of a class.
+    /// The fields of a claim that requests one device of a class.
     fn wants(class: &str) -> Value {
         let exactly = json!({"deviceClassName": class, "allocationMode": "ExactCount", "count": 1});
         json!({"spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}})
@@ -431,7 +431,7 @@ mod tests {
         pod_info("p", json!({"resourceClaims": claims.collect::<Vec<_>>()}))
     }
 
-    /// PL-152, PL-157: without claims PreFilter says Skip; what is wrong with claims rejects the pod.
+    /// PL-152, PL-157: without claims PreFilter returns Skip; what is wrong with claims rejects the pod.
     #[test]
     fn pods_are_rejected_for_claims_that_cannot_be_allocated() {
         let mut in_flight = claim("in-flight", allocated());

@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// The plugin's name.
 pub const NAME: &str = GROUP_GATE_PLUGIN;
 
-/// Why a pod of a gang with too few pods is rejected.
+/// The reason why a pod of a gang with too few pods is rejected.
 pub const REASON_TOO_FEW: &str =
     "waiting for minCount pods from a gang to appear in scheduling queue";
 
@@ -50,7 +50,8 @@ impl Plugin for GangScheduling {
 }
 
 impl PreEnqueue for GangScheduling {
-    /// Only the root of a hierarchy decides: members of a subtree that is not ready pass if the root is ready without it.
+    /// Only the root of a hierarchy decides: members of a subtree that is not ready pass if the root is ready without
+    /// it.
     fn pre_enqueue(&self, cx: &Context<'_>, pod: &Pod) -> Status {
         let Some(leaf) = GroupKey::of_pod(pod) else {
             return Status::success();
@@ -132,7 +133,7 @@ fn is_of_hierarchy(cluster: &Cluster, pod: &Pod, change: Change<'_>) -> bool {
         && root(&leaf).is_some_and(|own| root(&changed) == Some(own))
 }
 
-/// Whether the minimum of a group went down.
+/// Returns whether the minimum of a group went down.
 fn needs_less(change: Change<'_>) -> bool {
     let min = |object: Option<&Object>| match object? {
         Object::PodGroup(group) => group.spec.gang_min(),

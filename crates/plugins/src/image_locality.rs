@@ -85,7 +85,7 @@ pub struct Images {
     names: SmallVec<[Str; 2]>,
     /// The number of images that the upper threshold counts.
     counted: usize,
-    /// How many nodes there are.
+    /// The number of nodes.
     nodes: usize,
     /// [`NodeTable::images_version`].
     version: u64,
@@ -99,7 +99,7 @@ impl Images {
     }
 }
 
-/// What an image of `size` bytes counts if `nodes` of `total` nodes have it.
+/// The score of an image of `size` bytes if `nodes` of `total` nodes have it.
 fn scaled(size: i64, nodes: usize, total: usize) -> i64 {
     let spread = nodes as f64 / total as f64;
     (size as f64 * spread) as i64

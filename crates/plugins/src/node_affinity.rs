@@ -59,7 +59,8 @@ impl NodeAffinity {
         }
     }
 
-    /// Whether the node matches the affinity in the arguments. Terms that do not parse were refused at start-up.
+    /// Returns whether the node matches the affinity in the arguments. Terms that do not parse were refused at
+    /// start-up.
     fn is_allowed(&self, node: &Node) -> bool {
         self.added_required.as_ref().is_none_or(|required| {
             required

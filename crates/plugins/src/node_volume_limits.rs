@@ -3,7 +3,8 @@
 //! A volume counts once per node, however many pods use it. A claim without a volume yet counts as one volume of the
 //! driver that will provision it. An in-tree volume of a migrated plugin counts for the plugin's CSI driver.
 //!
-//! With the gate VolumeLimitScaling (KEP-5030), nodes without the driver are rejected, too, if the CSIDriver asks for that.
+//! With the gate VolumeLimitScaling (KEP-5030), nodes without the driver are rejected, too, if the CSIDriver asks for
+//! that.
 
 use crate::change::is_assigned_or_nominated;
 use crate::volumes::{check_owner, claim_names, look_up, when_own_claim};
@@ -48,11 +49,11 @@ pub struct Required {
     /// The drivers of the volumes that no other pod uses, with the number of these volumes. Pods of one template with
     /// claims of their own are equal in this.
     own: Vec<(Str, usize)>,
-    /// What is wrong with a claim.
+    /// The fault of a claim.
     problem: Option<Status>,
 }
 
-/// Whether the volume may be one that a CSI driver attaches.
+/// Returns whether the volume may be one that a CSI driver attaches.
 fn may_attach(volume: &Volume) -> bool {
     volume.persistent_volume_claim.is_some()
         || volume.ephemeral.is_some()
@@ -139,7 +140,7 @@ impl Required {
     }
 }
 
-/// Whether pods with volumes of the driver may run only on nodes that have it.
+/// Returns whether pods with volumes of the driver may run only on nodes that have it.
 fn must_be_installed(cluster: &Cluster, driver: &str) -> bool {
     let driver = cluster.storage().csi_drivers().get(driver);
     driver.is_some_and(|driver| driver.spec.prevent_pod_scheduling_if_missing == Some(true))
@@ -157,7 +158,7 @@ struct Found {
 /// The CSI volume behind a volume of a new pod.
 ///
 /// # Errors
-/// What is wrong with its claim.
+/// The fault of its claim.
 fn csi_volume(cluster: &Cluster, pod: &Pod, volume: &Volume) -> Result<Option<Found>, Status> {
     let Some(used) = PodClaim::of(pod, volume) else {
         return Ok(volume.migrated().map(|volume| Found {
@@ -186,7 +187,7 @@ fn csi_volume(cluster: &Cluster, pod: &Pod, volume: &Volume) -> Result<Option<Fo
     }))
 }
 
-/// How many volumes each driver can attach to the node; drivers without a limit are left out.
+/// The number of volumes that each driver can attach to the node; drivers without a limit are left out.
 fn limits(csi_node: &CsiNode) -> FxHashMap<&Str, i64> {
     let drivers = csi_node.spec.drivers.iter();
     drivers

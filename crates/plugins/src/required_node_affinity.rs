@@ -1,4 +1,5 @@
-//! What a pod requires of its node: `nodeSelector` and required node affinity together. Several plugins ask for it.
+//! The requirement of a pod on its node: `nodeSelector` and required node affinity together. Several plugins ask for
+//! it.
 
 use berth_api::node_selector::{CompiledNodeSelector, NodeSelector, ParseError};
 use berth_api::pod::PodTemplate;
@@ -6,7 +7,7 @@ use berth_api::{Labels, Node, Pod, Shared};
 use std::cell::OnceCell;
 use std::hash::{Hash, Hasher};
 
-/// What a pod requires of its node. The terms are parsed when the first node is checked.
+/// The requirement of a pod on its node. The terms are parsed when the first node is checked.
 #[derive(Debug, Clone)]
 pub struct RequiredNodeAffinity {
     template: Shared<PodTemplate>,
@@ -21,7 +22,7 @@ impl Hash for RequiredNodeAffinity {
 }
 
 impl RequiredNodeAffinity {
-    /// What `pod` requires.
+    /// The requirement of `pod`.
     pub(crate) fn of(pod: &Pod) -> Self {
         Self {
             template: pod.spec.template.clone(),
@@ -39,12 +40,12 @@ impl RequiredNodeAffinity {
         affinity.node_affinity.as_ref()?.required.as_ref()
     }
 
-    /// Whether every node matches.
+    /// Returns whether every node matches.
     pub(crate) fn is_any(&self) -> bool {
         self.terms().is_none() && self.labels().is_none_or(Labels::is_empty)
     }
 
-    /// Whether the node matches.
+    /// Returns whether the node matches.
     ///
     /// # Errors
     /// If a term does not parse and no other one matches.

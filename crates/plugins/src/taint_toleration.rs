@@ -69,7 +69,7 @@ fn tolerance(key: Option<&str>, effect: TaintEffect) -> WaitKey {
     WaitKey::of((key, effect))
 }
 
-/// What a rejected pod waits for: nodes with taints that it may tolerate.
+/// The keys under which a rejected pod waits: nodes with taints that it may tolerate.
 fn waits_for_nodes(pod: &Pod) -> Waits {
     let tolerations = pod.spec.tolerations.iter().flat_map(|toleration| {
         let key = (!toleration.key.is_empty()).then_some(toleration.key.as_str());
@@ -81,7 +81,7 @@ fn waits_for_nodes(pod: &Pod) -> Waits {
     tolerations.collect()
 }
 
-/// Which pods a change of a node may help: those that tolerate one of the remaining taints; all if none is left.
+/// The pods that a change of a node may help: those that tolerate one of the remaining taints; all if none is left.
 fn touched_by_node(change: &Change<'_>) -> Touched {
     let Ok((old, new)) = change.nodes() else {
         return Touched::everything();

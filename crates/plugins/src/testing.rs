@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 pub(crate) use berth_framework::testing::Recorder;
 
-/// What a filter said of a node: nothing when the pod fits, else the code and the reasons.
+/// The answer of a filter for a node: nothing when the pod fits, else the code and the reasons.
 pub(crate) type Answer = Option<(Code, Vec<String>)>;
 
 /// A rejection that preemption may turn.
@@ -54,7 +54,7 @@ pub(crate) fn full_pod(name: &str, fields: Value) -> Pod {
     namespaced(name, fields)
 }
 
-/// An object of this name (also its UID); its namespace is `default` unless the fields say another one.
+/// An object of this name (also its UID); its namespace is `default` unless the fields contain another one.
 pub(crate) fn namespaced<T: serde::de::DeserializeOwned>(name: &str, fields: Value) -> T {
     let mut fields = fields;
     let metadata = &mut fields["metadata"];
@@ -162,12 +162,12 @@ impl World {
         Self(self.0.pod(PodBuilder::of(&pod).on(node)))
     }
 
-    /// What Filter says of each node, without PreFilter.
+    /// The answer of Filter for each node, without PreFilter.
     pub(crate) fn filter_only(&self, plugin: &impl Filter, pod: &PodInfo) -> Vec<Answer> {
         self.filter_with(plugin, &CycleState::default(), pod)
     }
 
-    /// What Filter says of each node.
+    /// The answer of Filter for each node.
     pub(crate) fn filter_with(
         &self,
         plugin: &impl Filter,
@@ -179,8 +179,8 @@ impl World {
             .collect()
     }
 
-    /// What PreFilter and Filter say of each node, or the rejection of PreFilter. Nodes that PreFilter leaves out
-    /// have the code and no reasons.
+    /// The answers of PreFilter and Filter for each node, or the rejection of PreFilter. Nodes that PreFilter leaves
+    /// out have the code and no reasons.
     pub(crate) fn filter(
         &self,
         plugin: &(impl PreFilter + Filter),
@@ -205,7 +205,7 @@ impl World {
         }
     }
 
-    /// The normalised scores of all nodes; nothing when PreScore says Skip.
+    /// The normalised scores of all nodes; nothing when PreScore returns Skip.
     pub(crate) fn scores(
         &self,
         plugin: &(impl PreScore + Score),
@@ -224,7 +224,7 @@ impl World {
             .then(|| self.scores_with(plugin, &state, pod, true))
     }
 
-    /// The normalised scores of these nodes, the only ones on which the pod fits; nothing when PreScore says Skip.
+    /// The normalised scores of these nodes, the only ones on which the pod fits; nothing when PreScore returns Skip.
     pub(crate) fn scores_among(
         &self,
         plugin: &(impl PreScore + Score),
@@ -360,7 +360,7 @@ pub(crate) fn delete(old: impl IntoObject) -> Changed {
     }
 }
 
-/// What a plugin says when the event comes.
+/// The answer of a plugin to the event.
 ///
 /// # Panics
 /// When the plugin has not registered for the event.
@@ -388,8 +388,8 @@ pub(crate) fn hint(
     }
 }
 
-/// What a plugin says when the object changes, with what it adds to kube-scheduler's hints; Skip when it has registered
-/// for no such change.
+/// The answer of a plugin to a change of the object, with its additions to kube-scheduler's hints; Skip when it has
+/// registered for no such change.
 pub(crate) fn full_hint(
     plugin: impl EnqueueExtensions,
     features: &FeatureGates,

@@ -117,7 +117,8 @@ fn keys_of(cluster: &Cluster, pod: &Pod) -> Vec<Str> {
     specs.collect()
 }
 
-/// Whether a node joins or leaves a domain. When it leaves, its members no longer determine the domain of the group.
+/// Returns whether a node joins or leaves a domain. When it leaves, its members no longer determine the domain of the
+/// group.
 fn changes_a_domain(cluster: &Cluster, pod: &Pod, change: Change<'_>) -> bool {
     let label = |object: Option<&Object>, key: &Str| match object {
         Some(Object::Node(node)) => node.metadata.labels.get_str(key).cloned(),
@@ -128,7 +129,7 @@ fn changes_a_domain(cluster: &Cluster, pod: &Pod, change: Change<'_>) -> bool {
         .any(|key| label(change.old, key) != label(change.new, key))
 }
 
-/// Whether the deleted pod was a member of the group, which may have determined its domain.
+/// Returns whether the deleted pod was a member of the group, which may have determined its domain.
 fn is_sibling(cluster: &Cluster, pod: &Pod, change: Change<'_>) -> bool {
     let root = |pod: &Pod| cluster.groups().root_of(&GroupKey::of_pod(pod)?).ok();
     let gone = change.old_pod().and_then(root);

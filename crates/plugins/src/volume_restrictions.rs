@@ -89,7 +89,7 @@ impl Disk {
         }
     }
 
-    /// Whether two pods on one node cannot both have the disks.
+    /// Returns whether two pods on one node cannot both have the disks.
     fn conflicts_with(&self, other: &Self) -> bool {
         let (is_same, both_read) = match (self, other) {
             (Self::Ebs { id: a }, Self::Ebs { id: b }) => (a == b, false),
@@ -125,7 +125,7 @@ impl Disk {
     }
 }
 
-/// What a pod may need for itself: the disks, and the claims that only one pod may use.
+/// The objects that a pod may need exclusively: the disks, and the claims that only one pod may use.
 #[derive(Debug, Hash)]
 pub struct Exclusive {
     disks: Vec<Disk>,

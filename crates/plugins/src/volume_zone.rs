@@ -116,7 +116,7 @@ fn of_pod(cluster: &Cluster, pod: &Pod) -> Result<Vec<Topology>, String> {
     Ok(all)
 }
 
-/// Whether the node is in the zones and regions. Where nodes have none, every node is.
+/// Returns whether the node is in the zones and regions. Where nodes have none, every node is.
 fn is_within(topologies: &[Topology], labels: &Labels) -> bool {
     if !TOPOLOGY_LABELS
         .iter()
@@ -272,7 +272,7 @@ mod tests {
             let alone = picture(Ok(world.filter_only(&VolumeZone, &pod)));
             assert_eq!(alone, expected, "{labels}, without PreFilter");
         }
-        // Every volume has its say.
+        // Every volume counts.
         let world = base()
             .with(volume("v", labelled(json!({ZONE: "a__b"}))))
             .with(claim("d", json!({"spec": {"volumeName": "w"}})))

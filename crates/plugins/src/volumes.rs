@@ -35,7 +35,7 @@ pub(crate) fn claim_names(pod: &Pod) -> Vec<ClaimName> {
     names.collect()
 }
 
-/// Pods are queued when a claim that they use is created, or changed if `action` says so.
+/// Pods are queued when a claim that they use is created, or changed if `action` contains that.
 pub(crate) fn when_own_claim(
     action: ActionType,
     used: fn(&Pod) -> Vec<ClaimName>,

@@ -1,5 +1,5 @@
-//! Which events the in-tree plugins are registered for, and what their hints say in the cases that the rules of the
-//! queue name.
+//! The events for which the in-tree plugins are registered, and the answers of their hints in the cases that the rules
+//! of the queue name.
 
 use crate::in_tree;
 use crate::testing::{full_pod, node};

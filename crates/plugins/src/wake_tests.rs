@@ -143,7 +143,7 @@ fn volume(rng: &mut Rng) -> Value {
     volume
 }
 
-/// An entry of `resourceClaims`, with what the status says of it.
+/// An entry of `resourceClaims`, with its part of the status.
 fn resource_claim(rng: &mut Rng) -> (Value, Value) {
     let name = pick(rng, &["v1", "v2", "gpu"]);
     match chance(rng, 2) {

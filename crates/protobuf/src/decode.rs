@@ -123,7 +123,7 @@ impl<'de> Deserializer<'de> for Object<'de> {
     one_form!();
 }
 
-/// How many more values an object may have.
+/// The number of further values of an object.
 struct Budget(Cell<u32>);
 
 impl Default for Budget {
@@ -264,7 +264,7 @@ impl<'de> MapAccess<'de> for Fields<'_, 'de> {
 }
 
 impl Field {
-    /// Whether JSON would not have this field.
+    /// Returns whether JSON would not have this field.
     fn is_left_out(&self, wire: Wire<'_>) -> bool {
         let is_zero = matches!(wire, Wire::Varint(0) | Wire::Bytes(&[]));
         match self.shape {
@@ -276,7 +276,7 @@ impl Field {
     }
 }
 
-/// Where a value is.
+/// The place of a value.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     budget: &'a Budget,

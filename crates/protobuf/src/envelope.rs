@@ -1,4 +1,4 @@
-//! What surrounds messages: the envelope of an object (`runtime.Unknown`), lists, and the events of watches.
+//! The surroundings of messages: the envelope of an object (`runtime.Unknown`), lists, and the events of watches.
 
 use crate::decode::{Object, text};
 use crate::error::Error;
@@ -132,7 +132,7 @@ pub fn seal(api_version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
     end(writer)
 }
 
-/// What stands before a message of so many bytes in its envelope, and what stands behind it.
+/// The bytes before a message of so many bytes in its envelope, and the bytes behind it.
 pub fn around(api_version: &str, kind: &str, bytes: usize) -> (Vec<u8>, Vec<u8>) {
     let mut head = begin(api_version, kind);
     head.head(RAW, bytes);

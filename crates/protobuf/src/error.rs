@@ -1,4 +1,4 @@
-//! What is wrong with a message.
+//! The faults of a message.
 
 use std::fmt;
 

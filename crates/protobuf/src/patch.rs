@@ -1,8 +1,8 @@
 //! Changes of a few fields of a message that leave the bytes of all others as they are.
 //!
-//! The change is given as a strategic merge patch or a JSON merge patch (RFC 7396). What it does not name is copied byte
-//! for byte, with fields that [`Types`] does not have. A server that computes such a patch itself decodes the whole
-//! object and encodes it again, and then compares fields such as the parameters of device drivers as bytes.
+//! The change is given as a strategic merge patch or a JSON merge patch (RFC 7396). What it does not name is copied
+//! byte for byte, with fields that [`Types`] does not have. A server that computes such a patch itself decodes the
+//! whole object and encodes it again, and then compares fields such as the parameters of device drivers as bytes.
 
 use crate::Error;
 use crate::decode::{DEPTH_MAX, text, too_deep};
@@ -12,12 +12,12 @@ use crate::types::{Field, ListMerge, MessageType, Shape, Target, Types};
 use crate::wire::{Reader, Wire, Writer};
 use serde_json::{Map, Value};
 
-/// The member of an entry of a list that tells what becomes of the entry.
+/// The member of an entry of a list that determines the handling of the entry.
 const DIRECTIVE: &str = "$patch";
 /// The prefix of a member with the values that leave a list.
 const DELETE_FROM_LIST: &str = "$deleteFromPrimitiveList/";
 
-/// Which kind of patch it is.
+/// The kind of the patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strategy {
     /// RFC 7396: lists are replaced.

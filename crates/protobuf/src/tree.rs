@@ -21,10 +21,10 @@ pub(crate) trait Node: Copy + Serialize {
     /// The items of a list.
     fn items(&self) -> Option<impl Iterator<Item = Self>>;
 
-    /// Whether it is an object.
+    /// Returns whether it is an object.
     fn is_object(&self) -> bool;
 
-    /// Whether it is null.
+    /// Returns whether it is null.
     fn is_null(&self) -> bool;
 
     fn text(&self) -> Option<&str>;
@@ -75,7 +75,7 @@ impl Node for &Value {
     }
 }
 
-/// The values of a JSON text in its order: every object and list stands before what it contains. One allocation serves
+/// The values of a JSON text in its order: every object and list precedes its contents. One allocation serves
 /// all of them.
 #[derive(Debug, Default)]
 pub(crate) struct Tree<'a>(Vec<Entry<'a>>);

@@ -2,8 +2,8 @@
 //!
 //! They are read from `facts/kubernetes.txt`, the one place with facts about Kubernetes' types. The head of that file
 //! describes its form and how it is generated. The embedded API server reads the rest of it. `facts/later.txt` adds the
-//! kinds and fields of later releases that scheduling reads, and `facts/groups.txt` the types of group scheduling, which the
-//! embedded API server serves.
+//! kinds and fields of later releases that scheduling reads, and `facts/groups.txt` the types of group scheduling,
+//! which the embedded API server serves.
 
 use rustc_hash::FxHashMap;
 use std::sync::OnceLock;
@@ -42,7 +42,7 @@ pub struct MessageType {
     fields: Vec<Option<Target>>,
 }
 
-/// Where a field of a message goes.
+/// The target of a field of a message.
 #[derive(Debug, Clone)]
 pub(crate) enum Target {
     /// Into a field in JSON.
@@ -59,11 +59,11 @@ pub(crate) struct Field {
     pub(crate) shape: Shape,
     /// Whether JSON leaves the field out when it is zero. Protobuf has no such rule: the message contains the zero.
     pub(crate) omits_zero: bool,
-    /// What a strategic merge patch does with the values of a list.
+    /// The effect of a strategic merge patch on the values of a list.
     pub(crate) merge: ListMerge,
 }
 
-/// What a strategic merge patch does with the values of a list.
+/// The effect of a strategic merge patch on the values of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ListMerge {
     /// They are replaced.
@@ -74,7 +74,7 @@ pub(crate) enum ListMerge {
     By(&'static str),
 }
 
-/// What a value may be.
+/// The shapes of a value.
 #[derive(Debug, Clone)]
 pub(crate) enum Shape {
     Bool,
@@ -102,7 +102,7 @@ pub(crate) enum Shape {
     Map(Box<Shape>),
 }
 
-/// What may be in the place of the schema of a custom resource.
+/// The values that may replace the schema of a custom resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SchemaOr {
     /// A list of schemas.

@@ -30,7 +30,7 @@ impl<'a> Reader<'a> {
         Self { rest: bytes }
     }
 
-    /// What is left to read.
+    /// The remaining bytes.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -146,7 +146,7 @@ impl Writer {
         Self { out }
     }
 
-    /// What was written.
+    /// The written bytes.
     pub fn into_bytes(self) -> Vec<u8> {
         self.out
     }
@@ -182,7 +182,7 @@ impl Writer {
         self.raw(value);
     }
 
-    /// What stands before so many bytes that are a field.
+    /// The bytes before so many bytes that are a field.
     pub fn head(&mut self, number: u32, bytes: usize) {
         self.varint_bits(u64::from(number) << 3 | 2);
         self.varint_bits(bytes as u64);
@@ -210,7 +210,7 @@ impl Writer {
     }
 }
 
-/// How many bytes an integer takes.
+/// The number of bytes of an integer.
 fn varint_bytes(bits: usize) -> usize {
     let significant = usize::BITS - bits.leading_zeros();
     significant.div_ceil(7).max(1) as usize

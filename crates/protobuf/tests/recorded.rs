@@ -1,5 +1,5 @@
-//! What kube-apiserver 1.36 sends: of each kind one object with most of its fields, as JSON and as protobuf, a list, a
-//! watch that begins with a list, and an error.
+//! The answers of kube-apiserver 1.36: of each kind one object with most of its fields, as JSON and as protobuf, a
+//! list, a watch that begins with a list, and an error.
 
 // A test reads files; it is no part of the core.
 #![allow(clippy::disallowed_methods)]
@@ -37,7 +37,8 @@ fn both_forms_of_an_object_are_decoded_alike() {
     }
 }
 
-/// An object without white space: the parameters of drivers are kept as they came, and Go writes them compactly in JSON.
+/// An object without white space: the parameters of drivers are kept as they came, and Go writes them compactly in
+/// JSON.
 fn shown(object: &Object) -> String {
     format!("{object:?}").split_whitespace().collect()
 }

@@ -1,8 +1,9 @@
 //! The recorded answers of extenders, for a model.
 //!
-//! A recording contains the answers of extenders without the questions. A replay of the recording asks the same questions,
-//! so its jobs tell which answer belongs to which ([`Answers::asked`]). In a model, other questions are asked: about the same
-//! pods, and in part about other nodes. They are answered as far as the recording has an answer ([`Answers::answering`]).
+//! A recording contains the answers of extenders without the questions. A replay of the recording asks the same
+//! questions, so its jobs determine which answer belongs to which ([`Answers::asked`]). In a model, other questions are
+//! asked: about the same pods, and in part about other nodes. They are answered as far as the recording has an answer
+//! ([`Answers::answering`]).
 
 use crate::entry::JobValue;
 use crate::replay::{Difference, Follow};
@@ -13,7 +14,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// Why a node is rejected about which the recorded extender was not asked.
+/// The reason to reject a node about which the recorded extender was not asked.
 const UNKNOWN: &str = "the recording contains no answer of the extender about this node";
 
 /// A question: to which extender, which call, and about which pod.
@@ -34,7 +35,7 @@ struct Known {
     used: Used,
 }
 
-/// How far the recorded answers were enough.
+/// The number of questions that the recorded answers could answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Used {
     /// Questions that were answered from the recording.
@@ -67,7 +68,7 @@ impl Answers {
         read(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// How far the answers were enough.
+    /// The number of questions that the answers could answer.
     pub fn used(&self) -> Used {
         self.with(|known| known.used)
     }
@@ -162,7 +163,7 @@ impl Extender for Asked {
     }
 }
 
-/// What a recorded answer states about these nodes, and the number of nodes about which it states nothing.
+/// The statement of a recorded answer about these nodes, and the number of nodes without one.
 fn about(recorded: Filtered, asked: &[Str]) -> (Filtered, u64) {
     let asked: HashSet<&Str> = asked.iter().collect();
     let mut stated: HashSet<Str> = HashSet::new();

@@ -5,7 +5,7 @@ use berth_framework::write::Action;
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// How a call is written down: as it is, or without the names of a cluster.
+/// The form in which a call is recorded: as it is, or without the names of a cluster.
 pub(crate) trait Wording {
     /// The name of an object or a node.
     fn name(&mut self, name: &str) -> String;

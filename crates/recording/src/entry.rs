@@ -15,13 +15,13 @@ use std::collections::BTreeMap;
 pub struct Start {
     /// The version of Berth.
     pub version: String,
-    /// When the core was made: the time that it was given.
+    /// The time at which the core was made.
     pub at_nanos: i64,
     /// The seed of its random choices.
     pub seed: u64,
     /// `plain` or `incremental`.
     pub evaluator: String,
-    /// How long a pod stays unschedulable before it is tried again without an event, in nanoseconds.
+    /// The time for which a pod stays unschedulable before it is tried again without an event, in nanoseconds.
     pub pod_max_in_unschedulable_pods_nanos: u64,
     /// The release of Kubernetes whose behaviour the core had, such as `1.37`. Empty in recordings of 1.36.
     #[serde(default)]
@@ -64,7 +64,7 @@ pub enum JobValue {
 }
 
 impl JobValue {
-    /// What a recording contains of a result.
+    /// The recorded part of a result.
     pub fn of(result: &JobResult) -> Self {
         let value: &dyn Any = match result {
             Ok(value) => &**value,

@@ -4,8 +4,8 @@
 //! time) with what the core made of it: its decisions and calls. [`replay()`] gives the inputs to a core with the same
 //! options and compares. The core does no I/O and takes time and randomness from its inputs, so it decides the same.
 //!
-//! `docs/use/recording.md` describes the files. **Architecture invariants:** a recorder never blocks the core; its queue
-//! and its files are bounded, and what it drops is counted and written down.
+//! `docs/use/recording.md` describes the files. **Architecture invariants:** a recorder never blocks the core; its
+//! queue and its files are bounded, and what it drops is counted and written down.
 
 // The edge of a recording: it opens files and runs on a thread of its own.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]

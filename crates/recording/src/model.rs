@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// rest.
 const STEPS_MAX: u64 = 10_000_000;
 
-/// Where a pod is at the end.
+/// The place of a pod at the end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodEnd {
     /// `namespace/name`.
@@ -31,7 +31,7 @@ pub struct PodEnd {
     pub node: Str,
     /// The time from its first appearance to its placement, in milliseconds.
     pub waited_ms: u64,
-    /// Why it was not placed the last time it was tried; empty if it was placed or not tried.
+    /// The reason why it was not placed in the last attempt; empty if it was placed or not tried.
     pub message: String,
     /// Whether it was evicted for another pod.
     pub evicted: bool,
@@ -50,7 +50,7 @@ pub struct Modelled {
     pub nodes_used: (usize, usize),
     /// The time of the last entry.
     pub until: Option<Time>,
-    /// Where the recording cannot be read any further.
+    /// The place from which the recording cannot be read.
     pub damage: Option<Damage>,
 }
 
@@ -84,7 +84,7 @@ struct Model<'a> {
     pods: HashMap<Str, Arc<Pod>>,
     /// The pods that the model places, with the time at which each appeared.
     ours: HashMap<Str, Time>,
-    /// What the recorded scheduler evicted.
+    /// The pods that the recorded scheduler evicted.
     recorded_evictions: HashSet<String>,
     kept: HashSet<Str>,
     version: u64,
@@ -119,7 +119,7 @@ pub fn model(
     model.outcome
 }
 
-/// Whether other components act on what the scheduler writes about the pod.
+/// Returns whether other components act on what the scheduler writes about the pod.
 fn has_claims(pod: &Pod) -> bool {
     let claims = |volume: &berth_api::pod::Volume| {
         volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some()
@@ -310,7 +310,7 @@ impl Model<'_> {
             if self.outcome.pods.get(&uid).is_some_and(|end| end.evicted) {
                 return;
             }
-            // What the recorded scheduler and the kubelet of its node wrote is replaced by what the model has.
+            // A status that the recorded scheduler or the kubelet of its node wrote is replaced by what the model has.
             let known = self.pods.get(&uid);
             pod.spec.node_name = known.map(|p| p.spec.node_name.clone()).unwrap_or_default();
             pod.status.nominated_node_name = known

@@ -1,14 +1,14 @@
 //! Pseudonyms: recordings without the names and labels of a cluster.
 //!
-//! Each word of a name is replaced by letters that depend on a keyed hash (HMAC-SHA-256). The key is drawn at random when
-//! a recording begins and is never written, so the names cannot be computed from the pseudonyms. Equal words have equal
-//! pseudonyms in the whole recording: selectors match the same objects, and references lead to them. A word is a run of
-//! letters and digits, so a name that is composed of others with `-`, `.` or `/` is composed of their pseudonyms.
-//! Pseudonyms have the order of their words ([`order`]), because the scheduler takes the first of equally good volumes and
-//! devices by name.
+//! Each word of a name is replaced by letters that depend on a keyed hash (HMAC-SHA-256). The key is drawn at random
+//! when a recording begins and is never written, so the names cannot be computed from the pseudonyms. Equal words have
+//! equal pseudonyms in the whole recording: selectors match the same objects, and references lead to them. A word is a
+//! run of letters and digits, so a name that is composed of others with `-`, `.` or `/` is composed of their
+//! pseudonyms. Pseudonyms have the order of their words ([`order`]), because the scheduler takes the first of equally
+//! good volumes and devices by name.
 //!
-//! Everything is replaced that is not known to be a fact that decisions depend on: a new field is a pseudonym until it is
-//! listed here. `docs/use/recording.md` states what is kept.
+//! Everything is replaced that is not known to be a fact that decisions depend on: a new field is a pseudonym until it
+//! is listed here. `docs/use/recording.md` states what is kept.
 
 mod order;
 
@@ -25,14 +25,14 @@ use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::{fmt, io};
 
-/// How many letters replace a text, or a part of a name whose pseudonym would be too long.
+/// The number of letters that replace a text, or a part of a name whose pseudonym would be too long.
 const WHOLE_LEN: usize = 20;
 /// The most characters of a label value and of the last part of a label key, and those of other names.
 const LABEL_LEN_MAX: usize = 63;
 const NAME_LEN_MAX: usize = 253;
-/// How many generated names are remembered.
+/// The number of generated names that are remembered.
 const GENERATED_MAX: usize = 64 * 1024;
-/// What the pseudonym of a text begins with.
+/// The start of the pseudonym of a text.
 pub(crate) const TEXT: &str = "text-";
 
 /// Names that every cluster has, and values that are no names.
@@ -49,7 +49,7 @@ const KNOWN: [&str; 10] = [
     "0.0.0.0",
     "::",
 ];
-/// What the API server writes into the status of a gated pod: the core compares it with its own text.
+/// The message of the API server in the status of a gated pod: the core compares it with its own text.
 const KNOWN_TEXT: &str = "Scheduling is blocked due to non-empty scheduling gates";
 /// Words that mean something to the scheduler: images without a tag have this one.
 const KNOWN_WORDS: [&str; 1] = ["latest"];
@@ -159,19 +159,19 @@ impl fmt::Debug for Pseudonyms {
     }
 }
 
-/// Whether the text is a number: `Gt` and `Lt` compare label values.
+/// Returns whether the text is a number: `Gt` and `Lt` compare label values.
 fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Whether the text is the name of a request in a claim for extended resources, `container-0-request-0`.
+/// Returns whether the text is the name of a request in a claim for extended resources, `container-0-request-0`.
 fn is_of_request(text: &str) -> bool {
     let numbers = text.strip_prefix("container-");
     let numbers = numbers.and_then(|rest| rest.split_once("-request-"));
     numbers.is_some_and(|(container, request)| is_number(container) && is_number(request))
 }
 
-/// Whether a domain is this one or below it.
+/// Returns whether a domain is this one or below it.
 fn is_in(domain: &str, of: &str) -> bool {
     let rest = domain.strip_suffix(of);
     rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
@@ -200,7 +200,7 @@ impl Pseudonyms {
         self
     }
 
-    /// Whether a name or a label key has a meaning.
+    /// Returns whether a name or a label key has a meaning.
     fn is_known(&self, text: &str) -> bool {
         let kept = self.kept.iter().map(String::as_str);
         let is_name = KNOWN.contains(&text) || kept.clone().any(|name| name == text);
@@ -410,7 +410,7 @@ impl Pseudonyms {
                             let letters = self.letters(&value.to_string(), WORD_LEN);
                             *value = format!("https://{letters}.invalid").into();
                         }
-                        // What connects to the API server is no part of a replay.
+                        // The connection to the API server is not part of a replay.
                         "clientConnection" | "leaderElection" => {}
                         _ => self.configuration(value),
                     }

@@ -18,7 +18,7 @@ pub enum OpenError {
     Unreadable {
         /// The directory.
         dir: String,
-        /// Why.
+        /// The error.
         source: std::io::Error,
     },
     /// It contains no recording.
@@ -34,7 +34,7 @@ pub enum OpenError {
 /// A run of a scheduler in a directory of recordings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
-    /// When it began, in milliseconds since 1970.
+    /// The time at which it began, in milliseconds since 1970.
     pub id: u64,
     /// Its files with their numbers, in order.
     pub files: Vec<(u32, PathBuf)>,
@@ -79,11 +79,11 @@ pub struct Damage {
     pub file: PathBuf,
     /// The first byte that cannot be read.
     pub byte: u64,
-    /// What is wrong.
+    /// The fault.
     pub what: String,
     /// The number of the first entry that is lost.
     pub first_lost: u64,
-    /// How many bytes from there on are lost, in this and later files.
+    /// The number of bytes from there on that are lost, in this and later files.
     pub bytes_lost: u64,
 }
 
@@ -117,7 +117,7 @@ pub struct Entries {
     files: VecDeque<(u32, PathBuf)>,
     current: Option<Opened>,
     pending: VecDeque<Found>,
-    /// What follows the pending entries.
+    /// The entries after the pending ones.
     late: Option<Damage>,
     kinds: Kinds,
     next_file: Option<u32>,

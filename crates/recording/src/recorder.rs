@@ -19,9 +19,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use std::{io, mem};
 
-/// How many batches may wait to be written.
+/// The number of batches that may wait to be written.
 const BATCHES_MAX: usize = 1024;
-/// How many entries may wait to be written.
+/// The number of entries that may wait to be written.
 const ENTRIES_MAX: usize = 64 * 1024;
 /// A batch of this many entries is handed over.
 const BATCH_LEN: usize = 128;
@@ -32,20 +32,20 @@ const RETRY_AFTER: berth_api::Duration = berth_api::Duration::from_secs(1);
 /// A block is written at least this often.
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
 
-/// Where a recording is written, and how much of it.
+/// The place and the limits of a recording.
 #[derive(Debug)]
 pub struct RecorderOptions {
     /// The directory; it is created when it does not exist.
     pub dir: PathBuf,
-    /// How much is written.
+    /// The limits.
     pub limits: Limits,
     /// The run: when it begins, in milliseconds since 1970. Later runs have larger numbers.
     pub run: u64,
-    /// What replaces names and labels, if they are replaced.
+    /// The pseudonyms that replace names and labels, if they are replaced.
     pub pseudonyms: Option<Pseudonyms>,
 }
 
-/// What is written: an entry, or what becomes one in the thread that writes.
+/// The written input: an entry, or an input that becomes one in the thread that writes.
 #[derive(Debug, PartialEq)]
 enum Seen {
     Entry(Entry),
@@ -62,7 +62,7 @@ enum Message {
     },
 }
 
-/// What is known of a recording while it is written.
+/// The status of a recording while it is written.
 #[derive(Debug, Default)]
 pub struct Status {
     waiting: AtomicUsize,
@@ -74,22 +74,22 @@ pub struct Status {
 }
 
 impl Status {
-    /// How many inputs were dropped because the queue was full.
+    /// The number of inputs that were dropped because the queue was full.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// How many bytes were written.
+    /// The number of bytes that were written.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// How many entries were written.
+    /// The number of entries that were written.
     pub fn entries(&self) -> u64 {
         self.entries.load(Ordering::Relaxed)
     }
 
-    /// Why the recording ended early, if it did.
+    /// The reason why the recording ended early, if it did.
     pub fn error(&self) -> Option<String> {
         self.error
             .lock()
@@ -112,7 +112,7 @@ pub struct Recorder {
     batch: Vec<(i64, Seen)>,
     now: Time,
     sent: Time,
-    /// How many inputs are missing since the queue was full, and when that was noticed last.
+    /// The number of inputs that are missing since the queue was full, and when that was noticed last.
     gap: Option<(u64, Time)>,
 }
 
@@ -274,7 +274,7 @@ impl Drop for Recorder {
     }
 }
 
-/// What is written for something that was seen.
+/// The entry for an input that was seen.
 fn entry_of(seen: Seen, pseudonyms: &mut Option<Pseudonyms>) -> io::Result<Entry> {
     Ok(match (seen, pseudonyms) {
         (Seen::Entry(entry), None) => entry,

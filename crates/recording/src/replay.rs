@@ -13,7 +13,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What a core makes of an input.
+/// The output of a core for an input.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Made {
     /// A scheduling cycle has ended.
@@ -45,9 +45,9 @@ pub struct Difference {
     pub number: u64,
     /// The time of the input.
     pub at: Time,
-    /// What the recorded core made of it.
+    /// The output of the recorded core.
     pub recorded: Option<Made>,
-    /// What the replayed core made of it.
+    /// The output of the replayed core.
     pub replayed: Option<Made>,
 }
 
@@ -65,7 +65,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Where a replay stops before the end of the recording.
+/// The place at which a replay stops before the end of the recording.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Until {
     /// Before the first input after this time.
@@ -83,7 +83,7 @@ impl Until {
     }
 }
 
-/// Why a replay has ended.
+/// The reason why a replay has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stop {
     /// At the end of the recording.
@@ -121,27 +121,27 @@ pub struct Replayed {
     pub differences: u64,
     /// The time of the first input and of the last one.
     pub times: Option<(Time, Time)>,
-    /// Why it has ended.
+    /// The reason why it has ended.
     pub stop: Stop,
 }
 
-/// The texts that the replayed core makes where a recording has their pseudonyms. The replayed core sees its own texts in
-/// the status of pods, as the recorded core did, and compares them with those that it would write.
+/// The texts that the replayed core makes where a recording has their pseudonyms. The replayed core sees its own texts
+/// in the status of pods, as the recorded core did, and compares them with those that it would write.
 #[derive(Debug, Clone, Default)]
 pub struct Texts(HashMap<String, Str>);
 
 impl Texts {
-    /// How many texts are known.
+    /// The number of texts that are known.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether none is known.
+    /// Returns whether none is known.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether a text can be the one that was recorded: it is the same, or has the numbers of the pseudonym.
+    /// Returns whether a text can be the one that was recorded: it is the same, or has the numbers of the pseudonym.
     fn is_same(&mut self, recorded: &str, replayed: &str) -> bool {
         let Some((_, kept)) = pseudonym(recorded) else {
             return recorded == replayed;
@@ -156,7 +156,7 @@ impl Texts {
         is_same
     }
 
-    /// Whether a result of a cycle can be the recorded one.
+    /// Returns whether a result of a cycle can be the recorded one.
     fn is_same_result(&mut self, recorded: &CycleResult, replayed: &CycleResult) -> bool {
         use CycleResult::{Error, Unschedulable};
         match (recorded, replayed) {
@@ -166,7 +166,7 @@ impl Texts {
         }
     }
 
-    /// Whether a call, with its message for people, can be the recorded one.
+    /// Returns whether a call, with its message for people, can be the recorded one.
     fn is_same_call(&mut self, recorded: &str, replayed: &str, message: Option<&str>) -> bool {
         // A description quotes the message.
         let quoted = recorded.split('"').find(|part| pseudonym(part).is_some());
@@ -203,7 +203,7 @@ fn pseudonym(text: &str) -> Option<(&str, &str)> {
     text.strip_prefix(TEXT)?.split_once(':')
 }
 
-/// What the core makes, with the message for people of a call.
+/// The output of the core, with the message for people of a call.
 type Collected = (Made, Option<Str>);
 
 /// Follows a replay. A closure follows the differences.
@@ -275,8 +275,8 @@ struct Replay<'a, 'd> {
 }
 
 /// Gives the inputs of a recording to `scheduler`, which was made with the recorded options at the recorded time and
-/// has received nothing yet. `follow` receives each difference as soon as it is found. `texts` are those that are known of an
-/// earlier replay, and those that this one finds.
+/// has received nothing yet. `follow` receives each difference as soon as it is found. `texts` are those that are known
+/// of an earlier replay, and those that this one finds.
 pub fn replay(
     entries: impl IntoIterator<Item = Result<Found, Damage>>,
     scheduler: &mut Scheduler,
@@ -426,7 +426,7 @@ impl Replay<'_, '_> {
         }
     }
 
-    /// What the core made of the last input and the recording does not contain.
+    /// The output of the core for the last input that the recording does not contain.
     fn settle(&mut self) {
         while let Some((made, _)) = self.made.pop() {
             self.count(&made);

@@ -156,10 +156,10 @@ pub(crate) struct Block {
     pub(crate) len: usize,
 }
 
-/// Why a block cannot be read.
+/// The reason why a block cannot be read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct BadBlock {
-    /// What is wrong.
+    /// The fault.
     pub(crate) what: String,
     /// The entries that the block claims to contain, if its header can be read: the first, and how many.
     pub(crate) claims: Option<(u64, u32)>,

@@ -30,8 +30,8 @@ impl ClusterState {
         self.objects.insert(Self::key(&object), object);
     }
 
-    /// Reads the entries up to a time, or to the end. Files that were removed at the beginning are not needed: each file
-    /// begins with all objects.
+    /// Reads the entries up to a time, or to the end. Files that were removed at the beginning are not needed: each
+    /// file begins with all objects.
     pub fn read(
         entries: impl IntoIterator<Item = Result<Found, Damage>>,
         until: Option<Time>,

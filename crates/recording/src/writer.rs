@@ -112,7 +112,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Whether the next input begins a new file.
+    /// Returns whether the next input begins a new file.
     pub(crate) fn is_full(&self) -> bool {
         self.len - self.preamble >= self.limits.file_bytes
     }

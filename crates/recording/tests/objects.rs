@@ -63,7 +63,7 @@ fn objects_of_recorded_answers_survive() {
     }
 }
 
-/// What the vectors do not contain.
+/// The values that the vectors do not contain.
 #[test]
 fn unknown_values_and_exact_times_survive() {
     for (kind, json) in [

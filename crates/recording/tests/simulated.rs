@@ -114,7 +114,7 @@ fn record_with(
         Some(Box::new(recorder))
     }));
     let script = Script::draw(seed, steps, faults);
-    // What the checker finds is the subject of other tests: the recording ends where the run ends.
+    // Violations are the subject of other tests: the recording ends where the run ends.
     let _ = run(&subject, &script);
     for thread in threads.lock().expect("no panic").drain(..) {
         thread.join().expect("the recorder has written everything");

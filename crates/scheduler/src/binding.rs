@@ -38,7 +38,7 @@ impl Binding {
     }
 }
 
-/// How far a binding has come.
+/// The progress of a binding.
 enum Stage {
     /// Permit plugins hold the pod.
     Permit {
@@ -96,7 +96,7 @@ impl Bindings {
         }
     }
 
-    /// How many pods are being bound.
+    /// The number of pods that are being bound.
     pub(crate) fn len(&self) -> usize {
         self.by_id.len()
     }
@@ -107,7 +107,7 @@ impl Bindings {
         Some(&binding.placed.pod)
     }
 
-    /// Whether a further binding would have to wait for an extender.
+    /// Returns whether a further binding would have to wait for an extender.
     pub(crate) fn is_saturated(&self) -> bool {
         self.binders.is_saturated()
     }
@@ -153,7 +153,7 @@ impl Bindings {
     /// Checks that the books agree.
     ///
     /// # Errors
-    /// What does not agree.
+    /// The first disagreement.
     pub(crate) fn check(&self, core: &Core) -> Result<(), String> {
         let (bindings, pods) = (self.by_id.len(), self.of_pod.len());
         if bindings != pods {

@@ -1,8 +1,8 @@
-//! What the scheduler knows of the cluster: the stored objects, and on top of them what it has decided itself and the
-//! API does not show yet.
+//! The scheduler's view of the cluster: the stored objects, and on top of them its own decisions that the API does not
+//! show yet.
 //!
 //! A pod that was given a node is **assumed** there from the decision until an update shows it bound, or until it is
-//! forgotten because binding failed. Of a pod, everybody in the core sees the **effective** one: the stored object
+//! forgotten because binding failed. Of a pod, all parts of the core see the **effective** one: the stored object
 //! with our unconfirmed writes applied.
 //!
 //! **Architecture invariant:** the cache *is* the snapshot. It is not copied; one thread changes it, between
@@ -23,7 +23,7 @@ use names::PodsByName;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Why a pod cannot be assumed or forgotten (C-6).
+/// The reason why a pod cannot be assumed or forgotten (C-6).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CacheError {
     /// It has a node already.
@@ -41,9 +41,9 @@ pub enum CacheError {
         uid: Str,
         /// `namespace/name`.
         pod: String,
-        /// Where it was expected.
+        /// The expected node.
         wanted: Str,
-        /// Where it is.
+        /// The actual node.
         node: Str,
     },
     /// It is not assumed but bound.
@@ -56,10 +56,10 @@ pub enum CacheError {
     },
 }
 
-/// Why a pod is counted on a node.
+/// The reason why a pod is counted on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Why {
-    /// The stored object says so.
+    /// From the stored object.
     Stored,
     /// We decided so.
     Assumed,
@@ -69,7 +69,7 @@ enum Why {
 }
 
 impl Why {
-    /// Whether the stored object does not show the node.
+    /// Returns whether the stored object does not show the node.
     fn is_unshown(self) -> bool {
         self != Self::Stored
     }
@@ -85,7 +85,7 @@ fn unshown_node(counted: &Option<(Str, Why)>) -> Option<&Str> {
     unshown.map(|(node, _)| node)
 }
 
-/// Whether the object is of that version or a later one.
+/// Returns whether the object is of that version or a later one.
 fn has_reached(pod: &Pod, version: Version) -> bool {
     version_number(&pod.metadata.resource_version).is_some_and(|shown| shown >= version)
 }
@@ -104,7 +104,7 @@ fn boxed(writes: Writes) -> Option<Box<Writes>> {
     (!writes.is_empty()).then(|| Box::new(writes))
 }
 
-/// What a change of a stored pod did.
+/// The effect of a change of a stored pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodChange {
     /// The effective pod before; `None` when it is new.
@@ -122,7 +122,7 @@ pub struct Cache {
     by_name: PodsByName,
     /// Objects of other kinds, by kind, namespace and name, as the API shows them.
     others: FxHashMap<Key, Object>,
-    /// What is assumed of some of them.
+    /// The assumed writes of some of them.
     assumed_writes: FxHashMap<Key, Write>,
     assumed: usize,
 }
@@ -139,7 +139,7 @@ fn key_of(object: &Object) -> Key {
     )
 }
 
-/// What devices of an assumed pod take from the node counts before the status of the pod shows it.
+/// The resources that devices of an assumed pod take from the node count before the status of the pod shows it.
 fn keep_node_resources(placed: &mut Pod, before: Option<&Pod>) {
     let shown = &placed.status.node_allocatable_resource_claim_statuses;
     if let Some(before) = before.filter(|_| shown.is_empty()) {
@@ -157,7 +157,7 @@ impl Cache {
         &self.cluster
     }
 
-    /// Everything, to suppose changes on and take them back.
+    /// Everything, for changes that are assumed and reverted.
     pub fn cluster_mut(&mut self) -> &mut Cluster {
         &mut self.cluster
     }
@@ -167,7 +167,7 @@ impl Cache {
         self.assumed
     }
 
-    /// How many pods are counted on nodes.
+    /// The number of pods that are counted on nodes.
     pub fn counted_pods(&self) -> usize {
         self.known.values().filter(|k| k.counted.is_some()).count()
     }
@@ -194,7 +194,7 @@ impl Cache {
         self.known.values().filter_map(|k| k.stored.as_ref())
     }
 
-    /// Whether the pod was given a node that the API does not show yet.
+    /// Returns whether the pod was given a node that the API does not show yet.
     pub fn is_assumed(&self, uid: &str) -> bool {
         self.assumed_on(uid).is_some()
     }
@@ -256,7 +256,7 @@ impl Cache {
         PodChange { old, new }
     }
 
-    /// The stored object is gone. Where the pod was assumed, it stays counted until it is forgotten. Returns the
+    /// The stored object was deleted. Where the pod was assumed, it stays counted until it is forgotten. Returns the
     /// effective pod as it was.
     pub fn remove_pod(&mut self, uid: &str) -> Option<Arc<Pod>> {
         let known = self.known.get_mut(uid)?;
@@ -291,7 +291,7 @@ impl Cache {
         known.counted = Some((node.clone(), Why::Assumed));
         self.assumed += 1;
         self.cluster.nodes.add_pod(node, info.clone());
-        // What was handed in is the effective pod already; with its node it still is.
+        // The pod that was handed in is the effective pod already; with its node it still is.
         if self.stored(&uid).is_some() {
             self.cluster.pods.insert(uid, info.pod.clone());
         }
@@ -374,7 +374,7 @@ impl Cache {
 
     // --- our own writes ------------------------------------------------------------------------------------
 
-    /// Our writes to the pod have changed: from now on everybody sees it with these.
+    /// Our writes to the pod have changed: from now on it is seen with these.
     pub fn set_writes(&mut self, uid: &str, writes: Writes) {
         let writes = boxed(writes);
         if let Some(known) = self.known.get_mut(uid)
@@ -427,7 +427,7 @@ impl Cache {
         Some(self.cluster.nodes.node(name)?.node())
     }
 
-    /// A node is gone. While pods are counted on it, they are kept, out of sight (C-8).
+    /// A node was deleted. While pods are counted on it, they are kept, out of sight (C-8).
     pub fn remove_node(&mut self, name: &str) -> Option<Arc<Node>> {
         self.cluster.nodes.remove_node(name)
     }
@@ -506,7 +506,7 @@ impl Cache {
     /// the simulator.
     ///
     /// # Errors
-    /// What does not agree.
+    /// The first disagreement.
     pub fn check(&self) -> Result<(), String> {
         let mut counted = 0;
         let mut assumed = 0;
@@ -514,7 +514,7 @@ impl Cache {
             if let Some((node, why)) = &known.counted {
                 counted += 1;
                 assumed += usize::from(*why == Why::Assumed);
-                // A pod on a node that is gone is out of sight.
+                // A pod on a deleted node is out of sight.
                 if let Some(view) = self.cluster.nodes.node(node)
                     && !view.pods().iter().any(|p| p.pod.uid() == uid)
                 {

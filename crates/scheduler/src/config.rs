@@ -58,17 +58,17 @@ pub const KIND: &str = "KubeSchedulerConfiguration";
 /// A configuration with everything that was left out filled in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// How many threads a pass over the nodes may use.
+    /// The number of threads that a pass over the nodes may use.
     pub parallelism: i32,
-    /// Who of several schedulers is at work.
+    /// The election of the active scheduler.
     pub leader_election: LeaderElection,
-    /// How the API server is spoken to.
+    /// The connection to the API server.
     pub client_connection: ClientConnection,
     /// Whether profiles of the process are served.
     pub enable_profiling: bool,
     /// Whether profiles of locks are served.
     pub enable_contention_profiling: bool,
-    /// For the profiles that do not say themselves; see [`ProfileSpec::percentage_of_nodes_to_score`].
+    /// For the profiles without a value of their own; see [`ProfileSpec::percentage_of_nodes_to_score`].
     pub percentage_of_nodes_to_score: Option<i32>,
     /// The backoff after the first failure.
     pub pod_initial_backoff_seconds: i64,
@@ -83,7 +83,7 @@ pub struct Config {
     known: Known,
 }
 
-/// What the configuration reads about plugins.
+/// The facts about plugins that the configuration reads.
 #[derive(Debug, Clone)]
 struct Known {
     registry: Registry,
@@ -110,17 +110,17 @@ impl PartialEq for Known {
     }
 }
 
-/// Who of several schedulers is at work.
+/// The election of the active scheduler.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LeaderElection {
     /// Whether there is an election at all.
     pub leader_elect: bool,
-    /// How long the other replicas wait after the leader's last renewal.
+    /// The time for which the other replicas wait after the leader's last renewal.
     pub lease_duration: GoDuration,
-    /// How long the leader tries to be heard before it gives up.
+    /// The time for which the leader tries to renew its lease before it stops leading.
     pub renew_deadline: GoDuration,
-    /// How long everybody waits between two tries.
+    /// The time that every candidate waits between two attempts.
     pub retry_period: GoDuration,
     /// The kind of object that they meet at; `leases`.
     pub resource_lock: String,
@@ -144,20 +144,20 @@ impl Default for LeaderElection {
     }
 }
 
-/// How the API server is spoken to.
+/// The connection to the API server.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClientConnection {
     /// The kubeconfig file; empty: none is named.
     pub kubeconfig: String,
-    /// What is accepted; empty: what is sent.
+    /// The accepted content type; empty: the content type of requests.
     pub accept_content_types: String,
-    /// What is sent.
+    /// The content type of requests.
     pub content_type: String,
-    /// How many requests a second are sent over time; negative: as many as there are.
+    /// The number of requests per second over time; negative: no limit.
     #[serde(serialize_with = "in_few_digits")]
     pub qps: f32,
-    /// How many are sent at once.
+    /// The number of requests at once.
     pub burst: i32,
 }
 
@@ -287,7 +287,8 @@ impl Config {
         specs
     }
 
-    /// Sets what the configuration says of the core: profiles, share of nodes, backoffs, calls at once, feature gates.
+    /// Sets the options of the core from the configuration: profiles, share of nodes, backoffs, calls at once, feature
+    /// gates.
     pub fn set_options(&self, options: &mut SchedulerOptions) {
         let seconds = |seconds: i64| Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         options.features = self.known.features;

@@ -56,7 +56,7 @@ use std::sync::Arc;
 pub(crate) const ASSIGNED_POD_DELETE: ClusterEvent =
     ClusterEvent::new(EventResource::AssignedPod, ActionType::DELETE);
 
-/// What does not change while the scheduler runs.
+/// The settings, which do not change while the scheduler runs.
 pub(crate) struct Settings {
     pub(crate) features: FeatureGates,
     pub(crate) profiles: Profiles,
@@ -74,12 +74,12 @@ impl Settings {
         self.features.enabled(feature)
     }
 
-    /// Whether one of the profiles schedules the pod.
+    /// Returns whether one of the profiles schedules the pod.
     pub(crate) fn is_responsible(&self, pod: &Pod) -> bool {
         self.profiles.get(&pod.spec.scheduler_name).is_some()
     }
 
-    /// Whether the pod has a node and is in the queue all the same, because it waits for a resize.
+    /// Returns whether the pod has a node and is in the queue all the same, because it waits for a resize.
     pub(crate) fn makes_room_for_resize(&self, pod: &Pod) -> bool {
         let profiles = self.resizes.as_ref();
         let is_ours = profiles.is_some_and(|p| p.get(&pod.spec.scheduler_name).is_some());
@@ -215,7 +215,7 @@ impl Core {
         self.calls.make(call, self.clock.now())
     }
 
-    /// What is to be done outside, with the calls that may be sent now.
+    /// The outputs, with the calls that may be sent now.
     pub(crate) fn take_outputs(&mut self) -> Outputs {
         let calls = self.calls.dispatcher_mut().next_calls(self.clock.now());
         self.outbound.take(calls)

@@ -28,7 +28,7 @@ use extended::Search;
 use post_filter::PostFilterRun;
 use std::sync::Arc;
 
-/// How a scheduling cycle has ended.
+/// The result of a scheduling cycle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CycleResult {
     /// The pod has a node; its binding goes on beside.
@@ -74,7 +74,7 @@ impl Attempt {
         PodRef::of(&self.pod.pod)
     }
 
-    /// Whether the pod has a node, and room is looked for there alone.
+    /// Returns whether the pod has a node, and room is looked for there alone.
     pub(crate) fn is_resize(&self) -> bool {
         self.pod.pod.is_assigned()
     }
@@ -87,11 +87,11 @@ pub(crate) struct Placed {
     pub(crate) pod: Arc<PodInfo>,
     /// The node.
     pub(crate) node: Str,
-    /// How many nodes were looked at, and how many of them were feasible.
+    /// The number of evaluated nodes, and the number of feasible ones.
     pub(crate) nodes: (usize, usize),
 }
 
-/// How far a cycle has come.
+/// The progress of a cycle.
 pub(crate) enum CycleStep {
     /// The pod has a node and is to be bound.
     Placed(Box<Permitted>),
@@ -102,7 +102,7 @@ pub(crate) enum CycleStep {
 }
 
 impl CycleStep {
-    /// How the cycle has ended, if it has.
+    /// The result of the cycle, if it has ended.
     pub(crate) fn result(&self) -> Option<CycleResult> {
         match self {
             Self::Placed(permitted) => Some(CycleResult::Placed {
@@ -137,7 +137,7 @@ enum ParkedAt {
 pub(crate) struct Cycle {
     answer_cache: AnswerCache,
     rng: fastrand::Rng,
-    /// Where the next search for feasible nodes begins.
+    /// The position at which the next search for feasible nodes begins.
     start_node: usize,
     parked: Option<Box<Parked>>,
 }
@@ -152,7 +152,7 @@ impl Cycle {
         }
     }
 
-    /// What the parked cycle waits for, if there is one.
+    /// The wait of the parked cycle, if there is one.
     pub(crate) fn waits_for(&self) -> Option<&Wait> {
         self.parked.as_ref().map(|parked| &parked.wait)
     }
@@ -162,7 +162,7 @@ impl Cycle {
         self.parked.as_ref().map(|parked| parked.attempt.pod_ref())
     }
 
-    /// Whether the cycle of the pod is parked.
+    /// Returns whether the cycle of the pod is parked.
     pub(crate) fn is_about(&self, uid: &str) -> bool {
         let parked = self.parked.as_ref();
         parked.is_some_and(|parked| parked.attempt.pod.pod.uid().as_str() == uid)
@@ -209,7 +209,7 @@ impl Cycle {
         }
     }
 
-    /// What the search begins with, to explain its result.
+    /// The start of the search, to explain its result.
     fn search_begin(&self, core: &Core, attempt: &Attempt, has_extenders: bool) -> SearchBegin {
         SearchBegin {
             rng: self.rng.clone(),
@@ -355,7 +355,7 @@ fn drops_deleting(core: &mut Core, attempt: &mut Attempt) -> bool {
     true
 }
 
-/// How many of the nodes are to be scored, in percent. Zero means that no percentage is given.
+/// The number of nodes to score, in percent. Zero means that no percentage is given.
 fn percentage_of_nodes(core: &Core, attempt: &Attempt) -> Option<i32> {
     let of_profile = attempt.profile.percentage_of_nodes_to_score;
     let given = of_profile.or(core.settings.percentage_of_nodes_to_score);

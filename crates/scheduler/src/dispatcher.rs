@@ -4,14 +4,14 @@
 //! and returns the result ([`Dispatcher::complete`]); the component that made a call finds its end among
 //! [`Dispatcher::take_finished`]. Each call ends exactly once.
 //!
-//! What it does on the way:
+//! Its other tasks:
 //! - **One call per object** is on its way at a time. A newer call merges with a waiting one of its type, replaces a
 //!   less relevant one, or is dropped for a more relevant one (status patch < binding < deletion); the component that
-//!   made a dropped call is notified. A call that takes back one that was not sent removes both.
+//!   made a dropped call is notified. A call that reverts one that was not sent removes both.
 //! - **Lanes** ([`Lane`]): a burst of status patches never delays a binding, and every lower lane keeps a
 //!   share.
-//! - **Statuses of pods** (`pod_status`): what PreEnqueue says is written 5 s later, and what the API did not take is
-//!   offered again.
+//! - **Statuses of pods** (`pod_status`): the report of PreEnqueue is written 5 s later, and what the API did not take
+//!   is offered again.
 //! - **Retries** of failures that pass, with backoff and jitter, a limited number of times.
 //! - **What objects look like**: updates ([`Dispatcher::sync`]) drop waiting calls that have become needless, and
 //!   [`Dispatcher::writes`] returns what our calls write and the object does not show yet.
@@ -55,7 +55,7 @@ use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use types::Types;
 
-/// Why a call was not sent, or not as it was. Programs compare the first five: they are kube-scheduler's.
+/// The reasons why a call was not sent, or not unchanged. Programs compare the first five: they are kube-scheduler's.
 mod text {
     pub(super) const LESS_RELEVANT: &str =
         "a more relevant call is already enqueued for this object: call skipped";
@@ -80,20 +80,20 @@ mod text {
 /// The end of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finished {
-    /// Which call.
+    /// The call.
     pub id: CallId,
     /// The call as it was sent last, or would have been.
     pub call: ApiCall,
-    /// How it went. A call that was dropped on purpose ends with an error of that kind, see
+    /// The result. A call that was dropped on purpose ends with an error of that kind, see
     /// [`CallErrorKind::is_dropped`]; [`Finished::for_waiter`] returns what that means to a component that waits.
     pub result: CallResult,
-    /// How long it was on its way, retries included; `None` when it was never sent, or not by itself.
+    /// The time in flight, retries included; `None` when it was never sent, or not by itself.
     pub took: Option<Duration>,
 }
 
 impl Finished {
-    /// Whether what the call was to bring about has come about, if perhaps by itself: an object that was to be
-    /// deleted may have been gone.
+    /// Returns whether the desired state of the call is reached, perhaps without the call: an object that was to be
+    /// deleted may not have existed any more.
     pub fn is_done(&self) -> bool {
         match &self.result {
             Ok(_) => true,
@@ -116,7 +116,7 @@ impl Finished {
     }
 }
 
-/// What the dispatcher has done since it was made.
+/// The counters of the dispatcher since it was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DispatcherCounts {
     /// Calls handed out to be sent, repetitions included.
@@ -159,7 +159,7 @@ struct Backlog {
     expiries: BTreeSet<(Time, u32)>,
     /// The types of calls that are taken, with how many of each wait.
     types: Types,
-    /// How many calls have not ended.
+    /// The number of calls that have not ended.
     tracked: usize,
 }
 
@@ -210,13 +210,13 @@ impl Dispatcher {
         std::mem::take(&mut self.finished)
     }
 
-    /// Whether calls have ended since the last time.
+    /// Returns whether calls have ended since the last time.
     pub fn has_finished(&self) -> bool {
         !self.finished.is_empty()
     }
 
-    /// When [`Dispatcher::next_calls`], [`Dispatcher::expire`] or [`Dispatcher::take_due_offer`] has something to do,
-    /// though nothing has happened.
+    /// The time at which [`Dispatcher::next_calls`], [`Dispatcher::expire`] or [`Dispatcher::take_due_offer`] has
+    /// something to do, though nothing has happened.
     pub fn next_wake(&self) -> Option<Time> {
         let Backlog {
             timers,
@@ -231,7 +231,7 @@ impl Dispatcher {
             .min()
     }
 
-    /// Whether so many calls are kept that it is better to make no more for the moment.
+    /// Returns whether so many calls are kept that it is better to make no more for the moment.
     pub fn is_saturated(&self) -> bool {
         self.backlog.tracked >= self.options.tracked_max - self.options.tracked_max / 4
     }
@@ -244,22 +244,22 @@ impl Dispatcher {
         self.backlog.types.register(call_type)
     }
 
-    /// How many calls of each `call_type` have not been sent yet, those that are held back included.
+    /// The number of calls of each `call_type` that have not been sent yet, those that are held back included.
     pub fn pending(&self) -> BTreeMap<&'static str, usize> {
         self.backlog.types.all_waiting()
     }
 
-    /// What the dispatcher has done since it was made.
+    /// The counters of the dispatcher since it was made.
     pub fn counts(&self) -> DispatcherCounts {
         self.counts
     }
 
-    /// How many calls have not ended.
+    /// The number of calls that have not ended.
     pub fn len(&self) -> usize {
         self.backlog.tracked
     }
 
-    /// Whether every call has ended.
+    /// Returns whether every call has ended.
     pub fn is_empty(&self) -> bool {
         self.backlog.tracked == 0
     }
@@ -308,7 +308,7 @@ impl Dispatcher {
     /// Checks that the books agree. Walks everything: for tests and the simulator.
     ///
     /// # Errors
-    /// What does not agree.
+    /// The first disagreement.
     pub fn check(&self) -> Result<(), String> {
         use object::Place;
         let mut tracked = 0;

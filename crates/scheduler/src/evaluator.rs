@@ -6,7 +6,7 @@
 //!
 //! It can be asked step by step (as conformance does) or all at once ([`Evaluator::find`], as the cycle does).
 //! Nothing is cloned: where nominated pods or preemption change the cluster, the change is made in place and
-//! taken back.
+//! reverted.
 
 mod choose;
 mod diagnosis;
@@ -41,7 +41,7 @@ use std::sync::Arc;
 
 /// The pods that are nominated to a node and are not on it yet.
 pub trait NominatedPods {
-    /// Whether there is none anywhere.
+    /// Returns whether there is none anywhere.
     fn is_empty(&self) -> bool;
     /// Those of a node.
     fn on_node(&self, node: &Str, each: &mut dyn FnMut(&Arc<PodInfo>));
@@ -82,30 +82,30 @@ impl NominatedPods for NoNominations {
     fn with_claim(&self, _namespace: &Str, _name: &Str, _each: &mut dyn FnMut(&Str)) {}
 }
 
-/// What the plugins keep about one pod in one cycle, and which of them have nothing to say about it.
+/// The state of the plugins about one pod in one cycle, and the plugins that have no answer about it.
 #[derive(Default)]
 pub struct Evaluation {
     /// The plugins' values.
     pub state: CycleState,
-    /// Plugins whose PreFilter said Skip.
+    /// Plugins whose PreFilter returned Skip.
     pub skip_filter: PluginIds,
-    /// Plugins whose PreScore said Skip.
+    /// Plugins whose PreScore returned Skip.
     pub skip_score: PluginIds,
-    /// What was done, for the metrics. Boxed: a binding takes the evaluation along for as long as it lasts.
+    /// The counts, for the metrics. Boxed: a binding takes the evaluation along for as long as it lasts.
     pub tally: Box<Tally>,
-    /// What PostFilter found about nodes for pods of this shape.
+    /// The findings of PostFilter about nodes for pods of this shape.
     memos: Option<Memos>,
     /// Set when no node fits by kept answers: those of all plugins follow from what they read of the pod.
     pub(crate) is_kept: bool,
     /// Set when a decision was made without PreFilter: it has to run before filters are called.
     unprepared: bool,
     supposed: Vec<dry_run::Supposed>,
-    /// Set when a plugin did not take back what was only supposed: its values cannot be trusted any more.
+    /// Set when a plugin did not revert an assumption: its values cannot be trusted any more.
     broken: Option<Status>,
 }
 
 impl Evaluation {
-    /// What the plugins keep has become old: all of it is forgotten, except what is counted for the metrics.
+    /// The state of the plugins is outdated: all of it is discarded, except the counts for the metrics.
     pub(crate) fn begin_anew(&mut self) {
         let tally = std::mem::take(&mut self.tally);
         *self = Self {
@@ -135,7 +135,7 @@ pub struct Evaluator<'a> {
     pub nominated: &'a dyn NominatedPods,
     /// The pod.
     pub pod: &'a Arc<PodInfo>,
-    /// What is kept about it.
+    /// The kept evaluation.
     pub evaluation: &'a mut Evaluation,
     /// The work of the attempt; `None` to search without a limit on the sum.
     pub work: Option<&'a Work>,
@@ -144,7 +144,7 @@ pub struct Evaluator<'a> {
 }
 
 impl Evaluator<'_> {
-    /// Whether the searches of the attempt have used up their budget.
+    /// Returns whether the searches of the attempt have used up their budget.
     fn has_used_up(&self) -> bool {
         self.work.is_some_and(Work::is_used_up)
     }

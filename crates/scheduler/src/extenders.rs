@@ -1,5 +1,6 @@
-//! What extenders say, brought together with what the plugins say (section 4.8). When they are asked is for the cycle
-//! ([`crate::cycle`]) and the binding to say; here are the rules of what follows from an answer, without any waiting.
+//! The answers of extenders, merged with those of the plugins. When they are asked is for the cycle
+//! ([`crate::cycle`]) and the binding to decide; this module has the rules of what follows from an answer, without any
+//! waiting.
 
 mod filter;
 mod prioritize;

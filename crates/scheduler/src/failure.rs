@@ -1,4 +1,4 @@
-//! What becomes of a pod whose attempt has failed (section 5.8).
+//! The handling of a pod whose attempt has failed.
 
 use crate::core::{Core, Explanation, Reason, note_requests, reasons};
 use crate::cycle::{Attempt, CycleResult};
@@ -16,7 +16,7 @@ use berth_framework::{ApiCall, Feature, Status};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Why an attempt has failed.
+/// The reason why an attempt has failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
     message: String,
@@ -73,7 +73,7 @@ impl Failure {
     }
 }
 
-/// What the API shows of a pod whose attempt failed (C-48).
+/// The state of a pod whose attempt failed, as the API shows it (C-48).
 enum Known {
     /// It is still waiting for a node.
     Pending,
@@ -184,8 +184,8 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: Failure) -> C
     failure.into_result()
 }
 
-/// The resize of a pod with a node waits on: for the kubelet, for victims that terminate, or for room. The status of the
-/// pod shows where it runs, so neither its condition nor a nomination is written, and no event is published.
+/// The resize of a pod with a node waits on: for the kubelet, for victims that terminate, or for room. The status of
+/// the pod shows where it runs, so neither its condition nor a nomination is written, and no event is published.
 fn resize_waits(core: &mut Core, mut attempt: Attempt, failure: Failure) -> CycleResult {
     let observations = core.requests.take_observations();
     core.count_observations(observations);
@@ -254,8 +254,8 @@ fn template(core: &Core, attempt: &Attempt, failure: &Failure) -> Option<Arc<Tem
     Some(known.unwrap_or_else(|| Arc::new(template)))
 }
 
-/// Whether the pod, which the same plugins rejected at its last attempt, is rejected for the same reasons: at most the
-/// numbers of nodes differ.
+/// Returns whether the pod, which the same plugins rejected at its last attempt, is rejected for the same reasons: at
+/// most the numbers of nodes differ.
 fn is_as_before(
     core: &Core,
     info: &QueuedPodInfo,
@@ -306,8 +306,8 @@ fn has_reasons_of(core: &Core, error: &FitError, last: &Explanation) -> bool {
     texts(&last.reasons) == texts(&reasons(error, core.cache.cluster()))
 }
 
-/// An event woke the pod in vain: its status gives these reasons already. kube-scheduler counts an attempt, publishes
-/// an event and lengthens the backoff. Where many pods wait for room, nearly all attempts are of this kind.
+/// An event woke the pod without need: its status gives these reasons already. kube-scheduler counts an attempt,
+/// publishes an event and lengthens the backoff. Where many pods wait for room, nearly all attempts are of this kind.
 fn rejected_as_before(core: &mut Core, attempt: Attempt, failure: Failure) -> CycleResult {
     let Attempt {
         mut info, profile, ..
@@ -358,7 +358,7 @@ fn give_back(core: &mut Core, info: QueuedPodInfo) {
     }
 }
 
-/// The patch of the pod's status; `None` when it says all that already (C-50).
+/// The patch of the pod's status; `None` when it contains all that already (C-50).
 fn status_patch(core: &Core, pod: &PodRef, reason: &str, failure: &Failure) -> Option<ApiCall> {
     let object = core.cache.effective(&pod.uid)?;
     let condition = ConditionPatch::of(object, POD_SCHEDULED, "False", reason, &failure.message);

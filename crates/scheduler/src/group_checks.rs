@@ -65,7 +65,7 @@ fn check_shape(groups: &Groups, tree: &[GroupKey]) -> Result<(), String> {
 /// Checks the members that wait, those that have a node, and all groups of the hierarchy.
 ///
 /// # Errors
-/// What does not agree.
+/// The first disagreement.
 pub(crate) fn check(core: &Core, root: &GroupKey, pending: &[&Arc<Pod>]) -> Result<(), String> {
     let cluster = core.cache.cluster();
     let groups = cluster.groups();

@@ -1,7 +1,7 @@
 //! The conditions of groups: whether a group was scheduled once, and if not, why.
 //!
-//! A condition is written through the dispatcher when it differs from that of the group as everybody sees it, with our own
-//! writes. A group that was scheduled once stays so.
+//! A condition is written through the dispatcher when it differs from that of the group as the core sees it, with our
+//! own writes. A group that was scheduled once stays so.
 
 use crate::core::{Core, Moment};
 use crate::cycle::CycleResult;
@@ -155,7 +155,7 @@ pub(crate) fn write_ended(core: &mut Core, write: &Write, result: &CallResult) {
     }
 }
 
-/// How the attempt of a group has ended.
+/// The result of the attempt of a group.
 pub(crate) struct AttemptEnd<'a> {
     /// The group without parent.
     pub(crate) root: &'a GroupKey,

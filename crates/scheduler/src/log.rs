@@ -1,6 +1,6 @@
 //! The lines that the core logs. They are kept until the edge takes them and writes them.
 //!
-//! Where kube-scheduler logs the same, message, level and keys are its own. The levels are those of klog:
+//! If kube-scheduler logs the same, message, level and keys are its own. The levels are those of klog:
 //!
 //! | level | lines |
 //! |---|---|
@@ -19,10 +19,10 @@ use std::borrow::Cow;
 use std::fmt;
 use std::panic::Location;
 
-/// How many lines are kept until they are taken; further ones are counted.
+/// The number of lines that are kept until they are taken; further ones are counted.
 const LINES_MAX: usize = 16 * 1024;
 
-/// How much a line matters.
+/// The importance of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LogLevel {
     /// Something broke.
@@ -87,9 +87,9 @@ impl From<&PodRef> for LogValue {
 /// A line of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogLine {
-    /// How much it matters.
+    /// The importance.
     pub level: LogLevel,
-    /// What it states.
+    /// The statement.
     pub message: Cow<'static, str>,
     /// Keys with their values, such as `pod` and `node`.
     pub values: Vec<(&'static str, LogValue)>,
@@ -161,7 +161,7 @@ impl Log {
         self.verbosity = verbosity;
     }
 
-    /// Whether lines of this level are logged.
+    /// Returns whether lines of this level are logged.
     pub(crate) fn is_on(&self, level: u8) -> bool {
         level <= self.verbosity
     }

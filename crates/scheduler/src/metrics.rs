@@ -25,7 +25,7 @@ use std::marker::PhantomData;
 /// The values of a series' labels.
 pub type LabelValues = SmallVec<[Str; 3]>;
 
-/// How many series one metric may have; observations of further ones are dropped and counted.
+/// The number of series that one metric may have; observations of further ones are dropped and counted.
 const SERIES_MAX: usize = 4096;
 
 /// The numbers of one series.
@@ -80,7 +80,7 @@ impl HistogramValue {
         self.sum += other.sum;
     }
 
-    /// How many observations there were.
+    /// The number of observations.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }

@@ -19,7 +19,7 @@ pub(crate) fn nominate(core: &mut Core, pod: &Arc<Pod>, nominating: &Nominating)
     core.queue.nominator_mut().add(cluster, pod, nominating);
 }
 
-/// Why a nomination ends.
+/// The reason why a nomination ends.
 pub(crate) enum End<'a> {
     /// The pod was placed on this node and counts there from now on.
     Placed(&'a Str),
@@ -46,7 +46,7 @@ pub(crate) fn end(core: &mut Core, nominee: &Arc<Pod>, why: &End<'_>) {
     core.placement_freed(nominee, Some(&affected));
 }
 
-/// The status of a pod has changed by what our calls write: the pod is nominated as it says now.
+/// The status of a pod has changed by what our calls write: the pod is nominated as the status states now.
 pub(crate) fn follow_write(core: &mut Core, before: &Arc<Pod>, after: &Arc<Pod>) {
     let (old, new) = (
         &before.status.nominated_node_name,

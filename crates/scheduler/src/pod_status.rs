@@ -1,14 +1,14 @@
 //! The writer of pod statuses: what the PodScheduled condition and the nominated node of each pod should be.
 //!
-//! What is to be written follows from the state of the scheduler, and is compared with what the pod says: the stored
+//! The desired status follows from the state of the scheduler, and is compared with the status of the pod: the stored
 //! object with our unconfirmed writes. Only a difference becomes a call (`dispatcher::pod_status` keeps those that
 //! wait), and each is looked at again when it is sent, repeated or offered again:
 //! - what a cycle found is written at once (`cycle::failure` makes that call);
-//! - what PreEnqueue plugins say of a pod is written once it has been so for 5 s (KEP-5501), or for 30 s if it belongs
-//!   to an attempt whose result the pod states;
+//! - the answer of PreEnqueue plugins about a pod is written once it has been so for 5 s (KEP-5501), or for 30 s if it
+//!   belongs to an attempt whose result the pod states;
 //! - what the API did not take is offered again every 30 s, as far as it is still true;
-//! - a bound pod that says it is not scheduled is corrected: the binding of a scheduler whose answers were lost may
-//!   have been carried out, and what its failure wrote arrives later.
+//! - a bound pod whose condition states that it is not scheduled is corrected: the binding of a scheduler whose answers
+//!   were lost may have been carried out, and what its failure wrote arrives later.
 
 use crate::core::{Core, event_note};
 use crate::nominations;
@@ -23,13 +23,13 @@ use berth_framework::call::{ConditionPatch, EventKind, PodEvent, PodRef};
 use berth_framework::plugin::Nominating;
 use std::sync::Arc;
 
-/// How long PreEnqueue plugins must have rejected a pod before the condition with the reason NotReadyForScheduling is
-/// written: most gates open within that time (KEP-5501).
+/// The time for which PreEnqueue plugins must have rejected a pod before the condition with the reason
+/// NotReadyForScheduling is written: most gates open within that time (KEP-5501).
 const NOT_READY_FOR_SCHEDULING_DELAY: Duration = Duration::from_secs(5);
 
-/// How long a rejection that belongs to an attempt must have lasted before it is reported. An eviction usually takes
-/// milliseconds, and the result of the attempt is more useful meanwhile. What lasts longer is reported like any other
-/// rejection, because KEP-5501 lets no plugin opt out.
+/// The time for which a rejection that belongs to an attempt must have lasted before it is reported. An eviction
+/// usually takes milliseconds, and the result of the attempt is more useful meanwhile. What lasts longer is reported
+/// like any other rejection, because KEP-5501 lets no plugin opt out.
 const LONG_REJECTION_OF_ATTEMPT: Duration = Duration::from_secs(30);
 
 /// The reason that a cycle writes when no node fits; autoscalers act on it.
@@ -37,8 +37,8 @@ pub(crate) const UNSCHEDULABLE: &str = "Unschedulable";
 
 // --- reports of PreEnqueue ------------------------------------------------------------------------------
 
-/// Hands what PreEnqueue plugins say of pods to the dispatcher, as long as there is room. The rest waits in the
-/// queue. Returns whether there was something.
+/// Hands the answers of PreEnqueue plugins about pods to the dispatcher, as long as there is room. The rest waits in
+/// the queue. Returns whether there was something.
 pub(crate) fn take_pre_enqueue_reports(core: &mut Core) -> bool {
     let mut any = false;
     while core.calls.dispatcher().takes_reports()
@@ -57,7 +57,7 @@ fn write_report(core: &mut Core, report: &PreEnqueueReport, since: Time) {
     }
     let now = core.now();
     let mut due = since + NOT_READY_FOR_SCHEDULING_DELAY;
-    // For now the pod goes on stating what its attempt found: what another plugin said of it meanwhile is withdrawn.
+    // For now the pod goes on stating what its attempt found: the report of another plugin is withdrawn.
     if let PreEnqueueReport::Rejected {
         pod,
         message,
@@ -105,8 +105,8 @@ fn write_report(core: &mut Core, report: &PreEnqueueReport, since: Time) {
     core.calls.report(call, due, now);
 }
 
-/// Whether the pod states what its last attempt found, and is to go on stating it while a PreEnqueue plugin only
-/// waits for what that attempt has begun.
+/// Returns whether the pod states what its last attempt found, and is to go on stating it while a PreEnqueue plugin
+/// only waits for what that attempt has begun.
 fn says_result_of_attempt(core: &Core, pod: &Pod) -> bool {
     let uid = pod.uid();
     let effective = core.cache.effective(uid).map_or(pod, |pod| &**pod);
@@ -158,8 +158,8 @@ pub(crate) fn offer_statuses(core: &mut Core) {
     }
 }
 
-/// What of a status is true now: the condition if the pod still waits as it says, and the node that the pod is
-/// nominated to now.
+/// The part of a status that is true now: the condition if the pod still waits as the condition states, and the node
+/// that the pod is nominated to now.
 fn still_true(core: &Core, call: ApiCall) -> Option<ApiCall> {
     let pod = call.pod()?.clone();
     let stored = core.cache.stored(&pod.uid)?;
@@ -206,7 +206,7 @@ fn still_true(core: &Core, call: ApiCall) -> Option<ApiCall> {
     })
 }
 
-/// The pod is bound, and the API shows so. If it says that it is not scheduled, that is corrected.
+/// The pod is bound, and the API shows so. If its condition states that it is not scheduled, that is corrected.
 pub(crate) fn correct_status(core: &mut Core, pod: &Arc<Pod>) {
     core.calls.dispatcher_mut().forget_status(pod.uid());
     let denies = pod
@@ -244,7 +244,7 @@ pub(crate) fn show_writes(core: &mut Core, uid: &str) {
 }
 
 /// The status of a pod was written before the pod returned to the queue. An update of a pod in flight changes no
-/// nomination, and others may have written it meanwhile: the pod is nominated as its status says now.
+/// nomination, and others may have written it meanwhile: the pod is nominated as its status states now.
 pub(crate) fn follow_nomination(core: &mut Core, written: &ApiCall) {
     let pod = written.pod().and_then(|pod| core.cache.effective(&pod.uid));
     if let Some(pod) = pod.cloned() {

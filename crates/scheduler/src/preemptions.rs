@@ -25,10 +25,10 @@ struct Running {
     /// The kind of the preemptor, a label of metrics.
     kind: &'static str,
     plugin: Str,
-    /// Who reports the events.
+    /// The reporter of the events.
     reporter: Str,
     began: Time,
-    /// How many of the calls have not ended.
+    /// The number of calls that have not ended.
     pending: usize,
     /// The victim that is evicted after the others.
     last: Option<Eviction>,
@@ -75,7 +75,7 @@ impl Preemptions {
     /// Checks that the books agree.
     ///
     /// # Errors
-    /// What does not agree.
+    /// The first disagreement.
     pub(crate) fn check(&self) -> Result<(), String> {
         for (id, running) in &self.running {
             let calls = self.calls.values().filter(|(of, _)| of == id).count();

@@ -1,7 +1,7 @@
 //! Profiles: which plugins take part at which extension point, in which order, with which weight.
 //!
-//! [`ProfileSpec`] is what a configuration says; [`Profiles::build`] merges it with the defaults, makes the plugins
-//! and checks that the whole can work. All profiles share one queue, so they must agree on its order.
+//! [`ProfileSpec`] is the content of a configuration; [`Profiles::build`] merges it with the defaults, makes the
+//! plugins and checks that the whole can work. All profiles share one queue, so they must agree on its order.
 //!
 //! **Architecture invariant:** no plugin is known here by more than its name; they come from a
 //! [`Registry`].
@@ -202,8 +202,8 @@ impl Profile {
 }
 
 impl Profile {
-    /// The part of the profile that judges pods that have a node and wait for a resize: it filters, makes room and holds.
-    /// Plugins keep their places.
+    /// The part of the profile that judges pods that have a node and wait for a resize: it filters, makes room and
+    /// holds. Plugins keep their places.
     #[must_use]
     pub fn of_resizes(&self) -> Self {
         let judges = |id: PluginId| {

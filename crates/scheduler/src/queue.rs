@@ -2,7 +2,7 @@
 //!
 //! A pod that may be tried is in the **active queue**, ordered by the QueueSort plugin. A pod that failed waits for
 //! its **backoff**, or in the **unschedulable pool** for an event that one of the plugins that rejected it finds
-//! promising. A pod that a PreEnqueue plugin keeps out is **gated**: it sits where no event walks, and only the events
+//! helpful. A pod that a PreEnqueue plugin rejects is **gated**: it sits where no event walks, and only the events
 //! of that plugin find it. A popped pod is **in flight** until it is given back or [`SchedulingQueue::done`]; what
 //! happens meanwhile is logged, so that no wake-up is lost.
 //!
@@ -107,7 +107,7 @@ mod label {
 pub struct AlreadyQueued {
     /// `namespace/name`.
     pub pod: String,
-    /// Where it is.
+    /// The place.
     pub place: QueuedIn,
 }
 
@@ -336,7 +336,7 @@ impl SchedulingQueue {
             let mut tally = Tally::new(self.stopwatch.clone());
             let strategy = question.put_to(&entry.info, None, &mut tally, &mut self.log);
             tally.record(&matched.label, &mut self.metrics);
-            // What one event has moved to backoff, another one can only make active.
+            // A pod that one event has moved to backoff can only be made active by another one.
             if !waits && strategy != Strategy::Immediately {
                 continue;
             }
@@ -348,8 +348,8 @@ impl SchedulingQueue {
         }
     }
 
-    /// The pod is gone, or has got a node. A pod in flight is left to its cycle, and a pod of the same name but
-    /// another identity stays.
+    /// The pod was deleted, or has got a node. A pod in flight is left to its cycle, and a pod of the same name
+    /// but another identity stays.
     pub fn delete(&mut self, pod: &Pod) {
         self.nominator.remove(pod.uid());
         self.reports.forget(pod.uid());
@@ -401,7 +401,7 @@ impl SchedulingQueue {
         Some(info)
     }
 
-    /// The pod is not in flight any more: it was bound as far as events matter, dropped, or is gone.
+    /// The pod is not in flight any more: it was bound as far as events matter, dropped, or was deleted.
     /// Does nothing for other pods.
     pub fn done(&mut self, uid: &str) {
         self.places.release(uid);
@@ -458,7 +458,7 @@ impl SchedulingQueue {
         let template = info.own.template.clone();
         let id = self.places.enter(info, &self.profiles);
         let place = self.requeue(cx, id, strategy, label::SCHEDULE_ATTEMPT_FAILURE);
-        // Woken again already, it still stands for the others.
+        // Woken again already, it still represents the others.
         let stands = self.places.represents_while_away(&uid, template.as_ref());
         if !(stands && place != QueuedIn::Gated) {
             self.places.release(&uid);
@@ -477,13 +477,13 @@ impl SchedulingQueue {
         &mut self.nominator
     }
 
-    /// The next pod of which PreEnqueue plugins say something else than its status, as far as the queue can see
+    /// The next pod of which PreEnqueue plugins report something else than its status, as far as the queue can see
     /// (KEP-5501), and since when they do. `None` while SchedulerPreEnqueuePodStatus is off.
     pub fn take_pre_enqueue_report(&mut self) -> Option<(PreEnqueueReport, Time)> {
         self.reports.take_next()
     }
 
-    /// What the queue logs.
+    /// The log of the queue.
     pub(crate) fn log_mut(&mut self) -> &mut Log {
         &mut self.log
     }
@@ -519,8 +519,8 @@ fn remember(queue: &mut SchedulingQueue, event: &ClusterEvent, change: Change<'_
     );
 }
 
-/// What happened while the pod was in flight may already be what it needs. Narrowing does not apply: the
-/// pod was not there to be named.
+/// An event that came while the pod was in flight may already be the one that it needs. Narrowing does not
+/// apply: the pod was not there to be named.
 fn strategy_after_flight(
     queue: &mut SchedulingQueue,
     cx: &Context<'_>,

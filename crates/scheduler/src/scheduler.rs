@@ -45,21 +45,21 @@ use std::fmt;
 pub enum Outcome {
     /// There is no pod to try. Ask again after the next input, or at this time.
     Idle {
-        /// When time alone may bring one.
+        /// The next time at which time alone may cause one.
         next_wake: Option<Time>,
     },
     /// A pod was tried.
     Done {
         /// The pod.
         pod: PodRef,
-        /// How its cycle has ended.
+        /// The result of its cycle.
         result: CycleResult,
     },
     /// A group was tried.
     Group {
         /// The group without parent.
         group: GroupKey,
-        /// How its cycle has ended for each of its pods; empty if the group was given back untried.
+        /// The result of its cycle for each of its pods; empty if the group was given back untried.
         pods: Vec<(PodRef, CycleResult)>,
     },
     /// The cycle waits, and goes on by itself when the wait ends. No other pod is tried until then.
@@ -78,33 +78,33 @@ impl Outcome {
         one.into_iter().chain(group)
     }
 
-    /// Whether a pod or a group was tried, so that there may be another one.
+    /// Returns whether a pod or a group was tried, so that there may be another one.
     pub fn is_attempt(&self) -> bool {
         matches!(self, Self::Done { .. } | Self::Group { .. })
     }
 }
 
-/// How a scheduler is set up.
+/// The options of a scheduler.
 pub struct SchedulerOptions {
     /// The profiles; at least one.
     pub profiles: Vec<ProfileSpec>,
     /// The feature gates.
     pub features: FeatureGates,
-    /// Where all randomness comes from.
+    /// The seed of all random decisions.
     pub seed: u64,
-    /// What profiles take that do not say themselves; see [`ProfileSpec::percentage_of_nodes_to_score`].
+    /// The value for profiles that do not state one; see [`ProfileSpec::percentage_of_nodes_to_score`].
     pub percentage_of_nodes_to_score: Option<i32>,
     /// The backoff after the first failure (`podInitialBackoffSeconds`).
     pub pod_initial_backoff: Duration,
     /// The longest backoff (`podMaxBackoffSeconds`).
     pub pod_max_backoff: Duration,
-    /// How long a pod waits for an event before it is tried again all the same.
+    /// The time for which a pod waits for an event before it is retried without one.
     pub pod_max_in_unschedulable_pods_duration: Duration,
-    /// Which evaluator decides.
+    /// The evaluator that decides.
     pub evaluator: EvaluatorKind,
     /// The dispatcher.
     pub dispatcher: DispatcherOptions,
-    /// Who takes part beside the plugins.
+    /// The extenders beside the plugins.
     pub extenders: Extenders,
     /// Times what is done, for the metrics alone.
     pub stopwatch: Box<dyn Stopwatch>,
@@ -300,7 +300,7 @@ impl Scheduler {
 
     // --- outputs -------------------------------------------------------------------------------------------
 
-    /// What is to be done outside, since the last time.
+    /// The outputs, since the last time.
     pub fn take_outputs(&mut self, now: Time) -> Outputs {
         self.observed(now, Input::TakeOutputs);
         self.core.clock.set(now);
@@ -316,7 +316,7 @@ impl Scheduler {
         outputs
     }
 
-    /// When [`Scheduler::tick`] has something to do next, if nothing else happens before.
+    /// The time at which [`Scheduler::tick`] has something to do next, if nothing else happens before.
     pub fn next_wake(&self, now: Time) -> Option<Time> {
         let times = [
             self.core.waits.next_deadline(),
@@ -326,20 +326,20 @@ impl Scheduler {
         times.into_iter().flatten().min().map(|time| time.max(now))
     }
 
-    /// Whether [`Scheduler::schedule_one`] would try a pod now.
+    /// Returns whether [`Scheduler::schedule_one`] would try a pod now.
     pub fn has_pod_to_try(&self) -> bool {
         self.cycle.waits_for().is_none() && !self.is_saturated() && self.core.queue.is_poppable()
     }
 
-    /// Whether so many calls or bindings are under way that no pod is tried: its calls would be refused, its binding
-    /// would have to wait.
+    /// Returns whether so many calls or bindings are under way that no pod is tried: its calls would be refused, its
+    /// binding would have to wait.
     fn is_saturated(&self) -> bool {
         self.core.calls.dispatcher().is_saturated() || self.bindings.is_saturated()
     }
 
     // --- to look at ----------------------------------------------------------------------------------------
 
-    /// What is known of the cluster.
+    /// The view of the cluster.
     pub fn cache(&self) -> &Cache {
         &self.core.cache
     }
@@ -369,12 +369,12 @@ impl Scheduler {
         &self.core.settings.features
     }
 
-    /// How many pods have been placed and are not bound yet.
+    /// The number of pods that have been placed and are not bound yet.
     pub fn bindings_in_flight(&self) -> usize {
         self.bindings.len()
     }
 
-    /// Why the last attempt of a pod failed, as long as that is remembered.
+    /// The reason why the last attempt of a pod failed, while it is remembered.
     pub fn explanation(&self, uid: &str) -> Option<&Explanation> {
         self.core.explanations.get(uid)
     }
@@ -393,7 +393,7 @@ impl Scheduler {
     /// Checks that the core's own records agree. Walks everything: for tests and the simulator.
     ///
     /// # Errors
-    /// What does not agree.
+    /// The first disagreement.
     pub fn check(&self) -> Result<(), String> {
         let core = &self.core;
         core.cache.check()?;
@@ -546,7 +546,7 @@ fn register_calls(profiles: &Profiles, dispatcher: &mut Dispatcher) -> Result<()
     }
 }
 
-/// What a profile contributes to the queue.
+/// The contribution of a profile to the queue.
 fn hooks_of(profile: &Profile, features: &FeatureGates) -> ProfileHooks {
     let sort = profile.queue_sort.plugin.clone();
     let mut hooks = ProfileHooks::new(profile.name.clone(), sort);

@@ -1,4 +1,4 @@
-//! A scheduler in virtual time, and an API server that answers as the test says and stores the pods.
+//! A scheduler in virtual time, and an API server that answers as the test specifies and stores the pods.
 
 use crate::core::{AttemptTrace, Event};
 use crate::log::LogLine;
@@ -320,7 +320,7 @@ impl Driver {
         texts.collect()
     }
 
-    /// Where a pod is in the queue.
+    /// The place of a pod in the queue.
     pub fn place_of(&self, name: &str) -> Option<QueuedIn> {
         Some(self.scheduler.queue().get("default", name)?.0)
     }

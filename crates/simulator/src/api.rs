@@ -15,11 +15,11 @@ pub trait Api: Send + Sync {
     /// Carries out a call on the world.
     ///
     /// # Errors
-    /// What the API server says against it.
+    /// The objection of the API server.
     fn carry_out(&self, world: &mut World, call: &ApiCall, now: Time) -> Result<(), Refusal>;
 
-    /// What a scheduler receives for a change that its watch delivers: the change itself. The checker receives the real
-    /// change all the same.
+    /// The changes that a scheduler receives for a change that its watch delivers: the change itself. The checker
+    /// receives the real change all the same.
     fn tell(&self, change: ClusterChange) -> Vec<ClusterChange> {
         vec![change]
     }
@@ -40,7 +40,7 @@ fn patch_status(
     world.patch_status(&pod.name, &pod.uid, &conditions, nominated_node)
 }
 
-/// An API that does what it says.
+/// An API that is honest.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FaithfulApi;
 
@@ -124,7 +124,7 @@ fn update_storage(world: &mut World, write: &Write) -> Result<(), Refusal> {
     world.update_storage(write.applied_to(&stored), version)
 }
 
-/// What the caller receives, given what has come of the call if it was carried out.
+/// The result that the caller receives, given the outcome of the call if it was carried out.
 pub(crate) fn answer_of(answer: Answer, outcome: Option<Result<(), Refusal>>) -> CallResult {
     let failure = |kind, message: &str| Err(CallError::new(kind, message));
     match answer {
@@ -147,7 +147,7 @@ pub(crate) fn answer_of(answer: Answer, outcome: Option<Result<(), Refusal>>) ->
     }
 }
 
-/// The same with the version that the call has made of its object, which servers tell of pods that are patched or
+/// The same with the version that the call has made of its object, which servers return for pods that are patched or
 /// deleted.
 pub(crate) fn full_answer_of(world: &World, call: &ApiCall, result: CallResult) -> CallResult {
     if let ApiCall::Write(write) = call
@@ -170,7 +170,7 @@ pub(crate) fn full_answer_of(world: &World, call: &ApiCall, result: CallResult) 
     }
 }
 
-/// Whether a call that is answered so is carried out.
+/// Returns whether a call that is answered so is carried out.
 pub(crate) fn is_carried_out(answer: Answer) -> bool {
     matches!(answer, Answer::Honest | Answer::TimeoutAfter)
 }

@@ -19,17 +19,17 @@ const SLOW: Duration = Duration::from_secs(60);
 pub struct Campaign {
     /// The first seed.
     pub first: u64,
-    /// How many seeds there are.
+    /// The number of seeds.
     pub seeds: u64,
     /// The steps of each.
     pub steps: usize,
-    /// What may fail.
+    /// The faults.
     pub faults: Faults,
     /// The evaluator; each seed's own if `None`.
     pub evaluator: Option<EvaluatorKind>,
-    /// How many runs the search for a short script may take.
+    /// The number of runs that the search for a short script may take.
     pub shrink_runs_max: usize,
-    /// How many seeds are played at a time; as many as there are processors if `None`.
+    /// The number of seeds that are played at a time; as many as there are processors if `None`.
     pub threads: Option<NonZeroUsize>,
 }
 
@@ -63,9 +63,9 @@ pub enum Progress<'a> {
 pub struct Found {
     /// The seed.
     pub seed: u64,
-    /// What it is part of.
+    /// The campaign.
     pub campaign: Campaign,
-    /// What went wrong.
+    /// The failure.
     pub failure: Failure,
     /// The shortest script found that shows the same.
     pub shrunk: Shrunk,
@@ -161,19 +161,19 @@ impl Campaign {
     }
 }
 
-/// What a thread's seeds came to.
+/// The result of the seeds of a thread.
 #[derive(Default)]
 struct End {
     tally: Tally,
     failed: Option<(u64, Failure)>,
 }
 
-/// What the threads share.
+/// The state that the threads share.
 struct Playing<'a, T> {
     campaign: &'a Campaign,
     subject: &'a Subject,
     told: &'a T,
-    /// How many seeds have been taken.
+    /// The number of seeds that have been taken.
     next: &'a AtomicU64,
     /// Whether one has failed.
     stop: &'a AtomicBool,

@@ -28,7 +28,7 @@ struct Placement {
     binding: Binding,
 }
 
-/// How far the binding of a placed pod has come, as far as the scheduler can know.
+/// The progress of the binding of a placed pod, as far as the scheduler can know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Binding {
     /// It has not been sent.
@@ -39,7 +39,7 @@ enum Binding {
     Stands,
 }
 
-/// What a scheduler has received and decided. See the [module](self).
+/// The inputs and decisions of a scheduler. See the [module](self).
 #[derive(Debug, Default)]
 pub struct Checker {
     /// By name, as last received.
@@ -57,13 +57,13 @@ pub struct Checker {
     victims: BTreeSet<Str>,
     /// Since when pods are rejected by PreEnqueue.
     blocked: reports::BlockedSince,
-    /// What was written into statuses and has not been seen there yet.
+    /// The writes of statuses that have not been seen yet.
     sent: reports::Sent,
     decisions: u64,
 }
 
 impl Checker {
-    /// The checker of a scheduler that knows nothing yet, in the place of one that has died.
+    /// The checker of a scheduler that knows nothing yet, in the place of one that has ended.
     pub fn restarted(&mut self) {
         let decisions = self.decisions;
         *self = Self {
@@ -72,7 +72,7 @@ impl Checker {
         };
     }
 
-    /// How many placements were judged.
+    /// The number of placements that were judged.
     pub fn decisions(&self) -> u64 {
         self.decisions
     }
@@ -120,7 +120,7 @@ impl Checker {
             self.blocked.remove(&uid);
             self.sent.remove(&uid);
         }
-        // From here on the API itself says where the pod is, or that it will never be anywhere.
+        // From here on the API itself shows where the pod is, or that it will never be anywhere.
         if pod.is_assigned() || pod.is_terminal() || pod.is_terminating() {
             self.placed.remove(pod.uid());
         }
@@ -223,7 +223,7 @@ impl Checker {
                     resource,
                 });
             }
-            // What was decided about volumes, only the scheduler knows.
+            // The decisions about volumes are known to the scheduler alone.
             Some(Forbids::Unclear) | None => {}
         }
         let placement = Placement {

@@ -11,14 +11,14 @@ use std::sync::Once;
 thread_local! {
     /// Whether this thread is in a run.
     static WATCHED: Cell<bool> = const { Cell::new(false) };
-    /// Where its last panic was.
+    /// The place of its last panic.
     static PLACE: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
 /// A panic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Panicked {
-    /// What it said.
+    /// The message.
     pub(crate) message: String,
     /// File and line.
     pub(crate) place: String,

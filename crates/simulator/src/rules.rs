@@ -23,7 +23,7 @@ use crate::world::Others;
 use berth_api::devices::AllocationResult;
 use berth_api::{Kind, Node, Pod, Str};
 
-/// Why a pod may not run on a node.
+/// The reason why a pod may not run on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Forbids {
     /// There is not enough of this resource, port or volume.
@@ -105,7 +105,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// Whether `pod` may run on `node`, beside the pods on it.
+/// Returns whether `pod` may run on `node`, beside the pods on it.
 pub(crate) fn forbids(scene: &Scene<'_>, pod: &Pod, node: &Node) -> Option<Forbids> {
     node::broken_rule(pod, node)
         .or_else(|| near::broken_rule(scene, pod, node))
@@ -115,7 +115,7 @@ pub(crate) fn forbids(scene: &Scene<'_>, pod: &Pod, node: &Node) -> Option<Forbi
         .or_else(|| volumes::forbids(scene, pod, node))
 }
 
-/// Whether the rules about a pod's surroundings can only be eased by taking pods away.
+/// Returns whether the rules about a pod's surroundings can only be eased by taking pods away.
 pub(crate) fn only_room_counts(pod: &Pod) -> bool {
     let affinity = pod.spec.affinity.as_ref();
     pod.spec.topology_spread_constraints.is_empty()

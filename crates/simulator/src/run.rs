@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 pub use tally::Tally;
 
-/// What is judged: the scheduler's plugins and how they are set up, and the API it talks to.
+/// The judged parts: the plugins of the scheduler with their options, and the API.
 #[derive(Clone)]
 pub struct Subject {
     /// The plugins.
@@ -79,7 +79,7 @@ impl Subject {
 pub struct Failure {
     /// The step, counted from 0; the number of steps when everything was to come to rest.
     pub step: usize,
-    /// What was wrong.
+    /// The violation.
     pub violation: Violation,
 }
 
@@ -151,7 +151,7 @@ struct Run<'a, 'l> {
     now: Time,
     /// Calls of schedulers that are dead, still on the wire.
     orphans: Vec<ApiCall>,
-    /// What was written last by a scheduler that did not lead any more.
+    /// The last write of a scheduler that no longer led.
     foreign: Foreign,
     tally: Tally,
 }

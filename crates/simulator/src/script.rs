@@ -1,4 +1,4 @@
-//! What happens in a run: a list of steps, drawn from a seed. A step names the objects it is about, so it keeps its
+//! The steps of a run: a list of steps, drawn from a seed. A step names the objects it is about, so it keeps its
 //! meaning when others are left out; where its object is not there, nothing happens.
 
 mod draw;
@@ -17,10 +17,10 @@ use berth_framework::{Feature, FeatureGates};
 use berth_scheduler::evaluator::EvaluatorKind;
 use std::fmt;
 
-/// What the API says to a call.
+/// The answer of the API to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// What is true: done, or refused for a reason.
+    /// The true result: done, or refused for a reason.
     Honest,
     /// 409 although nothing conflicts: another client wrote at the same time.
     Conflict,
@@ -259,7 +259,7 @@ fn plural(kind: Kind) -> &'static str {
 /// Everything that a run depends on beside what is judged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Script {
-    /// Where the scheduler's randomness comes from.
+    /// The seed of the scheduler.
     pub seed: u64,
     /// The feature gates.
     pub features: FeatureGates,
@@ -267,7 +267,7 @@ pub struct Script {
     pub evaluator: EvaluatorKind,
     /// Whether another scheduler is on standby.
     pub standby: bool,
-    /// What happens.
+    /// The steps.
     pub steps: Vec<Step>,
 }
 
@@ -293,7 +293,7 @@ impl Script {
         texts.join(",")
     }
 
-    /// What the run depends on beside its steps, in a line.
+    /// The settings of the run beside its steps, in a line.
     pub fn setting(&self) -> String {
         let features = self.unusual_features();
         let parts = [

@@ -33,13 +33,13 @@ pub const ZONE: &str = "topology.kubernetes.io/zone";
 pub const APP: &str = "app";
 /// The label by which namespaces are distinguished.
 pub const TEAM: &str = "team";
-/// While a pod has this label, a PreEnqueue plugin of the simulator rejects it; the value says why.
+/// While a pod has this label, a PreEnqueue plugin of the simulator rejects it; the value is the reason.
 pub const HOLD: &str = "example.com/hold";
-/// While a namespace has this label, another one rejects the pods of one application; the value says why.
+/// While a namespace has this label, another one rejects the pods of one application; the value is the reason.
 pub const CLOSED: &str = "example.com/closed";
 /// The application that closed namespaces do not admit.
 pub const SHUT_OUT: &str = "blue";
-/// What makes the placement of a pod take time; see [`Slow`].
+/// The label that makes the placement of a pod take time; see [`Slow`].
 pub const SLOW: &str = "example.com/slow";
 /// An extended resource.
 pub const GPU: &str = "example.com/gpu";
@@ -103,7 +103,7 @@ pub(crate) fn random_zone(rng: &mut Rng) -> &'static str {
     ZONES[rng.usize(..ZONES.len())]
 }
 
-/// Why a pod or a namespace may be held.
+/// The reason for which a pod or a namespace may be held.
 pub(crate) fn random_reason(rng: &mut Rng) -> &'static str {
     REASONS[rng.usize(..REASONS.len())]
 }

@@ -12,7 +12,7 @@ pub struct Shrunk {
     pub script: Script,
     /// The violation that it shows.
     pub failure: Failure,
-    /// How many runs it took to find.
+    /// The number of runs of the search.
     pub runs: usize,
 }
 
@@ -34,7 +34,7 @@ pub fn shrink(subject: &Subject, script: &Script, failure: &Failure, runs_max: u
         failure: failure.clone(),
         runs: 0,
     };
-    // What comes after the violation has no part in it.
+    // A step after the violation has no part in it.
     best.script.steps.truncate(failure.step + 1);
     let mut parts = 2;
     while best.script.steps.len() > 1 && best.runs < runs_max {

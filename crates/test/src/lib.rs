@@ -1,5 +1,5 @@
 //! A Kubernetes cluster for tests: a real API, controllers, simulated nodes and a scheduler, within the process of the
-//! test. It starts in a fraction of a second, has a port of its own, and is gone when it is dropped, so each test can
+//! test. It starts in a fraction of a second, has a port of its own, and ends when it is dropped, so each test can
 //! have one.
 //!
 //! ```
@@ -56,14 +56,14 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-/// Why a cluster cannot start, or an object cannot be applied.
+/// The reason why a cluster cannot start, or an object cannot be applied.
 pub type Error = embedded::ClusterError;
 
 /// A cluster that runs until it is dropped.
 #[derive(Debug)]
 pub struct Cluster(embedded::Cluster);
 
-/// What a cluster consists of.
+/// The options of a cluster.
 #[derive(Debug, Clone, Default)]
 #[must_use = "a cluster starts with `start`"]
 pub struct Builder(embedded::ClusterOptions);
@@ -82,13 +82,13 @@ impl Builder {
         self
     }
 
-    /// Whether controllers run; `true` by default.
+    /// Returns whether controllers run; `true` by default.
     pub fn controllers(mut self, run: bool) -> Self {
         self.0.controllers = run;
         self
     }
 
-    /// Whether the scheduler runs; `true` by default. A scheduler under test runs in its place.
+    /// Returns whether the scheduler runs; `true` by default. A scheduler under test runs in its place.
     pub fn scheduler(mut self, run: bool) -> Self {
         self.0.scheduler = run;
         self

@@ -79,7 +79,7 @@ impl Hold {
     }
 }
 
-/// What the pod is held for, unless it has been released.
+/// The reason to hold the pod, unless it has been released.
 fn held_for<'p>(cluster: &Cluster, pod: &'p Pod) -> Option<&'p str> {
     let reason = pod.labels().get(HOLD)?;
     let released = cluster.namespaces().labels(pod.namespace());

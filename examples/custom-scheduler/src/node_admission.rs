@@ -200,7 +200,7 @@ mod tests {
                 }
                 Step::Done(status) => assert!(!asks && status.is_success()),
             }
-            // What was asked for is taken back, and nothing else.
+            // The request is reverted, and nothing else.
             let mut cx = world.stage(&mut recorder);
             plugin().unreserve(&mut cx, &mut state, &pod, &node);
             assert_eq!(recorder.jobs.len(), if asks { 2 } else { 0 });

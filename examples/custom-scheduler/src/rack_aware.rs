@@ -88,7 +88,7 @@ impl RackAware {
         rack.is_some_and(|rack| self.args.drained.iter().any(|drained| drained == rack))
     }
 
-    /// Whether a node was added outside of drained racks, or left a drained rack.
+    /// Returns whether a node was added outside of drained racks, or left a drained rack.
     fn opens(&self, change: &Change<'_>) -> Result<bool, String> {
         let (old, new) = change.nodes()?;
         let is_open = |node| !self.is_drained(node);

@@ -83,7 +83,7 @@ struct Progress {
     deadline: Time,
 }
 
-/// What the node must prepare.
+/// The preparation that the node needs.
 fn wanted(pod: &PodInfo) -> Option<&str> {
     pod.pod.labels().get(WARM_UP)
 }

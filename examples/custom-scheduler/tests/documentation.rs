@@ -1,5 +1,5 @@
-//! Holds `docs/contribute/adding-a-plugin.md` to the example: what it shows as code is code of the example, word for word, and
-//! what it shows under the name of a file is the whole of it.
+//! Holds `docs/contribute/adding-a-plugin.md` to the example: what it shows as code is code of the example, word for
+//! word, and what it shows under the name of a file is the whole of it.
 
 // A test reads files; it is no part of the core.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -70,7 +70,9 @@ fn read(path: &Path) -> String {
 }
 
 fn page() -> Vec<Block> {
-    blocks(&read(&example().join("../../docs/contribute/adding-a-plugin.md")))
+    blocks(&read(
+        &example().join("../../docs/contribute/adding-a-plugin.md"),
+    ))
 }
 
 /// The files of the example, sources and all.
@@ -137,7 +139,7 @@ fn the_files_that_the_documentation_goes_through_are_whole() {
         let code = code
             .lines()
             .filter(|line| !left_out.iter().any(|word| line.contains(word)))
-            // What a manifest says of itself.
+            // The statement of a manifest about itself.
             .filter(|line| !(source == "outside.toml" && line.starts_with('#')));
         let code: Vec<&str> = code.filter(not_blank).collect();
         let on_page = shown.remove(file).unwrap_or_default();

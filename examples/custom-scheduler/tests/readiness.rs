@@ -27,13 +27,13 @@ const REPLICA_SETS: Resource = Resource {
 };
 
 const NOT_READY: &str = "NotReadyForScheduling";
-/// What Hold says of a pod that is held for a budget.
+/// The message of Hold for a pod that is held for a budget.
 const BUDGET: &str = "held for \"budget\" until namespace \"default\" is labelled example.com/released=budget, or the \
                       pod loses its label example.com/hold";
-/// What it says of one that is held for a freeze.
+/// The message for one that is held for a freeze.
 const FREEZE: &str = "held for \"freeze\": bis Montag – fragt Zoë";
 
-/// Hold, and what it is to say.
+/// Hold, and its messages.
 fn config(messages: &Value) -> String {
     json!({
         "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -103,7 +103,7 @@ impl World {
             .label(PODS, "default", name, &json!({HOLD: reason}));
     }
 
-    /// Waits until a pod's condition and its event say this.
+    /// Waits until a pod's condition and its event have this message.
     fn tells(&self, name: &str, message: &str) -> Value {
         let condition = eventually("the pod says why it is not ready", || {
             let condition = scheduled(&self.api.pod(name));
@@ -201,7 +201,7 @@ fn a_block_that_ends_within_five_seconds_is_not_reported(world: &mut World) {
     let delete = request::delete_pod(&"default".into(), &"deleted".into(), &uid);
     world.api.send(&delete);
     world.relabel("changes", json!("freeze"));
-    // What is written already is not written at once when it changes, either.
+    // A status that is written already is not written at once when it changes, either.
     world.relabel("held", json!("freeze"));
     for name in ["released", "released-later"] {
         let condition = scheduled(&world.api.bound(name));
@@ -263,7 +263,7 @@ fn users_go_on_working_with_it(world: &mut World) {
     world.wrote("what kubectl wrote", 0, 2);
 }
 
-/// KEP-5501: the pod's condition is what a scheduler remembers. What it says already is not written again.
+/// KEP-5501: the pod's condition is what a scheduler remembers. A message that it has already is not written again.
 fn a_scheduler_that_takes_over_repeats_nothing(world: &mut World) {
     let pods = ["held", "changes", "gated"];
     let conditions = |world: &World| pods.map(|name| scheduled(&world.api.pod(name)));

@@ -51,7 +51,7 @@ fn start(name: &str, service: &str) -> (Scratch, Cluster, Api) {
     (scratch, cluster, api)
 }
 
-/// How many events of this kind the scheduler has seen.
+/// The number of events of this kind that the scheduler has received.
 fn seen(cluster: &Cluster, event: &str) -> f64 {
     let event = format!("event=\"{event}\"");
     cluster.metric("scheduler_event_handling_duration_seconds_count", &event)
@@ -69,7 +69,7 @@ fn label_nodes(cluster: &Cluster, api: &Api, nodes: &[(&str, Value)]) {
 }
 
 /// WarmUp: the plugin's own API call reaches the API server and is counted under its type; the pod is bound when the
-/// node says that it is ready, and a later pod is bound without a call.
+/// node reports that it is ready, and a later pod is bound without a call.
 #[test]
 fn a_pod_is_bound_once_its_node_has_warmed_up() {
     let (_scratch, cluster, api) = start("warm-up", SERVICE);
@@ -134,7 +134,7 @@ fn a_pod_is_bound_once_its_node_is_admitted() {
     api.create_pod("careful", &json!({ADMISSION: REQUIRED}));
     let asked = service.next();
     assert_eq!(asked.line(), "PUT /admissions/default/careful/berth-node-3");
-    // Meanwhile others are bound, and the pod says where it is going.
+    // Meanwhile others are bound, and the status of the pod names the node.
     api.create_pod("careless", &json!({}));
     api.bound("careless");
     eventually("the pod says where it is going", || {

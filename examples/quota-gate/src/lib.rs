@@ -36,7 +36,7 @@ pub const GATE: &str = "quota-gate.example.com/quota";
 const NAME: &str = "quota-gate.example.com";
 /// A review is no larger.
 const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// How often the controller compares the pods with the quota.
+/// The interval at which the controller compares the pods with the quota.
 const INTERVAL: Duration = Duration::from_millis(500);
 
 const CONFIGURATIONS: Resource = Resource {

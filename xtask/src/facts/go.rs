@@ -1,5 +1,5 @@
-//! What only the Go types say: which fields are pointers, which are left out when empty, which values a type
-//! enumerates, and the markers of declarative validation.
+//! The facts that only the Go types contain: the pointer fields, the fields that are left out when empty, the values
+//! that a type enumerates, and the markers of declarative validation.
 
 use super::Error;
 use std::collections::{BTreeSet, HashMap};

@@ -24,10 +24,10 @@ pub const CLAIM_CONSUMERS_MAX: usize = 256;
 pub struct ResourceClaim {
     /// Name, namespace and owners.
     pub metadata: ObjectMeta,
-    /// What is wanted. It never changes.
+    /// The desired state. It never changes.
     #[serde(deserialize_with = "null_default")]
     pub spec: Shared<ResourceClaimSpec>,
-    /// What was allocated and for whom.
+    /// The devices that were allocated and the pods that use them.
     #[serde(deserialize_with = "null_default")]
     pub status: ResourceClaimStatus,
 }
@@ -38,12 +38,12 @@ impl ResourceClaim {
         format!("{}/{}", self.metadata.namespace, self.metadata.name)
     }
 
-    /// Whether devices are allocated to the claim.
+    /// Returns whether devices are allocated to the claim.
     pub fn is_allocated(&self) -> bool {
         self.status.allocation.is_some()
     }
 
-    /// Whether the claim contains JSON that only drivers read. API servers compare it byte by byte.
+    /// Returns whether the claim contains JSON that only drivers read. API servers compare it byte by byte.
     pub fn has_raw_json(&self) -> bool {
         let Self { spec, status, .. } = self;
         let devices = &status.devices;
@@ -60,7 +60,7 @@ impl ResourceClaim {
 
 shareable!(ResourceClaimSpec);
 
-/// What is wanted of devices.
+/// The requested devices.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceClaimSpec {
@@ -98,7 +98,7 @@ pub struct DeviceRequest {
     pub first_available: Vec<RequestedDevices>,
 }
 
-/// How many devices a request is for.
+/// The number of devices that a request is for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub enum AllocationMode {
     /// As many as its count.
@@ -131,7 +131,7 @@ impl<'de> Deserialize<'de> for AllocationMode {
     }
 }
 
-/// Which devices.
+/// The requested devices.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequestedDevices {
@@ -144,7 +144,7 @@ pub struct RequestedDevices {
     /// Conditions on a device beside those of the class, all of which must hold.
     #[serde(deserialize_with = "null_default")]
     pub selectors: Vec<DeviceSelector>,
-    /// How many devices.
+    /// The number of devices.
     #[serde(deserialize_with = "null_default")]
     pub allocation_mode: AllocationMode,
     /// The number of devices for [`AllocationMode::ExactCount`]. The API server replaces zero by one.
@@ -155,7 +155,7 @@ pub struct RequestedDevices {
     /// Taints of devices that the request tolerates.
     #[serde(deserialize_with = "null_default")]
     pub tolerations: Vec<DeviceToleration>,
-    /// What is needed of a device's capacity.
+    /// The capacity that is needed of a device's capacity.
     pub capacity: Option<CapacityRequirements>,
     /// Attributes that are computed for each device, for the constraints of the claim (gate DRADerivedAttributes).
     #[serde(deserialize_with = "null_default")]
@@ -234,7 +234,7 @@ pub struct DeviceToleration {
 }
 
 impl DeviceToleration {
-    /// Whether the taint is tolerated.
+    /// Returns whether the taint is tolerated.
     pub fn tolerates(&self, taint: &DeviceTaint) -> bool {
         if self.effect != DeviceTaintEffect::Unset && self.effect != taint.effect {
             return false;
@@ -280,8 +280,8 @@ pub struct OpaqueConfiguration {
     pub parameters: RawJson,
 }
 
-/// What was allocated to a claim. Equal statuses are equal in every field. Of fields that scheduling does not read only
-/// a digest is kept, so that different ones compare as equal only if their digests collide.
+/// The devices that were allocated to a claim. Equal statuses are equal in every field. Of fields that scheduling does
+/// not read only a digest is kept, so that different ones compare as equal only if their digests collide.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceClaimStatus {
@@ -290,7 +290,7 @@ pub struct ResourceClaimStatus {
     /// The pods that may use the claim, [`CLAIM_CONSUMERS_MAX`] at most.
     #[serde(deserialize_with = "null_default")]
     pub reserved_for: Vec<ConsumerReference>,
-    /// What drivers report of the devices.
+    /// The statuses that drivers report of the devices.
     #[serde(deserialize_with = "null_default")]
     pub devices: Vec<AllocatedDeviceStatus>,
     /// Whether the allocation is Berth's decision and not written yet. It is no part of the API.
@@ -311,12 +311,12 @@ pub struct AllocationResult {
     pub devices: DeviceAllocationResult,
     /// The nodes that can use the devices; absent for all.
     pub node_selector: Option<NodeSelector>,
-    /// When the devices were allocated.
+    /// The time at which the devices were allocated.
     pub allocation_timestamp: Option<Time>,
 }
 
 impl AllocationResult {
-    /// Whether the allocation contains JSON that only drivers read.
+    /// Returns whether the allocation contains JSON that only drivers read.
     pub fn has_raw_json(&self) -> bool {
         let mut config = self.devices.config.iter();
         config.any(|config| config.opaque.is_some())
@@ -365,7 +365,7 @@ pub struct DeviceRequestAllocationResult {
     /// The identity of the share, if several requests can share the device.
     #[serde(rename = "shareID")]
     pub share_id: Option<Str>,
-    /// What the share consumes of the device's capacity.
+    /// The amount that the share consumes of the device's capacity.
     #[serde(deserialize_with = "null_default")]
     pub consumed_capacity: BTreeMap<Str, Quantity>,
     /// Operations of the kubelet that the device does not need.
@@ -373,7 +373,7 @@ pub struct DeviceRequestAllocationResult {
     pub skip_node_operations: Vec<Str>,
 }
 
-/// Where a configuration comes from.
+/// The source of a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 pub enum AllocationConfigSource {
     /// The class of the request.
@@ -401,7 +401,7 @@ impl AllocationConfigSource {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceAllocationConfiguration {
-    /// Where it comes from.
+    /// The source of the configuration.
     #[serde(deserialize_with = "null_default")]
     pub source: AllocationConfigSource,
     /// The requests that it applies to; none means all.
@@ -429,7 +429,7 @@ pub struct ConsumerReference {
     pub uid: Str,
 }
 
-/// What a driver reports of an allocated device.
+/// The status that a driver reports of an allocated device.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AllocatedDeviceStatus {
@@ -473,6 +473,6 @@ pub struct DeviceCondition {
     /// The generation of the object that the condition is about.
     #[serde(deserialize_with = "null_default")]
     pub observed_generation: i64,
-    /// When the status changed last.
+    /// The time at which the status changed last.
     pub last_transition_time: Digest,
 }

@@ -36,7 +36,7 @@ pub struct ResourceSliceSpec {
     /// Whether every node can use the devices.
     #[serde(deserialize_with = "null_default")]
     pub all_nodes: bool,
-    /// Whether each device says which nodes can use it.
+    /// Whether each device states which nodes can use it.
     #[serde(deserialize_with = "null_default")]
     pub per_device_node_selection: bool,
     /// The devices, in the driver's order.
@@ -61,7 +61,7 @@ pub struct ResourcePool {
     /// Slices of the highest generation form the pool.
     #[serde(deserialize_with = "null_default")]
     pub generation: i64,
-    /// How many slices of this generation the driver publishes.
+    /// The number of slices of this generation that the driver publishes.
     #[serde(deserialize_with = "null_default")]
     pub resource_slice_count: i64,
 }
@@ -146,7 +146,7 @@ pub struct Device {
     pub node_allocatable_resources: BTreeMap<Str, NodeAllocatableResource>,
 }
 
-/// How a device uses a resource of its node, such as CPU.
+/// The way in which a device uses a resource of its node, such as CPU.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeAllocatableResource {
@@ -250,15 +250,15 @@ impl<'de> Deserialize<'de> for DeviceAttribute {
 pub struct DeviceCapacity {
     /// The amount.
     pub value: Quantity,
-    /// How requests consume the amount when several share the device.
+    /// The way in which requests consume the amount when several share the device.
     pub request_policy: Option<CapacityRequestPolicy>,
 }
 
-/// How requests consume a capacity.
+/// The way in which requests consume a capacity.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CapacityRequestPolicy {
-    /// What a request consumes that names no amount.
+    /// The amount of a request that names no amount.
     pub default: Option<Quantity>,
     /// The only amounts that can be consumed, ascending. A request is rounded up to the next one.
     #[serde(deserialize_with = "null_default")]
@@ -279,7 +279,7 @@ pub struct CapacityRequestPolicyRange {
     pub step: Option<Quantity>,
 }
 
-/// What a taint of a device does to requests that do not tolerate it.
+/// The effect of a taint of a device on requests that do not tolerate it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum DeviceTaintEffect {
     /// Not set. A toleration without an effect applies to all of them.
@@ -328,7 +328,7 @@ impl DeviceTaintEffect {
         }
     }
 
-    /// Whether a device with the taint is not allocated to requests that do not tolerate it.
+    /// Returns whether a device with the taint is not allocated to requests that do not tolerate it.
     pub const fn forbids_allocation(self) -> bool {
         matches!(self, Self::NoSchedule | Self::NoExecute)
     }
@@ -347,7 +347,7 @@ pub struct DeviceTaint {
     /// The effect.
     #[serde(deserialize_with = "null_default")]
     pub effect: DeviceTaintEffect,
-    /// When the taint was added.
+    /// The time at which the taint was added.
     pub time_added: Option<Time>,
 }
 
@@ -387,13 +387,13 @@ pub struct DeviceTaintSelector {
 }
 
 impl DeviceTaintRule {
-    /// Whether the rule can apply to devices of the pool.
+    /// Returns whether the rule can apply to devices of the pool.
     pub fn concerns(&self, driver: &str, pool: &str) -> bool {
         let selector = self.spec.device_selector.as_ref();
         selector.is_none_or(|selector| selector.selects_pool(driver, pool))
     }
 
-    /// Whether the device gets the taint.
+    /// Returns whether the device gets the taint.
     pub fn taints(&self, driver: &str, pool: &str, device: &str) -> bool {
         let selector = self.spec.device_selector.as_ref();
         selector.is_none_or(|selector| selector.matches(driver, pool, device))
@@ -401,7 +401,7 @@ impl DeviceTaintRule {
 }
 
 impl DeviceTaintSelector {
-    /// Whether the device is one of those.
+    /// Returns whether the device is one of those.
     pub fn matches(&self, driver: &str, pool: &str, device: &str) -> bool {
         self.selects_pool(driver, pool) && is_equal(self.device.as_ref(), device)
     }
@@ -411,7 +411,7 @@ impl DeviceTaintSelector {
     }
 }
 
-/// Whether the name is the wanted one, or any will do.
+/// Returns whether the name is the wanted one, or any will do.
 fn is_equal(wanted: Option<&Str>, name: &str) -> bool {
     wanted.is_none_or(|wanted| **wanted == *name)
 }

@@ -35,7 +35,7 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Whether the volume has a source that scheduling reads.
+    /// Returns whether the volume has a source that scheduling reads.
     fn has_source(&self) -> bool {
         let Self {
             name: _,
@@ -137,7 +137,7 @@ pub struct Rbd {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AzureDisk {
-    /// Where the disk is.
+    /// The URI of the disk.
     #[serde(rename = "diskURI", deserialize_with = "null_default")]
     pub disk_uri: Str,
     /// `Shared`, `Dedicated` or `Managed`.

@@ -5,7 +5,7 @@
 
 use super::{Format, NANOS, NANOS_MAX, Quantity};
 
-/// Why a text is no quantity.
+/// The reason why a text is no quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ParseQuantityError {
     /// There are characters that no quantity has.
@@ -140,7 +140,7 @@ fn take_while(text: &str, accept: impl Fn(u8) -> bool) -> (&str, &str) {
     text.split_at(end.unwrap_or(text.len()))
 }
 
-/// Whether the digits of both parts together end with `000`.
+/// Returns whether the digits of both parts together end with `000`.
 fn ends_with_thousand(integer: &str, fraction: &str) -> bool {
     let mut last_digits = fraction.bytes().rev().chain(integer.bytes().rev());
     (0..3).all(|_| last_digits.next() == Some(b'0'))
@@ -198,7 +198,7 @@ fn append_digit(number: u128, digit: u8) -> u128 {
 fn decimal_nanos(integer: &str, fraction: &str, exponent: i64) -> u128 {
     let digits = integer.bytes().chain(fraction.bytes());
     let count = (integer.len() + fraction.len()) as i64;
-    // Where the digits end, counted in powers of ten from one nano.
+    // The place where the digits end, counted in powers of ten from one nano.
     let shift = exponent - fraction.len() as i64 + 9;
     let mut nanos = 0_u128;
     let mut lost = false;

@@ -12,7 +12,7 @@ fn a_quantity_is_24_bytes() {
     assert_eq!(align_of::<Quantity>(), 8);
 }
 
-/// What is read, the nanos that it means, its canonical form.
+/// The text that is read, the nanos that it means, its canonical form.
 #[test]
 fn texts_mean_amounts_and_have_one_canonical_form() {
     const N: i128 = NANOS;
@@ -64,7 +64,7 @@ fn texts_mean_amounts_and_have_one_canonical_form() {
         ("1000e-12", 1, "1e-9"),
         ("500e0", 500 * N, "500"),
         ("1e20", 100_000_000_000_000_000_000 * N, "100e18"),
-        // What is smaller than a nano rounds away from zero.
+        // A fraction that is smaller than a nano rounds away from zero.
         ("3.001n", 4, "4n"),
         ("-3.001n", -4, "-4n"),
         ("1.1E-9", 2, "2e-9"),
@@ -230,7 +230,7 @@ fn constructors_and_questions() {
     assert_eq!(quantity("1500m").as_f64(), 1.5);
 }
 
-/// What the control plane shows, in general and in a list of resources.
+/// The text that the control plane shows, in general and in a list of resources.
 #[test]
 fn some_texts_stay_as_written() {
     for (text, shown, in_milli) in [

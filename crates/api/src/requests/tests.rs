@@ -1,4 +1,4 @@
-//! What pods request.
+//! The requests of pods.
 
 use super::*;
 use crate::resources::EPHEMERAL_STORAGE;
@@ -184,7 +184,7 @@ fn resized_containers_count_with_what_they_have() {
         ),
     ] {
         assert_eq!(sums(&pod, Options::PLACED).0, expected, "{name}");
-        // The pod that is to be placed asks for what its spec says.
+        // The pod that is to be placed requests the amounts of its spec.
         assert_eq!(sums(&pod, Options::PENDING).0, 3000, "{name}, pending");
     }
 }

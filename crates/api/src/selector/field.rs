@@ -18,7 +18,7 @@ pub struct FieldTerm {
 }
 
 impl FieldTerm {
-    /// Whether a field with this value is meant.
+    /// Returns whether a field with this value is meant.
     pub fn matches(&self, value: &str) -> bool {
         (self.value == value) != self.negated
     }
@@ -34,7 +34,7 @@ impl FieldSelector {
         Self(Vec::new())
     }
 
-    /// Whether this restricts nothing.
+    /// Returns whether this restricts nothing.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -52,14 +52,14 @@ impl FieldSelector {
             .map(|term| &term.value)
     }
 
-    /// Whether the fields that `get` looks up are meant. A field that is not set is the empty text.
+    /// Returns whether the fields that `get` looks up are meant. A field that is not set is the empty text.
     pub fn matches_with<V: AsRef<str>>(&self, mut get: impl FnMut(&str) -> V) -> bool {
         self.0
             .iter()
             .all(|term| term.matches(get(&term.field).as_ref()))
     }
 
-    /// Whether every field is one that `supported` knows.
+    /// Returns whether every field is one that `supported` knows.
     ///
     /// # Errors
     /// `field label not supported: …` for the first that is not.
@@ -101,7 +101,7 @@ impl FromStr for FieldSelector {
     }
 }
 
-/// Splits at the commas that no backslash stands before.
+/// Splits at the commas that follow no backslash.
 fn split_terms(text: &str) -> Vec<&str> {
     let mut escaped = false;
     text.split(|character| {

@@ -147,7 +147,7 @@ impl<'a> Parser<'a> {
         };
         let problems = names::label_key(key);
         if !problems.is_empty() {
-            // The API has no path to tell here, and says so.
+            // The API has no path for this error, and prints `<nil>`.
             return Err(field_error::invalid("<nil>", key, &problems.join("; ")));
         }
         let (operator, values) = if negated {

@@ -29,7 +29,7 @@ pub struct Migration {
 }
 
 impl CsiNode {
-    /// Whether an in-tree plugin is migrated to a CSI driver on the node.
+    /// Returns whether an in-tree plugin is migrated to a CSI driver on the node.
     pub fn has_migrated(&self, plugin: &str) -> bool {
         let annotations = &self.metadata.annotations;
         let plugins = annotations.get(MIGRATED_PLUGINS_ANNOTATION);
@@ -77,7 +77,7 @@ impl PersistentVolume {
         sources.find(|(_, is_it)| *is_it).map(|(plugin, _)| plugin)
     }
 
-    /// Whether the source can be translated.
+    /// Returns whether the source can be translated.
     fn check_translation(&self) -> Result<(), String> {
         let spec = &self.spec;
         if let Some(ebs) = &spec.aws_elastic_block_store
@@ -182,7 +182,7 @@ fn add(affinity: &mut Option<NodeSelector>, label: &str, zones: &str) {
     }
 }
 
-/// Whether zones such as `us-central1-a` are of one region.
+/// Returns whether zones such as `us-central1-a` are of one region.
 fn check_region(zones: &[&str]) -> Result<(), String> {
     let mut regions = BTreeSet::new();
     for zone in zones {

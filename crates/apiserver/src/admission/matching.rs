@@ -1,4 +1,4 @@
-//! Which requests webhooks and policies receive: rules and selectors.
+//! The requests that webhooks and policies receive: rules and selectors.
 
 use super::webhooks::{Attributes, Operation};
 use crate::registry::{Api, Resource, find};
@@ -30,7 +30,7 @@ struct Rule {
 }
 
 impl Matching {
-    /// What an object with selectors and these rules states.
+    /// The selectors of an object with these rules.
     pub(super) fn new(stated: &Value, rules: &[Value]) -> Self {
         Self {
             rules: rules.iter().map(Rule::of).collect(),
@@ -45,7 +45,7 @@ impl Matching {
         }
     }
 
-    /// What the `matchResources` of a binding state, which match every resource without rules.
+    /// The rules that the `matchResources` of a binding state, which match every resource without rules.
     pub(super) fn of_binding(stated: &Value) -> Self {
         let all = json!([{
             "operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"],

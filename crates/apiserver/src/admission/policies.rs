@@ -1,5 +1,5 @@
-//! ValidatingAdmissionPolicies: rules in CEL that reject requests (`admissionregistration.k8s.io/v1`). Those that change
-//! objects, MutatingAdmissionPolicies, are in `mutation`.
+//! ValidatingAdmissionPolicies: rules in CEL that reject requests (`admissionregistration.k8s.io/v1`). Those that
+//! change objects, MutatingAdmissionPolicies, are in `mutation`.
 //!
 //! A policy takes effect through its bindings. The policies of a request are evaluated before its validating webhooks.
 //! The texts of errors are those of kube-apiserver. There is no audit log: what a policy adds to it is a line of the
@@ -25,7 +25,7 @@ use mutation::Mutation;
 use serde_json::Value;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Which sort of policies.
+/// The kinds of policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sort {
     Mutating,
@@ -136,7 +136,7 @@ fn list(api: &Api, plural: &str) -> Vec<Arc<Version>> {
     listed.map(|l| l.items).unwrap_or_default()
 }
 
-/// Whether a policy takes effect.
+/// Returns whether a policy takes effect.
 pub(super) fn any(api: &Api) -> bool {
     any_of(api, Sort::Validating)
 }
@@ -270,7 +270,7 @@ impl Policy {
         self.expressions.as_ref().map_or(&[], |e| &e.mutations)
     }
 
-    /// What the bindings of the policy find in a request; without a binding, what is wrong with the policy.
+    /// The decisions of the bindings of the policy about a request; without a binding, what is wrong with the policy.
     ///
     /// # Errors
     /// 404 when the namespace of the request does not exist.
@@ -420,7 +420,7 @@ impl Expressions {
     /// Compiles the expressions of a policy.
     ///
     /// # Errors
-    /// What is wrong with the first that is not valid.
+    /// The fault of the first one that is not valid.
     fn of(spec: &Value) -> Result<Self, String> {
         let mut scope = policies::Scope::of(spec);
         let conditions = spec.items("matchConditions").iter();

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 const PREEMPT: &str = "PreemptLowerPriority";
 
-/// What a class gives a pod.
+/// The priority that a class gives a pod.
 struct Resolved {
     class: Option<String>,
     priority: i64,

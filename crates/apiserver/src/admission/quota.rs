@@ -45,7 +45,7 @@ const OF_SERVICES: [&str; 3] = ["services", "services.loadbalancers", "services.
 const OF_CLAIMS: [&str; 2] = ["persistentvolumeclaims", "requests.storage"];
 const OF_CLASSES: &str = ".storageclass.storage.k8s.io/";
 const OF_DEVICE_CLASSES: &str = ".deviceclass.resource.k8s.io/devices";
-/// How many devices a request for all of them may get, which is what it is counted as.
+/// The number of devices that a request for all of them may get, which is what it is counted as.
 const DEVICES_MAX: i64 = 32;
 
 fn units(number: i64) -> Quantity {
@@ -60,7 +60,7 @@ fn count_name(kind: GroupResource) -> String {
     }
 }
 
-/// Whether a quota on `name` counts objects of this kind.
+/// Returns whether a quota on `name` counts objects of this kind.
 pub(crate) fn tracks(kind: GroupResource, name: &str) -> bool {
     let is_own = match (kind.group, kind.resource) {
         ("", "pods") => {
@@ -83,7 +83,7 @@ pub(crate) fn tracks(kind: GroupResource, name: &str) -> bool {
     is_own || name == count_name(kind)
 }
 
-/// What an object uses, by the names of quotas.
+/// The resources that an object uses, by the names of quotas.
 pub(crate) fn usage(kind: GroupResource, object: &Value, now: Timestamp) -> Amounts {
     let mut used = Amounts::from([(count_name(kind), units(1))]);
     let spec = object.part("spec");
@@ -184,7 +184,7 @@ fn of_resources(requests: &Amounts, limits: &Amounts) -> Amounts {
     used
 }
 
-/// Whether the resources of a pod count: it has not ended, and its grace period is not over.
+/// Returns whether the resources of a pod count: it has not ended, and its grace period is not over.
 fn is_counted(pod: &Value, now: Timestamp) -> bool {
     let metadata = pod.part("metadata");
     let grace = metadata.maybe_int("deletionGracePeriodSeconds");
@@ -193,7 +193,7 @@ fn is_counted(pod: &Value, now: Timestamp) -> bool {
     !pod::is_terminal(pod) && ends.is_none_or(|end| now <= end)
 }
 
-/// Whether an object is in all scopes of a quota.
+/// Returns whether an object is in all scopes of a quota.
 pub(crate) fn is_in_scope(quota: &Value, kind: GroupResource, object: &Value) -> bool {
     let spec = quota.part("spec");
     let scopes = spec.strings("scopes").into_iter();
@@ -253,7 +253,7 @@ fn is_pod_in(scope: &str, term: &Value, pod: &Value) -> bool {
     }
 }
 
-/// Whether one of the names, of which empty ones are absent, is what a term of a scope selector asks for.
+/// Returns whether one of the names, of which empty ones are absent, is what a term of a scope selector asks for.
 fn matches_names(term: &Value, names: &[&str]) -> bool {
     let values = term.strings("values");
     let mut given = names.iter().filter(|name| !name.is_empty());
@@ -394,7 +394,7 @@ pub(crate) fn shown(amounts: &Amounts) -> Value {
     Value::Object(entries.collect::<Map<_, _>>())
 }
 
-/// What containers do not state although a quota counts it: `limits.cpu for: a,b; memory for: c`.
+/// The resources that containers do not state although a quota counts it: `limits.cpu for: a,b; memory for: c`.
 pub(super) fn unstated(spec: &Value, counted: &BTreeSet<&str>) -> Option<String> {
     let of_pod = spec.part("resources");
     if ["requests", "limits"]

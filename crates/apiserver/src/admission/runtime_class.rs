@@ -81,7 +81,7 @@ pub(super) fn apply(api: &Api, pods: &Resource, pod: &mut Value) -> Result<(), A
     Ok(())
 }
 
-/// Whether a toleration tolerates every taint, for as long, as another one does.
+/// Returns whether a toleration tolerates every taint, for as long, as another one does.
 fn covers(wide: &Value, narrow: &Value) -> bool {
     let exists = wide.text("operator") == "Exists";
     let same = |field: &str| wide.text(field) == narrow.text(field);

@@ -8,7 +8,7 @@ use crate::status::ApiError;
 use crate::validation::view::{View, items_mut};
 use serde_json::{Value, json};
 
-/// Where containers expect the token.
+/// The place where containers expect the token.
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// The prefix of the name of the volume.
 const VOLUME: &str = "kube-api-access-";

@@ -32,7 +32,7 @@ const CONNECTS: [(&str, &str); 4] = [
     ("proxy", "PodProxyOptions"),
 ];
 
-/// What a request does.
+/// The operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
     Create,
@@ -64,7 +64,7 @@ pub(crate) enum Options<'a> {
     Connect(&'a Requester),
 }
 
-/// Which sort of configuration.
+/// The kinds of configurations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sort {
     Mutating,
@@ -185,7 +185,7 @@ impl Attributes<'_> {
         self.resource.resource == gr("", "namespaces")
     }
 
-    /// Whether the body of the request is an object of the resource.
+    /// Returns whether the body of the request is an object of the resource.
     fn is_whole(&self) -> bool {
         matches!(
             self.sub,
@@ -219,8 +219,8 @@ impl Attributes<'_> {
         Ok(shown)
     }
 
-    /// An object that a webhook or a policy has made of `object`, which it has received as `shown`; `None` when nothing has
-    /// changed.
+    /// An object that a webhook or a policy has made of `object`, which it has received as `shown`; `None` when nothing
+    /// has changed.
     ///
     /// # Errors
     /// 500 when it is no object of its kind, and when the conversion webhook of a custom resource fails.
@@ -291,7 +291,7 @@ impl Webhooks {
     }
 }
 
-/// Whether a webhook or a policy is configured.
+/// Returns whether a webhook or a policy is configured.
 pub(crate) fn any(api: &Api) -> bool {
     let has_hooks = |sort: Sort| {
         let resource = find("admissionregistration.k8s.io", sort.plural());
@@ -305,8 +305,8 @@ pub(crate) fn any(api: &Api) -> bool {
 }
 
 impl Attributes<'_> {
-    /// Evaluates the mutating policies of a request and calls its mutating webhooks. Returns the object as they have changed
-    /// it. `again` repeats the built-in changes, after one of them has changed the object.
+    /// Evaluates the mutating policies of a request and calls its mutating webhooks. Returns the object as they have
+    /// changed it. `again` repeats the built-in changes, after one of them has changed the object.
     ///
     /// # Errors
     /// The refusal of a policy or a webhook; 500 when a webhook cannot be called.
@@ -528,7 +528,7 @@ struct Call {
 }
 
 impl Call {
-    /// What the webhook answers.
+    /// The answer of the webhook.
     ///
     /// # Errors
     /// Why it cannot be called or understood.

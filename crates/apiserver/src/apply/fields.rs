@@ -31,7 +31,7 @@ impl FieldSet {
         }
     }
 
-    /// Whether nothing is a member.
+    /// Returns whether nothing is a member.
     pub(crate) fn is_empty(&self) -> bool {
         !self.member && self.children.is_empty()
     }
@@ -49,7 +49,7 @@ impl FieldSet {
         }
     }
 
-    /// What is below an element.
+    /// The set below an element.
     pub(crate) fn child(&self, element: &str) -> Option<&Self> {
         self.children.get(element)
     }

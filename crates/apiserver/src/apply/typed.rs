@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The fault of an entry of a list that has none of the keys of its list.
 const WITHOUT_KEYS: &str = "associative list with keys has an element that omits key field";
 
-/// What is known of a value.
+/// The schema of a value.
 #[derive(Debug, Clone, Copy)]
 enum Kind<'m> {
     /// A scalar, or a value that is owned as a whole.
@@ -29,7 +29,7 @@ enum Kind<'m> {
     Free,
 }
 
-/// How two objects differ.
+/// The way in which two objects differ.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Comparison {
     pub(crate) added: FieldSet,
@@ -127,7 +127,7 @@ impl<'m> Typed<'m> {
     /// The fields that an object sets.
     ///
     /// # Errors
-    /// What in it does not fit its type.
+    /// The first part that does not fit its type.
     pub(crate) fn field_set(&self, object: &Value) -> Result<FieldSet, String> {
         let mut faults = Vec::new();
         let set = self.set_of(self.root(), object, "", &mut faults);
@@ -246,7 +246,7 @@ impl<'m> Typed<'m> {
         faults.push(format!("{path}: expected {expected}"));
     }
 
-    /// How an object differs from what it was.
+    /// The way in which an object differs from what it was.
     pub(crate) fn compare(&self, old: &Value, new: &Value) -> Comparison {
         let mut found = Comparison::default();
         self.compare_values(self.root(), Some(old), Some(new), &mut found);

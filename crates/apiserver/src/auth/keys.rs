@@ -48,7 +48,7 @@ fn der(tag: u8, contents: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Why a key cannot be used.
+/// The reason why a key cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// The text is not PEM.
@@ -240,7 +240,7 @@ impl VerifyingKey {
         }
     }
 
-    /// Whether this key has signed a text.
+    /// Returns whether this key has signed a text.
     pub(super) fn verifies(&self, text: &[u8], signature: &[u8]) -> bool {
         let (algorithm, key): (&'static dyn VerificationAlgorithm, &[u8]) = match self {
             Self::P256(key) => (&ECDSA_P256_SHA256_FIXED, key),

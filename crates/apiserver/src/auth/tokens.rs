@@ -17,7 +17,8 @@ const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 const BOUND: &str = "kubernetes.io";
 const PREFIX: &str = "system:serviceaccount:";
 
-/// The keys that sign and verify service account tokens, and the accepted issuers. By default the server generates a key.
+/// The keys that sign and verify service account tokens, and the accepted issuers. By default the server generates a
+/// key.
 #[derive(Clone, Default)]
 pub struct TokenOptions {
     /// The issuer of new tokens, followed by others whose tokens are accepted.
@@ -230,7 +231,8 @@ pub(crate) fn groups_of(name: &str) -> Vec<String> {
     }
 }
 
-/// The claims of a token for a service account, bound to these objects besides: the names of their claims and the objects.
+/// The claims of a token for a service account, bound to these objects besides: the names of their claims and the
+/// objects.
 pub(crate) fn claims(
     issuer: &str,
     account: &Value,

@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 
 /// The annotation of a job with the time for which it was scheduled.
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
-/// How many missed times are counted before the controller starts from the most recent one.
+/// The number of missed times that are counted before the controller starts from the most recent one.
 const MISSED_MAX: usize = 100;
-/// How many finished jobs are kept where the CronJob does not say.
+/// The number of finished jobs that are kept where the CronJob does not state it.
 const KEPT_SUCCESSFUL: i32 = 3;
 const KEPT_FAILED: i32 = 1;
 
@@ -56,7 +56,7 @@ impl Controller for CronJobs {
         let started = observed
             .and_then(|()| clean_up(cx, &cron, &jobs))
             .and_then(|()| start_due(cx, key, &cron, &mut status));
-        // What has been started must be known, whatever failed then.
+        // An object that was started must be recorded, whatever failed then.
         cx.write_status(CRON_JOB, &cron, status)?;
         started
     }
@@ -79,7 +79,7 @@ fn is_successful(job: &Value) -> bool {
     finished(job).is_some_and(|c| c["type"] == "Complete")
 }
 
-/// Whether the active jobs of a status contain one for which this holds.
+/// Returns whether the active jobs of a status contain one for which this holds.
 fn is_active(status: &Value, is_it: impl Fn(&Value) -> bool) -> bool {
     items(&status["active"]).iter().any(is_it)
 }
@@ -213,8 +213,8 @@ fn due(schedule: &Schedule, zone: &TimeZone, since: Timestamp, now: Timestamp) -
 }
 
 /// A time of a regular schedule that is one or two intervals before `now`, after many times between `at` and `now`: the
-/// times in between make no difference. `next` is the time after `at`. A schedule with a fixed interval (`@every`) keeps
-/// its phase.
+/// times in between make no difference. `next` is the time after `at`. A schedule with a fixed interval (`@every`)
+/// keeps its phase.
 fn close_to(now: Timestamp, at: Timestamp, next: Option<Timestamp>) -> Timestamp {
     let step = next.map_or(0, |next| next.as_second() - at.as_second());
     if step <= 0 {

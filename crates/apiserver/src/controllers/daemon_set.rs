@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How many pods one reconcile creates or deletes at most.
+/// The number of pods that one reconcile creates or deletes at most.
 const BURST: usize = 250;
 /// The annotation and label with the generation of the template.
 const GENERATION_ANNOTATION: &str = "deprecated.daemonset.template.generation";
@@ -118,7 +118,7 @@ fn hash_of(object: &Value) -> Option<&str> {
     labels(object)?.get(REVISION_LABEL)?.as_str()
 }
 
-/// What is to be done.
+/// The steps to take.
 #[derive(Debug, Default)]
 struct Steps {
     /// The nodes that get a pod.
@@ -228,7 +228,7 @@ impl<'a> View<'a> {
         pod::is_active(pod) && self.available_from(pod).is_some_and(|at| at <= self.now)
     }
 
-    /// How many nodes may be without an available pod during an update, and how many may have two pods.
+    /// The number of nodes that may be without an available pod during an update, and how many may have two pods.
     fn bounds(&self) -> (usize, usize) {
         let desired = self.places.iter().filter(|(_, p, _)| p.should_run).count();
         let desired = i32::try_from(desired).unwrap_or(i32::MAX);

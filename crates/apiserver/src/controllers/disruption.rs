@@ -25,7 +25,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Disruption;
 
-/// What the status of a budget is computed from.
+/// The inputs of the status of a budget.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Expected {
     /// The pods that the budget counts.
@@ -108,7 +108,7 @@ fn selects(budget: &Value, pod: &Value) -> bool {
     Selector::parse(&budget["spec"]["selector"]).matches(labels(pod))
 }
 
-/// How many pods there should be and how many of them healthy.
+/// The number of pods that there should be and how many of them healthy.
 fn expected(cx: &Context<Key>, budget: &Value, pods: &[Object]) -> Result<Expected, String> {
     let spec = &budget["spec"];
     if !spec["maxUnavailable"].is_null() {

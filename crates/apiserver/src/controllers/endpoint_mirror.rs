@@ -214,7 +214,7 @@ fn place_of(slice: &Value) -> Place {
     (family, ports)
 }
 
-/// Whether a slice was created by this controller.
+/// Returns whether a slice was created by this controller.
 fn is_own(slice: &Value) -> bool {
     slice["metadata"]["labels"][MANAGED_BY] == MANAGER
 }
@@ -445,7 +445,7 @@ mod tests {
         .await;
         assert_eq!(Some(name(&slices(&api)[0]).to_owned()), kept);
         assert!(!names.is_empty());
-        // What another client does to a slice is undone.
+        // A change of a slice by another client is undone.
         let own = name(&slices(&api)[0]).to_owned();
         api.edit(ENDPOINT_SLICE.resource, ("n", &own), |s| {
             s["endpoints"] = json!([])

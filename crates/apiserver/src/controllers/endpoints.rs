@@ -134,7 +134,7 @@ fn is_headless(service: &Value) -> bool {
     service["spec"]["clusterIP"] == "None"
 }
 
-/// Whether the endpoints of a service are made from pods.
+/// Returns whether the endpoints of a service are made from pods.
 fn is_selecting(service: &Value) -> bool {
     service["spec"]["type"] != "ExternalName"
         && service["spec"]["selector"]
@@ -201,7 +201,7 @@ fn observe(cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
             cx.enqueue(key);
         }
     } else if let Some(object) = &diff.old {
-        // What belongs to a service was changed or deleted by another client.
+        // An object of a service was changed or deleted by another client.
         let service = match kind == ENDPOINT_SLICE.resource {
             true => object["metadata"]["labels"][SERVICE_NAME].as_str(),
             false => Some(name(object)),

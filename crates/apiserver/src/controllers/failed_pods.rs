@@ -1,6 +1,6 @@
-//! How soon pods that failed are replaced: the first at once, further ones at the same place later and later, as in the
-//! DaemonSet controller of kube-controller-manager. Without that, a controller and a kubelet that rejects its pods
-//! would create and delete pods without a pause.
+//! The time after which failed pods are replaced: the first at once, further ones at the same place later and later, as
+//! in the DaemonSet controller of kube-controller-manager. Without that, a controller and a kubelet that rejects its
+//! pods would create and delete pods without a pause.
 
 use super::object::Key;
 use rustc_hash::FxHashMap;
@@ -45,7 +45,7 @@ impl Default for FailedPods {
 }
 
 impl FailedPods {
-    /// Whether the pod that failed at this place is replaced now.
+    /// Returns whether the pod that failed at this place is replaced now.
     ///
     /// # Errors
     /// The delay before the next run.

@@ -2,8 +2,8 @@
 //!
 //! Watches every kind and keeps, per owner UID, who depends on it. An object is looked at when its owners may have
 //! gone: when it appears, when its owner references change and when an owner disappears. Deletion is background
-//! (the owner is gone, so are its dependants, one after the other), foreground (the owner stays, with the
-//! finalizer `foregroundDeletion`, until its blocking dependants are gone) or orphaning (the finalizer `orphan`:
+//! (the owner is deleted at once, then its dependants, one after the other), foreground (the owner stays, with the
+//! finalizer `foregroundDeletion`, until its blocking dependants were deleted) or orphaning (the finalizer `orphan`:
 //! the dependants are let go first).
 
 use super::object::{
@@ -29,7 +29,7 @@ pub(super) struct Item {
     key: Key,
 }
 
-/// What an owner reference leads to.
+/// The target of an owner reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
     /// The owner exists, or its kind is not served, so that nothing is known about it.
@@ -123,7 +123,7 @@ impl Garbage {
         Ok(if waits { Owner::Waiting } else { Owner::Solid })
     }
 
-    /// Deletes an object all of whose owners are gone, and takes away references to owners that are.
+    /// Deletes an object all of whose owners were deleted, and removes references to owners that were.
     fn check_owners(
         &self,
         cx: &mut Context<Item>,

@@ -1,6 +1,6 @@
 //! Keeps groups that are in use: the finalizer of a PodGroup that is being deleted is removed when no pod that has not
-//! ended names it, that of a CompositePodGroup when no group has it as its parent. So a tree is deleted from its pods up.
-//! The admission plugin PodGroupProtection sets the finalizers.
+//! ended names it, that of a CompositePodGroup when no group has it as its parent. So a tree is deleted from its pods
+//! up. The admission plugin PodGroupProtection sets the finalizers.
 
 use super::object::{
     COMPOSITE_POD_GROUP, Key, Kind, POD, POD_GROUP, has_finalizer, is_deleting, namespace,
@@ -44,7 +44,7 @@ fn release(
     unless_not_found(cx.update(kind, released))
 }
 
-/// Whether an object of a kind that is not ignored belongs to a group.
+/// Returns whether an object of a kind that is not ignored belongs to a group.
 fn has_member(
     cx: &Context<Key>,
     (kind, index): (Kind, Index),

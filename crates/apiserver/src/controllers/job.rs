@@ -33,7 +33,7 @@ const TRACKING: &str = "batch.kubernetes.io/job-tracking";
 const MANAGED_BY: &str = "kubernetes.io/job-controller";
 /// The label and annotation with the index of a pod.
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
-/// How many pods one reconcile creates at most.
+/// The number of pods that one reconcile creates at most.
 const CREATE_MAX: usize = 500;
 /// The pause after the first failure of a pod; it doubles with each further one …
 const BACK_OFF_SECONDS: i64 = 10;
@@ -193,7 +193,7 @@ impl Controller for Jobs {
     }
 }
 
-/// Whether a pod with the finalizer has no controller that will count it.
+/// Returns whether a pod with the finalizer has no controller that will count it.
 fn is_orphan(pod: &Value) -> bool {
     has_finalizer(pod, TRACKING) && object::controller_of(pod).is_none()
 }
@@ -239,7 +239,7 @@ fn after(time: Timestamp, seconds: i64) -> Timestamp {
         .unwrap_or(Timestamp::MAX)
 }
 
-/// Why a job is complete.
+/// The reason why a job is complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Success {
     reason: String,
@@ -257,7 +257,7 @@ struct Run<'a> {
     status: Value,
     failure: Option<Failure>,
     success: Option<Success>,
-    /// When the job must be looked at again.
+    /// The time at which the job must be looked at again.
     next: Option<Timestamp>,
     events: Vec<(EventType, &'static str, String)>,
 }
@@ -303,7 +303,7 @@ impl<'a> Run<'a> {
         self.spec()["suspend"] == true
     }
 
-    /// Whether the job has failed or succeeded.
+    /// Returns whether the job has failed or succeeded.
     fn decide(&mut self) {
         if let Some(met) = object::condition(&self.status, "SuccessCriteriaMet") {
             // The pods that are deleted then are no failures.
@@ -380,7 +380,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// How many pods should be active.
+    /// The number of pods that should be active.
     fn wanted(&self, active: usize) -> usize {
         let parallelism = usize::try_from(count(&self.spec()["parallelism"], 1)).unwrap_or(0);
         let wanted = match self.spec()["completions"].as_i64() {

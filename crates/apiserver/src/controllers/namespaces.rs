@@ -34,13 +34,13 @@ impl Namespaces {
 /// The number of objects of each kind that are left, by `resource.group`.
 type Left = BTreeMap<String, usize>;
 
-/// What is still in a namespace.
+/// The remaining content of a namespace.
 #[derive(Debug, Default)]
 struct Content {
     resources: Left,
-    /// How many objects each finalizer holds.
+    /// The number of objects that each finalizer holds.
     finalizers: BTreeMap<String, usize>,
-    /// What could not be deleted.
+    /// The errors of deletions.
     problems: Vec<AccessError>,
 }
 
@@ -156,7 +156,7 @@ impl Content {
         ]
     }
 
-    /// The status of the namespace with conditions that say what is left.
+    /// The status of the namespace with conditions about the remaining content.
     fn status(&self, namespace: &Value, now: jiff::Timestamp) -> Value {
         let mut status = namespace["status"].clone();
         for (kind, is, reason, message) in self.conditions() {

@@ -7,7 +7,7 @@ use berth_api::{Labels, Taint, TaintEffect, Toleration};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// What the spec of a pod asks of nodes.
+/// The constraints of the spec of a pod on nodes.
 #[derive(Debug)]
 pub(crate) struct NodeFit {
     labels: Vec<(String, String)>,
@@ -36,7 +36,7 @@ impl NodeFit {
         }
     }
 
-    /// Whether the node selector and the affinity match a node.
+    /// Returns whether the node selector and the affinity match a node.
     pub(crate) fn matches(&self, node: &Value) -> bool {
         let labels = &node["metadata"]["labels"];
         self.labels.iter().all(|(key, value)| labels[key] == *value)
@@ -46,7 +46,7 @@ impl NodeFit {
             })
     }
 
-    /// Whether a taint of a node with this effect is not tolerated.
+    /// Returns whether a taint of a node with this effect is not tolerated.
     pub(crate) fn is_repelled(&self, node: &Value, effect: TaintEffect) -> bool {
         items(&node["spec"]["taints"])
             .iter()

@@ -22,7 +22,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::warn;
 
-/// Where kubelets keep their leases.
+/// The place where kubelets keep their leases.
 const LEASE_NAMESPACE: &str = "kube-node-lease";
 
 /// When this controller looks at a silent kubelet later than this after it wanted to, it does not know whether the
@@ -38,7 +38,7 @@ const CHANCES_MAX: u32 = 3;
 struct Sign {
     renew_time: Value,
     seen_at: Instant,
-    /// When the kubelet has been silent for too long.
+    /// The time at which the kubelet has been silent for too long.
     overdue_at: Instant,
     /// The number of times that it got more time because this controller was late.
     chances: u32,
@@ -59,7 +59,7 @@ impl Sign {
 /// See the module. Its keys are node names.
 #[derive(Debug)]
 pub(super) struct Nodes {
-    /// How long a kubelet may be silent.
+    /// The time that a kubelet may be silent.
     grace: Duration,
     signs: FxHashMap<String, Sign>,
 }
@@ -81,7 +81,7 @@ impl Nodes {
         }
         let node = name(lease);
         let Some(new) = &diff.new else {
-            // Without a lease the last sign counts, until the node is gone.
+            // Without a lease the last sign counts, until the node is deleted.
             return;
         };
         let renew_time = &new["spec"]["renewTime"];
@@ -202,7 +202,7 @@ fn tell(cx: &mut Context<String>, node: &Value, reason: &str, verb: &str, where_
     cx.normal(node, reason, message);
 }
 
-/// Whether a node has the status of one that sends no heartbeats.
+/// Returns whether a node has the status of one that sends no heartbeats.
 fn is_unknown(node: &Value) -> bool {
     let ready = condition(&node["status"], "Ready");
     ready.is_some_and(|c| c["status"] == "Unknown")

@@ -154,7 +154,7 @@ pub(crate) fn generation(object: &Value) -> i64 {
         .unwrap_or_default()
 }
 
-/// Whether the deletion of the object was requested.
+/// Returns whether the deletion of the object was requested.
 pub(crate) fn is_deleting(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
 }
@@ -174,7 +174,7 @@ pub(crate) fn annotation_number<N: std::str::FromStr>(object: &Value, key: &str)
     annotation(object, key)?.trim().parse().ok()
 }
 
-/// Whether `metadata.finalizers` holds `finalizer`.
+/// Returns whether `metadata.finalizers` holds `finalizer`.
 pub(crate) fn has_finalizer(object: &Value, finalizer: &str) -> bool {
     items(&object["metadata"]["finalizers"])
         .iter()
@@ -203,8 +203,8 @@ pub(crate) fn count(value: &Value, default: i32) -> i32 {
     })
 }
 
-/// The number after `count` in a field of 32 bits. The largest one stays: API servers refuse what does not fit, and then
-/// the object could not be written any more.
+/// The number after `count` in a field of 32 bits. The largest one stays: API servers refuse what does not fit, and
+/// then the object could not be written any more.
 pub(crate) fn next_count(count: i64) -> i64 {
     count.saturating_add(1).min(i32::MAX.into())
 }
@@ -355,7 +355,7 @@ pub(crate) fn condition<'a>(status: &'a Value, kind: &str) -> Option<&'a Value> 
         .find(|c| c["type"] == kind)
 }
 
-/// Whether the condition of that type is `True`.
+/// Returns whether the condition of that type is `True`.
 #[cfg(test)]
 pub(crate) fn condition_is_true(status: &Value, kind: &str) -> bool {
     condition(status, kind).is_some_and(|c| c["status"] == "True")

@@ -1,4 +1,4 @@
-//! Which objects belong to a workload, the pods of most and the replica sets of a Deployment: those that match its
+//! The objects of a workload, the pods of most and the replica sets of a Deployment: those that match its
 //! selector and have no controller are adopted, those that no longer match are released.
 //!
 //! Cost follows the change: objects without a controller are examined when they appear, and when a workload appears.
@@ -21,7 +21,7 @@ const PAUSE_PER_POD: Duration = Duration::from_micros(100);
 /// … and never longer than this.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// What the workloads of one kind own.
+/// The objects that the workloads of one kind own.
 #[derive(Debug)]
 pub(super) struct Ownership {
     kind: Kind,
@@ -70,7 +70,7 @@ impl Ownership {
         }
     }
 
-    /// What a controller of these workloads watches.
+    /// The kinds that a controller of these workloads watches.
     pub(super) fn watches(&self) -> Vec<Watch> {
         vec![
             watching(self.kind, &[Index::Controller, Index::Namespace]),

@@ -1,4 +1,4 @@
-//! What controllers ask of pods.
+//! The questions of controllers about pods.
 
 use super::object::{condition, created_at, is_deleting, items, time};
 use jiff::{SignedDuration, Timestamp};
@@ -9,12 +9,12 @@ pub(crate) fn phase(pod: &Value) -> &str {
     pod["status"]["phase"].as_str().unwrap_or_default()
 }
 
-/// Whether all its containers have ended for good.
+/// Returns whether all its containers have ended for good.
 pub(crate) fn is_terminal(pod: &Value) -> bool {
     matches!(phase(pod), "Succeeded" | "Failed")
 }
 
-/// Whether it counts as a replica: it has not ended and is not being deleted.
+/// Returns whether it counts as a replica: it has not ended and is not being deleted.
 pub(crate) fn is_active(pod: &Value) -> bool {
     !is_terminal(pod) && !is_deleting(pod)
 }
@@ -24,7 +24,7 @@ pub(crate) fn node_name(pod: &Value) -> Option<&str> {
     pod["spec"]["nodeName"].as_str().filter(|n| !n.is_empty())
 }
 
-/// Whether its condition Ready is true.
+/// Returns whether its condition Ready is true.
 pub(crate) fn is_ready(pod: &Value) -> bool {
     ready_since(pod).is_some()
 }
@@ -36,7 +36,7 @@ pub(crate) fn ready_since(pod: &Value) -> Option<Timestamp> {
         .then(|| time(&ready["lastTransitionTime"]).unwrap_or_else(|| created_at(pod)))
 }
 
-/// When a ready pod counts as available: after having been ready for `min_ready_seconds`.
+/// The time at which a ready pod becomes available: after having been ready for `min_ready_seconds`.
 pub(crate) fn available_from(pod: &Value, min_ready_seconds: i32) -> Option<Timestamp> {
     let since = ready_since(pod)?;
     since

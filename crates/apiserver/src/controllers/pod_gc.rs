@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// How long a node must be gone before its pods go: it may come back under its name.
+/// The time for which a node must be absent before its pods are deleted: it may come back under its name.
 const QUARANTINE: Duration = Duration::from_secs(40);
 
-/// What to look at.
+/// The kind of check.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Task {
-    /// The pods of a node that may be gone.
+    /// The pods of a node that may have been deleted.
     Node(String),
     /// The pods that have ended.
     Ended,
@@ -26,7 +26,7 @@ pub(super) enum Task {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct PodGc {
-    /// How many ended pods are kept.
+    /// The number of ended pods that are kept.
     ended_max: usize,
     /// Pods that have ended, oldest first.
     ended: BTreeSet<(Timestamp, Key)>,
@@ -65,7 +65,8 @@ impl PodGc {
     }
 }
 
-/// A pod that ends because something outside ends it, with the condition that says so; ended pods stay as they are.
+/// A pod that ends because something outside ends it, with the condition that states the reason; ended pods stay as
+/// they are.
 pub(super) fn disrupted(pod: &Value, reason: &str, message: &str, now: Timestamp) -> Value {
     let mut new = pod.clone();
     if !new["status"].is_object() {

@@ -1,5 +1,5 @@
-//! The status of ValidatingAdmissionPolicies: which generation was type-checked, and what was found. The expressions are
-//! checked when a policy is written, without the types of the fields, so nothing is ever found.
+//! The status of ValidatingAdmissionPolicies: which generation was type-checked, and what was found. The expressions
+//! are checked when a policy is written, without the types of the fields, so nothing is ever found.
 
 use super::object::{ADMISSION_POLICY, Key, generation};
 use super::runtime::{Context, Controller, Difference, Watch, watching};

@@ -14,7 +14,7 @@ use super::runtime::{Context, Controller, Difference, Index, Watch};
 use super::workload::{create_pod, delete_pod, pod_from_template};
 use crate::access::{AccessError, GroupResource, Object};
 
-/// How many pods one reconcile makes or deletes at most.
+/// The number of pods that one reconcile makes or deletes at most.
 const BURST: usize = 500;
 /// See the module.
 #[derive(Debug)]
@@ -119,7 +119,8 @@ fn manage(
     Ok(there != wanted)
 }
 
-/// Makes pods in batches that double, so that a namespace without quota is not asked in vain for each of them.
+/// Makes pods in batches that double, so that a namespace without quota does not receive one failing request for each
+/// of them.
 fn create_pods(
     cx: &mut Context<Key>,
     kind: Kind,

@@ -7,12 +7,12 @@
 //! a pod that got a node without → holds its allocated claims (the scheduler does that for pods it places)
 //!   the scheduler
 //! a pod that has ended or gone  → holds its claims no longer; what was allocated for it is free again
-//! a pod that has ended          → its own claims are deleted; those of a pod that is gone, the garbage collector takes
+//! a pod that has ended → its own claims are deleted; those of a pod that was deleted, the garbage collector takes
 //! ```
 //!
 //! A claim of a PodGroup is made once and is shared by the pods of the group: it is owned and held by the group.
 //!
-//! Who chooses devices is not this controller.
+//! The choice of devices is not this controller.
 
 mod claim;
 mod group;
@@ -38,7 +38,7 @@ const DELETE_PROTECTION: &str = "resource.kubernetes.io/delete-protection";
 #[derive(Debug, Default)]
 pub(super) struct ResourceClaims;
 
-/// What is worked on.
+/// The key of the work.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Work {
     /// A pod may need claims.
@@ -51,7 +51,7 @@ pub(super) enum Work {
 
 type Cx = Context<Work>;
 
-/// Whether the pod does not use its claims, and will not any more.
+/// Returns whether the pod does not use its claims, and will not any more.
 fn is_done(pod: &Value) -> bool {
     is_terminal(pod) || (super::object::is_deleting(pod) && node_name(pod).is_none())
 }

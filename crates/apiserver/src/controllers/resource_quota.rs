@@ -20,7 +20,7 @@ const RESYNC: Duration = Duration::from_secs(5 * 60);
 pub(super) enum Work {
     /// A quota.
     Quota(Key),
-    /// Which kinds are served.
+    /// The kinds that are served.
     Kinds,
 }
 
@@ -78,7 +78,7 @@ impl Controller for ResourceQuotas {
             return;
         }
         let now = cx.now();
-        // What an object uses of a quota.
+        // The usage of a quota by an object.
         let of = |quota: &Object, object: &Option<Object>| {
             let object = object.as_ref().filter(|o| is_in_scope(quota, kind, o));
             object.map(|o| usage(kind, o, now))
@@ -109,7 +109,7 @@ impl Controller for ResourceQuotas {
     fn reconcile(&mut self, cx: &mut Context<Work>, work: &Work) -> Result<(), AccessError> {
         let Work::Quota(key) = work else {
             if self.kinds.refresh(cx.api()) {
-                // What was not counted for want of its kind is counted now.
+                // An object that was not counted for want of its kind is counted now.
                 let quotas = cx.cache(RESOURCE_QUOTA).iter();
                 let quotas: Vec<Key> = quotas.map(|(key, _)| key.clone()).collect();
                 for key in quotas {

@@ -9,15 +9,15 @@ use super::runtime::{Context, Index, Watch, watching};
 use crate::access::{AccessError, Object};
 use serde_json::{Value, json};
 
-/// How many revisions are kept that no pod has, where the workload does not say.
+/// The number of revisions that are kept that no pod has, where the workload does not state it.
 const KEPT: i32 = 10;
-/// How many names are tried for a new revision.
+/// The number of names that are tried for a new revision.
 const NAMES_MAX: i64 = 8;
 
 /// The label of a pod with its revision.
 pub(super) const REVISION_LABEL: &str = "controller-revision-hash";
 
-/// What a controller that uses revisions watches.
+/// The kinds that a controller that uses revisions watches.
 pub(super) fn watch() -> Watch {
     watching(CONTROLLER_REVISION, &[Index::Controller])
 }

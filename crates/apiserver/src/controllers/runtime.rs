@@ -1,4 +1,4 @@
-//! What every controller runs on: one task, its own views of the kinds it watches, and a work queue.
+//! The base of every controller: one task, its own views of the kinds it watches, and a work queue.
 //!
 //! A controller receives each difference exactly once ([`Controller::observe`]), decides which keys it
 //! concerns, and brings one key at a time to where it should be ([`Controller::reconcile`]). Everything it needs
@@ -41,13 +41,13 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::{debug, error, warn};
 
-/// How many changes of one watch are taken in before the queue has its turn.
+/// The number of changes of one watch that are taken in before the queue has its turn.
 const CHANGES_PER_TURN: usize = 4096;
-/// How many keys are worked on before other tasks have their turn.
+/// The number of keys that are worked on before other tasks have their turn.
 const KEYS_PER_TURN: u32 = 16;
 /// The shortest and longest pause before a closed watch is opened again.
 const REOPEN_AFTER: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
-/// How long [`Handle::stop`] waits for the tasks.
+/// The time for which [`Handle::stop`] waits for the tasks.
 const STOP_WITHIN: Duration = Duration::from_secs(1);
 
 /// A kind to watch and the indexes wanted over it.
@@ -67,7 +67,7 @@ pub(crate) const fn watching(kind: Kind, indexes: &'static [Index]) -> Watch {
 
 /// A control loop. See the module.
 pub(crate) trait Controller: Send + 'static {
-    /// What it works on, one at a time.
+    /// The key of its work, one at a time.
     type Key: Clone + Debug + Eq + Hash + Send + 'static;
 
     /// Its name, as in logs and as the source of its events.
@@ -109,7 +109,7 @@ pub(crate) trait Controller: Send + 'static {
     ) -> Result<(), AccessError>;
 }
 
-/// What a controller works with.
+/// The context of a controller.
 pub(crate) struct Context<K> {
     api: Arc<dyn Access>,
     clock: Clock,
@@ -304,7 +304,7 @@ impl<K: Clone + Eq + Hash> Context<K> {
         }
     }
 
-    /// Looks again at an object that is gone or marked.
+    /// Looks again at an object that was deleted or marked.
     fn refresh(&mut self, kind: GroupResource, object: &Value) {
         let Some(cache) = self.caches.get_mut(&kind) else {
             return;
@@ -326,7 +326,7 @@ impl<K: Clone + Eq + Hash> Context<K> {
 struct Source {
     kind: GroupResource,
     receiver: Option<mpsc::Receiver<Change>>,
-    /// When a closed watch is opened again.
+    /// The time at which a closed watch is opened again.
     reopen_at: Instant,
     pause: Duration,
 }

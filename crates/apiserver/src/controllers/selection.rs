@@ -1,4 +1,4 @@
-//! Which controllers run, by the names that kube-controller-manager gives them.
+//! The controllers that run, by the names that kube-controller-manager gives them.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -38,7 +38,7 @@ controllers! {
     VOLUME_PROTECTION = "persistentvolume-protection-controller",
 }
 
-/// Which controllers run: `on` (all), `off` (none), or names separated by commas.
+/// The controllers that run: `on` (all), `off` (none), or names separated by commas.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Selection {
     /// All of them.
@@ -54,7 +54,7 @@ pub enum Selection {
 pub struct UnknownController(String);
 
 impl Selection {
-    /// Whether a controller runs.
+    /// Returns whether a controller runs.
     pub(super) fn has(&self, name: &str) -> bool {
         match self {
             Self::All => true,
@@ -62,7 +62,7 @@ impl Selection {
         }
     }
 
-    /// Whether no controller runs.
+    /// Returns whether no controller runs.
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Named(names) if names.is_empty())
     }

@@ -24,12 +24,12 @@ impl Selector {
         Self(selector::Selector::from_labels(&labels))
     }
 
-    /// Whether it matches every object, which no workload may ask for.
+    /// Returns whether it matches every object, which no workload may ask for.
     pub(crate) fn is_everything(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether it matches these labels.
+    /// Returns whether it matches these labels.
     pub(crate) fn matches(&self, labels: Option<&Map<String, Value>>) -> bool {
         self.0.matches_with(|key| labels?.get(key)?.as_str())
     }

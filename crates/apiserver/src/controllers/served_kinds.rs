@@ -1,4 +1,4 @@
-//! Which kinds are served, for controllers that watch all of them: CustomResourceDefinitions add and remove kinds.
+//! The kinds that are served, for controllers that watch all of them: CustomResourceDefinitions add and remove kinds.
 
 use super::runtime::Difference;
 use crate::access::{Access, GroupResource, KindInfo, gr};
@@ -36,7 +36,7 @@ impl ServedKinds {
         self.kinds.iter()
     }
 
-    /// Whether a change concerns the kinds that are served.
+    /// Returns whether a change concerns the kinds that are served.
     pub(super) fn concerns(kind: GroupResource, diff: &Difference) -> bool {
         kind == DEFINITIONS && (diff.old.is_some() || diff.new.is_some())
     }

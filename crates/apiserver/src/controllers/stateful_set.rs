@@ -110,7 +110,7 @@ struct Run<'a> {
     /// The revision with the template of the set.
     update: &'a Object,
     now: Timestamp,
-    /// When the set must be looked at again.
+    /// The time at which the set must be looked at again.
     next: Option<Timestamp>,
     failed: &'a mut FailedPods,
 }
@@ -149,7 +149,7 @@ impl Run<'_> {
         pod::available_from(pod, count(&self.spec()["minReadySeconds"], 0))
     }
 
-    /// Whether a pod is available; if it will be by time alone, the set is looked at again then.
+    /// Returns whether a pod is available; if it will be by time alone, the set is looked at again then.
     fn is_available(&mut self, pod: &Value) -> bool {
         match self.available_from(pod) {
             Some(at) if at <= self.now => true,
@@ -293,7 +293,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// How many pods may be unavailable during an update.
+    /// The number of pods that may be unavailable during an update.
     fn unavailable_max(&self) -> usize {
         let value = &self.spec()["updateStrategy"]["rollingUpdate"]["maxUnavailable"];
         if value.is_null() {

@@ -109,7 +109,7 @@ impl World {
         self.api.get(DEPLOYMENT.resource, "default", "web")
     }
 
-    /// What `kubectl rollout status` waits for, and that no other pod is left.
+    /// The condition of `kubectl rollout status`, and that no other pod is left.
     async fn until_rolled_out(&self, image: &str, replicas: usize) {
         eventually(image, || {
             let Ok(deployment) = self.deployment() else {

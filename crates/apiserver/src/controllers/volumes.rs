@@ -5,8 +5,8 @@
 //! a volume that is given to a claim, by the scheduler or its owner   → both are bound
 //! a claim of a class Immediate                                       → the smallest free volume that will do
 //! a claim for which a node was selected, or of a class Immediate     → a new volume, where it is simulated
-//! a claim whose volume is gone                                       → Lost
-//! a volume whose claim is gone                                       → Released; a simulated one is deleted
+//! a claim whose volume was deleted                                      → Lost
+//! a volume whose claim was deleted                                      → Released; a simulated one is deleted
 //! ```
 //!
 //! The controller keeps no state of its own: it reads everything from the objects, and each write is one step. A
@@ -29,9 +29,9 @@ use serde_json::{Value, json};
 /// The provisioner whose volumes exist as objects only; their CSI driver has the same name.
 pub const SIMULATED: &str = "simulated.berth.dev";
 
-/// Who made a volume.
+/// The component that made a volume.
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
-/// The claim and its volume both say so.
+/// The claim and its volume both have it.
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 /// It was not the owner who brought the two together.
 const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";

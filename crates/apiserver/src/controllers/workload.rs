@@ -1,4 +1,4 @@
-//! What the controllers of workloads share: pods from templates, and the events about them.
+//! The shared parts of the controllers of workloads: pods from templates, and the events about them.
 
 use super::object::{Key, Kind, POD, controller_reference, name, namespace};
 use super::runtime::Context;

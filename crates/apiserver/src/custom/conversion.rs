@@ -241,7 +241,7 @@ fn batches(objects: Vec<Value>) -> Vec<Vec<Value>> {
 enum Fault {
     /// Its version or its kind.
     Type(String),
-    /// Which object it is.
+    /// The object of the answer.
     Object(String),
     Metadata(String),
 }

@@ -126,7 +126,7 @@ fn definitions() -> Option<&'static Arc<Resource>> {
     find(GROUP, "customresourcedefinitions")
 }
 
-/// Whether a resource is that of definitions.
+/// Returns whether a resource is that of definitions.
 pub(crate) fn is_definitions(resource: &Resource) -> bool {
     resource.resource == gr(GROUP, "customresourcedefinitions")
 }
@@ -203,8 +203,8 @@ fn write_definition(
     }
 }
 
-/// Brings the conditions of all definitions up to date, and returns the definitions. Nothing is computed for definitions
-/// that have not changed since all had the right conditions.
+/// Brings the conditions of all definitions up to date, and returns the definitions. Nothing is computed for
+/// definitions that have not changed since all had the right conditions.
 fn accept(api: &Api, resource: &Resource) -> Vec<Arc<Value>> {
     let listed = || {
         let listed = api.list(resource, &ListRequest::default());

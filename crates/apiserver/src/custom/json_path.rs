@@ -103,7 +103,7 @@ fn field(text: &str) -> Option<(String, &str)> {
     (!name.is_empty()).then_some((name, ""))
 }
 
-/// Where the bracket that is open at the begin of a text is closed.
+/// The position at which the bracket that is open at the start of a text is closed.
 fn closing(text: &str) -> Option<usize> {
     let (mut depth, mut quote) = (0_usize, None);
     for (i, c) in text.char_indices() {

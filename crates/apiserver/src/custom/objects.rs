@@ -1,4 +1,4 @@
-//! What a structural schema does with an object: pruning, defaulting, validation.
+//! The effects of a structural schema on an object: pruning, defaulting, validation.
 //!
 //! The messages of errors are those of kube-apiserver, which clients compare.
 
@@ -467,7 +467,7 @@ fn plain(value: &Value) -> Cow<'_, str> {
     }
 }
 
-/// Whether a text has a format; texts have every format that is not known.
+/// Returns whether a text has a format; texts have every format that is not known.
 fn has_format(format: &str, text: &str) -> bool {
     let hex = |text: &str| text.chars().all(|c| c.is_ascii_hexdigit());
     match format {

@@ -105,7 +105,7 @@ impl Rule {
         self.stated.flag("optionalOldSelf")
     }
 
-    /// How errors of the evaluation name the rule.
+    /// The way in which errors of the evaluation name the rule.
     fn name(&self) -> &str {
         match self.stated.text("message").trim() {
             "" => self.stated.text("rule").trim(),
@@ -136,7 +136,7 @@ pub(super) fn steps(path: &str) -> Option<Vec<String>> {
 
 // === what a definition may state ===
 
-/// Checks the rules of a schema. `is_correlatable` tells whether values have a counterpart in the object before a
+/// Checks the rules of a schema. `is_correlatable` states whether values have a counterpart in the object before a
 /// change.
 pub(super) fn check(errors: &mut Errors, schema: &Value, path: &Path<'_>, is_correlatable: bool) {
     let has_lines = |text: &str| text.trim().contains(['\n', '\r']);
@@ -271,7 +271,7 @@ impl Rules {
 
 struct Check {
     errors: Errors,
-    /// What further rules may cost; `None` when no further ones are evaluated.
+    /// The cost that further rules may have; `None` when no further ones are evaluated.
     left: Option<u64>,
 }
 
@@ -388,7 +388,7 @@ impl Check {
             match failed {
                 None => {}
                 Some(Some(detail)) => self.errors.invalid(path, kind, detail),
-                // What was invalid before may stay so.
+                // An invalid value from before may stay so.
                 Some(None) if !uses_old && old == Some(value) => {}
                 Some(None) => {
                     let detail = self.message(rule, &plain);

@@ -1,4 +1,4 @@
-//! What CustomResourceDefinitions may state: names, versions, and structural schemas.
+//! The fields that CustomResourceDefinitions may contain: names, versions, and structural schemas.
 
 use super::JsonPath;
 use super::conversion::REVIEW_VERSIONS;
@@ -25,7 +25,7 @@ const SELECTABLE_MAX: usize = 8;
 const DEPTH_MAX: usize = 64;
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
-/// What only the structure of a schema may state, not its `allOf`, `anyOf`, `oneOf` and `not`.
+/// The keywords that only the structure of a schema may state, not its `allOf`, `anyOf`, `oneOf` and `not`.
 const STRUCTURAL: [&str; 10] = [
     "additionalProperties",
     "default",
@@ -195,7 +195,7 @@ fn approval(errors: &mut Errors, _: &Owner, definition: &Value, _: &Path) {
     }
 }
 
-/// What all versions have alike is checked and reported once, as of the whole definition.
+/// The parts that all versions share are checked and reported once, as of the whole definition.
 fn check_parts(errors: &mut Errors, versions: &[Value], path: &Path) {
     let alike = |field: &str| {
         let first = versions.first().map(|v| v.part(field));
@@ -366,7 +366,7 @@ fn check_column(errors: &mut Errors, column: &Value, path: &Path) {
     }
 }
 
-/// Where in a schema another one is.
+/// The place of a schema in another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Level {
     Root,
@@ -374,7 +374,7 @@ enum Level {
     Field,
 }
 
-/// Checks a schema and those below it. `has_old` tells whether its values have a counterpart in the object before a
+/// Checks a schema and those below it. `has_old` states whether its values have a counterpart in the object before a
 /// change.
 fn check_schema(
     errors: &mut Errors,

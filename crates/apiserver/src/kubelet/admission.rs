@@ -1,5 +1,5 @@
-//! Which pods a kubelet runs. As in kubelet, a pod that is bound to a node on which it cannot run fails: its phase is
-//! Failed, and the reason is that of the first check that fails. Unlike kubelet, critical pods preempt no others.
+//! The pods that a kubelet runs. As in kubelet, a pod that is bound to a node on which it cannot run fails: its phase
+//! is Failed, and the reason is that of the first check that fails. Unlike kubelet, critical pods preempt no others.
 
 use super::resize;
 use crate::access::Object;
@@ -14,7 +14,7 @@ use berth_api::names::is_dra_extended_resource_name;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// Why a pod is rejected.
+/// The reason why a pod is rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rejection {
     pub(super) reason: String,
@@ -49,7 +49,7 @@ impl Rejection {
     }
 }
 
-/// Why a node cannot run a pod. `others` are the pods that it runs.
+/// The reason why a node cannot run a pod. `others` are the pods that it runs.
 pub(super) fn reject(pod: &Value, node: &Value, others: &[&Object]) -> Option<Rejection> {
     let spec = pod.part("spec");
     let os = spec.part("os").text("name");
@@ -102,7 +102,7 @@ impl Shortage {
     }
 }
 
-/// What a pod requests. Extended resources that the node does not have, or that devices provide, are not checked: the
+/// The requests of a pod. Extended resources that the node does not have, or that devices provide, are not checked: the
 /// scheduler allocates devices for them, those of a device class by its own name, too.
 fn wanted(pod: &Value, room: &Amounts) -> Amounts {
     let claims = pod.part("status").part("extendedResourceClaimStatus");
@@ -145,7 +145,7 @@ pub(super) fn total(pod: &Value, spec: &Value) -> Amounts {
     total
 }
 
-/// What is allocated to a pod, which a resize changes before it changes the containers.
+/// The resources that are allocated to a pod, which a resize changes before it changes the containers.
 fn allocated(pod: &Value) -> Amounts {
     if resize::reported(pod).all(resize::is_allocated) {
         return total(pod, pod.part("spec"));
@@ -162,7 +162,7 @@ fn allocated(pod: &Value) -> Amounts {
     total(pod, &spec)
 }
 
-/// Whether two pods want the same port of their host.
+/// Returns whether two pods want the same port of their host.
 fn ports_conflict(pod: &Value, other: &Value) -> bool {
     host_ports(pod).any(|port| {
         host_ports(other).any(|taken| {

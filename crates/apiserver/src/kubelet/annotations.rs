@@ -11,7 +11,7 @@ fn message(name: &str, value: &str, takes: &str) -> String {
     format!("annotation {name} is {value:?} and has no effect: it takes {takes}")
 }
 
-/// What is wrong with the annotations of a pod.
+/// The faults of the annotations of a pod.
 pub(super) fn wrong_of_pod(pod: &Value) -> Vec<String> {
     if !pod["metadata"]["annotations"].is_object() {
         return Vec::new();
@@ -29,7 +29,7 @@ pub(super) fn wrong_of_pod(pod: &Value) -> Vec<String> {
     seconds.chain(code).collect()
 }
 
-/// What is wrong with the annotation of a node.
+/// The faults of the annotation of a node.
 pub(super) fn wrong_of_node(node: &Value) -> Option<String> {
     let value = annotation(node, NODE_READY)?;
     let is_fine = matches!(value, "True" | "False" | "Unknown");

@@ -1,6 +1,6 @@
-//! How a container ends, from its command where that is plain: `true`, `false`, `exit 3`, `sleep 5`, `echo done`, and
-//! such commands one after the other in a shell. Nothing is executed. A command that is anything else runs until its pod
-//! is deleted.
+//! The end of a container, from its command where that is plain: `true`, `false`, `exit 3`, `sleep 5`, `echo done`, and
+//! such commands one after the other in a shell. Nothing is executed. A command that is anything else runs until its
+//! pod is deleted.
 
 use crate::controllers::object::items;
 use serde_json::Value;
@@ -14,12 +14,12 @@ const SCRIPT_BYTES_MAX: usize = 4096;
 /// The end of a container.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Ending {
-    /// How long it runs.
+    /// The time for which it runs.
     pub(super) after: Duration,
     pub(super) exit_code: i32,
 }
 
-/// How a container ends by its command; `None` when the command does not tell.
+/// The end of a container by its command; `None` when the command does not show it.
 pub(super) fn ending(container: &Value) -> Option<Ending> {
     let parts = ["command", "args"].map(|field| items(&container[field]));
     let words: Option<Vec<&str>> = parts.into_iter().flatten().map(Value::as_str).collect();
@@ -90,7 +90,7 @@ fn seconds(text: &str) -> Option<f64> {
     Some(number * unit)
 }
 
-/// What stands between two commands.
+/// The operator between two commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Then {
     Always,
@@ -179,7 +179,7 @@ impl Shell {
     }
 }
 
-/// The commands of a script, each with what stands after it; `None` for a script with anything but words, quotes, `;`,
+/// The commands of a script, each with the operator after it; `None` for a script with anything but words, quotes, `;`,
 /// `&&` and `||`.
 fn commands(script: &str) -> Option<Vec<(Vec<String>, Then)>> {
     if script.len() > SCRIPT_BYTES_MAX {

@@ -1,4 +1,4 @@
-//! What the containers of a pod do: how long they run, how they exit, and whether their images can be pulled.
+//! The behaviour of the containers of a pod: how long they run, how they exit, and whether their images can be pulled.
 
 use super::command;
 use super::{EXIT_CODE, IMAGE_PULL, RUN_SECONDS};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// No annotation asks for longer than this.
 const SECONDS_MAX: f64 = 100.0 * 365.0 * 86_400.0;
-/// Why an image cannot be pulled.
+/// The reason why an image cannot be pulled.
 pub(super) const PULL_ERROR: &str = "the simulated registry does not have it";
 /// Tags of images that no registry has: those of examples and tests of rollouts that fail.
 const MISSING_TAGS: [&str; 6] = [
@@ -27,8 +27,8 @@ pub(super) fn given_seconds(pod: &Value, annotation: &str) -> Option<Duration> {
         .map(|s| Duration::from_secs_f64(s.min(SECONDS_MAX)))
 }
 
-/// How long the containers of a pod run: as its annotation states, else as long as the last one whose command tells,
-/// if all of them tell.
+/// The time for which the containers of a pod run: as its annotation states, else as long as the last one whose command
+/// shows it, if all of them do.
 pub(super) fn ends_after(pod: &Value) -> Option<Duration> {
     if let Some(run) = given_seconds(pod, RUN_SECONDS) {
         return Some(run);
@@ -48,13 +48,13 @@ pub(super) fn exit_code(pod: &Value, container: &Value) -> i32 {
         .unwrap_or_default()
 }
 
-/// Whether a container of a pod fails when it comes to its end.
+/// Returns whether a container of a pod fails when it comes to its end.
 pub(super) fn is_failing(pod: &Value) -> bool {
     let mut containers = items(&pod["spec"]["containers"]).iter();
     containers.any(|container| exit_code(pod, container) != 0)
 }
 
-/// Whether the image of a container cannot be pulled.
+/// Returns whether the image of a container cannot be pulled.
 pub(super) fn is_image_missing(pod: &Value, container: &Value) -> bool {
     if annotation(pod, IMAGE_PULL) == Some("fail") {
         return true;

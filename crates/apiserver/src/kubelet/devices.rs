@@ -18,7 +18,7 @@ const API_VERSION: &str = "resource.k8s.io/v1";
 const MODEL: &str = "A100-SXM4-80GB";
 const MEMORY: &str = "80Gi";
 const DRIVER_VERSION: &str = "550.54.15";
-/// How many devices share a PCIe root.
+/// The number of devices that share a PCIe root.
 const DEVICES_PER_ROOT: u32 = 2;
 const NUMA_NODES: u32 = 2;
 

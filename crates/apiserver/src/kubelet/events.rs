@@ -6,7 +6,7 @@ use crate::controllers::pod;
 use crate::controllers::runtime::{Context, EventType, Subject};
 use serde_json::Value;
 
-/// What to report about a step.
+/// The events to report about a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tell {
     Nothing,

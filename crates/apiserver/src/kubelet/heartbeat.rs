@@ -12,9 +12,9 @@ use std::hash::Hasher;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a lease is good for. Upstream: 40 s.
+/// The validity of a lease. Upstream: 40 s.
 const LEASE_SECONDS: u32 = 40;
-/// How often conditions are renewed though nothing has changed. Upstream: 5 minutes.
+/// The interval at which conditions are renewed though nothing has changed. Upstream: 5 minutes.
 const STATUS_EVERY: Duration = Duration::from_secs(300);
 
 #[derive(Debug)]

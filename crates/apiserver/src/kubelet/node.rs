@@ -1,4 +1,4 @@
-//! What a simulated node looks like.
+//! The contents of a simulated node.
 
 use super::{NODE_READY, SIMULATED};
 use crate::admission::NOT_READY;
@@ -17,7 +17,7 @@ const NODE_NETWORK: u32 = u32::from_be_bytes([172, 16, 0, 0]);
 /// … the first half by their number, the other half by their name.
 const NODE_ADDRESSES_HALF: u32 = 1 << 19;
 
-/// What each simulated node has. Amounts are Kubernetes quantities.
+/// The shape of each simulated node. Amounts are Kubernetes quantities.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shape {
     /// CPUs.
@@ -34,7 +34,7 @@ pub struct Shape {
     pub gpu_resource: String,
     /// The region of all nodes.
     pub region: String,
-    /// How many zones the nodes are dealt out to, in turn.
+    /// The number of zones that the nodes are dealt out to, in turn.
     pub zones: u32,
 }
 
@@ -153,13 +153,13 @@ fn architecture() -> &'static str {
 /// The annotation of nodes for which kwok simulates a kubelet, with the value `fake`.
 const OF_KWOK: &str = "kwok.x-k8s.io/node";
 
-/// Whether a simulated kubelet is responsible for this node.
+/// Returns whether a simulated kubelet is responsible for this node.
 pub(crate) fn is_simulated(node: &Value) -> bool {
     labels(node).is_some_and(|l| l.get(SIMULATED).is_some_and(|v| v == "true"))
         || annotation(node, OF_KWOK) == Some("fake")
 }
 
-/// Whether its kubelet has fallen silent.
+/// Returns whether its kubelet has fallen silent.
 pub(super) fn is_silent(node: &Value) -> bool {
     annotation(node, NODE_READY) == Some("Unknown")
 }

@@ -25,13 +25,13 @@ use std::time::Duration;
 
 /// The longest pause before containers that ended run again.
 const BACK_OFF_SECONDS_MAX: u64 = 300;
-/// How long kubelets report that an image cannot be pulled before they report that they wait.
+/// The time for which kubelets report that an image cannot be pulled before they report that they wait.
 const PULL_BACK_OFF: Duration = Duration::from_secs(10);
 /// Pods get addresses from 10.0.0.0/8, in turn.
 const POD_NETWORK: u32 = u32::from_be_bytes([10, 0, 0, 0]);
 const POD_ADDRESSES: u32 = 1 << 24;
 
-/// How long things take where the pod does not say.
+/// The time that things take where the pod does not state them.
 #[derive(Debug, Clone, Copy)]
 struct Defaults {
     startup: Duration,
@@ -39,7 +39,7 @@ struct Defaults {
     stop: Duration,
 }
 
-/// What is remembered of a pod. All of it can be found again from the pod, but for fractions of seconds.
+/// The record of a pod. All of it can be found again from the pod, but for fractions of seconds.
 #[derive(Debug, Default)]
 struct Record {
     uid: String,
@@ -52,7 +52,7 @@ struct Record {
     stop_at: Option<Timestamp>,
 }
 
-/// What to do with a pod now.
+/// The next step for a pod.
 #[derive(Debug, PartialEq)]
 enum Step {
     Write(Value, Tell),
@@ -159,7 +159,7 @@ fn next(
     soonest(&[end_at, (!ready).then_some(ready_at)])
 }
 
-/// How long the containers run, if they end by themselves. Those of Jobs do, or no Job would ever complete.
+/// The time for which the containers run, if they end by themselves. Those of Jobs do, or no Job would ever complete.
 fn run_time(pod: &Value, defaults: Defaults) -> Option<Duration> {
     let owners = items(&pod["metadata"]["ownerReferences"]);
     let is_of_job = || {
@@ -184,7 +184,7 @@ fn outdated(pod: &Value) -> Vec<&Value> {
         .collect()
 }
 
-/// Whether a status says more than the one there is.
+/// Returns whether a status contains more than the present one.
 fn shows_a_change(pod: &Value, status: &Value) -> bool {
     let old = &pod["status"];
     let differs = |kind: &str| {
@@ -241,7 +241,7 @@ fn end(pod: &Value, record: &mut Record, host_ip: &str, now: Timestamp) -> Step 
     Step::Write(status, Tell::Nothing)
 }
 
-/// What comes next for a pod with an image that cannot be pulled.
+/// The next step for a pod with an image that cannot be pulled.
 enum Pull {
     Fails,
     BacksOff,
@@ -388,7 +388,7 @@ impl Pods {
         }
     }
 
-    /// Why the node of a pod that is new to it cannot run it.
+    /// The reason why the node of a pod that is new to it cannot run it.
     fn reject(
         &mut self,
         cx: &Context<Key>,
@@ -552,7 +552,7 @@ impl Controller for Pods {
                 } else if events {
                     tell_step(cx, &written, what);
                 }
-                // What the write changed brings the next look; if it changed nothing, this one does.
+                // A write that changed the pod brings the next look; without a change, this one does.
                 cx.enqueue_at(key.clone(), after(now, Duration::from_secs(1)));
                 Ok(())
             }

@@ -61,7 +61,7 @@ fn is_actuated((container, status): (&Value, &Value)) -> bool {
     lists(container.part("resources")) == lists(status.part("resources"))
 }
 
-/// Whether a pod waits until its node has room.
+/// Returns whether a pod waits until its node has room.
 pub(super) fn is_deferred(pod: &Value) -> bool {
     condition(&pod["status"], PENDING).is_some()
 }
@@ -156,7 +156,7 @@ fn put(status: &mut Value, pod: &Value, kind: &str, why: Option<(&str, String)>,
     put_condition(status, new);
 }
 
-/// Why a node has no room for a pod beside what is allocated to its other pods.
+/// The reason why a node has no room for a pod beside what is allocated to its other pods.
 fn lacks<'p>(
     pod: &Value,
     node: &Value,

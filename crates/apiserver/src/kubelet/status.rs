@@ -5,14 +5,14 @@ use crate::controllers::object::{condition, generation, items, next_count, secon
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// Where a pod runs.
+/// The node and the address of a pod.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place<'a> {
     pub(super) host_ip: &'a str,
     pub(super) pod_ip: &'a str,
 }
 
-/// How the containers of a pod are.
+/// The way in which the containers of a pod are.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Containers {
     /// Not started yet.
@@ -29,17 +29,17 @@ pub(super) enum Containers {
     Exited,
 }
 
-/// Whether an init container keeps running beside the others.
+/// Returns whether an init container keeps running beside the others.
 fn is_sidecar(container: &Value) -> bool {
     container["restartPolicy"] == "Always"
 }
 
-/// How many times the containers have been restarted.
+/// The number of times that the containers have been restarted.
 pub(super) fn restarts(pod: &Value) -> i64 {
     crate::controllers::pod::max_restarts(pod)
 }
 
-/// What keeps the readiness gates closed; empty when all are open.
+/// The conditions that keep the readiness gates closed; empty when all are open.
 fn closed_gates(pod: &Value) -> String {
     let closed: Vec<String> = items(&pod["spec"]["readinessGates"])
         .iter()
@@ -190,7 +190,7 @@ fn container_status(
         _ => seconds(now),
     };
     let ended = |exit_code: i32| -> Value {
-        // Who has ended stays so, with the same times.
+        // A container that has ended stays so, with the same times.
         if old["state"]["terminated"].is_object() && !run.restarted {
             return old["state"]["terminated"].clone();
         }
@@ -373,7 +373,7 @@ fn conditions(pod: &Value, phase: &str, containers: Containers, now: Timestamp) 
             new
         })
         .collect();
-    // A pod that was made with a node in its spec had no scheduler to say so.
+    // A pod that was made with a node in its spec had no scheduler to report that.
     if condition(&pod["status"], "PodScheduled").is_none() {
         conditions.push(json!({
             "type": "PodScheduled",

@@ -7,7 +7,7 @@ use crate::schema::model::{Field, ListType, ObjectType, Presence, Shape, TypeId}
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-/// Where component schemas are listed in an OpenAPI v3 document.
+/// The place where component schemas are listed in an OpenAPI v3 document.
 pub(super) const COMPONENTS: &str = "#/components/schemas/";
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
 const MACHINERY: &str = "io.k8s.apimachinery.pkg.";

@@ -1,12 +1,12 @@
-//! Descriptions of types and fields, for `kubectl explain`: those of `facts/descriptions.txt`. What is not there refers to
-//! the reference of Kubernetes. A custom resource has the descriptions of its definition.
+//! Descriptions of types and fields, for `kubectl explain`: those of `facts/descriptions.txt`. What is not there refers
+//! to the reference of Kubernetes. A custom resource has the descriptions of its definition.
 
 use rustc_hash::FxHashMap;
 use std::sync::OnceLock;
 
 const DESCRIPTIONS: &str = include_str!("../../facts/descriptions.txt");
 
-/// What stands in the place of a description that Berth does not have.
+/// The text in place of a description that Berth does not have.
 const ELSEWHERE: &str = "<see the Kubernetes API reference>";
 
 /// The descriptions by their keys in the file.
@@ -18,8 +18,8 @@ fn all() -> &'static FxHashMap<&'static str, &'static str> {
     })
 }
 
-/// The description of a type such as `core.v1.Pod`. Every kind has one; other types are mostly described by the fields that
-/// are of them.
+/// The description of a type such as `core.v1.Pod`. Every kind has one; other types are mostly described by the fields
+/// that are of them.
 pub(super) fn of_type(type_name: &str) -> Option<&'static str> {
     all().get(&*key(type_name)).copied()
 }

@@ -112,7 +112,7 @@ pub(super) fn add(paths: &mut Map<String, Value>, resource: &Resource, schema: &
     }
 }
 
-/// What a path is about: the resource, the last words of the ids of its operations, and what is sent and answered.
+/// The subject of a path: the resource, the last words of the ids of its operations, and what is sent and answered.
 struct Spoken<'a> {
     resource: &'a Resource,
     suffix: &'a str,

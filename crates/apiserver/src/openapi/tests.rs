@@ -1,4 +1,4 @@
-//! What clients look up in the documents.
+//! The elements that clients look up in the documents.
 
 use super::*;
 use crate::registry::built_in;

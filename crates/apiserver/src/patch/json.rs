@@ -7,9 +7,9 @@ use super::{JSON_PATCH_OPERATIONS_MAX, PatchError};
 use crate::schema::DEPTH_MAX;
 use serde_json::{Map, Value};
 
-/// What `copy` operations may add to the object, in bytes of JSON, roughly.
+/// The bytes that `copy` operations may add to the object, in bytes of JSON, roughly.
 const COPY_BYTES_MAX: usize = 3 * 1024 * 1024;
-/// What messages about failed tests begin with.
+/// The start of messages about failed tests.
 pub(super) const TESTING: &str = "testing value";
 /// So many values may be visited or shifted by all operations together.
 const STEPS_MAX: usize = 20_000_000;
@@ -44,7 +44,7 @@ pub(super) fn apply(current: Value, patch: Value) -> Result<Value, PatchError> {
     Ok(document.root)
 }
 
-/// What a JSON value is, for messages.
+/// The name of the type of a JSON value, for messages.
 pub(super) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -210,7 +210,7 @@ impl Document {
     fn test(&self, pointer: &Pointer, value: &Value) -> Result<(), String> {
         let found = match self.get(pointer) {
             Ok(found) => found,
-            // What is not there is null.
+            // An absent value is null.
             Err(_) if value.is_null() => return Ok(()),
             Err(e) => return Err(format!("{TESTING} failed: {e}")),
         };
@@ -234,7 +234,7 @@ fn text<'a>(operation: &'a Map<String, Value>, member: &str) -> Result<&'a str, 
     }
 }
 
-/// Whether two values are equal; numbers by their value.
+/// Returns whether two values are equal; numbers by their value.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
@@ -271,7 +271,7 @@ fn number(digits: &str) -> Option<usize> {
     digits.parse().ok()
 }
 
-/// How many objects and lists stand in each other. Values here are never deeper than twice `DEPTH_MAX`.
+/// The depth of an object or list. Values here are never deeper than twice `DEPTH_MAX`.
 fn depth(value: &Value, visited: &mut usize) -> usize {
     *visited += 1;
     match value {
@@ -324,7 +324,7 @@ impl Pointer {
         })
     }
 
-    /// Whether this place is truly inside the other one.
+    /// Returns whether this place is truly inside the other one.
     fn is_inside(&self, other: &Self) -> bool {
         self.tokens.len() > other.tokens.len() && self.tokens.starts_with(&other.tokens)
     }

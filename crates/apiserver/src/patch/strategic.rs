@@ -1,7 +1,7 @@
 //! Strategic merge patch: a merge patch whose lists merge by the rules of their type.
 //!
 //! Lists of objects with a merge key merge entry by entry, lists of scalars with the merge strategy are united,
-//! every other list is replaced. Directives in the patch say the rest:
+//! every other list is replaced. Directives in the patch determine the rest:
 //!
 //! - `$patch: replace` in an object: take the patch as the whole object. In an entry of a list: the other
 //!   entries are the whole list. `$patch: delete` in an object empties it, in an entry of a list it deletes the
@@ -50,7 +50,7 @@ pub(super) fn apply(
     Ok(Value::Object(current))
 }
 
-/// What is known of the value at hand.
+/// The schema of the value at hand.
 #[derive(Clone, Copy)]
 struct Typed<'m> {
     model: &'m Model,
@@ -83,7 +83,7 @@ impl<'m> Typed<'m> {
         Self { shape, ..self }
     }
 
-    /// Whether the value has no type below this place: what looks like a directive there is content.
+    /// Returns whether the value has no type below this place: a value like a directive is content then.
     fn is_free(self) -> bool {
         is_free(self.shape)
     }
@@ -272,7 +272,7 @@ fn order_lists(
     Ok(())
 }
 
-/// The entries of the patch must stand in the order that the patch sets.
+/// The entries of the patch must be in the order that the patch sets.
 fn check_order(patch: &[Value], order: &[String], key: Option<&str>) -> Result<(), String> {
     let mut order = order.iter();
     for entry in patch {
@@ -445,7 +445,7 @@ impl Directed {
     }
 }
 
-/// Which entries of a list are the same one, beyond the merge key.
+/// The entries that of a list are the same one, beyond the merge key.
 struct Identity<'m> {
     /// The other keys of the list, each with the default that applies when it is absent.
     others: Vec<(&'m str, Option<&'m str>)>,
@@ -474,7 +474,7 @@ impl<'m> Identity<'m> {
         }
     }
 
-    /// Whether an entry of a patch may mean this entry: no key that it gives says otherwise.
+    /// Returns whether an entry of a patch may mean this entry: no key that it gives contradicts it.
     fn may_mean(&self, patch: &Map<String, Value>, entry: &Value) -> bool {
         self.others.iter().all(|(name, default)| {
             let text = |value: Option<&Value>| match value {
@@ -488,7 +488,7 @@ impl<'m> Identity<'m> {
 }
 
 /// Puts a merged list into order: what the patch names in the patch's order; the rest keeps its old order and
-/// stands before what it stood before.
+/// stays before the entries before which it was.
 fn in_order(
     merged: Vec<Value>,
     key: Option<&str>,
@@ -532,7 +532,7 @@ fn in_order(
     ordered
 }
 
-/// What identifies an entry of a list: its merge key, or without one the entry itself.
+/// The identity of an entry of a list: its merge key, or without one the entry itself.
 fn entry_key(entry: &Value, key: Option<&str>) -> Option<String> {
     match key {
         Some(key) => entry.get(key).map(scalar_text),

@@ -22,37 +22,37 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Where the time comes from.
+/// The source of the time.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// How long a request waits for a revision that has not been written yet.
+/// The time for which a request waits for a revision that has not been written yet.
 const REVISION_PATIENCE: Duration = Duration::from_secs(3);
 
 /// The characters of generated names: no vowels, so that no words come out.
 const NAME_CHARS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-/// How many random characters a generated name ends with.
+/// The number of random characters that a generated name ends with.
 const NAME_SUFFIX_LEN: usize = 5;
-/// How long the given part of a generated name may be.
+/// The length of the given part of a generated name.
 const NAME_BASE_MAX: usize = 63 - NAME_SUFFIX_LEN;
 
-/// What an [`Api`] is made from.
+/// The parts of an [`Api`].
 #[derive(Clone)]
 pub struct ApiOptions {
-    /// Which admission rules apply.
+    /// The admission rules that apply.
     pub admission: Admission,
-    /// What decides about requests.
+    /// The component that decides about requests.
     pub authorization: Authorization,
     /// The parts of group scheduling that are served.
     pub groups: GroupGates,
-    /// How much history is kept for watches.
+    /// The amount of history that is kept for watches.
     pub history: HistoryLimits,
     /// The release whose API is served.
     pub api: ApiRelease,
     /// The first range of the addresses of Services, as an IPv4 prefix such as `10.96.0.0/12`.
     pub service_cidr: String,
-    /// Where the time comes from.
+    /// The source of the time.
     pub clock: Clock,
-    /// What UIDs and generated names are drawn from.
+    /// The seed of UIDs and generated names.
     pub seed: u64,
 }
 
@@ -91,7 +91,7 @@ impl fmt::Debug for Api {
     }
 }
 
-/// Why an [`Api`] cannot be made.
+/// The reason why an [`Api`] cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The data directory cannot be read.
@@ -186,7 +186,7 @@ impl Api {
         Ok(())
     }
 
-    /// Which admission rules apply.
+    /// The admission rules that apply.
     pub fn admission(&self) -> Admission {
         self.admission
     }
@@ -285,7 +285,7 @@ impl Api {
 // === impl Resource ===
 
 impl Resource {
-    /// How messages name an object of this resource.
+    /// The way in which messages name an object of this resource.
     pub fn subject<'a>(&self, name: &'a str) -> Subject<'a> {
         Subject {
             group: self.resource.group,
@@ -294,7 +294,7 @@ impl Resource {
         }
     }
 
-    /// How messages about the content of an object name it.
+    /// The way in which messages about the content of an object name it.
     pub fn kind_subject<'a>(&self, name: &'a str) -> Subject<'a> {
         Subject {
             group: self.resource.group,
@@ -342,12 +342,12 @@ impl Resource {
         super::conversion::to_stored(self, object)
     }
 
-    /// Whether objects have fields that are kept as the text of their JSON.
+    /// Returns whether objects have fields that are kept as the text of their JSON.
     pub(crate) fn has_raw_json(&self) -> bool {
         self.custom.is_none() && raw_json::has(self.resource.group, self.kind)
     }
 
-    /// Whether objects are stored in another shape than this resource shows.
+    /// Returns whether objects are stored in another shape than this resource shows.
     pub fn is_converted(&self) -> bool {
         self.conversion.is_some()
     }
@@ -358,7 +358,7 @@ pub(crate) fn seconds_text(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// What a client learns when the store cannot answer for a revision.
+/// The error that a client learns when the store cannot answer for a revision.
 pub(super) fn store_error(error: &StoreError) -> ApiError {
     match error {
         StoreError::Expired { requested, oldest } => {

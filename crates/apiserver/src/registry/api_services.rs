@@ -1,5 +1,5 @@
-//! APIServices: one object for each group version that is served, as kube-apiserver registers them. All are local: there
-//! are no aggregated servers.
+//! APIServices: one object for each group version that is served, as kube-apiserver registers them. All are local:
+//! there are no aggregated servers.
 
 use super::api::{Api, meta};
 use super::delete::DeleteRequest;

@@ -12,7 +12,7 @@ use crate::strategy::status_keeps_metadata;
 use crate::validation::warnings;
 use serde_json::{Value, json};
 
-/// How often an object is applied again that is created or deleted at the same time.
+/// The number of times that an object is applied again that is created or deleted at the same time.
 const APPLY_ATTEMPTS_MAX: usize = 3;
 
 /// The fields that a write of the object itself does not change.
@@ -195,7 +195,7 @@ fn foreign_field(resource: &Resource, config: &Value) -> Option<String> {
     fields.into_iter().next()
 }
 
-/// Reads a configuration and checks what it says of itself.
+/// Reads a configuration and checks its own type and name.
 fn read_config(
     resource: &Resource,
     sub: Option<&str>,
@@ -273,7 +273,7 @@ fn addressed(
     Ok(config)
 }
 
-/// What a `Scale` says of the object that it scales.
+/// The configuration that a `Scale` contains of the object that it scales.
 fn scale_config(resource: &Resource, scale: &Value) -> Value {
     let mut config = json!({
         "apiVersion": resource.api_version(),

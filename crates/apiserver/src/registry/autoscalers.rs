@@ -53,7 +53,7 @@ const RESOURCE: &[(&str, &str)] = &[
     ("/target/averageValue", "targetAverageValue"),
 ];
 
-/// Where a list of metrics is.
+/// The kind of a list of metrics.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Spec,
@@ -112,7 +112,7 @@ fn convert(metric: &Value, part: Part, to_v1: bool) -> Value {
     out
 }
 
-/// What version 2 states besides the fields of version 1.
+/// The fields that version 2 states besides the fields of version 1.
 fn complete(source: &mut Value, part: Part) {
     if part == Part::Spec {
         let target = &source["target"];

@@ -1,8 +1,8 @@
-//! Who may write which part of the status of a ResourceClaim (gate DRAResourceClaimGranularStatusAuthorization).
+//! The permissions for the parts of the status of a ResourceClaim (gate DRAResourceClaimGranularStatusAuthorization).
 //!
-//! The allocation and the reservations need the right on `resourceclaims/binding`, as the scheduler has it. The status of
-//! devices needs that on `resourceclaims/driver` for each driver: with the verb `associated-node:…` for a driver on the node
-//! of the claim, with `arbitrary-node:…` otherwise.
+//! The allocation and the reservations need the right on `resourceclaims/binding`, as the scheduler has it. The status
+//! of devices needs that on `resourceclaims/driver` for each driver: with the verb `associated-node:…` for a driver on
+//! the node of the claim, with `arbitrary-node:…` otherwise.
 
 use super::api::{Api, meta};
 use super::rbac::{self, Asked};
@@ -20,7 +20,7 @@ const GROUP: &str = "resource.k8s.io";
 /// The extra field of a user with the node of the pod that a token belongs to.
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 
-/// What the sender may not change of the status of a claim. `verb` is that of the request.
+/// The fields that the sender may not change of the status of a claim. `verb` is that of the request.
 pub(super) fn authorize(
     api: &Api,
     resource: &Resource,

@@ -1,4 +1,4 @@
-//! ComponentStatuses: whether the parts of the control plane work, found out when they are read. Nothing is stored.
+//! ComponentStatuses: whether the parts of the control plane work, determined when they are read. Nothing is stored.
 //!
 //! kube-apiserver asks the scheduler and the controller manager at their ports on its own machine. Berth looks at the
 //! Lease of the scheduler, wherever it runs, and knows the controllers, which run in its process.
@@ -62,7 +62,7 @@ pub(super) fn one(
     }))
 }
 
-/// Whether a scheduler leads.
+/// Returns whether a scheduler leads.
 fn scheduler(api: &Api) -> Result<(), String> {
     let lease = resource::find("coordination.k8s.io", "leases");
     let lease = lease.and_then(|leases| api.get(leases, "kube-system", SCHEDULER_LEASE).ok());

@@ -14,7 +14,7 @@ use serde_json::Value;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// How a resource differs from the one as which its objects are stored.
+/// The way in which a resource differs from the one as which its objects are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conversion {
     /// Events of events.k8s.io/v1.

@@ -8,9 +8,9 @@ use crate::status::ApiError;
 use berth_protobuf::envelope::Envelope;
 use serde_json::Value;
 
-/// How many bytes of a body that cannot be read stand in the error.
+/// The bytes of a body that cannot be read which the error shows.
 const EXCERPT_BYTES_MAX: usize = 64;
-/// How many faults of one body are reported.
+/// The number of faults of one body that are reported.
 const FAULTS_MAX: usize = 100;
 
 /// The body of a request.
@@ -18,11 +18,11 @@ const FAULTS_MAX: usize = 100;
 pub struct Body<'a> {
     /// As it came.
     pub bytes: &'a [u8],
-    /// How it is written.
+    /// The way in which it is written.
     pub encoding: Encoding,
 }
 
-/// How a body is written.
+/// The way in which a body is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
     /// JSON.
@@ -33,7 +33,7 @@ pub enum Encoding {
     Protobuf,
 }
 
-/// What unknown and repeated fields lead to.
+/// The handling of unknown and repeated fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FieldValidation {
     /// The request fails.

@@ -30,7 +30,7 @@ const FOREGROUND: &str = "foregroundDeletion";
 /// No pod is given longer than this to end.
 const GRACE_SECONDS_MAX: i64 = 10 * 365 * 24 * 3600;
 
-/// What must be true of the object that is to be deleted.
+/// The conditions on the object that is to be deleted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Preconditions {
     /// Its UID.
@@ -39,14 +39,14 @@ pub struct Preconditions {
     pub resource_version: Option<String>,
 }
 
-/// How to delete.
+/// The way to delete.
 #[derive(Debug, Clone, Default)]
 pub struct DeleteRequest {
     /// Seconds of grace; `None` leaves it to the kind.
     pub grace_period_seconds: Option<i64>,
-    /// What must be true.
+    /// The preconditions.
     pub preconditions: Preconditions,
-    /// What becomes of dependants; `None` leaves it to the object's finalizers.
+    /// The handling of dependants; `None` leaves it to the object's finalizers.
     pub propagation: Option<Propagation>,
     /// Do everything but delete.
     pub dry_run: bool,
@@ -56,12 +56,12 @@ pub struct DeleteRequest {
     pub is_admitted: bool,
 }
 
-/// How far a deletion has come.
+/// The progress of a deletion.
 #[derive(Debug, Clone)]
 pub struct Deletion {
     /// The object's last or present state.
     pub version: Arc<Version>,
-    /// Whether it is gone.
+    /// Whether the object was removed.
     pub gone: bool,
 }
 
@@ -224,7 +224,7 @@ impl Preconditions {
     }
 }
 
-/// What is to be done with an object.
+/// The next step for an object.
 enum Step {
     /// It is being deleted already and nothing changes.
     Wait,
@@ -393,7 +393,7 @@ impl Api {
     /// Deletes all objects of a namespace (or, with `None`, of all) that a list would show.
     ///
     /// # Errors
-    /// Whatever the list or one of the deletions fails with; what was deleted before stays deleted.
+    /// The error of the list or of one of the deletions; what was deleted before stays deleted.
     pub fn delete_collection(
         &self,
         resource: &Resource,

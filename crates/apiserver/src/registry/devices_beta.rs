@@ -1,5 +1,5 @@
-//! ResourceClaims, their templates and ResourceSlices as resource.k8s.io/v1beta1 shows them: the fields of an exact request
-//! are in the request itself, and those of a device are in `basic`.
+//! ResourceClaims, their templates and ResourceSlices as resource.k8s.io/v1beta1 shows them: the fields of an exact
+//! request are in the request itself, and those of a device are in `basic`.
 
 use crate::validation::view::{items_mut, remove};
 use serde_json::{Map, Value, json};
@@ -80,7 +80,7 @@ fn take(object: &mut Value, field: &str) -> Option<Value> {
     object.as_object_mut()?.remove(field)
 }
 
-/// Whether a value is not that of a field that nobody has set.
+/// Returns whether a value is not that of a field that was not set.
 fn is_set(value: &Value) -> bool {
     match value {
         Value::Null => false,

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 /// A budget lists no more pods whose eviction it admitted and that are not deleted yet.
 const DISRUPTED_PODS_MAX: usize = 2_000;
-/// When a client may try again while the status of a budget is out of date, in seconds.
+/// The time at which a client may try again while the status of a budget is out of date, in seconds.
 const RETRY_SECONDS: u32 = 10;
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
 const VIOLATION: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
@@ -68,7 +68,7 @@ impl Api {
     }
 }
 
-/// Finds out what protects a pod. A budget that protects it is charged for the disruption.
+/// Determines the object that protects a pod. A budget that protects it is charged for the disruption.
 fn guard(api: &Api, namespace: &str, current: &Version, dry_run: bool) -> Result<Guard, ApiError> {
     let evicted = &*current.object();
     if pod::is_terminal(evicted) || is_deleting(evicted) {
@@ -182,7 +182,7 @@ fn disrupt(
     api.delete(pods, namespace, name, &request).map(|_| ())
 }
 
-/// What protects a pod from its eviction.
+/// The object that protects a pod from its eviction.
 #[derive(Debug, PartialEq, Eq)]
 enum Guard {
     /// Nothing, or its budget allows it.
@@ -254,7 +254,7 @@ fn charged(budget: &Value, evicted: &str, now: Timestamp) -> Result<Value, ApiEr
     Ok(new)
 }
 
-/// Why a budget allows no disruption.
+/// The reason why a budget allows no disruption.
 fn why(name: &str, status: &Value) -> String {
     let number = |field: &str| count(&status[field], 0);
     let (healthy, desired) = (number("currentHealthy"), number("desiredHealthy"));

@@ -20,16 +20,16 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
-/// How many changes wait for a watcher before the watch stops reading ahead.
+/// The number of changes that wait for a watcher before the watch stops reading ahead.
 const WATCH_BUFFER: usize = 1_024;
-/// How many changes are taken from the history at once.
+/// The number of changes that are taken from the history at once.
 const READ_MAX: usize = 256;
 
 /// The API as seen from within the process.
 #[derive(Debug, Clone)]
 pub(crate) struct InProcess {
     api: Arc<Api>,
-    /// How its writes are made, and in whose name.
+    /// The options of its writes, and in whose name.
     options: WriteOptions,
     runtime: Handle,
     /// Turns true when the server stops.
@@ -55,8 +55,8 @@ impl InProcess {
         }
     }
 
-    /// A served resource; of a custom one the version in which objects are stored, where that is served: components of this
-    /// process do not depend on conversion webhooks.
+    /// A served resource; of a custom one the version in which objects are stored, where that is served: components of
+    /// this process do not depend on conversion webhooks.
     fn resource(&self, kind: GroupResource) -> Result<Arc<Resource>, ApiError> {
         if let Some(known) = resource::find(kind.group, kind.resource) {
             return Ok(Arc::clone(known));
@@ -193,7 +193,7 @@ impl Access for InProcess {
     }
 }
 
-/// Sends the state and then the changes, until the watcher is gone or has fallen out of the history.
+/// Sends the state and then the changes, until the watcher has ended or has fallen out of the history.
 async fn feed(
     items: Vec<Arc<Version>>,
     mut cursor: Cursor,

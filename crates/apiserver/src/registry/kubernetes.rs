@@ -1,6 +1,6 @@
-//! What the API server publishes about itself: the Service `kubernetes` with its EndpointSlice and Endpoints, by which
-//! programs in pods find it, and the ConfigMap `extension-apiserver-authentication`, by which other servers
-//! authenticate the same clients. The mandatory objects of `flow_control` are restored with them.
+//! The objects that the API server publishes about itself: the Service `kubernetes` with its EndpointSlice and
+//! Endpoints, by which programs in pods find it, and the ConfigMap `extension-apiserver-authentication`, by which other
+//! servers authenticate the same clients. The mandatory objects of `flow_control` are restored with them.
 
 use super::api::{Api, meta};
 use super::flow_control;
@@ -16,7 +16,7 @@ const NAME: &str = "kubernetes";
 const AUTHENTICATION_NAMESPACE: &str = "kube-system";
 const AUTHENTICATION: &str = "extension-apiserver-authentication";
 
-/// What is published.
+/// The published addresses.
 #[derive(Debug, Clone)]
 pub(crate) struct Published {
     /// The address of the server.

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::json;
 use std::sync::Arc;
 
-/// What `resourceVersionMatch` may be.
+/// The values of `resourceVersionMatch`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VersionMatch {
     /// The state of exactly that revision.
@@ -24,16 +24,16 @@ pub enum VersionMatch {
     NotOlderThan,
 }
 
-/// What to list.
+/// The list request.
 #[derive(Debug, Clone, Default)]
 pub struct ListRequest<'a> {
     /// The namespace; `None` is all of them.
     pub namespace: Option<&'a str>,
-    /// Which objects.
+    /// The selected objects.
     pub selectors: Selectors,
     /// At most this many; zero is all.
     pub limit: usize,
-    /// Where an earlier page ended.
+    /// The place where an earlier page ended.
     pub continue_token: &'a str,
     /// As the client gave it.
     pub resource_version: &'a str,
@@ -48,13 +48,13 @@ pub struct Listed {
     pub items: Vec<Arc<Version>>,
     /// The revision of the listed state.
     pub revision: u64,
-    /// Where the next page begins; empty on the last.
+    /// The place where the next page begins; empty on the last.
     pub continue_token: String,
-    /// How many objects follow, where that is known.
+    /// The number of objects that follow, where that is known.
     pub remaining: Option<usize>,
 }
 
-/// Which state is to be listed.
+/// The state that is listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Now,
@@ -144,7 +144,7 @@ impl ListRequest<'_> {
     /// The revision that must have been written before the list can be answered.
     ///
     /// # Errors
-    /// What is wrong with the options.
+    /// The fault of the options.
     pub fn awaits(&self) -> Result<Option<u64>, ApiError> {
         match self.state()? {
             State::Now => Ok(None),
@@ -157,7 +157,7 @@ impl Api {
     /// Lists objects. Await [`Api::reached`] for [`ListRequest::awaits`] first.
     ///
     /// # Errors
-    /// What is wrong with the options; 410 for a state that is forgotten; 504 for one that is not there yet.
+    /// The fault of the options; 410 for a state that is forgotten; 504 for one that is not there yet.
     pub fn list(&self, resource: &Resource, request: &ListRequest<'_>) -> Result<Listed, ApiError> {
         let store = resource.store.ok_or_else(ApiError::method_not_allowed)?;
         let state = request.state()?;
@@ -268,7 +268,7 @@ impl Api {
     }
 }
 
-/// Where a page ended.
+/// The place where a page ended.
 struct Position {
     /// The pinned revision; `None` goes on with whatever is there now.
     revision: Option<u64>,

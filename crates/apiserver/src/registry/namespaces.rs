@@ -1,4 +1,4 @@
-//! What is special about namespaces: they stay, terminating, until their content is gone and `finalize` says so.
+//! The special handling of namespaces: they stay, terminating, until their content was deleted and `finalize` ends it.
 
 use super::api::{Api, child_mut, meta, meta_mut, seconds_text};
 use super::resource::Resource;

@@ -13,7 +13,7 @@ use crate::status::{ApiError, Subject};
 use serde_json::Value;
 use std::sync::Mutex;
 
-/// How much of a patched object the error about it contains.
+/// The part of a patched object that the error about it contains.
 const SHOWN_CHARS_MAX: usize = 4_096;
 /// A patch that does not contain this leaves the managers of fields to the server.
 const MANAGED_FIELDS: &[u8] = b"managedFields";

@@ -19,7 +19,7 @@ use std::sync::Arc;
 const GROUP: &str = "rbac.authorization.k8s.io";
 const BOOTSTRAP: &str = include_str!("../../facts/rbac.txt");
 
-/// What a request wants to do.
+/// The attributes of a request.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Asked<'a> {
     pub(crate) verb: &'a str,
@@ -65,7 +65,7 @@ impl Asked<'_> {
     }
 }
 
-/// Whether a list of a rule has an entry, or `*`.
+/// Returns whether a list of a rule has an entry, or `*`.
 fn lists(rule: &Value, field: &str, entry: &str) -> bool {
     let mut entries = rule.items(field).iter().filter_map(Value::as_str);
     entries.any(|known| known == "*" || known == entry)
@@ -94,7 +94,7 @@ fn allows(rule: &Value, asked: &Asked<'_>) -> bool {
         && (names.is_empty() || (!asked.name.is_empty() && names.iter().any(|n| n == asked.name)))
 }
 
-/// Whether a binding in `namespace` names the user.
+/// Returns whether a binding in `namespace` names the user.
 fn names_user(subject: &Value, namespace: &str, user: &User) -> bool {
     let name = subject.text("name");
     match subject.text("kind") {
@@ -170,7 +170,7 @@ pub(crate) fn rules(api: &Api, user: &User, namespace: &str) -> Vec<Value> {
         .collect()
 }
 
-/// Whether a user may do something.
+/// Returns whether a user may do something.
 pub(crate) fn is_allowed(api: &Api, user: &User, asked: &Asked<'_>) -> bool {
     user.is_master()
         || api.authorization == Authorization::AlwaysAllow

@@ -41,7 +41,7 @@ impl Requester {
         })
     }
 
-    /// Whether the request comes from this process, and needs no rights.
+    /// Returns whether the request comes from this process, and needs no rights.
     pub(crate) fn is_internal(&self) -> bool {
         self.is_component || self.user.name.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What a served resource is: names, scope, verbs, subresources, selectable fields, columns.
+//! The description of a served resource: names, scope, verbs, subresources, selectable fields, columns.
 //!
 //! Kubernetes' own resources are read from `facts/kubernetes.txt` (what it publishes) and `facts/resources.txt` (what
 //! it does not). A [`Catalog`] adds those of CustomResourceDefinitions.
@@ -43,7 +43,7 @@ const SUBRESOURCES: [&str; 9] = [
     "token",
 ];
 
-/// How `metadata.generation` moves.
+/// The way in which `metadata.generation` moves.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Generation {
     /// The kind has none.
@@ -95,11 +95,11 @@ pub struct Resource {
     pub categories: Vec<&'static str>,
     /// Whether objects live in a namespace.
     pub namespaced: bool,
-    /// What can be done.
+    /// The verbs of the resource.
     pub verbs: Vec<&'static str>,
     /// Parts that can be written on their own, and actions.
     pub subresources: Vec<Sub>,
-    /// How `metadata.generation` moves.
+    /// The way in which `metadata.generation` moves.
     pub generation: Generation,
     /// Whether a deletion answers with the object instead of a `Status`.
     pub returns_deleted: bool,
@@ -115,13 +115,13 @@ pub struct Resource {
     pub unknown_field: Option<&'static str>,
     /// The columns of its table.
     pub columns: Vec<Column>,
-    /// What follows `metadata` in the JSON of an object of which nothing is set (bookmarks are such objects).
+    /// The text that follows `metadata` in the JSON of an object of which nothing is set (bookmarks are such objects).
     pub blank: String,
     /// The number under which objects of this resource are stored; `None` when none are.
     pub store: Option<usize>,
-    /// What precedes the namespace and name in the keys of its objects.
+    /// The text that precedes the namespace and name in the keys of its objects.
     pub prefix: String,
-    /// How its objects differ from those that are stored.
+    /// The way in which its objects differ from those that are stored.
     pub conversion: Option<Conversion>,
     /// The type of a custom resource.
     pub custom: Option<Arc<CustomType>>,
@@ -157,7 +157,7 @@ pub fn find(group: &str, plural: &str) -> Option<&'static Arc<Resource>> {
 /// by these names. The last is for all custom resources.
 pub(super) fn store_names() -> Vec<String> {
     let mut names = vec!["custom resources".to_owned(); custom_store() + 1];
-    // Where two resources share a store, the first gives its name.
+    // If two resources share a store, the first gives its name.
     for resource in BUILT_IN.resources.iter().rev() {
         if let Some(name) = resource.store.and_then(|store| names.get_mut(store)) {
             let GroupResource { group, resource } = resource.resource;
@@ -354,7 +354,7 @@ impl Resource {
         }
     }
 
-    /// What the controllers need to know of it.
+    /// The description of the resource for the controllers.
     pub fn info(&self) -> KindInfo {
         KindInfo {
             resource: self.resource,
@@ -369,7 +369,7 @@ impl Resource {
         format!("{}{name}", self.key_prefix(Some(namespace)))
     }
 
-    /// What the keys of the objects of a namespace begin with, or of all objects.
+    /// The start of the keys of the objects of a namespace, or of all objects.
     pub fn key_prefix(&self, namespace: Option<&str>) -> String {
         match namespace {
             Some(namespace) if self.namespaced => format!("{}{namespace}/", self.prefix),
@@ -377,7 +377,7 @@ impl Resource {
         }
     }
 
-    /// Whether the verb is offered on whole objects.
+    /// Returns whether the verb is offered on whole objects.
     pub fn offers(&self, verb: &str) -> bool {
         self.verbs.contains(&verb)
     }

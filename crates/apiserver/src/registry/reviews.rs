@@ -50,7 +50,7 @@ pub fn review(
     Ok((review, warnings))
 }
 
-/// Whether a user may do what the spec of a review describes.
+/// Returns whether a user may do what the spec of a review describes.
 fn verdict(api: &Api, user: &User, spec: &Value) -> Value {
     let (resource, path) = (
         spec.part("resourceAttributes"),

@@ -29,7 +29,7 @@ pub(crate) fn resource() -> &'static Resource {
     &SCALE
 }
 
-/// Where the replicas, their number in the status and the selector of an object are.
+/// The paths of the replicas, their number in the status and the selector of an object.
 fn paths(resource: &Resource) -> (&str, &str, Option<&str>) {
     let custom = resource
         .custom

@@ -1,7 +1,7 @@
 //! The addresses of Services: an IPAddress for each, from the ranges of the ServiceCIDRs that are ready (KEP-1880).
 //!
-//! An address is taken when its IPAddress is created, which only one Service can do, before the Service is stored. It is
-//! free again when the Service is deleted or gives it up.
+//! An address is taken when its IPAddress is created, which only one Service can do, before the Service is stored. It
+//! is free again when the Service is deleted or gives it up.
 
 use super::api::{Api, meta};
 use super::delete::DeleteRequest;
@@ -30,7 +30,7 @@ const STATED_MAX: u32 = 256;
 #[derive(Debug, Default)]
 pub(super) struct Taken(Vec<String>);
 
-/// Whether addresses belong to objects of a resource.
+/// Returns whether addresses belong to objects of a resource.
 pub(super) fn has_addresses(resource: &Resource) -> bool {
     resource.resource == gr("", "services")
 }
@@ -129,8 +129,8 @@ pub fn check_range(cidr: &str) -> Result<(), String> {
 pub(super) struct Allocator<'a>(pub(super) &'a Api);
 
 impl Allocator<'_> {
-    /// Takes the addresses of a Service that it did not have before. `stated` are those that the client asks for; others are
-    /// suggestions, which are replaced when they are not free.
+    /// Takes the addresses of a Service that it did not have before. `stated` are those that the client asks for;
+    /// others are suggestions, which are replaced when they are not free.
     ///
     /// # Errors
     /// 422 when a stated address is not free; 500 when there is none left.
@@ -300,8 +300,8 @@ impl Allocator<'_> {
         }
     }
 
-    /// Creates the IPAddresses that Services lack, and deletes those of Services that do not exist: a data directory can be
-    /// older than IPAddresses, and a server can end between two writes.
+    /// Creates the IPAddresses that Services lack, and deletes those of Services that do not exist: a data directory
+    /// can be older than IPAddresses, and a server can end between two writes.
     pub(super) fn repair(&self) {
         let (Some(services), Some(addresses)) = (resource::find("", "services"), ip_addresses())
         else {
@@ -355,7 +355,7 @@ fn ip_addresses() -> Option<&'static Arc<Resource>> {
     resource::find(GROUP, "ipaddresses")
 }
 
-/// Whether an IPAddress is that of a Service.
+/// Returns whether an IPAddress is that of a Service.
 fn is_of(address: &Value, service: &Value) -> bool {
     let parent = address.part("spec").part("parentRef");
     (

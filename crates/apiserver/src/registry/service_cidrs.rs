@@ -46,7 +46,8 @@ pub(super) fn create_default(api: &Api) -> Result<(), ApiError> {
     })
 }
 
-/// Brings finalizers and conditions up to date. Returns whether one is being deleted, whose addresses are looked at again.
+/// Brings finalizers and conditions up to date. Returns whether one is being deleted, whose addresses are looked at
+/// again.
 pub(crate) fn sync(api: &Api) -> bool {
     let Some(resource) = resource::find(GROUP, "servicecidrs") else {
         return false;
@@ -105,7 +106,7 @@ fn keep(
     condition_of(api, resource, cidr, ("True", "", message), options)
 }
 
-/// Whether an address would be in no ServiceCIDR without this one.
+/// Returns whether an address would be in no ServiceCIDR without this one.
 fn is_needed(api: &Api, cidr: &Value, all: &[Value]) -> bool {
     let others: Vec<(IpAddr, u8)> = all
         .iter()
@@ -140,7 +141,7 @@ fn prefixes(cidr: &Value) -> Vec<(IpAddr, u8)> {
     stated.into_iter().filter_map(parse_cidr).collect()
 }
 
-/// Whether a network contains an address.
+/// Returns whether a network contains an address.
 fn contains(network: IpAddr, bits: u8, address: IpAddr) -> bool {
     let differ = match (network, address) {
         (IpAddr::V4(a), IpAddr::V4(b)) => (u32::from(a) ^ u32::from(b)).leading_zeros(),

@@ -33,12 +33,12 @@ use crate::validation::{events, later, metadata};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
-/// How often a name is generated anew when it is taken.
+/// The number of times that a name is generated anew when it is taken.
 const GENERATE_ATTEMPTS_MAX: usize = 8;
-/// How often a write is computed again because another one was stored in between. With many writers of one object,
-/// each attempt fails because another one succeeded.
+/// The number of times that a write is computed again because another one was stored in between. With many writers of
+/// one object, each attempt fails because another one succeeded.
 pub(super) const WRITE_ATTEMPTS_MAX: usize = 1_000;
-/// How long a write is computed again, in seconds: the time that kube-apiserver gives a request.
+/// The time for which a write is computed again, in seconds: the time that kube-apiserver gives a request.
 const WRITE_SECONDS_MAX: i64 = 60;
 /// The name of a field manager has so many bytes at most.
 pub(crate) const MANAGER_BYTES_MAX: usize = 128;
@@ -48,7 +48,7 @@ pub(crate) const MANAGER_BYTES_MAX: usize = 128;
 pub struct WriteOptions {
     /// Do everything but store.
     pub dry_run: bool,
-    /// What unknown fields lead to.
+    /// The handling of unknown fields.
     pub validation: FieldValidation,
     /// The name under which `metadata.managedFields` lists the writer.
     pub manager: String,
@@ -58,7 +58,7 @@ pub struct WriteOptions {
     pub requester: Arc<Requester>,
 }
 
-/// What a write led to.
+/// The result of a write.
 #[derive(Debug, Clone)]
 pub struct Written {
     /// The object as it is now.
@@ -67,7 +67,7 @@ pub struct Written {
     pub warnings: Vec<String>,
 }
 
-/// What an update is computed from.
+/// The inputs of an update.
 pub(crate) struct Change<'a> {
     pub(crate) resource: &'a Resource,
     pub(crate) namespace: &'a str,
@@ -78,7 +78,7 @@ pub(crate) struct Change<'a> {
     pub(crate) by: Method,
 }
 
-/// How a change was requested.
+/// The way in which a change was requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Method {
     /// A replacement, with the UID as a precondition.
@@ -90,7 +90,7 @@ pub(crate) enum Method {
 }
 
 impl Change<'_> {
-    /// Which half of the object the request writes.
+    /// The half of the object that the request writes.
     fn half(&self) -> Subresource {
         match self.sub {
             "status" => Subresource::Status,
@@ -169,7 +169,7 @@ impl Api {
     /// POST: reads an object and creates it.
     ///
     /// # Errors
-    /// What is wrong with the body, the namespace or the object; 409 when it exists.
+    /// The fault of the body, the namespace or the object; 409 when it exists.
     pub fn create_from(
         &self,
         resource: &Resource,
@@ -362,7 +362,7 @@ impl Api {
     /// PUT: reads an object and replaces the one of that name. Returns whether it was created, which some kinds allow.
     ///
     /// # Errors
-    /// What is wrong with the body or the object; 404; 409 when it has another version or UID; 403 for a creation that
+    /// The fault of the body or the object; 404; 409 when it has another version or UID; 403 for a creation that
     /// the sender may not do.
     pub fn update_from(
         &self,
@@ -446,8 +446,8 @@ impl Api {
     }
 
     /// Computes an object from its current version and stores it. `compute` gets the stored object and returns
-    /// the new one in the stored shape, custom resources in the version of the request; a `resourceVersion` in it must be
-    /// that of the stored object.
+    /// the new one in the stored shape, custom resources in the version of the request; a `resourceVersion` in it must
+    /// be that of the stored object.
     pub(crate) fn update(
         &self,
         change: &Change<'_>,
@@ -642,7 +642,7 @@ impl Api {
     }
 }
 
-/// Whether finalizers of the resource need no domain. The kinds of Kubernetes' core need one.
+/// Returns whether finalizers of the resource need no domain. The kinds of Kubernetes' core need one.
 fn takes_plain_finalizers(resource: &Resource) -> bool {
     let is_extension = matches!(
         resource.resource.group,
@@ -663,7 +663,7 @@ fn kind_of(resource: &Resource) -> (&'static str, &'static str, &'static str) {
     (resource.resource.group, resource.version, resource.kind)
 }
 
-/// Whether an object that was being deleted has nothing left that holds it.
+/// Returns whether an object that was being deleted has nothing left that holds it.
 pub(super) fn is_released(object: &Value) -> bool {
     let Some(metadata) = object.get("metadata") else {
         return false;
@@ -704,7 +704,7 @@ pub(super) fn precondition_conflict(
     )
 }
 
-/// Where upstream keeps objects of a resource.
+/// The place where upstream keeps objects of a resource.
 fn registry_path(resource: &Resource) -> &'static str {
     match resource.resource.resource {
         "nodes" => "minions",

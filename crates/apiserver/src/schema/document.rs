@@ -1,5 +1,5 @@
 //! Bytes to JSON values, with limits: depth, number of values, size after aliases are expanded. Fields that
-//! stand twice are reported by their place; the last one counts.
+//! occur twice are reported by their place; the last one counts.
 
 use super::path::Path;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
@@ -20,21 +20,21 @@ const DUPLICATES_MAX: usize = 100;
 /// A document.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parsed {
-    /// What it says.
+    /// The value of the document.
     pub value: Value,
-    /// The fields that stand in it twice, such as `metadata.labels.app`.
+    /// The fields that occur in it twice, such as `metadata.labels.app`.
     pub duplicate_fields: Vec<String>,
 }
 
-/// Why bytes are no document.
+/// The reason why bytes are no document.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// Not JSON, or not YAML, or beyond a limit; the text says what and where.
+    /// Not JSON, or not YAML, or beyond a limit; the text states the fault and the place.
     #[error("{format} parse error: {message}")]
     Malformed {
         /// `json` or `yaml`.
         format: &'static str,
-        /// What the parser found, and where.
+        /// The message of the parser, with the place.
         message: String,
     },
 }
@@ -206,7 +206,7 @@ fn json_message(error: &serde_json::Error) -> String {
     }
 }
 
-/// What a document has used of its limits, and what was found on the way.
+/// The use of the limits of a document, and its faults.
 #[derive(Default)]
 struct Budget {
     values: usize,

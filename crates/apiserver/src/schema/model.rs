@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct TypeId(pub(super) usize);
 
-/// What a value may be.
+/// The shapes of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// Any JSON value; nothing below is checked.
@@ -45,7 +45,7 @@ pub(crate) enum Shape {
     IntOrString,
     /// A list of strings that is a message of its own in protobuf.
     Strings,
-    /// A JSON schema, or one of the alternatives that the field allows. Any JSON value; protobuf tells them apart.
+    /// A JSON schema, or one of the alternatives that the field allows. Any JSON value; protobuf distinguishes them.
     SchemaOr(Alternative),
     /// An object with known fields.
     Object(TypeId),
@@ -55,7 +55,7 @@ pub(crate) enum Shape {
     Map(Box<Shape>),
 }
 
-/// What may stand in place of a JSON schema.
+/// The values that may stand in place of a JSON schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Alternative {
     /// A list of schemas.
@@ -66,7 +66,7 @@ pub(crate) enum Alternative {
     Strings,
 }
 
-/// What becomes of a missing or zero value.
+/// The handling of a missing or zero value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Presence {
     /// The value is kept as the client wrote it.
@@ -77,7 +77,7 @@ pub(crate) enum Presence {
     AlwaysWritten,
 }
 
-/// How the entries of a list relate to each other.
+/// The way in which the entries of a list relate to each other.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum ListType {
     /// The list is replaced as a whole.
@@ -89,7 +89,7 @@ pub(crate) enum ListType {
     Map(Vec<Box<str>>),
 }
 
-/// What a strategic merge patch does with a field.
+/// The effect of a strategic merge patch on a field.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PatchStrategy {
     /// The list is merged instead of replaced.
@@ -107,19 +107,19 @@ pub(crate) struct Field {
     pub(crate) name: Box<str>,
     /// The number in protobuf, which is the order of declaration; 0 for a custom resource.
     pub(crate) number: u8,
-    /// What its value may be.
+    /// The shape of the value.
     pub(crate) shape: Shape,
-    /// What becomes of a missing or zero value.
+    /// The handling of a missing or zero value.
     pub(crate) presence: Presence,
     /// Whether the field is a pointer in Go: its absence differs from its zero value.
     pub(crate) pointer: bool,
     /// Whether OpenAPI lists it as required.
     pub(crate) required: bool,
-    /// How the entries of a list relate to each other.
+    /// The way in which the entries of a list relate to each other.
     pub(crate) list: ListType,
     /// Whether a map or object is owned as a whole (`Some(true)`) or, against its type, by field (`Some(false)`).
     pub(crate) atomic: Option<bool>,
-    /// What a strategic merge patch does.
+    /// The effect of a strategic merge patch.
     pub(crate) patch: PatchStrategy,
     /// The field that identifies an entry in a strategic merge patch.
     pub(crate) merge_key: Option<Box<str>>,
@@ -140,7 +140,7 @@ pub(crate) struct Rule {
     pub(crate) field: Option<usize>,
     /// The name under which errors report it.
     pub(crate) shown: &'static str,
-    /// What is checked, in this order.
+    /// The checks, in this order.
     pub(crate) checks: Vec<Check>,
 }
 
@@ -155,9 +155,9 @@ pub(crate) struct ObjectType {
     pub(crate) open: bool,
     /// Whether objects of this type are owned as a whole.
     pub(crate) atomic: bool,
-    /// How objects are validated, in order.
+    /// The way in which objects are validated, in order.
     pub(crate) rules: Vec<Rule>,
-    /// What fills in defaults that depend on other fields.
+    /// The functions that fill in defaults that depend on other fields.
     pub(crate) defaults: Vec<fn(&mut Value)>,
     /// Whether this type or one below it has rules.
     pub(crate) has_rules: bool,
@@ -199,7 +199,7 @@ impl Field {
 }
 
 impl Field {
-    /// Whether the field has a marker without a value, such as `unionMember`.
+    /// Returns whether the field has a marker without a value, such as `unionMember`.
     pub(crate) fn is_marked(&self, marker: &str) -> bool {
         self.markers.contains(&marker)
     }
@@ -210,7 +210,7 @@ impl Field {
         values.filter(|(n, _)| *n == name).map(|(_, v)| v).next()
     }
 
-    /// What is written when the field is absent and always written; `None` where nothing is.
+    /// The value that is written when the field is absent and always written; `None` where nothing is.
     pub(crate) fn zero(&self) -> Option<Value> {
         if self.pointer {
             Some(Value::Null)

@@ -16,8 +16,8 @@ use std::borrow::Cow;
 /// As many errors of each sort are reported.
 const ERRORS_MAX: usize = 100;
 
-/// Normalizes an object of a type, in place, with the fields of a release. Values of another type are reported and left as
-/// they are.
+/// Normalizes an object of a type, in place, with the fields of a release. Values of another type are reported and left
+/// as they are.
 pub(super) fn normalize(
     model: &Model,
     api: ApiRelease,
@@ -214,7 +214,7 @@ impl Pass<'_> {
     }
 }
 
-/// Whether Go calls this a zero value.
+/// Returns whether Go calls this a zero value.
 fn is_zero(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -250,7 +250,7 @@ fn base64_error(text: &str) -> Option<String> {
     Some(format!("illegal base64 data at input byte {at}"))
 }
 
-/// What a JSON value is called in decoding errors.
+/// The name of a JSON value in decoding errors.
 fn json_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

@@ -6,25 +6,25 @@
 //! - `default=V`: a missing value becomes `V` (JSON, or a bare word for a string);
 //! - `required`, `required="detail"`: a missing or zero value is an error, and nothing more is checked;
 //! - `values`, `values=A,B`: one of the values that the types enumerate, or one of these;
-//! - `format=NAME`: a string in a format of [`crate::validation::names`]; in lists, each entry; `joined=NAME` reports all
-//!   faults of a string in one error;
+//! - `format=NAME`: a string in a format of [`crate::validation::names`]; in lists, each entry; `joined=NAME` reports
+//!   all faults of a string in one error;
 //! - `range=A..B`, `range=A..`: a number; `range=A..B:"text"` with a text of its own;
 //! - `max-items=N`, `unique=KEY`: the entries of a list; `once`: no entry of the list before this one has the value;
 //! - `max-bytes=N`: the length of a string;
 //! - `immutable`: an update may not change it;
 //! - `must="CEL":KIND@FIELD:"text"`: a condition over `self`, `owner` (the object that holds it) and `old` (the value
 //!   before an update, `null` when the object is created), `root` (the object as a whole) and `kind` (of that); else an
-//!   error of KIND (`invalid`, `required`, `forbidden`, or `invalid-null`, which shows no value) about FIELD of the value,
-//!   or about the value itself. `{CEL}` in the text becomes the value of an expression;
+//!   error of KIND (`invalid`, `required`, `forbidden`, or `invalid-null`, which shows no value) about FIELD of the
+//!   value, or about the value itself. `{CEL}` in the text becomes the value of an expression;
 //! - `each=…`: the same for each entry of a list;
 //! - `if="CEL"`: the words after it count only where the condition is met;
 //! - `as=NAME`: errors name the field so;
 //! - `@function`: a check of [`crate::validation`];
 //! - `flat`: the types below are not checked; `below`: they are checked here instead of after the other words.
 //!
-//! A check of an absent value is skipped, unless the word ends in `!` (`values!`, `format!=…`, `range!=…`, `must!=…`). Types
-//! below a field are checked after the words of its line. A line `defaults @function` fills in what depends on other
-//! fields. `type NAME marked` has the checks of the markers in the table of facts, for the types below it too
+//! A check of an absent value is skipped, unless the word ends in `!` (`values!`, `format!=…`, `range!=…`, `must!=…`).
+//! Types below a field are checked after the words of its line. A line `defaults @function` fills in what depends on
+//! other fields. `type NAME marked` has the checks of the markers in the table of facts, for the types below it too
 //! ([`crate::validation::markers`]); `type NAME like OTHER` has the lines of another type above it whose fields it has.
 
 use super::model::{Field, Model, Rule, Shape, TypeId};
@@ -62,7 +62,7 @@ pub(crate) enum Check {
         always: bool,
         /// Whether all faults of a string are one error.
         joined: bool,
-        /// What finds the faults of a string.
+        /// The function that finds the faults of a string.
         format: Format,
     },
     /// The number lies in this range.
@@ -73,7 +73,7 @@ pub(crate) enum Check {
         min: i64,
         /// The greatest number.
         max: i64,
-        /// What an error states.
+        /// The text of an error.
         text: Box<str>,
     },
     /// The list has no more entries.

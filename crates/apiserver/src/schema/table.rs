@@ -56,7 +56,7 @@ pub(crate) struct SubresourceFacts {
     pub(crate) verbs: Vec<&'static str>,
 }
 
-/// What the table states.
+/// The contents of the table.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     pub(super) model: Model,
@@ -142,8 +142,8 @@ impl Lines {
         Some(())
     }
 
-    /// Where a resource belongs in the order in which discovery lists them. The first table has that order; a resource of
-    /// another table follows those of its group that have its version or a newer one.
+    /// The place of a resource in the order in which discovery lists them. The first table has that order; a resource
+    /// of another table follows those of its group that have its version or a newer one.
     fn place_of(&self, resource: &ResourceFacts) -> usize {
         if self.is_first {
             return self.resources.len();

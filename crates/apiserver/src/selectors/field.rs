@@ -10,11 +10,11 @@ use std::borrow::Cow;
 pub struct Selectable {
     /// The label in the selector.
     pub label: &'static str,
-    /// Where the value stands, as a JSON pointer.
+    /// The path of the value, as a JSON pointer.
     pub pointer: &'static str,
-    /// Where the value is if it is empty at the first place.
+    /// The path of the value if it is empty at the first place.
     pub fallback: Option<&'static str>,
-    /// What a missing value counts as: `""`, `"false"` or `"0"`.
+    /// The default of a missing value: `""`, `"false"` or `"0"`.
     pub absent: &'static str,
 }
 
@@ -46,7 +46,7 @@ impl FieldSelector {
     /// Parses a selector for a resource; the empty text matches everything.
     ///
     /// # Errors
-    /// What upstream says of it.
+    /// The message of upstream about it.
     pub fn parse(resource: &Resource, text: &str) -> Result<Self, String> {
         let parsed: selector::FieldSelector =
             text.parse().map_err(|e: SelectorError| e.to_string())?;
@@ -60,12 +60,12 @@ impl FieldSelector {
         })
     }
 
-    /// Whether every object matches.
+    /// Returns whether every object matches.
     pub fn is_everything(&self) -> bool {
         self.terms.is_empty()
     }
 
-    /// Whether this object matches.
+    /// Returns whether this object matches.
     pub fn matches(&self, object: &Value) -> bool {
         self.terms.iter().all(|term| {
             let value = object.pointer(term.field.pointer);
@@ -83,13 +83,13 @@ impl FieldSelector {
         })
     }
 
-    /// Where the fields stand.
+    /// The paths of the fields.
     pub(super) fn pointers(&self) -> impl Iterator<Item = &'static str> {
         let fields = self.terms.iter().map(|term| term.field);
         fields.flat_map(|field| std::iter::once(field.pointer).chain(field.fallback))
     }
 
-    /// The value that a field must have, when the selector says so.
+    /// The value that a field must have, when the selector requires one.
     pub fn required(&self, label: &str) -> Option<&str> {
         self.terms
             .iter()

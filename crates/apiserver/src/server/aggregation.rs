@@ -1,5 +1,5 @@
-//! Aggregated API servers: group versions whose APIService names a service. Requests for them are sent on to the endpoints
-//! of the service, and their condition `Available` states whether that is possible.
+//! Aggregated API servers: group versions whose APIService names a service. Requests for them are sent on to the
+//! endpoints of the service, and their condition `Available` states whether that is possible.
 //!
 //! Group versions that this server serves itself take precedence. Messages are those of kube-aggregator.
 
@@ -26,14 +26,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-/// How often the services behind APIServices are looked at.
+/// The interval at which the services behind APIServices are looked at.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
-/// How often an available server is asked again for its resources.
+/// The interval at which an available server is asked again for its resources.
 const RESYNC_INTERVAL: Duration = Duration::from_secs(30);
 /// So many changes of APIServices are read at once.
 const READ_MAX: usize = 1_000;
 
-/// What is known of the aggregated servers, by the names of their APIServices.
+/// The state of the aggregated servers, by the names of their APIServices.
 #[derive(Debug, Default)]
 pub(super) struct Aggregation(Mutex<BTreeMap<String, Known>>);
 
@@ -44,12 +44,12 @@ struct Known {
     target: Arc<Target>,
     /// The resources of the group version, as aggregated discovery lists them.
     resources: Value,
-    /// When the server last answered.
+    /// The time at which the server last answered.
     answered: Option<Instant>,
 }
 
 impl Aggregation {
-    /// How a server is reached; what was known of another spec is dropped.
+    /// The way in which a server is reached; what was known of another spec is dropped.
     fn target(&self, service: &Value) -> Arc<Target> {
         let (name, spec) = (service.part("metadata").text("name"), service.part("spec"));
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -69,7 +69,7 @@ impl Aggregation {
         }
     }
 
-    /// Whether a server has answered lately.
+    /// Returns whether a server has answered lately.
     fn is_fresh(&self, service: &Value) -> bool {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = known.get(service.part("metadata").text("name"));
@@ -137,7 +137,7 @@ fn remote(api: &Api) -> Vec<Arc<Value>> {
     services
 }
 
-/// Whether a group version is one of another server.
+/// Returns whether a group version is one of another server.
 fn is_remote(api: &Api, service: &Value) -> bool {
     let spec = service.part("spec");
     let catalog = api.catalog();
@@ -161,7 +161,7 @@ pub(super) fn find_remote(api: &Api, segments: &[String]) -> Option<Arc<Value>> 
     is_remote(api, &service).then_some(service)
 }
 
-/// What a request to another server wants to do, by its path; `None` for a path that names no resource.
+/// The attributes of a request to another server, by its path; `None` for a path that names no resource.
 pub(super) fn asked<'a>(
     segments: &'a [String],
     method: &Method,
@@ -201,8 +201,8 @@ pub(super) fn asked<'a>(
     })
 }
 
-/// Keeps the conditions of the APIServices with a service up to date, until the server stops. Without such an APIService it
-/// waits for one.
+/// Keeps the conditions of the APIServices with a service up to date, until the server stops. Without such an
+/// APIService it waits for one.
 pub(super) async fn check(state: Arc<State>, mut stopping: watch::Receiver<bool>) {
     let store = find("apiregistration.k8s.io", "apiservices");
     let Some(store) = store.and_then(|resource| resource.store) else {
@@ -212,7 +212,7 @@ pub(super) async fn check(state: Arc<State>, mut stopping: watch::Receiver<bool>
         let Ok((_, _, mut cursor)) = state.api.store().watch_now(store, "") else {
             return;
         };
-        // What changes after this read leads to another turn.
+        // A change after this read leads to another turn.
         while cursor.read(READ_MAX).is_ok() {
             let services = remote(&state.api);
             state.aggregation.retain(&services);

@@ -24,7 +24,7 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(120);
 const HEADER_BYTES_MAX: usize = 64 * 1024;
 /// A connection carries so many requests at once (HTTP/2).
 const STREAMS_MAX: u32 = 1_000;
-/// A peer that does not answer for this long is gone (HTTP/2).
+/// A peer that does not answer for this long counts as disconnected (HTTP/2).
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// The pause after accepting has failed, for example for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -14,11 +14,11 @@ use std::sync::Arc;
 
 /// The target of `drop` that is known. Others are ignored, so that clients may name what later servers have.
 const MANAGED_FIELDS: &str = "metadata.managedFields";
-/// Where the fields are in every message of an object: `metadata` is field 1 of all kinds, `managedFields` is field 17
-/// of `ObjectMeta`.
+/// The place where the fields are in every message of an object: `metadata` is field 1 of all kinds, `managedFields` is
+/// field 17 of `ObjectMeta`.
 const MESSAGE_PATH: [u32; 2] = [1, 17];
 
-/// Whether a value of the parameter `drop` names the fields. Several targets are separated by `+`.
+/// Returns whether a value of the parameter `drop` names the fields. Several targets are separated by `+`.
 pub(super) fn is_asked_for(parameter: &str) -> bool {
     parameter.split('+').any(|target| target == MANAGED_FIELDS)
 }

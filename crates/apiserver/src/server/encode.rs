@@ -16,7 +16,7 @@ use std::num::NonZero;
 use std::sync::Arc;
 use std::{mem, thread, vec};
 
-/// What of an object the client wants to see.
+/// The part of an object that the client wants to see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum View {
     /// The object as it is.
@@ -28,12 +28,12 @@ pub(crate) enum View {
     Metadata,
 }
 
-/// How objects are encoded.
+/// The way in which objects are encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Shape {
     /// The format.
     pub(crate) format: Format,
-    /// What of an object is shown.
+    /// The part of an object that is shown.
     pub(crate) view: View,
     /// Whether objects are shown without `metadata.managedFields`.
     pub(crate) drops_managed_fields: bool,
@@ -99,7 +99,8 @@ fn message<'a>(resource: &Resource, version: &'a Version) -> Cow<'a, [u8]> {
 /// With fewer objects for each processor, starting threads is not worth it.
 const SHARE_MIN: usize = 2_000;
 
-/// Encodes the messages of a large list on all processors. They are kept with the objects, where [`message`] finds them.
+/// Encodes the messages of a large list on all processors. They are kept with the objects, where [`message`] finds
+/// them.
 fn encode_ahead(resource: &Resource, versions: &[Arc<Version>]) {
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
     let share = versions.len().div_ceil(processors);
@@ -121,7 +122,7 @@ fn encode_ahead(resource: &Resource, versions: &[Arc<Version>]) {
     });
 }
 
-/// Whether objects of this resource have a form in protobuf.
+/// Returns whether objects of this resource have a form in protobuf.
 pub(super) fn has_message(resource: &Resource) -> bool {
     let types = Types::get();
     types
@@ -177,7 +178,7 @@ fn put_json(out: &mut BytesMut, value: &Value) {
     let _ = serde_json::to_writer(out.writer(), value);
 }
 
-/// What stands before the body of an object is not longer.
+/// The part before the body of an object is not longer.
 const HEAD_BYTES: usize = 128;
 
 /// One object.
@@ -312,7 +313,7 @@ pub(crate) fn bookmark(
 pub(crate) struct Pieces {
     resource: Arc<Resource>,
     shape: Shape,
-    /// What comes before the items that are left.
+    /// The bytes before the items that are left.
     head: BytesMut,
     items: vec::IntoIter<Arc<Version>>,
     /// Whether an item has been taken.

@@ -28,7 +28,7 @@ use tokio::time::timeout;
 pub(super) const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// A body arrives within this time.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
-/// How much of an unwanted body is read, and for how long.
+/// The bytes of an unwanted body that are read, and for how long.
 const DRAIN_BYTES_MAX: usize = 16 * 1024 * 1024;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// A response carries so many warnings, each of this length, at most.
@@ -171,7 +171,7 @@ async fn respond(
     }
 }
 
-/// What a request wants to do.
+/// The attributes of a request.
 fn asked<'a>(route: &'a Route, method: &Method, path: &'a str, is_watch: bool) -> Asked<'a> {
     let verb = |name: bool| match method.as_str() {
         "GET" | "HEAD" if name => "get",

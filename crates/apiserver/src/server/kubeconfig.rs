@@ -6,15 +6,15 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Why a kubeconfig could not be written.
+/// The reason why a kubeconfig could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "cannot write the kubeconfig {path}: {source}; choose a path in a directory that exists and can be written"
 )]
 pub struct KubeconfigError {
-    /// Which file.
+    /// The file.
     pub path: PathBuf,
-    /// Why not.
+    /// The error.
     pub source: io::Error,
 }
 
@@ -69,7 +69,8 @@ fn text(server: &str, ca_pem: &str, token: &str, extensions: &[(&str, String)]) 
     )
 }
 
-/// Writes a file that its user alone can read: beside the file, which is then renamed, so that no reader sees half of it.
+/// Writes a file that its user alone can read: beside the file, which is then renamed, so that no reader sees half of
+/// it.
 ///
 /// # Errors
 /// When it cannot be written; what is there stays as it was.

@@ -1,4 +1,4 @@
-//! How much is done at once, and how much was done: permits and counters.
+//! The limits of concurrent work, and its counters: permits and counters.
 
 use crate::status::ApiError;
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// When a client that was turned away should come again.
+/// The time at which a client that was turned away should come again.
 pub(super) const RETRY_AFTER_SECONDS: u32 = 1;
 
 /// One of so many permits is for system users alone, so that others cannot keep controllers, schedulers and the

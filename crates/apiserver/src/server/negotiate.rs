@@ -1,4 +1,4 @@
-//! What the client sends and what it accepts: media types and their parameters.
+//! The media types of requests and answers, and their parameters.
 
 use super::drop_fields;
 use super::encode::{Shape, View};
@@ -17,7 +17,7 @@ pub(crate) enum Format {
     Yaml,
 }
 
-/// What an answer looks like.
+/// The form of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Answer {
     pub(super) format: Format,
@@ -29,7 +29,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// How objects are encoded.
+    /// The way in which objects are encoded.
     pub(super) fn shape(&self) -> Shape {
         Shape {
             format: self.format,
@@ -133,7 +133,7 @@ pub(super) fn agent(headers: &HeaderMap) -> String {
     text.unwrap_or("").to_owned()
 }
 
-/// How a body of this media type is written.
+/// The way in which a body of this media type is written.
 ///
 /// # Errors
 /// 415 for one that is not read here.

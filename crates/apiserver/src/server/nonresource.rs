@@ -104,7 +104,7 @@ fn issuer(tokens: &Tokens, address: &str) -> Value {
     })
 }
 
-/// What others may keep for an hour.
+/// An answer that caches may keep for an hour.
 fn published(content_type: HeaderValue, value: &Value) -> Response<AnswerBody> {
     let mut answer = response(StatusCode::OK, content_type, Bytes::from(value.to_string()));
     let caching = HeaderValue::from_static("public, max-age=3600");

@@ -32,7 +32,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a watch runs when the client does not say.
+/// The time for which a watch runs when the client does not state one.
 const WATCH_SECONDS_DEFAULT: u64 = 45 * 60;
 const PROTOBUF_STREAM: HeaderValue =
     HeaderValue::from_static("application/vnd.kubernetes.protobuf;stream=watch");
@@ -243,7 +243,7 @@ fn allow_sub(target: &Target, sub: Option<&str>, verb: &str) -> Result<(), ApiEr
     }
 }
 
-/// Why nothing can be asked of the containers of a pod, of those behind a service, or of a kubelet: there are none.
+/// The error for requests to the containers of a pod, of a service, or of a kubelet: there are none.
 pub(super) fn no_containers(state: &State, connect: &Connect, received: Received<'_>) -> ApiError {
     let Some(resource) = registry::find("", connect.resource) else {
         return ApiError::no_such_resource();
@@ -656,7 +656,7 @@ impl Request<'_> {
         Ok(response)
     }
 
-    /// Where the watch begins; the inner error is sent within the stream.
+    /// The place where the watch begins; the inner error is sent within the stream.
     async fn start(&self, request: &WatchRequest) -> Result<Result<Start, ApiError>, ApiError> {
         let (api, resource) = (&self.state.api, self.resource());
         let store = resource.store.ok_or_else(ApiError::method_not_allowed)?;

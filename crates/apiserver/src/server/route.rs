@@ -4,7 +4,7 @@ use crate::registry::{Catalog, Resource};
 use crate::status::ApiError;
 use std::sync::Arc;
 
-/// What a path names.
+/// The target of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Route {
     /// Objects of a resource, or one of them.
@@ -146,7 +146,7 @@ pub(super) fn route(catalog: &Catalog, segments: &[String]) -> Route {
     })
 }
 
-/// Whether what follows a namespace is a subresource of it.
+/// Returns whether what follows a namespace is a subresource of it.
 fn is_namespace_part(catalog: &Catalog, group: &str, rest: &[&str]) -> bool {
     match rest {
         [one] if group.is_empty() => catalog
@@ -200,7 +200,7 @@ impl Query {
             .map(|(_, value)| value.as_str())
     }
 
-    /// Whether a parameter is set to something that means yes.
+    /// Returns whether a parameter is set to something that means yes.
     pub(super) fn flag(&self, name: &str) -> bool {
         !matches!(
             self.find(name),

@@ -16,16 +16,16 @@ use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
-/// How many random bytes a token is made from.
+/// The number of random bytes that a token is made from.
 const TOKEN_BYTES: usize = 32;
 
-/// What the server proves who it is with.
+/// The certificate and key with which the server authenticates.
 pub(super) struct Identity {
     pub(super) ca_pem: String,
     pub(super) acceptor: TlsAcceptor,
 }
 
-/// What stays the same over restarts: clients know the authority and the token.
+/// The secrets that stay the same over restarts: clients know the authority and the token.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Secrets {
     ca_pem: String,

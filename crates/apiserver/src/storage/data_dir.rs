@@ -27,7 +27,7 @@ const FILE: &str = "berth.redb";
 const NEW_FILE: &str = "berth.redb.new";
 /// The file whose lock a process holds while it uses the directory.
 const LOCK: &str = "lock";
-/// How much of the database redb keeps in memory. The live objects are in memory anyway.
+/// The part of the database that redb keeps in memory. The live objects are in memory anyway.
 const PAGE_CACHE_BYTES: usize = 16 * 1024 * 1024;
 /// A file is compacted at start-up when it is larger than this …
 const COMPACT_FILE_BYTES_MIN: u64 = 64 * 1024 * 1024;
@@ -39,7 +39,7 @@ const COMPACTED: TableDefinition<'_, &str, u64> = TableDefinition::new("compacte
 const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
 const META_FORMAT: &str = "format";
 
-/// Why a data directory cannot be used.
+/// The reason why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
     /// Another process has it open.
@@ -55,7 +55,7 @@ pub enum DataDirError {
     Io {
         /// The directory.
         dir: PathBuf,
-        /// What the operating system reports.
+        /// The error that the operating system reports.
         source: io::Error,
     },
     /// A newer version of Berth wrote it.
@@ -75,7 +75,7 @@ pub enum DataDirError {
     Damaged {
         /// The directory.
         dir: PathBuf,
-        /// What is wrong.
+        /// The fault.
         detail: String,
     },
 }
@@ -276,7 +276,7 @@ impl DataDir {
         set().map_err(|e| self.failed(e))
     }
 
-    /// How far the history of each kind has been dropped, and every entry of the log in order.
+    /// The revision up to which the history of each kind has been dropped, and every entry of the log in order.
     pub(super) fn load(
         &self,
         kinds: &[String],

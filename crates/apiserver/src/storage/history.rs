@@ -12,21 +12,21 @@ const SHRINK_RATIO: usize = 8;
 /// … and holds room for more than this many times that number of changes.
 const SHRINK_MIN: usize = 128;
 
-/// What happened to an object.
+/// The kind of a change of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventKind {
     /// It is new.
     Created,
     /// It has changed.
     Updated,
-    /// It is gone.
+    /// It was deleted.
     Deleted,
 }
 
 /// One change.
 #[derive(Debug)]
 pub struct Event {
-    /// What happened.
+    /// The kind of change.
     pub kind: EventKind,
     /// The key of the object: `namespace/name`, or `name` for cluster-scoped kinds.
     pub key: Arc<str>,
@@ -215,7 +215,7 @@ impl Cursor {
     /// Waits until there is something to read.
     pub async fn changed(&mut self) {
         let next = self.next;
-        // The sender lives in the store that this cursor holds: it cannot be gone.
+        // The sender lives in the store that this cursor holds: it still exists.
         let _ = self.newest.wait_for(|newest| *newest > next).await;
     }
 }

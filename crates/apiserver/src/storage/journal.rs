@@ -12,7 +12,7 @@ use tokio::sync::watch;
 /// So many entries wait for the disk at most; writers wait when there are more.
 const PENDING_MAX: usize = 65_536;
 
-/// What is to be written to the disk.
+/// The entry to be written to the disk.
 #[derive(Debug)]
 pub(super) enum Entry {
     /// A change of an object.
@@ -83,7 +83,7 @@ impl Appending<'_> {
     }
 }
 
-/// What the thread that writes to the disk works with.
+/// The state of the thread that writes to the disk.
 pub(super) struct Committer {
     pub(super) data: DataDir,
     pub(super) kinds: Vec<String>,

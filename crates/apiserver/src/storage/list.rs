@@ -9,7 +9,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What to list.
+/// The query of a list.
 #[derive(Default)]
 pub struct ListQuery<'a> {
     /// Keys begin with this: `namespace/`, or nothing.
@@ -20,11 +20,11 @@ pub struct ListQuery<'a> {
     pub limit: Option<usize>,
     /// The state of this revision; `None` is now.
     pub at: Option<u64>,
-    /// Which objects count.
+    /// The objects that count.
     pub filter: Option<&'a dyn Fn(&Version) -> bool>,
 }
 
-/// What was found.
+/// The objects of a page.
 #[derive(Debug, Default)]
 pub struct Page {
     /// The objects in order of their keys.
@@ -33,7 +33,7 @@ pub struct Page {
     pub revision: u64,
     /// The last key of this page, when there is more.
     pub more_after: Option<Arc<str>>,
-    /// How many objects follow; only when nothing was filtered.
+    /// The number of objects that follow; only when nothing was filtered.
     pub remaining: Option<usize>,
 }
 
@@ -48,7 +48,7 @@ impl fmt::Debug for ListQuery<'_> {
     }
 }
 
-/// How far back lists go in time.
+/// The oldest revision of lists.
 #[derive(Debug, Default)]
 pub(super) struct ListedRevisions {
     /// The newest revision at each time at which one was noted, oldest first.
@@ -71,7 +71,7 @@ impl ListedRevisions {
         }
     }
 
-    /// Whether the state of a revision may be listed.
+    /// Returns whether the state of a revision may be listed.
     pub(super) fn check(&self, requested: u64) -> Result<(), StoreError> {
         match requested < self.oldest {
             true => Err(StoreError::Expired {
@@ -83,7 +83,7 @@ impl ListedRevisions {
     }
 }
 
-/// What `read` makes of the revision that is listed and its entries, in order, whatever the limit and the filter.
+/// The results of `read` for the revision that is listed and its entries, in order, whatever the limit and the filter.
 pub(super) fn rows<T>(
     live: &Live,
     history: &History,
@@ -104,7 +104,7 @@ pub(super) fn rows<T>(
             oldest: history.oldest(),
         });
     }
-    // What stood at a key at that revision, for the keys that have changed since.
+    // The former version at a key at that revision, for the keys that have changed since.
     let mut past: BTreeMap<&Arc<str>, Option<&Arc<Version>>> = BTreeMap::new();
     if revision < current {
         for event in history.newer_than(revision) {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// A key and what stands at it.
+/// A key and its version.
 pub(super) type Row<'a> = (&'a Arc<str>, &'a Arc<Version>);
 
 /// Versions by key. Most accesses are about one key, so that those find it by its hash; lists need the order.
@@ -17,17 +17,17 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// How many objects there are.
+    /// The number of objects.
     pub(super) fn len(&self) -> usize {
         self.versions.len()
     }
 
-    /// What stands at a key.
+    /// The row at a key.
     pub(super) fn get(&self, key: &str) -> Option<Row<'_>> {
         self.versions.get_key_value(key)
     }
 
-    /// Puts a version at a key. The answer is what stood there.
+    /// Puts a version at a key. Returns the previous version.
     pub(super) fn insert(
         &mut self,
         key: &Arc<str>,
@@ -41,7 +41,7 @@ impl Live {
         None
     }
 
-    /// Takes away what stands at a key.
+    /// Removes the version at a key.
     pub(super) fn remove(&mut self, key: &str) -> Option<Arc<Version>> {
         let version = self.versions.remove(key)?;
         self.keys.remove(key);

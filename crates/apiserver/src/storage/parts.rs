@@ -7,7 +7,7 @@ use std::fmt;
 /// Fields of objects, as a tree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Parts {
-    /// What is wanted below each field; nothing means all of the field.
+    /// The wanted parts of each field; nothing means all of the field.
     fields: Vec<(Box<str>, Parts)>,
 }
 

@@ -150,7 +150,7 @@ pub(super) struct Draft {
     object: Value,
     type_meta: TypeMeta,
     body: Vec<u8>,
-    /// Where the revision is inserted into the body.
+    /// The position at which the revision is inserted into the body.
     gap: Option<Gap>,
 }
 
@@ -288,7 +288,7 @@ impl Version {
         self.revision
     }
 
-    /// When it was written.
+    /// The time at which it was written.
     pub fn written(&self) -> Instant {
         self.written
     }
@@ -302,7 +302,7 @@ impl Version {
     pub fn message(&self, message: &MessageType) -> &Bytes {
         let encoded = || match self.tree().upgrade() {
             Some(object) => berth_protobuf::encode(message, &object),
-            // The body does not tell texts from JSON.
+            // The body does not distinguish texts from JSON.
             None if self.type_meta.has_raw_json() => {
                 berth_protobuf::encode(message, &self.object())
             }

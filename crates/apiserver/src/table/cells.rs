@@ -405,7 +405,7 @@ fn param_kind(policy: &Value) -> String {
     }
 }
 
-/// Which parameters a binding has. A selector is not shown in the form of Go.
+/// The parameters of a binding. A selector is not shown in the form of Go.
 /// The object to which an IPAddress belongs.
 fn parent_ref(parent: &Value) -> String {
     if parent.is_null() {

@@ -14,7 +14,7 @@ pub(super) fn row_condition(pod: &Value) -> Option<Value> {
     Some(json!({"type": "Completed", "status": "True", "reason": reason, "message": message}))
 }
 
-/// What the statuses of the containers add up to.
+/// The sums over the statuses of the containers.
 struct Sum {
     reason: String,
     ready: usize,
@@ -63,7 +63,7 @@ pub(super) fn readiness_gates(pod: &Value) -> Value {
     format!("{passed}/{}", gates.len()).into()
 }
 
-/// Whether the pod has this condition and it is true.
+/// Returns whether the pod has this condition and it is true.
 fn has_condition(pod: &Value, kind: &str) -> bool {
     condition(pod, kind).is_some_and(|c| text(c, "/status") == "True")
 }
@@ -173,7 +173,7 @@ fn containers(pod: &Value, sum: &mut Sum) {
     }
 }
 
-/// How a container ended: the reason, the signal or the exit code.
+/// The way in which a container ended: the reason, the signal or the exit code.
 fn end_of(terminated: &Value) -> String {
     match text(terminated, "/reason") {
         "" => match number(terminated, "/signal") {

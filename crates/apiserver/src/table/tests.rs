@@ -34,7 +34,7 @@ fn pod(status: Value, more: &Value) -> Value {
     pod
 }
 
-/// API-20, case 24: the phase, unless there is something that says more; what says most comes last.
+/// API-20, case 24: the phase, unless a later status is more specific; the most specific one comes last.
 #[test]
 fn the_status_of_a_pod_is_what_says_most() {
     let is_gated =

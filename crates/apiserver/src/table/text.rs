@@ -4,9 +4,9 @@ use crate::registry::{meta, selector_text};
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// What stands where there is nothing to show.
+/// The text for an empty value.
 pub(crate) const NONE: &str = "<none>";
-/// What stands where something should be known and is not.
+/// The text for an unknown value.
 pub(crate) const UNKNOWN: &str = "<unknown>";
 /// The text for a value that was never set.
 pub(crate) const UNSET: &str = "<unset>";
@@ -69,7 +69,7 @@ pub(crate) fn items<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
         .map_or(&[], Vec::as_slice)
 }
 
-/// How many entries a map has.
+/// The number of entries that a map has.
 pub(crate) fn size(object: &Value, pointer: &str) -> usize {
     object
         .pointer(pointer)
@@ -77,12 +77,12 @@ pub(crate) fn size(object: &Value, pointer: &str) -> usize {
         .map_or(0, serde_json::Map::len)
 }
 
-/// How long ago the object was created.
+/// The age of the object.
 pub(crate) fn age(object: &Value, now: Timestamp) -> String {
     since(meta(object, "creationTimestamp"), now)
 }
 
-/// How long ago a time was; `<unknown>` for none.
+/// The time since a time; `<unknown>` for none.
 pub(crate) fn since(time: &str, now: Timestamp) -> String {
     match time.parse::<Timestamp>() {
         Ok(time) => human_seconds(now.duration_since(time).as_secs()),

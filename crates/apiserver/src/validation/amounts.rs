@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 /// Amounts by resource.
 pub(crate) type Amounts = BTreeMap<String, Quantity>;
 
-/// What is said of text that is no quantity.
+/// The message about text that is no quantity.
 const NOT_A_QUANTITY: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
-/// What is said of a fraction of something that cannot be divided.
+/// The message about a fraction of something that cannot be divided.
 const NOT_AN_INTEGER: &str = "must be an integer";
 
 /// Resources that are counted and cannot be divided.
@@ -73,29 +73,29 @@ pub(crate) fn validate(
     Some(quantity)
 }
 
-/// Whether this resource is Kubernetes' own: without a domain, or in one of kubernetes.io.
+/// Returns whether this resource is Kubernetes' own: without a domain, or in one of kubernetes.io.
 pub(crate) fn is_native(resource: &str) -> bool {
     !resource.contains('/') || resource.contains("kubernetes.io/")
 }
 
-/// Whether this is an extended resource such as `example.com/gpu`.
+/// Returns whether this is an extended resource such as `example.com/gpu`.
 pub(crate) fn is_extended(resource: &str) -> bool {
     !is_native(resource)
         && !resource.starts_with("requests.")
         && super::names::qualified_name(&format!("requests.{resource}")).is_empty()
 }
 
-/// Whether this is a size of huge pages such as `hugepages-2Mi`.
+/// Returns whether this is a size of huge pages such as `hugepages-2Mi`.
 pub(crate) fn is_huge_page(resource: &str) -> bool {
     resource.starts_with("hugepages-")
 }
 
-/// Whether requests may be lower than limits.
+/// Returns whether requests may be lower than limits.
 pub(crate) fn is_overcommit_allowed(resource: &str) -> bool {
     is_native(resource) && !is_huge_page(resource)
 }
 
-/// Whether an amount of huge pages is a whole number of pages.
+/// Returns whether an amount of huge pages is a whole number of pages.
 pub(crate) fn is_whole_huge_pages(resource: &str, quantity: Quantity) -> bool {
     let size: Option<Quantity> = resource
         .strip_prefix("hugepages-")

@@ -1,4 +1,4 @@
-//! What the tables cannot express of HorizontalPodAutoscalers: metrics, targets and scaling rules.
+//! The checks that the tables cannot express for HorizontalPodAutoscalers: metrics, targets and scaling rules.
 
 use super::engine::Owner;
 use super::errors::{Errors, IS_NEGATIVE, Path};

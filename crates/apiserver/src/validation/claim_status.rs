@@ -1,4 +1,4 @@
-//! What may be written to the status of a ResourceClaim: who uses it, which devices are allocated for which request, and
+//! The checks of the status of a ResourceClaim: who uses it, which devices are allocated for which request, and
 //! what drivers report of them.
 
 use super::conditions;
@@ -22,7 +22,7 @@ const HARDWARE_BYTES_MAX: usize = 128;
 const IPS_MAX: usize = 16;
 const NOT_A_REQUEST: &str = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
 
-/// What identifies an allocated device.
+/// The identity of an allocated device.
 type DeviceId<'a> = (&'a str, &'a str, &'a str, &'a str);
 
 fn id_of(device: &Value) -> DeviceId<'_> {

@@ -1,4 +1,4 @@
-//! What the tables cannot express of classes, drivers and attachments of volumes.
+//! The checks that the tables cannot express for classes, drivers and attachments of volumes.
 
 use super::engine::Owner;
 use super::errors::{Errors, IS_IMMUTABLE, IS_NEGATIVE, Path};

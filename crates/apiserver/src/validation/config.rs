@@ -1,4 +1,4 @@
-//! What tables cannot say of ConfigMaps and Secrets.
+//! The checks that tables cannot express for ConfigMaps and Secrets.
 
 use super::engine::Owner;
 use super::errors::{Errors, Path};
@@ -8,7 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-/// How much a config map or secret may hold, in bytes.
+/// The greatest size of a config map or secret, in bytes.
 const DATA_BYTES_MAX: usize = 1024 * 1024;
 const IMMUTABLE: &str = "field is immutable when `immutable` is set";
 

@@ -163,7 +163,7 @@ fn identifier(errors: &mut Errors, id: &str, path: &Path) {
     }
 }
 
-/// Whether a claim has a request of this name, or an alternative of one by both names.
+/// Returns whether a claim has a request of this name, or an alternative of one by both names.
 pub(super) fn has_request(claim: &Value, name: &str) -> bool {
     let (request, alternative) = match name.split_once('/') {
         Some((request, alternative)) => (request, Some(alternative)),
@@ -199,7 +199,7 @@ pub(super) fn validate_pool(errors: &mut Errors, pool: &str, path: &Path) {
     }
 }
 
-/// A slice says in exactly one way which nodes reach its devices.
+/// A slice states in exactly one way which nodes reach its devices.
 fn slice_reach(errors: &mut Errors, _: &Owner, spec: &Value, path: &Path) {
     const WAYS: &str = "`nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection`";
     let mut given = Vec::new();

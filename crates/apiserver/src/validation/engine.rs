@@ -22,7 +22,7 @@ pub(crate) struct Owner<'a> {
     pub(crate) type_name: &'a str,
     /// The object.
     pub(crate) value: &'a Value,
-    /// What it was before an update.
+    /// The value before an update.
     pub(crate) old: Option<&'a Value>,
     /// The object around it.
     pub(crate) parent: Option<&'a Owner<'a>>,
@@ -81,7 +81,7 @@ impl<'a> Owner<'a> {
         self.parent.map_or(self, Owner::outermost)
     }
 
-    /// Whether an entry before this one in its list has the same text in a field.
+    /// Returns whether an entry before this one in its list has the same text in a field.
     pub(crate) fn repeats(&self, field: &'static str) -> bool {
         self.place
             .is_some_and(|(siblings, index)| siblings.repeats(index, field))
@@ -198,7 +198,7 @@ pub(crate) fn take_visited() -> HashSet<String> {
     VISITED.take()
 }
 
-/// What is around an object: see [`Owner`].
+/// The surroundings of an object: see [`Owner`].
 #[derive(Clone, Copy, Default)]
 struct Around<'a> {
     old: Option<&'a Value>,

@@ -118,12 +118,12 @@ impl std::fmt::Display for Path<'_> {
 pub(crate) struct Shown(pub(crate) String);
 
 impl Shown {
-    /// How an absent pointer is printed.
+    /// The way in which an absent pointer is printed.
     pub(crate) fn absent() -> Self {
         Self::from("null")
     }
 
-    /// What Go prints of a list that is absent.
+    /// The text that Go prints for an absent list.
     pub(crate) fn null() -> Self {
         Self("null".to_owned())
     }
@@ -197,7 +197,7 @@ pub(crate) fn quote(value: &str) -> String {
     out
 }
 
-/// Whether a character can be seen, as Go's `unicode.IsPrint` has it: letters, marks, numbers, punctuation and
+/// Returns whether a character can be seen, as Go's `unicode.IsPrint` has it: letters, marks, numbers, punctuation and
 /// symbols, and of the spaces only the ordinary one.
 fn is_printable(c: char) -> bool {
     // Within a text, Rust escapes all but these (marks only at its beginning).
@@ -297,12 +297,12 @@ impl Errors {
         self.0
     }
 
-    /// How many were found so far.
+    /// The number of errors that were found so far.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether none was found so far.
+    /// Returns whether none was found so far.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -372,7 +372,7 @@ impl Errors {
         self.duplicate_because(path, value, "");
     }
 
-    /// The list contains the value already; `detail` says why that is invalid.
+    /// The list contains the value already; `detail` states why that is invalid.
     pub(crate) fn duplicate_because(
         &mut self,
         path: &Path,
@@ -424,7 +424,7 @@ impl Errors {
         self.push(ErrorType::TooMany, path, Some(shown), detail);
     }
 
-    /// What the value refers to is not there.
+    /// The error about a reference to an absent object.
     pub(crate) fn not_found(
         &mut self,
         path: &Path,
@@ -451,9 +451,9 @@ impl Errors {
     }
 }
 
-/// What is said of a number below zero.
+/// The message about a number below zero.
 pub(crate) const IS_NEGATIVE: &str = "must be greater than or equal to 0";
-/// What is said of a change of a field that may not change.
+/// The message about a change of a field that may not change.
 pub(crate) const IS_IMMUTABLE: &str = "field is immutable";
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use crate::field::FieldError;
 use crate::validation::view::View;
 use serde_json::Value;
 
-/// What an update through events.k8s.io/v1 may not change, in the names of core/v1 and in the order of upstream's
-/// errors.
+/// The fields that an update through events.k8s.io/v1 may not change, in the names of core/v1 and in the order of
+/// upstream's errors.
 const IMMUTABLE: [&str; 14] = [
     "involvedObject",
     "reason",

@@ -136,7 +136,7 @@ fn list_names<'s>(
     names.extend(list.iter().map(|template| template.text("name")));
 }
 
-/// Whether a composite template is on the last level or below, where the PodGroups must be.
+/// Returns whether a composite template is on the last level or below, where the PodGroups must be.
 fn is_too_deep(template: &Value, depth: usize) -> bool {
     let mut children = template.items("compositePodGroupTemplates").iter();
     depth >= TREE_DEPTH_MAX || children.any(|child| is_too_deep(child, depth + 1))

@@ -1,5 +1,5 @@
-//! What `facts/rules/workloads.txt` cannot express of Jobs and the Jobs of CronJobs: the spec, its changes, and the
-//! index intervals that spec and status share. The status is in `job_status`.
+//! The checks that `facts/rules/workloads.txt` cannot express for Jobs and the Jobs of CronJobs: the spec, its changes,
+//! and the index intervals that spec and status share. The status is in `job_status`.
 
 use super::engine::Owner;
 use super::errors::{Errors, IS_IMMUTABLE, Path, Shown, quote};
@@ -88,7 +88,7 @@ fn has_label(errors: &mut Errors, labels: &Value, label: &str, expected: &str, p
     }
 }
 
-/// What follows the spec: the selector, the names of the pods, and what an update may change.
+/// The checks after those of the spec: the selector, the names of the pods, and what an update may change.
 fn job(errors: &mut Errors, owner: &Owner, job: &Value, _: &Path) {
     let (spec, path) = (spec_of(job), Path::new("spec"));
     if spec.field("selector").is_none() {
@@ -493,7 +493,7 @@ fn restart_policy(errors: &mut Errors, owner: &Owner, template: &Value, path: &P
 /// The number of indexes that a list of intervals such as `1,3-5` has.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The fault.
 pub(super) fn index_total(text: &str, completions: i64) -> Result<i64, String> {
     let mut last: Option<i64> = None;
     let mut total = 0;

@@ -1,4 +1,4 @@
-//! What may be written to the status of a Job, by its controller or by another one that manages it.
+//! The checks of the status of a Job, by its controller or by another one that manages it.
 //!
 //! A Job that has finished does not run again, and conditions and times do not contradict each other. Most rules are
 //! checked only when the fields change that they are about, so that a status that breaks them can be written on.
@@ -10,7 +10,7 @@ use super::view::View;
 use serde_json::Value;
 use std::collections::HashSet;
 
-/// Whether a status has a condition of this type and status.
+/// Returns whether a status has a condition of this type and status.
 pub(super) fn has_condition(status: &Value, kind: &str, is: &str) -> bool {
     let mut conditions = status.items("conditions").iter();
     conditions.any(|c| c.text("type") == kind && c.text("status") == is)

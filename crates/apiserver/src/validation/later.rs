@@ -1,5 +1,5 @@
-//! Checks that releases after the oldest one have added. Each applies from its release on; a value that the stored object
-//! has already is accepted.
+//! Checks that releases after the oldest one have added. Each applies from its release on; a value that the stored
+//! object has already is accepted.
 
 use super::errors::{Errors, Path, Shown};
 use super::view::View;

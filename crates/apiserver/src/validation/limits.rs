@@ -1,4 +1,4 @@
-//! What tables cannot say of limit ranges and resource quotas.
+//! The checks that tables cannot express for limit ranges and resource quotas.
 
 use super::engine::Owner;
 use super::errors::{Errors, IS_IMMUTABLE, Path, Shown};
@@ -49,7 +49,7 @@ checks! {
     "quota-scopes" => scopes,
 }
 
-/// Whether quotas know the name. Names with a domain are always allowed.
+/// Returns whether quotas know the name. Names with a domain are always allowed.
 fn is_standard(name: &str) -> bool {
     (resources::STANDARD.contains(&name) && name != "storage")
         || name.starts_with("hugepages-")

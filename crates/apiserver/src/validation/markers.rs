@@ -199,7 +199,7 @@ impl Run<'_> {
     }
 }
 
-/// Why an update may not change a field so, if it may not.
+/// The reason why an update may not change a field so, if it may not.
 fn refused_change(field: &Field, value: &Value, old: &Value) -> Option<&'static str> {
     match (is_set(old), is_set(value)) {
         _ if field.is_marked("immutable") => Some(IS_IMMUTABLE),
@@ -232,7 +232,7 @@ fn entries(list: &Value) -> &[Value] {
     list.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Whether a value counts as set: a list with entries, or anything else that is there.
+/// Returns whether a value counts as set: a list with entries, or anything else that is there.
 fn is_set(value: &Value) -> bool {
     match value {
         Value::Array(list) => !list.is_empty(),

@@ -7,7 +7,7 @@ use super::view::{View, copy_field};
 use crate::field::FieldError;
 use serde_json::Value;
 
-/// How much all annotations of an object may hold together, in bytes.
+/// The greatest size of all annotations of an object together, in bytes.
 const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
 
 /// Finalizers that need no domain.
@@ -22,14 +22,14 @@ pub enum NameRule {
     Label,
     /// One label of a domain name (RFC 1035): services.
     Label1035,
-    /// Anything that can stand in a URL path: roles and bindings of RBAC.
+    /// Anything that is valid in a URL path: roles and bindings of RBAC.
     PathSegment,
     /// An IP address in its canonical form.
     IpAddress,
 }
 
 impl NameRule {
-    /// What is wrong with `name`; a `prefix` of a generated name may end in dashes.
+    /// The faults of `name`; a `prefix` of a generated name may end in dashes.
     fn check(self, name: &str, prefix: bool) -> Vec<String> {
         let masked;
         let name = match name.strip_suffix('-') {
@@ -147,7 +147,7 @@ pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
     errors.into_vec()
 }
 
-/// Fills in what a client may leave out of an update, and keeps what it can never take back: the deletion.
+/// Fills in what a client may leave out of an update, and keeps what it can never revert: the deletion.
 pub fn prepare_for_update(new: &mut Value, old: &Value) {
     let empty = Value::Null;
     let old = old.field("metadata").unwrap_or(&empty);
@@ -191,8 +191,8 @@ fn validate_common(errors: &mut Errors, meta: &Value, path: &Path) {
     }
 }
 
-/// Errors of finalizers without a domain that are none of Kubernetes' own. Kinds of extensions, and custom resources, may
-/// have such.
+/// Errors of finalizers without a domain that are none of Kubernetes' own. Kinds of extensions, and custom resources,
+/// may have such.
 pub fn validate_plain_finalizers(object: &Value) -> Vec<FieldError> {
     let mut errors = Errors::new();
     let path = Path::new("metadata.finalizers");

@@ -22,7 +22,7 @@ impl Condition {
         Some(Self(Arc::new(program)))
     }
 
-    /// Whether a value meets the condition.
+    /// Returns whether a value meets the condition.
     pub(crate) fn is_met(
         &self,
         owner: &Owner,
@@ -72,7 +72,7 @@ fn size(value: &Value) -> usize {
 pub(crate) struct Must {
     condition: Condition,
     kind: Kind,
-    /// Where the error is reported: a field of the value, such as `ports[0].name`; empty for the value itself.
+    /// The path of the error: a field of the value, such as `ports[0].name`; empty for the value itself.
     field: &'static str,
     detail: &'static str,
     /// Forms the detail, where that has expressions.

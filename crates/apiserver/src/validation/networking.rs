@@ -1,4 +1,5 @@
-//! What the tables cannot express of Ingresses, IngressClasses, NetworkPolicies, Endpoints and EndpointSlices.
+//! The checks that the tables cannot express for Ingresses, IngressClasses, NetworkPolicies, Endpoints and
+//! EndpointSlices.
 
 use super::addresses::{validate_cidr, validate_endpoint, validate_ip};
 use super::engine::Owner;

@@ -1,4 +1,4 @@
-//! The rules of pods: what `facts/rules/pod.txt` cannot say of defaults, preparation and validation.
+//! The rules of pods: the parts of defaults, preparation and validation that `facts/rules/pod.txt` cannot express.
 //!
 //! Templates inside workloads share the defaults and the validation of the spec. The order of errors is
 //! upstream's, because clients compare it. Rules `API-…` of scheduling readiness (KEP-3521, KEP-3838) are in

@@ -51,7 +51,7 @@ checks! {
     "validation-actions" => validation_actions,
 }
 
-/// What expressions of a policy can contain: the variables of the request and those of the policy before them.
+/// The scope of expressions of a policy: the variables of the request and those of the policy before them.
 #[derive(Debug)]
 pub(crate) struct Scope<'s> {
     has_parameters: bool,
@@ -110,7 +110,7 @@ impl<'s> Scope<'s> {
     }
 }
 
-/// What an error about an expression states.
+/// The detail of an error about an expression.
 pub(super) fn detail(error: &CompileError) -> String {
     match error {
         CompileError::OtherType(wanted, found) => {

@@ -61,12 +61,12 @@ pub(crate) fn shown(selector: &Value) -> Shown {
     Shown(format!("{{{}}}", parts.join(",")))
 }
 
-/// Whether a selector has no requirement at all (and so matches everything).
+/// Returns whether a selector has no requirement at all (and so matches everything).
 pub(crate) fn is_empty(selector: &Value) -> bool {
     selector.entries("matchLabels").is_empty() && selector.items("matchExpressions").is_empty()
 }
 
-/// Whether `labels` (an object with the field `labels`) satisfy a label selector.
+/// Returns whether `labels` (an object with the field `labels`) satisfy a label selector.
 pub(crate) fn matches(selector: &Value, labelled: &Value) -> bool {
     let labels = labelled.map("labels");
     let get = |key: &str| labels.and_then(|l| l.get(key)).and_then(Value::as_str);

@@ -22,12 +22,12 @@ const ADDRESS_COUNT: u32 = 1 << (32 - ADDRESS_BITS);
 const ADDRESS_RESERVED: u32 = 256;
 /// The first of the node ports.
 const NODE_PORT_BASE: i64 = 30_000;
-/// How many node ports there are.
+/// The number of node ports.
 const NODE_PORT_COUNT: i64 = 2_768;
 /// The node ports.
 pub(super) const NODE_PORTS: RangeInclusive<i64> =
     NODE_PORT_BASE..=NODE_PORT_BASE + NODE_PORT_COUNT - 1;
-/// How long a client stays with one backend, in seconds, unless the service says otherwise.
+/// The time for which a client stays with one backend, in seconds, unless the service states otherwise.
 const AFFINITY_SECONDS: i64 = 10_800;
 
 /// The strategy of Services.
@@ -90,23 +90,23 @@ pub(super) fn default_ingress(ingress: &mut Value) {
     }
 }
 
-/// Whether a service has no address of its own.
+/// Returns whether a service has no address of its own.
 pub(super) fn is_headless(spec: &Value) -> bool {
     spec.strings("clusterIPs") == ["None"]
 }
 
-/// Whether a service can be reached from outside.
+/// Returns whether a service can be reached from outside.
 pub(super) fn is_external(spec: &Value) -> bool {
     matches!(spec.text("type"), "LoadBalancer" | "NodePort")
         || (spec.text("type") == "ClusterIP" && !spec.items("externalIPs").is_empty())
 }
 
-/// Whether the ports of a service may have ports of the nodes.
+/// Returns whether the ports of a service may have ports of the nodes.
 pub(super) fn needs_node_port(spec: &Value) -> bool {
     matches!(spec.text("type"), "NodePort" | "LoadBalancer")
 }
 
-/// Whether the health of a service is asked at a port of the nodes.
+/// Returns whether the health of a service is asked at a port of the nodes.
 pub(super) fn needs_health_check(spec: &Value) -> bool {
     spec.text("type") == "LoadBalancer" && spec.text("externalTrafficPolicy") == "Local"
 }
@@ -257,7 +257,7 @@ fn node_ports(spec: &Value) -> HashSet<i64> {
     ports.filter(|number| *number != 0).collect()
 }
 
-/// What was allocated stays when a client leaves it out.
+/// An allocated value stays when a client leaves it out.
 fn keep_allocated(new: &mut Value, old: &Value) {
     let old = spec_of(old);
     let Some(spec) = existing(new, "spec") else {

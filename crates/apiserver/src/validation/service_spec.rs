@@ -1,4 +1,4 @@
-//! What a Service may be, and how it may change. Errors of the fields that an address depends on are reported alone, as
+//! The checks of a Service and of its changes. Errors of the fields that an address depends on are reported alone, as
 //! kube-apiserver reports them before it looks at the rest.
 
 use super::addresses::{validate_cidr, validate_endpoint, validate_ip};

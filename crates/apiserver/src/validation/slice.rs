@@ -256,7 +256,7 @@ fn validate_taint(errors: &mut Errors, taint: &Value, path: &Path) {
     }
 }
 
-/// The nodes that reach a device, where the slice does not say it for all.
+/// The nodes that reach a device, where the slice does not state them for all.
 fn reach(errors: &mut Errors, owner: &Owner, device: &Value, per_device: bool, path: &Path) {
     let fields = ["nodeName", "nodeSelector", "allNodes"];
     let given = |field: &&str| device.field(field).is_some();

@@ -1,4 +1,4 @@
-//! What tables cannot say of namespaces, leases, budgets, events, priority classes and RBAC.
+//! The checks that tables cannot express for namespaces, leases, budgets, events, priority classes and RBAC.
 
 use super::engine::Owner;
 use super::errors::{Errors, Path};

@@ -1,4 +1,4 @@
-//! What `facts/rules/storage.txt` cannot say of volumes, claims on them, and their classes.
+//! The checks that `facts/rules/storage.txt` cannot express for volumes, claims on them, and their classes.
 
 use super::differences::with_differences;
 use super::engine::{Owner, run_field, run_type};
@@ -45,7 +45,7 @@ const SOURCES: [(&str, &str); 22] = [
     ("csi", "csi"),
 ];
 const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
-/// How far the resize of a volume has come.
+/// The states of the resize of a volume.
 const RESIZES: [&str; 5] = [
     "ControllerResizeInProgress",
     "ControllerResizeInfeasible",
@@ -339,7 +339,7 @@ fn volume_update(errors: &mut Errors, owner: &Owner, volume: &Value, _: &Path) {
     }
 }
 
-/// Where the data of a claim come from.
+/// The sources of the data of a claim.
 fn claim_sources(errors: &mut Errors, _: &Owner, spec: &Value, path: &Path) {
     for field in ["dataSource", "dataSourceRef"] {
         let Some(source) = spec.field(field) else {
@@ -423,7 +423,7 @@ fn resource_of_claim(errors: &mut Errors, name: &str, path: &Path) -> bool {
     true
 }
 
-/// `dataSource` and `dataSourceRef` say the same where they can.
+/// `dataSource` and `dataSourceRef` are equal where possible.
 pub(super) fn default_claim(spec: &mut Value) {
     match (
         spec.field("dataSource").cloned(),

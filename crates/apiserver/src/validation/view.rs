@@ -107,7 +107,7 @@ impl View for Map<String, Value> {
     }
 }
 
-/// Whether this is what Go calls a zero value: absent, `null`, empty, 0 or false.
+/// Returns whether this is what Go calls a zero value: absent, `null`, empty, 0 or false.
 pub(crate) fn is_zero(value: Option<&Value>) -> bool {
     match value {
         None | Some(Value::Null) => true,

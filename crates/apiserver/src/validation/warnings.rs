@@ -1,4 +1,4 @@
-//! What a client is warned about although the object is valid: pods and templates of pods that hardly do what is meant.
+//! The warnings about an object that is valid: pods and templates of pods that hardly do what is meant.
 
 mod objects;
 
@@ -8,9 +8,9 @@ use berth_api::quantity::Quantity;
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 
-/// What has no effect any more.
+/// The fields without an effect.
 const DEPRECATED: &str = include_str!("../../facts/deprecated.txt");
-/// What the name of an object that makes pods is used in.
+/// The use of the name of an object that makes pods.
 const PODS_AND_HOSTS: &str = "Pod names and hostnames";
 const NO_SELECTOR: &str = "a null labelSelector results in matching no pod";
 

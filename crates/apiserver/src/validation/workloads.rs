@@ -1,4 +1,4 @@
-//! What `facts/rules/workloads.txt` cannot say of the kinds that make pods.
+//! The checks that `facts/rules/workloads.txt` cannot express for the kinds that make pods.
 
 use super::engine::Owner;
 use super::errors::{Errors, Path};
@@ -246,7 +246,7 @@ pub(super) fn default_replication_controller(object: &mut Value) {
     }
 }
 
-/// How many pods a Job runs, and how often they are retried.
+/// The defaults of the number of pods and of the retries of a Job.
 pub(super) fn default_job(job: &mut Value) {
     let Some(spec) = child(job, "spec") else {
         return;
@@ -317,7 +317,7 @@ impl Strategy for JobStrategy {
     }
 }
 
-/// How often the template of a DaemonSet has changed, as an annotation of apps/v1.
+/// The number of times that the template of a DaemonSet has changed, as an annotation of apps/v1.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 /// The strategy of DaemonSets.

@@ -1,4 +1,4 @@
-//! Which servers the client of webhooks trusts.
+//! The servers that the client of webhooks trusts.
 
 use std::sync::Arc;
 use tokio_rustls::rustls::client::WebPkiServerVerifier;
@@ -16,7 +16,7 @@ use tokio_rustls::rustls::{
     ClientConfig, DigitallySignedStruct, Error as TlsError, RootCertStore, SignatureScheme,
 };
 
-/// What is wrong with an authority in PEM.
+/// The faults of an authority in PEM.
 pub(crate) fn bundle_fault(bundle: &[u8]) -> Option<String> {
     tls_config(bundle).err()
 }
@@ -24,7 +24,7 @@ pub(crate) fn bundle_fault(bundle: &[u8]) -> Option<String> {
 /// The configuration of a client that accepts servers of these authorities in PEM, or those of the system without one.
 ///
 /// # Errors
-/// What is wrong with the authorities.
+/// The fault of the authorities.
 pub(super) fn tls_config(bundle: &[u8]) -> Result<ClientConfig, String> {
     let (mut roots, mut given) = (RootCertStore::empty(), Vec::new());
     if bundle.is_empty() {
@@ -170,7 +170,7 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// Whether a certificate is valid at this time.
+/// Returns whether a certificate is valid at this time.
 fn is_current(certificate: &CertificateDer<'_>, now: UnixTime) -> bool {
     let Ok((_, parsed)) = x509_parser::parse_x509_certificate(certificate) else {
         return false;

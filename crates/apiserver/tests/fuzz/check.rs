@@ -1,4 +1,4 @@
-//! What is tried with bytes, by the fuzz targets and by the test that replays their corpora. The first byte selects the
+//! The checks of bytes, by the fuzz targets and by the test that replays their corpora. The first byte selects the
 //! decoder.
 
 use base64::Engine;

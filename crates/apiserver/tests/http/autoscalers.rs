@@ -34,7 +34,7 @@ async fn an_autoscaler_is_the_same_in_both_versions() {
         *at(&shown, "/spec/metrics/0/resource"),
         json!({"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 60}})
     );
-    // What version 1 has no field for survives a change in version 1.
+    // A field that version 1 does not have survives a change in version 1.
     let memory = json!({"type": "Resource", "resource": {"name": "memory", "target": {"type": "AverageValue", "averageValue": "1Gi"}}});
     let metrics = json!({"spec": {"metrics": [memory, at(&shown, "/spec/metrics/0")]}});
     let reply = cluster.merge(&format!("{V2}/web"), &metrics).await;

@@ -264,7 +264,8 @@ async fn failures_of_the_webhook_have_the_texts_of_kubernetes() {
     let reply = cluster.get(&format!("{V2}/a")).await.json();
     let expect = "conversion webhook for example.com/v1, Kind=Box failed: expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, got x/v1, Kind=Y";
     assert_eq!(text(&reply, "/message"), expect);
-    // What needs no conversion goes on: the stored version, and the deletion of the namespace's objects through it.
+    // Objects that need no conversion are served: the stored version, and the deletion of the namespace's objects
+    // through it.
     assert_eq!(cluster.get(&format!("{V1}/a")).await.status, 200);
     assert_eq!(
         cluster

@@ -155,7 +155,7 @@ async fn a_definition_is_established_and_its_objects_are_served() {
     assert_eq!(resources, ["widgets", "widgets/status", "widgets/scale"]);
     let openapi = cluster.get("/openapi/v3/apis/example.com/v1").await.json();
     let schema = at(&openapi, "/components/schemas/com.example.v1.Widget");
-    // What `kubectl explain` shows, and the end-to-end tests of Kubernetes look for.
+    // The descriptions that `kubectl explain` shows, and the end-to-end tests of Kubernetes look for.
     let described = |pointer: &str| text(schema, pointer).to_owned();
     assert!(described("/properties/apiVersion/description").starts_with("APIVersion defines"));
     assert!(described("/properties/metadata/description").contains("Standard object's metadata"));

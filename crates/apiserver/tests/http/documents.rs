@@ -1,4 +1,4 @@
-//! What the documents state about the API agrees with discovery.
+//! The statements of the documents about the API agree with discovery.
 
 use super::*;
 use std::collections::BTreeSet;

@@ -31,7 +31,7 @@ fn service(name: &str, kind: &str, ports: u16) -> Value {
 }
 
 impl Cluster {
-    /// What is wrong with an object, without what all messages begin with.
+    /// The fault of an object, without the start that all messages share.
     async fn fault(&self, path: &str, object: &Value) -> (u16, String) {
         let reply = self.post(path, object).await;
         let answer = reply.json();

@@ -11,7 +11,7 @@ const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 
-/// What a writer sends: the content type, the path, and the body for the number of the writer.
+/// The request of a writer: the content type, the path, and the body for the number of the writer.
 type Write = (&'static str, String, fn(usize) -> Value);
 
 fn writes() -> Vec<Write> {

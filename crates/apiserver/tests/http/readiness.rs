@@ -67,7 +67,7 @@ async fn from_the_first_gate_to_the_binding() {
     let added = json!({"spec": {"schedulingGates": [{"name": "example.com/c"}]}});
     let refused = strategic(&cluster, "p", added).await;
     assert_eq!(refused.status, 422);
-    // Merged by name: the new one stands before those that are there.
+    // Merged by name: the new one is before the existing ones.
     assert_eq!(
         text(&refused.json(), "/details/causes/0/field"),
         "spec.schedulingGates[0].name"

@@ -44,7 +44,8 @@ async fn resources(cluster: &Cluster, group_version: &str) -> Option<Vec<String>
     Some(names.iter().map(|r| text(r, "/name").to_owned()).collect())
 }
 
-/// API-75: DeviceTaintRules are in resource.k8s.io/v1 since 1.37, and in v1beta2 in every release, with the same objects.
+/// API-75: DeviceTaintRules are in resource.k8s.io/v1 since 1.37, and in v1beta2 in every release, with the same
+/// objects.
 #[tokio::test]
 async fn each_release_has_its_resources() {
     for release in Release::ALL {
@@ -99,8 +100,8 @@ async fn each_release_has_its_resources() {
     }
 }
 
-/// API-75, API-76: a field that the release does not have is unknown; one whose gate is off is dropped without a word; with
-/// the gate it is stored.
+/// API-75, API-76: a field that the release does not have is unknown; one whose gate is off is dropped without a word;
+/// with the gate it is stored.
 #[tokio::test]
 async fn each_release_has_its_fields() {
     let strict = format!("{NODES}?fieldValidation=Strict");

@@ -14,7 +14,7 @@ const WRITES: usize = 60;
 const NAMES: u64 = 10;
 const WATCHERS: u64 = 6;
 
-/// What a watcher received.
+/// The events of a watcher.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Received {
     Event {

@@ -280,7 +280,7 @@ async fn managed_fields_are_left_out_for_clients_that_ask_for_it() {
             }
         }
     }
-    // What is left is the object as it is otherwise.
+    // The rest of the object is the same.
     let mut whole = cluster.get(&one).await.json();
     whole["metadata"]
         .as_object_mut()

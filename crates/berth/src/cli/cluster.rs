@@ -12,7 +12,7 @@ use std::time::Duration;
 pub(crate) const NAME_DEFAULT: &str = "berth";
 /// The longest name of a cluster.
 const NAME_LENGTH_MAX: usize = 50;
-/// How long `--wait` without a time waits.
+/// The time limit of `--wait` without a value.
 const WAIT_DEFAULT: &str = "5m";
 
 /// The name of a cluster on this machine.
@@ -68,7 +68,7 @@ fn duration(text: &str) -> Result<Duration, String> {
         .map_err(|e| format!("{e}; use a duration such as 90s or 5m"))
 }
 
-/// Which cluster of this machine a command is about.
+/// The cluster of this machine that a command is about.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct NamedArgs {
     /// The name of the cluster
@@ -76,7 +76,7 @@ pub(crate) struct NamedArgs {
     pub(crate) name: ClusterName,
 }
 
-/// How `berth up` runs, beside what it runs.
+/// The way in which `berth up` runs.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PlacementArgs {
     /// Name the cluster: its context berth-NAME is added to the kubeconfig (KUBECONFIG or ~/.kube/config), and berth
@@ -98,7 +98,7 @@ pub(crate) struct PlacementArgs {
     pub(crate) wait: Option<Duration>,
 }
 
-/// What the simulated nodes of `berth up` are like.
+/// The shape of the simulated nodes of `berth up`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct NodeArgs {
     /// Start the nodes of this file too (Node objects, as of kwok; the annotation berth.dev/count makes several)
@@ -135,18 +135,18 @@ fn seconds(text: &str) -> Result<f64, String> {
 /// `berth get`.
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
-    /// What is listed.
+    /// The object of the list.
     #[command(subcommand)]
     pub(crate) what: GetCommand,
 }
 
-/// What is listed.
+/// The objects that can be listed.
 #[derive(Debug, Subcommand)]
 pub(crate) enum GetCommand {
     /// The clusters of this machine that have a name or run in the background
     #[command(alias = "cluster")]
     Clusters {
-        /// How to print the list
+        /// The format of the list
         #[arg(short, long, value_enum, default_value_t = Output::Text)]
         output: Output,
     },
@@ -160,7 +160,7 @@ pub(crate) struct VersionArgs {
     pub(crate) client: bool,
     #[command(flatten)]
     pub(crate) kubeconfig: KubeconfigArgs,
-    /// How to print the versions
+    /// The format of the versions
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
 }

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
 pub(crate) struct PerfArgs {
-    /// What to measure.
+    /// The measurement.
     #[command(subcommand)]
     pub(crate) what: Option<PerfCommand>,
     /// Workload files.
@@ -56,7 +56,7 @@ pub(crate) struct PerfWorkloadArgs {
     /// Skip workloads that need what the scheduler does not have, instead of failing
     #[arg(long)]
     pub(crate) skip_unsupported: bool,
-    /// How long an operation waits for pods, in seconds
+    /// The time for which an operation waits for pods, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     pub(crate) wait_limit_seconds: u64,
     /// Seed of generated names
@@ -75,7 +75,7 @@ pub(crate) struct PerfGateArgs {
     pub(crate) compare_gates: Vec<String>,
 }
 
-/// What a workload runs on.
+/// The target of a workload.
 #[derive(Debug, Args)]
 pub(crate) struct PerfTargetArgs {
     /// Run the scheduler and the control plane as processes of their own, over HTTPS (the default)
@@ -101,7 +101,7 @@ pub(crate) struct PerfTargetArgs {
     pub(crate) pid: Vec<String>,
 }
 
-/// What to measure.
+/// The measurements.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PerfCommand {
     /// The scheduling core alone, in generated clusters
@@ -138,7 +138,7 @@ pub(crate) enum PerfCommand {
 /// `berth perf api`.
 #[derive(Debug, Args)]
 pub(crate) struct PerfApiArgs {
-    /// What to measure, each on a server of its own: creates, writes, watches, lists, recovery; all when absent
+    /// The measured operations, each on a server of its own: creates, writes, watches, lists, recovery; all when absent
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     pub(crate) parts: Vec<Part>,
     /// Connections that write at the same time
@@ -162,7 +162,7 @@ pub(crate) struct PerfApiArgs {
     /// The directory for data directories, which decides what disk is measured; the temporary directory when absent
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
-    /// How to print the figures
+    /// The format of the figures
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
 }
@@ -176,7 +176,7 @@ pub(crate) struct PerfMemoryArgs {
     /// Pods that are bound to them
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub(crate) pods: usize,
-    /// How to print the figures
+    /// The format of the figures
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
 }
@@ -193,10 +193,10 @@ pub(crate) struct PerfDashboardArgs {
     /// Pods that are bound
     #[arg(long, value_name = "N", default_value_t = 50_000)]
     pub(crate) bound: usize,
-    /// How often each question is answered
+    /// The number of times that each question is answered
     #[arg(long, value_name = "N", default_value_t = 30)]
     pub(crate) rounds: usize,
-    /// How to print the figures
+    /// The format of the figures
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
 }
@@ -216,10 +216,10 @@ pub(crate) struct PerfExplainArgs {
     /// Number of turns with questions, and of turns without, that are compared
     #[arg(long, value_name = "N", default_value_t = 24)]
     pub(crate) turns: usize,
-    /// How long a turn takes, in milliseconds
+    /// The time that a turn takes, in milliseconds
     #[arg(long, value_name = "N", default_value_t = 500)]
     pub(crate) turn_milliseconds: u64,
-    /// How to print the figures
+    /// The format of the figures
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
 }
@@ -230,12 +230,12 @@ pub(crate) struct PerfPlotArgs {
     /// Results of `berth perf core --output json` and of `berth perf --out`
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// Where the plots are written
+    /// The directory of the plots
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(crate) directory: PathBuf,
 }
 
-/// Which evaluators are measured.
+/// The evaluators that are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PerfSides {
     /// The plain one
@@ -257,7 +257,7 @@ pub(crate) struct PerfQueueArgs {
         default_value = "100,10000,1000000"
     )]
     pub(crate) waiting: Vec<usize>,
-    /// How often each event is raised
+    /// The number of times that each event is raised
     #[arg(long, value_name = "N", default_value_t = 400)]
     pub(crate) events: usize,
     /// Active pods while pods come and go
@@ -269,7 +269,7 @@ pub(crate) struct PerfQueueArgs {
     /// Seed of the pods' priorities
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// How to print the figures
+    /// The format of the figures
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
 }
@@ -295,7 +295,7 @@ pub(crate) struct PerfDispatcherArgs {
     /// Pods that a PreEnqueue plugin rejects
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub(crate) rejected: usize,
-    /// How to print the figures
+    /// The format of the figures
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
 }
@@ -314,7 +314,7 @@ pub(crate) struct PerfCoreArgs {
     /// Pods to schedule at each size
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub(crate) pods: usize,
-    /// What to measure; all rows when absent
+    /// The rows to measure; all rows when absent
     #[arg(long, value_name = "ROW", value_delimiter = ',')]
     pub(crate) rows: Vec<Row>,
     /// Number of pods that the plain evaluator decides, which is slow; by the size of the cluster when absent
@@ -332,13 +332,13 @@ pub(crate) struct PerfCoreArgs {
     /// Measure what events cost, and the decision after each, when the pods are scheduled
     #[arg(long)]
     pub(crate) events: bool,
-    /// Which evaluator decides
+    /// The evaluator that decides
     #[arg(long, value_enum, default_value_t = PerfSides::Both)]
     pub(crate) evaluator: PerfSides,
     /// Seed of the generated cluster
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// How to print the figures
+    /// The format of the figures
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
 }

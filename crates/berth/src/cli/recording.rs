@@ -36,7 +36,7 @@ impl FromStr for Moment {
     }
 }
 
-/// What is explained at a moment of a recording.
+/// The explanation of a moment of a recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ExplainedAt {
     /// A pod: its namespace and name.

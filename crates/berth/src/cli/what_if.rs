@@ -53,7 +53,7 @@ pub(crate) struct WhatIfArgs {
     /// Seed of every random choice
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
-    /// How to print the report
+    /// The format of the report
     #[arg(short, long, value_enum, default_value_t = ExplainOutput::Table)]
     pub(crate) output: ExplainOutput,
 }

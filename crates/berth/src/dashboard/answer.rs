@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
-/// How many reasons, gates and nominations are listed; the others are only counted.
+/// The number of reasons, gates and nominations that are listed; the others are only counted.
 const GROUPS_MAX: usize = 50;
 
 /// Answers a question.

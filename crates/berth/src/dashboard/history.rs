@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How often a sample is taken.
+/// The interval at which a sample is taken.
 pub(crate) const SAMPLE_EVERY: Duration = Duration::from_secs(10);
 /// The number of samples that are kept: fifteen minutes.
 const SAMPLES_MAX: usize = 91;
@@ -74,7 +74,7 @@ impl Sample {
         }
     }
 
-    /// What happened since another sample.
+    /// The changes since another sample.
     fn since(&self, before: &Self) -> Value {
         let seconds = self.at.since(before.at).as_secs_f64().max(0.001);
         let rate = |now: f64, then: f64| ((now - then).max(0.0) / seconds * 100.0).round() / 100.0;

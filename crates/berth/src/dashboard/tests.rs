@@ -281,7 +281,7 @@ fn bound_pods_are_found_and_devices_are_a_resource() {
     assert_eq!(nodes["classes"][0]["nodes"], 2, "{nodes:#}");
 }
 
-/// What a page loads in one refresh, and a search, in a cluster of 5,000 nodes and 50,000 waiting pods.
+/// The bytes that a page loads in one refresh, and a search, in a cluster of 5,000 nodes and 50,000 waiting pods.
 #[test]
 fn answers_about_a_large_cluster_are_small() {
     let (scheduler, now) = scheduler(5_000, 50_000);

@@ -37,7 +37,7 @@ const OTHER_ADMISSION_PLUGINS: &str = "AlwaysAdmit AlwaysDeny AlwaysPullImages C
     PersistentVolumeClaimResize PodNodeSelector PodSecurity PodTolerationRestriction \
     ValidatingAdmissionPolicy ValidatingAdmissionWebhook";
 
-/// What runs beside the API server, by the environment.
+/// The parts beside the API server, by the environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Beside {
     controllers: Selection,
@@ -84,7 +84,7 @@ impl Beside {
     }
 }
 
-/// Does what the arguments say: serves until asked to stop, or prints something.
+/// Does what the arguments request: serves until asked to stop, or prints something.
 ///
 /// # Errors
 /// When a flag or a file is wrong, or something cannot be had at the start.

@@ -74,7 +74,7 @@ fn put(program: &Path, at: &Path, args: &EnvtestArgs) -> Result<(), Failure> {
         })
 }
 
-/// Whether a file is a link, as this command makes them. Real programs of envtest are files.
+/// Returns whether a file is a link, as this command makes them. Real programs of envtest are files.
 fn is_ours(at: &Path) -> bool {
     at.symlink_metadata()
         .is_ok_and(|metadata| metadata.file_type().is_symlink())

@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 
 /// The version of etcd that Kubernetes 1.36 comes with, for programs that ask.
 const VERSION: &str = "3.6.8";
-/// Where etcd listens by default.
+/// The default address of etcd.
 const CLIENTS_DEFAULT: &str = "http://localhost:2379";
 /// The number of connections that are open at once; more wait.
 const CONNECTIONS_MAX: usize = 64;
@@ -44,7 +44,7 @@ Usage: etcd [flags]
 Other flags of etcd are accepted and have no effect.
 ";
 
-/// What a command line asks for.
+/// The request of a command line.
 #[derive(Debug, PartialEq, Eq)]
 enum Asked {
     Help,
@@ -95,7 +95,7 @@ fn host_of(url: &str) -> Result<&str, Failure> {
     Ok(host.trim_end_matches('/'))
 }
 
-/// Does what the arguments say: serves until asked to stop, or prints something.
+/// Does what the arguments request: serves until asked to stop, or prints something.
 ///
 /// # Errors
 /// When an address cannot be had.

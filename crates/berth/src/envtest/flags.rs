@@ -17,7 +17,7 @@ pub(super) struct Flag {
     /// The name of its type; empty for booleans.
     pub(super) type_name: &'static str,
     help: &'static str,
-    /// Why giving it has no effect; `None` if it has one.
+    /// The reason why giving it has no effect; `None` if it has one.
     pub(super) ignored: Option<&'static str>,
 }
 

@@ -16,8 +16,8 @@ pub(super) async fn list(transport: &Transport) -> Value {
     transport.request(&question).await.unwrap_or_default()
 }
 
-/// A gate is orphaned if the Leases of the component that removes it are expired. That component is the field manager that
-/// removed the gate from other pods. If none was seen, it is the one that reports about the gate in events.
+/// A gate is orphaned if the Leases of the component that removes it are expired. That component is the field manager
+/// that removed the gate from other pods. If none was seen, it is the one that reports about the gate in events.
 pub(super) fn add_expired(gate: &mut Gate, leases: &Value, now: Timestamp) {
     let reporters = gate.events.iter().map(|event| &event.component);
     let removers: Vec<&String> = match &gate.removed_by {
@@ -57,7 +57,7 @@ fn is_of(lease: &Value, component: &str) -> bool {
     metadata["name"] == component || entries.any(|entry| entry["manager"] == component)
 }
 
-/// When a Lease expires; `None` if it was never held.
+/// The time at which a Lease expires; `None` if it was never held.
 fn end(lease: &Value) -> Option<Timestamp> {
     let spec = &lease["spec"];
     let renewed: Timestamp = spec["renewTime"].as_str()?.parse().ok()?;

@@ -15,7 +15,7 @@ pub(crate) trait FlagValue: Sized {
     /// Reads the values of all occurrences of the flag, at least one.
     ///
     /// # Errors
-    /// What is wrong with the text.
+    /// The fault of the text.
     fn read(texts: &[&str]) -> Result<Self, String>;
 
     /// The value in kube-scheduler's notation, as `/flagz` shows it.

@@ -11,7 +11,7 @@ use tracing::field::{Field, Visit};
 /// Keys whose values name an object, as `namespace/name` or `name`.
 const OBJECT_KEYS: [&str; 6] = ["pod", "node", "preemptor", "victim", "lease", "object"];
 
-/// What an event says.
+/// The fields of an event.
 #[derive(Debug, Default)]
 pub(super) struct Fields {
     message: String,
@@ -20,7 +20,7 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// What a line of the core says.
+    /// The fields of a line of the core.
     pub(super) fn of(line: LogLine) -> Self {
         let values = line.values.into_iter();
         let values = values.map(|(key, value)| match value {
@@ -164,7 +164,8 @@ impl Record<'_> {
     }
 }
 
-/// A body of a request or an answer, as much of it as is logged at this level: text, or protobuf as hexadecimal numbers.
+/// A body of a request or an answer, as much of it as is logged at this level: text, or protobuf as hexadecimal
+/// numbers.
 fn body(bytes: &[u8], level: Level) -> String {
     let bytes_max = match level.0 {
         ..8 => 0,

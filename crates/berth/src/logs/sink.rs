@@ -1,4 +1,4 @@
-//! Where log lines go.
+//! The outputs of the log.
 
 use std::io::{self, BufWriter, Stdout, Write};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Standard output with a buffer, when informational lines go there.
 static INFO: OnceLock<Mutex<BufWriter<Stdout>>> = OnceLock::new();
 
-/// What kind of line it is.
+/// The kind of the line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stream {
     /// An error.

@@ -1,4 +1,4 @@
-//! What of the metrics is served: `--disabled-metrics` and `--allow-metric-labels`.
+//! The part of the metrics that is served: `--disabled-metrics` and `--allow-metric-labels`.
 
 use crate::exit::Failure;
 use crate::flags::{LabelValues, MetricsFlags};
@@ -19,7 +19,7 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// What the flags want.
+    /// The settings of the flags.
     ///
     /// # Errors
     /// When the manifest of allowed values cannot be read.
@@ -46,7 +46,7 @@ impl Filter {
         self.allowed.add(key, values)
     }
 
-    /// What is left of these families.
+    /// The rest of these families.
     pub(crate) fn apply(&self, families: &mut Vec<FamilySnapshot>) {
         families.retain(|family| !self.disabled.contains(family.family.name));
         for family in families {

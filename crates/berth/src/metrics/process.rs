@@ -4,7 +4,7 @@ use super::EdgeMetric;
 
 /// The unit of CPU times in `/proc`: so many a second, on every Linux that Rust supports.
 const TICKS_PER_SECOND: f64 = 100.0;
-/// What `unlimited` is shown as: the greatest number of 64 bits.
+/// The number for `unlimited`: the greatest number of 64 bits.
 const UNLIMITED: f64 = 18_446_744_073_709_551_615.0;
 
 /// Reads what can be read now.
@@ -37,7 +37,7 @@ pub(super) fn read() -> Vec<(EdgeMetric, f64)> {
     values
 }
 
-/// What is used of `/proc/self/stat`.
+/// The used fields of `/proc/self/stat`.
 struct Stat {
     cpu_seconds: f64,
     virtual_bytes: f64,

@@ -9,11 +9,11 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-/// How long a process may take to be ready.
+/// The time that a process may take to be ready.
 const READY_LIMIT: Duration = Duration::from_secs(60);
-/// How long a process may take to end.
+/// The time that a process may take to end.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
-/// How much of a process's log is shown when it fails, in bytes.
+/// The bytes of the log of a process that are shown when it fails.
 const LOG_SHOWN_MAX: usize = 2_000;
 
 /// A process.
@@ -21,7 +21,7 @@ pub(super) struct Running {
     name: &'static str,
     child: Child,
     log: PathBuf,
-    /// What a process of berth printed until it was ready.
+    /// The output that a process of berth printed until it was ready.
     pub(super) greeting: String,
 }
 
@@ -103,7 +103,7 @@ impl Running {
                 )));
             }
         }
-        // What it prints later is of no interest, but must not fill the pipe.
+        // Later output is not used, but must not fill the pipe.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Ok(running)
     }

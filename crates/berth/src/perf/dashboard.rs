@@ -17,19 +17,19 @@ use serde_json::{Value, json};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// How many kinds of waiting pods there are, and how many gates.
+/// The number of kinds of waiting pods, and how many gates.
 const KINDS: usize = 50;
 /// One of so many waiting pods is gated.
 const GATED_SHARE: usize = 5;
 /// The time of the core.
 const NOW: Time = Time::from_secs(1_800_000_000);
 
-/// What one question costs.
+/// The cost of one question.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Row {
     question: &'static str,
-    /// How often an open page asks, in seconds; `None` for questions of the user.
+    /// The interval at which an open page asks, in seconds; `None` for questions of the user.
     every_seconds: Option<f64>,
     /// On the thread of the core, in milliseconds.
     core_median_ms: f64,
@@ -51,7 +51,7 @@ pub(super) struct Report {
     rows: Vec<Row>,
     /// The share of the core's time that open pages take, in percent: equal questions are answered once a second.
     core_percent: f64,
-    /// What an open page receives, in bytes per second.
+    /// The bytes that an open page receives, in bytes per second.
     bytes_per_second: f64,
 }
 

@@ -1,8 +1,8 @@
 //! `berth perf explain`: what explanations cost, and what they cost the pods that are scheduled meanwhile.
 //!
-//! The cluster is half full. The waiting pods are of ten kinds, each of which lacks something else, and half of each kind may
-//! preempt. First answers are timed while nothing is scheduled. Then one thread schedules pods without a pause while another
-//! one asks. Turns with and without questions alternate, so that both meet the same load of the machine.
+//! The cluster is half full. The waiting pods are of ten kinds, each of which lacks something else, and half of each
+//! kind may preempt. First answers are timed while nothing is scheduled. Then one thread schedules pods without a pause
+//! while another one asks. Turns with and without questions alternate, so that both meet the same load of the machine.
 
 use crate::cli::PerfExplainArgs;
 use crate::exit::Failure;
@@ -26,9 +26,9 @@ const NOW: Time = Time::from_secs(1_800_000_000);
 const BOUND_PER_NODE: usize = 4;
 /// One of so many bound pods has required anti-affinity, in the cluster with such pods.
 const APART_SHARE: usize = 100;
-/// How many kinds of waiting pods there are.
+/// The number of kinds of waiting pods.
 const KINDS: usize = 10;
-/// How many pods that were placed stay before the oldest is deleted.
+/// The number of pods that were placed and stay before the oldest is deleted.
 const KEPT: usize = 1_000;
 /// A question begins so long after the one before, or as soon as a scheduler would answer it.
 const PACES: [Duration; 2] = [Duration::from_millis(100), Duration::ZERO];
@@ -36,7 +36,7 @@ const PACES: [Duration; 2] = [Duration::from_millis(100), Duration::ZERO];
 const ANSWERED_WITHIN_MS: f64 = 100.0;
 const RATE_SHARE: f64 = 0.97;
 
-/// How long something took, in milliseconds.
+/// The duration of a measurement, in milliseconds.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Took {
@@ -46,7 +46,7 @@ struct Took {
     max_ms: f64,
 }
 
-/// What questions cost the pods that are scheduled meanwhile.
+/// The cost of questions for the pods that are scheduled meanwhile.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Meanwhile {
@@ -65,11 +65,11 @@ struct Meanwhile {
 #[serde(rename_all = "camelCase")]
 struct Cluster {
     bound: usize,
-    /// How many of the bound pods have required anti-affinity. Every answer takes it into account.
+    /// The number of bound pods with required anti-affinity. Every answer takes it into account.
     apart: usize,
     answers: Vec<Took>,
     meanwhile: Vec<Meanwhile>,
-    /// What the scheduler keeps for explanations, in bytes.
+    /// The memory of the data for explanations, in bytes.
     kept_bytes: usize,
 }
 
@@ -308,8 +308,8 @@ struct Question {
     reply: mpsc::Sender<(PodFacts, Copied<Snapshot>)>,
 }
 
-/// Creates a pod, schedules it and deletes an old one: one decision. Between two decisions it answers a question, as the
-/// thread of a scheduler does.
+/// Creates a pod, schedules it and deletes an old one: one decision. Between two decisions it answers a question, as
+/// the thread of a scheduler does.
 struct Scheduling {
     scheduler: Scheduler,
     placed: VecDeque<Object>,
@@ -376,7 +376,7 @@ impl Scheduling {
     }
 }
 
-/// When the thread that asks does so.
+/// The schedule of the thread that asks.
 #[derive(Default)]
 struct Asking {
     asks: AtomicBool,
@@ -531,7 +531,7 @@ pub(super) fn run(args: &PerfExplainArgs, registry: &Registry) -> Result<Report,
 mod tests {
     use super::*;
 
-    /// Every part is measured, and the cluster is as the report says.
+    /// Every part is measured, and the cluster is as the report states.
     #[test]
     fn answers_are_measured_alone_and_while_pods_are_scheduled() {
         let args = PerfExplainArgs {

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// How long the scheduler may take until it attempts its first pod.
+/// The time that the scheduler may take until it attempts its first pod.
 const READY_LIMIT: Duration = Duration::from_secs(60);
 /// The pause between two looks at that pod.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);

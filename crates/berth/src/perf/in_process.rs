@@ -16,11 +16,11 @@ use berth_perf::workload::{Cluster, Process, RunError, Setup, Target};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// How long the scheduler may take to list an empty cluster.
+/// The time that the scheduler may take to list an empty cluster.
 const READY_LIMIT: Duration = Duration::from_secs(60);
 /// The pause between two looks whether it has.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
-/// How long stopping may take.
+/// The time that stopping may take.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 
 /// The way.

@@ -19,7 +19,7 @@ use std::num::NonZeroU32;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-/// How often the spinner turns.
+/// The interval at which the spinner turns.
 const SPINNER_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Runs the workloads.
@@ -170,7 +170,7 @@ async fn run_all<T: Target + Named>(
     Ok((report, None))
 }
 
-/// What reports say of the rate of creation.
+/// The text of reports about the rate of creation.
 fn at_rate(rate: Option<NonZeroU32>) -> String {
     rate.map_or_else(String::new, |rate| {
         format!("; measured pods are created at {rate}/s")

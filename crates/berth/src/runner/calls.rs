@@ -1,4 +1,4 @@
-//! Carries out the core's API calls, and tells it how they went.
+//! Carries out the core's API calls, and reports their results to it.
 
 mod replace;
 

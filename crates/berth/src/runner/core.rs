@@ -17,22 +17,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// How many inputs are taken in before the next pod has its turn.
+/// The number of inputs that are taken in before the next pod has its turn.
 const INPUTS_PER_POD: usize = 256;
 /// With nothing to do, the core looks around at least this often.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 /// While the core has more to do, it hands on its outputs this often: those of several decisions together.
 const HAND_ON_EVERY: Duration = Duration::from_millis(1);
 
-/// Where the core's outputs go.
+/// The destinations of the outputs of the core.
 pub(super) struct Edge {
     pub(super) publisher: EventPublisher,
-    /// How many calls are under way is limited by the dispatcher.
+    /// The number of calls in flight is limited by the dispatcher.
     pub(super) work: mpsc::UnboundedSender<Work>,
     /// The pauses of the thread that carries out the work, if it has any.
     pub(super) pauses: Option<Arc<Pauses>>,
     pub(super) ready: Arc<AtomicBool>,
-    /// Where traces of attempts go, if they are on.
+    /// The destination of traces of attempts, if they are on.
     pub(super) traces: Option<TraceSender>,
 }
 
@@ -133,7 +133,7 @@ impl Core {
         if std::mem::replace(&mut self.is_leading, true) {
             return;
         }
-        // What was noted meanwhile about pods was for the leader of that time to publish.
+        // Notes about pods from the time between leaders were for the leader of that time to publish.
         let Outputs { calls, jobs, .. } = self.scheduler.take_outputs(now);
         self.carry_out(calls, jobs);
     }

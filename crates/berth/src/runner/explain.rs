@@ -22,9 +22,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, MutexGuard};
 
-/// How long a question waits for its turn, and how long an answer may take.
+/// The time for which a question waits, and the limit of an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long copies are held after a question.
+/// The time for which copies are held after a question.
 const KEPT_FOR: Duration = Duration::from_secs(2);
 /// The first part of the paths.
 pub(crate) const PREFIX: &str = "/explain";
@@ -36,15 +36,16 @@ pub(crate) struct Explainer {
     copies: Arc<Mutex<Copies>>,
 }
 
-/// The last copies of the scheduler's state. They are used for further questions for a moment, so that many questions do
-/// not cost the scheduler more time than [`COPY_SHARE`](berth_explain::COPY_SHARE) allows. At most one of each is held.
+/// The last copies of the scheduler's state. They are used for further questions for a moment, so that many questions
+/// do not cost the scheduler more time than [`COPY_SHARE`](berth_explain::COPY_SHARE) allows. At most one of each is
+/// held.
 struct Copies {
-    /// When the clock of the copies began.
+    /// The time at which the clock of the copies began.
     began: Instant,
-    /// When the last question was asked.
+    /// The time at which the last question was asked.
     asked: Time,
-    /// When the next answer may be computed: computing takes half of the time of one processor at most, because it also
-    /// takes caches and memory bandwidth from the scheduler.
+    /// The time at which the next answer may be computed: computing takes half of the time of one processor at most,
+    /// because it also takes caches and memory bandwidth from the scheduler.
     rests_until: Time,
     snapshot: Option<Copied<Snapshot>>,
     queue: Option<Copied<QueueFacts>>,
@@ -139,7 +140,7 @@ impl Explainer {
         copies
     }
 
-    /// Drops the copies if nobody asks. The cluster's ends on the thread on which it was made.
+    /// Drops the copies if there are no questions. The cluster's ends on the thread on which it was made.
     async fn drop_unused(&self) {
         let mut copies = self.copies.lock().await;
         if copies.now().since(copies.asked) >= KEPT_FOR {
@@ -174,8 +175,8 @@ impl Explainer {
         .await
     }
 
-    /// Reads the facts of one object, and explains them with a copy of the cluster: the last copy if it is recent and has
-    /// what the facts need, otherwise a new one that is taken at the same moment as the facts.
+    /// Reads the facts of one object, and explains them with a copy of the cluster: the last copy if it is recent and
+    /// has what the facts need, otherwise a new one that is taken at the same moment as the facts.
     async fn explained<F, A>(
         &self,
         unknown: &str,

@@ -76,7 +76,7 @@ pub(crate) fn described_extenders(configured: &[config::Extender]) -> Extenders 
     Extenders::new(extenders)
 }
 
-/// What its questions hold whole.
+/// The objects that its questions contain as a whole.
 fn wanted(extender: &config::Extender) -> Wanted {
     let asks = |verb: &str| !verb.is_empty();
     let about_nodes = asks(&extender.filter_verb) || asks(&extender.prioritize_verb);
@@ -216,7 +216,7 @@ impl Extender for Webhook {
             let mut asked = Vec::with_capacity(victims.len());
             for of in &victims {
                 let pods: Vec<&str> = of.pods.iter().map(|pod| pod.uid().as_str()).collect();
-                // A victim that is gone already has to go no more, and cannot be shown.
+                // A victim that was deleted already needs no eviction, and cannot be shown.
                 let whole = || pods.iter().filter_map(|uid| inner.raw.pod(uid).ok());
                 asked.push(VictimsOf {
                     node: &of.node,

@@ -14,13 +14,13 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-/// How many changes of one kind may be on their way.
+/// The number of changes of one kind that may be on their way.
 const UPDATES_MAX: usize = 256;
 
 /// Pods that have run to their end hold nothing and are not followed.
 const LIVE_PODS: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
-/// What is watched: every kind that Berth knows and whose feature is enabled, and the custom ones that plugins
+/// The watched kinds: every kind that Berth knows and whose feature is enabled, and the custom ones that plugins
 /// registered for.
 pub(super) fn kinds(scheduler: &Scheduler) -> BTreeSet<Kind> {
     let custom = scheduler.queue().custom_kinds();
@@ -54,15 +54,15 @@ impl WatchedKinds {
     }
 }
 
-/// The kinds that are read as JSON although they have a form in protobuf: the numbers of the fields of derived attributes
-/// are not published.
+/// The kinds that are read as JSON although they have a form in protobuf: the numbers of the fields of derived
+/// attributes are not published.
 fn json_kinds(scheduler: &Scheduler) -> BTreeSet<Kind> {
     let derives = scheduler.features().enabled(Feature::DRADerivedAttributes);
     derives.then_some(Kind::ResourceClaim).into_iter().collect()
 }
 
-/// How many kinds other than pods have not been listed yet. Pods are shown to the core when that is none: what is said
-/// of them depends on all the rest, and the log reports it when it lasts for five seconds.
+/// The number of kinds other than pods that have not been listed yet. Pods are shown to the core when that is none:
+/// decisions about them depend on all other kinds, and the log reports it when it lasts for five seconds.
 type Unlisted = watch::Sender<usize>;
 
 /// Starts a watch of each of these kinds.

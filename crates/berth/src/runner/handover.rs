@@ -1,4 +1,4 @@
-//! What passes between the core's thread and the edge, in batches: a thread that is woken for each message spends more
+//! The messages between the core's thread and the edge, in batches: a thread that is woken for each message spends more
 //! time on waking up than on the messages.
 
 use super::{Input, calls};
@@ -10,14 +10,14 @@ use std::convert::Infallible;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TryRecvError;
 
-/// How many inputs may wait for the core. Senders wait while the channel is full.
+/// The number of inputs that may wait for the core. Senders wait while the channel is full.
 const INPUTS_MAX: usize = 8 * 1024;
-/// How many of them reach the core together.
+/// The number of them that reach the core together.
 const BATCH_MAX: usize = 1024;
-/// How much work is taken over from the core at once.
+/// The amount of work that is taken from the core at once.
 const WORK_MAX: usize = 128;
 
-/// What the core wants done.
+/// The work that the core requests.
 pub(super) enum Work {
     /// A call to the API server.
     Call(CallId, ApiCall),

@@ -22,7 +22,7 @@ const TOKEN_REVIEWS: Resource = Resource {
     version: "v1",
     plural: "tokenreviews",
 };
-/// How long an answer that a token is not valid is cached.
+/// The time for which an answer that a token is not valid is cached.
 const UNAUTHENTICATED_TTL: Duration = Duration::from_secs(10);
 
 /// The sender of a request.
@@ -60,7 +60,7 @@ impl User {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Unauthorized;
 
-/// Finds out who sends requests.
+/// Determines the sender of requests.
 pub(super) struct Authenticator {
     authorities: Arc<Authorities>,
     headers: ProxyHeaders,
@@ -136,7 +136,7 @@ impl Authenticator {
         }
     }
 
-    /// The user in the headers, if a proxy that may say so has sent them.
+    /// The user in the headers, if a proxy that may set them has sent them.
     fn user_of_proxy(
         &self,
         headers: &HeaderMap,

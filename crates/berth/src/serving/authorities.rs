@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
-/// Where an API server publishes how it authenticates clients.
+/// The ConfigMap in which an API server publishes how it authenticates clients.
 const CONFIG_MAP: (&str, &str) = ("kube-system", "extension-apiserver-authentication");
 const CONFIG_MAPS: Resource = Resource {
     group: "",
@@ -41,7 +41,7 @@ pub(super) struct Authorities {
     proxy_file: Option<PathBuf>,
     /// Given by flag; then those of the cluster do not count.
     given_names: Vec<String>,
-    /// Where to look up what no file gives.
+    /// The connection for the authorities that no file contains.
     lookup: Option<Transport>,
 }
 
@@ -95,7 +95,7 @@ impl Authorities {
         state.clients.authorities.verified(chain)
     }
 
-    /// Whether a certificate is that of a proxy that may name users.
+    /// Returns whether a certificate is that of a proxy that may name users.
     pub(super) fn is_front_proxy(&self, chain: &[CertificateDer<'static>]) -> bool {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
         let names = &state.proxy_names;

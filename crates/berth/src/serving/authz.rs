@@ -18,7 +18,7 @@ const SUBJECT_ACCESS_REVIEWS: Resource = Resource {
 /// The group that may do everything.
 const PRIVILEGED_GROUP: &str = "system:masters";
 
-/// What is said of a request.
+/// The decision about a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Decision {
     /// It is answered.
@@ -49,7 +49,7 @@ impl Authorizer {
         }
     }
 
-    /// Whether a user may do this with a path. `verb` is in lower case.
+    /// Returns whether a user may do this with a path. `verb` is in lower case.
     ///
     /// # Errors
     /// When the API server does not answer.

@@ -5,7 +5,7 @@ use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How many answers are kept; when there are more, all that are over go, and then all.
+/// The number of answers that are kept; when there are more, all expired ones are dropped, and then all.
 const ENTRIES_MAX: usize = 4096;
 
 /// See the module.

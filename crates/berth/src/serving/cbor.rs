@@ -1,5 +1,5 @@
-//! JSON values as CBOR (RFC 8949), as components of Kubernetes write them: with the tag of self-described CBOR, and texts
-//! as byte strings.
+//! JSON values as CBOR (RFC 8949), as components of Kubernetes write them: with the tag of self-described CBOR, and
+//! texts as byte strings.
 
 use serde_json::Value;
 

@@ -18,10 +18,10 @@ use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 /// The name of the pair in `--cert-dir`.
 const PAIR_NAME: &str = "kube-scheduler";
-/// How long a self-signed certificate is valid.
+/// The time for which a self-signed certificate is valid.
 const SELF_SIGNED_DAYS: i64 = 365;
 
-/// Where a certificate and its key come from.
+/// The source of a certificate and its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Source {
     /// Two PEM files.
@@ -35,7 +35,7 @@ struct Entry {
     source: Source,
     /// The names that were given; empty: those in the certificate.
     given_names: Vec<String>,
-    /// What the files held when they were read last.
+    /// The bytes that the files held when they were read last.
     seen: (Vec<u8>, Vec<u8>),
     names: Vec<String>,
     certified: Arc<CertifiedKey>,
@@ -132,7 +132,7 @@ impl ResolvesServerCert for Certificates {
     }
 }
 
-/// Whether a name of a certificate, possibly `*.domain`, is that of a server.
+/// Returns whether a name of a certificate, possibly `*.domain`, is that of a server.
 fn is_for(name: &str, server: &str) -> bool {
     match name.strip_prefix("*.") {
         Some(domain) => server

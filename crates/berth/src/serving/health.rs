@@ -14,7 +14,7 @@ use tokio::sync::watch;
 /// A leader that has not renewed its lease for so long after it ran out is broken and must be restarted.
 const OVERDUE_TOLERANCE: Duration = Duration::from_secs(20);
 
-/// Which endpoint was asked.
+/// The requested endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Endpoint {
     /// Deprecated upstream; kept for old probes.
@@ -60,7 +60,7 @@ impl Check {
     }
 }
 
-/// What the checks look at.
+/// The state that the checks read.
 pub(crate) struct Health {
     /// The election, if there is one, and how long its lease lasts.
     election: Option<(watch::Receiver<election::Status>, Duration)>,
@@ -68,16 +68,16 @@ pub(crate) struct Health {
     is_stopping: Arc<AtomicBool>,
     /// Whether the whole cluster has been listed.
     is_synced: Arc<AtomicBool>,
-    /// How often each check has run, by outcome.
+    /// The number of times that each check has run, by outcome.
     runs: Mutex<BTreeMap<(Endpoint, Check), Runs>>,
 }
 
-/// How often a check has run.
+/// The number of times that a check has run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Runs {
     pub(super) succeeded: u64,
     pub(super) failed: u64,
-    /// How it ended last.
+    /// The last result.
     pub(super) is_good: bool,
 }
 
@@ -109,7 +109,7 @@ impl Health {
         }
     }
 
-    /// Why a check fails, if it does.
+    /// The failure of a check, if any.
     fn failure(&self, check: Check) -> Option<&'static str> {
         let is_failing = match check {
             Check::Ping => false,

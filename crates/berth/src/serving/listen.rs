@@ -17,17 +17,17 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
-/// How many connections may be open at the same time; more wait to be accepted.
+/// The number of connections that may be open at the same time; more wait to be accepted.
 const CONNECTIONS_MAX: usize = 256;
-/// How many connections may wait to be accepted.
+/// The number of connections that may wait to be accepted.
 const BACKLOG: u32 = 1024;
-/// How long a handshake may take.
+/// The time that a handshake may take.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a client may take to send the head of a request.
+/// The time that a client may take to send the head of a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(32);
-/// Streams of an HTTP/2 connection when the flag does not say.
+/// Streams of an HTTP/2 connection when the flag does not state them.
 const STREAMS_DEFAULT: u32 = 250;
-/// How long requests may go on when the server stops.
+/// The time for which requests may go on when the server stops.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Binds the port.
@@ -79,7 +79,7 @@ fn listen(address: SocketAddr, flags: &ServingFlags) -> std::io::Result<TcpListe
     socket.listen(BACKLOG)
 }
 
-/// What a listener needs.
+/// The state of a listener.
 pub(super) struct Listening {
     pub(super) listener: TcpListener,
     pub(super) config: Arc<ServerConfig>,

@@ -1,4 +1,4 @@
-//! What the HTTPS port answers, path by path, once it is known who asks and whether that is allowed.
+//! The answers of the HTTPS port, path by path, once it is known who asks and whether that is allowed.
 
 use super::authn::{Authenticator, User};
 use super::authz::{Authorizer, Decision};
@@ -36,7 +36,7 @@ const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// An answer.
 pub(super) type Answer = Response<Full<Bytes>>;
 
-/// What the pages show.
+/// The data of the pages.
 pub(crate) struct Shown {
     /// The release whose behaviour the process has.
     pub(crate) versions: Versions,
@@ -47,7 +47,7 @@ pub(crate) struct Shown {
     pub(crate) config: Value,
     /// Every flag with its value.
     pub(crate) flags: Vec<(String, String)>,
-    /// The name of the lease, and how the election stands.
+    /// The name of the lease, and the status of the election.
     pub(crate) election: Option<(String, watch::Receiver<election::Status>)>,
     /// Whether profiles and log levels are served.
     pub(crate) has_profiling: bool,
@@ -206,7 +206,7 @@ impl Pages {
         listed.into_iter().filter(is_served).collect()
     }
 
-    /// What an operator should know about the state: leadership, and what is switched off.
+    /// The notes for operators about the state: leadership, and what is switched off.
     fn notes(&self) -> Vec<(&'static str, String)> {
         let mut notes = Vec::new();
         let leads = match &self.shown.election {

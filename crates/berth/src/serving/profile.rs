@@ -31,7 +31,7 @@ pub(super) async fn answer(path: &str, query: &str) -> Answer {
     }
 }
 
-/// What a build without the cargo feature of a profile answers.
+/// The answer of a build without the cargo feature of a profile.
 #[cfg(not(all(feature = "cpu-profile", feature = "heap-profile")))]
 fn absent(kind: &str, feature: &str) -> Answer {
     let body = format!(
@@ -74,7 +74,7 @@ mod sampled {
 
     /// The number of samples of a profile per second, as in Go.
     const SAMPLES_PER_SECOND: i32 = 100;
-    /// How long a profile takes when the request does not say, and at most.
+    /// The seconds of a profile by default, and at most.
     const SECONDS: (u64, u64) = (30, 300);
 
     fn seconds(query: &str) -> u64 {

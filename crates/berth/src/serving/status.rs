@@ -20,7 +20,7 @@ fn answer(code: StatusCode, reason: &str, message: &str, has_details: bool) -> A
     typed(code, HeaderValue::from_static(JSON), format!("{status:#}"))
 }
 
-/// The sender is not known, though it says so.
+/// The sender is not known, although it sent credentials.
 pub(super) fn unauthorized() -> Answer {
     answer(
         StatusCode::UNAUTHORIZED,

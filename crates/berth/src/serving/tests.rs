@@ -609,7 +609,7 @@ async fn flags_of_tls_that_cannot_be_are_refused() {
             _ => panic!("{arguments:?} is accepted"),
         }
     }
-    // What only some clients would miss gives a warning.
+    // A setting that only some clients would miss gives a warning.
     let flags = flags_of(&[
         "--tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,TLS_RSA_WITH_AES_128_CBC_SHA",
         "--tls-curve-preferences=29,25",

@@ -13,7 +13,7 @@ use tokio_rustls::rustls::{Error, NamedGroup, ServerConfig, SupportedProtocolVer
 /// 3DES or RC4.
 const WEAK: [&str; 5] = ["_CBC_", "_RC4_", "_3DES_", "TLS_RSA_", "TLS_DHE_"];
 
-/// What is served: older versions are not secure.
+/// The versions that are served: older versions are not secure.
 static ALL_VERSIONS: &[&SupportedProtocolVersion] = &[&TLS12, &TLS13];
 static VERSION_1_3: &[&SupportedProtocolVersion] = &[&TLS13];
 

@@ -41,8 +41,8 @@ pub(super) enum Encoding {
 }
 
 impl Negotiated {
-    /// The form that an `Accept` header prefers, of those that there are: of the highest quality, and of several such the
-    /// first. `kind` is that of the object.
+    /// The form that an `Accept` header prefers, of those that there are: of the highest quality, and of several such
+    /// the first. `kind` is that of the object.
     pub(super) fn of(accept: Option<&HeaderValue>, kind: &str) -> Self {
         let accept = match accept.map(HeaderValue::to_str) {
             None => return Self::Text,

@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
-/// How many cases are saved; later disagreements are only counted.
+/// The number of cases that are saved; later disagreements are only counted.
 const CASES_MAX: usize = 100;
 
 /// Saves cases in a directory.
@@ -139,7 +139,7 @@ fn value(object: &Object) -> Value {
     value
 }
 
-/// What is not set is left out, as the API does.
+/// A field that is not set is left out, as the API does.
 fn without_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {

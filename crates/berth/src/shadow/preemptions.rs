@@ -1,8 +1,8 @@
 //! Preemptions of the other scheduler: the nominated node and the victims, against those of Berth.
 //!
 //! The watch shows a preemption in parts, in any order: the nomination of the pod, and each victim with the condition
-//! DisruptionTarget. Berth decides when it sees the nomination, in the cluster with the victims that it has seen before;
-//! the victims are compared some seconds later ([`SETTLE`]), when all of them are visible.
+//! DisruptionTarget. Berth decides when it sees the nomination, in the cluster with the victims that it has seen
+//! before; the victims are compared some seconds later ([`SETTLE`]), when all of them are visible.
 
 use super::OPEN_MAX;
 use super::report::{Disagreement, Preempting, Shared};
@@ -12,11 +12,11 @@ use berth_scheduler::{ClusterChange, Scheduler};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// When the victims of a preemption are compared: this long after its nomination.
+/// The time after which the victims of a preemption are compared: this long after its nomination.
 const SETTLE: Duration = Duration::from_secs(5);
-/// How long before the nomination victims can be evicted.
+/// The time before the nomination in which victims can be evicted.
 const EVICTED_BEFORE: Duration = Duration::from_secs(5);
-/// How many victims are remembered, the last ones.
+/// The number of victims that are remembered, the last ones.
 const EVICTED_MAX: usize = 1024;
 
 /// A victim of the other scheduler, as it was before.
@@ -31,7 +31,7 @@ struct Open {
     pod: String,
     priority: i32,
     node: Str,
-    /// What Berth would do on that node, and on the node of its own choice.
+    /// The preemptions that Berth would do on that node, and on the node of its own choice.
     there: Preempted,
     chosen: Preempted,
 }
@@ -43,14 +43,14 @@ pub(super) struct Preemptions {
     open: VecDeque<Open>,
 }
 
-/// Whether a scheduler evicts the pod for another one.
+/// Returns whether a scheduler evicts the pod for another one.
 fn is_victim(pod: &Pod) -> bool {
     let condition = pod.condition("DisruptionTarget");
     condition.is_some_and(|c| c.status == "True" && c.reason == "PreemptionByScheduler")
 }
 
 impl Preemptions {
-    /// When victims are to be compared.
+    /// The time at which victims are to be compared.
     pub(super) fn next_look(&self) -> Option<Time> {
         self.open.front().map(|open| open.at + SETTLE)
     }

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How many disagreements are kept; the oldest is forgotten first. All are counted.
+/// The number of disagreements that are kept; the oldest is forgotten first. All are counted.
 const DISAGREEMENTS_MAX: usize = 200;
 /// The upper bounds of the ranks that are counted.
 const RANKS: [(&str, usize); 4] = [
@@ -34,7 +34,7 @@ families! {
 pub(crate) const SHADOW_FAMILIES: &[berth_scheduler::metrics::Family] =
     <ShadowMetric as berth_scheduler::metrics::Families>::FAMILIES;
 
-/// How a decision of the other scheduler compares with Berth's.
+/// The comparison of a decision of the other scheduler with Berth's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Compared {
     /// Neither finds a node, for the same reasons.
@@ -49,7 +49,7 @@ pub(crate) enum Compared {
     OnlyBerthFinds,
 }
 
-/// How a preemption of the other scheduler compares with Berth's.
+/// The comparison of a preemption of the other scheduler with Berth's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Preempting {
     /// The same node and victims.
@@ -86,7 +86,7 @@ pub(crate) struct Preemptions {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Disagreement {
-    /// When.
+    /// The time.
     pub(crate) at: String,
     /// `namespace/name`.
     pub(crate) pod: String,
@@ -155,7 +155,7 @@ impl fmt::Display for Distribution {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Report {
-    /// When the comparison began.
+    /// The time at which the comparison began.
     pub since: String,
     /// Pods that the other scheduler bound, and for which Berth decided at that moment.
     pub bound: u64,
@@ -192,7 +192,7 @@ pub(crate) struct Report {
     /// Preemptions of the other scheduler.
     #[serde(default)]
     pub preemptions: Preemptions,
-    /// How long Berth took for a decision with every score.
+    /// The time that Berth took for a decision with every score.
     pub evaluation_seconds: Distribution,
     /// The time from the creation of a pod until the watch showed its binding.
     pub bound_seconds: Distribution,

@@ -28,7 +28,8 @@ pub(super) fn trace_id(uid: &str) -> u128 {
     })
 }
 
-/// Whether a sampler of this ratio exports the trace: that of the specification looks at the last 56 bits of the ID.
+/// Returns whether a sampler of this ratio exports the trace: that of the specification looks at the last 56 bits of
+/// the ID.
 pub(super) fn is_sampled(trace_id: u128, ratio: f64) -> bool {
     const BITS: u32 = 56;
     let random = (trace_id & ((1 << BITS) - 1)) as f64;
@@ -61,7 +62,7 @@ pub(super) fn body(resource: &[(String, String)], traces: &[AttemptTrace]) -> Ve
 /// The span of an attempt, and those of its extension points.
 fn spans(trace: &AttemptTrace) -> Vec<Value> {
     let id = format!("{:032x}", trace_id(&trace.pod.uid));
-    // Another process may try the pod again: the time tells its attempts apart.
+    // Another process may try the pod again: the time distinguishes its attempts.
     let span_id = |part: usize| {
         let unique = (&*trace.pod.uid, trace.began.as_nanos(), trace.attempt, part);
         format!("{:016x}", hash(&unique).max(1))

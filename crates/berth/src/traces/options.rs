@@ -12,14 +12,14 @@ const TRACES_PATH: &str = "v1/traces";
 /// The one protocol that is implemented.
 const PROTOCOL: &str = "http/json";
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
-/// How long traces wait for others at most.
+/// The time for which traces wait for others at most.
 const DELAY_DEFAULT: Duration = Duration::from_secs(5);
-/// How many traces wait at most; further ones are dropped.
+/// The number of traces that wait at most; further ones are dropped.
 const QUEUE_DEFAULT: usize = 2048;
-/// How many traces are sent at once at most.
+/// The number of traces that are sent at once at most.
 const BATCH_DEFAULT: usize = 512;
 
-/// How traces are exported.
+/// The way in which traces are exported.
 #[derive(Debug, Clone)]
 pub(crate) struct TraceOptions {
     pub(crate) collector: CollectorOptions,

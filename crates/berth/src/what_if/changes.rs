@@ -27,7 +27,7 @@ pub(super) struct Added {
     pub(super) deleted_nodes: Vec<String>,
 }
 
-/// What else belongs to the cluster: the scheduler does not read it.
+/// The other objects of the cluster: the scheduler does not read it.
 #[derive(Debug, Default)]
 pub(super) struct Others {
     pub(super) quotas: quotas::Quotas,
@@ -83,7 +83,7 @@ pub(super) struct Changed {
     pub(super) not_admitted: Vec<PendingPod>,
     /// The pods of nodes that are deleted.
     pub(super) displaced: Vec<DisplacedPod>,
-    /// What each document does.
+    /// The effect of each document.
     pub(super) done: Vec<String>,
 }
 
@@ -200,7 +200,7 @@ pub(super) fn set_defaults(object: &mut Value) {
     offline::set_defaults(&text("apiVersion"), &text("kind"), object);
 }
 
-/// Whether objects of a kind are in namespaces.
+/// Returns whether objects of a kind are in namespaces.
 fn is_namespaced(kind: Kind) -> bool {
     matches!(
         kind,

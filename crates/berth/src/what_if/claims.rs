@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The API versions whose templates are read. The claims have the same fields in both.
 const VERSIONS: [&str; 2] = ["resource.k8s.io/v1", "resource.k8s.io/v1beta2"];
 
-/// Whether an object is a ResourceClaimTemplate.
+/// Returns whether an object is a ResourceClaimTemplate.
 pub(super) fn is_one(object: &Value) -> bool {
     let version = object["apiVersion"].as_str().unwrap_or_default();
     object["kind"] == "ResourceClaimTemplate" && VERSIONS.contains(&version)

@@ -10,7 +10,7 @@ use serde_json::Value;
 const VERSION: &str = "apps/v1";
 const KIND: &str = "DaemonSet";
 
-/// Whether an object is a DaemonSet.
+/// Returns whether an object is a DaemonSet.
 pub(super) fn is_one(object: &Value) -> bool {
     object["apiVersion"] == VERSION && object["kind"] == KIND
 }

@@ -19,7 +19,7 @@ pub(super) const PODS_MAX: usize = 10_000;
 pub(super) struct Template {
     pub(super) pod: Arc<Pod>,
     pub(super) claims: Vec<(String, ResourceClaim)>,
-    /// What is missing.
+    /// The missing objects.
     pub(super) notes: Vec<String>,
 }
 

@@ -43,7 +43,7 @@ pub(super) fn displace(raw: &mut Raw, nodes: &[String]) -> Vec<DisplacedPod> {
     displaced.collect()
 }
 
-/// Why a pod is not replaced; `None` when its controller replaces it.
+/// The reason why a pod is not replaced; `None` when its controller replaces it.
 fn not_replaced(pod: &Value) -> Option<&'static str> {
     if !pod["metadata"]["deletionTimestamp"].is_null() {
         return Some("it was terminating");

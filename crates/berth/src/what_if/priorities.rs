@@ -12,7 +12,7 @@ const OF_THE_SYSTEM: [(&str, i64); 2] = [
     ("system-node-critical", 2_000_001_000),
 ];
 
-/// Whether an object is a PriorityClass.
+/// Returns whether an object is a PriorityClass.
 pub(super) fn is_one(object: &Value) -> bool {
     object["apiVersion"] == "scheduling.k8s.io/v1" && object["kind"] == "PriorityClass"
 }

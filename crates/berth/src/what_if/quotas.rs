@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// Quotas by namespace and name.
 pub(super) type Quotas = BTreeMap<(String, String), Value>;
 
-/// Whether an object is a ResourceQuota.
+/// Returns whether an object is a ResourceQuota.
 pub(super) fn is_one(object: &Value) -> bool {
     object["apiVersion"] == "v1" && object["kind"] == "ResourceQuota"
 }

@@ -14,11 +14,11 @@ use std::path::Path;
 
 /// The largest file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 30;
-/// How many objects a page of a list has.
+/// The number of objects that a page of a list has.
 const PAGE: u32 = 500;
 
-/// The documents of a file with their places; lists are flattened. `-` is standard input; of a directory, the files in it
-/// are read that end in .yaml, .yml or .json.
+/// The documents of a file with their places; lists are flattened. `-` is standard input; of a directory, the files in
+/// it are read that end in .yaml, .yml or .json.
 ///
 /// # Errors
 /// When a file cannot be read, or is too large, or is no YAML or JSON.
@@ -164,7 +164,8 @@ pub(super) async fn list_all(
     Ok(release)
 }
 
-/// What the scheduler does not read and new pods depend on: resource, API version, kind, and what is missing without it.
+/// The objects that the scheduler does not read and new pods depend on: resource, API version, kind, and what is
+/// missing without it.
 const OTHERS: [(Resource, &str, &str, &str); 4] = [
     (
         Resource {

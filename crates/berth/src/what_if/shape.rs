@@ -118,7 +118,7 @@ impl Shape {
             daemons::apply(raw, place, set, &mut added, |node| new.contains(node))?;
         }
         others.priorities.resolve(raw, &added)?;
-        // What is not known of these pods was noted when the DaemonSets were read.
+        // Missing objects of these pods were noted when the DaemonSets were read.
         others.claims.make(raw, &added);
         Ok(())
     }
@@ -136,7 +136,7 @@ impl Shape {
     }
 }
 
-/// What belongs to a node.
+/// The objects of a node.
 fn parts(raw: &Raw, node: &str) -> Vec<(Kind, Value)> {
     let parts = raw.iter().filter(|(key, object)| match key.0 {
         Kind::ResourceSlice => object["spec"]["nodeName"] == node,

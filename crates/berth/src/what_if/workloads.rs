@@ -27,7 +27,7 @@ fn kind_of(object: &Value) -> Option<&'static (&'static str, &'static str, &'sta
     KINDS.iter().find(is_it)
 }
 
-/// Whether an object is a workload whose pods are created.
+/// Returns whether an object is a workload whose pods are created.
 pub(super) fn is_one(object: &Value) -> bool {
     kind_of(object).is_some()
 }
@@ -35,7 +35,7 @@ pub(super) fn is_one(object: &Value) -> bool {
 /// Applies a workload to the pods, and returns the effect in words; `None` when the object is none.
 ///
 /// # Errors
-/// When the workload does not say which pods there are.
+/// When the workload does not define its pods.
 pub(super) fn apply(
     raw: &mut Raw,
     place: &str,
@@ -126,7 +126,7 @@ pub(super) fn apply(
     )))
 }
 
-/// Whether the scheduler knows a workload, with or without pods.
+/// Returns whether the scheduler knows a workload, with or without pods.
 fn is_known(raw: &Raw, kind: &str, namespace: &str, name: &str) -> bool {
     raw.keys()
         .any(|key| key.0.name() == kind && key.1 == namespace && key.2 == name)
@@ -224,7 +224,7 @@ pub(super) fn pods_of(raw: &Raw, kind: &str, namespace: &str, name: &str) -> Vec
     pods.map(|(key, _)| key.clone()).collect()
 }
 
-/// Whether a value has all that a template asks for. The API server adds fields, and appends to lists.
+/// Returns whether a value has all that a template asks for. The API server adds fields, and appends to lists.
 pub(super) fn contains(value: &Value, template: &Value) -> bool {
     match (value, template) {
         (Value::Object(value), Value::Object(template)) => template.iter().all(|(name, field)| {

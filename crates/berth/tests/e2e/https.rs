@@ -77,7 +77,7 @@ pub(crate) fn get(address: &str, path: &str, header: &str) -> Option<String> {
     )
     .ok()?;
     let mut answer = Vec::new();
-    // The other side may close the connection without saying so first.
+    // The other side may close the connection without a notice.
     let _ = stream.read_to_end(&mut answer);
     String::from_utf8(answer).ok()
 }

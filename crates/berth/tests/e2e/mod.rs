@@ -1,9 +1,9 @@
 //! A cluster of its own for each test: the command as a child process, and the tools that talk to it.
 //!
-//! A test that uses this says which binary it means in a constant `BINARY` of its own: `berth`, or one that has its
+//! A test that uses this names the binary in a constant `BINARY` of its own: `berth`, or one that has its
 //! subcommands and more plugins.
 
-// Which of these a test uses differs.
+// The tests use different parts of this.
 #![allow(dead_code)]
 
 pub(crate) mod https;
@@ -23,7 +23,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long anything may take before the test gives up. Far longer than it should.
+/// The time after which a test fails. Far longer than it should.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// The pause between two looks at something that is awaited.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
@@ -63,12 +63,12 @@ impl Scratch {
 /// A subcommand that runs until it is stopped: `up`, `apiserver` or `scheduler`. It is killed at the end of the test.
 pub(crate) struct Running {
     child: Child,
-    /// What it printed until it was ready.
+    /// The output until it was ready.
     pub(crate) greeting: String,
 }
 
 impl Running {
-    /// Starts the binary under test and waits until it says that it is ready.
+    /// Starts the binary under test and waits until it reports that it is ready.
     pub(crate) fn start(command: &mut Command) -> Self {
         let mut child = command
             .stdout(Stdio::piped())
@@ -106,7 +106,7 @@ impl Running {
             .to_owned()
     }
 
-    /// What it serves in plain text at a path, head included: `/metrics`, `/healthz`.
+    /// The plain-text answer at a path, head included: `/metrics`, `/healthz`.
     pub(crate) fn http_get(&self, path: &str) -> String {
         if let Some(address) = self.secure_address() {
             return https::get(address, path, "").expect("the HTTPS port answers");
@@ -159,7 +159,7 @@ impl Running {
         series.sum()
     }
 
-    /// How many pods wait in this queue of the scheduler.
+    /// The number of pods that wait in this queue of the scheduler.
     pub(crate) fn pending(&self, queue: &str) -> f64 {
         self.metric("scheduler_pending_pods", &format!("queue=\"{queue}\""))
     }
@@ -214,7 +214,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Starts a whole cluster with these further arguments and waits until it says that it is ready.
+    /// Starts a whole cluster with these further arguments and waits until it reports that it is ready.
     pub(crate) fn up(name: &str, args: &[&str]) -> Self {
         Self::start(name, "up", args)
     }
@@ -255,7 +255,7 @@ impl Cluster {
         scheduler
     }
 
-    /// How many requests of these verbs were carried out, of an `apiserver`: `["POST", "PATCH"]`.
+    /// The number of requests of these verbs that were carried out, of an `apiserver`: `["POST", "PATCH"]`.
     pub(crate) fn requests<const N: usize>(&self, verbs: [&str; N]) -> [f64; N] {
         verbs.map(|verb| {
             let of = |code| format!("code=\"{code}\",verb=\"{verb}\"");
@@ -422,7 +422,7 @@ impl Kubectl {
 pub(crate) struct Api {
     /// The connection.
     pub(crate) transport: Transport,
-    /// What drives it.
+    /// The runtime.
     pub(crate) runtime: tokio::runtime::Runtime,
 }
 

@@ -55,7 +55,7 @@ impl Drop for Killed {
     }
 }
 
-/// What carries out requests.
+/// The process that serves requests.
 enum Process {
     /// `berth apiserver` at this address.
     Embedded(Option<Running>, String),
@@ -74,7 +74,7 @@ enum Process {
 
 /// An API server without a scheduler, without controllers and without nodes.
 pub(crate) struct Server {
-    /// Which one, for messages.
+    /// The name, for messages.
     pub(crate) name: &'static str,
     /// The administrator.
     pub(crate) api: Api,
@@ -257,7 +257,8 @@ impl Server {
         true
     }
 
-    /// Kills the API server and starts it again with an empty store and the same certificates. Returns whether it could.
+    /// Kills the API server and starts it again with an empty store and the same certificates. Returns whether it
+    /// could.
     pub(crate) fn restart_empty(&mut self) -> bool {
         match &mut self.process {
             Process::Existing => return false,

@@ -1,4 +1,4 @@
-//! What a watch showed, in order: the binding of each pod, and the holders of a lease.
+//! The events of a watch, in order: the binding of each pod, and the holders of a lease.
 
 use super::Api;
 use berth_client::election::LEASES;
@@ -88,7 +88,7 @@ impl WatchLog {
         read(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// How many pods have been seen on a node.
+    /// The number of pods that have been seen on a node.
     pub(crate) fn bound(&self) -> usize {
         self.with(|seen| seen.bindings.len())
     }

@@ -10,7 +10,7 @@ type Asked = Arc<Mutex<Vec<(String, Value)>>>;
 
 /// An extender of the test.
 pub(crate) struct Webhook {
-    /// Where it is served, without a path.
+    /// The address of the server, without a path.
     pub(crate) url: String,
     asked: Asked,
 }

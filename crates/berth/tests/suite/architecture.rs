@@ -20,7 +20,7 @@ const CORE: [&str; 8] = [
     "berth-simulator",
 ];
 
-/// What would bring sockets, runtimes, locks or the generated client types into the core.
+/// The dependencies that would bring sockets, runtimes, locks or the generated client types into the core.
 const FORBIDDEN_IN_CORE: [&str; 16] = [
     "tokio",
     "mio",

@@ -83,7 +83,7 @@ impl World {
         self.api.send(&request::create(resource, "default", object));
     }
 
-    /// The pod once it says that it is not ready for scheduling.
+    /// The pod once its condition states that it is not ready for scheduling.
     fn not_ready(&self, name: &str) -> Value {
         eventually("it says that it is not ready", || {
             let pod = self.api.pod(name);
@@ -91,7 +91,7 @@ impl World {
         })
     }
 
-    /// What is said of the pod once it was tried.
+    /// The message of the pod after its attempt.
     fn tried(&self, name: &str) -> String {
         eventually("it was tried", || {
             let condition = scheduled(&self.api.pod(name));
@@ -110,7 +110,8 @@ fn pods_wait_for_their_claims() {
     kubectl_shows_claims_and_who_waits(&world);
 }
 
-/// after five seconds the pod says which claim it waits for; the claim lets it in.
+/// after five seconds the condition of the pod states which claim it waits for; the claim
+/// lets it in.
 fn a_missing_claim_is_reported_and_found(world: &World) {
     let World { cluster, api } = world;
     world.pod(
@@ -183,7 +184,7 @@ fn a_claim_from_a_template_is_made_before_a_report(world: &World) {
     });
 }
 
-/// The controller says what it lacks, the scheduler that it waits; both are over when the template comes.
+/// The controller reports what is missing, the scheduler that it waits; both are over when the template comes.
 fn both_sides_report_a_missing_template(world: &World) {
     let api = &world.api;
     world.pod(
@@ -207,7 +208,7 @@ fn both_sides_report_a_missing_template(world: &World) {
     world.tried("early");
 }
 
-/// What a user sees.
+/// The output for a user.
 fn kubectl_shows_claims_and_who_waits(world: &World) {
     let Some(kubectl) = Kubectl::find(&world.cluster) else {
         return;

@@ -212,8 +212,8 @@ fn shows(page: &mut Page, selector: &str, text: &str) {
     });
 }
 
-/// No part of the page is wider than the window of a phone, a laptop and a large screen; the whole width is used. A refresh
-/// does not scroll. Every control has a name, every heading and table cell a head.
+/// No part of the page is wider than the window of a phone, a laptop and a large screen; the whole width is used. A
+/// refresh does not scroll. Every control has a name, every heading and table cell a head.
 #[test]
 fn the_page_fits_on_small_and_large_screens() {
     let cluster = Cluster::up("dashboard-sizes", &["--nodes", "60"]);
@@ -274,8 +274,8 @@ fn the_page_fits_on_small_and_large_screens() {
     assert_eq!(headless, 0);
 }
 
-/// The accessibility rules of axe-core, on the overview and on the pages, in both themes. The variable `BERTH_AXE` names
-/// axe.min.js (npm install axe-core); without it the test is skipped.
+/// The accessibility rules of axe-core, on the overview and on the pages, in both themes. The variable `BERTH_AXE`
+/// names axe.min.js (npm install axe-core); without it the test is skipped.
 #[test]
 fn axe_finds_no_violation() {
     let Ok(axe) = std::env::var("BERTH_AXE") else {

@@ -52,7 +52,7 @@ fn texts(value: &Value) -> Vec<String> {
         .collect()
 }
 
-/// What a rule allows, or a request needs: group, resource with subresource, verb.
+/// The permission of a rule or a request: group, resource with subresource, verb.
 type Permission = (String, String, String);
 
 fn permission(group: &str, resource: &str, verb: &str) -> Permission {
@@ -101,7 +101,7 @@ fn written_kinds() -> BTreeSet<String> {
     kinds
 }
 
-/// What the requests of the code need in the whole cluster.
+/// The permissions that the requests of the code need in the whole cluster.
 fn needed() -> BTreeSet<Permission> {
     let mut all = BTreeSet::new();
     for kind in Kind::ALL {

@@ -163,7 +163,7 @@ extenders:
     api.label(PODS, "default", "unlicensed", &json!({"licence": "full"}));
     assert_eq!(api.bound("unlicensed")["spec"]["nodeName"], "berth-node-3");
 
-    // Two nodes where one pod would have to go: it says on which.
+    // Two nodes where one pod would have to go: the event names the node.
     api.send(&request::create(
         PRIORITY_CLASSES,
         "",

@@ -100,7 +100,7 @@ fn pattern(shown: &[String]) -> Regex {
     Regex::new(&pattern).expect("a pattern")
 }
 
-/// Whether a command only reads, so that it can be repeated until the cluster has come so far.
+/// Returns whether a command only reads, so that it can be repeated until the cluster has come so far.
 fn only_reads(command: &str) -> bool {
     let reading = ["kubectl get ", "kubectl describe ", "berth explain ", "ls "];
     !command.contains("xargs") && reading.iter().any(|prefix| command.starts_with(prefix))

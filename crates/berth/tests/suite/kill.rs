@@ -54,14 +54,14 @@ struct Writer {
     next_value: usize,
     /// The value of each object, as acknowledged.
     objects: BTreeMap<String, String>,
-    /// What the write in flight changes; `None` deletes.
+    /// The change of the write in flight; `None` deletes.
     in_flight: Option<(String, Option<String>)>,
     /// The newest revision of an answer.
     revision: u64,
 }
 
 impl Writer {
-    /// Writes until the server is gone.
+    /// Writes until the server has ended.
     async fn write(&mut self, transport: &Transport, load: &Load) {
         loop {
             let name = format!("{}-{}", self.prefix, self.random.usize(..OBJECTS));

@@ -210,8 +210,8 @@ fn a_workload_without_a_result_is_an_error() {
     assert!(stdout.contains("Insufficient cpu"), "{stdout}");
 }
 
-/// The process has nothing else to keep, unlike a test among other tests. Twenty thousand pods tell little of a million,
-/// so the bound is loose; it catches what grows out of hand.
+/// The process has nothing else to keep, unlike a test among other tests. Twenty thousand pods are a weak test for a
+/// million, so the bound is loose; it catches what grows out of hand.
 #[test]
 fn nodes_and_pods_are_kept_in_few_bytes() {
     let output = Command::new(BINARY)

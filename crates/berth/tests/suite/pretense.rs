@@ -15,7 +15,7 @@ const CRATES: [&str; 6] = [
     "berth",
 ];
 
-/// Where gates and metrics are declared; what only these name is neither read nor written.
+/// The declarations of gates and metrics; a name that occurs only here is neither read nor written.
 const DECLARATIONS: [&str; 2] = ["framework/src/features", "scheduler/src/metrics/family.rs"];
 
 /// The production sources: without tests and without the declarations themselves.
@@ -45,7 +45,7 @@ fn sources() -> Vec<(PathBuf, String)> {
     sources
 }
 
-/// Whether some source names the path as a whole word.
+/// Returns whether some source names the path as a whole word.
 fn is_named(sources: &[(PathBuf, String)], path: &str) -> bool {
     sources.iter().any(|(_, text)| {
         text.match_indices(path).any(|(at, _)| {
@@ -123,7 +123,7 @@ fn every_metric_family_is_written() {
     );
 }
 
-/// Whether some source other than those whose path contains one of `declaring` reads a field of this name.
+/// Returns whether some source other than those whose path contains one of `declaring` reads a field of this name.
 fn is_read(sources: &[(PathBuf, String)], field: &str, declaring: &[&str]) -> bool {
     let readers: Vec<_> = sources
         .iter()

@@ -60,7 +60,7 @@ impl World {
         Self { cluster, api }
     }
 
-    /// Creates a pod with gates and what else its spec is to say.
+    /// Creates a pod with gates and the other fields of its spec.
     fn gated(&self, name: &str, gates: &[&str], spec: Value) {
         let mut spec = spec;
         let gates: Vec<Value> = gates.iter().map(|name| json!({"name": name})).collect();
@@ -75,7 +75,7 @@ impl World {
         request::merge_patch(PODS, "default", name, &json!({"spec": spec}))
     }
 
-    /// Takes all gates off a pod, and whatever else the patch says.
+    /// Takes all gates off a pod, and applies the rest of the patch.
     fn ungate(&self, name: &str) {
         self.api
             .send(&self.patch(name, &json!({"schedulingGates": null})));
@@ -183,7 +183,8 @@ fn disk_in(values: &[&str]) -> Value {
     json!({"key": "disk", "operator": "In", "values": values})
 }
 
-/// What narrows the choice of nodes may be added while a gate is there, up to the patch that removes the last one.
+/// A constraint that narrows the choice of nodes may be added while a gate is there, up to the patch that removes the
+/// last one.
 fn what_is_tightened_meanwhile_decides_where_the_pod_goes(world: &World) {
     let api = &world.api;
     let affine = required(&json!([{"matchExpressions": [disk_in(&["fast", "slow"])]}]));

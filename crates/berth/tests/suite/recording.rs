@@ -189,7 +189,7 @@ fn a_run_over_https_replays_to_the_same_decisions_and_calls() {
         text(&output)
     );
 
-    // What is cut off is named, and the rest is replayed.
+    // A part that is cut off is named, and the rest is replayed.
     let file = std::fs::read_dir(&dir).expect("a directory").next();
     let file = file.expect("a file").expect("a file").path();
     let bytes = std::fs::read(&file).expect("a file");

@@ -1,10 +1,10 @@
 //! Shadow mode beside another scheduler: what it reports, and that it writes nothing.
 //!
-//! Beside Berth's own scheduler it always runs. It also runs beside kube-scheduler, with `BERTH_SHADOW_PODS` pods (300 if
-//! it is not set):
+//! Beside Berth's own scheduler it always runs. It also runs beside kube-scheduler, with `BERTH_SHADOW_PODS` pods (300
+//! if it is not set):
 //!
-//! - with the role of `deploy/shadow`, on an API server of its own, if `KUBEBUILDER_ASSETS` names a directory with `etcd`,
-//!   `kube-apiserver` and `kube-scheduler`;
+//! - with the role of `deploy/shadow`, on an API server of its own, if `KUBEBUILDER_ASSETS` names a directory with
+//!   `etcd`, `kube-apiserver` and `kube-scheduler`;
 //! - on the cluster of `BERTH_KUBE_SCHEDULER_KUBECONFIG`, on which kube-scheduler runs, if that is set.
 
 use crate::BINARY;
@@ -35,7 +35,7 @@ fn shadow(kubeconfig: &Path, args: &[&str]) -> Running {
     shadow
 }
 
-/// What it serves at `/shadow`.
+/// The answer at `/shadow`.
 fn report(shadow: &Running) -> Value {
     let answer = shadow.http_get("/shadow");
     let (_, body) = answer.split_once("\r\n\r\n").expect("a head and a body");

@@ -13,7 +13,8 @@ use berth_client::request::{self, Resource};
 use serde_json::{Value, json};
 use std::process::{Child, Command, Stdio};
 
-/// How many simulated nodes the end-to-end specs get. Some poll each pod of all nodes once a second, within a limit.
+/// The number of simulated nodes for the end-to-end specs. Some poll each pod of all nodes once a second, within a
+/// limit.
 const E2E_NODES: &str = "3";
 /// The specs that run when `BERTH_E2E_FOCUS` is not set.
 const E2E_FOCUS: &str = r"\[sig-scheduling\]";
@@ -61,7 +62,7 @@ fn near(app: &str) -> Value {
     ]})
 }
 
-/// What becomes of a manifest.
+/// The result of a manifest.
 enum Outcome {
     /// It is bound to this node.
     On(&'static str),

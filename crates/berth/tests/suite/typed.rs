@@ -52,7 +52,7 @@ struct Session {
     before: Vec<String>,
     shown: String,
     output: String,
-    /// What the output contains when the situation has come about.
+    /// The text that the output contains when the situation is reached.
     until: String,
     after: String,
 }

@@ -95,7 +95,7 @@ fn manifests_run_gates_block_and_reasons_are_reported() {
     });
     assert_eq!(scheduled(&api.pod("gated"))["status"], "True");
 
-    // A pod that fits nowhere says why, in its status and in an event.
+    // A pod that fits nowhere reports the reason in its status and in an event.
     let condition = eventually("the pod says why it waits", || {
         let condition = scheduled(&api.pod("huge"));
         (condition["reason"] == "Unschedulable").then_some(condition)

@@ -113,7 +113,7 @@ fn claim(api: &Api, name: &str) -> Value {
     api.send(&request::get(CLAIMS, "default", name))
 }
 
-/// The volume of a claim once both say that they are bound.
+/// The volume of a claim once both are marked as bound.
 fn bound(api: &Api, name: &str) -> Value {
     eventually(&format!("the claim {name} is bound"), || {
         let claim = claim(api, name);

@@ -1,5 +1,5 @@
-//! The main user story of KEP-3521 in a whole cluster: an admission webhook adds a scheduling gate to new pods, those of
-//! a Deployment too, and a controller removes it. Both are the program `examples/quota-gate`.
+//! The main user story of KEP-3521 in a whole cluster: an admission webhook adds a scheduling gate to new pods, those
+//! of a Deployment too, and a controller removes it. Both are the program `examples/quota-gate`.
 
 use crate::e2e::{Api, Cluster, eventually, scheduled};
 use berth_client::request::{self, PODS, Resource};

@@ -315,8 +315,8 @@ fn another_configuration_places_pods_elsewhere() {
     }
 }
 
-/// What another release decides differently, and which of its changes makes the difference. The cluster is of 1.36, the
-/// version of its kubelets.
+/// The pods that another release decides differently, and which of its changes makes the difference. The cluster is of
+/// 1.36, the version of its kubelets.
 #[test]
 fn an_upgrade_is_previewed_pod_by_pod() {
     let scratch = Scratch::new("what-if-upgrade");

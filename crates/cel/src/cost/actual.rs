@@ -30,7 +30,7 @@ fn traversal(value: &Value, left: &mut u64) -> u64 {
     }
 }
 
-/// What a call that returned `result` costs. The overload is empty if it was chosen only when the call was evaluated.
+/// The cost of a call that returned `result`. The overload is empty if it was chosen only when the call was evaluated.
 pub(crate) fn of_call(function: &str, overload: &str, args: &[Value], result: &Value) -> u64 {
     of_list(overload, args, result)
         .or_else(|| of_library(function, overload, args, result))

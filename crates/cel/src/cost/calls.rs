@@ -13,7 +13,7 @@ const ATTRIBUTE_VALUES: u64 = 48;
 /// The bytes of an IP address.
 const ADDRESS_LENGTH: Range = Range { min: 4, max: 16 };
 
-/// What a call costs, and the size of what it returns if that is known.
+/// The cost of a call, and the size of its result if that is known.
 pub(super) struct CallCost {
     pub(super) cost: Range,
     pub(super) result_size: Option<Range>,
@@ -403,7 +403,7 @@ impl<'c> Estimator<'c> {
     }
 }
 
-/// Whether an overload compares values of any size.
+/// Returns whether an overload compares values of any size.
 pub(super) fn compares_texts(overload: &str) -> bool {
     let comparison = ["less_", "greater_"]
         .iter()

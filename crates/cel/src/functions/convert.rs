@@ -83,7 +83,7 @@ pub(super) const DECLARATIONS: &[Declaration] = &[
     ("uint", "string_to_uint64", "string -> uint", to_uint),
 ];
 
-/// Whether a function is a conversion: calls with a constant are evaluated when an expression is compiled.
+/// Returns whether a function is a conversion: calls with a constant are evaluated when an expression is compiled.
 pub(crate) fn is_conversion(function: &str) -> bool {
     matches!(
         function,

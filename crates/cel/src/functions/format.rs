@@ -25,7 +25,7 @@ enum Piece<'t> {
     Clause(Verb, Option<u8>),
 }
 
-/// How an argument is written.
+/// The way in which an argument is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verb {
     Text,
@@ -38,7 +38,7 @@ enum Verb {
 }
 
 impl Verb {
-    /// What is wrong with an argument of this type.
+    /// The fault of an argument of this type.
     fn refusal(self, of: &str) -> String {
         let rule = match self {
             Self::Text => {
@@ -400,7 +400,7 @@ fn map(map: &Map, steps: &mut Steps) -> Result<String, EvaluationError> {
     Ok(text)
 }
 
-/// What is wrong with a format and its arguments, and which argument it is.
+/// The faults of a format and its arguments, and which argument it is.
 pub(crate) struct FormatCheck {
     pub(crate) argument: Option<ExprId>,
     pub(crate) message: String,
@@ -418,7 +418,7 @@ impl From<String> for FormatCheck {
 /// Checks a constant format against the types of its arguments.
 ///
 /// # Errors
-/// What is wrong.
+/// The fault.
 pub(crate) fn check_format(
     format: &str,
     args: &[&Expr],

@@ -186,7 +186,7 @@ fn max(_: &mut Context<'_>, args: &[Value]) -> Outcome {
     best(args, "max", Ordering::Less)
 }
 
-/// Whether values are equal; values that cannot be compared are not.
+/// Returns whether values are equal; values that cannot be compared are not.
 fn is_equal(a: &Value, b: &Value, steps: &mut Steps) -> Result<bool, EvaluationError> {
     match equal(a, b, steps) {
         Err(error) if error.is_absorbed() => Ok(false),

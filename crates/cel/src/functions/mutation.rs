@@ -1,4 +1,4 @@
-//! What expressions of mutations need besides their messages.
+//! The functions of expressions of mutations besides their messages.
 
 use super::Context;
 use crate::declarations::Declaration;

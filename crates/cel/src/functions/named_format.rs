@@ -75,7 +75,7 @@ impl NamedFormat {
         }
     }
 
-    /// What is wrong with a text.
+    /// The faults of a text.
     fn problems(self, text: &str) -> Vec<String> {
         let unless = |valid: bool, problem: &str| {
             if valid {

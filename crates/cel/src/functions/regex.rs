@@ -32,7 +32,7 @@ pub(super) const DECLARATIONS: &[Declaration] = &[
     ),
 ];
 
-/// What compiling a regular expression costs in steps, beside what its size costs.
+/// The steps that compile a regular expression, beside what its size costs.
 const COMPILATION_STEPS: u64 = 10_000;
 
 /// A compiled regular expression.
@@ -47,7 +47,7 @@ impl Pattern {
     /// Compiles a regular expression.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault.
     pub(crate) fn new(pattern: &str) -> Result<Self, String> {
         let translated = syntax::translate(pattern)?;
         let regex = RegexBuilder::new(&translated.pattern)
@@ -62,7 +62,7 @@ impl Pattern {
         })
     }
 
-    /// How many steps a search through a text takes.
+    /// The number of steps that a search through a text takes.
     fn steps(&self, text: &str) -> u64 {
         (text.len() as u64 + 1).saturating_mul(self.size / 64 + 1) / 16
     }

@@ -69,7 +69,7 @@ pub(super) const DECLARATIONS: &[Declaration] = &[
 /// Reads a version.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// The fault of the text.
 pub(crate) fn parse(text: &str) -> Result<Version, String> {
     Version::parse(text).map_err(|error| error.to_string())
 }

@@ -139,7 +139,7 @@ pub(super) const DECLARATIONS: &[Declaration] = &[
     ),
 ];
 
-/// How many whole units a duration has.
+/// The number of whole units that a duration has.
 fn whole(args: &[Value], unit: i64) -> Outcome {
     match args {
         [Value::Duration(nanos)] => Ok(Value::Int(nanos / unit)),
@@ -168,7 +168,7 @@ impl Time {
         })
     }
 
-    /// What tells times apart, and their order.
+    /// The key that distinguishes and orders times.
     pub(crate) const fn instant(self) -> (i64, u32) {
         (self.seconds, self.nanos)
     }
@@ -182,7 +182,7 @@ impl Time {
         }
     }
 
-    /// Whether this is the start of the year 1.
+    /// Returns whether this is the start of the year 1.
     pub(crate) fn is_zero(self) -> bool {
         self.instant() == (*TIMES.start(), 0)
     }

@@ -71,7 +71,7 @@ pub(crate) struct Url {
     has_no_authority: bool,
 }
 
-/// Where a character stands, which decides whether it must be escaped.
+/// The part of a URL that contains a character, which decides whether it must be escaped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     User,
@@ -374,7 +374,7 @@ impl fmt::Display for Url {
     }
 }
 
-/// What is wrong with a text as a URI, for the format `uri`.
+/// The fault of a text as a URI, for the format `uri`.
 pub(super) fn uri_problem(text: &str) -> Option<String> {
     Url::parse(text, true)
         .err()

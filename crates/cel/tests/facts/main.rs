@@ -1,4 +1,4 @@
-//! What the CEL environment of Kubernetes 1.36 says of expressions: a table that was made with it.
+//! The answers of the CEL environment of Kubernetes 1.36 about expressions: a table that was made with it.
 //!
 //! Each line has an expression and either the errors with which it is refused, or its estimated cost, and its results
 //! for three devices with what the evaluations cost. `lists` marks expressions for attributes that can be lists.

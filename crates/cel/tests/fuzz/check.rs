@@ -1,4 +1,4 @@
-//! What is tried with a text, by the fuzz target and by the test that replays its corpus.
+//! The checks of a text, by the fuzz target and by the test that replays its corpus.
 
 use berth_api::devices::Device;
 use berth_cel::{COST_MAX, DeviceValue, Environment, Selector};

@@ -88,7 +88,7 @@ async fn the_previous_credentials_stay_while_there_are_no_usable_ones() {
     assert_eq!(tokens(&mut server, 3).await, ["Bearer old"; 3]);
 }
 
-/// The credentials of an exec plugin need not say when they expire.
+/// The credentials of an exec plugin need not state when they expire.
 #[cfg(unix)]
 #[tokio::test]
 async fn an_exec_plugin_is_called_again_when_its_credentials_are_rejected() {

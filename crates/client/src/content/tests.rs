@@ -1,4 +1,4 @@
-//! Which formats are asked for and sent, and that either is understood.
+//! The requested and sent formats; either is understood.
 
 use super::*;
 use crate::request::{self, ApiRequest, EVENTS, PODS};

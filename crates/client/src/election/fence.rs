@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Tells whether this process may write. Cloning shares it.
+/// States whether this process may write. Cloning shares it.
 #[derive(Debug, Clone)]
 pub struct Fence {
     began: Instant,
@@ -37,7 +37,7 @@ impl Fence {
         fence
     }
 
-    /// Whether a write may be sent now.
+    /// Returns whether a write may be sent now.
     pub fn is_open(&self) -> bool {
         self.millis(Instant::now()) < self.open_until.load(Ordering::Acquire)
     }
@@ -59,7 +59,7 @@ impl Fence {
         let _ = self.is_closed.subscribe().wait_for(|closed| *closed).await;
     }
 
-    /// How long it stays open.
+    /// The remaining time.
     pub fn remaining(&self) -> Duration {
         let until = self.open_until.load(Ordering::Acquire);
         Duration::from_millis(until.saturating_sub(self.millis(Instant::now())))

@@ -16,7 +16,7 @@ pub const LEASES: Resource = Resource {
     plural: "leases",
 };
 
-/// What candidates meet at.
+/// The lock of candidates.
 pub trait Lock: Send + 'static {
     /// Reads the record; `None` when there is none.
     fn get(&mut self) -> impl Future<Output = Result<Option<Record>, ApiError>> + Send;

@@ -14,7 +14,7 @@ struct State {
     record: Option<Record>,
     /// Requests of this candidate get no answer.
     cut_off: Option<String>,
-    /// How long every request takes.
+    /// The time that every request takes.
     latency: Duration,
     writes: usize,
 }
@@ -286,7 +286,7 @@ async fn a_changed_lease_is_read_and_renewed() {
     assert!(!first.fence.is_open());
 }
 
-/// What readers of the record take for granted: whole seconds, and no seconds of a released lease that hold others up.
+/// The assumptions of readers of the record: whole seconds, and no seconds of a released lease that delay others.
 #[tokio::test(start_paused = true)]
 async fn a_released_record_delays_no_candidate() {
     let shared = Shared::default();

@@ -13,9 +13,9 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::{Instant, interval_at};
 
-/// How often it is looked for series that are over, or were not written for long.
+/// The interval of the search for series that are over, or were not written for long.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
-/// What was lost is logged this often.
+/// Losses are logged this often.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// An event that waits to be published.
@@ -104,7 +104,7 @@ impl Lanes {
         Some(job)
     }
 
-    /// What was being sent about the object has ended. Returns what comes next.
+    /// The write about the object has ended. Returns what comes next.
     fn leave(&mut self, regarding: &Regarding) -> Option<Job> {
         let next = self.lanes.get_mut(regarding).and_then(VecDeque::pop_front);
         if next.is_none() {
@@ -157,7 +157,7 @@ impl Losses {
         });
     }
 
-    /// Says what was lost since that was said last.
+    /// Logs what was lost since the last such line.
     pub(super) fn tell(&self) {
         let Counts {
             dropped,

@@ -14,12 +14,12 @@ use tokio::time::{Instant, sleep};
 /// The first and the longest pause before another try. A server that asks for a longer one gets it.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(8));
 
-/// Where requests go.
+/// The receiver of requests.
 pub(super) trait Api: Send + Sync + 'static {
     /// Sends a request whose answer does not matter beyond success.
     fn send(&self, request: &ApiRequest) -> impl Future<Output = Result<(), ApiError>> + Send;
 
-    /// Whether the server may not know yet what it lets us do: it has just come back.
+    /// Returns whether the server may not know yet what it lets us do: it has just come back.
     fn is_settling(&self) -> bool;
 }
 
@@ -33,7 +33,7 @@ impl Api for Transport {
     }
 }
 
-/// What is to be sent.
+/// The request to send.
 pub(super) struct Job {
     pub(super) event: Event,
     pub(super) at: Time,
@@ -42,7 +42,7 @@ pub(super) struct Job {
     pub(super) _place: Option<OwnedSemaphorePermit>,
 }
 
-/// How a job has ended.
+/// The result of a job.
 pub(super) struct Ended {
     pub(super) event: Event,
     pub(super) result: Result<(), ApiError>,

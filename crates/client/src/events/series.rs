@@ -11,20 +11,20 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// How many series are kept; the longest silent ones are dropped first.
+/// The number of series that are kept; the longest silent ones are dropped first.
 pub(super) const SERIES_MAX: usize = 65_536;
 /// A series that was silent for so long is over.
 pub(super) const FINISH_AFTER: Duration = Duration::from_secs(6 * 60);
 /// A series that goes on is written so often, so that it does not expire.
 pub(super) const REFRESH_EVERY: Duration = Duration::from_secs(30 * 60);
-/// How many events with different notes an object may have at once.
+/// The number of events with different notes that an object may have at once.
 pub(super) const NOTES_BURST: u32 = 25;
-/// How often it may have one more.
+/// The time after which it may have one more.
 pub(super) const NOTES_REFILL: Duration = Duration::from_secs(5 * 60);
 /// The longest name of an object, in bytes.
 const NAME_BYTES_MAX: usize = 253;
 
-/// What events of one series have in common besides their note.
+/// The common fields of the events of one series besides their note.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct KindKey {
     regarding: Regarding,
@@ -49,14 +49,14 @@ struct Series {
 /// The series of one kind, the latest last.
 type OfKind = Vec<Series>;
 
-/// How many events with new notes an object may have.
+/// The number of events with new notes that an object may have.
 #[derive(Debug)]
 struct Allowance {
     tokens: u32,
     refilled: Time,
 }
 
-/// What has to be sent for an event.
+/// The write for an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Write {
     /// A new event of this name.
@@ -73,7 +73,7 @@ pub(super) enum Write {
 #[derive(Debug, Default)]
 pub(super) struct Correlator {
     series: HashMap<KindKey, OfKind>,
-    /// How many series there are in all.
+    /// The number of series in all.
     kept: usize,
     allowances: HashMap<Regarding, Allowance>,
     notes: RandomState,
@@ -82,7 +82,7 @@ pub(super) struct Correlator {
 }
 
 impl Correlator {
-    /// What to send for an event; `None` when its series has grown and that is written later.
+    /// The write for an event; `None` when its series has grown and that is written later.
     pub(super) fn take(&mut self, event: &Event, now: Time) -> Option<Write> {
         let key = KindKey {
             regarding: event.regarding.clone(),
@@ -121,7 +121,7 @@ impl Correlator {
         Some(Write::Create(name))
     }
 
-    /// What to send because time has passed: the last count of series that are over, and the count of those that go on
+    /// The writes that are due: the last count of series that are over, and the count of those that go on
     /// and were not written for long.
     pub(super) fn tick(&mut self, now: Time) -> Vec<(Event, Write)> {
         let mut writes = Vec::new();
@@ -180,7 +180,7 @@ impl Correlator {
             .retain(|_, allowance| allowance.refilled > median);
     }
 
-    /// How many series are kept.
+    /// The number of series that are kept.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.kept
@@ -206,7 +206,7 @@ impl Series {
     }
 }
 
-/// Whether an object may have one more event with a new note.
+/// Returns whether an object may have one more event with a new note.
 fn allows(
     allowances: &mut HashMap<Regarding, Allowance>,
     regarding: &Regarding,

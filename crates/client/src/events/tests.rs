@@ -1,4 +1,4 @@
-//! What becomes of events on an API that is slow, busy, broken or gone. Time is virtual.
+//! The handling of events on an API that is slow, busy, broken or gone. Time is virtual.
 
 use super::publish::Losses;
 use super::send::Api;
@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// How long each request takes.
+/// The time that each request takes.
 const TAKES: Duration = Duration::from_millis(10);
 
 type Answer = Box<dyn FnMut(&Sent) -> Result<(), ApiError> + Send>;
@@ -27,7 +27,7 @@ type Answer = Box<dyn FnMut(&Sent) -> Result<(), ApiError> + Send>;
 struct Sent {
     /// Since the beginning.
     after: Duration,
-    /// How many came before.
+    /// The number of earlier requests.
     number: usize,
     method: String,
     body: Value,

@@ -28,7 +28,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// What either wants.
+    /// The union of both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -66,7 +66,7 @@ impl RawObjects {
         }
     }
 
-    /// Whether the JSON of some objects of a kind is kept.
+    /// Returns whether the JSON of some objects of a kind is kept.
     pub fn keeps(&self, kind: Kind) -> bool {
         match kind {
             Kind::Pod => self.wanted.pending_pods || self.wanted.all_pods,
@@ -75,7 +75,7 @@ impl RawObjects {
         }
     }
 
-    /// The JSON of an object as it is to be kept; `None` when it is not. What tells who wrote which field is left out,
+    /// The JSON of an object as it is to be kept; `None` when it is not. Managed fields are left out,
     /// as it is in kube-scheduler.
     pub fn of(&self, object: &Object, json: &[u8]) -> Option<Raw> {
         self.wanted.wants(object).then(|| trimmed(json)).flatten()
@@ -96,7 +96,7 @@ impl RawObjects {
         *locked(map) = kept.collect();
     }
 
-    /// An object is new, has changed, or is gone: then without JSON.
+    /// An object is new, has changed, or was deleted: then without JSON.
     pub fn set(&self, object: &Object, raw: Option<Raw>) {
         let map = match object {
             Object::Pod(_) => &self.pods,
@@ -113,13 +113,13 @@ impl RawObjects {
     /// A pod, by UID.
     ///
     /// # Errors
-    /// When it is gone.
+    /// When it was deleted.
     pub fn pod(&self, uid: &str) -> Result<Raw, ExtenderError> {
         let pod = locked(&self.pods).get(uid).cloned();
         pod.ok_or_else(|| ExtenderError::Gone(format!("pod with UID {uid}")))
     }
 
-    /// Nodes, by name; those that are gone are left out.
+    /// Nodes, by name; deleted ones are left out.
     pub fn nodes(&self, names: &[Str]) -> Vec<Raw> {
         let nodes = locked(&self.nodes);
         names
@@ -128,14 +128,14 @@ impl RawObjects {
             .collect()
     }
 
-    /// How many pods and nodes are kept.
+    /// The number of pods that and nodes are kept.
     #[cfg(test)]
     pub(super) fn counts(&self) -> (usize, usize) {
         (locked(&self.pods).len(), locked(&self.nodes).len())
     }
 }
 
-/// What an object is found by.
+/// The key of an object.
 fn key(object: &Object) -> Option<Str> {
     match object {
         Object::Pod(pod) => Some(pod.uid().clone()),

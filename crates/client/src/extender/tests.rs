@@ -40,7 +40,7 @@ fn names(names: &[&str]) -> Vec<Str> {
     names.iter().map(|name| Str::from(*name)).collect()
 }
 
-/// What is said to the client that filters two nodes by name.
+/// The answer to the client that filters two nodes by name.
 async fn filtered(reply: Reply) -> Result<FilterAnswer, String> {
     let server = Server::start(reply).await;
     let client = client(&server.url).await;

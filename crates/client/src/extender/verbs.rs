@@ -18,7 +18,7 @@ pub enum Nodes<'a> {
     Whole(&'a [Raw]),
 }
 
-/// What an extender says about which nodes stay.
+/// The answer of an extender about the remaining nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FilterAnswer {
     /// Those that do.
@@ -38,7 +38,7 @@ pub struct VictimsOf<'a> {
     pub pods: Vec<&'a str>,
     /// The pods, whole, for one that does not.
     pub whole: Option<Vec<Raw>>,
-    /// How many of them go against their disruption budget.
+    /// The number of them that violate their disruption budget.
     pub violations: usize,
 }
 
@@ -49,7 +49,7 @@ pub struct MetaVictimsOf {
     pub node: String,
     /// The pods by UID.
     pub pods: Vec<String>,
-    /// How many of them go against their disruption budget.
+    /// The number of them that violate their disruption budget.
     pub violations: usize,
 }
 
@@ -94,7 +94,7 @@ impl Nodes<'_> {
 }
 
 impl ExtenderClient {
-    /// Which nodes the pod may run on.
+    /// The nodes on which the pod may run.
     ///
     /// # Errors
     /// Why there is no answer.
@@ -124,7 +124,7 @@ impl ExtenderClient {
         })
     }
 
-    /// What nodes are worth to the pod, each with a score from 0 to 10.
+    /// The scores of nodes for the pod, each from 0 to 10.
     ///
     /// # Errors
     /// Why there is no answer.
@@ -163,7 +163,7 @@ impl ExtenderClient {
         }
     }
 
-    /// Where room may be made for the pod, and which pods are to go there.
+    /// The nodes on which room may be made for the pod, and the pods to evict there.
     ///
     /// # Errors
     /// Why there is no answer.

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
-/// Which nodes a pod may run on, or what they are worth to it.
+/// The request for the nodes on which a pod may run, or for their scores.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ExtenderArgs<'a> {
@@ -31,7 +31,7 @@ pub struct NodeList<'a> {
 #[derive(Debug, Default, Serialize)]
 pub struct Empty {}
 
-/// Which node a pod is to be bound to.
+/// The node to which a pod is to be bound.
 #[derive(Debug, Serialize)]
 pub struct ExtenderBindingArgs<'a> {
     /// The pod's name.
@@ -48,7 +48,7 @@ pub struct ExtenderBindingArgs<'a> {
     pub node: &'a str,
 }
 
-/// Where room may be made for a pod.
+/// The request for the nodes on which room may be made for a pod.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ExtenderPreemptionArgs<'a> {
@@ -66,7 +66,7 @@ pub struct Victims<'a> {
     /// The pods as the API has them.
     #[serde(rename = "Pods")]
     pub pods: Vec<&'a RawValue>,
-    /// How many of them go against their disruption budget.
+    /// The number of them that violate their disruption budget.
     #[serde(rename = "NumPDBViolations")]
     pub num_pdb_violations: usize,
 }
@@ -77,7 +77,7 @@ pub struct MetaVictimsArgs<'a> {
     /// The pods.
     #[serde(rename = "Pods")]
     pub pods: Vec<MetaPodArgs<'a>>,
-    /// How many of them go against their disruption budget.
+    /// The number of them that violate their disruption budget.
     #[serde(rename = "NumPDBViolations")]
     pub num_pdb_violations: usize,
 }
@@ -91,7 +91,7 @@ pub struct MetaPodArgs<'a> {
 }
 
 read_in_any_case! {
-    /// Which nodes stay.
+    /// The remaining nodes.
     pub struct ExtenderFilterResult {
         /// The nodes that stay, for an extender that does not keep nodes itself.
         pub nodes: Option<NodeNames> = "Nodes",
@@ -101,7 +101,7 @@ read_in_any_case! {
         pub failed_nodes: BTreeMap<String, String> = "FailedNodes",
         /// The same where evictions do not help.
         pub failed_and_unresolvable_nodes: BTreeMap<String, String> = "FailedAndUnresolvableNodes",
-        /// What went wrong.
+        /// The error.
         pub error: String = "Error",
     }
 
@@ -111,7 +111,7 @@ read_in_any_case! {
         pub items: Vec<NamedNode> = "items",
     }
 
-    /// The name of a node, of all that may be said of it.
+    /// The name of a node, without its other fields.
     pub struct NamedNode {
         /// Its metadata.
         pub metadata: NamedMeta = "metadata",
@@ -123,7 +123,7 @@ read_in_any_case! {
         pub name: String = "name",
     }
 
-    /// What a node is worth.
+    /// The score of a node.
     pub struct HostPriority {
         /// The node.
         pub host: String = "Host",
@@ -133,11 +133,11 @@ read_in_any_case! {
 
     /// Whether a pod was bound.
     pub struct ExtenderBindingResult {
-        /// What went wrong.
+        /// The error.
         pub error: String = "Error",
     }
 
-    /// Where room may be made for a pod.
+    /// The nodes on which room may be made for a pod.
     pub struct ExtenderPreemptionResult {
         /// Nodes with the pods that are to go.
         pub node_name_to_meta_victims: BTreeMap<String, Option<MetaVictims>> = "NodeNameToMetaVictims",
@@ -147,7 +147,7 @@ read_in_any_case! {
     pub struct MetaVictims {
         /// The pods.
         pub pods: Vec<MetaPod> = "Pods",
-        /// How many of them go against their disruption budget.
+        /// The number of them that violate their disruption budget.
         pub num_pdb_violations: i64 = "NumPDBViolations",
     }
 

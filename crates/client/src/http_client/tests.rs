@@ -18,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
-/// What a server has seen.
+/// The requests that a server has received.
 #[derive(Default)]
 struct Seen {
     connections: AtomicUsize,

@@ -5,7 +5,7 @@ use crate::content::{ContentTypes, Format};
 use crate::testing::{Scripted, status};
 use serde_json::{Value, json};
 
-/// What a server without streaming lists answers.
+/// The answer of a server without streaming lists.
 fn no_streams() -> (u16, Value) {
     status(422, "sendInitialEvents is forbidden for watch")
 }
@@ -200,7 +200,8 @@ async fn an_older_version_is_followed_where_the_server_has_no_newer_one() {
     }
 }
 
-/// What cannot be listed is taken for nothing only where that does no harm; else it is asked for until it can be.
+/// A kind that cannot be listed counts as empty only where that does no harm; otherwise it is requested until it can
+/// be.
 #[tokio::test]
 async fn what_the_server_does_not_have_or_show_is_nothing_or_waited_for() {
     for (need, code, is_nothing) in [

@@ -9,7 +9,7 @@ use berth_api::{Quantity, Str};
 use std::collections::BTreeMap;
 
 impl<'a> Search<'a, '_> {
-    /// Whether the device has the capacity that is requested, beside these shares.
+    /// Returns whether the device has the capacity that is requested, beside these shares.
     pub(super) fn has_capacity(
         &self,
         at: At,
@@ -56,9 +56,9 @@ impl<'a> Search<'a, '_> {
 
     /// Picks a device that is selected, and returns whether that was possible.
     ///
-    /// Before Kubernetes 1.37, counters that were taken before a later check refuses the device stay taken until the end
-    /// of the search, and so do the counters of a shared device that is given back. Such a search can miss a solution;
-    /// it never allocates too much.
+    /// Before Kubernetes 1.37, counters that were taken before a later check refuses the device stay taken until the
+    /// end of the search, and so do the counters of a shared device that is given back. Such a search can miss a
+    /// solution; it never allocates too much.
     pub(super) fn pick(
         &mut self,
         at: At,
@@ -111,8 +111,8 @@ impl<'a> Search<'a, '_> {
         Ok(true)
     }
 
-    /// Whether the taints of a device are tolerated and the constraints of the claim are satisfied with it. If so, the
-    /// constraints contain it from then on.
+    /// Returns whether the taints of a device are tolerated and the constraints of the claim are satisfied with it. If
+    /// so, the constraints contain it from then on.
     fn is_accepted(
         &mut self,
         at: At,
@@ -188,7 +188,7 @@ impl<'a> Search<'a, '_> {
         }
     }
 
-    /// Whether shares of the device are allocated or were picked.
+    /// Returns whether shares of the device are allocated or were picked.
     fn has_shares(&self, location: Location) -> bool {
         let (_, device) = self.at(location);
         let allocated = self.pools[location.pool].allocated;

@@ -1,5 +1,5 @@
-//! What a node has for each request of claims, looked at by itself: for explanations. Requests that compete for the
-//! same devices, constraints and combinations are left to the search.
+//! The devices of a node for each request of claims, each evaluated by itself: for explanations. Requests that compete
+//! for the same devices, constraints and combinations are left to the search.
 
 use super::{AllocateError, Allocator, At, Location, Search, Shares, TargetNode};
 use crate::AllocatorFeatures;
@@ -42,7 +42,7 @@ pub enum DeviceState {
     NoCounters,
 }
 
-/// What a node has for an alternative of a request.
+/// The devices of a node for an alternative of a request.
 #[derive(Debug, Clone)]
 pub struct RequestSurvey {
     /// The claim, by its place among those that were asked about.
@@ -81,7 +81,7 @@ impl RequestSurvey {
 }
 
 impl Allocator<'_> {
-    /// What a node has for each alternative of each request. Nothing is allocated.
+    /// The devices of a node for each alternative of each request. Nothing is allocated.
     ///
     /// # Errors
     /// The budget is used up, or the claims or what drivers publish are wrong.
@@ -201,7 +201,7 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Whether the selectors of the class select the device, and the node can use it.
+    /// Returns whether the selectors of the class select the device, and the node can use it.
     fn is_of_class(&mut self, at: At, location: Location) -> Result<bool, AllocateError> {
         let (slice, _) = self.at(location);
         let is_usable = slice

@@ -1,4 +1,4 @@
-//! What Kubernetes 1.37 and 1.38 change.
+//! The changes of Kubernetes 1.37 and 1.38.
 
 use super::*;
 use berth_devices::AllocatorFixes;
@@ -179,7 +179,7 @@ fn devices_of_a_counter_set_have_a_group_in_common() {
         let in_one_search = allocate_with(&groups(), &together, on);
         assert_eq!(in_one_search == "none", expected == "none", "{place}");
     }
-    // What is given back does not count: `foo` is tried first, and `baz` goes with `baz` alone.
+    // A device that is given back does not count: `foo` is tried first, and `baz` goes with `baz` alone.
     let pair = |first: &[&str], second: &str| {
         let any = first
             .iter()
@@ -306,7 +306,8 @@ fn distinct_values_are_compared_for_every_share() {
     assert_eq!(allocate_with(&inventory, &claims, V1_37), "none");
 }
 
-/// PL-312: a device with shares is not allocated as a whole when its slice stops to allow shares, since Kubernetes 1.38.
+/// PL-312: a device with shares is not allocated as a whole when its slice stops to allow shares, since Kubernetes
+/// 1.38.
 #[test]
 fn a_device_with_shares_is_never_allocated_as_a_whole() {
     let mut inventory = inventory(&[local("n", json!([{"name": "a"}]))]);
@@ -413,8 +414,8 @@ fn constraints_compare_derived_attributes() {
     );
 }
 
-/// The sum of counts is beyond 64 bits: an error, as for every claim that is too large. An alternative that is too large
-/// is passed over.
+/// The sum of counts is beyond 64 bits: an error, as for every claim that is too large. An alternative that is too
+/// large is passed over.
 #[test]
 fn counts_beyond_the_limit_are_an_error_or_the_next_alternative() {
     let inventory = inventory(&[local("n", json!([{"name": "a"}]))]);

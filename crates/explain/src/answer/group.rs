@@ -3,7 +3,7 @@
 use super::{ClosestNode, PodName, PodState, Preemption, QueuePlace, is_default};
 use serde::{Deserialize, Serialize};
 
-/// Where a group is.
+/// The place of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum GroupState {
     /// Pods or groups name it, but it does not exist.
@@ -48,9 +48,9 @@ pub enum GroupChange {
 }
 
 answers! {
-    /// Why a group of pods is where it is: the answer of `/explain/podgroup/NAMESPACE/NAME`.
+    /// The explanation of a group of pods: the answer of `/explain/podgroup/NAMESPACE/NAME`.
     GroupAnswer {
-        /// When the answer was computed.
+        /// The time at which the answer was computed.
         at: String,
         /// `PodGroup` or `CompositePodGroup`.
         kind: String,
@@ -62,7 +62,7 @@ answers! {
         root: Option<String>,
         /// The priority.
         priority: i32,
-        /// Where the group is.
+        /// The place of the group.
         state: GroupState,
         /// The answer in one or two sentences.
         summary: String,
@@ -94,7 +94,7 @@ answers! {
         member_count: usize,
         /// Changes after which the group can start, the cheapest first. Each was tried on a copy of the cluster.
         remedies: Vec<GroupRemedy>,
-        /// What preemption would do for it.
+        /// The effect that preemption would have for it.
         preemption: Option<Preemption>,
         /// The limits that were reached, and what the answer does not cover.
         notes: Vec<String>,
@@ -146,7 +146,7 @@ answers! {
         name: String,
         /// Its pod group.
         group: String,
-        /// Where it is.
+        /// The place of the member.
         state: PodState,
         /// The node that it has.
         node: Option<String>,
@@ -154,13 +154,13 @@ answers! {
         place: Option<String>,
         /// The scheduling gates and the PreEnqueue plugins that reject it.
         gates: Vec<String>,
-        /// What the closest nodes lack for it when the other members are placed.
+        /// The resources that the closest nodes lack for it when the other members are placed.
         closest: Vec<ClosestNode>,
     }
 
     /// A change after which a group can start.
     GroupRemedy {
-        /// What to do.
+        /// The change.
         text: String,
         /// The kind of change.
         change: GroupChange,
@@ -172,7 +172,7 @@ answers! {
         names: Vec<String>,
         /// The pods that preemption evicts after the change.
         victims: Vec<PodName>,
-        /// What the order is by: a small number is a change that disturbs little.
+        /// The key of the order: a small number is a change that disturbs little.
         cost: u32,
     }
 }

@@ -32,13 +32,14 @@ pub(crate) struct MemberFact {
     since: Time,
 }
 
-/// What a scheduler knows of a group beside the cluster.
+/// The facts of a scheduler about a group beside the cluster.
 #[derive(Debug, Clone)]
 pub struct GroupFacts {
     pub(crate) key: GroupKey,
     /// The root, or why there is none.
     pub(crate) root: Result<GroupKey, NoRoot>,
-    /// The groups of the hierarchy, each before its children. Without a root, the groups from the one that is asked for.
+    /// The groups of the hierarchy, each before its children. Without a root, the groups from the one that is asked
+    /// for.
     pub(crate) tree: Vec<GroupFact>,
     /// The pods of the hierarchy, in the order in which they are tried.
     pub(crate) members: Vec<MemberFact>,
@@ -127,7 +128,7 @@ impl GroupFacts {
         children.filter(move |group| group.parent.as_ref() == Some(key))
     }
 
-    /// Whether as many members of a group as are needed have a node.
+    /// Returns whether as many members of a group as are needed have a node.
     pub(crate) fn has_started(&self, key: &GroupKey) -> bool {
         let Some(group) = self.of(key) else {
             return false;
@@ -155,7 +156,7 @@ impl GroupFacts {
         }
     }
 
-    /// Whether a group is the one that is asked for, or below it.
+    /// Returns whether a group is the one that is asked for, or below it.
     pub(crate) fn is_below(&self, key: &GroupKey) -> bool {
         let mut at = Some(key);
         for _ in 0..=self.tree.len() {

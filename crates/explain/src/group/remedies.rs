@@ -114,7 +114,7 @@ impl Case<'_> {
         found
     }
 
-    /// Whether the group can start after some edits.
+    /// Returns whether the group can start after some edits.
     fn fits_after(
         &self,
         snapshot: &mut Snapshot,

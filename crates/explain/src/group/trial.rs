@@ -39,11 +39,11 @@ pub(crate) struct Waiting {
 pub(crate) struct LeafResult {
     /// The members that were placed, with their nodes.
     pub(crate) placed: Vec<(usize, Str)>,
-    /// What the closest nodes lack for members that were not.
+    /// The missing resources of the closest nodes for members that were not placed.
     pub(crate) unfit: Vec<(usize, Vec<ClosestNode>)>,
 }
 
-/// What was found out while a group was placed.
+/// The findings of the placement of a group.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Findings {
     pub(crate) leaves: HashMap<GroupKey, LeafResult>,
@@ -65,7 +65,7 @@ pub(crate) struct Trial<'a> {
     nominated: Vec<(Arc<Pod>, Str)>,
     /// The number of filters of nodes that may still be run.
     budget: &'a mut usize,
-    /// What is found out, if all members are to be tried.
+    /// The findings, if all members are to be tried.
     findings: Option<Findings>,
     rng: fastrand::Rng,
 }
@@ -100,13 +100,13 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// Notes what is found out while the group is placed.
+    /// Records the findings while the group is placed.
     pub(crate) fn thorough(mut self) -> Self {
         self.findings = Some(Findings::default());
         self
     }
 
-    /// Reverts everything and returns what was found out.
+    /// Reverts everything and returns the findings.
     pub(crate) fn end(mut self) -> Findings {
         self.take_back(0);
         let mut removed: Vec<(Slot, Arc<PodInfo>)> = self.removed.into_values().collect();
@@ -147,7 +147,7 @@ impl<'a> Trial<'a> {
             };
             member.plugin.post_filter_group(cx, &root)
         });
-        // As in a cycle, a plugin that has nothing to do says nothing.
+        // As in a cycle, a plugin that has nothing to do returns no message.
         let results = results.filter(|result| result.status.code() != Code::Skip);
         results.collect()
     }
@@ -407,7 +407,7 @@ impl<'a> Trial<'a> {
         true
     }
 
-    /// Takes back the placements after the first so many, the last one first.
+    /// Reverts the placements after the first so many, the last one first.
     fn take_back(&mut self, keep: usize) {
         while self.placed.len() > keep
             && let Some((at, slot)) = self.placed.pop()
@@ -500,7 +500,7 @@ impl GroupDryRun for Trial<'_> {
     }
 }
 
-/// Whether further members are tried after this answer.
+/// Returns whether further members are tried after this answer.
 fn goes_on(answer: &Status) -> bool {
     matches!(answer.code(), Code::Success | Code::Wait)
 }

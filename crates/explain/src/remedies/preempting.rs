@@ -18,7 +18,8 @@ use std::sync::Arc;
 /// The highest priority that users may give to pods; higher ones are for the system.
 const USER_PRIORITY_MAX: i32 = 1_000_000_000;
 
-/// A remedy of changes after which preemption evicts pods. The node and the victims are named if every node was examined.
+/// A remedy of changes after which preemption evicts pods. The node and the victims are named if every node was
+/// examined.
 fn preempting_remedy(changes: Vec<Change>, victims: Vec<PodRef>, node: Option<String>) -> Remedy {
     let texts: Vec<String> = changes.iter().map(Change::text).collect();
     let names: Vec<String> = victims
@@ -129,7 +130,7 @@ impl Remedies<'_> {
         }
     }
 
-    /// Whether preemption finds a node for the pod with this priority, and which one.
+    /// Returns whether preemption finds a node for the pod with this priority, and which one.
     fn preempts(
         &mut self,
         snapshot: &mut Snapshot,
@@ -189,8 +190,8 @@ impl Remedies<'_> {
         self.try_preemptions_after(snapshot, pod, closest, changes);
     }
 
-    /// Replaces the pairs that were found if one change of a pair is enough, by itself or with preemption. The second change
-    /// of a pair is derived after the first one, so it may be none of the changes that were tried alone.
+    /// Replaces the pairs that were found if one change of a pair is enough, by itself or with preemption. The second
+    /// change of a pair is derived after the first one, so it may be none of the changes that were tried alone.
     pub(super) fn prefer_single_changes(
         &mut self,
         snapshot: &mut Snapshot,
@@ -264,8 +265,9 @@ impl Remedies<'_> {
         }
     }
 
-    /// The nodes on which preemption is tried after a change: the closest ones. If PreFilter rejects the pod, no node is
-    /// known to be close, and the first ones with pods of lower priority are taken. `None` if the pod cannot preempt.
+    /// The nodes on which preemption is tried after a change: the closest ones. If PreFilter rejects the pod, no node
+    /// is known to be close, and the first ones with pods of lower priority are taken. `None` if the pod cannot
+    /// preempt.
     fn nodes_for_preemption(
         &self,
         snapshot: &Snapshot,

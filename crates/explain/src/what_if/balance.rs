@@ -5,7 +5,7 @@ use berth_api::Object;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where a pod is.
+/// The place of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PodPlace {
     /// On a node that exists.
@@ -17,8 +17,8 @@ pub enum PodPlace {
 /// The places of pods, by `namespace/name`.
 pub type Places = BTreeMap<String, PodPlace>;
 
-/// The pods before and after the changes. The sum of the first two, with those that are added and without those that are
-/// removed, lost or evicted, is the sum of the last two.
+/// The pods before and after the changes. The sum of the first two, with those that are added and without those that
+/// are removed, lost or evicted, is the sum of the last two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Balance {
@@ -41,7 +41,8 @@ pub struct Balance {
 }
 
 impl Balance {
-    /// Compares the places before with those of a world after the changes. `lost` are the pods that end with their node.
+    /// Compares the places before with those of a world after the changes. `lost` are the pods that end with their
+    /// node.
     pub fn new(before: &Places, after: &World, lost: &BTreeSet<String>) -> Self {
         let now = after.places();
         let count = |places: &Places, place| places.values().filter(|p| **p == place).count();
@@ -86,7 +87,7 @@ impl Balance {
         self.on_nodes_after + self.waiting_after
     }
 
-    /// Whether the numbers add up.
+    /// Returns whether the numbers add up.
     pub fn is_even(&self) -> bool {
         self.before() + self.added == self.after() + self.removed + self.lost + self.evicted
     }

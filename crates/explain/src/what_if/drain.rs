@@ -74,7 +74,7 @@ impl World {
         }
     }
 
-    /// Why a pod waits.
+    /// The reason why a pod waits.
     fn reason_of(&self, pod: &str) -> String {
         let reason = self.pending().into_iter().find(|p| p.pod == pod);
         reason.map_or_else(String::new, |p| p.reason)
@@ -154,7 +154,7 @@ impl World {
         exhausted.next().map(|b| b.metadata.name.to_string())
     }
 
-    /// A pod is gone and not replaced: its budgets allow one disruption less.
+    /// A pod was deleted and is not replaced: its budgets allow one disruption less.
     fn spend_budgets(&mut self, pod: &Pod) {
         for budget in self.budgets_of(pod) {
             let mut budget = berth_api::PodDisruptionBudget::clone(&budget);
@@ -198,7 +198,7 @@ impl World {
 /// drained, and the world at the end.
 ///
 /// # Errors
-/// What `world` fails with.
+/// The errors of `world`.
 pub fn consolidate<E>(
     objects: Objects,
     world: impl Fn(Objects) -> Result<World, E>,

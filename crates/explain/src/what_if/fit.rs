@@ -68,7 +68,7 @@ impl World {
         fit
     }
 
-    /// Why a copy fits nowhere, the most frequent reason first.
+    /// The reason why a copy fits nowhere, the most frequent reason first.
     fn bottleneck(&self, template: &Pod, name: &str) -> Vec<Reason> {
         let key = pod_key(template.namespace(), name);
         let Some(Object::Pod(pod)) = self.objects.get(&key) else {

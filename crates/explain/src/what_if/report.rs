@@ -20,7 +20,7 @@ pub struct PlacedPod {
 pub struct PendingPod {
     /// `namespace/name`.
     pub pod: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
@@ -74,7 +74,7 @@ pub struct DisplacedPod {
     /// The node of its replacement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// Why it waits, is lost or stays.
+    /// The reason for which it waits, is lost or stays.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// Whether it keeps its node from being drained.
@@ -82,7 +82,7 @@ pub struct DisplacedPod {
     pub blocks: bool,
 }
 
-/// How full a cluster is.
+/// The usage of a cluster.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Usage {
@@ -110,7 +110,7 @@ pub struct Fit {
     pub nodes: Vec<NodeFit>,
     /// Whether the limit of pods was reached before one did not fit.
     pub is_limited: bool,
-    /// Why the next one fits nowhere, the most frequent reason first.
+    /// The reason why the next one fits nowhere, the most frequent reason first.
     pub bottleneck: Vec<Reason>,
 }
 
@@ -167,7 +167,7 @@ pub struct Report {
     /// The pods before and after the changes.
     #[serde(default)]
     pub balance: Balance,
-    /// What each document of the changes does.
+    /// The effect of each document of the changes.
     #[serde(default)]
     pub changes: Vec<String>,
     /// The nodes that can be drained, in this order.
@@ -178,6 +178,6 @@ pub struct Report {
     /// The nodes that the waiting pods need.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub add_nodes: Option<AddedNodes>,
-    /// What the report does not cover.
+    /// The parts that the report does not cover.
     pub notes: Vec<String>,
 }

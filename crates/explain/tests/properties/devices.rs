@@ -196,7 +196,8 @@ fn remedies_for_devices_free_the_pod() {
     }
 }
 
-/// How few requests and constraints of the claim have to be removed for the pod to fit on a node: all sets are tried.
+/// The smallest number of requests and constraints of the claim to remove for the pod to fit on a node: all sets are
+/// tried.
 fn least(objects: &Objects, name: &str) -> Option<usize> {
     let mut only = objects.clone();
     only.0

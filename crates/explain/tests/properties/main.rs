@@ -204,7 +204,7 @@ fn merged(objects: &Objects, name: &str, atoms: &[&Vec<Edit>]) -> Objects {
     edited
 }
 
-/// How few things have to be provided for the pod to fit on the node: all sets are tried.
+/// The smallest number of changes to make for the pod to fit on the node: all sets are tried.
 fn least(objects: &Objects, name: &str) -> Option<usize> {
     let atoms = atoms(objects, name);
     let mut sets: Vec<u32> = (0..1 << atoms.len()).collect();
@@ -318,7 +318,8 @@ fn a_decision_is_explained_by_its_scores() {
     assert!(exact >= 20, "{exact}");
 }
 
-/// Answers leave the copy as it was, and a copy that is renewed is like a new one: later answers are equal to the first.
+/// Answers leave the copy as it was, and a copy that is renewed is like a new one: later answers are equal to the
+/// first.
 #[test]
 fn an_answer_leaves_no_trace_in_the_copy() {
     let mut used: Option<Snapshot> = None;

@@ -112,7 +112,7 @@ pub(crate) fn explain(scheduler: &Scheduler, name: &str) -> (PodAnswer, Snapshot
     (answer, Snapshot::take(scheduler, NOW), facts)
 }
 
-/// What a random cluster may contain.
+/// The features of a random cluster.
 #[derive(Clone, Copy)]
 pub(crate) struct Features {
     /// Terms that look at other nodes: spread, affinity and anti-affinity to pods.

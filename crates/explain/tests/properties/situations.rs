@@ -141,7 +141,7 @@ fn pods_of_the_same_controller_are_not_deleted() {
     );
 }
 
-/// What no single change provides is provided by two.
+/// A need that no single change satisfies is satisfied by two.
 #[test]
 fn remedies_of_a_pod_that_lacks_two_things() {
     let mut objects = Objects::default();
@@ -268,8 +268,8 @@ fn errors_of_calls_are_in_the_answer() {
     );
 }
 
-/// A pod that is tried again waits since its first rejection, in every answer; a scheduler that starts later reads it from
-/// the condition of the pod.
+/// A pod that is tried again waits since its first rejection, in every answer; a scheduler that starts later reads it
+/// from the condition of the pod.
 #[test]
 fn ages_count_from_the_first_rejection() {
     let at = |seconds: i64| Time::from_secs(1_000 + seconds);

@@ -6,7 +6,7 @@ use berth_api::{CsiStorageCapacity, Labels, Str};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// How much of a capacity is left, with its namespace and name.
+/// The rest of a capacity, with its namespace and name.
 type CapacityKey = (i64, Str, Str);
 
 /// The capacity of CSI drivers.

@@ -7,7 +7,7 @@ use crate::table::NodeTable;
 use berth_api::{DeviceClass, DeviceTaintRule, Object, Str};
 use berth_devices::Inventory;
 
-/// What Dynamic Resource Allocation reads. The inventory follows the slices and the claims.
+/// The objects that Dynamic Resource Allocation reads. The inventory follows the slices and the claims.
 #[derive(Debug, Clone, Default)]
 pub struct Devices {
     classes: ByName<DeviceClass>,

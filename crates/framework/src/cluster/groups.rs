@@ -1,7 +1,7 @@
 //! Pod groups, composite pod groups, and the forest that they form (KEP-4671, KEP-6012).
 //!
-//! A group names its parent; the parent does not list its children. A group may be known by name alone, because a pod or
-//! a child names it before it exists. The members of a pod group are counted with the pods
+//! A group names its parent; the parent does not list its children. A group may be known by name alone, because a pod
+//! or a child names it before it exists. The members of a pod group are counted with the pods
 //! ([`Pods::members`](super::Pods::members)).
 
 use super::Namespaced;
@@ -123,7 +123,7 @@ pub struct GroupView<'a> {
     pub status: &'a GroupStatus,
 }
 
-/// Why a group has no root.
+/// The reason why a group has no root.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoRoot {
     /// The group or an ancestor does not exist.
@@ -144,7 +144,7 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// Whether there is no group.
+    /// Returns whether there is no group.
     pub fn is_empty(&self) -> bool {
         self.pod_groups.iter().next().is_none() && self.composites.iter().next().is_none()
     }

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::ops::{Bound, Deref};
 use std::sync::Arc;
 
-/// What a pod names as the source of a volume.
+/// The source of a volume of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum VolumeSource {
     /// A claim.
@@ -39,9 +39,9 @@ pub struct Pods {
     by_uid: FxHashMap<Str, Arc<Pod>>,
     /// Namespace and name of a claim, and the UID of a pod that uses it.
     claim_users: BTreeSet<(Str, Str, Str)>,
-    /// How often pods, on nodes or not, name each source of volumes.
+    /// The number of times that pods, on nodes or not, name each source of volumes.
     volume_users: FxHashMap<VolumeSource, u32>,
-    /// How many required anti-affinity terms of pods have each topology key.
+    /// The number of required anti-affinity terms of pods that have each topology key.
     anti_affinity_topologies: FxHashMap<Str, usize>,
     /// The members of pod groups, if groups are in use.
     members: Option<Box<Members>>,
@@ -87,8 +87,8 @@ impl GroupMembers {
 }
 
 impl Members {
-    /// The group of which a pod is a member, and whether it has a node. A pending pod that terminates will not run, and one
-    /// of another scheduler is not counted before it has a node.
+    /// The group of which a pod is a member, and whether it has a node. A pending pod that terminates will not run, and
+    /// one of another scheduler is not counted before it has a node.
     fn of(&self, pod: &Pod) -> Option<(GroupKey, bool)> {
         let key = GroupKey::of_pod(pod)?;
         let is_scheduled = pod.is_assigned();
@@ -139,7 +139,7 @@ pub fn claim_names(pod: &Pod) -> impl Iterator<Item = &Str> {
         .filter(|name| !name.is_empty())
 }
 
-/// Whether both certainly use the same claims, because they share the fields.
+/// Returns whether both certainly use the same claims, because they share the fields.
 fn use_the_same(old: &Pod, new: &Pod) -> bool {
     old.metadata.namespace == new.metadata.namespace
         && old.spec.resource_claims == new.spec.resource_claims
@@ -241,12 +241,12 @@ impl Pods {
         }
     }
 
-    /// How often pods, on nodes or not, name a source of volumes.
+    /// The number of times that pods, on nodes or not, name a source of volumes.
     pub(crate) fn volume_users(&self, source: &VolumeSource) -> u32 {
         self.volume_users.get(source).copied().unwrap_or(0)
     }
 
-    /// Whether the label is the topology key of a required anti-affinity term of some pod.
+    /// Returns whether the label is the topology key of a required anti-affinity term of some pod.
     pub fn is_anti_affinity_topology(&self, label: &str) -> bool {
         self.anti_affinity_topologies.contains_key(label)
     }
@@ -269,7 +269,7 @@ impl Pods {
             .filter_map(|(_, _, uid)| self.by_uid.get(uid))
     }
 
-    /// How many uses of claims are known.
+    /// The number of uses of claims that are known.
     pub fn claim_uses(&self) -> usize {
         self.claim_users.len()
     }

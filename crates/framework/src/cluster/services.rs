@@ -25,7 +25,7 @@ impl Deref for Services {
     }
 }
 
-/// Where a service is filed. `None` for one without a selector, which selects no pods.
+/// The key of a service. `None` for one without a selector, which selects no pods.
 fn place(service: &Service) -> Option<Selected> {
     let selector = service.spec.selector.as_ref()?;
     let label = selector.iter().next();

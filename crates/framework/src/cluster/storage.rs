@@ -14,7 +14,7 @@ use berth_api::{
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Which objects have to be looked at again when a volume changes.
+/// The objects that are checked again when a volume changes.
 #[derive(Debug, Clone, Default)]
 struct VolumeUsers {
     /// The name of a volume with each claim whose `volumeName` it is.
@@ -106,7 +106,8 @@ impl Storage {
         }
     }
 
-    /// Whether the volume behind a claim is of an in-tree plugin, and so a CSI volume only on nodes with CSI drivers.
+    /// Returns whether the volume behind a claim is of an in-tree plugin, and so a CSI volume only on nodes with CSI
+    /// drivers.
     pub fn is_in_tree(&self, claim: &PersistentVolumeClaim) -> bool {
         match self.volumes.get(&claim.spec.volume_name) {
             Some(volume) => volume.spec.csi.is_none(),
@@ -400,7 +401,7 @@ mod tests {
         (used, all)
     }
 
-    /// Whatever objects, nodes and pods come, change and go in whatever order: the volumes of each node are those that
+    /// For every order of changes of objects, nodes and pods: the volumes of each node are those that
     /// a walk over everything finds, and a change of them is in the table's log.
     #[test]
     fn the_volumes_of_nodes_follow_all_objects() {

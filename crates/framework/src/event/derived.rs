@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 /// Something that a rejected pod waits for and that a change may provide, such as a host port or a claim.
 pub trait Wanted: 'static {
-    /// What is equal in everything that can meet the same want. Pods are filed under it, and changes look it up.
+    /// The part that is equal in all changes that can meet the same want. Pods are filed under it, and changes look it
+    /// up.
     fn key(&self) -> WaitKey;
 
-    /// Whether something with the same key is what the pod waits for.
+    /// Returns whether something with the same key is what the pod waits for.
     fn is_met_by(&self, provided: &Self) -> bool;
 }
 
@@ -127,7 +128,7 @@ impl EventRegistration {
 /// The number of things that are compared one by one. A pod can want thousands, and a change can provide as many.
 const FEW: usize = 8;
 
-/// Whether one of the provided things is one of those that are wanted.
+/// Returns whether one of the provided things is one of those that are wanted.
 fn meets_any<W: Wanted>(provided: &[W], wanted: &[W]) -> bool {
     if provided.len() <= FEW {
         return wanted.iter().any(|wanted| {

@@ -40,7 +40,7 @@ impl WaitKey {
 /// thousands of terms: keys for each would cost more than they save.
 const KEYS_MAX: usize = 32;
 
-/// What a rejected pod waits for, for one registration.
+/// The keys under which a rejected pod waits, for one registration.
 ///
 /// It must follow from the pod and the plugin's arguments alone: it is computed when the pod begins to wait, and when
 /// the pod itself changes.
@@ -81,7 +81,7 @@ impl Waits {
         }
     }
 
-    /// Whether every event may help.
+    /// Returns whether every event may help.
     pub fn is_for_anything(&self) -> bool {
         self.anything
     }
@@ -102,8 +102,8 @@ impl FromIterator<WaitKey> for Waits {
     }
 }
 
-/// What a change touches, for one registration. It finds the pods that wait under these keys, and those that wait for
-/// anything.
+/// The keys that a change touches, for one registration. It finds the pods that wait under these keys, and those that
+/// wait for anything.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Touched {
     everything: bool,
@@ -152,12 +152,12 @@ impl Touched {
         self
     }
 
-    /// Whether any pod may be helped.
+    /// Returns whether any pod may be helped.
     pub fn is_everything(&self) -> bool {
         self.everything
     }
 
-    /// Whether pods that wait for anything may be helped.
+    /// Returns whether pods that wait for anything may be helped.
     pub fn helps_anything(&self) -> bool {
         self.everything || self.pods_waiting_for_anything
     }
@@ -183,23 +183,23 @@ impl FromIterator<WaitKey> for Touched {
     }
 }
 
-/// What a pod waits for.
+/// The keys under which a pod waits.
 pub type WaitsFn = Arc<dyn Fn(&Pod) -> Waits + Send + Sync>;
 
-/// What a change touches, once per event. The cluster is as the hints will see it.
+/// The keys that a change touches, once per event. The cluster is as the hints will see it.
 pub type TouchedFn = Arc<dyn Fn(&Cluster, Change<'_>) -> Touched + Send + Sync>;
 
 /// Both sides of the index of one registration.
 #[derive(Clone)]
 pub struct EventIndex {
-    /// What a pod waits for. Without it no pod is filed, and a change touches all pods, none, or one.
+    /// The keys under which a pod waits. Without it no pod is filed, and a change touches all pods, none, or one.
     pub waits: Option<WaitsFn>,
-    /// What a change touches.
+    /// The keys that a change touches.
     pub touched: TouchedFn,
 }
 
 impl EventIndex {
-    /// Whether the change finds the pod.
+    /// Returns whether the change finds the pod.
     pub fn finds(&self, cluster: &Cluster, pod: &Pod, change: Change<'_>) -> bool {
         let touched = (self.touched)(cluster, change);
         if touched.everything || touched.pod() == Some((pod.namespace(), pod.name())) {

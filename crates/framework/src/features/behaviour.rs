@@ -1,8 +1,8 @@
-//! What Kubernetes changed between releases without a feature gate: fixes, texts and formulas.
+//! The changes of Kubernetes between releases without a feature gate: fixes, texts and formulas.
 //!
 //! Code that differs between releases asks [`FeatureGates::has`](super::FeatureGates::has) for the behaviour and never
-//! compares versions. The table feeds `docs/use/reference/versions.md` and the preview of an upgrade. A fix that only prevents a hang,
-//! a panic, a leak or a lost pod is no behaviour: it applies in every release.
+//! compares versions. The table feeds `docs/use/reference/versions.md` and the preview of an upgrade. A fix that only
+//! prevents a hang, a panic, a leak or a lost pod is no behaviour: it applies in every release.
 
 use berth_api::Release;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What differs between two sets of gates, one by one: to find which change of a release makes a difference.
+//! The differences of two sets of gates, one by one: to find which change of a release makes a difference.
 
 use super::{Behaviour, Feature, FeatureGates};
 

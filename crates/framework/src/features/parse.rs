@@ -13,7 +13,7 @@ const COMPONENT: &str = "kube";
 /// `--feature-gates`, so these are accepted with a warning.
 const ELSEWHERE: &str = include_str!("elsewhere.txt");
 
-/// Why a gate cannot be set as requested.
+/// The reason why a gate cannot be set as requested.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GateError {
     /// No such gate in the release.
@@ -72,7 +72,7 @@ fn switched_off(features: &[Feature]) -> String {
     settings.join(",")
 }
 
-/// A gate that is accepted and does not do what its setting says.
+/// A gate that is accepted but has not the effect of its setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GateWarning {
     /// A gate is off because one that it needs was switched off.
@@ -365,7 +365,7 @@ mod tests {
         }
     }
 
-    /// What is accepted and does not do what it says is named.
+    /// A setting that is accepted and does not have its effect is named.
     #[test]
     fn settings_without_effect_give_a_warning() {
         for (text, expected) in [

@@ -58,14 +58,14 @@ macro_rules! features {
                 }
             }
 
-            /// How far Berth supports the gate.
+            /// The support of Berth for the gate.
             pub fn support(self) -> Support {
                 match self {
                     $(Self::$name => Support::$support,)*
                 }
             }
 
-            /// What the gate does, in one sentence.
+            /// The effect of the gate, in one sentence.
             pub fn description(self) -> &'static str {
                 match self {
                     $(Self::$name => $doc,)*
@@ -170,7 +170,7 @@ impl Feature {
         }
     }
 
-    /// Why a gate has no effect in Berth, if it has none.
+    /// The reason why a gate has no effect in Berth, if it has none.
     pub fn no_effect_reason(self) -> Option<&'static str> {
         match self {
             Self::OpportunisticBatching => Some(

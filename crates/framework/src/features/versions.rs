@@ -16,7 +16,7 @@ pub struct Versions {
     pub min_compatibility_minor: u32,
 }
 
-/// Why versions cannot be as requested.
+/// The reason why versions cannot be as requested.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VersionError {
     /// Not a version.

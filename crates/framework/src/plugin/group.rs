@@ -11,7 +11,7 @@ use crate::table::Slot;
 use berth_api::{Str, Time};
 use std::sync::Arc;
 
-/// How far the placement of a group has come in one cycle.
+/// The progress of the placement of a group in one cycle.
 #[derive(Debug, Clone, Copy)]
 pub struct GroupProgress<'a> {
     /// The group.
@@ -24,8 +24,8 @@ pub struct GroupProgress<'a> {
 
 /// Decides whether a group can start, before the first of its members is tried and after each of them.
 pub trait PlacementFeasible: Plugin {
-    /// Success if the group can start with the members that are placed, Wait if it may with further ones. A rejection or
-    /// an error ends the attempt.
+    /// Success if the group can start with the members that are placed, Wait if it may with further ones. A rejection
+    /// or an error ends the attempt.
     fn placement_feasible(&self, cx: &Context<'_>, progress: &GroupProgress<'_>) -> Status;
 }
 
@@ -40,8 +40,8 @@ pub struct GroupPlacement {
 
 /// Divides nodes into the placements that are tried for a group.
 pub trait PlacementGenerate: Plugin {
-    /// The placements among `nodes`, by name. `scheduled` are the members that have a node, as namespace and name with the
-    /// node. `None` if the plugin does not restrict the group.
+    /// The placements among `nodes`, by name. `scheduled` are the members that have a node, as namespace and name with
+    /// the node. `None` if the plugin does not restrict the group.
     ///
     /// # Errors
     /// Why the group cannot be placed anywhere.
@@ -67,16 +67,16 @@ pub struct GroupProposal<'a> {
 
 /// Ranks the placements of a group.
 pub trait PlacementScore: Plugin {
-    /// The raw score. It must not be lower for more pods on the same nodes: with that, the search tries the placements in
-    /// the order of their best possible scores and ends as soon as no other one can be better.
+    /// The raw score. It must not be lower for more pods on the same nodes: with that, the search tries the placements
+    /// in the order of their best possible scores and ends as soon as no other one can be better.
     fn placement_score(&self, cx: &Context<'_>, proposal: &GroupProposal<'_>) -> i64;
 
-    /// Brings the raw scores of all placements to 0 to [`MAX_NODE_SCORE`](super::MAX_NODE_SCORE). Placements with equal raw scores get equal
-    /// scores, and a higher one for a higher raw score.
+    /// Brings the raw scores of all placements to 0 to [`MAX_NODE_SCORE`](super::MAX_NODE_SCORE). Placements with equal
+    /// raw scores get equal scores, and a higher one for a higher raw score.
     fn normalize_placements(&self, _scores: &mut [i64]) {}
 
-    /// Whether the pods may fit on the nodes together. If not, the placement is not tried: with each pod evaluated alone,
-    /// the result would be the same.
+    /// Returns whether the pods may fit on the nodes together. If not, the placement is not tried: with each pod
+    /// evaluated alone, the result would be the same.
     fn may_have_room(&self, _cx: &Context<'_>, _proposal: &GroupProposal<'_>) -> bool {
         true
     }
@@ -103,11 +103,11 @@ pub trait GroupDryRun {
     fn place(&mut self) -> Result<(), Status>;
     /// The nodes of the members that [`GroupDryRun::place`] has placed.
     fn placed(&self) -> Vec<(Arc<PodInfo>, Slot)>;
-    /// Whether the placed members still fit on their nodes, one after the other, after a change of these pods.
+    /// Returns whether the placed members still fit on their nodes, one after the other, after a change of these pods.
     fn still_fits(&mut self, changed: &[(Slot, Arc<PodInfo>)]) -> bool;
 }
 
-/// What PodGroupPostFilter can use.
+/// The state that PodGroupPostFilter can use.
 pub struct PodGroupPostFilterContext<'a> {
     /// The time.
     pub now: Time,

@@ -1,4 +1,4 @@
-//! What was computed lately, by template.
+//! The values that were computed lately, by template.
 
 use super::Computed;
 use berth_api::pod::{PodTemplate, SharedStatus};
@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// How many results a thread remembers before it forgets them all.
+/// The number of results that a thread remembers before it forgets them all.
 const REMEMBERED_MAX: usize = 8 * 1024;
 
 /// Everything that a result depends on, by address: equal addresses of living values mean the same value.
@@ -35,7 +35,7 @@ thread_local! {
     static REMEMBERED: RefCell<FxHashMap<Key, Remembered>> = RefCell::default();
 }
 
-/// Whether the sums depend on the status: only where containers or the pod have been resized in place.
+/// Returns whether the sums depend on the status: only where containers or the pod have been resized in place.
 fn status_matters(status: &SharedStatus) -> bool {
     !status.container_statuses.is_empty()
         || !status.init_container_statuses.is_empty()
@@ -44,7 +44,7 @@ fn status_matters(status: &SharedStatus) -> bool {
         || !status.node_allocatable_resource_claim_statuses.is_empty()
 }
 
-/// What is computed from `pod`.
+/// The values that are computed from `pod`.
 pub(super) fn computed(pod: &Pod, footprint: Footprint) -> Arc<Computed> {
     let template = &pod.spec.template;
     let status = Some(&pod.status.shared).filter(|status| status_matters(status));

@@ -1,4 +1,4 @@
-//! How many pods of each kind are on which node: by their labels, and by their affinity terms.
+//! The number of pods of each kind on each node: by their labels, and by their affinity terms.
 //!
 //! Pods come from templates, so there are few kinds. To count the pods that a selector matches, each kind is checked
 //! once, and most kinds are skipped by one word, their [`Mark`].
@@ -66,7 +66,7 @@ struct Place {
     at: u32,
 }
 
-/// How many pods of each kind are on which node, by kind and by node.
+/// The number of pods of each kind on each node, by kind and by node.
 #[derive(Debug, Clone, Default)]
 struct Crowds {
     by_kind: Vec<SmallVec<[(Slot, u32); 1]>>,
@@ -142,7 +142,7 @@ pub struct Alike<'a> {
     pub labels: &'a Labels,
     /// Whether they are terminating.
     pub is_terminating: bool,
-    /// How many are on which node.
+    /// The number of them on each node.
     pub crowd: &'a Crowd,
 }
 

@@ -1,4 +1,4 @@
-//! What nodes offer and pods request of each resource: a column per resource, by slot.
+//! The allocatable and the requested amounts of each resource: a column per resource, by slot.
 
 use super::Slot;
 use crate::pod_info::PodInfo;
@@ -25,12 +25,12 @@ impl ResourceId {
     }
 }
 
-/// What every node offers of one resource, and what its pods request, by slot.
+/// The allocatable amount of one resource on every node, and the requests of its pods, by slot.
 #[derive(Debug, Default, Clone)]
 pub struct Column {
-    /// What the node offers.
+    /// The allocatable amount of the node.
     pub allocatable: Vec<i64>,
-    /// What its pods request.
+    /// The requests of its pods.
     pub requested: Vec<i64>,
 }
 

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 pub struct ImageState {
     /// In bytes, as the first node that was seen with the image reported.
     pub size: i64,
-    /// How many nodes have it.
+    /// The number of nodes with the image.
     pub nodes: usize,
 }
 
@@ -20,7 +20,8 @@ pub struct Images {
 }
 
 impl Images {
-    /// Changes whenever a node is added or removed or has other images than before, and when the size of an image changes.
+    /// Changes whenever a node is added or removed or has other images than before, and when the size of an image
+    /// changes.
     pub fn version(&self) -> u64 {
         self.version
     }

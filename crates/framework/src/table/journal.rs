@@ -1,4 +1,4 @@
-//! What is only supposed at the moment, with what is needed to revert it.
+//! The assumed changes, with the values to revert them.
 
 use super::Slot;
 use crate::pod_info::PodInfo;
@@ -36,7 +36,7 @@ impl Journal {
         self.levels.push(self.changes.len());
     }
 
-    /// Whether there is a level: changes are only supposed.
+    /// Returns whether there is a level: changes are only supposed.
     pub(super) fn is_open(&self) -> bool {
         !self.levels.is_empty()
     }

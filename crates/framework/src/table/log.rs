@@ -6,7 +6,7 @@ use berth_api::Str;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// How many changes are kept. A reader that missed more starts again from the table.
+/// The number of changes that are kept. A reader that missed more starts again from the table.
 const CHANGES_MAX: usize = 16 * 1024;
 
 /// A change of the table.

@@ -1,4 +1,4 @@
-//! Which slots hold nodes, what is read of nodes most often, and the order in which they are visited.
+//! The slots that hold nodes, the fields of nodes that are read most often, and the order in which they are visited.
 
 use super::Slot;
 use super::order::{ZoneOrder, zone_key};
@@ -36,7 +36,7 @@ impl NodeSlots {
         self.untainted[slot.index()] = new.is_some_and(is_untainted);
     }
 
-    /// How many there are.
+    /// The number of nodes.
     pub(super) fn len(&self) -> usize {
         self.order.len()
     }
@@ -46,7 +46,7 @@ impl NodeSlots {
         self.order.list()
     }
 
-    /// Whether each slot holds a node.
+    /// Returns whether each slot holds a node.
     pub(super) fn is_node(&self) -> &[bool] {
         &self.is_node
     }

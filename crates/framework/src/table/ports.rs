@@ -18,7 +18,7 @@ impl UsedPorts {
         *addresses.entry(port.ip.clone()).or_default() += 1;
     }
 
-    /// Takes back one [`Self::add`].
+    /// Reverts one [`Self::add`].
     pub(super) fn remove(&mut self, port: &HostPort) {
         let key = (port.port, port.protocol.clone());
         let Some(addresses) = self.0.get_mut(&key) else {
@@ -35,7 +35,7 @@ impl UsedPorts {
         }
     }
 
-    /// Whether a wanted port conflicts with one of these; see [`HostPort::conflicts_with`].
+    /// Returns whether a wanted port conflicts with one of these; see [`HostPort::conflicts_with`].
     pub(super) fn conflicts_with(&self, wanted: &HostPort) -> bool {
         if self.0.is_empty() {
             return false;
@@ -53,7 +53,8 @@ impl UsedPorts {
 mod tests {
     use super::*;
 
-    /// Ports conflict as [`HostPort::conflicts_with`] states, and a port that two pods hold is free when both are gone.
+    /// Ports conflict as [`HostPort::conflicts_with`] states, and a port that two pods hold is free when both were
+    /// removed.
     #[test]
     fn conflicts_are_those_of_single_ports() {
         let mut all = Vec::new();

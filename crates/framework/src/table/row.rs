@@ -1,4 +1,4 @@
-//! What the table has of a node beside the columns.
+//! The fields of a node beside the columns.
 
 use super::ports::UsedPorts;
 use crate::pod_info::PodInfo;
@@ -11,9 +11,9 @@ pub(super) struct Row {
     pub(super) name: Str,
     pub(super) node: Option<Arc<Node>>,
     pub(super) pods: Vec<Arc<PodInfo>>,
-    /// How many of `pods` have affinity or anti-affinity to pods.
+    /// The number of `pods` that have affinity or anti-affinity to pods.
     pub(super) with_affinity: usize,
-    /// How many of `pods` have a disk in their spec.
+    /// The number of `pods` that have a disk in their spec.
     pub(super) with_disks: usize,
     /// The host ports in use.
     pub(super) used_ports: UsedPorts,
@@ -22,7 +22,7 @@ pub(super) struct Row {
     pub(super) generation: u64,
 }
 
-/// Whether a pod has a disk in its spec that pods may not be able to share.
+/// Returns whether a pod has a disk in its spec that pods may not be able to share.
 pub(super) fn has_disk(pod: &PodInfo) -> bool {
     pod.pod.spec.volumes.iter().any(|volume| {
         volume.gce_persistent_disk.is_some()

@@ -1,4 +1,4 @@
-//! What the row of a node has of its pods.
+//! The sums in the row of a node over its pods.
 
 use super::*;
 use crate::testing::{NodeBuilder, PodBuilder, node, pod};
@@ -18,7 +18,7 @@ fn with_affinity(pod: PodBuilder, json: &str) -> PodBuilder {
     pod.with(|p| p.spec.affinity = Some(affinity.into()))
 }
 
-/// PL-5: sums, ports and lists follow the pods, and are as before when they are gone.
+/// PL-5: sums, ports and lists follow the pods, and are as before when they were removed.
 #[test]
 fn a_row_follows_its_pods() {
     let mut table = table([node("n")
@@ -81,7 +81,7 @@ fn pods_are_known_by_their_identity() {
     assert!(table.remove_pod("n", "one").is_ok());
 }
 
-/// PL-7: pods of a node that is gone are kept, out of sight, until the node returns or they are gone.
+/// PL-7: pods of a deleted node are kept, out of sight, until the node returns or they are deleted.
 #[test]
 fn pods_outlive_their_node() {
     let mut table = table([node("n")]);

@@ -1,8 +1,8 @@
 //! Topology domains: a number for each value that nodes have of a label.
 //!
-//! A column is created when a label is first read, and follows the nodes from then on. Those of hosts and zones are there
-//! from the beginning, so that no pod waits for them in a cluster of very many nodes. While a reader holds a column,
-//! the numbers in it do not change: a domain keeps its number as long as it has a node.
+//! A column is created when a label is first read, and follows the nodes from then on. Those of hosts and zones are
+//! there from the beginning, so that no pod waits for them in a cluster of very many nodes. While a reader holds a
+//! column, the numbers in it do not change: a domain keeps its number as long as it has a node.
 
 use super::{Row, Slot};
 use berth_api::{Labels, Str};
@@ -17,7 +17,7 @@ const COLUMNS_MAX: usize = 64;
 /// The labels of columns that always exist.
 const COMMON: [&str; 2] = ["kubernetes.io/hostname", "topology.kubernetes.io/zone"];
 
-/// Which domain each node is in, by the values of one label, at the time of reading.
+/// The domain of each node, by the values of one label, at the time of reading.
 #[derive(Debug, Clone)]
 pub struct Topology {
     domain_of: Vec<u32>,
@@ -58,17 +58,17 @@ impl Topology {
         (domain != Self::NOWHERE).then_some(domain)
     }
 
-    /// How many nodes are in each domain, by number; zero for an unused number.
+    /// The number of nodes that are in each domain, by number; zero for an unused number.
     pub fn nodes_of(&self) -> &[u32] {
         &self.nodes_of
     }
 
-    /// How many nodes have the label.
+    /// The number of nodes that have the label.
     pub fn nodes(&self) -> usize {
         self.nodes
     }
 
-    /// How many values it has.
+    /// The number of values.
     pub fn domains(&self) -> usize {
         self.domains
     }
@@ -206,7 +206,7 @@ type Next = OnceLock<Box<Link>>;
 pub(super) struct Topologies {
     first: Next,
     columns: AtomicUsize,
-    /// How many columns are kept until some are dropped.
+    /// The number of columns that are kept until some are dropped.
     columns_max: usize,
 }
 
@@ -302,7 +302,7 @@ mod tests {
         format!("key-{at}").into()
     }
 
-    /// Which nodes are together, whatever the numbers.
+    /// The nodes that are together, whatever the numbers.
     fn groups(topology: &Topology, table: &NodeTable, key: &Str) {
         let mut numbers: BTreeMap<String, u32> = BTreeMap::new();
         let (mut nodes, mut known) = (0, 0);

@@ -1,4 +1,4 @@
-//! What the pods on nodes, known or not, add up to. Pods that are only supposed count, too.
+//! The sums over the pods on nodes, known or not. Pods that are only supposed count, too.
 
 use crate::pod_info::PodInfo;
 use berth_api::Str;
@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Default)]
 pub struct PodTotals {
     with_affinity: usize,
-    /// How many pods have each priority.
+    /// The number of pods that have each priority.
     priorities: BTreeMap<i32, usize>,
-    /// How often each label is mentioned by the selectors of pods' affinity and anti-affinity terms.
+    /// The number of times that each label is mentioned by the selectors of pods' affinity and anti-affinity terms.
     affinity_labels: BTreeMap<Str, usize>,
 }
 
 impl PodTotals {
-    /// How many pods have affinity or anti-affinity to pods.
+    /// The number of pods that have affinity or anti-affinity to pods.
     pub fn with_affinity(&self) -> usize {
         self.with_affinity
     }

@@ -53,23 +53,23 @@ impl<'a> NodeView<'a> {
         self.node.labels()
     }
 
-    /// What the node offers of a resource.
+    /// The allocatable amount of a resource.
     pub fn allocatable(&self, id: ResourceId) -> i64 {
         self.table.columns.get(id).allocatable[self.slot.index()]
     }
 
-    /// What the node's pods request of a resource.
+    /// The amount of a resource that the pods of the node request.
     pub fn requested(&self, id: ResourceId) -> i64 {
         self.table.columns.get(id).requested[self.slot.index()]
     }
 
-    /// What the node offers of a resource by name; zero for an unknown name.
+    /// The allocatable amount of a resource by name; zero for an unknown name.
     pub fn allocatable_of(&self, name: &str) -> i64 {
         let id = self.table.columns.id(name);
         id.map_or(0, |id| self.allocatable(id))
     }
 
-    /// What the node's pods request of a resource by name; zero for an unknown name.
+    /// The requested amount of a resource by name; zero for an unknown name.
     pub fn requested_of(&self, name: &str) -> i64 {
         let id = self.table.columns.id(name);
         id.map_or(0, |id| self.requested(id))
@@ -110,7 +110,7 @@ impl<'a> NodeView<'a> {
         pods.iter().filter(|pod| has_disk(pod))
     }
 
-    /// Whether a host port conflicts with one that a pod of the node holds.
+    /// Returns whether a host port conflicts with one that a pod of the node holds.
     pub fn port_conflicts(&self, wanted: &HostPort) -> bool {
         wanted.port > 0 && self.row.used_ports.conflicts_with(wanted)
     }
@@ -122,32 +122,32 @@ impl<'a> NodeView<'a> {
         self.table.images.get(name).filter(|_| on_node)
     }
 
-    /// How many volumes the CSI driver can attach to the node; `None` for no limit.
+    /// The number of volumes that the CSI driver can attach to the node; `None` for no limit.
     pub fn volume_limit(&self, driver: &str) -> Option<i64> {
         self.table.volumes.limit(self.name(), driver)
     }
 
-    /// Whether the node has the CSI driver.
+    /// Returns whether the node has the CSI driver.
     pub fn has_csi_driver(&self, driver: &str) -> bool {
         self.table.volumes.has_driver(self.name(), driver)
     }
 
-    /// Whether the node has any CSI driver.
+    /// Returns whether the node has any CSI driver.
     pub fn has_csi_drivers(&self) -> bool {
         self.table.volumes.has_drivers(self.name())
     }
 
-    /// How many volumes of the CSI driver the pods of the node use or are attached to it, each counted once.
+    /// The number of volumes of the CSI driver that the pods of the node use or are attached to it, each counted once.
     pub fn attached_volumes(&self, driver: &str) -> usize {
         self.table.volumes.attached(self.slot, driver)
     }
 
-    /// Whether a pod of the node uses the CSI volume.
+    /// Returns whether a pod of the node uses the CSI volume.
     pub fn uses_volume(&self, volume: &CsiVolume) -> bool {
         self.table.volumes.uses(self.slot, volume)
     }
 
-    /// Whether a pod of this or another node uses the claim.
+    /// Returns whether a pod of this or another node uses the claim.
     pub fn is_claim_used(&self, namespace: &Str, name: &Str) -> bool {
         self.table.is_claim_used(namespace, name)
     }

@@ -46,9 +46,9 @@ impl PartialEq for Known {
 #[derive(Debug, Clone)]
 struct OnNode {
     volume: Known,
-    /// How often pods of the node use it.
+    /// The number of times that pods of the node use it.
     uses: u32,
-    /// How many attachments to the node it has.
+    /// The number of attachments to the node.
     attachments: u32,
 }
 
@@ -56,7 +56,7 @@ struct OnNode {
 #[derive(Debug, Clone, Default)]
 struct Claim {
     volume: Option<Known>,
-    /// How often the pods of each node use it.
+    /// The number of times that the pods of each node use it.
     users: SmallVec<[(Slot, u32); 1]>,
 }
 
@@ -65,13 +65,14 @@ struct Claim {
 pub(crate) struct NodeVolumes {
     by_slot: Vec<Vec<OnNode>>,
     claims: FxHashMap<ClaimKey, Claim>,
-    /// How many claims are for each volume, and how often pods on nodes use it, together.
+    /// The number of claims for each volume, and of uses by pods on nodes, and how often pods on nodes use it,
+    /// together.
     sources: FxHashMap<Arc<CsiVolume>, u32>,
     /// By the name of the node, known or not.
     attachments: FxHashMap<Str, Vec<Known>>,
     /// The CSI drivers with their limits, by the name of the node, known or not.
     drivers: FxHashMap<Str, Vec<(Str, Option<i64>)>>,
-    /// How many of these nodes have a limit, by driver.
+    /// The number of these nodes with a limit, by driver.
     limited: FxHashMap<Str, usize>,
 }
 
@@ -274,12 +275,13 @@ impl NodeVolumes {
         self.drivers.contains_key(node)
     }
 
-    /// Whether any node, known or not, has a limit for the volumes of a CSI driver.
+    /// Returns whether any node, known or not, has a limit for the volumes of a CSI driver.
     pub(crate) fn has_limit(&self, driver: &str) -> bool {
         self.limited.contains_key(driver)
     }
 
-    /// How many claims are for the CSI volume, and how often pods on nodes use it, together.
+    /// The number of claims for the CSI volume, and of uses by pods on nodes, and how often pods on nodes use it,
+    /// together.
     pub(crate) fn sources(&self, volume: &CsiVolume) -> u32 {
         self.sources.get(volume).copied().unwrap_or(0)
     }

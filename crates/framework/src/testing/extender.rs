@@ -85,7 +85,7 @@ impl FakeExtender {
         self
     }
 
-    /// It has a say in evictions.
+    /// It takes part in preemption.
     #[must_use]
     pub fn preempt(
         mut self,
@@ -149,7 +149,7 @@ impl Extender for FakeExtender {
     }
 }
 
-/// What a job leaves behind that has nothing to wait for.
+/// The result of a job without a wait.
 ///
 /// # Panics
 /// When it does wait.

@@ -120,11 +120,11 @@ setters! {
     normalize: (&mut [(Slot, i64)]) -> Status;
     /// Takes part in Reserve; called again with what it waited for.
     reserve: (&mut StageContext<'_>, &mut CycleState, &PodInfo, &Str, Option<Wake<'_>>) -> Step;
-    /// Takes part in Reserve by hearing of what is taken back.
+    /// Takes part in Reserve by receiving Unreserve.
     unreserve: (&PodInfo, &Str);
     /// Takes part in Permit; called again with what it waited for.
     permit: (&mut StageContext<'_>, &PodInfo, &Str, Option<Wake<'_>>) -> PermitStep;
-    /// Says before PreBind whether there is something to do; needs `pre_bind` too.
+    /// Returns before PreBind whether there is something to do; needs `pre_bind` too.
     pre_flight: (&PodInfo, &Str) -> Status;
     /// Takes part in PreBind; called again with what it waited for.
     pre_bind: (&mut StageContext<'_>, &mut CycleState, &PodInfo, &Str, Option<Wake<'_>>) -> Step;
@@ -146,7 +146,7 @@ impl FakePlugin {
         self.less(move |a, b| key(a) < key(b))
     }
 
-    /// What PreEnqueue rejects then is part of an attempt that was made.
+    /// A rejection by PreEnqueue then is part of an attempt that was made.
     #[must_use]
     pub fn following_attempts(mut self) -> Self {
         self.follows_attempt = true;

@@ -72,7 +72,7 @@ impl World {
         self
     }
 
-    /// What a plugin may read while it decides.
+    /// The state that a plugin may read while it decides.
     pub fn context(&self) -> Context<'_> {
         Context {
             now: self.now,
@@ -82,7 +82,7 @@ impl World {
         }
     }
 
-    /// What a plugin may use in Reserve, Permit, PreBind and Bind.
+    /// The state that a plugin may use in Reserve, Permit, PreBind and Bind.
     pub fn stage<'a>(&'a self, outbox: &'a mut dyn Outbox) -> StageContext<'a> {
         StageContext {
             now: self.now,
@@ -98,7 +98,7 @@ impl World {
         self.slots.iter().filter_map(|slot| nodes.get(*slot))
     }
 
-    /// What Filter says of each node, in the order in which they were added.
+    /// The answer of Filter for each node, in the order in which they were added.
     pub fn filter(&self, plugin: &impl Filter, state: &CycleState, pod: &PodInfo) -> Vec<Status> {
         let cx = self.context();
         self.views()
@@ -128,11 +128,11 @@ impl World {
         Ok(scores.into_iter().map(|(_, score)| score).collect())
     }
 
-    /// What the plugin says of a pending pod when an event comes; `None` when it has not registered for it. As in the
-    /// queue, one registration that says [`Hint::Queue`] is enough.
+    /// The answer of the plugin about a pending pod when an event comes; `None` when it has not registered for it. As
+    /// in the queue, one registration that returns [`Hint::Queue`] is enough.
     ///
     /// # Errors
-    /// What a hint complains of.
+    /// The error of a hint.
     pub fn hint(
         &self,
         plugin: impl EnqueueExtensions,
@@ -172,7 +172,7 @@ pub struct Recorder {
     pub events: Vec<PodEvent>,
     /// The pods to be tried at once, as namespace and name.
     pub activated: Vec<(Str, Str)>,
-    /// The writes that everybody is to see as made.
+    /// The writes that count as made.
     pub assumed: Vec<Write>,
     /// The writes that will not be made.
     pub taken_back: Vec<Write>,

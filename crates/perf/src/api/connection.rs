@@ -22,7 +22,7 @@ pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json"
 pub(super) const PROTOBUF: HeaderValue =
     HeaderValue::from_static("application/vnd.kubernetes.protobuf");
 
-/// How an API server is reached.
+/// The way in which an API server is reached.
 #[derive(Clone)]
 pub struct Endpoint {
     address: SocketAddr,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// What each connection does with the pods that it takes.
+/// The action of each connection for the pods that it takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Job {
     Create,
@@ -17,14 +17,14 @@ pub(super) enum Job {
     Delete,
 }
 
-/// Which pods are written.
+/// The pods that are written.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pods {
     pub(super) prefix: &'static str,
     pub(super) count: usize,
 }
 
-/// What was acknowledged.
+/// The acknowledged writes.
 #[derive(Debug, Default)]
 pub(super) struct Acknowledged {
     /// The pods with their last acknowledged revision, where the answer has one.

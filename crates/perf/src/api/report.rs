@@ -1,11 +1,11 @@
-//! What was measured of an API server, and how it is printed.
+//! The measurements of an API server, and their output.
 
 use crate::workload::Usage;
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
 
-/// What was measured in all.
+/// The measurements.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
@@ -15,17 +15,17 @@ pub struct Report {
     pub memory: Vec<Amount>,
 }
 
-/// How often something was done in a time.
+/// The number of times that an action was done in a time.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rate {
-    /// What was done.
+    /// The action.
     pub what: String,
-    /// How often.
+    /// The number of times.
     pub count: usize,
     /// In which time, in seconds.
     pub seconds: f64,
-    /// How often in a second.
+    /// The number of times per second.
     pub per_second: f64,
     /// CPU time of the server for each, in microseconds.
     pub server_cpu_micros: f64,

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 /// A watcher that gets nothing for so long has lost an event.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a watcher has received.
+/// The events that a watcher has received.
 #[derive(Debug)]
 pub(super) struct Received {
     /// The revisions of the events, in their order.

@@ -1,4 +1,4 @@
-//! What changes between decisions in the rows that change their cluster.
+//! The changes between decisions in the rows that change their cluster.
 
 use super::Row;
 use super::world::World;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub(super) struct Changes {
     row: Row,
     nodes: usize,
-    /// How many nodes are replaced.
+    /// The number of nodes that are replaced.
     pool: usize,
     /// Decisions between two of them.
     interval: usize,
@@ -24,7 +24,7 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// What changes in this row; `None` when nothing does.
+    /// The changes of this row; `None` when nothing does.
     pub(super) fn of(row: Row, nodes: usize, pods: usize, rng: fastrand::Rng) -> Option<Self> {
         let pool = match row {
             Row::RollingUpdate => 0,
@@ -42,7 +42,7 @@ impl Changes {
         })
     }
 
-    /// Whether it matters where pods are placed.
+    /// Returns whether it matters where pods are placed.
     pub(super) fn follows_pods(&self) -> bool {
         self.row == Row::NodePool
     }
@@ -58,7 +58,7 @@ impl Changes {
         }
     }
 
-    /// What happens before this decision; the last change is the pod that it is about.
+    /// The changes before this decision; the last change is the pod that it is about.
     pub(super) fn before(&mut self, decision: usize, world: &mut World) -> Vec<ClusterChange> {
         let mut changes = Vec::new();
         match self.row {
@@ -109,7 +109,7 @@ mod tests {
     use crate::core::Scale;
     use berth_scheduler::SchedulerOptions;
 
-    /// What is shown before all decisions: nodes added, changed and deleted, pods terminated and deleted, pods added.
+    /// The changes before all decisions: nodes added, changed and deleted, pods terminated and deleted, pods added.
     fn shown(row: Row) -> [usize; 6] {
         let scale = Scale {
             nodes: 4,

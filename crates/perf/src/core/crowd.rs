@@ -1,4 +1,4 @@
-//! What is in a cluster beside the pods that are measured: bound pods, and pods that wait.
+//! The pods of a cluster beside those that are measured: bound pods, and pods that wait.
 
 use super::Row;
 use super::world::World;

@@ -115,7 +115,7 @@ fn request(name: &str, count: usize, expression: &str) -> Value {
     })
 }
 
-/// What the claim of each pod requests.
+/// The spec of the claim of each pod.
 fn spec(row: Row) -> Value {
     let attribute = |name: &str| format!("device.attributes[{DRIVER:?}].{name}");
     let model = attribute("model");

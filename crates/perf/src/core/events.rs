@@ -1,4 +1,4 @@
-//! What an event costs in a cluster whose answers are kept: the event itself, and the decision after it.
+//! The cost of an event in a cluster whose answers are kept: the event itself, and the decision after it.
 
 use super::Row;
 use super::crowd;
@@ -12,7 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// How often each event is raised.
+/// The number of times that each event is raised.
 const ROUNDS: usize = 50;
 /// Numbers of pods that are added start here, so that no name is given twice.
 const PODS_FROM: usize = 30_000_000;

@@ -1,18 +1,18 @@
-//! What was measured, and how it is printed.
+//! The measurements, and their output.
 
 use super::world::Run;
 use super::{EventCost, Row};
 use serde::Serialize;
 use std::fmt;
 
-/// The operating system counts processor time in steps of milliseconds: of shorter runs it says too little.
+/// The operating system counts processor time in steps of milliseconds: of shorter runs the figure is too coarse.
 const CPU_TIME_TOLD_FROM: f64 = 0.03;
 
-/// What was measured in all.
+/// The measurements.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// Where all that is random came from.
+    /// The seed of all random values.
     pub seed: u64,
     /// The rows, size by size.
     pub rows: Vec<Measured>,
@@ -32,7 +32,7 @@ pub struct Measured {
     pub plain: Option<Figures>,
     /// With the incremental evaluator, on all of them.
     pub incremental: Option<Figures>,
-    /// How many times as fast the incremental one was.
+    /// The speed of the incremental evaluator relative to the plain one.
     pub ratio: Option<f64>,
     /// Decisions per second of the plain evaluator in a small cluster, just before and after: how fast the machine was.
     pub calibration: f64,
@@ -72,7 +72,7 @@ impl Measured {
     }
 }
 
-/// How one evaluator did.
+/// The figures of one evaluator.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Figures {
@@ -80,19 +80,19 @@ pub struct Figures {
     pub decisions: usize,
     /// Decisions that gave a pod its node.
     pub scheduled: usize,
-    /// How long the core was at work, from the first decision to the last confirmed binding, in seconds.
+    /// The time for which the core was at work, from the first decision to the last confirmed binding, in seconds.
     pub seconds: f64,
     /// Decisions per second over that time.
     pub decisions_per_second: f64,
     /// Decisions per second of processor time: what it would be if nothing else ran on the machine. Absent where the
-    /// operating system does not tell, and for runs of a few milliseconds.
+    /// operating system does not report it, and for runs of a few milliseconds.
     pub decisions_per_cpu_second: Option<f64>,
     /// The time of the first decision, for which all answers are computed, in milliseconds.
     pub first_decision_millis: f64,
-    /// What the process has resident at the end, all kept answers included, in MiB. Rows of one run share a process: ask
-    /// for one row to know its memory.
+    /// The resident memory of the process at the end, all kept answers included, in MiB. Rows of one run share a
+    /// process: ask for one row to know its memory.
     pub resident_mebibytes: Option<f64>,
-    /// What events cost after that, if it was asked for.
+    /// The cost of events after that, if it was asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<EventCost>,
     /// The median time of a decision with all that follows from it, in microseconds.

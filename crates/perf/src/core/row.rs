@@ -9,21 +9,21 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// How many sets of pods keep away from their own kind: 10,000 pods that each take a node of their own do not fit on
-/// 5,000 nodes, so they come from so many deployments.
+/// The number of sets of pods that keep away from their own kind: 10,000 pods that each take a node of their own do not
+/// fit on 5,000 nodes, so they come from so many deployments.
 const GROUPS: usize = 4;
-/// How many namespaces there are where selectors choose among them; every other one is meant.
+/// The number of namespaces among which selectors choose; every other one is meant.
 const NAMESPACES: usize = 100;
-/// How many pods are in these before anything is measured, at most.
+/// The number of pods in these before anything is measured, at most.
 const IN_NAMESPACES_MAX: usize = 2_000;
-/// How many pods of low priority fill a node of [`Row::Preemption`].
+/// The number of pods of low priority that fill a node of [`Row::Preemption`].
 const VICTIMS_PER_NODE: usize = 4;
 /// The nodes of [`Row::Overhead`], whatever was asked for.
 const FEW_NODES: usize = 10;
 
 macro_rules! rows {
     ($($variant:ident: $name:literal, $doc:literal;)*) => {
-        /// What is measured.
+        /// The measured row.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Row {
             $(#[doc = $doc] $variant,)*
@@ -40,7 +40,7 @@ macro_rules! rows {
                 }
             }
 
-            /// What its pods are like.
+            /// The description of its pods.
             pub fn about(self) -> &'static str {
                 match self {
                     $(Self::$variant => $doc,)*
@@ -88,7 +88,7 @@ impl fmt::Display for Row {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown row {name:?}; there are {}", Row::ALL.iter().map(|row| row.name()).collect::<Vec<_>>().join(", "))]
 pub struct UnknownRow {
-    /// What was asked for.
+    /// The requested name.
     pub name: String,
 }
 
@@ -103,7 +103,7 @@ impl FromStr for Row {
 }
 
 impl Row {
-    /// How many nodes there are when `asked` were asked for.
+    /// The number of nodes when `asked` were requested.
     pub(super) fn nodes(self, asked: usize) -> usize {
         match self {
             Self::Overhead => FEW_NODES,
@@ -111,13 +111,13 @@ impl Row {
         }
     }
 
-    /// Whether a pod is done with when it was decided on once; otherwise when it is bound.
+    /// Returns whether a pod is done with when it was decided on once; otherwise when it is bound.
     pub(super) fn ends_with_decision(self) -> bool {
         self != Self::Preemption
     }
 
-    /// Whether a decision depends on how many pods are scheduled in all: what exists before, what happens meanwhile, or
-    /// when the row ends.
+    /// Returns whether a decision depends on how many pods are scheduled in all: what exists before, what happens
+    /// meanwhile, or when the row ends.
     pub(super) fn depends_on_pods(self) -> bool {
         matches!(
             self,
@@ -125,7 +125,7 @@ impl Row {
         )
     }
 
-    /// Whether the pods have claims for devices.
+    /// Returns whether the pods have claims for devices.
     pub(super) fn has_claims(self) -> bool {
         matches!(
             self,
@@ -137,12 +137,12 @@ impl Row {
         )
     }
 
-    /// Whether the pods have claims for volumes.
+    /// Returns whether the pods have claims for volumes.
     fn has_volumes(self) -> bool {
         matches!(self, Self::BoundClaims | Self::LateClaims)
     }
 
-    /// What exists besides nodes and pods, in a cluster of `nodes` nodes.
+    /// The objects besides nodes and pods, in a cluster of `nodes` nodes.
     pub(super) fn objects(self, nodes: usize) -> Vec<Object> {
         let mut all = vec![generate::namespace("default", json!({}))];
         if matches!(self, Self::NamespaceSelectors | Self::ManyShapes) {
@@ -180,7 +180,7 @@ impl Row {
         }
     }
 
-    /// How many pods there are on `nodes` nodes before `pods` are scheduled.
+    /// The number of pods on `nodes` nodes before `pods` are scheduled.
     pub(super) fn existing(self, nodes: usize, pods: usize) -> usize {
         match self {
             Self::Preemption => nodes * VICTIMS_PER_NODE,
@@ -293,7 +293,7 @@ fn selector(color: &str) -> Value {
     json!({"matchLabels": {"color": color}})
 }
 
-/// What the DaemonSet controller writes into the pod of a node.
+/// The fields that the DaemonSet controller adds to the pod of a node.
 fn on_node(pod: &mut Value, node: &str) {
     pod["metadata"]["ownerReferences"][0]["kind"] = "DaemonSet".into();
     pod["spec"]["affinity"]["nodeAffinity"] = json!({

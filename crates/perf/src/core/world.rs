@@ -17,10 +17,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What passes between two decisions by the clock of the core.
+/// The time between two decisions by the clock of the core.
 const TICK: Duration = Duration::from_micros(10);
-/// How long nothing may happen by that clock before the core counts as stuck. Longer than any backoff, shorter than
-/// the flush that finds lost pods.
+/// The time for which nothing may happen by that clock before the core counts as stuck. Longer than any backoff,
+/// shorter than the flush that finds lost pods.
 const QUIET_MAX: Duration = Duration::from_secs(30);
 
 /// Times the extension points as production does.
@@ -39,21 +39,22 @@ pub(super) struct World {
     pods: HashMap<Str, Arc<Pod>>,
     /// The claims and volumes as the API stores them, by kind and name.
     objects: HashMap<(Kind, Str), Value>,
-    /// How long the core was at work since the cluster was set up.
+    /// The time for which the core was at work since the cluster was set up.
     seconds: f64,
     bound: usize,
     versions: u64,
-    /// What changes between decisions, in rows that change their cluster.
+    /// The changes between decisions, in rows that change their cluster.
     changes: Option<Changes>,
 }
 
-/// What a run has shown.
+/// The results of a run.
 pub(super) struct Run {
     /// The time of each decision with all that follows from it, in microseconds.
     pub(super) micros: Vec<f64>,
     /// All that the core did for them, in seconds.
     pub(super) seconds: f64,
-    /// The share of the time in which this thread had a processor; absent where the operating system does not tell.
+    /// The share of the time in which this thread had a processor; absent where the operating system does not report
+    /// it.
     pub(super) cpu_share: Option<f64>,
     /// Pods that got a node.
     pub(super) scheduled: usize,
@@ -61,9 +62,9 @@ pub(super) struct Run {
     pub(super) nodes: Vec<Str>,
     /// Pods without a decision.
     pub(super) left: usize,
-    /// What this process has in memory at the end, in bytes; absent where the operating system does not tell.
+    /// The memory of this process at the end, in bytes; absent where the operating system does not report it.
     pub(super) resident: Option<u64>,
-    /// What events cost after that, if it was asked for.
+    /// The cost of events after that, if it was asked for.
     pub(super) events: Vec<EventCost>,
 }
 
@@ -389,7 +390,7 @@ fn version(change: &ClusterChange) -> Str {
     }
 }
 
-/// How long this thread has had a processor, in seconds, as Linux tells.
+/// The CPU time of this thread, in seconds, as reported by Linux.
 fn cpu_seconds() -> Option<f64> {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     let nanos: f64 = stat.split_whitespace().next()?.parse().ok()?;

@@ -1,16 +1,16 @@
-//! What was measured of the dispatcher, and how it is printed.
+//! The measurements of the dispatcher, and their output.
 
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
 
-/// What was measured in all.
+/// The measurements.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// How many calls it takes a second.
+    /// The number of calls per second.
     pub throughput: Vec<ThroughputFigures>,
-    /// How long bindings wait; without and with status patches pending, in turn.
+    /// The time for which bindings wait; without and with status patches pending, in turn.
     pub waiting: Vec<WaitingFigures>,
     /// Pods that fit among pods that do not, beside a slow API server (KEP-5229).
     pub loops: Vec<LoopFigures>,
@@ -18,13 +18,13 @@ pub struct Report {
     pub reports: Vec<ReportFigures>,
 }
 
-/// What writes of status cost the scheduling loop. All times are virtual.
+/// The cost of writes of status for the scheduling loop. All times are virtual.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LoopFigures {
-    /// What the loop does while a status is written.
+    /// The action of the loop while a status is written.
     pub status_writes: &'static str,
-    /// How long the server takes for a call, in milliseconds.
+    /// The time of the server for a call, in milliseconds.
     pub latency_millis: f64,
     /// Pods that fit on no node.
     pub rejected: usize,
@@ -32,13 +32,13 @@ pub struct LoopFigures {
     pub bound: usize,
     /// Pods bound per second, until the last one.
     pub bound_per_second: f64,
-    /// What 99 of 100 pods waited at most from their creation to their binding, in milliseconds.
+    /// The wait of 99 of 100 pods at most from their creation to their binding, in milliseconds.
     pub wait_millis_p99: f64,
     /// Status patches that were sent.
     pub patches: usize,
 }
 
-/// What reports of PreEnqueue cost other pods. All times are virtual.
+/// The cost of reports of PreEnqueue for other pods. All times are virtual.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReportFigures {
@@ -54,15 +54,15 @@ pub struct ReportFigures {
     pub bound: usize,
     /// The median time from the creation of these pods to their binding, in milliseconds.
     pub wait_millis_median: f64,
-    /// What 99 of 100 of them waited at most, in milliseconds.
+    /// The wait of 99 of 100 of them, in milliseconds.
     pub wait_millis_p99: f64,
 }
 
-/// How many calls of one kind are taken a second.
+/// The number of calls of one kind per second.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ThroughputFigures {
-    /// What was done.
+    /// The action.
     pub what: &'static str,
     /// To how many calls.
     pub calls: usize,
@@ -80,19 +80,19 @@ impl ThroughputFigures {
     }
 }
 
-/// How long bindings wait to be sent.
+/// The time for which bindings wait to be sent.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WaitingFigures {
-    /// How they come.
+    /// The arrivals.
     pub arrivals: &'static str,
-    /// How many status patches are pending when the first is made.
+    /// The number of status patches that are pending when the first is made.
     pub patches: usize,
-    /// How many bindings are made.
+    /// The number of bindings that are made.
     pub bindings: usize,
     /// The median wait, in milliseconds of virtual time.
     pub wait_millis_median: f64,
-    /// What 99 of 100 wait at most, in milliseconds of virtual time.
+    /// The wait of 99 of 100, in milliseconds of virtual time.
     pub wait_millis_p99: f64,
     /// Calls sent, on average, between a binding being made and being sent.
     pub sent_before_mean: f64,

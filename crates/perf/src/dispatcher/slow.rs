@@ -20,16 +20,16 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
-/// How long a decision takes.
+/// The time that a decision takes.
 const DECISION: Duration = Duration::from_micros(100);
-/// How long nothing may happen before the cluster counts as settled: longer than the delay of reports.
+/// The time for which nothing may happen before the cluster counts as settled: longer than the delay of reports.
 const QUIET: Duration = Duration::from_secs(8);
 /// Nodes, each with room for 40 of the pods that fit.
 const NODES: usize = 250;
 /// The most pods that fit.
 pub(super) const PODS_MAX: usize = NODES * 40;
 
-/// What the scheduling loop does while the status of a pod is written.
+/// The action of the scheduling loop while the status of a pod is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Loop {
     /// It waits for the answer, as kube-scheduler does without SchedulerAsyncAPICalls.
@@ -97,7 +97,7 @@ struct Server {
     statuses: usize,
 }
 
-/// What is measured.
+/// The measured values.
 struct Measured {
     /// Pods that were created and are not bound, by when.
     created: HashMap<Str, Time>,

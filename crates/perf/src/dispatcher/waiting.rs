@@ -9,10 +9,10 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::time::Instant;
 
-/// How long the server takes for a call.
+/// The time that the server takes for a call.
 const ANSWERED_AFTER: Duration = Duration::from_millis(5);
 
-/// How bindings come.
+/// The arrivals of bindings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrivals {
     /// A thousand a second, one by one.

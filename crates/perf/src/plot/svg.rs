@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// Colours that people with any colour vision can tell apart (Okabe and Ito, <https://jfly.uni-koeln.de/color/>).
+/// Colours that people with any colour vision can distinguish (Okabe and Ito, <https://jfly.uni-koeln.de/color/>).
 pub(super) const COLORS: [&str; 7] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#555555",
 ];
@@ -14,7 +14,7 @@ pub(super) struct Svg {
     body: String,
 }
 
-/// Where a text is anchored.
+/// The anchor of a text.
 #[derive(Clone, Copy)]
 pub(super) enum Anchor {
     Start,

@@ -15,7 +15,7 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// How many pods each event helps.
+/// The number of pods that each event helps.
 pub(super) const HELPED: usize = 8;
 
 /// A queue and its surroundings.
@@ -26,7 +26,7 @@ pub(super) struct Bench {
     now: Time,
 }
 
-/// What one event cost.
+/// The cost of one event.
 pub(super) struct Played {
     events: usize,
     looked_at: usize,
@@ -106,7 +106,7 @@ impl Bench {
         self.queue.add(&cx, pod);
     }
 
-    /// Tries every active pod, and turns each down in the name of `plugin`.
+    /// Tries every active pod, and rejects each in the name of `plugin`.
     fn turn_down_all(&mut self, plugin: &str) {
         let cx = Context {
             now: self.now,
@@ -214,8 +214,8 @@ impl Bench {
     }
 }
 
-/// How many pods are timed together. A slice is short enough that other processes of the machine do not interrupt most
-/// slices, so the median measures this work alone.
+/// The number of pods that are timed together. A slice is short enough that other processes of the machine do not
+/// interrupt most slices, so the median measures this work alone.
 const SLICE: usize = 500;
 
 /// The rates of slices, per second, and the time of all.

@@ -6,7 +6,7 @@ use berth_api::{Pod, Str};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Who waits beside the pods that events help.
+/// The pods that wait beside those that events help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Crowd {
     /// Pods behind scheduling gates.
@@ -23,11 +23,11 @@ pub(super) enum Crowd {
     ForDevices,
 }
 
-/// What some pods of a crowd are like.
+/// The description of some pods of a crowd.
 pub(super) struct Like {
     /// The plugin that rejected them; none for pods behind gates.
     pub(super) plugin: Option<&'static str>,
-    /// What is special about them.
+    /// The edit of these pods.
     pub(super) edit: fn(&mut Value),
 }
 

@@ -1,13 +1,13 @@
-//! What was measured of the queue, and how it is printed.
+//! The measurements of the queue, and their output.
 
 use serde::Serialize;
 use std::fmt;
 
-/// What was measured in all.
+/// The measurements.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// Where all that is random came from.
+    /// The seed of all random values.
     pub seed: u64,
     /// Each event with each crowd, by size.
     pub events: Vec<EventFigures>,
@@ -19,13 +19,13 @@ pub struct Report {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EventFigures {
-    /// What happens.
+    /// The event.
     pub event: &'static str,
-    /// Who waits.
+    /// The waiting pods.
     pub crowd: &'static str,
-    /// How many of them.
+    /// The number of them.
     pub waiting: usize,
-    /// How often it happened.
+    /// The number of times it happened.
     pub events: usize,
     /// Pods looked at each time.
     pub looked_at_per_event: f64,

@@ -1,4 +1,4 @@
-//! What happens, and whom it helps.
+//! The event, and the pods that it helps.
 
 use super::crowd::{Crowd, affinity, claim, device_claim, request, tolerate};
 use crate::generate;
@@ -16,9 +16,9 @@ pub(super) struct Scene {
     new: Option<Object>,
     /// The plugin that rejected the pods that it helps.
     pub(super) plugin: &'static str,
-    /// What they are like.
+    /// The edit of the helped pods.
     pub(super) helped: fn(&mut Value),
-    /// Who else may wait, besides gated pods, without being helped as well.
+    /// The other pods that may wait, besides gated pods, without being helped as well.
     crowd: Crowd,
 }
 
@@ -158,7 +158,7 @@ impl Scene {
         ]
     }
 
-    /// Whether the crowd waits for something else than this.
+    /// Returns whether the crowd waits for something else than this.
     pub(super) fn suits(&self, crowd: Crowd) -> bool {
         crowd == Crowd::Gated || crowd == self.crowd
     }

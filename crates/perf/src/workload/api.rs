@@ -1,4 +1,4 @@
-//! What operations ask of the API server.
+//! The requests of operations to the API server.
 
 use super::error::RunError;
 use berth_client::content::Format;
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// How often a request is sent that fails for a reason that may pass.
+/// The number of times that a request is sent that fails for a reason that may pass.
 const TRIES_MAX: u32 = 5;
 /// The pause before the second try; it doubles with each.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -66,7 +66,7 @@ impl Resource {
     }
 }
 
-/// What is read of a created object.
+/// The fields that are read of a created object.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct Created {
     #[serde(default)]
@@ -90,7 +90,7 @@ impl Api {
         }
     }
 
-    /// How many writes were sent.
+    /// The number of writes that were sent.
     pub(super) fn writes(&self) -> u64 {
         self.writes.load(Ordering::Relaxed)
     }
@@ -213,7 +213,7 @@ impl Api {
         self.write(Method::PUT, path, body).await
     }
 
-    /// Deletes an object; one that is gone already is no failure.
+    /// Deletes an object; one that was deleted already is no failure.
     ///
     /// # Errors
     /// As [`Api::write`].
@@ -281,7 +281,7 @@ impl Api {
         self.transport.stream(&watch).await
     }
 
-    /// What the server says about itself at a path, as text.
+    /// The answer of the server at a path, as text.
     pub(super) async fn text(&self, path: &str) -> Option<String> {
         let request = request(Method::GET, path.to_owned(), Bytes::new());
         let answer = self.transport.answer(&request).await.ok()?;

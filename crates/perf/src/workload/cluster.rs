@@ -1,4 +1,4 @@
-//! Where workloads run: a [`Target`] starts a [`Cluster`] for each of them.
+//! The clusters in which workloads run: a [`Target`] starts a [`Cluster`] for each of them.
 
 use super::error::RunError;
 use super::process::Process;
@@ -6,7 +6,7 @@ use berth_client::Transport;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// What a workload asks of its cluster.
+/// The requirements of a workload on its cluster.
 #[derive(Debug, Clone, Default)]
 pub struct Setup {
     /// The feature gates that the workload sets.
@@ -44,7 +44,7 @@ pub trait Cluster {
     /// The processes whose CPU time and memory are reported.
     fn processes(&self) -> Vec<Process>;
 
-    /// Whether the cluster outlives the run, so that what the run created must be deleted.
+    /// Returns whether the cluster outlives the run, so that what the run created must be deleted.
     fn is_shared(&self) -> bool;
 
     /// The metrics of the scheduler in the text format of Prometheus, where they can be read.

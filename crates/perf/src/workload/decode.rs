@@ -34,7 +34,7 @@ pub struct Workload {
     pub scheduler_config: Option<PathBuf>,
     /// The operations, with pod sets unrolled.
     pub ops: Vec<Op>,
-    /// What the result is compared with.
+    /// The threshold of the result.
     pub threshold: Option<Threshold>,
 }
 

@@ -1,4 +1,4 @@
-//! What can go wrong: a file that cannot be used, and a workload that gives no result.
+//! The errors of a run: a file that cannot be used, and a workload that gives no result.
 
 /// A workload file that cannot be used. Found before anything is started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -6,7 +6,7 @@
 pub struct FileError {
     /// File, test case, workload and field.
     pub place: String,
-    /// What is wrong, and the way out.
+    /// The fault, and the way out.
     pub message: String,
 }
 
@@ -19,7 +19,7 @@ impl FileError {
     }
 }
 
-/// Why a workload gave no result.
+/// The reason why a workload gave no result.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum RunError {
     /// The scheduler or the API server of this run does not have what the workload needs.
@@ -35,7 +35,7 @@ pub enum RunError {
         op: usize,
         /// Its opcode.
         opcode: &'static str,
-        /// What happened.
+        /// The event.
         message: String,
     },
     /// Pods did not reach the required state in time.
@@ -51,13 +51,13 @@ pub enum RunError {
         stage: &'static str,
         /// The namespace.
         namespace: String,
-        /// How many pods reached the state.
+        /// The number of pods that reached the state.
         reached: usize,
-        /// How many were required.
+        /// The required number.
         wanted: usize,
         /// The limit, in seconds.
         limit_seconds: u64,
-        /// A pod that did not, and why as far as its condition says.
+        /// A pod that did not, and the reason from its condition.
         detail: String,
     },
     /// The pods of the workload could not be watched without a gap.
@@ -69,7 +69,7 @@ pub enum RunError {
     /// The verifier found what a scheduler must not do.
     #[error("the result is void: {count} violations; the first: {first}")]
     Violations {
-        /// How many.
+        /// The number.
         count: usize,
         /// The first of them.
         first: String,

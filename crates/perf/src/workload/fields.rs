@@ -153,7 +153,7 @@ impl Fields {
         }
     }
 
-    /// What is left, as it is: for mappings whose keys are free.
+    /// The rest, as it is: for mappings whose keys are free.
     pub(super) fn rest(self) -> (String, Map<String, Value>) {
         (self.place, self.map)
     }
@@ -219,7 +219,7 @@ pub(super) fn parse_duration(place: &str, text: &str) -> Result<Duration, FileEr
     Ok(parsed.as_duration())
 }
 
-/// Whether two names differ by one or two letters only.
+/// Returns whether two names differ by one or two letters only.
 fn is_near(a: &str, b: &str) -> bool {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut row: Vec<usize> = (0..=b.len()).collect();

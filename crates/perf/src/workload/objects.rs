@@ -41,7 +41,7 @@ impl ObjectTemplate {
         &self.path
     }
 
-    /// Whether all objects are the same, whatever their index and count.
+    /// Returns whether all objects are the same, whatever their index and count.
     pub fn is_constant(&self) -> bool {
         self.constant.is_some()
     }

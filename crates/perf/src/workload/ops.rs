@@ -70,7 +70,7 @@ impl Op {
         }
     }
 
-    /// Whether a measurement ends with it.
+    /// Returns whether a measurement ends with it.
     pub fn collects_metrics(&self) -> bool {
         match self {
             Self::CreatePods(pods) => pods.collect_metrics,
@@ -83,15 +83,15 @@ impl Op {
 /// `createNodes`.
 #[derive(Debug, Clone)]
 pub struct CreateNodes {
-    /// How many.
+    /// The number.
     pub count: usize,
     /// The node; upstream's default node without one.
     pub template: Option<Arc<ObjectTemplate>>,
-    /// What is added to each node.
+    /// The fields that are added to each node.
     pub strategy: NodeStrategy,
 }
 
-/// What is added to nodes beyond their template.
+/// The fields that are added to nodes beyond their template.
 #[derive(Debug, Clone, Default)]
 pub enum NodeStrategy {
     /// Nothing.
@@ -125,7 +125,7 @@ pub enum NodeStrategy {
 pub struct CreateNamespaces {
     /// The names are the prefix, a dash and the index.
     pub prefix: String,
-    /// How many.
+    /// The number.
     pub count: usize,
     /// The namespace.
     pub template: Option<Arc<ObjectTemplate>>,
@@ -134,7 +134,7 @@ pub struct CreateNamespaces {
 /// `createPods`.
 #[derive(Debug, Clone)]
 pub struct CreatePods {
-    /// How many; at a time, in a steady state.
+    /// The number; in a steady state, the number at a time.
     pub count: usize,
     /// For how long pods are created and deleted; none creates each pod once.
     pub steady_state: Option<Duration>,
@@ -164,11 +164,11 @@ pub struct VolumeTemplates {
 pub struct DeletePods {
     /// The namespace.
     pub namespace: String,
-    /// Which of its pods.
+    /// The labels of its pods.
     pub labels: LabelSet,
     /// Whether to go on before the pods are deleted.
     pub skip_wait: bool,
-    /// How many a second; zero deletes all at once.
+    /// The number per second; zero deletes all at once.
     pub per_second: usize,
 }
 
@@ -177,17 +177,17 @@ pub struct DeletePods {
 pub struct Churn {
     /// Whether objects are deleted again.
     pub recreate: bool,
-    /// How many there are at most; zero is no limit.
+    /// The greatest number; zero is no limit.
     pub number: usize,
     /// The pause between rounds.
     pub interval: Duration,
     /// The namespace; one of the operation's own without it.
     pub namespace: Option<String>,
-    /// What is created.
+    /// The templates of the created objects.
     pub templates: Vec<Arc<ObjectTemplate>>,
 }
 
-/// What a barrier waits for.
+/// The stage that a barrier waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// The pods have a node.
@@ -211,9 +211,9 @@ impl Stage {
 pub struct Barrier {
     /// The namespaces; all with pods that were not waited for when empty.
     pub namespaces: Vec<String>,
-    /// Which of their pods.
+    /// The labels of their pods.
     pub labels: LabelSet,
-    /// What is waited for.
+    /// The stage that is awaited.
     pub stage: Stage,
 }
 
@@ -224,7 +224,7 @@ pub struct StartCollectingMetrics {
     pub name: String,
     /// The namespaces whose pods count.
     pub namespaces: Vec<String>,
-    /// Which of their pods.
+    /// The labels of their pods.
     pub labels: LabelSet,
 }
 
@@ -233,7 +233,7 @@ pub struct StartCollectingMetrics {
 pub struct WaitForPodGroups {
     /// The namespace.
     pub namespace: String,
-    /// How many.
+    /// The number.
     pub count: usize,
 }
 
@@ -244,16 +244,16 @@ pub struct CreateAny {
     pub namespace: String,
     /// The object.
     pub template: Arc<ObjectTemplate>,
-    /// How many.
+    /// The number.
     pub count: usize,
 }
 
 /// `updateAny`.
 #[derive(Debug, Clone)]
 pub struct UpdateAny {
-    /// Which objects.
+    /// The objects.
     pub objects: CreateAny,
-    /// How many a second; zero updates one after the other without a pause.
+    /// The number per second; zero updates one after the other without a pause.
     pub per_second: usize,
     /// The subresource path; empty for the object itself.
     pub subresources: Vec<String>,

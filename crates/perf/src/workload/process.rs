@@ -1,4 +1,4 @@
-//! What processes use: CPU time and peak memory, as Linux counts them.
+//! The resource usage of processes: CPU time and peak memory, as Linux counts them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,7 +22,7 @@ impl Process {
     }
 }
 
-/// What a process has used since it started.
+/// The resource usage of a process since it started.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Usage {
     /// CPU time in user and system mode, in seconds.
@@ -39,7 +39,7 @@ pub struct Usage {
 const TICKS_PER_SECOND: f64 = 100.0;
 
 impl Process {
-    /// What it has used; none where the system has no /proc, or the process is gone.
+    /// The usage; none where the system has no /proc, or the process has ended.
     pub fn usage(&self) -> Option<Usage> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?;
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;

@@ -43,7 +43,7 @@ impl Scrape {
         sums
     }
 
-    /// What was added since `before` to a histogram, for each combination of the labels in `by`; other labels are
+    /// The increase since `before` of a histogram, for each combination of the labels in `by`; other labels are
     /// summed up. Values are in milliseconds when the histogram counts seconds.
     pub fn histograms_since(
         &self,

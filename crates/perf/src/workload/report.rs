@@ -17,7 +17,7 @@ const THROUGHPUT: &str = "SchedulingThroughput";
 /// All runs of a command.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
-    /// Where the workloads ran: `embedded`, `in-process` or the scheduler's command.
+    /// The target of the workloads: `embedded`, `in-process` or the scheduler's command.
     pub target: String,
     /// The runs, in order.
     pub runs: Vec<Run>,
@@ -28,17 +28,17 @@ pub struct Report {
 pub struct Run {
     /// `case/workload`.
     pub name: String,
-    /// Which repetition, from 1.
+    /// The repetition, from 1.
     pub repetition: usize,
     /// The threshold of the workload.
     pub threshold: Option<Threshold>,
-    /// What it gave.
+    /// The result.
     pub result: Result<Outcome, RunError>,
-    /// How long it took, starting the cluster included.
+    /// The duration, starting the cluster included.
     pub took: Duration,
 }
 
-/// How a measurement compares with the threshold.
+/// The comparison of a measurement with the threshold.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Compared {
     /// There is no threshold.

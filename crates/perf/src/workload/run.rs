@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// How often a wait looks at the pods at last, as upstream's does.
+/// The interval at which a wait looks at the pods at last, as upstream's does.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The first pause of a wait. Each further one is twice as long, up to [`POLL_INTERVAL`]. Some workloads create a few
 /// pods in each of a hundred namespaces, one namespace after another.
@@ -33,12 +33,12 @@ const POLL_INTERVAL_MIN: Duration = Duration::from_millis(20);
 /// Requests in flight while objects are created.
 const WORKERS: usize = 30;
 
-/// How workloads are run.
+/// The options of a run.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
-    /// How long an operation waits for pods.
+    /// The time for which an operation waits for pods.
     pub wait_limit: Duration,
-    /// How long a workload may take.
+    /// The time that a workload may take.
     pub workload_limit: Duration,
     /// The seed of generated names.
     pub seed: u64,
@@ -58,12 +58,12 @@ impl Default for RunOptions {
     }
 }
 
-/// How far a workload is.
+/// The progress of a workload.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress {
     /// The operation that runs, from 0.
     pub op: usize,
-    /// How many there are.
+    /// The number of operations.
     pub ops: usize,
     /// Its opcode.
     pub opcode: &'static str,
@@ -73,14 +73,14 @@ pub struct Progress {
     pub bound: usize,
 }
 
-/// What a workload gave.
+/// The result of a workload.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     /// The measurements, in the order of the operations.
     pub measured: Vec<Measured>,
-    /// How many bindings the verifier checked.
+    /// The number of bindings that the verifier checked.
     pub bindings_verified: usize,
-    /// How long the operations took.
+    /// The time that the operations took.
     pub took: Duration,
     /// The version that the API server reports.
     pub server_version: String,
@@ -164,7 +164,7 @@ async fn run_on<C: Cluster>(
     })
 }
 
-/// What rules refer to besides pods and nodes.
+/// The objects that rules refer to besides pods and nodes.
 const SURROUNDINGS: [(&str, &str); 6] = [
     ("/api/v1", "namespaces"),
     ("/api/v1", "persistentvolumes"),
@@ -199,7 +199,7 @@ async fn judge(api: &Api, view: &View) -> Result<usize, RunError> {
     }
 }
 
-/// What the operations have in common.
+/// The state that the operations share.
 struct Executor<'a> {
     api: Arc<Api>,
     view: Arc<View>,
@@ -434,7 +434,7 @@ impl Executor<'_> {
                 "/api/v1/namespaces/NS/persistentvolumeclaims",
                 "/apis/resource.k8s.io/v1/namespaces/NS/resourceclaims",
             ] {
-                // What is left goes with the namespace.
+                // The rest is deleted with the namespace.
                 let path = collection.replace("NS", namespace);
                 let _ = self.api.delete_collection(path, &at_once).await;
             }
@@ -459,7 +459,7 @@ enum Ending {
     After,
 }
 
-/// When things are done that have a rate: the first at once, and each next one an interval later.
+/// The schedule of actions that have a rate: the first at once, and each next one an interval later.
 #[derive(Debug, Clone, Copy)]
 struct Pace {
     begun: tokio::time::Instant,

@@ -1,4 +1,4 @@
-//! Which workloads of the files run.
+//! The workloads of the files that run.
 
 use super::decode::Workload;
 use regex::Regex;
@@ -6,14 +6,14 @@ use regex::Regex;
 /// Chooses workloads by name and by label.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
-    /// What `case/workload` must match, anywhere.
+    /// The pattern that `case/workload` must match, anywhere.
     pub filter: Option<Regex>,
     /// Labels that a workload must have (`label`, `+label`) or must not have (`-label`).
     pub labels: Vec<String>,
 }
 
 impl Selection {
-    /// Whether a workload is chosen.
+    /// Returns whether a workload is chosen.
     pub fn takes(&self, workload: &Workload) -> bool {
         let named = self
             .filter

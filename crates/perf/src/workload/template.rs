@@ -1,9 +1,9 @@
 //! The template language of workload files: the part of Go's text/template that they use.
 //!
-//! An action is `{{ .Index }}`, `{{ .Count }}`, a value of `templateParams` such as `{{ .podsPerGroup }}`, a whole number,
-//! or a call of `Mod` or `DivideInt` with two operands, each of them one of these or a call in parentheses; operands are
-//! numbers. Everything else is an error. Numbers are computed as upstream
-//! does it: as 64-bit floating point numbers that are truncated to integers.
+//! An action is `{{ .Index }}`, `{{ .Count }}`, a value of `templateParams` such as `{{ .podsPerGroup }}`, a whole
+//! number, or a call of `Mod` or `DivideInt` with two operands, each of them one of these or a call in parentheses;
+//! operands are numbers. Everything else is an error. Numbers are computed as upstream does it: as 64-bit floating
+//! point numbers that are truncated to integers.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -49,7 +49,7 @@ enum Function {
     DivideInt,
 }
 
-/// Why a template cannot be read or executed.
+/// The reason why a template cannot be read or executed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     /// An action has no end.
@@ -67,7 +67,7 @@ pub enum TemplateError {
         line: usize,
         /// The action as written.
         action: String,
-        /// What about it.
+        /// The reason.
         reason: String,
     },
     /// `Mod` or `DivideInt` by zero.
@@ -114,7 +114,7 @@ impl Template {
         Ok(Self { parts })
     }
 
-    /// Whether every object made from the template has the same text.
+    /// Returns whether every object made from the template has the same text.
     pub fn is_constant(&self) -> bool {
         self.parts.iter().all(|part| match part {
             Part::Text(_) => true,

@@ -7,13 +7,13 @@
 use super::stats::{Buckets, buckets};
 use std::time::Duration;
 
-/// How often the number of scheduled pods is read.
+/// The interval at which the number of scheduled pods is read.
 pub const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Collects the samples of one measurement.
 #[derive(Debug, Clone, Default)]
 pub struct Throughput {
-    /// When the last sample was taken, and how many pods had been scheduled.
+    /// The time of the last sample, and the number of pods that had been scheduled.
     last: Option<(Duration, u64)>,
     skipped: usize,
     samples: Vec<f64>,
@@ -50,7 +50,7 @@ impl Throughput {
         buckets(&self.samples)
     }
 
-    /// How many samples there are.
+    /// The number of samples.
     pub fn samples(&self) -> usize {
         self.samples.len()
     }
@@ -60,7 +60,7 @@ impl Throughput {
 mod tests {
     use super::*;
 
-    /// What the collector says after these readings, one a second.
+    /// The result of the collector for these readings, one a second.
     fn result(readings: &[u64]) -> Option<(f64, f64, f64)> {
         let mut throughput = Throughput::default();
         for (second, scheduled) in (1..).zip(readings) {

@@ -27,7 +27,7 @@ use std::sync::Arc;
 pub struct Entry {
     /// The resourceVersion as a number.
     pub revision: u64,
-    /// What changed.
+    /// The change.
     pub change: Change,
 }
 
@@ -41,7 +41,7 @@ impl Entry {
     }
 }
 
-/// What changed.
+/// The change.
 #[derive(Debug, Clone)]
 pub enum Change {
     /// A pod is new, or its labels, spec or phase changed.
@@ -61,14 +61,14 @@ pub enum Change {
     NodeGone(Arc<str>),
 }
 
-/// What a scheduler must not do.
+/// A broken rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     /// `namespace/name` of the pod.
     pub pod: String,
     /// The node that the pod was bound to.
     pub node: String,
-    /// Which rule was broken.
+    /// The rule that was broken.
     pub rule: String,
 }
 
@@ -82,10 +82,10 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What the verifier found.
+/// The findings of the verifier.
 #[derive(Debug, Clone, Default)]
 pub struct Verdict {
-    /// How many bindings were checked.
+    /// The number of bindings that were checked.
     pub bindings: usize,
     /// The rules that were broken, in the order of the log.
     pub violations: Vec<Violation>,

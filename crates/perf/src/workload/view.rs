@@ -45,7 +45,7 @@ struct Known {
     bound: Option<Instant>,
 }
 
-/// What is measured.
+/// The measured pods.
 #[derive(Debug, Clone)]
 pub(super) struct Filter {
     /// The namespaces.
@@ -68,7 +68,7 @@ struct Measured {
     last: Option<Instant>,
 }
 
-/// What was measured.
+/// The measurements.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Measurement {
     /// Pods that were scheduled.
@@ -183,7 +183,7 @@ impl View {
         self.lock().lost.get_or_insert(reason);
     }
 
-    /// Why the watch has a gap, if it has.
+    /// The reason for a gap of the watch, if any.
     pub(super) fn why_lost(&self) -> Option<String> {
         self.lock().lost.clone()
     }
@@ -224,7 +224,7 @@ impl View {
         });
     }
 
-    /// How many measured pods were scheduled so far.
+    /// The number of measured pods that were scheduled so far.
     pub(super) fn scheduled(&self) -> u64 {
         self.lock().measured.as_ref().map_or(0, |m| m.scheduled)
     }

@@ -17,7 +17,7 @@ impl Drop for Following {
     }
 }
 
-/// What is followed.
+/// The followed objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Followed {
     /// Pods.

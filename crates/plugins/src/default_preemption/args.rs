@@ -61,7 +61,7 @@ impl DefaultPreemptionArgs {
         })
     }
 
-    /// How many candidates are searched among `nodes` nodes.
+    /// The number of candidates that are searched among `nodes` nodes.
     pub(super) fn candidates(&self, nodes: usize) -> usize {
         (nodes.saturating_mul(self.min_candidate_nodes_percentage) / 100)
             .max(self.min_candidate_nodes_absolute)

@@ -22,7 +22,7 @@ pub(super) struct Candidate {
     pub(super) by_extender: bool,
 }
 
-/// Which candidates are wanted.
+/// The wanted candidates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wish {
     /// The one that is chosen.
@@ -35,7 +35,7 @@ pub(super) enum Wish {
 pub(super) struct Found {
     /// Those that violate no budget first.
     pub(super) candidates: Vec<Candidate>,
-    /// Why preemption does not help, if there is no candidate.
+    /// The reason why preemption does not help, if there is no candidate.
     pub(super) statuses: NodeStatuses,
 }
 

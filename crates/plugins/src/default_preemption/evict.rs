@@ -17,7 +17,8 @@ use berth_framework::stage::{
 use berth_framework::{ApiCall, Code, Feature, PodInfo, Status};
 use rustc_hash::FxHashSet;
 
-/// How long the cycle waits for one eviction. The dispatcher ends every call earlier, so this only limits the wait.
+/// The time for which the cycle waits for one eviction. The dispatcher ends every call earlier, so this only limits the
+/// wait.
 const EVICTION_WAIT_MAX: Duration = Duration::from_secs(5 * 60);
 
 /// The remaining evictions, one by one.

@@ -17,11 +17,11 @@ use std::sync::Arc;
 /// The number of searches in one attempt.
 const ROUNDS_MAX: usize = 4;
 
-/// What is waited for.
+/// The pending question.
 pub(super) struct Asking {
     /// The extender's place.
     at: usize,
-    /// What it received.
+    /// The candidates that it received.
     candidates: Vec<Candidate>,
     /// Whether a candidate was dropped because the cluster changed.
     is_old: bool,
@@ -31,7 +31,7 @@ pub(super) struct Asking {
     seen: u64,
 }
 
-/// Which candidates the search has to find.
+/// The candidates that the search has to find.
 pub(super) fn wish(cx: &PostFilterContext<'_>, pod: &Pod) -> Wish {
     let extenders = cx.outbox.extenders();
     match extenders.next(0, pod, |spec| spec.preempts) {

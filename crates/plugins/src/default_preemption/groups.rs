@@ -25,7 +25,7 @@ use berth_framework::{ApiCall, Code, Feature, PodInfo, Status};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What every message begins with.
+/// The start of every message.
 const PREFIX: &str = "pod group preemption: ";
 /// The text if no pod of lower priority runs.
 const NO_VICTIMS: &str = "No preemption victims found for incoming preemptor";
@@ -43,7 +43,7 @@ fn unschedulable(text: &str) -> GroupPostFilterResult {
     GroupPostFilterResult::of(Status::unschedulable(format!("{PREFIX}{text}")))
 }
 
-/// Whether pods that make room for a member are terminating on the node to which it is nominated.
+/// Returns whether pods that make room for a member are terminating on the node to which it is nominated.
 fn waits_for_victims(dry_run: &dyn GroupDryRun, priority: i32) -> bool {
     let cluster = dry_run.cluster();
     dry_run.members().iter().any(|member| {

@@ -8,7 +8,7 @@ use berth_api::{Str, Time};
 use berth_framework::{Slot, Status};
 use std::cmp::Reverse;
 
-/// How many nodes are in a block.
+/// The number of nodes that are in a block.
 const BLOCK: usize = 64;
 
 /// The cost of a candidate; the least is chosen. The parts are compared one after another, the name of the node last,
@@ -47,10 +47,10 @@ impl Cost {
     }
 }
 
-/// What is known of a node.
+/// The state of a node.
 #[derive(Debug)]
 enum Node {
-    /// The filters have said that no eviction helps.
+    /// The filters state that no eviction helps.
     RuledOut,
     /// No dry run was made since it changed.
     Unknown,
@@ -78,11 +78,11 @@ pub(super) struct Results {
     nodes: Vec<Node>,
     blocks: Vec<Block>,
     potential: usize,
-    /// Why preemption does not help, with the number of nodes.
+    /// The reason why preemption does not help, with the number of nodes.
     hopeless: Vec<(Status, usize)>,
 }
 
-/// Which candidates a search has found, by whether they violate budgets.
+/// The candidates that a search has found, by whether they violate budgets.
 #[derive(Debug, Default)]
 struct Range {
     enough: usize,
@@ -91,13 +91,13 @@ struct Range {
 }
 
 impl Range {
-    /// Whether there are enough candidates, one of which violates no budget.
+    /// Returns whether there are enough candidates, one of which violates no budget.
     fn is_enough(&self) -> bool {
         self.counts[0] > 0 && self.counts[0] + self.counts[1] >= self.enough
     }
 
-    /// Whether the search goes through the whole block, and either all its candidates count or, when there are enough
-    /// that violate budgets, no further one of those.
+    /// Returns whether the search goes through the whole block, and either all its candidates count or, when there are
+    /// enough that violate budgets, no further one of those.
     fn takes(&self, block: &Block) -> bool {
         let [within, violating] = [0, 1].map(|at| self.counts[at] + block.counts[at]);
         let is_full = self.counts[1] >= self.enough;
@@ -108,7 +108,7 @@ impl Range {
 }
 
 impl Results {
-    /// A node has changed. `may_help` tells whether the filters leave room for preemption.
+    /// A node has changed. `may_help` states whether the filters leave room for preemption.
     pub(super) fn changed(&mut self, node: Slot, may_help: bool) {
         let state = match may_help {
             true => Node::Unknown,
@@ -117,12 +117,12 @@ impl Results {
         self.set(node.index(), state);
     }
 
-    /// How many nodes are not ruled out.
+    /// The number of nodes that are not ruled out.
     pub(super) fn potential(&self) -> usize {
         self.potential
     }
 
-    /// Why preemption does not help on nodes that are not ruled out, with the number of nodes.
+    /// The reason why preemption does not help on nodes that are not ruled out, with the number of nodes.
     pub(super) fn hopeless(&self) -> impl Iterator<Item = (Status, usize)> + '_ {
         let reasons = self.hopeless.iter().filter(|(_, nodes)| *nodes > 0);
         reasons.cloned()
@@ -284,7 +284,7 @@ mod tests {
     use berth_framework::PodInfo;
     use std::sync::Arc;
 
-    /// What a dry run finds: a candidate of a certain cost, no help, or an error.
+    /// The result of a dry run: a candidate of a certain cost, no help, or an error.
     #[derive(Debug, Clone, Copy, PartialEq)]
     enum Trial {
         RuledOut,

@@ -88,7 +88,7 @@ impl<'a> Trial<'a> {
             .unwrap_or_default()
     }
 
-    /// What every node says, as after filtering.
+    /// The answer of every node, as after filtering.
     fn statuses(&self) -> NodeStatuses {
         let mut statuses = NodeStatuses::new();
         for view in self.world.cluster.nodes.iter() {
@@ -98,7 +98,7 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// Whether the plugin has nothing to say.
+/// Returns whether the plugin returns Skip.
 fn run_pre_filter(
     world: &World,
     plugin: &impl PreFilter,
@@ -272,7 +272,7 @@ impl Outcome {
     }
 }
 
-/// What is said of a node by its name, if anything.
+/// The status of a node by its name, if any.
 type Said = Box<dyn Fn(&str) -> Option<Status>>;
 
 /// One preemption: the pod, and what it finds.
@@ -281,7 +281,7 @@ struct Attempt {
     preemptor: Pod,
     args: Value,
     nominated: Vec<Pod>,
-    /// What filters have said of the nodes, instead of what they say.
+    /// The statuses of the nodes that replace those of the filters.
     said: Option<Said>,
     broken: Vec<&'static str>,
 }

@@ -188,7 +188,7 @@ impl<'a> Budgets<'a> {
         Self { features, known }
     }
 
-    /// Whether the eviction of the pods violates a budget. Each pod uses up a part of each of its budgets.
+    /// Returns whether the eviction of the pods violates a budget. Each pod uses up a part of each of its budgets.
     pub(super) fn are_violated_by(&mut self, pods: &[(Slot, Arc<PodInfo>)]) -> bool {
         let features = self.features;
         let empty_protects = features.has(Behaviour::EmptyBudgetSelectorProtectsAllPods);

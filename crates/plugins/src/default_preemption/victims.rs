@@ -1,4 +1,4 @@
-//! Which pods of one node must be evicted for the new pod to fit.
+//! The pods of one node that must be evicted for the new pod to fit.
 //!
 //! In a dry run all pods of lower priority are removed. If the new pod fits then, they are added back one by one as
 //! long as it still fits: first those whose eviction violates a budget, then the others, the most important first. The
@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub(super) struct Victims {
     /// The most important first. Empty only for candidates of extenders, since 1.38.
     pub(super) pods: Vec<Arc<PodInfo>>,
-    /// How many of them violate their budget.
+    /// The number of them that violate their budget.
     pub(super) violations: usize,
 }
 
@@ -98,8 +98,8 @@ pub(super) fn select(
     selected
 }
 
-/// The victims on a node in a cluster with groups: a pod of a group of mode `all` is evicted with all pods of the group,
-/// also with those on other nodes.
+/// The victims on a node in a cluster with groups: a pod of a group of mode `all` is evicted with all pods of the
+/// group, also with those on other nodes.
 fn select_units(
     dry_run: &mut dyn DryRun,
     features: &FeatureGates,

@@ -18,9 +18,9 @@ const BINDING_TIMEOUT_GATES: &[Feature] = &[
 /// The arguments, checked. Nothing takes long yet: claims are not allocated by this version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DynamicResourcesArgs {
-    /// How long the search for devices may take on one node; zero: as long as it takes.
+    /// The time limit of the search for devices on one node; zero: none.
     pub filter_timeout: GoDuration,
-    /// How long devices may take to be made ready before a pod is bound.
+    /// The time in which devices must be ready before a pod is bound.
     pub binding_timeout: GoDuration,
 }
 

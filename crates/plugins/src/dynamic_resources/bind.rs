@@ -29,18 +29,18 @@ use rustc_hash::FxBuildHasher;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-/// How long PreBind waits for one write. The dispatcher ends every call sooner.
+/// The time for which PreBind waits for one write. The dispatcher ends every call sooner.
 const WRITE_WAIT_MAX: Duration = Duration::from_secs(5 * 60);
-/// How long PreBind waits for a newer version of a claim after a conflict.
+/// The time for which PreBind waits for a newer version of a claim after a conflict.
 const CONFLICT_WAIT_MAX: Duration = Duration::from_secs(5);
 /// The time that PreBind waits for another member of the group to write an allocation that both use.
 const SHARED_WAIT_MAX: Duration = Duration::from_secs(5);
-/// How long PreBind waits until the watch shows a claim that was created, as in kube-scheduler.
+/// The time for which PreBind waits until the watch shows a claim that was created, as in kube-scheduler.
 const CREATED_WAIT_MAX: Duration = Duration::from_secs(120);
-/// How often a write to one claim is made.
+/// The number of times that a write to one claim is made.
 const ATTEMPTS_MAX: u32 = 5;
 
-/// What Reserve has decided.
+/// The decision of Reserve.
 pub(super) struct Reserved {
     node: Str,
     claims: Vec<ReservedClaim>,
@@ -49,9 +49,9 @@ pub(super) struct Reserved {
     stage: Stage,
     /// Whether PreBind has waited, so that what Reserve assumes is shown.
     has_waited: bool,
-    /// What the devices take from the node, to be written to the pod's status.
+    /// The resources that the devices take from the node, to be written to the pod's status.
     node_resources: Option<NodeResources>,
-    /// When devices have to be ready; known once all claims are written.
+    /// The time at which devices must be ready; known once all claims are written.
     deadline: Option<Time>,
 }
 
@@ -66,7 +66,7 @@ struct ReservedClaim {
     is_shared: bool,
     /// The deadline of the wait for that write.
     shared_until: Option<Time>,
-    /// What every pod sees of the claim.
+    /// The claim as every pod sees it.
     assumed: Option<Write>,
     /// The reservation that was sent last.
     write: Option<Write>,
@@ -77,7 +77,7 @@ struct ReservedClaim {
     created: Option<Created>,
 }
 
-/// What the devices of a pod take from its node.
+/// The resources that the devices of a pod take from its node.
 struct NodeResources {
     statuses: Vec<NodeAllocatableResourceClaimStatus>,
     /// Whether the write was sent, whatever the answer.
@@ -93,7 +93,7 @@ struct Created {
     is_published: bool,
 }
 
-/// What PreBind waits for.
+/// The step that PreBind waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// Nothing yet.
@@ -112,7 +112,7 @@ enum Stage {
     Refreshing,
     /// The claim for extended resources is being written to the pod's status.
     Publishing,
-    /// What the devices take from the node is being written to the pod's status.
+    /// The resources of the devices are being written to the status of the pod.
     Counting,
     /// Binding conditions.
     Conditions,
@@ -248,7 +248,7 @@ pub(super) fn reserve(
     Status::success()
 }
 
-/// What the devices take from the node, which the pod counts with from now on.
+/// The resources that the devices take from the node, which are added to the requests of the pod.
 ///
 /// # Errors
 /// When an amount cannot be computed.
@@ -358,18 +358,19 @@ fn name_of(claim: &ResourceClaim) -> ObjectName {
     ObjectName::new(Kind::ResourceClaim, &meta.namespace, &meta.name)
 }
 
-/// Whether another attempt may succeed: the claim has changed, or the write was replaced by that of another pod.
+/// Returns whether another attempt may succeed: the claim has changed, or the write was replaced by that of another
+/// pod.
 fn is_outdated(error: &CallError) -> bool {
     error.kind == CallErrorKind::Conflict || error.kind.is_dropped()
 }
 
 impl Reserved {
-    /// Whether this is for the node.
+    /// Returns whether this is for the node.
     pub(super) fn is_for(&self, node: &str) -> bool {
         *self.node == *node
     }
 
-    /// Whether the pod has no claims.
+    /// Returns whether the pod has no claims.
     pub(super) fn is_empty(&self) -> bool {
         self.claims.is_empty()
     }
@@ -459,7 +460,7 @@ impl Reserved {
             let is_stored = seen.is_allocated() && !seen.status.is_assumed;
             if is_stored && is_reserved {
                 // It was reserved before, or an earlier write had no answer and was made all the same.
-                // What was sent last was refused, or is shown.
+                // The last write was refused, or is shown.
                 reserved.write = None;
                 if let Some(step) = self.publish(cx, pod) {
                     return Ok(step);

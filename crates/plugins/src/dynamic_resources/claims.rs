@@ -57,7 +57,7 @@ pub(super) fn group_consumer(name: &Str, uid: &Str) -> ConsumerReference {
     }
 }
 
-/// Whether a claim is reserved for a group.
+/// Returns whether a claim is reserved for a group.
 pub(super) fn is_of_group(consumer: &ConsumerReference) -> bool {
     consumer.resource == "podgroups"
 }
@@ -87,7 +87,7 @@ struct Reference<'p> {
     is_own: bool,
 }
 
-/// Why a pod does not have one of its claims. It reads as in upstream; see [`Lack::for_users`].
+/// The reason why a pod does not have one of its claims. It reads as in upstream; see [`Lack::for_users`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Lack<'p> {
     pod: &'p Pod,
@@ -95,7 +95,7 @@ pub(super) struct Lack<'p> {
     what: What<'p>,
 }
 
-/// What is the matter with a claim. Names are those of claims.
+/// The fault of a claim. Names are those of claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What<'p> {
     /// The pod refers to nothing.
@@ -198,7 +198,7 @@ impl Lack<'_> {
     }
 }
 
-/// What an entry of a pod refers to; nothing when its template asks for no claim.
+/// The reference of an entry of a pod; nothing when its template asks for no claim.
 fn reference<'p>(
     pod: &'p Pod,
     entry: &'p PodResourceClaim,
@@ -251,7 +251,7 @@ fn look_up<'c>(
 /// The claims of a pod, all of them.
 ///
 /// # Errors
-/// What is wrong with the first that cannot be had.
+/// The fault of the first one that is not available.
 pub(super) fn resolve<'c>(
     cluster: &'c Cluster,
     features: &FeatureGates,
@@ -264,7 +264,7 @@ pub(super) fn resolve<'c>(
 /// The same, with the pod or the group for which each claim is reserved.
 ///
 /// # Errors
-/// What is wrong with the first that cannot be had.
+/// The fault of the first one that is not available.
 pub(super) fn resolve_all<'c>(
     cluster: &'c Cluster,
     features: &FeatureGates,
@@ -296,7 +296,7 @@ mod tests {
     use crate::testing::{World, full_pod};
     use serde_json::{Value, json};
 
-    /// Q-28, PL-150: what a pod refers to, and what is said when it is not to be had; the first obstacle counts.
+    /// Q-28, PL-150: what a pod refers to, and the message when it is not available; the first obstacle counts.
     #[test]
     fn a_pod_has_its_claims_or_a_reason_why_not() {
         let world = World::new()

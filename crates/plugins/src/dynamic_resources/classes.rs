@@ -18,7 +18,7 @@ fn check(cluster: &Cluster, request: &str, class: &str) -> Result<(), Status> {
 /// Checks the requests of a claim that is to be allocated.
 ///
 /// # Errors
-/// What is wrong with the first that is, in upstream's words.
+/// The fault of the first invalid one, in upstream's words.
 pub(super) fn check_requests(cluster: &Cluster, claim: &ResourceClaim) -> Result<(), Status> {
     for request in &claim.spec.devices.requests {
         let name = &request.name;
@@ -48,7 +48,7 @@ mod tests {
     use crate::testing::World;
     use serde_json::json;
 
-    /// PL-151: a class that is not there is said before anything is looked for.
+    /// PL-151: a class that does not exist is reported before the search.
     #[test]
     fn requests_name_classes_that_are_there() {
         let class = json!({"metadata": {"name": "gpu"}});

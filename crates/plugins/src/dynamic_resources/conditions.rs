@@ -3,7 +3,7 @@
 use berth_api::devices::AllocationResult;
 use berth_api::{GoDuration, ResourceClaim, Time};
 
-/// How far the devices of a claim are.
+/// The readiness of the devices of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Readiness {
     /// All are ready, or none has to report.
@@ -14,7 +14,7 @@ pub(super) enum Readiness {
     Failed(String),
 }
 
-/// How far the devices of a claim are.
+/// The readiness of the devices of a claim.
 pub(super) fn readiness(claim: &ResourceClaim) -> Readiness {
     let Some(allocation) = &claim.status.allocation else {
         return Readiness::Pending;
@@ -56,19 +56,19 @@ pub(super) fn readiness(claim: &ResourceClaim) -> Readiness {
     Readiness::Ready
 }
 
-/// Whether devices of the allocation have to report that they are ready.
+/// Returns whether devices of the allocation have to report that they are ready.
 pub(super) fn must_report(allocation: &AllocationResult) -> bool {
     let mut results = allocation.devices.results.iter();
     results.any(|result| !result.binding_conditions.is_empty())
 }
 
-/// When the devices of an allocation have to be ready; `None` if none has to report.
+/// The time at which the devices of an allocation must be ready; `None` if none has to report.
 pub(super) fn deadline(allocation: &AllocationResult, timeout: GoDuration) -> Option<Time> {
     let allocated = allocation.allocation_timestamp?;
     must_report(allocation).then(|| allocated + timeout.as_duration())
 }
 
-/// Whether devices of the allocation should have reported by now.
+/// Returns whether devices of the allocation should have reported by now.
 pub(super) fn is_late(allocation: &AllocationResult, timeout: GoDuration, now: Time) -> bool {
     deadline(allocation, timeout).is_some_and(|deadline| deadline < now)
 }

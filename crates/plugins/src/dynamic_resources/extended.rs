@@ -56,7 +56,7 @@ pub(super) struct Extended {
     variants: RefCell<Vec<(Backed, Arc<Variant>)>>,
 }
 
-/// Which of the resources devices provide on a node.
+/// The resources that devices provide on a node.
 type Backed = SmallVec<[bool; 4]>;
 
 /// An extended resource that the pod requests.
@@ -69,7 +69,7 @@ struct ExtendedResource {
 #[derive(Debug)]
 pub(super) struct Variant {
     pub(super) requests: ClaimRequests,
-    /// What the pod's status says of it.
+    /// The mappings in the status of the pod.
     pub(super) mappings: Vec<Mapping>,
 }
 
@@ -374,7 +374,7 @@ fn add_requests(
     requests.extend(long_lived.into_iter().flatten());
 }
 
-/// How much of a resource a container requests.
+/// The amount of a resource that a container requests.
 fn amount_of(container: &Container, resource: &str) -> i64 {
     let requests = &container.resources.requests;
     requests.get(resource).map_or(0, |amount| amount.value())

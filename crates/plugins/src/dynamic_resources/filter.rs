@@ -16,7 +16,7 @@ pub(super) const NOT_AVAILABLE: &str = "resourceclaim not available on the node"
 /// The reason on a node that does not have the devices.
 pub(super) const CANNOT_ALLOCATE: &str = "cannot allocate all claims";
 
-/// How much work a search may take that belongs to no attempt, and all attempts of a pod together.
+/// The budget of a search that belongs to no attempt, and of all attempts of a pod together.
 pub(super) fn budget(args: &DynamicResourcesArgs, features: &FeatureGates) -> Budget {
     match features.enabled(Feature::DRASchedulerFilterTimeout) {
         true => Budget::of_timeout(args.filter_timeout.as_duration()),
@@ -55,13 +55,13 @@ pub(super) fn failed(error: AllocateError, node: &str) -> Status {
     }
 }
 
-/// Whether the kubelet must be able to skip operations for devices of the allocation.
+/// Returns whether the kubelet must be able to skip operations for devices of the allocation.
 pub(super) fn skips_any_operation(allocation: &AllocationResult) -> bool {
     let mut results = allocation.devices.results.iter();
     results.any(|result| !result.skip_node_operations.is_empty())
 }
 
-/// Whether the pod can use the devices of a claim on a node; true if the claim has none.
+/// Returns whether the pod can use the devices of a claim on a node; true if the claim has none.
 pub(super) fn is_usable(
     args: &DynamicResourcesArgs,
     cx: &Context<'_>,

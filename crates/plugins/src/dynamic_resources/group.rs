@@ -1,4 +1,5 @@
-//! PodGroupPostFilter: deallocates the claim of a group that cannot start, so that other devices can be allocated (G-33).
+//! PodGroupPostFilter: deallocates the claim of a group that cannot start, so that other devices can be allocated
+//! (G-33).
 
 use super::claims::group_consumer;
 use super::writes;

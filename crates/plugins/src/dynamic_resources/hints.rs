@@ -1,4 +1,4 @@
-//! Which changes help a pod that waits for its claims, and which pods a change of a claim can help at all.
+//! The changes that help a pod that waits for its claims, and the pods that a change of a claim can help.
 
 use super::claims::{self as of_pod, Claims, Lack};
 use berth_api::devices::EXTENDED_RESOURCE_CLAIM_ANNOTATION;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 type Claim<'a> = Option<&'a Arc<ResourceClaim>>;
 
-/// The claims of a pod, those of its group among them: a pod that is woken in vain is asked again.
+/// The claims of a pod, those of its group among them: a pod that is woken without need is evaluated again.
 fn resolve<'c>(cluster: &'c Cluster, pod: &'c Pod) -> Result<Claims<'c>, Lack<'c>> {
     let features = FeatureGates::default().with(Feature::DRAWorkloadResourceClaims, true);
     of_pod::resolve(cluster, &features, pod)
@@ -29,8 +29,8 @@ fn claims<'a>(change: &Change<'a>) -> Result<(Claim<'a>, Claim<'a>), String> {
     Err(format!("expected a resource claim, got {other:?}"))
 }
 
-/// Whether the change frees devices. kube-scheduler expects that a claim is deallocated before it is deleted; the claim
-/// for extended resources of a pod is deleted with its devices.
+/// Returns whether the change frees devices. kube-scheduler expects that a claim is deallocated before it is deleted;
+/// the claim for extended resources of a pod is deleted with its devices.
 fn frees_devices(old: Claim<'_>, new: Claim<'_>) -> bool {
     let is_allocated = |claim: Claim<'_>| claim.is_some_and(|claim| claim.is_allocated());
     let is_extended = old.is_some_and(|old| {
@@ -40,13 +40,13 @@ fn frees_devices(old: Claim<'_>, new: Claim<'_>) -> bool {
     is_allocated(old) && !is_allocated(new) || new.is_none() && is_extended
 }
 
-/// Whether the devices of the claim are free again.
+/// Returns whether the devices of the claim are free again.
 fn is_deallocation(old: Claim<'_>, new: &ResourceClaim) -> bool {
     old.is_some_and(|old| old.is_allocated()) && !new.is_allocated()
 }
 
 /// After a claim was made or changed: helps who uses it, once that pod has all its claims; devices that are free
-/// again may help anybody who has.
+/// again may help every pod that has them.
 pub(super) fn after_claim_change(
     cluster: &Cluster,
     pod: &Pod,
@@ -74,8 +74,8 @@ pub(super) fn after_claim_change(
 }
 
 /// The answer about a pod that still lacks a claim, after one that it uses was made, changed or deleted: what it lacks
-/// may be another one now. kube-scheduler goes on telling what was lacking first. And one that is made over to the pod
-/// helps it, which is nothing that the claim's status tells.
+/// may be another one now. kube-scheduler keeps the first message. And one that is made over to the pod
+/// helps it, which the status of the claim does not show.
 pub(super) fn claim_change_tells_more(
     cluster: &Cluster,
     pod: &Pod,

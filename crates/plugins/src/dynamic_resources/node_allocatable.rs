@@ -28,13 +28,14 @@ pub(super) struct Allocated<'a> {
     pub(super) containers: Option<Vec<Str>>,
 }
 
-/// Whether devices may use resources of their node.
+/// Returns whether devices may use resources of their node.
 pub(super) fn may_matter(features: &FeatureGates, cluster: &berth_framework::Cluster) -> bool {
     features.enabled(Feature::DRANodeAllocatableResources)
         && cluster.devices().inventory().has_node_resources()
 }
 
-/// The amounts that the devices of a pod's claims take from the node, by claim; nothing for claims whose devices take none.
+/// The amounts that the devices of a pod's claims take from the node, by claim; nothing for claims whose devices take
+/// none.
 ///
 /// # Errors
 /// When the allocation does not state the consumed capacity by which an amount is computed.
@@ -98,7 +99,8 @@ pub(super) fn statuses(
     Ok(statuses)
 }
 
-/// The amount that a device takes; none when it has no mapping, or when its allocation consumes nothing of the capacity.
+/// The amount that a device takes; none when it has no mapping, or when its allocation consumes nothing of the
+/// capacity.
 fn mapping(
     used: &NodeAllocatableResource,
     result: &berth_api::devices::DeviceRequestAllocationResult,
@@ -220,7 +222,7 @@ pub(super) fn filter(
     fits(cx, &counted(pod, statuses), node)
 }
 
-/// Why a claim with a mapped device cannot be used: another pod uses it.
+/// The reason why a claim with a mapped device cannot be used: another pod uses it.
 fn shared(
     pod: &Pod,
     claims: &[Allocated<'_>],
@@ -243,7 +245,7 @@ fn shared(
     ))
 }
 
-/// Whether the pod fits the node with what its devices take.
+/// Returns whether the pod fits the node with what its devices take.
 fn fits(cx: &Context<'_>, counted: &Pod, node: NodeView<'_>) -> Status {
     let named = named(counted);
     if let Some(why) = not_covered(counted, &named) {
@@ -283,7 +285,7 @@ fn amount(resources: &Resources, name: &str) -> i64 {
     resources.get(name)
 }
 
-/// Why the requests and limits of the pod as a whole do not cover what its containers and devices need.
+/// The reason why the requests and limits of the pod as a whole do not cover what its containers and devices need.
 fn not_covered(counted: &Pod, named: &[Str]) -> Option<String> {
     let whole = counted.spec.resources.as_ref()?;
     let options = Options {

@@ -14,7 +14,7 @@ use berth_framework::{ApiCall, Status};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// How long PostFilter waits for the write. The dispatcher ends every call sooner.
+/// The time for which PostFilter waits for the write. The dispatcher ends every call sooner.
 const WRITE_WAIT_MAX: Duration = Duration::from_secs(60);
 
 const DELETED: &str = "deletion of ResourceClaim completed";
@@ -25,7 +25,7 @@ fn done(status: Status) -> PostFilterStep {
     PostFilterStep::done(status, Nominating::Keep)
 }
 
-/// Whether no other pod uses the claim.
+/// Returns whether no other pod uses the claim.
 fn is_free_for(claim: &ResourceClaim, pod: &Pod) -> bool {
     let mut consumers = claim.status.reserved_for.iter();
     consumers.all(|consumer| consumer.uid == *pod.uid())
@@ -71,7 +71,7 @@ fn to_free(
     claims.iter().find(rejects).map(|claim| claim.claim.clone())
 }
 
-/// Whether a claim of an earlier attempt was deleted.
+/// Returns whether a claim of an earlier attempt was deleted.
 fn has_leftover(cx: &mut PostFilterContext<'_>) -> bool {
     let state = cx.dry_run.state().read::<State>();
     let extended = state.and_then(|state| state.extended.as_ref());

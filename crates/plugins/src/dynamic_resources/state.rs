@@ -1,4 +1,4 @@
-//! What the plugin knows of a pod's claims during one scheduling cycle.
+//! The facts about the claims of a pod during one scheduling cycle.
 
 use super::args::DynamicResourcesArgs;
 use super::bind::Reserved;
@@ -39,9 +39,9 @@ pub(super) struct State {
     shared: RefCell<SharedResults>,
     /// The claim whose devices PostFilter frees.
     pub(super) freeing: Option<Arc<ResourceClaim>>,
-    /// How much the alternatives on a node are preferred. Filter adds them if there are lists.
+    /// The preference of the alternatives on a node. Filter adds them if there are lists.
     pub(super) preferences: RefCell<FxHashMap<Slot, i64>>,
-    /// What Reserve has decided.
+    /// The decision of Reserve.
     pub(super) reserved: Option<Reserved>,
 }
 
@@ -52,7 +52,7 @@ struct SharedResults {
     by_view: FxHashMap<(SharedView, bool), SearchResult>,
 }
 
-/// How much the alternatives are preferred; `None` if the devices are not available.
+/// The preference of the alternatives; `None` if the devices are not available.
 type SearchResult = Result<Option<i64>, AllocateError>;
 
 /// A claim of the pod.
@@ -71,14 +71,14 @@ impl PodClaim {
     }
 }
 
-/// Whether the API server would reject a reservation of the claim for the pod or group with this UID.
+/// Returns whether the API server would reject a reservation of the claim for the pod or group with this UID.
 fn is_full_for(claim: &ResourceClaim, uid: &str) -> bool {
     let consumers = &claim.status.reserved_for;
     consumers.len() >= CLAIM_CONSUMERS_MAX
         && !consumers.iter().any(|consumer| *consumer.uid == *uid)
 }
 
-/// Whether the devices were chosen for other members of the pod's group, which use the claim together (G-31).
+/// Returns whether the devices were chosen for other members of the pod's group, which use the claim together (G-31).
 fn is_assumed_for_siblings(cx: &Context<'_>, claim: &ResourceClaim, pod: &Pod) -> bool {
     let root = |pod: &Pod| {
         let leaf = GroupKey::of_pod(pod)?;
@@ -93,7 +93,7 @@ fn is_assumed_for_siblings(cx: &Context<'_>, claim: &ResourceClaim, pod: &Pod) -
     first.and_then(|pod| root(pod)) == Some(own)
 }
 
-/// How much the chosen alternatives of a claim that has devices are preferred.
+/// The preference of the chosen alternatives of a claim that has devices.
 fn preference(claim: &ResourceClaim, allocation: &AllocationResult) -> i64 {
     let requests = claim.spec.devices.requests.iter();
     let lists = requests.filter(|request| request.exactly.is_none());
@@ -298,7 +298,7 @@ impl State {
         self.preference + preferences.get(&node).copied().unwrap_or(0)
     }
 
-    /// Whether the pod has no claims, and none is created for it.
+    /// Returns whether the pod has no claims, and none is created for it.
     pub(super) fn is_empty(&self) -> bool {
         self.claims.is_empty() && self.extended.is_none()
     }

@@ -1,4 +1,4 @@
-//! What DynamicResources writes: allocations, reservations, and their end.
+//! The writes of DynamicResources: allocations, reservations, and their end.
 
 use super::claims::pod_consumer;
 use super::extended::Mapping;
@@ -18,9 +18,9 @@ use std::sync::Arc;
 static CLAIM_UPDATE: CallType =
     CallType::new("resource_claim_update", Kind::ResourceClaim).merging(Merge::With(merge));
 
-/// The claim for extended resources in a pod's status, and what devices take from the node. They are written one after the
-/// other. Such calls are known by the pod's name, all other calls about
-/// pods by the UID: they never meet, so the relevance has no effect.
+/// The claim for extended resources in a pod's status, and what devices take from the node. They are written one after
+/// the other. Such calls are known by the pod's name, all other calls about pods by the UID: they never meet, so the
+/// relevance has no effect.
 static POD_CLAIM_STATUS: CallType =
     CallType::new("pod_extended_resource_claim_status", Kind::Pod).with_relevance(0);
 
@@ -160,7 +160,7 @@ fn with_pod(claim: &ResourceClaim, pod: &Pod, consumer: &ConsumerReference) -> U
 }
 
 /// Has everything see the devices as allocated to the claim, and the claim as reserved for the pod, until the write is
-/// taken back. It is never sent. Other members of the pod's group that use the devices go on to do so.
+/// reverted. It is never sent. Other members of the pod's group that use the devices go on to do so.
 pub(super) fn assume(
     claim: &ResourceClaim,
     allocation: &AllocationResult,
@@ -182,7 +182,7 @@ pub(super) fn assume_for(
         .seen_as(move |object| allocated(object, &allocation, &users))
 }
 
-/// Whether the claim is shown with devices that Reserve has chosen for the pod.
+/// Returns whether the claim is shown with devices that Reserve has chosen for the pod.
 pub(super) fn is_assumed_for(claim: &ResourceClaim, pod: &Pod) -> bool {
     claim.status.is_assumed && claim.status.assumed_for.contains(pod.uid())
 }
@@ -247,8 +247,8 @@ pub(super) fn node_resources(pod: &Pod, statuses: &[NodeAllocatableResourceClaim
     Write::patch(&POD_CLAIM_STATUS, namespace, name, body).to_subresource(STATUS)
 }
 
-/// Allocates devices to a claim and reserves it for a pod, as `consumer`. Holds for the version of the claim that `claim`
-/// has.
+/// Allocates devices to a claim and reserves it for a pod, as `consumer`. Holds for the version of the claim that
+/// `claim` has.
 pub(super) fn allocate(
     claim: &ResourceClaim,
     allocation: &AllocationResult,
@@ -447,7 +447,7 @@ mod tests {
     use super::*;
     use crate::testing::full_pod;
 
-    /// What is written is read back as the same allocation, and nothing is lost.
+    /// A written allocation is read back as the same allocation, and nothing is lost.
     #[test]
     fn an_allocation_is_written_in_full() {
         let json = json!({

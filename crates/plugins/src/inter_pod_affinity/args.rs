@@ -35,7 +35,7 @@ impl InterPodAffinityArgs {
     /// Reads the arguments.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The fault of the arguments.
     pub fn decode(args: &Value) -> Result<Self, ArgsError> {
         let wire: Wire = decode(args, "InterPodAffinityArgs")?;
         let defaults = Self::default();

@@ -8,7 +8,7 @@ use berth_api::{Labels, Str};
 use berth_framework::plugin::{Context, Filter, PreFilter, PreFilterResult};
 use berth_framework::{Cluster, CycleState, NodeView, PodInfo, Status};
 
-/// What is counted per domain.
+/// The counts per domain.
 #[derive(Debug, Default)]
 struct Counted {
     /// The required anti-affinity terms of other pods that match this one.

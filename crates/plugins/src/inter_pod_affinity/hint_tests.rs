@@ -1,4 +1,4 @@
-//! Which events may help a pod that InterPodAffinity rejected.
+//! The events that may help a pod that InterPodAffinity rejected.
 
 use super::tests::{far, labelled, near, term};
 use super::*;

@@ -1,4 +1,4 @@
-//! Which changes may help a pod that was rejected.
+//! The changes that may help a pod that was rejected.
 //!
 //! As in kube-scheduler, the hints do not look up namespaces, a pod counts only if it matches all affinity terms (until
 //! 1.36 all anti-affinity terms, too), and nodes help no pod that the terms of other pods exclude. The supplements add
@@ -139,8 +139,8 @@ pub(super) fn missed_of_pods(
     })
 }
 
-/// What the hint misses of nodes: a pod that wants nothing near, and is kept away by the terms of others, may find room
-/// on any new node, and on one that leaves the domain of those others.
+/// The changes of nodes that the hint misses: a pod that wants nothing near, and is kept away by the terms of others,
+/// may find room on any new node, and on one that leaves the domain of those others.
 pub(super) fn missed_of_nodes(
     cluster: &Cluster,
     pod: &Pod,

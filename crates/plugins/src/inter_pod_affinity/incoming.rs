@@ -11,7 +11,7 @@ use berth_framework::{Cluster, NodeTable, NodeView, PodInfo};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// What a pod on a node is to the new one, in one domain of the node.
+/// The effect of a pod on a node on the new one, in one domain of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effect {
     /// It does not want the new one near.
@@ -24,13 +24,13 @@ pub(super) enum Effect {
     Points(i64),
 }
 
-/// Whether namespaces have to be looked up to know what the selector means. Everybody is meant by a selector that no
-/// labels at all satisfy; see [`Term`](crate::inter_pod_affinity::terms::Term).
+/// Returns whether namespaces have to be looked up to know what the selector means. All pods are meant by a selector
+/// that no labels at all satisfy; see [`Term`](crate::inter_pod_affinity::terms::Term).
 fn looks_up(selector: &Selector) -> bool {
     !selector.is_nothing() && !selector.matches(&Labels::default())
 }
 
-/// Whether all required affinity terms mean the pod that they are of: then it may be the first of a series.
+/// Returns whether all required affinity terms mean the pod that they are of: then it may be the first of a series.
 fn is_meant_by_itself(terms: &AffinityTerms, cluster: &Cluster, pod: &Pod) -> bool {
     let means = |term: &AffinityTerm| {
         let everywhere = term.namespace_selector.matches(&Labels::default());
@@ -70,7 +70,7 @@ pub(super) fn write(cluster: &Cluster, pod: &PodInfo, fragment: &mut Fragment) -
     Kept::ByFragment
 }
 
-/// What is common to all pods with one fragment.
+/// The state of all pods with one fragment.
 #[derive(Debug)]
 pub(super) struct Incoming {
     /// One of them.
@@ -145,7 +145,7 @@ impl Incoming {
         !(self.required.is_empty() && self.preferences.is_empty())
     }
 
-    /// Whether a pod may count at all.
+    /// Returns whether a pod may count at all.
     pub(super) fn hears(&self, other: &PodInfo) -> bool {
         other.has_affinity() || self.has_terms()
     }
@@ -173,7 +173,7 @@ impl Incoming {
         }
     }
 
-    /// What another pod counts for by the terms of the new one.
+    /// The effects of another pod by the terms of the new one.
     fn effects_by_look(&self, other: Look<'_>, each: &mut impl FnMut(&Str, Effect)) {
         self.required.count(other, |key, meant| {
             let effect = match meant {
@@ -186,7 +186,7 @@ impl Incoming {
             .count_own(other, |key, points| each(key, Effect::Points(points)));
     }
 
-    /// What another pod counts for by its own terms.
+    /// The effects of another pod by its own terms.
     fn effects_by_terms(&self, other: &Computed, each: &mut impl FnMut(&Str, Effect)) {
         let (pod, namespace) = (&self.pod.pod, &self.namespace);
         if self.counts_unwelcome {
@@ -239,8 +239,8 @@ impl Incoming {
         }
     }
 
-    /// Whether a pod that is on no node yet would count for any of the pods that the ledger is for. Its terms may look
-    /// at what these do not have in common; then it may.
+    /// Returns whether a pod that is on no node yet would count for any of the pods that the ledger is for. Its terms
+    /// may look at what these do not have in common; then it may.
     pub(super) fn may_count(&self, other: &PodInfo) -> bool {
         let mut means_own = false;
         self.required.count(&other.pod, |_, _| means_own = true);
@@ -254,7 +254,7 @@ impl Incoming {
                 .any(|term| self.may_be_meant(term))
     }
 
-    /// Whether all pods that the ledger is for are equal to the required anti-affinity terms of another pod.
+    /// Returns whether all pods that the ledger is for are equal to the required anti-affinity terms of another pod.
     pub(super) fn knows_count(&self, other: &PodInfo) -> bool {
         required_anti_affinity(other).iter().all(|term| {
             let mut requirements = term.selector.requirements().iter();

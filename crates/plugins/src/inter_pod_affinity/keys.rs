@@ -1,4 +1,4 @@
-//! How events find the pods that they may help, including those that only the supplements queue.
+//! The keys by which events find the pods that they may help, including those that only the supplements queue.
 //!
 //! A pod waits under one label that each of its terms requires, with the namespaces of the term, and under its own
 //! labels, for the terms of others. Of nodes it waits for the topology keys of its terms.
@@ -11,7 +11,7 @@ use berth_framework::Cluster;
 use berth_framework::event::{Change, Touched, WaitKey, Waits};
 use berth_framework::pod_info::AffinityTerm;
 
-/// What a pod waits for that another pod has to do with.
+/// The keys of a pod that waits for another pod.
 #[derive(Debug, Clone, Copy, Hash)]
 enum Wanted {
     /// Such a pod near.
@@ -88,7 +88,7 @@ pub(super) fn waits_for_pods(pod: &Pod) -> Waits {
         .collect()
 }
 
-/// What a pod touches that comes, goes or changes its labels.
+/// The keys that a pod touches that comes, goes or changes its labels.
 pub(super) fn touched_by_pod(change: &Change<'_>) -> Touched {
     let Ok((old, new)) = change.pods() else {
         return Touched::everything();
@@ -141,7 +141,7 @@ pub(super) fn waits_for_nodes(pod: &Pod) -> Waits {
     keys.chain(any).collect()
 }
 
-/// What a change of a node touches.
+/// The keys that a change of a node touches.
 pub(super) fn touched_by_node(cluster: &Cluster, change: &Change<'_>) -> Touched {
     let Ok((old, new)) = change.nodes() else {
         return Touched::everything();
@@ -162,8 +162,8 @@ pub(super) fn touched_by_node(cluster: &Cluster, change: &Change<'_>) -> Touched
         .collect()
 }
 
-/// Whether a label of a node changes that is the topology key of some pod's required anti-affinity: the node may enter
-/// or leave a domain from which that pod keeps others away.
+/// Returns whether a label of a node changes that is the topology key of some pod's required anti-affinity: the node
+/// may enter or leave a domain from which that pod keeps others away.
 pub(super) fn moves_others(cluster: &Cluster, old: &Labels, new: &Labels) -> bool {
     changed_labels(old, new).any(|(label, _)| cluster.pods.is_anti_affinity_topology(label))
 }
@@ -184,7 +184,7 @@ pub(super) fn waits_for_namespaces(pod: &Pod) -> Waits {
         .collect()
 }
 
-/// What a change of a namespace touches.
+/// The keys that a change of a namespace touches.
 pub(super) fn touched_by_namespace(change: &Change<'_>) -> Touched {
     let Some((name, old, new)) = namespace_labels(change) else {
         return Touched::everything();

@@ -37,15 +37,15 @@ const UNWELCOME: i64 = 8;
 const MARKS: usize = 0;
 /// The place of the points of the folded domains in a class.
 const POINTS: usize = 1;
-/// Where the columns begin.
+/// The index of the first column.
 const COLUMNS: usize = 2;
 /// The value of a column for a node in no domain.
 const NOWHERE: i64 = -1;
 
-/// How many idle books are kept open.
+/// The number of idle books that are kept open.
 const IDLE_BOOKS_MAX: usize = 8;
 
-/// Which topology keys have a column of their own.
+/// The topology keys that have a column of their own.
 #[derive(Debug, Clone, Copy)]
 struct Layout {
     /// So few domains always have.
@@ -75,7 +75,7 @@ impl Layout {
                 && nodes >= domains.saturating_mul(self.nodes_per_domain))
     }
 
-    /// Whether it should be the other way round by now, and clearly so.
+    /// Returns whether it should be the other way round by now, and clearly so.
     fn is_wrong(&self, book: &Book) -> bool {
         let (nodes, domains) = (book.topology.nodes(), book.topology.domains());
         let expected = domains.saturating_mul(self.nodes_per_domain);
@@ -105,7 +105,7 @@ impl Domains for InterPodAffinity {
     }
 }
 
-/// What is counted for all pods with one fragment.
+/// The counts for all pods with one fragment.
 #[derive(Debug)]
 struct AffinityLedger {
     incoming: Incoming,

@@ -17,7 +17,7 @@ struct Preference {
     term: Term,
 }
 
-/// What the new pod prefers, and how much the preferences of others count for it.
+/// The preferences of the new pod, and the weight of the preferences of others for it.
 #[derive(Debug, Default)]
 pub(super) struct Preferences {
     own: Vec<Preference>,
@@ -58,7 +58,7 @@ impl Preferences {
         }
     }
 
-    /// Whether the new pod prefers nothing itself.
+    /// Returns whether the new pod prefers nothing itself.
     pub(super) fn is_empty(&self) -> bool {
         self.own.is_empty()
     }

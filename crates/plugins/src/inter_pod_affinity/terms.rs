@@ -9,7 +9,7 @@ use berth_framework::{Cluster, Status};
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
 
-/// What selectors read of a pod.
+/// The parts of a pod that selectors read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Look<'a> {
     pub(super) namespace: &'a Str,
@@ -66,7 +66,7 @@ impl Term {
         &self.term.topology_key
     }
 
-    /// What all pods have in their marks that the term means; `None` when it means none.
+    /// The mark of all pods that the term matches; `None` when it matches none.
     pub(super) fn mark(&self) -> Option<Mark> {
         let term = &self.term;
         let one = term.namespaces.len() == 1 && !self.everywhere && self.selected.is_empty();
@@ -83,7 +83,7 @@ impl Term {
     }
 }
 
-/// What a pod is to a required term of the new one.
+/// The relation of a pod to a required term of the new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Meant {
     /// It matches all affinity terms, of which this is one.
@@ -92,7 +92,7 @@ pub(super) enum Meant {
     AntiAffinity,
 }
 
-/// What the new pod requires.
+/// The required terms of the new pod.
 #[derive(Debug, Default)]
 pub(super) struct Required {
     pub(super) affinity: Vec<Term>,
@@ -114,7 +114,7 @@ impl Required {
         self.affinity.is_empty() && self.anti_affinity.is_empty()
     }
 
-    /// Whether the pod matches every affinity term; not so without terms.
+    /// Returns whether the pod matches every affinity term; not so without terms.
     pub(super) fn affinity_means<'a>(&self, pod: impl Into<Look<'a>>) -> bool {
         let pod = pod.into();
         !self.affinity.is_empty() && self.affinity.iter().all(|term| term.matches(pod))
@@ -151,7 +151,7 @@ pub(super) fn required_anti_affinity(pod: &Computed) -> &[AffinityTerm] {
     }
 }
 
-/// Tells the topology key of each term by which `other` does not want `pod` near. `namespace` has the labels of the
+/// Passes on the topology key of each term by which `other` does not want `pod` near. `namespace` has the labels of the
 /// pod's namespace.
 pub(super) fn count_unwelcome(
     pod: &Pod,

@@ -1,4 +1,4 @@
-//! Which nodes InterPodAffinity rejects, and how it scores the others.
+//! The nodes that InterPodAffinity rejects, and the scores of the others.
 
 use super::*;
 use crate::testing::{Answer, World, full_pod, unresolvable, unschedulable};
@@ -427,7 +427,7 @@ fn what_pre_filter_says() {
     }
 }
 
-/// PL-85: pods that come and go, and an entry that reaches zero is gone (the first of a series again).
+/// PL-85: pods that come and go, and an entry that reaches zero is removed (the first of a series again).
 #[test]
 fn pods_come_and_go() {
     let world = world().bound_pod("a1", labelled("w", "web", json!({})));
@@ -697,7 +697,7 @@ fn preferences_add_up() {
     }
 }
 
-/// PL-87: a preferred term that does not parse fails the cycle, and PreFilter has said so before.
+/// PL-87: a preferred term that does not parse fails the cycle, and PreFilter has reported it before.
 #[test]
 fn a_preferred_term_that_does_not_parse_is_an_error() {
     let bad = json!({"labelSelector": {"matchExpressions": [{"key": "app", "operator": "Near"}]}, "topologyKey": "zone"});

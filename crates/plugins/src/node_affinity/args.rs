@@ -10,9 +10,9 @@ use serde_json::Value;
 /// The arguments, parsed.
 #[derive(Debug, Clone, Default)]
 pub struct NodeAffinityArgs {
-    /// What a node must match for every pod.
+    /// The terms that a node must match for every pod.
     pub added_required: Option<CompiledNodeSelector>,
-    /// What a node should match for every pod.
+    /// The terms that a node should match for every pod.
     pub added_preferred: CompiledPreferredTerms,
 }
 
@@ -26,7 +26,7 @@ impl NodeAffinityArgs {
     /// Reads the arguments; every term has to parse.
     ///
     /// # Errors
-    /// What cannot be read or parsed.
+    /// The field that cannot be read or parsed.
     pub fn decode(args: &Value) -> Result<Self, ArgsError> {
         let wire: Wire = decode(args, "NodeAffinityArgs")?;
         let mut problems = Problems::default();

@@ -1,4 +1,4 @@
-//! How node events find the pods that they may help.
+//! The keys by which node events find the pods that they may help.
 //!
 //! A new node is looked up by its labels and its name: of each alternative of a pod one requirement is filed, the one
 //! that probably the fewest nodes meet. A changed node is looked up by the changed labels: it can match newly only by a
@@ -117,7 +117,7 @@ fn changed(key: &str) -> WaitKey {
     WaitKey::of(("changed", key))
 }
 
-/// What a rejected pod waits for.
+/// The keys under which a rejected pod waits.
 pub(super) fn waits(pod: &Pod) -> Waits {
     let required = wire(pod).and_then(|affinity| affinity.required.as_ref());
     // A term that does not parse makes the hint fail, and then the pod is queued.
@@ -153,7 +153,7 @@ fn needs(term: &NodeSelectorTerm) -> impl Iterator<Item = Need<'_>> {
 }
 
 impl NodeAffinity {
-    /// What a change of a node touches.
+    /// The keys that a change of a node touches.
     pub(super) fn touched(&self, change: &Change<'_>) -> Touched {
         let Ok((old, node)) = change.nodes() else {
             return Touched::everything();

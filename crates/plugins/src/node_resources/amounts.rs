@@ -1,4 +1,4 @@
-//! What the resource scores read of a pod and of nodes.
+//! The values that the resource scores read of a pod and of nodes.
 
 use super::args::ScoredResource;
 use super::devices::{self, DeviceAmounts};
@@ -11,8 +11,8 @@ use berth_framework::table::{NodeTable, ResourceId};
 use berth_framework::{PodInfo, Slot};
 use smallvec::SmallVec;
 
-/// What a pending pod is taken to request when `NodeResourcesFit` scores: with the defaults for containers without
-/// requests, and, as upstream, without its pod-level requests.
+/// The requests that are assumed of a pending pod when `NodeResourcesFit` scores: with the defaults for containers
+/// without requests, and, as upstream, without its pod-level requests.
 pub const FOR_FIT: Options = Options {
     use_status: false,
     pod_level: false,
@@ -20,10 +20,10 @@ pub const FOR_FIT: Options = Options {
     footprint: Footprint::Containers,
 };
 
-/// What a pending pod is taken to request when `NodeResourcesBalancedAllocation` scores.
+/// The requests that are assumed of a pending pod when `NodeResourcesBalancedAllocation` scores.
 pub const FOR_BALANCE: Options = Options::PLACED;
 
-/// What the node's pods count for in CPU and memory.
+/// The sums of CPU and memory of the pods of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counted {
     /// Their requests, with the defaults for containers without.
@@ -35,7 +35,7 @@ pub enum Counted {
 /// An amount of each scored resource, in their order: CPU in milli-CPU, else whole units.
 pub type Amounts = SmallVec<[i64; 4]>;
 
-/// What the resource scores read of a pod.
+/// The values that the resource scores read of a pod.
 #[derive(Debug, Hash)]
 pub struct Scored {
     pub(super) requested: Amounts,
@@ -52,7 +52,7 @@ impl Scored {
     }
 }
 
-/// Whether the status has no resources of containers, because the pod has not run yet.
+/// Returns whether the status has no resources of containers, because the pod has not run yet.
 pub(super) fn is_fresh(pod: &PodInfo) -> bool {
     let status = &pod.pod.status;
     status.container_statuses.is_empty()
@@ -71,7 +71,7 @@ fn known(pod: &PodInfo, options: Options) -> Option<(i64, i64)> {
     }
 }
 
-/// What the pod requests of each scored resource.
+/// The amount of each scored resource that the pod requests.
 pub fn requested(pod: &PodInfo, resources: &[ScoredResource], options: Options) -> Amounts {
     let names = || resources.iter().map(|resource| resource.name.as_str());
     if let Some((milli_cpu, memory)) = known(pod, options)
@@ -110,7 +110,7 @@ pub struct ScoredColumns<'a> {
 #[derive(Debug, Clone, Copy)]
 struct DeviceColumn<'a> {
     counts: &'a [(i64, i64)],
-    /// What nodes offer of the resource themselves, if some do.
+    /// The amounts that nodes offer of the resource themselves, if some do.
     allocatable: Option<&'a [i64]>,
     own: i64,
     weight: i64,
@@ -228,7 +228,7 @@ impl ScoredColumn<'_> {
     }
 }
 
-/// What nodes offer of a resource, and what their pods request.
+/// The allocatable amount of a resource, and the requests of the pods.
 fn of_table<'a>(
     table: &'a NodeTable,
     name: &str,

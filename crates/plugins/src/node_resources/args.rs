@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 pub struct ScoredResource {
     /// Its name.
     pub name: Str,
-    /// How much it counts, 1 to 100.
+    /// Its weight, 1 to 100.
     pub weight: i64,
 }
 
@@ -28,7 +28,7 @@ pub struct FitArgs {
     pub ignored_resources: BTreeSet<Str>,
     /// The same for all extended resources of these domains.
     pub ignored_resource_groups: BTreeSet<Str>,
-    /// How nodes are ranked.
+    /// The scoring strategy.
     pub strategy: Strategy,
     /// By which resources.
     pub resources: Vec<ScoredResource>,

@@ -246,7 +246,7 @@ mod tests {
     }
 
     /// PL-77: unlike Fit, pods without requests hold nothing, pod-level requests count, and so does what the
-    /// status says of containers. The node offers 4 CPU and 100 bytes.
+    /// status states about containers. The node offers 4 CPU and 100 bytes.
     #[test]
     fn what_counts_as_requested() {
         let node = json!({"status": {"allocatable": {"cpu": "4", "memory": 100, "pods": 10}}});

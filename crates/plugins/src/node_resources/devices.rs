@@ -26,7 +26,7 @@ struct DeviceResource {
     index: usize,
     class: Str,
     class_version: Str,
-    /// How many devices a node has, and how many of them are allocated, by slot.
+    /// The number of devices of a node, and the number of allocated ones, by slot.
     counts: Vec<(i64, i64)>,
 }
 
@@ -81,7 +81,7 @@ impl DeviceAmounts {
         }
     }
 
-    /// How many devices of the scored resource at `index` a node has, and how many of them are allocated; `None` if
+    /// The number of devices of the scored resource at `index` on a node, and the number of allocated ones; `None` if
     /// devices do not provide the resource.
     pub(super) fn column(&self, index: usize) -> Option<&[(i64, i64)]> {
         let mut resources = self.resources.iter();

@@ -40,7 +40,7 @@ pub struct NodeResourcesFit {
     args: FitArgs,
 }
 
-/// What a node must have free.
+/// The amounts that must be free on a node.
 #[derive(Debug, Hash)]
 pub struct Requests {
     pub(super) milli_cpu: i64,
@@ -62,7 +62,7 @@ pub struct ScalarRequest {
     pub(super) has_devices: bool,
 }
 
-/// What a pending pod requests as filters see it.
+/// The requests of a pending pod for filters.
 pub(super) fn requests(pod: &Pod) -> Resources {
     pod_resources(pod, Options::PENDING)
 }
@@ -299,8 +299,8 @@ impl NodeScore for NodeResourcesFit {
 }
 
 impl PlacementScore for NodeResourcesFit {
-    /// The used part of all nodes of the placement together with the pods, in percent: the fuller the better, whatever the
-    /// strategy for single nodes.
+    /// The used part of all nodes of the placement together with the pods, in percent: the fuller the better, whatever
+    /// the strategy for single nodes.
     fn placement_score(&self, cx: &Context<'_>, proposal: &GroupProposal<'_>) -> i64 {
         let resources = &self.args.resources;
         let mut of_pods = vec![0_i64; resources.len()];

@@ -1,4 +1,4 @@
-//! Which events may help a pod that NodeResourcesFit rejected.
+//! The events that may help a pod that NodeResourcesFit rejected.
 
 use super::*;
 use crate::testing::{Changed, add, delete, full_pod, hint, node, pod, update};
@@ -251,7 +251,7 @@ fn nodes_that_leave_it_to_devices_help() {
     }
 }
 
-/// PL-67: classes that come to stand for what the pod requests.
+/// PL-67: classes that begin to provide a resource that the pod requests.
 #[test]
 fn classes_that_help() {
     let update_any = ActionType::UPDATE;

@@ -1,4 +1,4 @@
-//! Which nodes NodeResourcesFit rejects, and how it scores the others.
+//! The nodes that NodeResourcesFit rejects, and the scores of the others.
 
 #[path = "fit_hint_tests.rs"]
 mod hint_tests;
@@ -509,7 +509,7 @@ fn class(name: &str, resource: Option<&str>) -> berth_api::DeviceClass {
     serde_json::from_value(fields).expect("a class")
 }
 
-/// PL-63: what devices stand in for is left to them, where the node offers none itself.
+/// PL-63: resources that devices provide are left to them, where the node offers none itself.
 #[test]
 fn devices_stand_in_for_extended_resources() {
     let world = |on: bool| {

@@ -1,4 +1,4 @@
-//! Which changes may help a pod that `NodeResourcesFit` rejected.
+//! The changes that may help a pod that `NodeResourcesFit` rejected.
 
 use super::fit::{Shortages, insufficient, requests};
 use crate::change::is_assigned_or_nominated;
@@ -35,7 +35,7 @@ pub(super) fn after_growth(pod: &Pod, change: &Change<'_>) -> Result<Hint, Strin
     Ok(queue_if(pod.has_deferred_resize() && is_near))
 }
 
-/// Which pods a change of a pod may help: all. As in kube-scheduler, the freed amount is not compared, because
+/// The pods that a change of a pod may help: all. As in kube-scheduler, the freed amount is not compared, because
 /// preemption may free the rest.
 pub(super) fn touched_by_pod(change: &Change<'_>) -> Touched {
     match change.pods() {
@@ -45,7 +45,7 @@ pub(super) fn touched_by_pod(change: &Change<'_>) -> Touched {
     }
 }
 
-/// Whether `new` requests less than `old` of something that `pod` requests.
+/// Returns whether `new` requests less than `old` of something that `pod` requests.
 fn frees_what_is_wanted(cluster: &Cluster, pod: &Pod, old: &Pod, new: &Pod) -> bool {
     let wanted = requests(pod);
     let placed = Options::PLACED.counting(cluster.footprint);
@@ -115,7 +115,7 @@ pub(super) fn allocatable(node: &Node) -> Resources {
     Resources::from_list(&node.status.allocatable)
 }
 
-/// Whether the pod fits the empty node. Resources that devices back are not compared.
+/// Returns whether the pod fits the empty node. Resources that devices back are not compared.
 fn fits_empty(wanted: &Resources, offered: &Resources, by_devices: impl Fn(&str) -> bool) -> bool {
     let mut shortages = Shortages::default();
     shortages.too_many_pods(0, offered.pods);
@@ -135,7 +135,7 @@ fn fits_empty(wanted: &Resources, offered: &Resources, by_devices: impl Fn(&str)
     shortages.is_empty()
 }
 
-/// Whether `holds` for some resource that the pod requests; it receives a function that reads the amount.
+/// Returns whether `holds` for some resource that the pod requests; it receives a function that reads the amount.
 fn any_wanted(wanted: &Resources, holds: impl Fn(&dyn Fn(&Resources) -> i64) -> bool) -> bool {
     let plain: [fn(&Resources) -> i64; 3] = [
         |resources| resources.milli_cpu,

@@ -1,5 +1,5 @@
-//! How node and class events find the pods that they may help: by the resources that they request, ordered by the
-//! amount, so that a node with 4 CPU does not find pods that request 64.
+//! The keys by which node and class events find the pods that they may help: by the resources that they request,
+//! ordered by the amount, so that a node with 4 CPU does not find pods that request 64.
 //!
 //! Of the resources that a pod requests, the amount of one is filed, the one that probably decides where it fits. A new
 //! node, or one that allows more pods, is looked up by all that it offers; a changed one by what it offers more of.
@@ -13,9 +13,9 @@ use berth_framework::Cluster;
 use berth_framework::event::{Change, Touched, WaitKey, Waits};
 use std::borrow::Cow;
 
-/// How much memory usually goes with a thousandth of a core: 4 GiB with a core.
+/// The usual amount of memory for a thousandth of a core: 4 GiB with a core.
 const MEMORY_PER_MILLI_CPU: i64 = (4 << 30) / 1000;
-/// How much of a node's disk usually goes with a byte of memory.
+/// The usual amount of disk of a node for a byte of memory.
 const STORAGE_PER_MEMORY: i64 = 4;
 
 /// A pod that probably fits where enough of the resource is free.
@@ -57,7 +57,7 @@ fn decisive(wanted: &Resources) -> Option<(&str, i64)> {
     })
 }
 
-/// What a rejected pod waits for of nodes.
+/// The keys of nodes under which a rejected pod waits.
 pub(super) fn waits_for_nodes(pod: &Pod) -> Waits {
     let wanted = requests(pod);
     let mut waits = Waits::for_nothing();
@@ -69,7 +69,7 @@ pub(super) fn waits_for_nodes(pod: &Pod) -> Waits {
     waits
 }
 
-/// What a change of a node touches.
+/// The keys that a change of a node touches.
 pub(super) fn touched_by_node(
     cluster: &Cluster,
     has_devices: bool,
@@ -81,7 +81,7 @@ pub(super) fn touched_by_node(
     let Some(offered) = new.map(allocatable).filter(|offered| offered.pods > 0) else {
         return Touched::no_pod();
     };
-    // Where the node offers none of them, they are left to devices.
+    // If the node has none of them, they are left to devices.
     let by_devices: Vec<Cow<'_, str>> = match has_devices {
         true => by_devices(cluster).collect(),
         false => Vec::new(),
@@ -128,14 +128,14 @@ fn by_devices(cluster: &Cluster) -> impl Iterator<Item = Cow<'_, str>> {
     })
 }
 
-/// What a rejected pod waits for of device classes: the resources that they may back.
+/// The keys of device classes under which a rejected pod waits: the resources that they may back.
 pub(super) fn waits_for_classes(pod: &Pod) -> Waits {
     let wanted = requests(pod);
     let scalars = wanted.scalars.iter().filter(|(_, amount)| *amount > 0);
     scalars.map(|(name, _)| class(name)).collect()
 }
 
-/// What a change of a device class touches.
+/// The keys that a change of a device class touches.
 pub(super) fn touched_by_class(change: &Change<'_>) -> Touched {
     let Some(new) = change.new else {
         return Touched::no_pod();

@@ -1,4 +1,4 @@
-//! Which nodes have enough free resources for a pod, read from the columns of the table.
+//! The nodes that have enough free resources for a pod, read from the columns of the table.
 
 use super::fit::Requests;
 use berth_framework::Slot;
@@ -13,7 +13,7 @@ struct Wanted<'a> {
     or_none: bool,
 }
 
-/// What a pod requires of every node.
+/// The requirement of a pod on every node.
 pub(super) struct Room<'a> {
     pods: &'a Column,
     wanted: SmallVec<[Wanted<'a>; 4]>,
@@ -55,8 +55,8 @@ impl<'a> Room<'a> {
         room
     }
 
-    /// Whether the slot holds a node on which the pod fits; [`NodeResourcesFit`](super::NodeResourcesFit) reports what
-    /// is missing on the others. A slot without a node has no room, not even for a pod without requests.
+    /// Returns whether the slot holds a node on which the pod fits; [`NodeResourcesFit`](super::NodeResourcesFit)
+    /// reports what is missing on the others. A slot without a node has no room, not even for a pod without requests.
     #[inline]
     pub(super) fn suffices(&self, node: Slot) -> bool {
         let at = node.index();

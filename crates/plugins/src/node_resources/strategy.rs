@@ -19,7 +19,7 @@ pub struct Share {
     pub weight: i64,
 }
 
-/// How nodes are ranked by their resources.
+/// The ranking of nodes by their resources.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Strategy {
     /// The emptier the better.
@@ -32,7 +32,8 @@ pub enum Strategy {
 }
 
 /// Up to this amount, and up to 100 percent, a quotient of floating-point numbers that is rounded down is exact: the
-/// product has less than 53 bits, and a quotient that is no integer is farther from the next one than its rounding error.
+/// product has less than 53 bits, and a quotient that is no integer is farther from the next one than its rounding
+/// error.
 const EXACT_MAX: i64 = 1 << 46;
 
 /// `amount` in percent of `whole`, rounded down.

@@ -75,8 +75,8 @@ impl Constraint {
         })
     }
 
-    /// Whether the constraint holds in a domain of `there` pods with the new pod, which counts `own`. With fewer
-    /// domains than required, the missing ones count as empty.
+    /// Returns whether the constraint holds in a domain of `there` pods with the new pod, which counts `own`. With
+    /// fewer domains than required, the missing ones count as empty.
     pub(super) fn allows(&self, there: i64, own: i64, domains: usize, minimum: i64) -> bool {
         let domains = i64::try_from(domains).unwrap_or(i64::MAX);
         let minimum = if domains < self.min_domains {
@@ -87,18 +87,18 @@ impl Constraint {
         there + own - minimum <= self.max_skew
     }
 
-    /// What `count` pods in a domain cost a node, in raw points.
+    /// The cost of `count` pods in a domain for a node, in raw points.
     pub(super) fn cost(&self, count: i64, weight: f64) -> f64 {
         count as f64 * weight + (self.max_skew - 1) as f64
     }
 }
 
-/// Whether a pod counts for constraints of pods in the namespace whose selectors match it.
+/// Returns whether a pod counts for constraints of pods in the namespace whose selectors match it.
 pub(super) fn is_countable(other: &Pod, namespace: &Str) -> bool {
     other.namespace() == namespace && !other.is_terminating()
 }
 
-/// The pod's side of the policies that say which nodes count.
+/// The pod's side of the policies that define which nodes count.
 #[derive(Debug)]
 pub(super) struct Inclusion {
     required: RequiredNodeAffinity,
@@ -113,12 +113,12 @@ impl Inclusion {
         }
     }
 
-    /// Whether every node counts for the constraint.
+    /// Returns whether every node counts for the constraint.
     pub(super) fn includes_all(&self, constraint: &Constraint) -> bool {
         !constraint.honor_taints && (!constraint.honor_affinity || self.required.is_any())
     }
 
-    /// Whether the node counts for the constraint of the pod.
+    /// Returns whether the node counts for the constraint of the pod.
     pub(super) fn includes(&self, constraint: &Constraint, pod: &Pod, node: &Node) -> bool {
         if constraint.honor_affinity && !self.required.matches(node).unwrap_or(false) {
             return false;
@@ -134,7 +134,7 @@ impl Inclusion {
     }
 }
 
-/// Whether a node is in some domain of every constraint.
+/// Returns whether a node is in some domain of every constraint.
 pub(super) fn has_all_keys<'a>(
     constraints: impl IntoIterator<Item = &'a Constraint>,
     labels: &Labels,

@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 struct Counted {
     constraint: Constraint,
     domains: FxHashMap<Str, i64>,
-    /// How many the emptiest domain has.
+    /// The number of pods in the emptiest domain.
     minimum: i64,
     /// One when the pod counts for its own constraint.
     own: i64,

@@ -1,4 +1,4 @@
-//! Which changes may help a pod that was rejected.
+//! The changes that may help a pod that was rejected.
 
 use super::PodTopologySpread;
 use super::constraints::{Constraint, DO_NOT_SCHEDULE, has_all_keys};
@@ -11,7 +11,7 @@ fn queue_if(helps: bool) -> Hint {
     if helps { Hint::Queue } else { Hint::Skip }
 }
 
-/// Whether the pod counts, or may come to count, for the waiting one.
+/// Returns whether the pod counts, or may come to count, for the waiting one.
 fn is_involved(changed: &Pod, waiting: &Pod) -> bool {
     changed.uid() == waiting.uid()
         || (is_assigned_or_nominated(changed) && changed.namespace() == waiting.namespace())

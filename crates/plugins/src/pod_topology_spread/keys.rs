@@ -1,4 +1,4 @@
-//! How events find the pods that they may help.
+//! The keys by which events find the pods that they may help.
 //!
 //! A pod waits under one label that each of its hard constraints counts, in its namespace, and of nodes for its
 //! topology keys. A pod that has the default constraints waits for anything: what they count depends on the services
@@ -25,13 +25,13 @@ fn by_default(namespace: &str) -> WaitKey {
 }
 
 impl PodTopologySpread {
-    /// Whether the default constraints may reject pods without constraints.
+    /// Returns whether the default constraints may reject pods without constraints.
     pub(super) fn has_hard_defaults(&self) -> bool {
         let mut defaults = self.args.default_constraints.iter();
         defaults.any(|constraint| constraint.when_unsatisfiable == DO_NOT_SCHEDULE)
     }
 
-    /// What a rejected pod waits for of pods.
+    /// The keys of pods under which a rejected pod waits.
     pub(super) fn waits_for_pods(&self, features: &FeatureGates, pod: &Pod) -> Waits {
         self.waits(features, pod, |constraint| {
             let label = constraint.selector.first_exact();
@@ -40,7 +40,7 @@ impl PodTopologySpread {
         })
     }
 
-    /// What a rejected pod waits for of nodes.
+    /// The keys of nodes under which a rejected pod waits.
     pub(super) fn waits_for_nodes(&self, features: &FeatureGates, pod: &Pod) -> Waits {
         self.waits(features, pod, |constraint| {
             Some(topology(&constraint.topology_key))
@@ -84,7 +84,7 @@ impl PodTopologySpread {
     }
 }
 
-/// What a service or controller makes the default constraints count.
+/// The pods that a service or controller makes the default constraints count.
 #[derive(Debug, PartialEq)]
 enum Counts<'a> {
     /// The pods of a service, for pods that it serves.
@@ -126,7 +126,7 @@ impl<'a> Counts<'a> {
     }
 }
 
-/// What a pod touches that is added, deleted or counts differently.
+/// The keys that a pod touches that is added, deleted or counts differently.
 pub(super) fn touched_by_pod(change: &Change<'_>) -> Touched {
     let Ok((old, new)) = change.pods() else {
         return Touched::everything();
@@ -146,7 +146,7 @@ pub(super) fn touched_by_pod(change: &Change<'_>) -> Touched {
     }
 }
 
-/// What a node touches that is added, deleted or moves to another domain.
+/// The keys that a node touches that is added, deleted or moves to another domain.
 pub(super) fn touched_by_node(change: &Change<'_>) -> Touched {
     let Ok((old, new)) = change.nodes() else {
         return Touched::everything();
@@ -170,7 +170,7 @@ fn all_labels(of: &Labels, and: &Labels) -> Touched {
     labels.map(|(label, _)| topology(label)).collect()
 }
 
-/// What a rejected pod waits for of services and controllers.
+/// The keys of services and controllers under which a rejected pod waits.
 pub(super) fn waits_for_selectors(pod: &Pod) -> Waits {
     match pod.spec.topology_spread_constraints.is_empty() {
         true => Waits::from_iter([by_default(pod.namespace())]),
@@ -178,7 +178,7 @@ pub(super) fn waits_for_selectors(pod: &Pod) -> Waits {
     }
 }
 
-/// What a service or controller touches that changes.
+/// The keys that a service or controller touches that changes.
 pub(super) fn touched_by_selector(change: &Change<'_>) -> Touched {
     let object = change.new.or(change.old);
     object.map_or_else(Touched::no_pod, |object| {

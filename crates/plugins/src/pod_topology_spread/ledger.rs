@@ -35,7 +35,7 @@ const MISSING: i64 = -1;
 /// The class, for every soft constraint, of nodes without all of the labels where those do not score.
 const IGNORED: i64 = i64::MIN;
 
-/// What is known of the node of a slot.
+/// The state of the node of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Presence {
     /// There is none.
@@ -63,7 +63,7 @@ fn topologies(constraints: &[Constraint], nodes: &NodeTable) -> SmallVec<[Arc<To
     keys.map(|key| nodes.topology(key)).collect()
 }
 
-/// Whether a node is in a domain of each.
+/// Returns whether a node is in a domain of each.
 fn is_in_all(topologies: &[Arc<Topology>], slot: Slot) -> bool {
     let mut topologies = topologies.iter();
     topologies.all(|topology| topology.domain(slot).is_some())

@@ -11,7 +11,7 @@ use berth_framework::plugin::{Context, MAX_NODE_SCORE, PreScore, Score};
 use berth_framework::{CycleState, NodeView, PodInfo, Slot, Status};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// What a pod weighs that is counted in one of so many domains.
+/// The weight of a pod that is counted in one of so many domains.
 pub(super) fn weight(domains: usize) -> f64 {
     ((domains + 2) as f64).ln()
 }
@@ -26,7 +26,7 @@ pub(super) fn normalized(score: i64, least: i64, greatest: i64) -> i64 {
 }
 
 impl PodTopologySpread {
-    /// Whether nodes without all of the labels are left out when nodes are scored.
+    /// Returns whether nodes without all of the labels are left out when nodes are scored.
     pub(super) fn wants_all_keys(&self, pod: &Pod) -> bool {
         !pod.spec.topology_spread_constraints.is_empty() || !self.args.system_defaulted
     }

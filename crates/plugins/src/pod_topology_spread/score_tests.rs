@@ -1,4 +1,4 @@
-//! How PodTopologySpread scores nodes.
+//! The scores of nodes by PodTopologySpread.
 
 use super::constraints::SCHEDULE_ANYWAY;
 use super::tests::{constraint, info, spread, web, with, zones};

@@ -1,4 +1,4 @@
-//! How many pods on each node a selector matches, counted by kinds of pods.
+//! The number of pods on each node that a selector matches, counted by kinds of pods.
 
 use berth_api::{Labels, Selector};
 use berth_framework::table::Mark;
@@ -13,7 +13,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Counts the pods of a namespace, on nodes that there are. Beside the tally, tells where any were.
+    /// Counts the pods of a namespace, on nodes that there are. Besides the tally, returns where any were.
     pub(super) fn open(
         selector: &Selector,
         namespace: &str,

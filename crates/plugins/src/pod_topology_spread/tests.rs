@@ -1,4 +1,4 @@
-//! Which nodes PodTopologySpread rejects, and which events may help.
+//! The nodes that PodTopologySpread rejects, and the events that may help.
 
 use super::constraints::DO_NOT_SCHEDULE;
 use super::*;
@@ -545,7 +545,7 @@ fn supposed_pods_on_nodes_that_do_not_count() {
     }
 }
 
-/// PL-102: what PreFilter says.
+/// PL-102: the answers of PreFilter.
 #[test]
 fn what_pre_filter_says() {
     let outcome = |pod: Pod| {
@@ -696,7 +696,7 @@ fn pods_that_help() {
             "{name}"
         );
     }
-    // Where taints do not count, tolerations do not help.
+    // If taints do not count, tolerations do not help.
     let indifferent = spread(json!([hard("zone", 1)]));
     let change = update(indifferent.clone(), {
         let mut pod = indifferent.clone();

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 /// The arguments, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeBindingArgs {
-    /// How long the binding of volumes may take.
+    /// The time limit of the binding of volumes.
     pub bind_timeout: Duration,
     /// The score of a utilization of storage; none without the gate StorageCapacityScoring.
     pub shape: Option<Shape>,

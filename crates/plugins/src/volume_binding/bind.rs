@@ -21,7 +21,8 @@ use berth_framework::stage::{Observation, StageContext, Step, Wait, WaitOn, Wake
 use berth_framework::{Cluster, CycleState, PodInfo, Status, Write};
 use std::sync::Arc;
 
-/// How long PreBind waits for one write. The dispatcher ends every call earlier, so this only limits the wait.
+/// The time for which PreBind waits for one write. The dispatcher ends every call earlier, so this only limits the
+/// wait.
 const WRITE_WAIT_MAX: Duration = Duration::from_secs(5 * 60);
 
 /// The decision of Reserve.
@@ -41,7 +42,7 @@ struct Choice {
     provisions: Vec<Arc<PersistentVolumeClaim>>,
     /// The writes, volumes first.
     writes: Vec<Write>,
-    /// How many of them are done.
+    /// The number of writes that are done.
     made: usize,
     /// The deadline for the claims; set when everything is written.
     deadline: Option<Time>,
@@ -99,7 +100,7 @@ impl Choice {
         })
     }
 
-    /// Whether the object is as before the write.
+    /// Returns whether the object is as before the write.
     fn is_before_write(&self, kind: Kind, meta: &ObjectMeta) -> bool {
         let mut writes = self.writes.iter();
         writes.any(|write| {
@@ -231,7 +232,7 @@ fn out_of_sync(name: &str) -> Status {
     Status::error(format!("{name:?} is out of sync"))
 }
 
-/// Whether the claim, with what is assumed of it, is as it was when a volume was chosen for it.
+/// Returns whether the claim, with what is assumed of it, is as it was when a volume was chosen for it.
 fn is_same_claim(seen: &Arc<PersistentVolumeClaim>, chosen: &Arc<PersistentVolumeClaim>) -> bool {
     let selected = |claim: &PersistentVolumeClaim| {
         let annotations = &claim.metadata.annotations;

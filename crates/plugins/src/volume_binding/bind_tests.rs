@@ -22,7 +22,7 @@ struct Run {
     pod: PodInfo,
 }
 
-/// What a step came to, in words.
+/// The result of a step, in words.
 fn told(step: &Step) -> String {
     match step {
         Step::Done(status) if status.is_success() => "done".to_owned(),
@@ -364,7 +364,7 @@ fn nothing_is_bound_that_was_not_reserved() {
     assert_eq!(run.taken_back(), Vec::<String>::new());
 }
 
-/// Where pods look alike, PreFilter runs for the first of them alone: Reserve looks up the claims of the others.
+/// If pods are alike, PreFilter runs for the first of them alone: Reserve looks up the claims of the others.
 #[test]
 fn reserve_needs_no_state_of_pre_filter() {
     for (claims, flight) in [(&[][..], Code::Skip), (&["d"][..], Code::Success)] {
@@ -639,7 +639,7 @@ fn what_is_bound_already_is_not_waited_for() {
     assert!(run.outbox.calls.is_empty());
 }
 
-/// What an assumption looks like to the next pod: the volume is taken, the claim is for its node.
+/// The view of the next pod on an assumption: the volume is taken, the claim is for its node.
 #[test]
 fn the_next_pod_sees_what_is_taken() {
     let mut first = both();

@@ -52,8 +52,8 @@ impl BoundVolume {
         }
     }
 
-    /// Whether a node can access the volume. The affinity of volumes has no node names; a term that does not parse
-    /// matches no node.
+    /// Returns whether a node can access the volume. The affinity of volumes has no node names; a term that does not
+    /// parse matches no node.
     ///
     /// # Errors
     /// Why the volume cannot be translated to the CSI driver of the node, with kube-scheduler's text.
@@ -115,7 +115,7 @@ pub(super) fn check_all(cluster: &Cluster, pod: &Pod) -> Result<bool, String> {
     Ok(has_claim)
 }
 
-/// Whether the volume of the claim is chosen only when a pod needs it.
+/// Returns whether the volume of the claim is chosen only when a pod needs it.
 fn is_delayed(cluster: &Cluster, claim: &PersistentVolumeClaim) -> Result<bool, String> {
     let name = claim.class();
     if name.is_empty() {

@@ -1,4 +1,4 @@
-//! Which volumes a pod gets on a node: its own, available ones, or provisioned ones.
+//! The volumes that a pod gets on a node: its own, available ones, or provisioned ones.
 
 use super::claims::{Claims, Delayed};
 use berth_api::node_selector::CompiledNodeSelector;
@@ -11,7 +11,7 @@ use berth_framework::Cluster;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// Why a node is rejected.
+/// The reason why a node is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Obstacles {
     /// The node cannot access a volume.
@@ -50,8 +50,8 @@ impl Provision {
     }
 }
 
-/// Whether a node with these labels can access a volume that is free. As in kube-scheduler, the volume is not translated
-/// to a CSI driver.
+/// Returns whether a node with these labels can access a volume that is free. As in kube-scheduler, the volume is not
+/// translated to a CSI driver.
 fn is_reachable(volume: &PersistentVolume, labels: &Labels) -> bool {
     let Some(required) = volume.required_affinity() else {
         return true;
@@ -78,7 +78,7 @@ fn or_empty(name: Option<&Str>) -> &str {
     name.map_or("", Str::as_str)
 }
 
-/// Whether the volume is large enough and of the right kind, whatever its claim.
+/// Returns whether the volume is large enough and of the right kind, whatever its claim.
 fn is_suitable(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
     let (offered, wanted) = (&volume.spec, &claim.spec);
     volume.capacity() >= claim.request().unwrap_or_default()
@@ -139,7 +139,7 @@ fn matching_volume<'a>(
     }))
 }
 
-/// Whether the class can provision volumes for nodes with these labels.
+/// Returns whether the class can provision volumes for nodes with these labels.
 fn allows(class: &StorageClass, labels: &Labels) -> bool {
     class.allowed_topologies.is_empty()
         || class.allowed_topologies.iter().any(|term| {
@@ -152,20 +152,20 @@ fn allows(class: &StorageClass, labels: &Labels) -> bool {
         })
 }
 
-/// Whether a node with these labels can access the capacity.
+/// Returns whether a node with these labels can access the capacity.
 fn reaches(capacity: &CsiStorageCapacity, labels: &Labels) -> bool {
     Selector::from_label_selector(capacity.node_topology.as_ref())
         .is_ok_and(|selector| selector.matches(labels))
 }
 
-/// Whether the driver of the class reports how much capacity is left.
+/// Returns whether the driver of the class reports how much capacity is left.
 pub(super) fn reports_capacity(cluster: &Cluster, class: &StorageClass) -> bool {
     let driver = cluster.storage().csi_drivers().get(&class.provisioner);
     driver.is_some_and(|driver| driver.spec.storage_capacity == Some(true))
 }
 
-/// Whether there is enough capacity for a new volume. It is checked only for drivers that report capacity. Of several
-/// capacities, the first by name is recorded.
+/// Returns whether there is enough capacity for a new volume. It is checked only for drivers that report capacity. Of
+/// several capacities, the first by name is recorded.
 fn has_space(
     cluster: &Cluster,
     provision: &mut Provision,
@@ -246,7 +246,7 @@ fn check_provisions(
 /// The volumes of a pod on a node, or why it is rejected.
 ///
 /// # Errors
-/// What cannot be determined.
+/// The value that cannot be determined.
 pub(super) fn find(
     cluster: &Cluster,
     claims: &Claims,

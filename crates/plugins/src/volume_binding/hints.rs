@@ -1,4 +1,4 @@
-//! Which changes may help a pod that was rejected.
+//! The changes that may help a pod that was rejected.
 
 use berth_api::volumes::MIGRATED_PLUGINS_ANNOTATION;
 use berth_api::{CsiDriver, CsiNode, Object, Pod, Str};

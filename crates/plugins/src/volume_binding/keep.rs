@@ -1,4 +1,4 @@
-//! Which answers may be kept.
+//! The answers that may be kept.
 
 use super::VolumeBinding;
 use super::claims::{self, Claims};

@@ -16,7 +16,8 @@ use std::collections::BTreeMap;
 /// The utilization of a class whose capacity does not suffice, in percent.
 const FULL: i64 = 100;
 
-/// What the pod requests of a storage class on a node, in bytes. The sums of many volumes may exceed 64 bits.
+/// The amount that the pod requests of a storage class on a node, in bytes. The sums of many volumes may exceed 64
+/// bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct ClassStorage {
     requested: i128,

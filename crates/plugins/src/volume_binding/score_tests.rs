@@ -1,4 +1,4 @@
-//! How VolumeBinding scores nodes by their storage.
+//! The scores of VolumeBinding for the storage of nodes.
 
 use super::tests::{bound, free, local, using, wanting, world};
 use super::*;

@@ -1,4 +1,4 @@
-//! Which pods and nodes VolumeBinding rejects.
+//! The pods and nodes that VolumeBinding rejects.
 
 use super::*;
 use crate::testing::{
@@ -390,7 +390,7 @@ fn claims_take_the_smallest_volume_that_will_do() {
             vec!["c"],
             ".B",
         ),
-        // What is meant for the claim decides, though another one can be reached from b.
+        // A volume that is meant for the claim decides, though another one can be reached from b.
         (
             "meant for it, out of reach",
             base()

@@ -1,4 +1,4 @@
-//! What makes no sense in a pod or in what it needs is that pod's trouble alone: it gets kube-scheduler's own status
+//! Nonsense in a pod or in an object that it needs affects that pod alone: it gets kube-scheduler's own status
 //! or error, and everything else goes on.
 
 use crate::drivers::driver;

@@ -21,7 +21,7 @@ fn wanting(name: &str, claim: Option<&str>) -> PodBuilder {
     })
 }
 
-/// The pod's status names a claim that was made for it, or says that none is needed.
+/// The pod's status names a claim that was made for it, or states that none is needed.
 fn linked(pod: PodBuilder, claim: Option<&str>) -> PodBuilder {
     pod.with(|pod| {
         let made = json!([{"name": "gpu", "resourceClaimName": claim}]);
@@ -186,7 +186,7 @@ fn the_latest_obstacle_is_reported() {
     assert_eq!(w.place_of("p"), Some(QueuedIn::Active));
 }
 
-/// so it is while one and the same claim goes, and when it is gone.
+/// so it is while one and the same claim goes, and when it was deleted.
 #[test]
 fn a_deleted_claim_is_reported_as_far_as_it_matters() {
     let mut w = driver();
@@ -237,7 +237,7 @@ fn a_claim_that_comes_soon_costs_no_call() {
     assert_eq!(w.take_events(), [""; 0]);
 }
 
-/// How many hints of DynamicResources were asked about claims.
+/// The number of questions to hints of DynamicResources about claims.
 fn hints(w: &Driver) -> u64 {
     let snapshot = w.scheduler.metrics();
     let asked = |event: &str, hint: &str| {

@@ -199,7 +199,8 @@ fn an_eviction_that_lasts_is_reported() {
 }
 
 /// PL-55: the pods whose images no node had share their kept answers. When a node comes with the image of the first
-/// of them, that image counts for this pod and not for the others. (The driver makes each decision with both evaluators.)
+/// of them, that image counts for this pod and not for the others. (The driver makes each decision with both
+/// evaluators.)
 #[test]
 fn an_image_counts_for_the_pods_that_use_it() {
     let mut w = driver();

@@ -1,4 +1,4 @@
-//! What the in-tree plugins come to together: which take part where, what they register for, and what that brings.
+//! The in-tree plugins together: the extension points of each, the registered events, and the results.
 
 use crate::drivers::driver;
 use berth_api::{Kind, TaintEffect};
@@ -25,7 +25,7 @@ fn scores(profile: &Profile) -> Vec<(&str, i64)> {
         .collect()
 }
 
-/// PL-1: the plugins of a profile that says nothing, in kube-scheduler's order, with its weights.
+/// PL-1: the plugins of a profile without settings, in kube-scheduler's order, with its weights.
 #[test]
 fn the_default_plugins() {
     let built = profile(&ProfileSpec::default(), FeatureGates::default());

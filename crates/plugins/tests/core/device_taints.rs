@@ -90,8 +90,8 @@ fn rules_taint_devices() {
     }
 }
 
-/// PL-175: a rule without a selector applies to all devices until 1.37, and to none since 1.38. An empty selector selects
-/// all devices.
+/// PL-175: a rule without a selector applies to all devices until 1.37, and to none since 1.38. An empty selector
+/// selects all devices.
 #[test]
 fn a_taint_rule_without_a_selector_applies_to_no_device_since_1_38() {
     let rule = |selector: Option<Value>| {

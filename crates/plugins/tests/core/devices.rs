@@ -103,7 +103,7 @@ pub(crate) fn allocate(w: &mut Driver, name: &str) -> Value {
     status
 }
 
-/// Answers the writes to the status of pods, which go before their bindings.
+/// Answers the writes to the status of pods, which precede their bindings.
 pub(crate) fn answer_statuses(w: &mut Driver) {
     let is_status = |call: &ApiCall| matches!(call, ApiCall::PatchPodStatus { .. });
     while w.calls.iter().any(|(_, call)| is_status(call)) {
@@ -153,7 +153,7 @@ fn a_pod_is_bound_when_its_claim_has_devices() {
         "the API shows it now"
     );
     w.answer_all();
-    // The pod is gone and its claim is freed: that helps the other one.
+    // The pod was deleted and its claim is freed: that helps the other one.
     w.object(Kind::ResourceClaim, with_status("mine", json!({})));
     assert_ne!(w.place_of("q"), Some(QueuedIn::Unschedulable));
     w.wait(10);
@@ -615,7 +615,8 @@ fn a_binding_waits_for_its_devices() {
     }
 }
 
-/// One device and the claims `mine` and `other`: the finalizer of `mine` is written, its allocation to `p` is on its way.
+/// One device and the claims `mine` and `other`: the finalizer of `mine` is written, its allocation to `p` is on its
+/// way.
 fn allocating_mine() -> Driver {
     let mut w = world(&["n1"]);
     w.object(Kind::ResourceClaim, claim("mine"));
@@ -725,7 +726,8 @@ fn devices_that_skip_node_operations_are_explained_or_allocated() {
     }
 }
 
-/// PL-166: a pool that is being updated fails the attempt of a claim for all devices. Since 1.38, only its node is rejected.
+/// PL-166: a pool that is being updated fails the attempt of a claim for all devices. Since 1.38, only its node is
+/// rejected.
 #[test]
 fn an_incomplete_pool_concerns_its_node_since_1_38() {
     let why =

@@ -16,7 +16,7 @@ const STEPS: usize = 250;
 const NODES: [&str; 3] = ["n0", "n1", "n2"];
 const DRIVER: &str = "d.example.com";
 const CLASSES: [&str; 3] = ["gpu", "nic", "part"];
-/// What a claim on the network device takes of its ten units.
+/// The share that a claim on the network device takes of its ten units.
 const SHARE: i64 = 4;
 
 /// The claims as the API stores them, and the changes that the scheduler has not seen.
@@ -25,7 +25,7 @@ struct Claims {
     stored: BTreeMap<String, Value>,
     version: u64,
     unseen: VecDeque<Value>,
-    /// Which claims each pod uses.
+    /// The claims of each pod.
     of_pod: BTreeMap<String, Vec<String>>,
 }
 
@@ -45,7 +45,7 @@ impl Claims {
         }
     }
 
-    /// What the API server makes of a write.
+    /// The object that the API server stores for a write.
     fn write(&mut self, name: &str, call: &ApiCall, context: &str) -> Result<(), CallError> {
         let ApiCall::Write(write) = call else {
             panic!("{call:?}");
@@ -99,7 +99,7 @@ impl Claims {
         Ok(())
     }
 
-    /// As the claim controller: a pod that is gone uses its claims no longer.
+    /// As the claim controller: a pod that was deleted uses its claims no longer.
     fn release(&mut self, pod: &str, context: &str) {
         let uid = format!("uid-{pod}");
         for name in self.of_pod.remove(pod).unwrap_or_default() {
@@ -129,7 +129,7 @@ impl Claims {
     }
 }
 
-/// What must hold of all allocations together: devices, shares and counters.
+/// The invariants of all allocations together: devices, shares and counters.
 fn check<'c>(claims: impl Iterator<Item = &'c Value>) -> Result<(), String> {
     let mut exclusive = BTreeSet::new();
     let mut shares: BTreeMap<String, i64> = BTreeMap::new();

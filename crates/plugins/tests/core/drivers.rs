@@ -39,7 +39,7 @@ pub(crate) fn is_deletion(call: &ApiCall) -> bool {
     matches!(call, ApiCall::DeletePod { .. })
 }
 
-/// Whether the call writes the status of this pod.
+/// Returns whether the call writes the status of this pod.
 pub(crate) fn is_status_of(name: &str) -> impl Fn(&ApiCall) -> bool {
     let name = name.to_owned();
     move |call| matches!(call, ApiCall::PatchPodStatus { pod, .. } if pod.name == *name)

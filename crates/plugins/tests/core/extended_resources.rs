@@ -180,7 +180,7 @@ fn a_failure_deletes_the_claim() {
     }
 }
 
-/// PL-173: a claim of an earlier attempt is deleted, and the pod is tried again when it is gone.
+/// PL-173: a claim of an earlier attempt is deleted, and the pod is tried again when it was deleted.
 #[test]
 fn a_claim_of_an_earlier_attempt_is_deleted() {
     let mut w = world(&["n1"]);

@@ -1,4 +1,4 @@
-//! Extenders have a say in where room is made, and leave resources alone that are theirs (P-14, F-43, F-44).
+//! Extenders take part in preemption, and leave resources alone that are theirs (P-14, F-43, F-44).
 
 use crate::drivers::{driver_of, driver_with, is_deletion, is_status_of};
 use berth_api::Release;
@@ -526,8 +526,8 @@ fn the_cluster_changes_while_an_extender_thinks_about_evictions() {
     }
 }
 
-/// P-14, P-9, case 239: a filter extender rejects a node on which the pod fits for the plugins, so that no pod has to be
-/// evicted there. The node `full` needs a victim. Since 1.38, the extender receives both nodes.
+/// P-14, P-9, case 239: a filter extender rejects a node on which the pod fits for the plugins, so that no pod has to
+/// be evicted there. The node `full` needs a victim. Since 1.38, the extender receives both nodes.
 #[test]
 fn extenders_receive_nodes_without_victims_since_1_38() {
     type Said = fn() -> Vec<ChosenVictims>;

@@ -16,9 +16,9 @@ fn reasons(w: &Driver) -> Vec<String> {
     conditions.collect()
 }
 
-/// API-2, API-15, API-16, Q-26, Q-29, Q-30: a gated pod is not tried until its last gate is removed, even if it would fit. The scheduler
-/// writes nothing about it, because the API server sets the condition. Afterwards the scheduler's condition replaces
-/// it.
+/// API-2, API-15, API-16, Q-26, Q-29, Q-30: a gated pod is not tried until its last gate is removed, even if it would
+/// fit. The scheduler writes nothing about it, because the API server sets the condition. Afterwards the scheduler's
+/// condition replaces it.
 #[test]
 fn a_gated_pod_is_left_alone() {
     for (cpu, tried, written) in [
@@ -57,8 +57,8 @@ fn a_gated_pod_is_left_alone() {
     }
 }
 
-/// a pod that PreEnqueue blocks keeps the room on its nominated node from pods of lower priority, whichever plugin
-/// blocks it. They are tried when the nomination ends.
+/// a pod that PreEnqueue blocks keeps the room on its nominated node from pods of lower priority, whichever
+/// plugin blocks it. They are tried when the nomination ends.
 #[test]
 fn the_room_of_a_gated_pod_is_kept() {
     let claim = json!([{"name": "c", "resourceClaimName": "not-there"}]);

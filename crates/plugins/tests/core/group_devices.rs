@@ -44,7 +44,7 @@ fn members_of_a_gang_share_a_claim() {
     assert_eq!(bindings(&w).len(), 5);
 }
 
-/// G-31: without room for all, nobody keeps the devices.
+/// G-31: without room for all, no pod keeps the devices.
 #[test]
 fn a_gang_that_cannot_start_gives_the_devices_back() {
     let mut w = gang_with_a_claim(&["a", "b", "c"], "3");
@@ -68,7 +68,7 @@ fn a_member_that_fails_leaves_the_devices_to_the_others() {
     w.attempts();
     answer_write(&mut w, None);
     answer_write(&mut w, Some(CallErrorKind::Refused));
-    // The other one goes on when nothing has been heard for a while.
+    // The other one goes on when nothing was received for a while.
     w.wait(6);
     let bodies: Vec<Value> = writes(&w).into_iter().map(|(_, _, body)| body).collect();
     assert!(!bodies.is_empty());

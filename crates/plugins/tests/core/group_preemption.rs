@@ -45,7 +45,8 @@ fn vip_gang(w: &mut Driver, cpu: &str) {
     }
 }
 
-/// G-24, G-27: all pods of lower priority that are in the way are evicted, the members are nominated, and the gang starts.
+/// G-24, G-27: all pods of lower priority that are in the way are evicted, the members are nominated, and the gang
+/// starts.
 #[test]
 fn a_gang_evicts_pods_of_lower_priority() {
     let mut w = driver();

@@ -1,7 +1,7 @@
 //! Groups at random: gangs of several sizes come, change and go, with nodes, failed bindings, preemption and topology.
 //!
-//! After each step, the records of the scheduler agree (the driver checks that), and no gang is bound below its minimum. In
-//! the end, with room for all, every complete gang runs.
+//! After each step, the records of the scheduler agree (the driver checks that), and no gang is bound below its
+//! minimum. In the end, with room for all, every complete gang runs.
 
 use crate::drivers::driver_with;
 use crate::groups::{cpus, gang, gates, group, member, node_of};

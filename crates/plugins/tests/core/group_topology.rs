@@ -153,8 +153,8 @@ fn without_the_label_there_is_no_placement() {
     );
 }
 
-/// G-22: the search by bounds takes the placement that trying every one and comparing scores would take: most members first, then
-/// the fullest nodes, then the name.
+/// G-22: the search by bounds takes the placement that trying every one and comparing scores would take: most members
+/// first, then the fullest nodes, then the name.
 #[test]
 fn the_search_equals_the_exhaustive_one() {
     for seed in 0..60 {

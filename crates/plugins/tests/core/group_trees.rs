@@ -201,7 +201,8 @@ fn children_are_placed_within_the_placement_of_their_parent() {
     );
 }
 
-/// G-30: a hierarchy that is too deep, of two workloads, or mixed in its policies or modes, is an error of all its groups.
+/// G-30: a hierarchy that is too deep, of two workloads, or mixed in its policies or modes, is an error of all its
+/// groups.
 #[test]
 fn a_hierarchy_of_a_wrong_shape_is_an_error() {
     let deep = [

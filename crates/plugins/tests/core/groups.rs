@@ -50,7 +50,7 @@ pub(crate) fn cpus(name: &str, cpu: &str) -> berth_framework::testing::NodeBuild
     node(name).capacity(cpu, "64Gi", "110")
 }
 
-/// The condition of a group as everybody sees it.
+/// The condition of a group as the core sees it.
 pub(crate) fn condition(w: &Driver, name: &str) -> String {
     let key = GroupKey::pod_group(&"default".into(), &name.into());
     let groups = w.scheduler.cache().cluster().groups();
@@ -61,7 +61,7 @@ pub(crate) fn condition(w: &Driver, name: &str) -> String {
     }
 }
 
-/// The text of the condition PodScheduled of a pod as everybody sees it.
+/// The text of the condition PodScheduled of a pod as the core sees it.
 pub(crate) fn said(w: &Driver, name: &str) -> String {
     let pod = w.scheduler.cache().effective(&format!("uid-{name}"));
     let condition = pod.and_then(|pod| pod.condition("PodScheduled"));
@@ -197,7 +197,7 @@ fn a_higher_minimum_gates_a_gang_that_was_admitted() {
     assert_eq!(w.attempts(), ["g: p1 on n1, p2 on n1"]);
 }
 
-/// G-7: groups are ordered by their priority, and the one that comes second is told what it lacks.
+/// G-7: groups are ordered by their priority, and the one that comes second gets the message about what it lacks.
 #[test]
 fn groups_are_tried_by_priority() {
     let mut w = driver();
@@ -302,7 +302,7 @@ fn a_hopeless_group_is_quiet() {
     assert_eq!(attempts, 2, "one, and one after five minutes");
 }
 
-/// G-17, G-18: what was placed in vain is taken back, and each pod states its own reason or that of the group.
+/// G-17, G-18: placements of a failed attempt are reverted, and each pod states its own reason or that of the group.
 #[test]
 fn nothing_is_placed_of_a_gang_that_does_not_fit() {
     let mut w = driver();
@@ -351,7 +351,7 @@ fn members_above_the_minimum_are_placed_in_the_same_cycle() {
     assert_eq!(condition(&w, "g"), "True Scheduled: ");
 }
 
-/// G-16: a member that died is replaced: those that run count.
+/// G-16: a member that failed is replaced: those that run count.
 #[test]
 fn a_replacement_counts_the_members_that_run() {
     let mut w = driver();
@@ -601,7 +601,8 @@ fn a_reserve_plugin_cannot_wait_for_a_member() {
     assert_eq!(w.scheduler.cache().assumed_pods(), 0);
 }
 
-/// G-18: an extender would answer later, so groups whose pods it is interested in are not scheduled, and say so.
+/// G-18: an extender would answer later, so groups whose pods it is interested in are not scheduled, and their
+/// condition states so.
 #[test]
 fn an_extender_cannot_take_part_in_a_group() {
     let mut w = driver_with(|options| {

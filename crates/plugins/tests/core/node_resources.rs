@@ -13,7 +13,8 @@ fn gates(on: bool) -> FeatureGates {
     FeatureGates::of(Release::V1_38).with(Feature::DRANodeAllocatableResources, on)
 }
 
-/// A node with 20 CPUs and two devices: each takes 8 CPUs, and pods that use them need 1Gi, and 256Mi for each container.
+/// A node with 20 CPUs and two devices: each takes 8 CPUs, and pods that use them need 1Gi, and 256Mi for each
+/// container.
 fn world(features: FeatureGates, memory: &str) -> Driver {
     let mut w = driver_of(features);
     w.object(Kind::DeviceClass, json!({"metadata": {"name": "ccx"}}));
@@ -76,8 +77,8 @@ fn is_write_of(kind: Kind) -> impl Fn(&ApiCall) -> bool {
     move |call| matches!(call, ApiCall::Write(write) if write.object().kind == kind)
 }
 
-/// PL-340, PL-341: two devices take 16 CPUs, and 2 · 512Mi + 2 containers · 2 · 128Mi = 1.5Gi of memory. With the CPU of the
-/// containers the pod counts with 17 CPUs, and a pod of 4 CPUs does not fit beside it.
+/// PL-340, PL-341: two devices take 16 CPUs, and 2 · 512Mi + 2 containers · 2 · 128Mi = 1.5Gi of memory. With the CPU
+/// of the containers the pod counts with 17 CPUs, and a pod of 4 CPUs does not fit beside it.
 #[test]
 fn devices_count_on_their_node() {
     let mut w = world(gates(true), "2Gi");

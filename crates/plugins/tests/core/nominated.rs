@@ -17,7 +17,8 @@ fn required(kind: &str, app: &str) -> Value {
         {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": app}}}]}}})
 }
 
-/// C-18: two nodes, of which `n1` has a nominated pod of the same priority. The last column is what becomes of the new pod if
+/// C-18: two nodes, of which `n1` has a nominated pod of the same priority. The last column is what becomes of the new
+/// pod if
 /// `n2` is closed.
 #[test]
 fn the_pod_and_the_nominated_pod_are_judged_together() {
@@ -116,7 +117,8 @@ fn the_pod_and_the_nominated_pod_are_judged_together() {
     }
 }
 
-/// The node attaches one volume. A pod is nominated there whose claim gets a volume after an answer of the node was kept.
+/// The node attaches one volume. A pod is nominated there whose claim gets a volume after an answer of the node was
+/// kept.
 #[test]
 fn the_claim_of_a_nominated_pod_counts_as_soon_as_it_has_a_volume() {
     let mut w = driver();

@@ -308,7 +308,7 @@ fn nominated_room_is_kept_from_lower_pods_alone() {
         assert!(w.attempt_named().ends_with(FULL));
         w.answer_which(is_deletion, None, false);
         w.answer_which(is_deletion, None, false);
-        // Both victims are gone, and the preemptor waits for its backoff.
+        // Both victims were deleted, and the preemptor waits for its backoff.
         w.pod(small("other").priority(priority));
         let text = loop {
             let text = w.attempt_named();
@@ -543,7 +543,7 @@ fn the_message_of_a_pod_that_cannot_preempt() {
 }
 
 /// PL-53: two pods of a node hold the same host port, which happens with `spec.nodeName` or a second scheduler. The
-/// port is free once both are deleted: no pod is evicted in vain, and none is bound to a port that is in use.
+/// port is free once both are deleted: no pod is evicted without need, and none is bound to a port that is in use.
 #[test]
 fn a_host_port_with_two_holders_is_free_when_both_are_gone() {
     let holder = |name: &str, priority| pod(name).priority(priority).host_port(80).on("n1");

@@ -1,4 +1,4 @@
-//! What users read when a pod fits nowhere: the reasons of the in-tree plugins, word for word.
+//! The message for users when a pod fits nowhere: the reasons of the in-tree plugins, word for word.
 
 use crate::drivers::{driver, driver_with, with_spec};
 use berth_api::{Kind, TaintEffect};
@@ -10,7 +10,7 @@ use berth_scheduler::profile::PluginConfig;
 use berth_scheduler::testing::Driver;
 use serde_json::json;
 
-/// What the only node says of `pod`, other pods there or not.
+/// The answer of the only node for `pod`, other pods there or not.
 fn reason(
     w: &mut Driver,
     the_node: NodeBuilder,

@@ -196,8 +196,8 @@ fn a_full_node_has_a_place_for_its_own_pod() {
     assert!(text.contains(FITS), "{text}");
 }
 
-/// PL-334: a pod whose resize fits is tried again when another pod of the node grows, and evicts pods if it does not fit
-/// any more.
+/// PL-334: a pod whose resize fits is tried again when another pod of the node grows, and evicts pods if it does not
+/// fit any more.
 #[test]
 fn a_pod_that_grows_takes_the_room_of_a_resize() {
     let mut w = driver_of(gates(Release::V1_38));

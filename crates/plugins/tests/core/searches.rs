@@ -231,11 +231,11 @@ fn ports(from: u64, count: u64) -> Value {
     Value::Array(ports.collect())
 }
 
-/// What a pod has very much of.
+/// The part of a pod that is very large.
 struct Situation {
     name: &'static str,
     spec: Value,
-    /// What the pods on the nodes have.
+    /// The pods on the nodes.
     others: Value,
 }
 

@@ -48,8 +48,8 @@ fn evaluated_in_vain(w: &mut Driver) -> Vec<String> {
     tried
 }
 
-/// Q-111, C-58: 12 and 27 pods of a ReplicaSet wait, and a pod of their size is deleted. One of them is evaluated. It is
-/// rejected as before, so that neither an attempt nor a preemption attempt is counted.
+/// Q-111, C-58: 12 and 27 pods of a ReplicaSet wait, and a pod of their size is deleted. One of them is evaluated. It
+/// is rejected as before, so that neither an attempt nor a preemption attempt is counted.
 #[test]
 fn one_pod_of_a_template_is_evaluated() {
     for replicas in [15, 30] {

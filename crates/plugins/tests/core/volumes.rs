@@ -183,7 +183,7 @@ impl Cluster {
         self.world.gone(object);
     }
 
-    /// Who binds completes what the scheduler has begun: the claim gets the volume.
+    /// The component that binds completes what the scheduler has begun: the claim gets the volume.
     fn bind(&mut self, claim: &str, volume: &str) -> &mut Self {
         self.change(claim, |claim| {
             claim["spec"]["volumeName"] = json!(volume);
@@ -550,7 +550,7 @@ fn what_was_begun_before_a_restart_goes_on() {
     assert_eq!(c.calls(), ["bind p to n2"]);
 }
 
-/// What ends the wait before its time: each is seen at once, and the pod is tried again or forgotten.
+/// The ends of the wait before its time: each is seen at once, and the pod is tried again or forgotten.
 #[test]
 fn the_wait_ends_when_it_has_become_pointless() {
     type Act = fn(&mut Cluster);

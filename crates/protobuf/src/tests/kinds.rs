@@ -55,7 +55,7 @@ impl Shape {
         matches!(self, Self::Map(_)) && value.as_object().is_some_and(Map::is_empty)
     }
 
-    /// Whether JSON leaves out the zero of an optional field.
+    /// Returns whether JSON leaves out the zero of an optional field.
     fn is_plain(&self) -> bool {
         matches!(self, Self::Bool | Self::Int | Self::String | Self::Bytes)
     }

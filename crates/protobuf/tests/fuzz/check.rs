@@ -1,4 +1,4 @@
-//! What is tried with bytes, by the fuzz target and by the test that replays its corpus.
+//! The checks of bytes, by the fuzz target and by the test that replays its corpus.
 
 use berth_api::Kind;
 use berth_protobuf::envelope::{Envelope, WatchEvent};

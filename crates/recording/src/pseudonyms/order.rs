@@ -1,20 +1,21 @@
 //! Words of letters that have the order of the words that they replace.
 //!
-//! A word gets a place at random between its neighbours among the words so far. Places are numbers of nine digits, written
-//! as letters; where there is none left, nine more follow. The words of a list often come in order, so a word that follows
-//! the one before it gets a place near that one: otherwise each would halve what is left for the next ones.
+//! A word gets a place at random between its neighbours among the words so far. Places are numbers of nine digits,
+//! written as letters; where there is none left, nine more follow. The words of a list often come in order, so a word
+//! that follows the one before it gets a place near that one: otherwise each would halve what is left for the next
+//! ones.
 
 use berth_api::Str;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// How many letters a word has, if it does not come between two neighbours that leave no place.
+/// The number of letters that a word has, if it does not come between two neighbours that leave no place.
 pub(super) const WORD_LEN: usize = 9;
-/// How many places there are for words of that length.
+/// The number of places for words of that length.
 const PLACES: u64 = 26_u64.pow(WORD_LEN as u32);
 /// A word that comes in order is placed in this part of what is left.
 const IN_ORDER_SHARE: u64 = 64;
-/// How many words have an order. Further ones are not remembered.
+/// The number of words that have an order. Further ones are not remembered.
 const WORDS_MAX: usize = 256 * 1024;
 
 /// The words so far.
@@ -40,7 +41,7 @@ fn push(letters: &mut String, mut number: u64) {
     letters.extend(digits.map(char::from));
 }
 
-/// Where between its neighbours a word gets its place.
+/// The place of a word between its neighbours.
 #[derive(Clone, Copy)]
 enum Near {
     Low,
@@ -68,7 +69,7 @@ fn between(low: &str, mut high: Option<&str>, near: Near, random: u64) -> String
         }
         push(&mut letters, least);
         if most > least {
-            // Whatever follows is below `high` now.
+            // Every later word is below `high` now.
             high = None;
         }
     }
@@ -107,7 +108,7 @@ mod tests {
     use super::*;
     use fastrand::Rng;
 
-    /// Whatever the order in which words come, their letters have the order of the words, and are few.
+    /// For every order of words, their letters have the order of the words, and are few.
     #[test]
     fn letters_have_the_order_of_the_words() {
         for seed in 0..10 {

@@ -1,4 +1,4 @@
-//! What is replaced, what is kept, and that objects still belong together.
+//! The replaced and the kept parts, and the relations of objects.
 
 use super::*;
 use berth_api::{LabelSelector, Selector};
@@ -278,7 +278,7 @@ fn a_configuration_keeps_what_plugins_are_and_loses_labels_and_addresses() {
     assert_eq!(*key, *of.label("secret"));
 }
 
-/// What the API answers to a write is an input of the core, too.
+/// The answer of the API to a write is an input of the core, too.
 #[test]
 fn results_of_calls_are_replaced() {
     let mut of = pseudonyms();

@@ -16,9 +16,9 @@ use std::collections::VecDeque;
 /// The bindings that extenders carry out.
 #[derive(Debug)]
 pub(super) struct Binders {
-    /// How many may be with extenders at once.
+    /// The number of pods that may be with extenders at once.
     max: usize,
-    /// How many are.
+    /// The number of them.
     asked: usize,
     /// Those that wait for their turn. They have been placed, so there are never more than pods.
     waiting: VecDeque<u64>,
@@ -33,7 +33,7 @@ impl Binders {
         }
     }
 
-    /// Whether a further binding would have to wait for its turn.
+    /// Returns whether a further binding would have to wait for its turn.
     pub(super) fn is_saturated(&self) -> bool {
         self.asked >= self.max
     }
@@ -116,7 +116,7 @@ impl Bindings {
     /// Checks that as many bindings are with extenders as is noted, and that every turn comes.
     ///
     /// # Errors
-    /// What does not agree.
+    /// The first disagreement.
     pub(super) fn check_binders(&self) -> Result<(), String> {
         let Binders { asked, waiting, .. } = &self.binders;
         let mut with_extenders = 0;

@@ -1,4 +1,4 @@
-//! The end of a binding: the pod is bound (C-43, C-44), or everything is taken back (C-52).
+//! The end of a binding: the pod is bound (C-43, C-44), or everything is reverted (C-52).
 
 use super::{Binding, Bindings};
 use crate::core::{Answered, Core, PointRun};
@@ -12,7 +12,7 @@ use berth_framework::call::{EventKind, PodEvent};
 use berth_framework::plugin::Nominating;
 use berth_framework::{Code, Feature, Status};
 
-/// How long the room of a member of a group is kept while its binding fails.
+/// The time for which the room of a member of a group is kept while its binding fails.
 const ROOM_KEPT_MAX: Duration = Duration::from_secs(30);
 
 /// From this number of attempts on, all have one label in metrics.
@@ -88,8 +88,8 @@ impl Bindings {
     }
 }
 
-/// Whether a member of a group keeps its room on the node after a binding that broke, so that the group does not stay short
-/// of it. Others get the room when that does not help in time.
+/// Returns whether a member of a group keeps its room on the node after a binding that broke, so that the group does
+/// not stay short of it. Others get the room when that does not help in time.
 fn keeps_room(core: &Core, attempt: &mut Attempt, status: &Status) -> bool {
     if status.is_rejected()
         || !core.settings.is_on(Feature::GenericWorkload)

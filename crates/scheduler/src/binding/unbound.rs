@@ -21,7 +21,7 @@ pub(crate) struct Hold {
     pub(crate) until: Time,
 }
 
-/// How far a pod has come.
+/// The progress of a pod.
 #[derive(Debug)]
 enum Progress {
     /// Permit plugins hold it.
@@ -38,7 +38,7 @@ struct Held {
     node: Str,
     since: Time,
     plugins: SmallVec<[Hold; 2]>,
-    /// What was decided. The first decision counts.
+    /// The decision. The first decision counts.
     verdict: Option<Status>,
 }
 
@@ -61,7 +61,7 @@ impl UnboundPods {
         self.pods.remove(uid);
     }
 
-    /// Whether the pod is being bound.
+    /// Returns whether the pod is being bound.
     pub(crate) fn contains(&self, uid: &str) -> bool {
         self.pods.contains_key(uid)
     }
@@ -80,7 +80,7 @@ impl UnboundPods {
         }
     }
 
-    /// How far the binding of a pod has come.
+    /// The progress of the binding of a pod.
     pub(crate) fn progress(&self, uid: &str, node: Str) -> ProgressView {
         match self.pods.get(uid) {
             Some(Progress::Held(held)) => ProgressView::Permit {
@@ -120,7 +120,7 @@ impl UnboundPods {
         first.unwrap_or(now + PERMIT_WAIT_MAX)
     }
 
-    /// Whether the plugin holds the pod, and since when the pod is held.
+    /// Returns whether the plugin holds the pod, and since when the pod is held.
     pub(crate) fn held_since(&self, uid: &str, plugin: &str) -> Option<Time> {
         let held = self.held_pod(uid).filter(|held| held.verdict.is_none())?;
         let mut plugins = held.plugins.iter();
@@ -211,7 +211,7 @@ impl UnboundPods {
         None
     }
 
-    /// What was decided about a held pod, and since when it was held. It is not held any more.
+    /// The decision about a held pod, and the time since which it was held. It is not held any more.
     pub(crate) fn take_verdict(&mut self, uid: &str) -> Option<(Status, Time)> {
         let held = self.held_pod_mut(uid)?;
         let decided = (held.verdict.take()?, held.since);
@@ -226,7 +226,7 @@ impl UnboundPods {
         self.pods.insert(uid.clone(), Progress::Preparing(None));
     }
 
-    /// What has stopped the preparation, if it was stopped.
+    /// The error that has stopped the preparation, if it was stopped.
     pub(crate) fn stopped(&self, uid: &str) -> Option<&str> {
         match self.pods.get(uid)? {
             Progress::Preparing(stopped) => stopped.as_deref(),
@@ -247,7 +247,7 @@ impl UnboundPods {
     /// Checks that these are the pods that are being bound.
     ///
     /// # Errors
-    /// What does not agree.
+    /// The first disagreement.
     pub(crate) fn check<'a>(
         &self,
         bound: impl ExactSizeIterator<Item = &'a Str>,

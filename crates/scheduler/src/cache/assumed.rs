@@ -51,7 +51,7 @@ impl Cache {
         Some((write.applied_to(stored), stored.clone()))
     }
 
-    /// A stored object as everybody sees it.
+    /// A stored object as the core sees it.
     pub(super) fn seen(&self, key: &Key) -> Option<Object> {
         let stored = self.others.get(key)?;
         Some(match self.assumed_writes.get(key) {
@@ -60,7 +60,7 @@ impl Cache {
         })
     }
 
-    /// The object as everybody is to see it. What was assumed of an earlier version is forgotten.
+    /// The object as the core is to see it. What was assumed of an earlier version is forgotten.
     pub(super) fn with_assumed_write(&mut self, stored: &Object) -> Object {
         if self.assumed_writes.is_empty() {
             return stored.clone();
@@ -76,7 +76,7 @@ impl Cache {
         }
     }
 
-    /// How many volumes and claims are not seen as they are stored.
+    /// The number of volumes and claims that are not seen as they are stored.
     pub fn assumed_objects(&self) -> usize {
         self.assumed_writes.len()
     }
@@ -116,7 +116,7 @@ mod tests {
         annotate(stored, SELECTED_NODE_ANNOTATION, node)
     }
 
-    /// The node that everybody sees selected.
+    /// The node that the core sees as selected.
     fn seen(cache: &Cache) -> Option<&str> {
         let claims = cache.cluster().storage().claims();
         let claim = claims.get("ns", "c")?;

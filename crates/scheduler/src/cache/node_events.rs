@@ -1,4 +1,4 @@
-//! What an update of a node means for scheduling.
+//! The meaning of an update of a node for scheduling.
 
 use berth_api::{Node, Str};
 use berth_framework::{ActionType, ClusterEvent, EventResource, Feature, FeatureGates};

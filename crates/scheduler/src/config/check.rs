@@ -1,4 +1,4 @@
-//! What the plugins say of a configuration: whether they exist, and whether they take their arguments.
+//! The checks of a configuration by the plugins: whether they exist, and whether they take their arguments.
 
 use super::error::Problems;
 use super::profile::ProfileConfig;
@@ -128,7 +128,7 @@ fn split(error: &ProfileError) -> (String, String) {
     }
 }
 
-/// Where the second mention of a plugin was written: the core counts with the default plugins merged in.
+/// The place of the second mention of a plugin: the core counts with the default plugins merged in.
 fn where_written(profile: &ProfileConfig, path: &str, name: &str) -> String {
     let sets = &profile.plugins;
     let written = [("multiPoint", &sets.multi_point)]

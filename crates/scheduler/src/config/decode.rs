@@ -65,7 +65,7 @@ pub(super) fn decode(document: &Value, known: Known, problems: &Problems) -> Opt
     Some(config)
 }
 
-/// Whether the document is a configuration of this version, as far as it says.
+/// Returns whether the document is a configuration of this version, as far as it states it.
 fn check_type(at: &mut Object<'_>) -> bool {
     let problems = at.problems;
     let kind: Option<String> = at.read("kind");
@@ -104,7 +104,7 @@ fn check_type(at: &mut Object<'_>) -> bool {
 }
 
 impl LeaderElection {
-    /// What is zero or empty is the default, as upstream.
+    /// A zero or empty value is the default, as upstream.
     fn decode(mut at: Object<'_>) -> Self {
         let defaults = Self::default();
         let election = Self {
@@ -122,7 +122,7 @@ impl LeaderElection {
 }
 
 impl ClientConnection {
-    /// What is zero or empty is the default, as upstream.
+    /// A zero or empty value is the default, as upstream.
     fn decode(mut at: Object<'_>) -> Self {
         let defaults = Self::default();
         let connection = Self {

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration: every problem with its place and, where there is one, the way out.
+//! The faults of a configuration: every problem with its place and, where there is one, the way out.
 
 use serde_json::Value;
 use std::cell::{Cell, RefCell};
@@ -14,9 +14,9 @@ const SHOWN_CHARS_MAX: usize = 80;
 pub struct ConfigError {
     /// The field, such as `profiles[1].plugins.score.enabled[0]`; empty for the document as a whole.
     pub path: String,
-    /// What is wrong there, in kube-scheduler's words where it has some.
+    /// The fault, in kube-scheduler's words where it has some.
     pub message: String,
-    /// What to do about it.
+    /// The correction.
     pub hint: Option<String>,
 }
 
@@ -36,11 +36,11 @@ impl fmt::Display for ConfigError {
 /// Everything that is wrong with a configuration; at least one problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigErrors {
-    /// Where the configuration is from, such as the name of its file.
+    /// The source of the configuration, such as the name of its file.
     pub source_name: String,
     /// The problems, in the order of the document as far as they have one.
     pub errors: Vec<ConfigError>,
-    /// How many more there are.
+    /// The number of further problems.
     pub left_out: usize,
 }
 
@@ -119,7 +119,7 @@ impl Problems {
         self.add(path, format!("Duplicate value: {value}"));
     }
 
-    /// Whether something is wrong at `path` or, with `below`, anywhere below it.
+    /// Returns whether something is wrong at `path` or, with `below`, anywhere below it.
     pub(super) fn has(&self, path: &str, below: bool) -> bool {
         let errors = self.errors.borrow();
         errors
@@ -127,7 +127,7 @@ impl Problems {
             .any(|e| e.path == path || (below && e.path.starts_with(path)))
     }
 
-    /// Whether this very problem is known.
+    /// Returns whether this very problem is known.
     pub(super) fn knows(&self, path: &str, message: &str) -> bool {
         let errors = self.errors.borrow();
         errors

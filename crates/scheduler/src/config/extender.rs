@@ -13,7 +13,7 @@ use serde::{Serialize, Serializer};
 use serde_json::json;
 use std::fmt;
 
-/// How long a call to an extender may take when the configuration does not say.
+/// The time that a call to an extender may take when the configuration does not state it.
 const HTTP_TIMEOUT: GoDuration = GoDuration::from_secs(5);
 
 /// One extender. What is empty is not written.
@@ -31,7 +31,7 @@ pub struct Extender {
     /// Ranks nodes; empty: it does not.
     #[serde(skip_serializing_if = "is_empty")]
     pub prioritize_verb: String,
-    /// How many times its ranks count.
+    /// The weight of its ranks.
     #[serde(skip_serializing_if = "is_empty")]
     pub weight: i64,
     /// Binds in place of the plugins; empty: it does not.
@@ -40,10 +40,10 @@ pub struct Extender {
     /// Whether it is called over TLS.
     #[serde(rename = "enableHTTPS", skip_serializing_if = "is_empty")]
     pub enable_https: bool,
-    /// How TLS is spoken.
+    /// The TLS options.
     #[serde(rename = "tlsConfig", skip_serializing_if = "is_empty")]
     pub tls: Option<ExtenderTls>,
-    /// How long a call may take.
+    /// The time that a call may take.
     pub http_timeout: GoDuration,
     /// Whether it keeps nodes itself and wants their names alone.
     #[serde(skip_serializing_if = "is_empty")]
@@ -56,7 +56,7 @@ pub struct Extender {
     pub ignorable: bool,
 }
 
-/// How an extender is spoken to over TLS. The files are named, not read.
+/// The TLS options of an extender. The files are named, not read.
 #[derive(Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExtenderTls {
@@ -183,7 +183,7 @@ fn in_base64<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Err
     serializer.serialize_str(&STANDARD.encode(bytes))
 }
 
-/// Whether a field is left out when the configuration is written.
+/// Returns whether a field is left out when the configuration is written.
 fn is_empty<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }

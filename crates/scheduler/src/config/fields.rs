@@ -8,9 +8,9 @@ use serde_json::Value;
 pub struct Field {
     /// Its path; `[]` means each entry of a list.
     pub path: &'static str,
-    /// What it does, in one sentence.
+    /// Its effect, in one sentence.
     pub meaning: &'static str,
-    /// Why it has no effect; empty when it has one.
+    /// The reason why it has no effect; empty when it has one.
     pub no_effect: &'static str,
     /// The value, as JSON, that asks for nothing and needs no warning; for fields without effect.
     neutral: &'static str,

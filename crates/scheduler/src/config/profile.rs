@@ -14,14 +14,14 @@ use std::collections::BTreeSet;
 pub struct ProfileConfig {
     /// Pods name their scheduler by this.
     pub scheduler_name: String,
-    /// How many per cent of the nodes are looked for, when it is not as in the whole configuration.
+    /// The percentage of nodes that are looked for, when it is not as in the whole configuration.
     pub percentage_of_nodes_to_score: Option<i32>,
-    /// What is wanted beside, or instead of, the default plugins, as it was written.
+    /// The plugins beside, or instead of, the default plugins, or instead of, the default plugins, as it was written.
     pub plugins: PluginSets,
     /// The arguments of plugins: first those that were given, in their order, with every default filled in; then
     /// the defaults of every other enabled plugin that takes arguments.
     pub plugin_config: Vec<PluginConfig>,
-    /// How many of them were given.
+    /// The number of them that were given.
     pub(super) given_args: usize,
 }
 

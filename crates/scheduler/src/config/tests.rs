@@ -1,4 +1,4 @@
-//! Configurations as users see them: what they come to, and what is said of those that cannot be.
+//! Configurations as users see them: the result, and the errors of invalid ones.
 
 mod arbitrary;
 mod extenders;
@@ -30,7 +30,7 @@ fn config(fields: &Value) -> Config {
     parse_text(&text(fields)).unwrap_or_else(|e| panic!("{fields}: {e}"))
 }
 
-/// What is wrong with a text, a problem a line.
+/// The faults of a text, a problem a line.
 fn problems_of_text(text: &str) -> Vec<String> {
     match parse_text(text) {
         Ok(_) => Vec::new(),
@@ -42,7 +42,7 @@ fn problems_of_text(text: &str) -> Vec<String> {
     }
 }
 
-/// What is wrong with a configuration of these fields.
+/// The faults of a configuration of these fields.
 fn problems(fields: &Value) -> Vec<String> {
     problems_of_text(&text(fields))
 }

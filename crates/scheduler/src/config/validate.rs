@@ -1,4 +1,4 @@
-//! What a configuration must keep to, whatever plugins there are (F-34).
+//! The rules of a configuration, whatever plugins there are (F-34).
 
 use super::error::{Problems, show};
 use super::profile::ProfileConfig;

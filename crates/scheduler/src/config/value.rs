@@ -1,7 +1,7 @@
 //! From values to fields: strictly, and with the path of whatever is wrong.
 //!
 //! Fields are read one by one instead of through a derived decoder, so that one bad field does not hide the next
-//! and every problem can say where it is.
+//! and every problem can state its place.
 
 use super::error::{Problems, show};
 use crate::profile::closest;
@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 /// Of an unknown field, so many characters are compared with the known ones.
 const COMPARED_CHARS_MAX: usize = 64;
 
-/// What is wrong with a value, and the way out.
+/// The fault of a value, and the way out.
 type Wrong = (String, Option<&'static str>);
 
 /// A value that a field can have.
@@ -62,7 +62,7 @@ pub(super) struct Object<'a> {
     path: String,
     fields: Option<&'a Map<String, Value>>,
     known: Vec<&'static str>,
-    /// Where problems are reported.
+    /// The list of problems.
     pub(super) problems: &'a Problems,
 }
 

@@ -15,7 +15,7 @@ use berth_framework::call::{CallError, CallErrorKind, CallId, CallResult, Object
 use berth_framework::{ActionType, ApiCall, ClusterEvent, EventResource, Feature, Write};
 use rustc_hash::FxHashMap;
 
-/// What a call was made about, which the cache does not know yet.
+/// The object of a call, which the cache does not know yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Made {
     /// A pod, by UID.
@@ -73,7 +73,7 @@ impl Calls {
         self.returning.remove(&call)
     }
 
-    /// Whether the pod waits for its status to be written.
+    /// Returns whether the pod waits for its status to be written.
     pub(crate) fn is_returning(&self, uid: &str) -> bool {
         let mut pods = self.returning.values();
         pods.any(|info| info.pod.uid().as_str() == uid)
@@ -130,7 +130,7 @@ pub(crate) fn note_requests(core: &mut Core) {
 }
 
 /// Shows from now on what plugins have assumed of objects, and not any more, while the members of a group are tried. No
-/// pod is woken: what is taken back had not been there when the group was popped.
+/// pod is woken: the reverted placements had not existed when the group was popped.
 pub(crate) fn note_trial(core: &mut Core) {
     for assumption in core.requests.take_assumptions() {
         match assumption {
@@ -175,9 +175,9 @@ fn give_up(core: &mut Core, write: Write) {
     }
 }
 
-/// A call about an object has ended. A write to the object that was given up is taken back if it was refused, or if no
-/// call is left that could tell. If this call made a later version of the object, that version ends the assumption when
-/// the watch shows it.
+/// A call about an object has ended. A write to the object that was given up is reverted if it was refused, or if no
+/// call is left that could show it. If this call made a later version of the object, that version ends the assumption
+/// when the watch shows it.
 fn settle_given_up(core: &mut Core, call: &Write, result: &CallResult) {
     let key = call.key();
     let Some(write) = core.calls.given_up.get(&key) else {
@@ -213,7 +213,7 @@ pub(crate) fn call_ended(core: &mut Core, finished: Finished) {
         result,
         took,
     } = finished;
-    // As in kube-scheduler, these families tell whether the feature is in use.
+    // As in kube-scheduler, these families show whether the feature is in use.
     let is_async = core.settings.is_on(Feature::SchedulerAsyncAPICalls);
     if let Some(took) = took.filter(|_| is_async) {
         let result = if is_done { "success" } else { "error" };

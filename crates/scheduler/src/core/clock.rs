@@ -84,7 +84,7 @@ impl Clock {
         self.laps.clone()
     }
 
-    /// When the last stage that was timed has ended, which is when the present one began.
+    /// The time at which the last stage that was timed has ended, which is when the present one began.
     pub(crate) fn stage_begin(&self) -> Moment {
         Moment {
             time: self.now,
@@ -123,7 +123,7 @@ impl Clock {
         self.now + Duration::from_nanos(nanos)
     }
 
-    /// Whether single plugins are timed in the next attempt.
+    /// Returns whether single plugins are timed in the next attempt.
     pub(crate) fn chooses_attempt(&mut self) -> bool {
         self.sampler.choose()
     }

@@ -11,13 +11,13 @@ use berth_framework::PodInfo;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// How many decisions are kept.
+/// The number of decisions that are kept.
 pub const DECISIONS_MAX: usize = 4096;
 
 /// A pod was given a node.
 #[derive(Debug, Clone)]
 pub struct Decision {
-    /// When.
+    /// The time.
     pub at: Time,
     /// The pod as it was then.
     pub pod: Arc<PodInfo>,
@@ -27,13 +27,13 @@ pub struct Decision {
     pub percentage_of_nodes: Option<i32>,
     /// The node.
     pub node: Str,
-    /// How many nodes were filtered.
+    /// The number of filtered nodes.
     pub evaluated: usize,
-    /// How many of them were feasible.
+    /// The number of feasible nodes.
     pub feasible: usize,
     /// The generator as it was before the choice among equal nodes.
     pub rng: fastrand::Rng,
-    /// Where the search began in the order of the nodes.
+    /// The position at which the search began in the order of the nodes.
     pub start_node: usize,
     /// Whether extenders took part. They are not asked again.
     pub has_extenders: bool,
@@ -44,7 +44,7 @@ pub struct Decision {
     pub nominations_end: u64,
 }
 
-/// What a search begins with, noted before it runs.
+/// The start of a search, noted before it runs.
 #[derive(Debug, Clone)]
 pub(crate) struct SearchBegin {
     pub(crate) rng: fastrand::Rng,
@@ -93,7 +93,7 @@ impl Decisions {
         latest_first.find(|decision| decision.pod.pod.uid() == uid)
     }
 
-    /// How many bytes are kept, without the objects that the decisions refer to.
+    /// The number of bytes that are kept, without the objects that the decisions refer to.
     pub(crate) fn bytes(&self) -> usize {
         self.kept.capacity() * size_of::<Decision>()
     }

@@ -1,4 +1,5 @@
-//! Why pods are pending, the last diagnosis of each pod; and why others are on their nodes, the last decisions.
+//! The reasons why pods are pending, the last diagnosis of each pod; and the reasons for the nodes of others, the last
+//! decisions.
 
 use super::decisions::Decisions;
 use super::gates::GateLog;
@@ -9,15 +10,15 @@ use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use std::ops::ControlFlow;
 
-/// How many pods are remembered; the one that failed longest ago is forgotten first.
+/// The number of pods that are remembered; the one that failed longest ago is forgotten first.
 const PODS_MAX: usize = 16 * 1024;
-/// How many nodes are named per reason.
+/// The number of nodes that are named per reason.
 const NODES_MAX: usize = 5;
-/// How many nodes are looked at for those names.
+/// The number of nodes that are looked at for those names.
 const LOOKED_AT_MAX: usize = 256;
-/// How many attempts before the last one are remembered for a pod.
+/// The number of attempts before the last one that are remembered for a pod.
 const EARLIER_MAX: usize = 3;
-/// What a map keeps for an entry beside key and value: its hash and its place.
+/// The bytes of a map for an entry beside key and value: its hash and its place.
 const HASH_BYTES: usize = 16;
 
 /// Nodes that turned a pod down for one reason.
@@ -29,26 +30,26 @@ pub struct Reason {
     pub text: String,
     /// Whether removing other pods could help.
     pub preemption_may_help: bool,
-    /// How many nodes said so.
+    /// The number of nodes with this reason.
     pub nodes: usize,
     /// Some of them by name, sorted.
     pub examples: Vec<Str>,
 }
 
-/// Why the last attempt of a pod failed.
+/// The reason why the last attempt of a pod failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
-    /// When.
+    /// The time.
     pub at: Time,
-    /// How often it has been tried.
+    /// The number of attempts.
     pub attempts: u32,
-    /// What the pod's condition says, except for the numbers of nodes: these are the latest ones.
+    /// The message of the condition of the pod, except for the numbers of nodes: these are the latest ones.
     pub message: String,
     /// The plugins that rejected it, sorted.
     pub unschedulable_plugins: Vec<Str>,
     /// The plugins that wait for something on its behalf, sorted.
     pub pending_plugins: Vec<Str>,
-    /// What the nodes said, the most frequent reason first. Empty when something broke.
+    /// The answers of the nodes, the most frequent reason first. Empty after an error. Empty when something broke.
     pub reasons: Vec<Reason>,
     /// The last attempts before it that failed with another message each, the oldest first.
     pub earlier: Vec<EarlierAttempt>,
@@ -57,11 +58,11 @@ pub struct Explanation {
 /// An attempt of a pod that failed before the last one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EarlierAttempt {
-    /// When.
+    /// The time.
     pub at: Time,
-    /// How often the pod had been tried.
+    /// The number of attempts.
     pub attempts: u32,
-    /// What the pod's condition said.
+    /// The message of the condition of the pod.
     pub message: String,
 }
 
@@ -140,7 +141,7 @@ impl Explanations {
     }
 }
 
-/// What the nodes said, summed up.
+/// The answers of the nodes, summed up.
 pub(crate) fn reasons(error: &FitError, cluster: &Cluster) -> Vec<Reason> {
     let statuses = &error.diagnosis.statuses;
     let mut sums: Vec<Reason> = Vec::new();

@@ -15,9 +15,9 @@ const RECENT_MAX: usize = 3;
 /// The removals of a gate that were seen.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GateRemovals {
-    /// How many.
+    /// The number.
     pub count: u64,
-    /// When the last one was seen.
+    /// The time of the last one.
     pub last: Time,
     /// The pods of the last ones as `namespace/name`, the latest first.
     pub recent: VecDeque<String>,

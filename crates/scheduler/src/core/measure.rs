@@ -1,4 +1,4 @@
-//! What metrics and the log contain of an attempt.
+//! The contents of metrics and the log for an attempt.
 
 use super::Core;
 use crate::cycle::Attempt;

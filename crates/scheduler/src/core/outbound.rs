@@ -1,4 +1,4 @@
-//! What is to be done outside: jobs, events and log lines, until the edge takes them.
+//! The work outside of the core: jobs, events and log lines, until the edge takes them.
 
 use super::trace::Traces;
 use super::{AttemptTrace, TracedPoint};
@@ -9,19 +9,19 @@ use berth_framework::call::{CallId, PodEvent};
 use berth_framework::stage::{Job, JobId};
 use std::fmt;
 
-/// How many events are kept until the edge takes them; further ones are dropped and counted.
+/// The number of events that are kept until the edge takes them; further ones are dropped and counted.
 const EVENTS_MAX: usize = 16 * 1024;
 
 /// An event to publish.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// What happened.
+    /// The event.
     pub event: PodEvent,
     /// The component that reports it: the scheduler name of the pod's profile.
     pub reporting_controller: Str,
 }
 
-/// What the edge has to do.
+/// The work of the edge.
 #[derive(Default)]
 pub struct Outputs {
     /// Calls to send; each is to be answered with [`complete`](crate::Scheduler::complete).
@@ -34,7 +34,7 @@ pub struct Outputs {
     pub log: Vec<LogLine>,
     /// Traces of attempts that have ended, if they are on.
     pub traces: Vec<AttemptTrace>,
-    /// How many events and lines were dropped because the earlier ones had not been taken.
+    /// The number of events and lines that were dropped because the earlier ones had not been taken.
     pub dropped: usize,
 }
 
@@ -49,7 +49,7 @@ impl Outputs {
         self.dropped += later.dropped;
     }
 
-    /// Whether there is nothing to do.
+    /// Returns whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.calls.is_empty()
             && self.jobs.is_empty()
@@ -72,7 +72,7 @@ impl fmt::Debug for Outputs {
     }
 }
 
-/// What is to be done outside, until it is taken.
+/// The work outside of the core, until it is taken.
 #[derive(Default)]
 pub(crate) struct Outbound {
     next_job: u64,

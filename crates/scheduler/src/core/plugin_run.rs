@@ -14,7 +14,7 @@ use berth_framework::plugin::{DryRun, PostFilterContext};
 use berth_framework::stage::{Answer, StageContext, Wait, Wake, WakeReason, call_plugin};
 use berth_framework::{Code, CycleState};
 
-/// What a plugin's answer means for the run of its extension point.
+/// The meaning of the answer of a plugin for the run of its extension point.
 pub(crate) enum Answered<T> {
     /// The next plugin is called.
     Next,
@@ -24,7 +24,7 @@ pub(crate) enum Answered<T> {
     Wait(Wait),
 }
 
-/// How far a run of an extension point has come.
+/// The result of a run of an extension point.
 pub(crate) enum Ran<T> {
     /// Every plugin was called.
     Through,

@@ -1,4 +1,4 @@
-//! What plugins ask for while they are called: the outbox of one call, and what is carried out after it.
+//! The requests of plugins during a call: the outbox of one call, and the actions after it.
 
 use super::{Calls, Outbound};
 use crate::binding::UnboundPods;
@@ -10,7 +10,7 @@ use berth_framework::stage::{Job, JobId, Observation, Outbox, Preemption, Waitin
 use berth_framework::{ApiCall, Write};
 use std::sync::Arc;
 
-/// What a plugin says of a write that the API does not show yet.
+/// The statement of a plugin about a write that the API does not show yet.
 #[derive(Debug)]
 pub(super) enum Assumption {
     /// The object is shown as if it had been made.
@@ -21,7 +21,7 @@ pub(super) enum Assumption {
     GivenUp(Write),
 }
 
-/// What plugins have asked for and is carried out when they have returned.
+/// The requests of plugins that are carried out when they have returned.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
     assumptions: Vec<Assumption>,
@@ -40,7 +40,7 @@ impl Requests {
         std::mem::take(&mut self.counted)
     }
 
-    /// What is to be assumed of objects, and not any more, in order.
+    /// The assumptions about objects to make and to end, in order.
     pub(super) fn take_assumptions(&mut self) -> Vec<Assumption> {
         std::mem::take(&mut self.assumptions)
     }
@@ -69,7 +69,7 @@ pub(super) struct CallOutbox<'a> {
     pub(super) unbound: &'a mut UnboundPods,
     pub(super) requests: &'a mut Requests,
     pub(super) extenders: &'a Extenders,
-    /// Who reports events: the profile of the pod.
+    /// The reporter of events: the profile of the pod.
     pub(super) reporter: &'a Str,
     /// The pod of the attempt.
     pub(super) attempt_of: &'a Str,

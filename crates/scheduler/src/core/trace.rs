@@ -9,10 +9,10 @@ use berth_api::{Duration, Str, Time};
 use berth_framework::Code;
 use berth_framework::call::PodRef;
 
-/// How many extension points of an attempt are kept. An attempt runs each of them once, and Filter and Score again when
-/// it was parked.
+/// The number of extension points of an attempt that are kept. An attempt runs each of them once, and Filter and Score
+/// again when it was parked.
 const POINTS_MAX: usize = 64;
-/// How many traces are kept until the edge takes them; further ones are dropped and counted.
+/// The number of traces that are kept until the edge takes them; further ones are dropped and counted.
 const KEPT_MAX: usize = 4 * 1024;
 
 /// A run of an extension point.
@@ -20,11 +20,11 @@ const KEPT_MAX: usize = 4 * 1024;
 pub struct TracedPoint {
     /// The name of the point, as metrics have it.
     pub point: &'static str,
-    /// How it ended.
+    /// The result.
     pub code: Code,
-    /// When it began.
+    /// The time at which it began.
     pub began: Time,
-    /// When it ended.
+    /// The time at which it ended.
     pub ended: Time,
 }
 
@@ -41,17 +41,17 @@ pub struct AttemptTrace {
     pub result: &'static str,
     /// The node, if the pod was bound.
     pub node: Option<Str>,
-    /// Why the pod was not bound; empty if it was.
+    /// The reason why the pod was not bound; empty if it was.
     pub message: String,
-    /// When the attempt began.
+    /// The time at which the attempt began.
     pub began: Time,
-    /// When it ended: the pod is bound, or returns to the queue.
+    /// The time at which it ended: the pod is bound, or returns to the queue.
     pub ended: Time,
     /// Its extension points in the order in which they ended.
     pub points: Vec<TracedPoint>,
 }
 
-/// What is recorded of attempts.
+/// The recorded parts of attempts.
 #[derive(Debug, Default)]
 pub(super) struct Traces {
     is_on: bool,

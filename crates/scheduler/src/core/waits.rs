@@ -1,4 +1,4 @@
-//! Who waits for what: results of calls and jobs, changes of objects, and the time.
+//! The waiters and their events: results of calls and jobs, changes of objects, and the time.
 
 use berth_api::{Str, Time};
 use berth_framework::call::{CallId, CallResult, ObjectName};
@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, VecDeque};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct WaitId(u64);
 
-/// Who goes on when a wait ends.
+/// The step that continues when a wait ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Waiter {
     /// The parked cycle.
@@ -21,14 +21,14 @@ pub(crate) enum Waiter {
     PermitTimeout(Str),
     /// A Permit plugin of a binding.
     Permit {
-        /// Which binding.
+        /// The binding.
         binding: u64,
         /// The plugin's place in the profile.
         at: usize,
     },
     /// A PreBind plugin of a binding.
     PreBind {
-        /// Which binding.
+        /// The binding.
         binding: u64,
         /// The plugin's place in the profile.
         at: usize,
@@ -147,7 +147,7 @@ impl Waits {
         self.woken.pop_front()
     }
 
-    /// Whether a wait for a change of some object goes on.
+    /// Returns whether a wait for a change of some object goes on.
     pub(crate) fn any_for_objects(&self) -> bool {
         !self.objects.is_empty()
     }

@@ -19,36 +19,36 @@ use berth_framework::{Slot, Status};
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
 
-/// How often the plugins filter all nodes in one search.
+/// The number of times that the plugins filter all nodes in one search.
 const ROUNDS_MAX: usize = 4;
 
 /// A search that extenders take part in.
 pub(super) struct Search {
     diagnosis: Diagnosis,
-    /// How often the plugins have filtered all nodes.
+    /// The number of times that the plugins have filtered all nodes.
     rounds: usize,
     rejected: Rejected,
     /// The nodes that are left.
     slots: Vec<Slot>,
     /// Their names, while an answer about them is awaited.
     names: Arc<[Str]>,
-    /// How many nodes the plugins looked at.
+    /// The number of nodes that the plugins evaluated.
     visited: usize,
     excluded: Vec<Status>,
     /// While the nominated node is tried: the nodes that PreFilter left, for when that one is of no use (C-16).
     nominated: Option<PreFiltered>,
     stage: Stage,
-    /// Where the log of changes of the table ended when the plugins filtered all nodes, and when the cycle was parked.
+    /// The end of the log of changes of the table when the plugins filtered all nodes, and when the cycle was parked.
     searched: u64,
     seen: u64,
 }
 
-/// What extenders have rejected.
+/// The nodes that extenders rejected.
 #[derive(Default)]
 struct Rejected {
     /// Nodes that an extender has rejected when asked about all.
     nodes: FxHashSet<Str>,
-    /// What the extenders said of nodes.
+    /// The answers of the extenders for nodes.
     statuses: Vec<(Str, Status)>,
     /// Whether an extender has rejected any.
     any: bool,
@@ -61,7 +61,7 @@ enum Stage {
     Prioritize { totals: Totals, asked: Vec<usize> },
 }
 
-/// How a search goes on.
+/// The next step of a search.
 enum Next {
     /// It is over.
     Found(Found),
@@ -86,7 +86,7 @@ impl Search {
         }
     }
 
-    /// How many extenders are giving scores at the moment.
+    /// The number of extenders that are giving scores at the moment.
     pub(super) fn prioritizing(&self) -> usize {
         match &self.stage {
             Stage::Filter(_) => 0,
@@ -95,8 +95,8 @@ impl Search {
     }
 }
 
-/// Whether extenders take part in the search for a node for the pod. Without plugins that score they always do: one
-/// feasible node is not as good as any then (C-20).
+/// Returns whether extenders take part in the search for a node for the pod. Without plugins that score they always do:
+/// one feasible node is not as good as any then (C-20).
 pub(super) fn takes_part(core: &Core, attempt: &Attempt) -> bool {
     let extenders = &core.settings.extenders;
     if extenders.is_empty() {
@@ -252,7 +252,7 @@ impl Cycle {
         let nominated = search.nominated.take();
         match (search.slots.len(), nominated) {
             (0, Some(possible)) => {
-                // What is said of it when all are asked counts.
+                // The rejections count when all extenders have answered.
                 search.rejected.any = false;
                 self.search_all(core, attempt, search, possible)
             }
@@ -398,7 +398,7 @@ impl Cycle {
         chosen(core, search, best)
     }
 
-    /// How many extenders are giving scores at the moment.
+    /// The number of extenders that are giving scores at the moment.
     pub(crate) fn prioritizing_extenders(&self) -> usize {
         match self.parked.as_ref().map(|parked| &parked.at) {
             Some(ParkedAt::Search(search)) => search.prioritizing(),

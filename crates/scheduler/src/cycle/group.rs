@@ -1,14 +1,14 @@
 //! The scheduling cycle of a group: all of its members in one step (KEP-4671, KEP-6012).
 //!
 //! ```text
-//! a gang of 4, nodes for 3     → three members are placed in memory, the fourth fits nowhere: all is taken back
+//! a gang of 4, nodes for 3     → three members are placed in memory, the fourth fits nowhere: all is reverted
 //! nodes for 4                  → four members are placed in memory, then all are bound
 //! ```
 //!
-//! Each member is evaluated as a pod alone would be, placed in memory and reserved; so the next member, the plugins and the
-//! kept answers see it there. PlacementFeasible plugins decide after each member whether the group can start, may still,
-//! or cannot: then nothing further is tried. Nothing of a group leaves the core before it can start: the placement is all
-//! or nothing.
+//! Each member is evaluated as a pod alone would be, placed in memory and reserved; so the next member, the plugins and
+//! the kept answers see it there. PlacementFeasible plugins decide after each member whether the group can start, may
+//! still, or cannot: then nothing further is tried. Nothing of a group leaves the core before it can start: the
+//! placement is all or nothing.
 
 mod post_filter;
 mod submit;
@@ -42,11 +42,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use submit::submit;
 
-/// How the cycle of a group has ended.
+/// The result of the cycle of a group.
 pub(crate) struct GroupCycle {
     /// The members that are to be bound.
     pub(crate) permitted: Vec<Permitted>,
-    /// How it ended for each member.
+    /// The result for each member.
     pub(crate) results: Vec<(PodRef, CycleResult)>,
 }
 
@@ -176,8 +176,8 @@ impl Cycle {
         ended
     }
 
-    /// Finds out whether a group can start with the members that can be placed, and places them. A group that cannot start
-    /// leaves nothing placed.
+    /// Determines whether a group can start with the members that can be placed, and places them. A group that cannot
+    /// start leaves nothing placed.
     fn evaluate_group(
         &mut self,
         core: &mut Core,
@@ -331,7 +331,7 @@ impl Cycle {
     }
 }
 
-/// How it ended for each member.
+/// The result for each member.
 type Ended = Vec<(PodRef, CycleResult)>;
 
 /// Begins an attempt of each member, except of those that are being deleted or have a node.
@@ -389,7 +389,7 @@ fn feasible(
     answer
 }
 
-/// Whether further members are tried after this answer.
+/// Returns whether further members are tried after this answer.
 fn goes_on(answer: &Status) -> bool {
     matches!(answer.code(), Code::Success | Code::Wait)
 }
@@ -447,7 +447,7 @@ impl GroupRun {
         }
     }
 
-    /// Takes back the placements after the first so many, the last one first.
+    /// Reverts the placements after the first so many, the last one first.
     fn take_back(&mut self, core: &mut Core, keep: usize) {
         while self.placed.len() > keep
             && let Some(at) = self.placed.pop()

@@ -135,8 +135,8 @@ impl Cycle {
     }
 }
 
-/// Whether a node that has changed since `generation` rejects the pod now; its filters are asked again, as if the pod
-/// were not there yet.
+/// Returns whether a node that has changed since `generation` rejects the pod now; its filters are asked again, as if
+/// the pod were not there yet.
 fn no_longer_fits(
     core: &mut Core,
     attempt: &Attempt,
@@ -244,7 +244,7 @@ pub(super) fn permit(core: &mut Core, mut attempt: Attempt, placed: Placed) -> C
     }))
 }
 
-/// Takes back what a placement has booked: Unreserve of all plugins in reverse, then the assumption. Returns the pod as
+/// Reverts what a placement has booked: Unreserve of all plugins in reverse, then the assumption. Returns the pod as
 /// it was counted.
 pub(crate) fn undo_placement(
     core: &mut Core,

@@ -12,7 +12,7 @@ use berth_framework::plugin::{Nominating, PostFilterResult, PostFilterStep};
 use berth_framework::stage::WakeReason;
 use berth_framework::{Code, Feature, Status};
 
-/// What the plugins so far have said.
+/// The answers of the plugins so far.
 #[derive(Debug, Default)]
 struct PostFilterSoFar {
     status: Option<Status>,

@@ -7,8 +7,8 @@ use crate::failure::{Failure, fail};
 use berth_framework::Status;
 use berth_framework::plugin::{Nominating, PermitStep};
 
-/// The node has room for the resize. A Permit plugin holds the pod until the kubelet has done the resize. Without one, the
-/// pod leaves the queue, and returns with its next change.
+/// The node has room for the resize. A Permit plugin holds the pod until the kubelet has done the resize. Without one,
+/// the pod leaves the queue, and returns with its next change.
 pub(super) fn fits(core: &mut Core, mut attempt: Attempt, placement: &Placement) -> CycleResult {
     let profile = attempt.profile.clone();
     let pod = attempt.pod.clone();

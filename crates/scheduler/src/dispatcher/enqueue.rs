@@ -292,7 +292,7 @@ impl Backlog {
     }
 }
 
-/// Whether two calls that are no status patches want the same.
+/// Returns whether two calls that are no status patches want the same.
 fn is_same(old: &ApiCall, new: &ApiCall) -> bool {
     match (old, new) {
         (ApiCall::BindPod { node: old, .. }, ApiCall::BindPod { node: new, .. }) => old == new,

@@ -7,16 +7,16 @@
 use berth_framework::write::Lane;
 use std::collections::BTreeSet;
 
-/// How much of what may be on its way a lane gets.
+/// The share of a lane in the calls that may be in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaneShare {
-    /// How many calls can always be on their way, whatever the other lanes do.
+    /// The number of calls that can always be in flight, whatever the other lanes do.
     pub reserved: usize,
-    /// How many calls can be on their way at most.
+    /// The greatest number of calls in flight.
     pub max: usize,
 }
 
-/// How the lanes share what may be on its way.
+/// The shares of the lanes in the calls that may be in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaneShares {
     /// Of [`Lane::Binding`].
@@ -48,7 +48,7 @@ pub(super) type Position = u64;
 #[derive(Debug)]
 pub(super) struct Lanes {
     shares: LaneShares,
-    /// What is not reserved for any lane.
+    /// The capacity that is not reserved for any lane.
     shared: usize,
     ready: [BTreeSet<(Position, u32)>; 4],
     in_flight: [usize; 4],
@@ -83,7 +83,7 @@ impl Lanes {
         self.ready[lane as usize].remove(&(position, object));
     }
 
-    /// Whether one more call of the lane may be on its way.
+    /// Returns whether one more call of the lane may be on its way.
     fn has_room(&self, lane: Lane) -> bool {
         let share = self.shares.of(lane);
         let mine = self.in_flight[lane as usize];
@@ -109,7 +109,7 @@ impl Lanes {
         Some((lane, object))
     }
 
-    /// Whether [`Lanes::pick`] would find an object.
+    /// Returns whether [`Lanes::pick`] would find an object.
     #[cfg(test)]
     pub(super) fn has_next(&self) -> bool {
         Lane::ALL
@@ -129,12 +129,12 @@ impl Lanes {
         *mine = mine.saturating_sub(1);
     }
 
-    /// How many calls of a lane are on their way.
+    /// The number of calls of a lane that are in flight.
     pub(super) fn in_flight(&self, lane: Lane) -> usize {
         self.in_flight[lane as usize]
     }
 
-    /// How many objects of a lane are ready.
+    /// The number of objects of a lane that are ready.
     pub(super) fn ready(&self, lane: Lane) -> usize {
         self.ready[lane as usize].len()
     }

@@ -1,4 +1,4 @@
-//! What the dispatcher knows of one object: the call on its way, the calls that wait, and how the object looks.
+//! The state of one object in the dispatcher: the call in flight, the waiting calls, and the view of the object.
 
 use super::lanes::Position;
 use super::pod_status::{Offer, Report};
@@ -50,19 +50,19 @@ impl Entry {
         is_status_patch(&self.call)
     }
 
-    /// What PreEnqueue plugins say of the pod, if the call writes that.
+    /// The report of PreEnqueue plugins about the pod, if the call writes that.
     pub(super) fn report(&self) -> Option<ConditionChange> {
         let change = StatusChange::of(&self.call)?;
         change.condition.filter(ConditionChange::is_report)
     }
 }
 
-/// Whether the call writes conditions or the nominated node of a pod.
+/// Returns whether the call writes conditions or the nominated node of a pod.
 pub(super) fn is_status_patch(call: &ApiCall) -> bool {
     call.call_type().lane() == Lane::Status
 }
 
-/// Where an object's first waiting call is.
+/// The place of the first waiting call of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Place {
     /// Nowhere: there is none, or it waits for the call that is on its way.
@@ -78,16 +78,16 @@ pub(super) enum Place {
 #[derive(Debug)]
 pub(super) struct Object {
     pub(super) key: ObjectKey,
-    /// How the API showed it last; `None` until an update shows it.
+    /// The last version that the API showed; `None` until an update shows it.
     pub(super) stored: Option<ApiObject>,
     pub(super) in_flight: Option<Box<Entry>>,
     pub(super) waiting: SmallVec<[Entry; 1]>,
-    /// What PreEnqueue plugins say of the pod, until it is time to write it.
+    /// The report of PreEnqueue plugins about the pod, until it is time to write it.
     pub(super) report: Option<Box<Report>>,
     /// A status that the API did not take, until it is offered again.
     pub(super) offer: Option<Box<Offer>>,
     pub(super) place: Place,
-    /// What was written and is not shown yet.
+    /// The write that is not shown yet.
     pub(super) written: Written,
     /// Until when `written` is believed.
     pub(super) expires: Option<Time>,
@@ -128,7 +128,7 @@ impl Object {
         self.written.note(call, version, stored, now);
     }
 
-    /// Whether there is nothing to remember.
+    /// Returns whether there is nothing to remember.
     pub(super) fn is_idle(&self) -> bool {
         self.in_flight.is_none()
             && self.waiting.is_empty()
@@ -137,7 +137,7 @@ impl Object {
             && self.expires.is_none()
     }
 
-    /// Whether a call would change nothing, as far as is known (D-8).
+    /// Returns whether a call would change nothing, as far as is known (D-8).
     pub(super) fn is_needless(&self, call: &ApiCall) -> bool {
         match (StatusChange::of(call), self.stored_pod()) {
             (Some(change), Some(stored)) => {
@@ -148,7 +148,7 @@ impl Object {
         }
     }
 
-    /// Whether the object shows that a binding or a write of a claim or volume was carried out.
+    /// Returns whether the object shows that a binding or a write of a claim or volume was carried out.
     pub(super) fn is_done(&self, call: &ApiCall) -> bool {
         match (call, &self.stored) {
             (ApiCall::BindPod { node, .. }, Some(ApiObject::Pod(stored))) => {
@@ -159,8 +159,8 @@ impl Object {
         }
     }
 
-    /// Whether the object shows that repeating the call would be wrong: the pod has a node, which a binding cannot
-    /// change and a status must not deny.
+    /// Returns whether the object shows that repeating the call would be wrong: the pod has a node, which a binding
+    /// cannot change and a status must not deny.
     pub(super) fn is_hopeless(&self, call: &ApiCall) -> bool {
         match (call, self.stored_pod()) {
             (ApiCall::BindPod { node, .. }, Some(stored)) => {

@@ -1,19 +1,19 @@
-//! How the dispatcher is set up. Every number is a limit: nothing in the dispatcher grows or repeats without one.
+//! The options of the dispatcher. Every number is a limit: nothing in the dispatcher grows or repeats without one.
 
 use super::lanes::{LaneShare, LaneShares};
 use berth_api::Duration;
 
-/// How calls are repeated that failed for a reason that passes.
+/// The repetition of calls that failed for a reason that passes.
 ///
 /// The pause after attempt `n` is `backoff_initial * backoff_factor^(n-1)`, at most `backoff_max`, lengthened by up
 /// to `jitter_percent` of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// How often a call is sent at most, the first time included.
+    /// The greatest number of times a call is sent, the first time included.
     pub attempts_max: u32,
     /// The pause after the first attempt.
     pub backoff_initial: Duration,
-    /// How much longer each further pause is.
+    /// The factor by which each further pause is longer.
     pub backoff_factor: u32,
     /// The longest pause, before jitter.
     pub backoff_max: Duration,
@@ -56,30 +56,30 @@ impl RetryPolicy {
     }
 }
 
-/// How the dispatcher is set up.
+/// The options of the dispatcher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DispatcherOptions {
     /// Whether calls about one object are merged and skipped (gate SchedulerAsyncAPICalls). Otherwise each
     /// is sent, in order.
     pub asynchronous: bool,
-    /// How many calls may be on their way at once. Never fewer than the reserved shares together.
+    /// The number of calls that may be in flight at once. Never fewer than the reserved shares together.
     pub in_flight_max: usize,
-    /// How the lanes share them.
+    /// The shares of the lanes.
     pub lanes: LaneShares,
-    /// How many calls are kept at once, on their way or waiting. Status patches may take half of them; what is above is
-    /// refused. Reports of PreEnqueue may take a quarter. From three quarters on, the dispatcher is saturated.
+    /// The number of calls that are kept at once, in flight or waiting. Status patches may take half of them; what is
+    /// above is refused. Reports of PreEnqueue may take a quarter. From three quarters on, the dispatcher is saturated.
     pub tracked_max: usize,
-    /// How status patches are repeated.
+    /// The repetition of status patches.
     pub status_retry: RetryPolicy,
-    /// How the other calls are repeated.
+    /// The repetition of the other calls.
     pub write_retry: RetryPolicy,
-    /// How long a write that has succeeded is believed in though no update of the object shows it, when the server did
-    /// not tell which version it made: by then another client has overwritten it.
+    /// The time for which a write that has succeeded is assumed though no update of the object shows it, when the
+    /// server did not return which version it made: by then another client has overwritten it.
     pub unseen_max: Duration,
-    /// The same when it did tell. Then the write ends with the update that shows that version or a later one; this is
+    /// The same when it did. Then the write ends with the update that shows that version or a later one; this is
     /// the last resort, should none ever come.
     pub unshown_max: Duration,
-    /// Where the jitter comes from.
+    /// The seed of the jitter.
     pub seed: u64,
 }
 

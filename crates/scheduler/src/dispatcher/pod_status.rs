@@ -1,13 +1,13 @@
-//! What the status of each pod is to say: the conditions and nominations that have not been written.
+//! The desired status of each pod: the conditions and nominations that have not been written.
 //!
 //! Of a pod's status there are at most three things to write, and one call writes them:
 //! - what is **decided** (the result of a cycle, a nomination): a call like any other, sent as soon as possible;
-//! - a **report**: what PreEnqueue plugins say of the pod (KEP-5501). It is written when it has been due for 5 s, is
-//!   replaced by later reports without moving that time, and is dropped when the pod states it already;
+//! - a **report**: the answers of PreEnqueue plugins about the pod (KEP-5501). It is written when it has been due for 5
+//!   s, is replaced by later reports without moving that time, and is dropped when the pod states it already;
 //! - an **offer**: what the API did not take in all attempts. It is offered again after 30 s, as far as the core finds
 //!   it still true by then.
 //!
-//! Each is compared with what the pod says, as far as that is known: the stored object with the writes that have
+//! Each is compared with the status of the pod, as far as that is known: the stored object with the writes that have
 //! succeeded. A difference that ends by itself is never written.
 
 use super::object::{Entry, Object, is_status_patch};
@@ -18,17 +18,18 @@ use berth_framework::call::{CallErrorKind, PodRef};
 use berth_framework::write::POD_STATUS_PATCH;
 use berth_framework::{ApiCall, CallError};
 
-/// How long the API is left alone before a status is offered again.
+/// The pause before a status is offered again.
 const OFFERED_AGAIN_AFTER: Duration = Duration::from_secs(30);
-/// How many statuses may be offered again. Further ones are forgotten: they are written when their pod is next tried.
+/// The number of statuses that may be offered again. Further ones are forgotten: they are written when their pod is
+/// next tried.
 const OFFERS_MAX: usize = 1 << 16;
 
-/// What PreEnqueue plugins say of a pod.
+/// The report of PreEnqueue plugins about a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Report {
     pod: PodRef,
     change: ConditionChange,
-    /// When it is written.
+    /// The time at which it is written.
     pub(super) due: Time,
     /// Whether it is a new rejection: after what is in flight was reported, the pod had been admitted.
     is_new: bool,
@@ -38,12 +39,12 @@ pub(super) struct Report {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Offer {
     call: ApiCall,
-    /// When it is offered again.
+    /// The time at which it is offered again.
     pub(super) due: Time,
 }
 
 impl Object {
-    /// Whether the last call about the object writes this condition: no other one is left to write then.
+    /// Returns whether the last call about the object writes this condition: no other one is left to write then.
     fn writes_condition(&self, change: &ConditionChange) -> bool {
         let last = self.waiting.last().or(self.in_flight.as_deref());
         let last = last.and_then(|entry| StatusChange::of(&entry.call));
@@ -73,14 +74,15 @@ impl Entry {
         }
     }
 
-    /// Whether the call is a status patch of which nothing is left.
+    /// Returns whether the call is a status patch of which nothing is left.
     pub(super) fn writes_nothing(&self) -> bool {
         StatusChange::of(&self.call).is_some_and(|change| change.is_empty())
     }
 }
 
 impl Dispatcher {
-    /// PreEnqueue plugins say something else of a pod than it says: `call` sets or clears the condition, and is made at
+    /// The answer of PreEnqueue plugins differs from the status of a pod: `call` sets or clears the condition, and is
+    /// made at
     /// `due`. A report that waits already keeps its time, unless the pod had passed meanwhile. While the pod states it,
     /// or a more relevant call is about it, nothing is left to report.
     ///
@@ -117,7 +119,7 @@ impl Dispatcher {
         if object.gone || entries.any(|entry| !entry.is_status_patch()) {
             return;
         }
-        // A report that has not been sent states what the plugins say by now (D-14).
+        // A report that has not been sent states the present answer of the plugins (D-14).
         if let Some((first, earlier)) = object
             .waiting
             .first_mut()
@@ -180,7 +182,7 @@ impl Dispatcher {
         Some(Entry::new(id, change.into_call(report.pod), now))
     }
 
-    /// Whether one more report would be kept; see [`DispatcherOptions::tracked_max`](super::DispatcherOptions).
+    /// Returns whether one more report would be kept; see [`DispatcherOptions::tracked_max`](super::DispatcherOptions).
     pub fn takes_reports(&self) -> bool {
         self.backlog.tracked <= self.options.tracked_max
             && self.backlog.types.waiting(&POD_STATUS_PATCH) < self.options.tracked_max / 4
@@ -229,7 +231,7 @@ impl Dispatcher {
         }
     }
 
-    /// The pod is bound, and the API shows so: what was to be said of it before is out of date.
+    /// The pod is bound, and the API shows so: earlier status changes are out of date.
     pub fn forget_status(&mut self, uid: &str) {
         if let Some(at) = self.backlog.objects.find(Kind::Pod, uid) {
             self.backlog.drop_offer(at);
@@ -238,7 +240,8 @@ impl Dispatcher {
         }
     }
 
-    /// The next status that is to be offered again; it counts as settled. The core says what of it is still true.
+    /// The next status that is to be offered again; it counts as settled. The core decides which part of it is still
+    /// true.
     pub fn take_due_offer(&mut self, now: Time) -> Option<ApiCall> {
         let (due, at) = self.backlog.offers.first().copied()?;
         if due > now {
@@ -264,8 +267,8 @@ impl Backlog {
         }
     }
 
-    /// Drops a report that the pod says already. While a status patch is in flight, or may have been carried out, that
-    /// is not known.
+    /// Drops a report that the status of the pod shows already. While a status patch is in flight, or may have been
+    /// carried out, that is not known.
     pub(super) fn drop_needless_report(&mut self, at: u32) {
         let Some(object) = self.objects.get(at) else {
             return;
@@ -296,8 +299,8 @@ impl Backlog {
         Some(*report)
     }
 
-    /// A report failed and is repeated: it states what the plugins say by now (D-14). A new rejection waits for its own
-    /// time.
+    /// A report failed and is repeated: it states the present answer of the plugins (D-14). A new rejection waits for
+    /// its own time.
     pub(super) fn renew_report(&mut self, at: u32, entry: &mut Entry) {
         if entry.report().is_none() {
             return;

@@ -210,12 +210,12 @@ impl Backlog {
     }
 }
 
-/// Whether the answer to a deletion says that the object is gone.
+/// Returns whether the answer to a deletion states that the object does not exist.
 pub(super) fn is_deletion_of_nothing(call: &ApiCall, kind: CallErrorKind) -> bool {
     matches!(call, ApiCall::DeletePod { .. }) && kind == CallErrorKind::NotFound
 }
 
-/// What a result means, given what is known of the object: a binding that is refused with a conflict (409), because an
+/// The meaning of a result for the state of the object: a binding that is refused with a conflict (409), because an
 /// earlier attempt was carried out after all, is done.
 fn meaning(entry: &Entry, done: bool, result: CallResult) -> CallResult {
     match (&entry.call, result) {
@@ -228,7 +228,7 @@ fn meaning(entry: &Entry, done: bool, result: CallResult) -> CallResult {
     }
 }
 
-/// Whether another attempt may go better.
+/// Returns whether another attempt may go better.
 fn is_passing(entry: &Entry, kind: CallErrorKind) -> bool {
     match kind {
         CallErrorKind::Unavailable | CallErrorKind::Timeout => true,

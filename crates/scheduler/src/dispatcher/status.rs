@@ -1,4 +1,4 @@
-//! What a status patch changes: how two of them merge, and whether one changes anything (D-19, D-27).
+//! The changes of a status patch: the merge of two patches, and the test whether one changes anything (D-19, D-27).
 
 use super::writes::Base;
 use crate::queue::{NOT_READY_FOR_SCHEDULING, POD_SCHEDULED, is_report};
@@ -6,7 +6,7 @@ use berth_api::{Pod, Str};
 use berth_framework::ApiCall;
 use berth_framework::call::{ConditionPatch, PodRef};
 
-/// What a status patch does to the PodScheduled condition.
+/// The change of the PodScheduled condition by a status patch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ConditionChange {
     /// Sets it.
@@ -16,7 +16,7 @@ pub(super) enum ConditionChange {
 }
 
 impl ConditionChange {
-    /// Whether status, reason and message are the same.
+    /// Returns whether status, reason and message are the same.
     pub(super) fn says_the_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Set(one), Self::Set(other)) => {
@@ -29,7 +29,7 @@ impl ConditionChange {
         }
     }
 
-    /// Whether the change is a report of PreEnqueue.
+    /// Returns whether the change is a report of PreEnqueue.
     pub(super) fn is_report(&self) -> bool {
         match self {
             Self::Clear => true,
@@ -37,13 +37,13 @@ impl ConditionChange {
         }
     }
 
-    /// Whether a pod of which this was reported is rejected anew by `newer`: it had been admitted meanwhile.
+    /// Returns whether a pod of which this was reported is rejected anew by `newer`: it had been admitted meanwhile.
     pub(super) fn is_followed_by_new_rejection(&self, newer: &Self) -> bool {
         *self == Self::Clear && *newer != Self::Clear
     }
 }
 
-/// What a status patch changes.
+/// The changes of a status patch.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct StatusChange {
     /// The PodScheduled condition.
@@ -54,7 +54,7 @@ pub(super) struct StatusChange {
 }
 
 impl StatusChange {
-    /// What the call changes; `None` when it is no status patch.
+    /// The changes of the call; `None` when it is no status patch.
     pub(super) fn of(call: &ApiCall) -> Option<Self> {
         match call {
             ApiCall::PatchPodStatus {
@@ -90,17 +90,17 @@ impl StatusChange {
         }
     }
 
-    /// Whether the change sets conditions, and PodScheduled is not one of them.
+    /// Returns whether the change sets conditions, and PodScheduled is not one of them.
     pub(super) fn is_about_other_conditions(&self) -> bool {
         self.condition.is_none() && !self.others.is_empty()
     }
 
-    /// Whether the change sets or removes a condition.
+    /// Returns whether the change sets or removes a condition.
     pub(super) fn changes_conditions(&self) -> bool {
         self.condition.is_some() || !self.others.is_empty()
     }
 
-    /// Whether nothing is left of the change.
+    /// Returns whether nothing is left of the change.
     pub(super) fn is_empty(&self) -> bool {
         !self.changes_conditions() && self.nominated_node.is_none()
     }
@@ -137,7 +137,7 @@ impl StatusChange {
             (Some(ConditionChange::Clear), Some(ConditionChange::Set(old)))
                 if !is_report(&old.reason) =>
             {
-                // Clearing takes back a rejection by PreEnqueue, not what a cycle had to say.
+                // Clearing reverts a rejection by PreEnqueue, not the result of a cycle.
                 Some(ConditionChange::Set(old))
             }
             (new, _) => new,
@@ -153,8 +153,8 @@ impl StatusChange {
         }
     }
 
-    /// Whether the change needs no call: the pod has each condition with its status, reason and message, and the
-    /// nominated node (D-19).
+    /// Returns whether the change needs no call: the pod has each condition with its status, reason and message, and
+    /// the nominated node (D-19).
     pub(super) fn has_no_effect(&self, base: &Base<'_>) -> bool {
         let condition = match &self.condition {
             None => true,
@@ -214,7 +214,7 @@ pub(super) fn put(conditions: &mut Vec<ConditionPatch>, new: ConditionPatch) {
     }
 }
 
-/// Whether a condition changes anything of a pod. Determines anew whether its status does.
+/// Returns whether a condition changes anything of a pod. Determines anew whether its status does.
 fn changes(new: &mut ConditionPatch, base: &Base<'_>) -> bool {
     let old = base.condition(&new.kind);
     new.status_changes = old.as_ref().is_none_or(|old| *old.status != *new.status);
@@ -223,7 +223,7 @@ fn changes(new: &mut ConditionPatch, base: &Base<'_>) -> bool {
     !(is_generation_equal && base.shows(new))
 }
 
-/// Whether the condition reports a pod as unscheduled that has a node by now.
+/// Returns whether the condition reports a pod as unscheduled that has a node by now.
 fn is_out_of_date(new: &ConditionPatch, stored: &Pod) -> bool {
     new.kind == POD_SCHEDULED && new.status != "True" && stored.is_assigned()
 }
@@ -414,7 +414,7 @@ mod tests {
             ..StatusChange::default()
         };
         assert_eq!(cut, Some(left));
-        // What was written of another type does not hide PodScheduled, nor the reverse.
+        // A condition of another type does not hide PodScheduled, nor the reverse.
         let mut effective = stored.clone();
         writes.apply_to(&mut effective);
         let kinds: Vec<_> = effective

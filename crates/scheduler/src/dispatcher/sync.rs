@@ -1,4 +1,4 @@
-//! How objects look, as far as the dispatcher must know: updates, deletions, and what our calls make of them (D-17,
+//! The state of objects for the dispatcher: updates, deletions, and the results of our calls (D-17,
 //! D-25).
 
 use super::status::StatusChange;
@@ -8,7 +8,7 @@ use berth_framework::ApiCall;
 use berth_framework::call::{ObjectKey, Response};
 use std::sync::Arc;
 
-/// Whether a call about the object waits or is in flight.
+/// Returns whether a call about the object waits or is in flight.
 pub(crate) fn has_calls(dispatcher: &Dispatcher, object: &ObjectKey) -> bool {
     let objects = &dispatcher.backlog.objects;
     let at = objects.find(object.kind, &object.uid);
@@ -37,7 +37,7 @@ impl Dispatcher {
         let Some(object) = self.backlog.objects.get_mut(at) else {
             return;
         };
-        // The component that is shown is there, whatever was said before.
+        // The component that is shown exists, whatever was reported before.
         object.gone = false;
         let known = object.stored.replace(stored.clone()).is_some();
         if let Object::Pod(pod) = stored {
@@ -55,7 +55,7 @@ impl Dispatcher {
         self.backlog.tidy(at);
     }
 
-    /// What our calls make of a pod and it does not show yet.
+    /// The writes to a pod that it does not show yet.
     pub fn writes(&self, uid: &str) -> Writes {
         let at = self.backlog.objects.find(Kind::Pod, uid);
         let object = at.and_then(|at| self.backlog.objects.get(at));
@@ -64,7 +64,8 @@ impl Dispatcher {
             .unwrap_or_default()
     }
 
-    /// Whether a status patch of the pod is repeated that may have been carried out: it is unknown what the pod states.
+    /// Returns whether a status patch of the pod is repeated that may have been carried out: it is unknown what the pod
+    /// states.
     pub fn is_status_unclear(&self, uid: &str) -> bool {
         let at = self.backlog.objects.find(Kind::Pod, uid);
         let Some(object) = at.and_then(|at| self.backlog.objects.get(at)) else {
@@ -101,7 +102,7 @@ impl Dispatcher {
         };
         while let Some(entry) = self.backlog.take_first(at) {
             let result = match entry.call {
-                // What was wanted has come about.
+                // The desired state is reached.
                 ApiCall::DeletePod { .. } => Ok(Response::default()),
                 _ => skipped(text::GONE),
             };

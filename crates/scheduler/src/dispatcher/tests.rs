@@ -166,17 +166,17 @@ impl Dispatcher {
         Arc::new(pod)
     }
 
-    /// How many calls of a lane are on their way.
+    /// The number of calls of a lane that are in flight.
     fn in_flight(&self, lane: Lane) -> usize {
         self.backlog.lanes.in_flight(lane)
     }
 
-    /// How many objects wait in a lane for their turn.
+    /// The number of objects that wait in a lane for their turn.
     fn ready(&self, lane: Lane) -> usize {
         self.backlog.lanes.ready(lane)
     }
 
-    /// Whether there are calls to send now.
+    /// Returns whether there are calls to send now.
     fn has_calls_to_send(&self) -> bool {
         self.backlog.lanes.has_next()
     }
@@ -194,7 +194,7 @@ impl Desk {
         id
     }
 
-    /// Reports what PreEnqueue plugins say of a pod; it is written 5 s later.
+    /// Reports the answer of PreEnqueue plugins about a pod; it is written 5 s later.
     fn report(&mut self, call: ApiCall) {
         let due = self.now + Duration::from_secs(5);
         self.dispatcher.report(call, due, self.now);
@@ -253,7 +253,7 @@ impl Desk {
         }
     }
 
-    /// How a call ended, in words; `-` when it has not.
+    /// The end of a call, in words; `-` when it has not.
     fn end_of(&self, id: CallId) -> String {
         match self.ended.get(&id).map(|finished| &finished.result) {
             None => "-".to_owned(),

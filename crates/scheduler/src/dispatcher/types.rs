@@ -5,7 +5,7 @@ use berth_framework::write::{CallType, POD_BINDING, POD_DELETION, POD_STATUS_PAT
 use std::collections::BTreeMap;
 use std::ptr;
 
-/// Why a type of calls cannot be registered.
+/// The reason why a type of calls cannot be registered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallTypeError {
     /// Another type has the name.
@@ -98,12 +98,12 @@ impl Types {
         }
     }
 
-    /// How many calls of the type wait.
+    /// The number of calls of the type that wait.
     pub(super) fn waiting(&self, call_type: &'static CallType) -> usize {
         self.find(call_type).map_or(0, |at| self.types[at].1)
     }
 
-    /// How many calls of each type wait, by name.
+    /// The number of calls of each type that wait, by name.
     pub(super) fn all_waiting(&self) -> BTreeMap<&'static str, usize> {
         let types = self.types.iter();
         types

@@ -7,7 +7,7 @@ use berth_framework::CallError;
 use berth_framework::call::ObjectKey;
 use std::collections::VecDeque;
 
-/// How many failed attempts are kept, the latest ones.
+/// The number of failed attempts that are kept, the latest ones.
 const FAILURES_MAX: usize = 1024;
 /// The longest error message that is kept, in characters.
 const ERROR_CHARS_MAX: usize = 512;
@@ -53,7 +53,7 @@ impl Failures {
     }
 }
 
-/// How far a call has come.
+/// The progress of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallState {
     /// It waits to be sent for the first time.
@@ -73,15 +73,15 @@ pub enum CallState {
 pub struct CallView {
     /// The type, as metrics name it.
     pub call_type: &'static str,
-    /// How far it has come.
+    /// The progress of the call.
     pub state: CallState,
-    /// How often it was sent.
+    /// The number of times that it was sent.
     pub attempts: u32,
-    /// When it was made; `None` for one that is held back.
+    /// The time at which it was made; `None` for one that is held back.
     pub made_at: Option<Time>,
-    /// When it is sent at the earliest, if that is later than now.
+    /// The earliest time at which it is sent, if that is later than now.
     pub not_before: Option<Time>,
-    /// When its last attempt failed, and the error.
+    /// The time at which its last attempt failed, and the error.
     pub failure: Option<(Time, String)>,
 }
 

@@ -18,7 +18,7 @@ pub struct Writes {
     /// Conditions of other types.
     others: Vec<ConditionPatch>,
     /// Whether clearing the condition removes a report of ours that the stored object does not show: then an older
-    /// condition that it still shows is gone, too.
+    /// condition that it still shows is removed, too.
     clears_unshown: bool,
     nominated_node: Option<Str>,
     deletion: Option<(ConditionPatch, Time)>,
@@ -34,7 +34,7 @@ impl Writes {
         deletion: None,
     };
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         *self == Self::NONE
     }
@@ -98,9 +98,9 @@ pub(crate) fn version_number(resource_version: &str) -> Option<Version> {
 
 /// Writes to one pod that have succeeded and that the stored object does not show yet.
 ///
-/// Each ends with the update that shows the version which it made, or a later one: then the stored object says it all,
-/// even if another client has overwritten it meanwhile. Where a version is not known, a write ends when the stored
-/// object looks as if it were made.
+/// Each ends with the update that shows the version which it made, or a later one: then the stored object contains all
+/// of it, even if another client has overwritten it meanwhile. Where a version is not known, a write ends when the
+/// stored object looks as if it were made.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Written {
     writes: Writes,
@@ -117,12 +117,12 @@ impl Written {
         &self.writes
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub(super) fn is_empty(&self) -> bool {
         self.writes.is_empty()
     }
 
-    /// Whether the version of each is known.
+    /// Returns whether the version of each is known.
     pub(super) fn are_versions_known(&self) -> bool {
         let Writes {
             condition,
@@ -206,7 +206,7 @@ impl Written {
                 *nominated_node = None;
             }
         }
-        // A deletion cannot be taken back: until the watch shows it, the object counts as terminating.
+        // A deletion cannot be reverted: until the watch shows it, the object counts as terminating.
         if stored.is_terminating() {
             *deletion = None;
         }
@@ -218,7 +218,7 @@ fn carries_not_ready(pod: &Pod) -> bool {
         .is_some_and(|c| c.reason == NOT_READY_FOR_SCHEDULING)
 }
 
-/// Whether the pod carries the condition: status, reason and message count.
+/// Returns whether the pod carries the condition: status, reason and message count.
 fn shows(pod: &Pod, patch: &ConditionPatch) -> bool {
     pod.condition(&patch.kind).is_some_and(|c| {
         c.status == patch.status && c.reason == patch.reason && c.message == patch.message
@@ -296,7 +296,7 @@ impl<'a> Base<'a> {
         })
     }
 
-    /// Whether the pod has the condition: status, reason and message count.
+    /// Returns whether the pod has the condition: status, reason and message count.
     pub(super) fn shows(&self, patch: &ConditionPatch) -> bool {
         self.condition(&patch.kind).is_some_and(|c| {
             *c.status == patch.status && *c.reason == patch.reason && *c.message == patch.message

@@ -1,4 +1,4 @@
-//! Why a pod fits nowhere: what each node answered, and the text of its condition.
+//! The reason why a pod fits nowhere: the answer of each node, and the text of its condition.
 
 use berth_api::Str;
 use berth_framework::plugin::NodeStatuses;
@@ -8,17 +8,17 @@ use std::fmt;
 /// Results about a pod that fits nowhere.
 #[derive(Debug, Clone)]
 pub struct Diagnosis {
-    /// What each node answered.
+    /// The answer of each node.
     pub statuses: NodeStatuses,
     /// The plugins that rejected the pod, sorted.
     pub unschedulable_plugins: Vec<Str>,
     /// The plugins that wait for something on its behalf, sorted.
     pub pending_plugins: Vec<Str>,
-    /// Why PreFilter rejected the pod on every node, if it did.
+    /// The rejection of the pod by PreFilter on every node, if any.
     pub pre_filter: Option<Status>,
     /// The nodes that PreFilter left, by name and sorted, if it left out any.
     pub pre_filter_nodes: Option<Vec<Str>>,
-    /// What PostFilter has to say; empty for nothing.
+    /// The message of PostFilter; empty for nothing.
     pub post_filter_message: String,
 }
 
@@ -67,9 +67,9 @@ pub(crate) fn insert_sorted(names: &mut Vec<Str>, name: &Str) {
 /// A pod fits on none of so many nodes. The text is kube-scheduler's (C-28).
 #[derive(Debug, Clone)]
 pub struct FitError {
-    /// How many nodes there were.
+    /// The number of nodes.
     pub nodes: usize,
-    /// Why not.
+    /// The diagnosis.
     pub diagnosis: Diagnosis,
 }
 

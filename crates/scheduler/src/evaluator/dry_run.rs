@@ -9,14 +9,14 @@ use berth_framework::{Cluster, CycleState, PodInfo, Slot, Status};
 use std::any::Any;
 use std::sync::Arc;
 
-/// A change that is to be taken back.
+/// A change that is to be reverted.
 #[derive(Debug)]
 pub(super) enum Supposed {
-    /// Where a set of changes began.
+    /// The start of a set of changes.
     Mark,
     /// A pod that is supposed to be on a node.
     Added(Slot, Arc<PodInfo>),
-    /// A pod that is supposed to be gone from a node.
+    /// A pod that is assumed to be removed from a node.
     Removed(Slot, Arc<PodInfo>),
 }
 
@@ -80,7 +80,7 @@ impl Evaluator<'_> {
         Status::success()
     }
 
-    /// Takes back what was supposed since the last mark.
+    /// Reverts the assumptions since the last mark.
     fn take_back(&mut self) {
         while let Some(change) = self.evaluation.supposed.pop() {
             let (node, pod, direction) = match change {
@@ -131,7 +131,7 @@ impl DryRun for Evaluator<'_> {
             if !is_possible || !may(node) {
                 continue;
             }
-            // Where a filter breaks is no room.
+            // A failure of a filter is not room.
             if self.filter_node(node).is_success() {
                 return Ok(Some(node));
             }

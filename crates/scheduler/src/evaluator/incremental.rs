@@ -41,12 +41,12 @@ use std::fmt;
 use std::str::FromStr;
 use store::{Kept, Store};
 
-/// What may be kept of one sort. Entries grow with the cluster: a set of node answers takes 8 bytes per node, a shape
-/// about 12. So does the limit, that as many are kept in a large cluster as in a small one.
+/// The limit of one sort of entries. Entries grow with the cluster: a set of node answers takes 8 bytes per node, a
+/// shape about 12. So does the limit, that as many are kept in a large cluster as in a small one.
 #[derive(Debug, Clone, Copy)]
 struct Limit {
     entries: usize,
-    /// How much memory all entries may take, in bytes: for each node, and whatever the number of nodes.
+    /// The memory that all entries may take, in bytes: for each node, and whatever the number of nodes.
     bytes_per_node: usize,
     bytes_at_least: usize,
 }
@@ -71,7 +71,7 @@ impl Limit {
     }
 }
 
-/// Which evaluator decides.
+/// The evaluator that decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EvaluatorKind {
     /// Node by node, in kube-scheduler's order.
@@ -118,16 +118,17 @@ impl FromStr for EvaluatorKind {
     }
 }
 
-/// How decisions were made.
+/// The counts of ways in which decisions were made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AnswerCacheCounts {
     /// Decisions from kept answers.
     pub kept: u64,
     /// Decisions left to the plain evaluator.
     pub plain: u64,
-    /// How often all nodes were asked by a group of plugins: for pods unlike all before, or after too much was missed.
+    /// The number of times that a group of plugins evaluated all nodes: for pods unlike all before, or after too much
+    /// was missed.
     pub group_answers: u64,
-    /// How often a shape was made of node answers and domain counts.
+    /// The number of times that a shape was made of node answers and domain counts.
     pub built: u64,
 }
 
@@ -137,7 +138,7 @@ pub struct AnswerCache {
     plans: Vec<(Str, Option<Plan>)>,
     group_answers: NodeAnswerStores,
     shapes: Store<Shape>,
-    /// What makes the pod at hand alike to others: to the two groups of plugins, and in all.
+    /// The keys by which the pod at hand equals others: for the two groups of plugins, and in all.
     fragments: [Fragment; 3],
     scratch: Scratch,
     counts: AnswerCacheCounts,
@@ -216,7 +217,7 @@ impl fmt::Debug for AnswerCache {
 }
 
 impl AnswerCache {
-    /// How decisions were made so far.
+    /// The counts of decisions so far.
     pub fn counts(&self) -> AnswerCacheCounts {
         self.counts
     }
@@ -226,7 +227,7 @@ impl AnswerCache {
         self.shapes.bytes() + self.group_answers.node.bytes() + self.group_answers.pods.bytes()
     }
 
-    /// How many shapes are kept.
+    /// The number of shapes that are kept.
     pub fn shapes(&self) -> usize {
         self.shapes.len()
     }
@@ -359,7 +360,7 @@ impl AnswerCache {
         Some(then(evaluator, kept))
     }
 
-    /// Takes back what PostFilter found about nodes.
+    /// Stores what PostFilter found about nodes.
     pub(crate) fn take_back(&mut self, evaluation: &mut Evaluation) {
         if let Some(memos) = evaluation.memos.take()
             && let Some(shape) = self.shapes.get_mut(&memos.shape)
@@ -439,7 +440,7 @@ fn decide(
         return placed(evaluator, node, visited, feasible);
     }
     if live.nodes == 0 && shape.is_entangled() {
-        // Which of several filters comes first, with nominated pods or without, is not kept.
+        // The order of several filters, with nominated pods or without, is not kept.
         return Err(Unkeepable);
     }
     *start %= shape.nodes.max(1);
@@ -542,7 +543,7 @@ impl Evaluator<'_> {
     }
 }
 
-/// What two decisions about one pod do not agree on.
+/// The difference of two decisions about one pod.
 fn difference(found: &Found, plain: &Found) -> Option<String> {
     match (found, plain) {
         (Found::Placed(found), Found::Placed(plain)) => {

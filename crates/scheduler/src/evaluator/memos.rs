@@ -9,7 +9,7 @@ use std::fmt;
 pub(crate) struct Memos {
     /// The shape.
     pub(super) shape: Box<[u8]>,
-    /// Which of the shape's states they are about: given back late, they are of no use.
+    /// The state of the shape to which they belong: given back late, they are of no use.
     pub(super) state: u64,
     /// The version of the disruption budgets that they hold for.
     pub(super) budgets: u64,
@@ -24,7 +24,7 @@ impl fmt::Debug for Memos {
     }
 }
 
-/// How many changes are noted; after more of them the results are dropped.
+/// The number of changes that are noted; after more of them the results are dropped.
 const CHANGES_MAX: usize = 64 * 1024;
 
 impl Memos {

@@ -26,9 +26,9 @@ pub struct Placement {
     pub node: Slot,
     /// Its name.
     pub name: Str,
-    /// How many nodes were looked at.
+    /// The number of evaluated nodes.
     pub evaluated: usize,
-    /// How many were feasible.
+    /// The number of feasible nodes.
     pub feasible: usize,
     /// The scores, where more than one was feasible.
     pub scores: Option<Box<Scores>>,
@@ -37,7 +37,7 @@ pub struct Placement {
     pub excluded: Vec<Status>,
 }
 
-/// What a search for a node has come to.
+/// The result of a search for a node.
 #[derive(Debug)]
 pub enum Found {
     /// A node.
@@ -121,7 +121,7 @@ impl Evaluator<'_> {
                     Code::UnschedulableAndUnresolvable => {
                         return Err((status.from_plugin(&member.name), Vec::new()));
                     }
-                    // The others still run: PostFilter needs what they find out.
+                    // The others still run: PostFilter needs their results.
                     Code::Unschedulable => turned_down = Some(status.from_plugin(&member.name)),
                     _ => {
                         let text = format!(
@@ -270,7 +270,7 @@ impl Evaluator<'_> {
     /// Runs PreFilter. Returns the possible nodes, and the diagnosis so far.
     ///
     /// # Errors
-    /// What the search has come to, when it is over already.
+    /// The result of the search, if it is over already.
     pub(crate) fn possible(&mut self) -> Result<(PreFiltered, Diagnosis), Found> {
         let all = self.cluster.nodes.len();
         if all == 0 {

@@ -11,7 +11,7 @@ use berth_framework::{Code, Slot, Status};
 pub struct PluginScores {
     /// The plugin.
     pub plugin: Str,
-    /// How many times its normalised score counts.
+    /// The weight of its normalised score.
     pub weight: i64,
     /// Its score of each node before normalisation, in the order of [`Scores::nodes`]. Kept answers do not have it: it
     /// is empty then.
@@ -20,14 +20,14 @@ pub struct PluginScores {
     pub weighted: Vec<i64>,
 }
 
-/// What every feasible node is worth.
+/// The scores of every feasible node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Scores {
     /// The nodes with their totals.
     pub nodes: Vec<(Slot, i64)>,
-    /// Who contributed what.
+    /// The scores by plugin.
     pub plugins: Vec<PluginScores>,
-    /// The plugins whose PreScore had nothing to say, in order.
+    /// The plugins whose PreScore returned Skip, in order.
     pub skipped: Vec<Str>,
 }
 

@@ -1,4 +1,4 @@
-//! Filtering: which nodes are feasible, and what the others say.
+//! Filtering: which nodes are feasible, and the reasons of the others.
 
 use super::diagnosis::Diagnosis;
 use super::{Evaluator, Tally};
@@ -13,8 +13,8 @@ const MIN_FEASIBLE_NODES: usize = 100;
 /// The least per cent of nodes that kube-scheduler looks for by its own choice.
 const MIN_FEASIBLE_PERCENT: usize = 5;
 
-/// How many feasible nodes kube-scheduler looks for among `nodes` (C-19). A percentage of zero or less is its own
-/// choice: `50 − nodes/125`, at least 5.
+/// The number of feasible nodes that kube-scheduler looks for among `nodes` (C-19). A percentage of zero or less is its
+/// own choice: `50 − nodes/125`, at least 5.
 pub fn nodes_to_find(nodes: usize, percentage: i32) -> usize {
     if nodes < MIN_FEASIBLE_NODES {
         return nodes;
@@ -31,7 +31,7 @@ pub fn nodes_to_find(nodes: usize, percentage: i32) -> usize {
     (nodes.saturating_mul(percentage) / 100).max(MIN_FEASIBLE_NODES)
 }
 
-/// When the search for feasible nodes ends.
+/// The time at which the search for feasible nodes ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SearchLimit {
     /// Stop when so many have been found.
@@ -65,11 +65,11 @@ impl SearchLimit {
     }
 }
 
-/// What a search has come to.
+/// The result of a search.
 pub(super) struct Searched {
     /// The feasible nodes in the order of the visit.
     pub(super) feasible: Vec<Slot>,
-    /// How many nodes were looked at.
+    /// The number of evaluated nodes.
     pub(super) visited: usize,
     /// Errors that only excluded their node.
     pub(super) excluded: Vec<Status>,
@@ -162,7 +162,7 @@ impl Evaluator<'_> {
         Status::success()
     }
 
-    /// Whether the pod, whose PreFilter was run, fits on a node.
+    /// Returns whether the pod, whose PreFilter was run, fits on a node.
     pub(crate) fn fits_on(&mut self, node: Slot) -> bool {
         self.filter_node(node).is_success()
     }
@@ -210,7 +210,7 @@ impl Evaluator<'_> {
             .collect()
     }
 
-    /// Looks for feasible nodes among `nodes`, starting at `start`; what the others say goes into `diagnosis`.
+    /// Looks for feasible nodes among `nodes`, starting at `start`; the reasons of the others go into `diagnosis`.
     ///
     /// # Errors
     /// When a filter breaks. Also returns how many nodes had answered by then.

@@ -1,4 +1,4 @@
-//! What an evaluation did, counted for the metrics.
+//! The counts of an evaluation for the metrics.
 
 use crate::metrics::Metrics;
 use crate::profile::Point;
@@ -31,9 +31,9 @@ impl Stopwatch for NoStopwatch {
 pub struct Span {
     /// The point.
     pub point: Point,
-    /// How it ended.
+    /// The result.
     pub code: Code,
-    /// How long it took, in nanoseconds.
+    /// The duration, in nanoseconds.
     pub nanos: u64,
 }
 
@@ -50,7 +50,7 @@ pub struct Tally {
     pub score: SmallVec<[u32; 16]>,
     /// Runs of whole points.
     pub spans: SmallVec<[Span; 8]>,
-    /// How long single calls of plugins took, in a cycle that was chosen for it; see
+    /// The durations of single calls of plugins, in a cycle that was chosen for it; see
     /// [`Sampler`](crate::metrics::Sampler).
     pub sampled: Option<Box<Metrics>>,
 }

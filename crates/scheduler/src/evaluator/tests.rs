@@ -113,7 +113,7 @@ impl World {
         found
     }
 
-    /// What stood in the pod's way, by name: those that turned it down, and those that wait.
+    /// The plugins that rejected the pod, by name: those that failed it, and those that wait.
     fn rejectors(&mut self) -> (Vec<Str>, Vec<Str>) {
         match self.find(None) {
             Found::Unfit(error) => {

@@ -5,12 +5,12 @@ use berth_framework::Status;
 use berth_framework::extender::{EXTENDER, Filtered};
 use rustc_hash::FxHashSet;
 
-/// What an extender has left.
+/// The nodes that an extender has left.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Narrowed {
     /// The nodes that stay, in the order in which it was asked about them.
     pub(crate) nodes: Vec<Str>,
-    /// What is said of those that do not. Evictions do not help where it says so in any place.
+    /// The statuses of those that do not. Evictions do not help where any of them states that.
     pub(crate) statuses: Vec<(Str, Status)>,
 }
 

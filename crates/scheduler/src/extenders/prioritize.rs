@@ -5,7 +5,7 @@ use berth_framework::extender::{ExtenderSpec, MAX_EXTENDER_PRIORITY};
 use berth_framework::plugin::MAX_NODE_SCORE;
 use rustc_hash::FxHashMap;
 
-/// What nodes are worth so far, by name.
+/// The scores of nodes so far, by name.
 pub(crate) type Totals = FxHashMap<Str, i64>;
 
 /// Adds what an extender gives: score × weight × ([`MAX_NODE_SCORE`] / [`MAX_EXTENDER_PRIORITY`]), as kube-scheduler

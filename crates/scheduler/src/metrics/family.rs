@@ -1,6 +1,6 @@
 //! The metrics of a scheduler: their names, labels, buckets and help texts, as kube-scheduler 1.36 has them.
 
-/// What kind of numbers a metric holds.
+/// The kind of numbers of a metric.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum MetricKind {
     /// Only grows.
@@ -20,7 +20,7 @@ pub enum Buckets {
         start: f64,
         /// Each bound is so many times the one before.
         factor: f64,
-        /// How many there are.
+        /// The number of them.
         count: usize,
     },
     /// These.
@@ -62,7 +62,7 @@ impl Buckets {
         }
     }
 
-    /// How many bounds there are.
+    /// The number of bounds.
     pub fn count(self) -> usize {
         match self {
             Self::Exponential { count, .. } => count,
@@ -71,7 +71,7 @@ impl Buckets {
     }
 }
 
-/// How much a metric can be relied on; its help text starts with it.
+/// The stability of a metric; its help text starts with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stability {
     /// Never renamed, labels never changed.
@@ -100,9 +100,9 @@ pub struct Family {
     pub name: &'static str,
     /// Its meaning.
     pub help: &'static str,
-    /// What kind of numbers.
+    /// The kind of numbers.
     pub kind: MetricKind,
-    /// How reliable.
+    /// The stability.
     pub stability: Stability,
     /// The labels, in the order in which values are given.
     pub labels: &'static [&'static str],
@@ -124,7 +124,7 @@ pub trait Families: Copy + 'static {
     /// The position of this one among them.
     fn at(self) -> usize;
 
-    /// What it is.
+    /// The family of the metric.
     fn family(self) -> &'static Family {
         &Self::FAMILIES[self.at()]
     }

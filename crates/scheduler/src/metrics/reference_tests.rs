@@ -3,7 +3,7 @@
 use super::{FAMILIES, MetricKind, Metrics, Value};
 use std::collections::BTreeMap;
 
-/// What is Berth's own.
+/// The metrics of Berth's own.
 const OURS: [&str; 3] = [
     "scheduler_attempts_avoided_total",
     "scheduler_inflight_event_log_collapses_total",
@@ -87,7 +87,7 @@ fn the_exposition_is_kube_schedulers() {
     assert!(missing.is_empty(), "not served: {missing:?}");
 }
 
-/// What the text format says of each family: `type [labels] first-bound last-bound bounds`.
+/// The statement of the text format about each family: `type [labels] first-bound last-bound bounds`.
 fn families_of(text: &str) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     for line in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {

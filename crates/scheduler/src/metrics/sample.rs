@@ -1,6 +1,6 @@
-//! Which cycles are looked at closely: timing every call of every plugin would cost more than many of these calls.
+//! The cycles that are measured closely: timing every call of every plugin would cost more than many of these calls.
 
-/// How many are chosen of a hundred, as in kube-scheduler.
+/// The number of cycles that are chosen of a hundred, as in kube-scheduler.
 const CHOSEN_PERCENT: u8 = 10;
 
 /// Chooses one of ten at random, the first one always, so that every metric has something to show soon.
@@ -22,7 +22,7 @@ impl Default for Sampler {
 }
 
 impl Sampler {
-    /// Whether the next one is chosen.
+    /// Returns whether the next one is chosen.
     pub fn choose(&mut self) -> bool {
         std::mem::take(&mut self.is_first) || self.rng.u8(..100) < CHOSEN_PERCENT
     }

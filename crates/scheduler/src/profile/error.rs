@@ -1,16 +1,16 @@
-//! Why a profile cannot be.
+//! The reasons why a profile is invalid.
 
 use super::spec::Point;
 use crate::dispatcher::CallTypeError;
 use berth_framework::registry::ArgsError;
 
-/// What is wrong with a profile. Paths are relative to the profile; see [`ProfileErrors`].
+/// The faults of a profile. Paths are relative to the profile; see [`ProfileErrors`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileError {
     /// No plugin of that name.
     #[error("{path}: unknown plugin {name:?}{}", did_you_mean(.suggestion.as_deref()))]
     UnknownPlugin {
-        /// Where it is named.
+        /// The place of the name.
         path: String,
         /// The name.
         name: String,
@@ -20,7 +20,7 @@ pub enum ProfileError {
     /// The plugin has nothing to do at the point.
     #[error("{path}: plugin {name:?} does not extend {point} plugin")]
     WrongPoint {
-        /// Where it is named.
+        /// The place of the name.
         path: String,
         /// The plugin.
         name: String,
@@ -30,7 +30,7 @@ pub enum ProfileError {
     /// The plugin is named twice.
     #[error("{path}: plugin {name:?} already registered as \"{point}\"; name it once")]
     Twice {
-        /// Where it is named.
+        /// The place of the name.
         path: String,
         /// The plugin.
         name: String,
@@ -40,7 +40,7 @@ pub enum ProfileError {
     /// A plugin has two sets of arguments.
     #[error("{path}: repeated config for plugin {name}; keep one of them")]
     RepeatedConfig {
-        /// Where the second is.
+        /// The place of the second.
         path: String,
         /// The plugin.
         name: String,
@@ -48,11 +48,11 @@ pub enum ProfileError {
     /// The plugin refuses its arguments.
     #[error("{path}: initializing plugin {name:?}: {source}")]
     Args {
-        /// Where the arguments are, or `plugins` when there are none.
+        /// The place of the arguments, or `plugins` when there are none.
         path: String,
         /// The plugin.
         name: String,
-        /// What it says.
+        /// The error of the plugin.
         source: ArgsError,
     },
     /// Not exactly one order of the queue.
@@ -62,7 +62,7 @@ pub enum ProfileError {
     QueueSort {
         /// The profile.
         scheduler_name: String,
-        /// How many there are.
+        /// The number of them.
         got: usize,
     },
     /// No plugin binds.
@@ -79,7 +79,7 @@ pub enum ProfileError {
     /// A weight is negative.
     #[error("{path}.weight: the weight of plugin {name:?} is {weight}; it must not be negative")]
     NegativeWeight {
-        /// Where it is named.
+        /// The place of the name.
         path: String,
         /// The plugin.
         name: String,
@@ -89,9 +89,9 @@ pub enum ProfileError {
     /// More plugins than a profile can have.
     #[error("plugins: {got} plugins are enabled; a profile takes at most {max}")]
     TooMany {
-        /// How many there are.
+        /// The number of them.
         got: usize,
-        /// How many there may be.
+        /// The greatest number of them.
         max: usize,
     },
     /// A plugin registers a type of API calls that cannot be distinguished from another one.
@@ -99,7 +99,7 @@ pub enum ProfileError {
     CallType {
         /// The plugin.
         plugin: String,
-        /// What is wrong.
+        /// The fault.
         source: CallTypeError,
     },
     /// No name.
@@ -135,7 +135,7 @@ fn did_you_mean(suggestion: Option<&str>) -> String {
 pub struct ProfileErrors(pub Vec<(usize, ProfileError)>);
 
 impl ProfileErrors {
-    /// Whether the only problem is that there is no profile at all.
+    /// Returns whether the only problem is that there is no profile at all.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -6,7 +6,7 @@ use berth_framework::registry::Extensions;
 use std::fmt;
 use std::sync::Arc;
 
-/// How many plugins a profile can have.
+/// The number of plugins that a profile can have.
 pub const PLUGINS_MAX: usize = 128;
 
 /// A plugin's place among the plugins of its profile.
@@ -36,12 +36,12 @@ impl PluginIds {
         self.0 |= 1 << id.0;
     }
 
-    /// Whether it is one of them.
+    /// Returns whether it is one of them.
     pub fn contains(self, id: PluginId) -> bool {
         self.0 & (1 << id.0) != 0
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -89,6 +89,6 @@ impl<P: ?Sized> fmt::Debug for Member<P> {
 pub struct ScoreMember {
     /// The plugin.
     pub member: Member<dyn Score>,
-    /// How many times its score counts; at least one.
+    /// The weight of its score; at least one.
     pub weight: i64,
 }

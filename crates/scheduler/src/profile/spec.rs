@@ -1,4 +1,4 @@
-//! What a profile is asked to be: the shape that a configuration file is read into.
+//! The description of a profile: the shape that a configuration file is read into.
 
 use berth_framework::registry::Extensions;
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ macro_rules! points {
                 }
             }
 
-            /// Whether the plugin takes part in the point.
+            /// Returns whether the plugin takes part in the point.
             pub(super) fn has(self, plugin: &Extensions) -> bool {
                 match self {
                     $(Self::$point => plugin.$of_plugin.is_some(),)*
@@ -92,7 +92,7 @@ impl EnabledPlugin {
     }
 }
 
-/// Which plugins are wanted and not wanted at one point, or at all of them.
+/// The plugins that are wanted and not wanted at one point, or at all of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PluginSet {
     /// Wanted, in order.
@@ -146,10 +146,10 @@ pub struct PluginConfig {
 pub struct ProfileSpec {
     /// Pods name their scheduler by this.
     pub scheduler_name: String,
-    /// How many per cent of the nodes are looked for before scoring starts. Absent: all nodes are filtered and
+    /// The percentage of nodes to find before scoring starts. Absent: all nodes are filtered and
     /// scored. Zero: as many as kube-scheduler takes by its own choice.
     pub percentage_of_nodes_to_score: Option<i32>,
-    /// What is wanted beside, or instead of, the default plugins.
+    /// The plugins that are wanted beside, or instead of, the default plugins.
     pub plugins: PluginSets,
     /// Arguments of plugins.
     pub plugin_config: Vec<PluginConfig>,

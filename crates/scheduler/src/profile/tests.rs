@@ -1,4 +1,4 @@
-//! Profiles as users see them: what they are made of, and what is said when they cannot be made.
+//! Profiles as users see them: their parts, and the errors of invalid ones.
 
 use super::*;
 use berth_framework::plugin::{Context, Plugin, QueuedPod, Score};

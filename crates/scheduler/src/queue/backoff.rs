@@ -1,4 +1,4 @@
-//! How long a pod that failed has to wait.
+//! The wait of a pod that failed.
 
 use super::config::QueueConfig;
 use super::entry::QueuedPodInfo;
@@ -74,7 +74,7 @@ impl Backoff {
         expiry >= now.align_down(self.window)
     }
 
-    /// Whether a pod still has to wait.
+    /// Returns whether a pod still has to wait.
     pub(super) fn is_backing_off(&self, info: &QueuedPodInfo, now: Time) -> bool {
         self.expiry(info)
             .is_some_and(|expiry| self.is_running(expiry, now))

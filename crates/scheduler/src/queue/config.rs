@@ -1,4 +1,4 @@
-//! How the queue is set up.
+//! The options of the queue.
 
 use berth_api::Duration;
 use berth_framework::FeatureGates;
@@ -10,11 +10,11 @@ pub struct QueueConfig {
     pub pod_initial_backoff: Duration,
     /// The longest backoff (`podMaxBackoffSeconds`); zero switches backoff off.
     pub pod_max_backoff: Duration,
-    /// How long a pod waits for an event before the flush brings it back
+    /// The time for which a pod waits for an event before the flush brings it back
     /// (`--pod-max-in-unschedulable-pods-duration`); zero brings every pod back at every flush.
     pub pod_max_in_unschedulable_pods_duration: Duration,
-    /// How many events are kept for the pods in flight. When more come, the log is replaced by a single entry that
-    /// means anything, so every pod then in flight is tried again after its backoff should it fail.
+    /// The number of events that are kept for the pods in flight. When more come, the log is replaced by a single entry
+    /// that means anything, so every pod then in flight is tried again after its backoff should it fail.
     pub in_flight_events_max: usize,
     /// The feature gates; SchedulerPopFromBackoffQ, SchedulerPreQueueingHints and SchedulerPreEnqueuePodStatus
     /// matter here.

@@ -25,12 +25,12 @@ impl PluginSet {
         self.as_slice().iter()
     }
 
-    /// Whether no plugin is in it.
+    /// Returns whether no plugin is in it.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Whether `plugin` is in it.
+    /// Returns whether `plugin` is in it.
     pub fn contains(&self, plugin: &str) -> bool {
         self.as_slice().iter().any(|name| name.as_str() == plugin)
     }
@@ -83,23 +83,23 @@ pub struct FailuresInARow {
 pub struct QueuedPodInfo {
     /// The pod.
     pub pod: Arc<Pod>,
-    /// When the pod was queued, or when its last attempt ended.
+    /// The time at which the pod was queued, or when its last attempt ended.
     pub timestamp: Time,
-    /// When the pod was added to the queue.
+    /// The time at which the pod was added to the queue.
     pub added: Time,
-    /// When a plugin rejected it first: in this process, or according to its condition when it was added. It stays over
-    /// retries.
+    /// The time at which a plugin first rejected it: in this process, or according to its condition when it was added.
+    /// It stays over retries.
     pub rejected_since: Option<Time>,
-    /// How often it was popped.
+    /// The number of times that it was popped.
     pub attempts: u32,
-    /// How often it was given back with rejecting plugins.
+    /// The number of times that it was returned with rejecting plugins.
     pub unschedulable_count: u32,
     /// Its attempts in a row that failed in the same way.
     pub in_a_row: FailuresInARow,
     /// Whether the flush of long-unschedulable pods brought it back, rather than an event. It stays with the pod
     /// through binding, so that a pod bound thanks to the flush can be counted.
     pub was_flushed_from_unschedulable: bool,
-    /// When it first became active: the time behind its gates does not count.
+    /// The time at which it first became active: the time behind its gates does not count.
     pub initial_attempt_timestamp: Option<Time>,
     /// The plugins that rejected it. Kept through the next attempt until its failure is handled.
     pub unschedulable_plugins: PluginSet,
@@ -119,11 +119,11 @@ pub(crate) struct EntryState {
     pub(crate) template: Option<Arc<Template>>,
     /// The PreEnqueue plugin that rejects the pod.
     pub(super) gate: Option<Gate>,
-    /// When the flush of long-unschedulable pods last asked the PreEnqueue plugins about it.
+    /// The time at which the flush of long-unschedulable pods last asked the PreEnqueue plugins about it.
     pub(super) gate_flushed: Option<Time>,
     /// The members, if the entry is a group; its pod is a stand-in then.
     pub(crate) group: Option<Box<QueuedGroup>>,
-    /// When the binding of this member of a group failed first, since it was placed first.
+    /// The time at which the binding of this member of a group first failed, since it was placed first.
     pub(crate) binding_failed: Option<Time>,
     /// The plugins that rejected the group in the last attempt of this member, for any member or placement.
     pub(crate) group_rejectors: PluginSet,
@@ -131,7 +131,7 @@ pub(crate) struct EntryState {
     pub(super) group_attempt: u64,
 }
 
-/// When a plugin rejected a pod first, according to its condition: that of an earlier process.
+/// The time at which a plugin first rejected a pod, according to its condition: that of an earlier process.
 fn rejected_since(pod: &Pod) -> Option<Time> {
     let condition = pod.condition(POD_SCHEDULED)?;
     let is_rejected = condition.status == "False"
@@ -204,7 +204,7 @@ impl QueuedPodInfo {
             .map_or("", |gate| gate.message.as_str())
     }
 
-    /// Whether a PreEnqueue plugin rejects the pod.
+    /// Returns whether a PreEnqueue plugin rejects the pod.
     pub fn is_gated(&self) -> bool {
         self.own.gate.is_some()
     }
@@ -218,12 +218,12 @@ impl QueuedPodInfo {
         )
     }
 
-    /// Whether `plugin` is among [`Self::rejectors`].
+    /// Returns whether `plugin` is among [`Self::rejectors`].
     pub fn is_rejected_by(&self, plugin: &str) -> bool {
         self.unschedulable_plugins.contains(plugin) || self.pending_plugins.contains(plugin)
     }
 
-    /// Whether some plugin rejected the pod or waits on its behalf; a pod without any failed with an error.
+    /// Returns whether some plugin rejected the pod or waits on its behalf; a pod without any failed with an error.
     pub fn has_rejectors(&self) -> bool {
         !(self.unschedulable_plugins.is_empty() && self.pending_plugins.is_empty())
     }
@@ -235,7 +235,7 @@ impl QueuedPodInfo {
     }
 }
 
-/// Where in the queue a pod is. A pod is in exactly one of these.
+/// The place of a pod in the queue. A pod is in exactly one of these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum QueuedIn {
     /// Ready to be popped.
@@ -260,12 +260,12 @@ impl QueuedIn {
         Self::Gated,
     ];
 
-    /// Whether the pod waits for an event.
+    /// Returns whether the pod waits for an event.
     pub fn is_unschedulable_pool(self) -> bool {
         matches!(self, Self::Unschedulable | Self::Gated)
     }
 
-    /// Whether the pod waits for its backoff.
+    /// Returns whether the pod waits for its backoff.
     pub fn is_backoff(self) -> bool {
         matches!(self, Self::Backoff | Self::ErrorBackoff)
     }
@@ -312,7 +312,7 @@ impl EntryId {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) info: QueuedPodInfo,
-    /// Where it is; `None` only while it moves.
+    /// The place; `None` only while it moves.
     pub(super) place: Option<QueuedIn>,
     pub(super) profile: Option<ProfileId>,
     /// The hash of its namespace and name.

@@ -1,4 +1,4 @@
-//! What a cluster event and the passing of time do to the pods that wait.
+//! The effects of a cluster event and of the passing of time on the waiting pods.
 
 use super::entry::{EntryId, QueuedIn};
 use super::hints::{Asked, NarrowingResult, Question, Strategy, Tally};
@@ -15,18 +15,18 @@ use berth_framework::{ClusterEvent, EventResource, Feature};
 /// seconds later: a million gated pods do not stop scheduling for seconds.
 const GATED_PER_FLUSH: usize = 10_000;
 
-/// What an event did.
+/// The effects of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Moved {
-    /// How many pods were looked at.
+    /// The number of pods that were examined.
     pub examined: usize,
-    /// How many hints were asked.
+    /// The number of hints that were asked.
     pub hints: u64,
-    /// How many pods became active.
+    /// The number of pods that became active.
     pub active: usize,
-    /// How many pods wait for their backoff now.
+    /// The number of pods that wait for their backoff now.
     pub backoff: usize,
-    /// How many pods a PreEnqueue plugin rejects.
+    /// The number of pods that a PreEnqueue plugin rejects.
     pub gated: usize,
 }
 
@@ -101,8 +101,8 @@ impl SchedulingQueue {
         moved
     }
 
-    /// Which pods each registration of a profile for the event asks: those that its PreQueueingHint names (Q-91 to
-    /// Q-94), or else those that wait for what the event touches. A plugin that has rejected no waiting pod is not
+    /// The pods that each registration of a profile examines for the event: those that its PreQueueingHint names (Q-91
+    /// to Q-94), or else those that wait for what the event touches. A plugin that has rejected no waiting pod is not
     /// asked.
     fn narrow(
         &mut self,
@@ -269,7 +269,8 @@ impl SchedulingQueue {
         any
     }
 
-    /// When [`Self::run_due`] will next have something to move; `None` when time alone changes nothing. Never before
+    /// The time at which [`Self::run_due`] will next have something to move; `None` when time alone changes nothing.
+    /// Never before
     /// `now`.
     pub fn next_wake(&self, now: Time) -> Option<Time> {
         let flushes = self.flushes.as_ref()?;

@@ -4,7 +4,7 @@
 use super::backoff::ORDERING_WINDOW;
 use berth_api::{Duration, Time};
 
-/// How often pods are looked for that have waited too long for an event.
+/// The interval of the search for pods that have waited too long for an event.
 const LEFTOVER_FLUSH_PERIOD: Duration = Duration::from_secs(30);
 
 /// The next flushes.

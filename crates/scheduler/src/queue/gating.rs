@@ -13,8 +13,8 @@ use berth_framework::Feature;
 use berth_framework::plugin::Context;
 use std::sync::Arc;
 
-/// Whether PreEnqueue plugins reject a popped group now: a group may have become too small since it was admitted. One
-/// member is asked on behalf of all.
+/// Returns whether PreEnqueue plugins reject a popped group now: a group may have become too small since it was
+/// admitted. One member is asked on behalf of all.
 pub(crate) fn is_rejected_now(
     queue: &mut SchedulingQueue,
     cx: &Context<'_>,
@@ -38,7 +38,7 @@ pub(super) fn reports_wanted(queue: &SchedulingQueue) -> bool {
 
 /// Asks the PreEnqueue plugins about the members of a detached group, from the one at which they stopped last, until
 /// one rejects a member: that gates the whole group. Members that were admitted to a group that was not gated are not
-/// asked again unless `everyone` is.
+/// asked again unless `everyone` is set.
 pub(super) fn ask_about_group(
     queue: &mut SchedulingQueue,
     cx: &Context<'_>,

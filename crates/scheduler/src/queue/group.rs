@@ -59,7 +59,7 @@ impl QueuedGroup {
         self.members.len()
     }
 
-    /// Whether no member is queued.
+    /// Returns whether no member is queued.
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
@@ -100,7 +100,7 @@ impl QueuedGroup {
         infos.map(|info| &info.pod)
     }
 
-    /// Whether the group is woken by every event that may help one of its plugins.
+    /// Returns whether the group is woken by every event that may help one of its plugins.
     pub(super) fn is_woken_by_anything(&self) -> bool {
         self.blocker.is_none() && self.has_too_many
     }
@@ -135,7 +135,7 @@ pub(super) fn stand_in(key: &GroupKey, priority: i32, scheduler: &Str) -> Arc<Po
     Arc::new(pod)
 }
 
-/// Where a group is.
+/// The place of a group.
 #[derive(Debug)]
 pub(super) enum RootPlace {
     /// It is queued.
@@ -144,7 +144,7 @@ pub(super) enum RootPlace {
     InFlight(Members),
 }
 
-/// Where a member is.
+/// The place of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum MemberPlace {
     /// With its root, queued or in flight.
@@ -167,7 +167,7 @@ pub(super) struct GroupStore {
 }
 
 impl GroupStore {
-    /// Whether there is no member.
+    /// Returns whether there is no member.
     pub(super) fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
@@ -188,7 +188,7 @@ impl GroupStore {
         }
     }
 
-    /// Where a member is.
+    /// The place of a member.
     pub(super) fn place_of(&self, uid: &str) -> Option<&MemberPlace> {
         self.places.get(uid)
     }

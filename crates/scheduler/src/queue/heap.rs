@@ -1,18 +1,18 @@
 //! An indexed heap of queued pods: add, update and remove by entry in O(log n).
 //!
-//! Why our own: the order may be decided by a plugin that has to look at the pods, which the heaps of crates (with
-//! their `Ord` priorities) cannot do, and all heaps of the queue share one table of positions, as a pod is in one
-//! place only. Each item carries its key, so that with a keyed order a comparison follows no pointer; four children
-//! per node share one or two cache lines.
+//! The reason for our own heap: the order may be decided by a plugin that has to look at the pods, which the heaps of
+//! crates (with their `Ord` priorities) cannot do, and all heaps of the queue share one table of positions, as a pod is
+//! in one place only. Each item carries its key, so that with a keyed order a comparison follows no pointer; four
+//! children per node share one or two cache lines.
 
 use super::entry::EntryId;
 use berth_api::Time;
 use berth_framework::plugin::SortKey;
 
-/// How many children a node has.
+/// The number of children of a node.
 const ARITY: usize = 4;
 
-/// What an item is ordered by; the derived order is the one used when the queue sort has keys.
+/// The key that orders an item; the derived order is the one used when the queue sort has keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     /// First by time: the end of a backoff, or when the pod came to wait. Equal for all where time plays no part.
@@ -26,13 +26,13 @@ pub(super) struct Key {
 /// An entry with its key.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Item {
-    /// What it is ordered by.
+    /// The key of the order.
     pub(super) key: Key,
     /// The entry.
     pub(super) id: EntryId,
 }
 
-/// Where each entry is in the one heap that holds it.
+/// The place of each entry in the one heap that holds it.
 #[derive(Debug, Default)]
 pub(super) struct Positions(Vec<u32>);
 
@@ -57,7 +57,7 @@ pub(super) struct Heap {
 }
 
 impl Heap {
-    /// How many entries are in it.
+    /// The number of entries.
     pub(super) fn len(&self) -> usize {
         self.items.len()
     }
@@ -72,7 +72,7 @@ impl Heap {
         &self.items
     }
 
-    /// Whether `id` is in this heap.
+    /// Returns whether `id` is in this heap.
     pub(super) fn contains(&self, id: EntryId, positions: &Positions) -> bool {
         positions
             .get(id)
@@ -190,7 +190,7 @@ mod tests {
         a.key < b.key
     }
 
-    /// Whatever is added and removed, the rest comes out in order, and nothing else.
+    /// For all additions and removals, the rest comes out in order, and nothing else.
     #[test]
     fn comes_out_in_order_after_random_adds_and_removes() {
         for seed in 0..50 {

@@ -13,7 +13,7 @@ use berth_framework::{Cluster, Hint};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// What a hint answered, as the `hint` label of its metric has it.
+/// The answer of a hint, as in the `hint` label of its metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HintOutcome {
     /// The pod is worth another try.
@@ -22,7 +22,7 @@ pub(super) enum HintOutcome {
     Skip,
     /// The hint failed, which counts as the first.
     Error,
-    /// The hint says that it is not, and is known to miss this; see
+    /// The hint states that it is not, and is known to miss this; see
     /// [`EventRegistration::supplement`](berth_framework::event::EventRegistration::supplement).
     Supplemented,
 }
@@ -38,7 +38,7 @@ impl HintOutcome {
     }
 }
 
-/// What a PreQueueingHint answered, as the `result` label of its metric has it.
+/// The answer of a PreQueueingHint, as in the `result` label of its metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NarrowingResult {
     /// Every pod may be helped.
@@ -56,7 +56,7 @@ impl NarrowingResult {
     }
 }
 
-/// What becomes of a pod when an event comes.
+/// The handling of a pod when an event comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Strategy {
     /// It goes on waiting.
@@ -67,11 +67,11 @@ pub(super) enum Strategy {
     Immediately,
 }
 
-/// How often each plugin's hints answered what for one event, and how long that took.
+/// The answers of the hints of each plugin for one event, counted, and their duration.
 pub(super) struct Tally {
     stopwatch: Arc<dyn Stopwatch>,
     took: SmallVec<[(Str, HintOutcome, HistogramValue); 4]>,
-    /// When the last call ended.
+    /// The time at which the last call ended.
     last: u64,
 }
 
@@ -105,7 +105,7 @@ impl Tally {
         }
     }
 
-    /// How many hints were asked.
+    /// The number of hints that were asked.
     pub(super) fn total(&self) -> u64 {
         self.took.iter().map(|(_, _, took)| took.count()).sum()
     }
@@ -125,8 +125,8 @@ pub(super) enum Asked {
     All,
     /// The pods that its PreQueueingHint named, sorted.
     Listed(Vec<EntryId>),
-    /// The pods that wait for what the event touches. Those that are found otherwise may be asked, too: the hint says
-    /// Skip.
+    /// The pods that wait for what the event touches. Those that are found otherwise may be asked, too: the hint
+    /// returns Skip.
     Waiting(Touched),
 }
 
@@ -214,8 +214,8 @@ impl Question<'_> {
         strategy
     }
 
-    /// Asks a hint about a pod, or about a group: about those of its members that are asked on behalf of all, and the one
-    /// that has changed.
+    /// Asks a hint about a pod, or about a group: about those of its members that are asked on behalf of all, and the
+    /// one that has changed.
     fn ask(&self, hint: &HintFn, info: &QueuedPodInfo) -> Result<Hint, String> {
         let Some(group) = &info.own.group else {
             return hint(self.cluster, &info.pod, self.change);

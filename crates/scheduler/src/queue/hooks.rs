@@ -1,4 +1,4 @@
-//! What the profiles contribute to the queue: PreEnqueue plugins, and which events may help pods that a plugin
+//! The contributions of the profiles to the queue: PreEnqueue plugins, and the events that may help pods that a plugin
 //! rejected.
 
 use berth_api::{CustomKind, Kind, NotAResource, Str};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// The name under which rejections by extenders are recorded.
 pub const EXTENDER: &str = "Extender";
 
-/// How many different events are remembered with the registrations they match.
+/// The number of different events that are remembered with the registrations they match.
 const MATCHED_MAX: usize = 1024;
 
 /// The registrations of one plugin.
@@ -22,11 +22,11 @@ const MATCHED_MAX: usize = 1024;
 pub struct PluginEvents {
     /// The plugin.
     pub plugin: Str,
-    /// What it registered for; nothing leaves its pods to the flush.
+    /// The registrations; nothing leaves its pods to the flush.
     pub registrations: Vec<EventRegistration>,
 }
 
-/// What one profile contributes to the queue.
+/// The contribution of one profile to the queue.
 #[derive(Clone)]
 pub struct ProfileHooks {
     /// The `schedulerName` of its pods.
@@ -57,8 +57,8 @@ impl ProfileHooks {
         self
     }
 
-    /// Adds the registrations of a plugin: its own, or [`default_registrations`] when it can turn pods down but does
-    /// not say what could help them. A plugin that never turns a pod down has none.
+    /// Adds the registrations of a plugin: its own, or [`default_registrations`] when it can reject pods but does
+    /// not state what could help them. A plugin that never rejects a pod has none.
     #[must_use]
     pub fn with_plugin(mut self, plugin: &Extensions, features: &FeatureGates) -> Self {
         let rejects = plugin.pre_enqueue.is_some()
@@ -81,7 +81,7 @@ impl ProfileHooks {
         self
     }
 
-    /// Adds the registrations of the extenders, which cannot say what could help: any event may.
+    /// Adds the registrations of the extenders, which cannot state what could help: any event may.
     #[must_use]
     pub fn with_extenders(mut self) -> Self {
         self.events.push(PluginEvents {
@@ -158,7 +158,7 @@ pub(super) struct Profile {
 }
 
 impl Profile {
-    /// The registrations of a plugin that file pods, each with what says where.
+    /// The registrations of a plugin that file pods, each with its function.
     pub(super) fn indexed(&self, plugin: &str) -> &[(usize, WaitsFn)] {
         self.indexed.get(plugin).map_or(&[], Vec::as_slice)
     }
@@ -172,12 +172,12 @@ pub(super) struct Matched {
     /// Per profile, the indexes of its registrations.
     by_profile: Vec<Vec<usize>>,
     /// The plugins that registered for the event in some profile, each once: those may open the gate of a pod that
-    /// they keep out.
+    /// they reject.
     pub(super) plugins: Vec<Str>,
 }
 
 impl Matched {
-    /// Whether a plugin registered for the event.
+    /// Returns whether a plugin registered for the event.
     pub(super) fn is_interesting(&self) -> bool {
         self.is_wildcard || !self.plugins.is_empty()
     }

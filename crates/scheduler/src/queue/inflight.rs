@@ -1,6 +1,6 @@
 //! The pods in flight, and what happened since each of them was popped.
 //!
-//! One log serves all: each pod remembers where the log stood when it was popped, and what precedes every pod in
+//! One log serves all: each pod remembers the end of the log when it was popped, and what precedes every pod in
 //! flight is dropped. The log is bounded: when it is full it becomes a single entry that means anything.
 
 use super::hooks::Matched;
@@ -21,7 +21,7 @@ pub(super) struct Logged {
 }
 
 impl Logged {
-    /// What changed.
+    /// The change.
     pub(super) fn change(&self) -> Change<'_> {
         Change {
             old: self.old.as_ref(),
@@ -41,7 +41,7 @@ struct Flight {
 #[derive(Debug)]
 pub struct InFlight {
     pods: FxHashMap<Str, Flight>,
-    /// How many pods start at each number.
+    /// The number of pods that start at each number.
     starts: BTreeMap<u64, usize>,
     events: VecDeque<Logged>,
     /// The number of the first event in the log.
@@ -64,12 +64,12 @@ impl InFlight {
         self.first + self.events.len() as u64
     }
 
-    /// Whether no pod is in flight.
+    /// Returns whether no pod is in flight.
     pub fn is_empty(&self) -> bool {
         self.pods.is_empty()
     }
 
-    /// Whether a pod of this identity is in flight.
+    /// Returns whether a pod of this identity is in flight.
     pub fn contains(&self, uid: &str) -> bool {
         self.pods.contains_key(uid)
     }
@@ -79,12 +79,12 @@ impl InFlight {
         self.pods.values().map(|flight| &flight.pod)
     }
 
-    /// How many pods are in flight.
+    /// The number of pods that are in flight.
     pub fn len(&self) -> usize {
         self.pods.len()
     }
 
-    /// How many events are kept for them.
+    /// The number of events that are kept for them.
     pub fn events_len(&self) -> usize {
         self.events.len()
     }
@@ -144,7 +144,7 @@ impl InFlight {
         });
     }
 
-    /// What happened since the pod was popped, oldest first; `None` when it is not in flight.
+    /// The events since the pod was popped, oldest first; `None` when it is not in flight.
     pub(super) fn events_for(&self, uid: &str) -> Option<impl Iterator<Item = &Logged>> {
         let since = self.pods.get(uid)?.since;
         let skip = usize::try_from(since.saturating_sub(self.first)).unwrap_or(usize::MAX);

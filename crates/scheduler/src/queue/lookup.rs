@@ -1,4 +1,4 @@
-//! What is in the queue: counts, lists and single pods, for metrics, people and tests.
+//! The contents of the queue: counts, lists and single pods, for metrics, people and tests.
 
 use super::SchedulingQueue;
 use super::entry::{QueuedIn, QueuedPodInfo};
@@ -7,7 +7,7 @@ use super::members::{member, place_of_member};
 use super::place::Places;
 use std::fmt;
 
-/// How many pods wait where: `pending_pods{queue}`.
+/// The number of waiting pods by place: `pending_pods{queue}`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct QueueCounts {
     /// Ready to be popped.
@@ -58,7 +58,7 @@ impl fmt::Display for QueueCounts {
 }
 
 impl SchedulingQueue {
-    /// Whether [`Self::pop`] would find a pod.
+    /// Returns whether [`Self::pop`] would find a pod.
     pub fn is_poppable(&self) -> bool {
         self.places.first_poppable().is_some()
     }
@@ -87,7 +87,7 @@ impl SchedulingQueue {
     /// that place and in no others, and known by its name. Walks everything: for tests and the simulator.
     ///
     /// # Errors
-    /// What does not agree.
+    /// The first disagreement.
     pub fn check(&self) -> Result<(), String> {
         self.places
             .check(&self.profiles, |uid| self.in_flight.contains(uid))

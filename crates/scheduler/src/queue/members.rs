@@ -13,7 +13,7 @@ use berth_framework::cluster::{GROUP_GATE_PLUGIN, GroupKey, NoRoot};
 use berth_framework::plugin::{Context, Nominating};
 use std::sync::Arc;
 
-/// How the attempt of a group has ended.
+/// The result of the attempt of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GroupEnd {
     /// Some members were placed.
@@ -53,7 +53,8 @@ pub(super) fn add_member(
 }
 
 /// Puts a member where it belongs now: to its queued group, to the pending ones of a group that is being tried, to a
-/// new entry, or to the incomplete ones. A member that comes back from an attempt moves a new entry as `strategy` says.
+/// new entry, or to the incomplete ones. A member that comes back from an attempt moves a new entry as `strategy`
+/// requires.
 fn seat(
     queue: &mut SchedulingQueue,
     cx: &Context<'_>,
@@ -303,8 +304,8 @@ fn explain_incomplete(queue: &mut SchedulingQueue, cx: &Context<'_>, key: &Group
     }
 }
 
-/// Changes the members of a queued group. A group without members leaves the queue; one whose blocking member is gone
-/// is asked about again.
+/// Changes the members of a queued group. A group without members leaves the queue; one whose blocking member was
+/// removed is asked about again.
 fn change_group<R>(
     queue: &mut SchedulingQueue,
     cx: &Context<'_>,
@@ -503,7 +504,7 @@ pub(super) fn return_member(
     place_of_member(queue, &uid).unwrap_or(QueuedIn::Active)
 }
 
-/// Where a member is in the queue: incomplete ones count as gated, pending ones as active.
+/// The place of a member in the queue: incomplete ones count as gated, pending ones as active.
 pub(super) fn place_of_member(queue: &SchedulingQueue, uid: &str) -> Option<QueuedIn> {
     let groups = &queue.places.groups;
     match groups.place_of(uid)? {

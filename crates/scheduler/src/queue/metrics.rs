@@ -1,4 +1,4 @@
-//! What the queue counts and, with a stopwatch, times.
+//! The metrics that the queue counts and, with a stopwatch, times.
 
 use super::entry::{QueuedIn, QueuedPodInfo};
 use super::hints::NarrowingResult;

@@ -1,4 +1,4 @@
-//! How a single pod moves: past PreEnqueue into the active queue, into backoff, or back to waiting.
+//! The moves of a single pod: past PreEnqueue into the active queue, into backoff, or back to waiting.
 
 use super::entry::{EntryId, QueuedIn, QueuedPodInfo};
 use super::gating::ask_about_group;
@@ -125,7 +125,7 @@ impl SchedulingQueue {
     }
 
     /// Asks the PreEnqueue plugins of the pod's profile: the one that keeps it out now first, then the others in
-    /// their order; the first that does not say Success keeps the pod out. The pod is detached, as its
+    /// their order; the first that does not return Success rejects the pod. The pod is detached, as its
     /// plugins may change.
     fn run_pre_enqueue(&mut self, cx: &Context<'_>, id: EntryId) {
         let Some(entry) = self.places.get_mut(id) else {

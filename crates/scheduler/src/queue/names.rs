@@ -18,7 +18,7 @@ pub(super) fn hash_of(namespace: &str, name: &str) -> u64 {
 pub(super) struct Names(HashTable<EntryId>);
 
 impl Names {
-    /// How many names are known.
+    /// The number of known names.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }

@@ -1,4 +1,4 @@
-//! Which pods are nominated to which node (2.15).
+//! The nominations of pods to nodes.
 //!
 //! A nomination is in memory first and in the pod's status later; other pods are placed as if the nominated ones were
 //! there already.
@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// How many changes are remembered for the parts that follow the nominations.
+/// The number of changes that are remembered for the parts that follow the nominations.
 const CHANGES_MAX: usize = 16 * 1024;
 
 /// The nominations.
@@ -49,12 +49,12 @@ impl Nominator {
         self.by_claim.get(&key).into_iter().flatten()
     }
 
-    /// Whether no pod is nominated.
+    /// Returns whether no pod is nominated.
     pub fn is_empty(&self) -> bool {
         self.by_node.is_empty()
     }
 
-    /// Where the changes end now; grows with each.
+    /// The end of the changes; grows with each.
     pub fn changes_end(&self) -> u64 {
         self.first_change + self.changes.len() as u64
     }

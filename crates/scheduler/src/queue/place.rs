@@ -53,7 +53,7 @@ fn view(info: &QueuedPodInfo) -> QueuedPod<'_> {
     }
 }
 
-/// Whether a place is ordered by the queue sort.
+/// Returns whether a place is ordered by the queue sort.
 fn follows_sort(place: QueuedIn, windowed: bool) -> bool {
     match place {
         QueuedIn::Active => true,
@@ -69,7 +69,7 @@ fn members_of(info: &QueuedPodInfo) -> impl Iterator<Item = &QueuedPodInfo> {
     alone.into_iter().chain(members)
 }
 
-/// How many pods are asked whether their backoff is over, before one of them is woken for its template.
+/// The number of pods whose backoff is compared with the time, before one of them is woken for its template.
 const LOOKED_AT_MAX: usize = 16;
 
 /// The group that a pod in this place belongs to, and its turn there: as in the active queue. A queue sort without keys
@@ -149,7 +149,7 @@ impl Places {
 
     // --- to look at ----------------------------------------------------------------------------------------
 
-    /// Whether a pod is gated about which a flush asked before.
+    /// Returns whether a pod is gated about which a flush asked before.
     pub(super) fn has_long_gated(&self) -> bool {
         self.long_gated > 0
     }
@@ -191,7 +191,7 @@ impl Places {
         self.entries.get_mut(id)
     }
 
-    /// How many pods wait where.
+    /// The number of waiting pods by place.
     pub fn counts(&self) -> QueueCounts {
         let len = |place| self.heap(place).len() + self.groups.further_members[place as usize];
         QueueCounts {
@@ -274,7 +274,7 @@ impl Places {
             .collect()
     }
 
-    /// How many pods of its place precede a queued pod, in the order of [`Places::pods_in`].
+    /// The number of pods of its place that precede a queued pod, in the order of [`Places::pods_in`].
     pub fn ahead_of(&self, namespace: &str, name: &str) -> Option<usize> {
         let id = self.entry_of(namespace, name)?;
         let place = self.entries.get(id)?.place?;
@@ -286,17 +286,17 @@ impl Places {
         Some(ahead.map(pods).sum())
     }
 
-    /// When the backoff of a pod ends, rounded down to the ordering window; `None` without one.
+    /// The time at which the backoff of a pod ends, rounded down to the ordering window; `None` without one.
     pub fn backoff_expiry(&self, info: &QueuedPodInfo) -> Option<Time> {
         self.backoff.expiry(info)
     }
 
-    /// Whether pods are popped from backoff when none is active.
+    /// Returns whether pods are popped from backoff when none is active.
     pub(super) fn pops_from_backoff(&self) -> bool {
         self.pops_from_backoff
     }
 
-    /// Whether a pod in this place can be popped now.
+    /// Returns whether a pod in this place can be popped now.
     pub(super) fn is_poppable(&self, place: QueuedIn) -> bool {
         match place {
             QueuedIn::Active => true,
@@ -468,7 +468,7 @@ impl Places {
         self.templates.release(uid);
     }
 
-    /// Whether a pod is away on behalf of its template.
+    /// Returns whether a pod is away on behalf of its template.
     pub(super) fn represents_while_away(
         &self,
         uid: &str,
@@ -520,7 +520,7 @@ impl Places {
     /// in no others, and known by its name. Walks everything: for tests and the simulator.
     ///
     /// # Errors
-    /// What does not agree.
+    /// The first disagreement.
     pub(super) fn check(
         &self,
         profiles: &Profiles,

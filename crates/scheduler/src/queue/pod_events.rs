@@ -1,4 +1,4 @@
-//! What an update of a pod amounts to.
+//! The meaning of an update of a pod.
 
 use berth_api::requests::{self, Footprint, Options};
 use berth_api::{Pod, Str};
@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 pub type PodEvents = SmallVec<[ClusterEvent; 2]>;
 
 /// Works out the events of an update, each once and in upstream's order; the generic `Update` when nothing that
-/// scheduling tells apart has changed.
+/// scheduling distinguishes has changed.
 pub fn pod_update_events(old: &Pod, new: &Pod, features: &FeatureGates) -> PodEvents {
     let resource = if new.is_assigned() {
         EventResource::AssignedPod
@@ -53,7 +53,7 @@ pub fn pod_update_events(old: &Pod, new: &Pod, features: &FeatureGates) -> PodEv
     events
 }
 
-/// Whether some request is gone or smaller, in milli-units.
+/// Returns whether some request was removed or is smaller, in milli-units.
 fn is_scaled_down(old: &Pod, new: &Pod, features: &FeatureGates) -> bool {
     let options = Options {
         use_status: features.enabled(Feature::InPlacePodVerticalScaling),

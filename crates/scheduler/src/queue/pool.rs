@@ -1,5 +1,5 @@
 //! The indexes over pods that wait for an event: by profile and rejecting plugin, and for gated pods by the gating
-//! plugin first, so that an event finds the pods it may help and walks no others; and, for plugins that say
+//! plugin first, so that an event finds the pods it may help and walks no others; and, for plugins that declare
 //! so, by what a pod waits for ([`WaitIndex`]).
 
 use super::entry::{EntryId, QueuedPodInfo};
@@ -108,7 +108,7 @@ impl Pool {
         sets.into_iter().flat_map(|(_, ids)| ids.iter().copied())
     }
 
-    /// Whether `plugin` rejected any pod of the profile that waits here.
+    /// Returns whether `plugin` rejected any pod of the profile that waits here.
     pub(super) fn has_rejected_by(&self, profile: ProfileId, plugin: &str) -> bool {
         let has = |by_profile: &ByProfile| {
             by_profile
@@ -118,13 +118,13 @@ impl Pool {
         has(&self.waiting) || self.gated.values().any(has)
     }
 
-    /// Whether any pod of the profile is behind `gate` (or behind none).
+    /// Returns whether any pod of the profile is behind `gate` (or behind none).
     pub(super) fn has(&self, gate: Option<&str>, profile: Option<ProfileId>) -> bool {
         self.of(gate, profile)
             .is_some_and(|by_rejector| !by_rejector.0.is_empty())
     }
 
-    /// Whether a pod is among those of [`Self::rejected_by`].
+    /// Returns whether a pod is among those of [`Self::rejected_by`].
     pub(super) fn contains(
         &self,
         gate: Option<&str>,
@@ -145,7 +145,7 @@ impl Pool {
         by_profile.get(&profile)
     }
 
-    /// How often pods are indexed, over all sets.
+    /// The number of index entries of pods, over all sets.
     pub(super) fn links(&self) -> usize {
         std::iter::once(&self.waiting)
             .chain(self.gated.values())

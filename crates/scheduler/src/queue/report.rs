@@ -1,7 +1,7 @@
-//! What the queue reports to the writer of pod statuses: which pods PreEnqueue plugins have rejected or admitted
+//! The reports of the queue to the writer of pod statuses: the pods that PreEnqueue plugins have rejected or admitted
 //! (KEP-5501; ).
 //!
-//! The queue reports what is true now, and only where the pod may say something else. Whether there is something to
+//! The queue reports what is true now, and only where the pod may show something else. Whether there is something to
 //! write, and when, is decided where the status is written (`pod_status`).
 
 use super::entry::QueuedPodInfo;
@@ -16,7 +16,7 @@ pub use berth_framework::plugin::{NOT_READY_FOR_SCHEDULING, SCHEDULING_GATED};
 /// The condition that states whether a pod is scheduled.
 pub(crate) const POD_SCHEDULED: &str = "PodScheduled";
 
-/// What PreEnqueue plugins say of a pod.
+/// The report of PreEnqueue plugins about a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PreEnqueueReport {
     /// A plugin rejects the pod.
@@ -65,7 +65,7 @@ pub(super) struct Gate {
     pub(super) plugin: Str,
     /// The reason of the condition.
     pub(super) reason: &'static str,
-    /// What the plugin says, where that is reported; empty otherwise.
+    /// The message of the plugin, where that is reported; empty otherwise.
     pub(super) message: Str,
     pub(super) follows_attempt: bool,
 }
@@ -80,13 +80,13 @@ impl Gate {
     }
 }
 
-/// Whether a condition of type PodScheduled with this reason states that a PreEnqueue plugin rejects the pod.
+/// Returns whether a condition of type PodScheduled with this reason states that a PreEnqueue plugin rejects the pod.
 pub(crate) fn is_report(reason: &str) -> bool {
     matches!(reason, SCHEDULING_GATED | NOT_READY_FOR_SCHEDULING)
 }
 
 /// The message of a plugin. Reporting is mandatory, so a plugin without a message gets one: without it the
-/// pod's owner could not find out which plugin to look at.
+/// pod's owner could not learn which plugin to look at.
 pub(super) fn message_of(plugin: &str, message: &str) -> Str {
     let message: Cow<'_, str> = match message.is_empty() {
         true => format!("the PreEnqueue plugin {plugin} does not say why").into(),
@@ -168,7 +168,7 @@ impl Reports {
         self.put(report, now);
     }
 
-    /// Every plugin admits the pod. Nothing is reported of a pod that was not rejected before and does not say so.
+    /// Every plugin admits the pod. Nothing is reported of a pod that was not rejected before and does not show it.
     pub(super) fn passed(&mut self, pod: &Arc<Pod>, before: Option<&Gate>, now: Time) {
         let condition = pod.condition(POD_SCHEDULED);
         let says_rejected = condition.is_some_and(|c| c.reason == NOT_READY_FOR_SCHEDULING);
@@ -218,7 +218,7 @@ impl Reports {
     }
 }
 
-/// Whether the pod's condition states what the plugin says.
+/// Returns whether the pod's condition states the message of the plugin.
 fn says(pod: &Pod, gate: &Gate) -> bool {
     pod.condition(POD_SCHEDULED)
         .is_some_and(|c| is_report(&c.reason) && c.message == gate.message)

@@ -52,7 +52,7 @@ impl Template {
     }
 }
 
-/// Who waits for events on behalf of a group.
+/// The pod that waits for events on behalf of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Representative {
     /// This waiting pod.
@@ -118,7 +118,7 @@ impl Templates {
         }
     }
 
-    /// Whether the pod waits for events on behalf of its group.
+    /// Returns whether the pod waits for events on behalf of its group.
     pub(super) fn represents(&self, template: &Arc<Template>, id: EntryId) -> bool {
         let group = self.groups.get(template);
         group.is_some_and(|group| group.representative == Representative::Waits(id))
@@ -177,12 +177,12 @@ impl Templates {
         None
     }
 
-    /// How many pods are in groups.
+    /// The number of pods in groups.
     pub(super) fn len(&self) -> usize {
         self.groups.values().map(|group| group.members.len()).sum()
     }
 
-    /// Checks that every group has a representative or is due. `is_away` tells whether a pod is active, in backoff or
+    /// Checks that every group has a representative or is due. `is_away` returns whether a pod is active, in backoff or
     /// in flight.
     pub(super) fn check(&self, is_away: impl Fn(&Str) -> bool) -> Result<(), String> {
         for group in self.groups.values() {

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 
-/// Where pods of one registration are filed: their profile, their gate, and the registration's place in the profile.
+/// The drawer of pods of one registration: their profile, their gate, and the registration's place in the profile.
 #[derive(Debug, Clone, Copy, Hash)]
 pub(super) struct Drawer<'a> {
     pub(super) profile: ProfileId,
@@ -36,7 +36,7 @@ type Place = (u64, i64);
 #[derive(Debug, Default)]
 pub(super) struct WaitIndex {
     filed: BTreeSet<(u64, i64, EntryId)>,
-    /// Where each entry is filed, to find it again.
+    /// The places of each entry, to find it again.
     places: Vec<Option<Box<[Place]>>>,
 }
 
@@ -97,7 +97,7 @@ impl WaitIndex {
         }
     }
 
-    /// How often pods are filed.
+    /// The number of index entries.
     pub(super) fn len(&self) -> usize {
         self.filed.len()
     }
@@ -124,7 +124,7 @@ impl WaitIndex {
     }
 }
 
-/// Where a pod is to be filed: sorted, each place once.
+/// The places in which a pod is filed: sorted, each place once.
 fn places(profile: Option<(ProfileId, &Profile)>, info: &QueuedPodInfo) -> SmallVec<[Place; 8]> {
     let mut places = SmallVec::new();
     let Some((profile, known)) = profile else {

@@ -9,7 +9,7 @@ use super::wait_index::Drawer;
 use crate::log::Log;
 use berth_api::{Pod, Str};
 
-/// What a walk keeps from one event to the next, for its memory.
+/// The state that a walk keeps from one event to the next, for its memory.
 #[derive(Debug, Default)]
 pub(super) struct Walk {
     /// The number of the walk that last looked at each entry.
@@ -112,7 +112,7 @@ impl Walk {
     }
 }
 
-/// Whether a pod waits behind `gate` (or behind none), rejected by `plugin`.
+/// Returns whether a pod waits behind `gate` (or behind none), rejected by `plugin`.
 fn waits_for(entry: Option<&Entry>, gate: Option<&str>, profile: ProfileId, plugin: &str) -> bool {
     entry.is_some_and(|entry| {
         entry.place.is_some_and(QueuedIn::is_unschedulable_pool)

@@ -1,4 +1,4 @@
-//! What explanations read of the scheduler beside the queue and the cache.
+//! The parts of the scheduler that explanations read beside the queue and the cache.
 
 use super::Scheduler;
 use crate::GateRemovals;
@@ -8,12 +8,12 @@ use berth_api::{Str, Time};
 use berth_framework::call::PodRef;
 use berth_framework::stage::Wait;
 
-/// How far a pod has come that is not in the queue and not bound.
+/// The progress of a pod that is not in the queue and not bound.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
     /// Its scheduling cycle runs, or is parked and waits for this.
     Cycle {
-        /// What the cycle waits for.
+        /// The wait of the cycle.
         wait: Option<Wait>,
     },
     /// Its status is written before it returns to the queue.
@@ -44,7 +44,7 @@ pub enum Progress {
 pub struct RunningPreemption {
     /// The plugin that chose the victims.
     pub plugin: Str,
-    /// When it began.
+    /// The time at which it began.
     pub began: Time,
     /// The victims whose eviction is under way.
     pub evicting: Vec<PodRef>,
@@ -81,7 +81,7 @@ impl Scheduler {
         self.core.explanations.bytes()
     }
 
-    /// How far a pod has come; `None` for a pod that is in the queue, is bound, or is not known.
+    /// The progress of a pod; `None` for a pod that is in the queue, is bound, or is not known.
     pub fn progress(&self, uid: &str) -> Option<Progress> {
         let core = &self.core;
         if let Some(pod) = self.bindings.pod(uid) {
@@ -104,12 +104,12 @@ impl Scheduler {
         self.core.preemptions.of(uid)
     }
 
-    /// Whether extenders are configured.
+    /// Returns whether extenders are configured.
     pub fn has_extenders(&self) -> bool {
         !self.core.settings.extenders.is_empty()
     }
 
-    /// How many pods were scheduled after the periodic flush had moved them; each is a missed wake-up.
+    /// The number of pods that were scheduled after the periodic flush had moved them; each is a missed wake-up.
     pub fn flush_rescues(&self) -> u64 {
         let rescues = self
             .core

@@ -1,4 +1,4 @@
-//! What the scheduler would decide about a pod now, with every feasible node: for comparisons with another scheduler.
+//! The decision of the scheduler about a pod now, with every feasible node: for comparisons with another scheduler.
 //!
 //! Nothing is changed: neither the queue nor the cache, the random numbers, the kept answers or the metrics.
 
@@ -27,7 +27,7 @@ impl Verdict {
         Some(better.count() + 1)
     }
 
-    /// How much higher the best score is than that of a node.
+    /// The difference between the best score and that of a node.
     pub fn deficit(&self, node: &str) -> Option<i64> {
         let (_, score) = self.feasible.iter().find(|(name, _)| *name == *node)?;
         let (_, best) = self.feasible.first()?;
@@ -36,7 +36,7 @@ impl Verdict {
 }
 
 impl Scheduler {
-    /// What would be decided about a pod now, by the profile of its scheduler name; `None` if there is no such profile.
+    /// The decision about a pod now, by the profile of its scheduler name; `None` if there is no such profile.
     /// The pods `without`, by UID, are left out of the cluster. Every node is evaluated with the plain evaluator;
     /// neither extenders nor PostFilter plugins are called.
     pub fn judge(&mut self, pod: &Arc<Pod>, without: &[Str]) -> Option<Verdict> {

@@ -1,4 +1,4 @@
-//! What an observer of the core receives: every input, and what the core makes of it.
+//! The data that an observer of the core receives: every input, and the outputs for it.
 //!
 //! The methods of [`Scheduler`](super::Scheduler) that change it are the one boundary of the core. An observer sees
 //! each of their calls with its arguments, before the core carries it out. Two schedulers with the same options that

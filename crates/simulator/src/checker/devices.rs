@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// is to be created.
 pub(crate) type DecidedDevices = BTreeMap<Str, AllocationResult>;
 
-/// What a decision goes by.
+/// The key of a decision.
 fn key_of(claim: &ResourceClaim) -> Str {
     let meta = &claim.metadata;
     match meta.uid.is_empty() {

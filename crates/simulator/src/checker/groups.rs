@@ -57,7 +57,7 @@ impl Checker {
         Ok(count)
     }
 
-    /// What forbids a member of a group to be on a node, as far as the group is concerned.
+    /// The rule that forbids a member of a group to be on a node, as far as the group is concerned.
     pub(super) fn broken_group_rule(&self, pod: &Pod, node: &Node) -> Option<&'static str> {
         let name = group_of(pod)?;
         let Some(group) = stored(&self.others, &name) else {
@@ -161,7 +161,8 @@ fn is_alike(a: &Pod, b: &Pod) -> bool {
     a.spec == b.spec && labels(a) == labels(b)
 }
 
-/// Whether so many of these equal pods find room on the nodes, one after the other. The first node that is used.
+/// Returns whether so many of these equal pods find room on the nodes, one after the other. The first node that is
+/// used.
 fn place(
     world: &World,
     scene: &Scene<'_>,

@@ -61,7 +61,7 @@ impl Checker {
             .map(move |other| (other, node))
     }
 
-    /// Whether the pod fits on a node once some pods were deleted, beside the pods nominated to the node.
+    /// Returns whether the pod fits on a node once some pods were deleted, beside the pods nominated to the node.
     fn fits_without(&self, pod: &Pod, node: &Node, gone: impl Fn(&Pod, &str) -> bool) -> bool {
         let left = self.scene().without(gone);
         let all = left.with(self.nominees(pod, node.name()));

@@ -7,11 +7,11 @@ use berth_framework::call::CallResult;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How long a rejection is kept to oneself.
+/// The time for which a rejection is not reported.
 const DELAY: Duration = Duration::from_secs(5);
 
-/// What preemption says of a pod that it rejects while the pods are being evicted that are evicted for it. Only the
-/// scheduler knows for how long.
+/// The message of preemption for a pod that it rejects while the pods are being evicted that are evicted for it. Only
+/// the scheduler knows for how long.
 const MAKES_ROOM: &str =
     "Waiting for the eviction of the pods of lower priority that make room for this pod";
 
@@ -36,7 +36,7 @@ pub(super) struct SentStatus {
 }
 
 impl Checker {
-    /// What is known of a pod has changed.
+    /// The state of a pod has changed.
     pub(super) fn note_readiness(&mut self, pod: &Arc<Pod>, now: Time) {
         let condition = pod.condition("PodScheduled");
         let shown = self.sent.get(pod.uid()).is_some_and(|sent| {
@@ -61,7 +61,7 @@ impl Checker {
         }
     }
 
-    /// What is known of many pods, or of what they depend on, has changed.
+    /// The state of many pods, or of objects that they depend on, has changed.
     pub(super) fn note_all_readiness(&mut self, now: Time) {
         let pods: Vec<Arc<Pod>> = self.pods.values().cloned().collect();
         pods.iter().for_each(|pod| self.note_readiness(pod, now));
@@ -74,8 +74,8 @@ impl Checker {
     ///
     /// # Errors
     /// When the pod is another scheduler's; when it states that the pod is rejected and that is not so, or no longer
-    /// so, or not for this reason, has not been so for long enough, or the pod says so already. A call that nominates
-    /// the pod as well waits for nothing.
+    /// so, or not for this reason, has not been so for long enough, or its condition states so already. A call that
+    /// nominates the pod as well waits for nothing.
     pub fn status_sent(
         &mut self,
         uid: &Str,
@@ -83,7 +83,7 @@ impl Checker {
         nominates: bool,
         now: Time,
     ) -> Result<(), Violation> {
-        // What was sent and has not been seen as sent may have been written, and in any order.
+        // A status that was sent and has not been seen may have been written, and in any order.
         let is_shown = self.note_sent(uid, reason, message);
         // The API will refuse what is about a pod that was deleted.
         let Some(pod) = self.pods.get(uid) else {
@@ -107,7 +107,7 @@ impl Checker {
         if pod.is_assigned() {
             return untrue("nothing, as it has a node".to_owned());
         }
-        // What a member of a group states depends on the others.
+        // The message of a member of a group depends on the others.
         if message == MAKES_ROOM || (group_of(pod).is_some() && !message.is_empty()) {
             return Ok(());
         }
@@ -133,7 +133,7 @@ impl Checker {
         }
     }
 
-    /// The scheduler takes back what it has written of a pod that was rejected.
+    /// The scheduler clears what it has written about a pod that was rejected.
     pub fn status_cleared(&mut self, uid: &Str) {
         self.note_sent(uid, "", "");
     }

@@ -10,8 +10,8 @@ use crate::world::World;
 use berth_api::{Pod, Str};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The pods, by UID, of whose status a scheduler had the last word that did not lead any more: it says something, but
-/// what is known to none of the living.
+/// The pods, by UID, of whose status a scheduler wrote last without being the leader: its message is not
+/// known to any scheduler that runs.
 #[derive(Debug, Clone, Default)]
 pub struct Foreign {
     conditions: BTreeSet<Str>,
@@ -38,7 +38,7 @@ fn note(uids: &mut BTreeSet<Str>, uid: &Str, foreign: bool) {
     }
 }
 
-/// Which statuses can be expected.
+/// The statuses that can be expected.
 #[derive(Debug, Default)]
 pub struct Statuses {
     /// Whether a pod's status states that a PreEnqueue plugin rejects it.
@@ -81,7 +81,7 @@ pub fn check_rest(world: &World, statuses: &Statuses) -> Result<(), Violation> {
         }
         let kept = statuses.kept_free.get(pod.uid()).cloned();
         let (says, kept) = (&pod.status.nominated_node_name, kept.unwrap_or_default());
-        // Nothing is kept free for a pod that has always been on hold, whatever its status says.
+        // Nothing is kept free for a pod that has always been on hold, whatever its status is.
         let is_out = is_blocked(pod, world.others());
         let is_held = is_out && kept.is_empty();
         if *says != kept && !is_held {
@@ -153,7 +153,7 @@ fn check_status(world: &World, pod: &Pod, statuses: &Statuses) -> Result<(), Vio
         };
     }
     if group_of(pod).is_some() {
-        // What it waits for depends on the other members.
+        // The event that it waits for depends on the other members.
         let is_explained = condition.is_some_and(|c| c.status == "False") && explains;
         return match is_explained || !statuses.holds {
             true => Ok(()),
@@ -167,7 +167,7 @@ fn check_status(world: &World, pod: &Pod, statuses: &Statuses) -> Result<(), Vio
             false => wrong("False Unschedulable with a message"),
         };
     };
-    // A pod that a cycle has found unschedulable goes on saying so until something happens that might help it.
+    // A pod that a cycle has found unschedulable keeps its condition until something happens that might help it.
     let told = condition.is_some_and(|c| {
         let is_true = why.iter().any(|why| why.is_reported(&c.reason, &c.message));
         c.status == "False" && is_true
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
     use crate::shapes::PodShape;
 
-    /// What is said of a pod that fits nowhere, with this status and this node kept free for it.
+    /// The verdict about a pod that fits nowhere, with this status and this nominated node.
     fn judged(status: &str, reason: &str, says: &str, kept: &str, held: bool) -> &'static str {
         let mut world = World::default();
         let shape = PodShape {

@@ -1,4 +1,4 @@
-//! What the checker may find.
+//! The violations that the checker may find.
 
 use berth_api::Str;
 use std::fmt;
@@ -35,14 +35,14 @@ pub enum Violation {
         pod: Str,
         /// The node.
         node: Str,
-        /// What forbids it.
+        /// The broken rule.
         rule: &'static str,
     },
     /// A pod was deleted as victims though that was not needed.
     NeedlessPreemption {
         /// The pod that was deleted.
         victim: Str,
-        /// Why it should not have been.
+        /// The reason why it is wrong.
         reason: String,
     },
     /// A pod makes room for itself although the room that it has made already is still being cleared.
@@ -60,21 +60,21 @@ pub enum Violation {
         pod: Str,
         /// A node where it fits.
         node: Str,
-        /// Where the scheduler has it.
+        /// The place of the pod in the scheduler.
         whereabouts: String,
     },
     /// The scheduler holds a place for a pod, though everything has come to rest and the pod is not there.
     Unresolved {
-        /// What is left over.
+        /// The remaining object.
         what: String,
     },
-    /// A pod's PodScheduled condition does not say what is true, though everything has come to rest.
+    /// A pod's PodScheduled condition is not true, though everything has come to rest.
     StatusWrong {
         /// The pod.
         pod: Str,
-        /// What the condition says.
+        /// The message of the condition.
         condition: String,
-        /// What it should say.
+        /// The expected message.
         expected: String,
     },
     /// A pod's status names another node than the one that is kept free for it, though everything has come to rest.
@@ -100,13 +100,14 @@ pub enum Violation {
         /// The pod.
         pod: Str,
     },
-    /// A pod's status is made to say that the pod is rejected by PreEnqueue, and that is not so, or need not be said.
+    /// A pod's status is written with the message that the pod is rejected by PreEnqueue, and that is not so, or need
+    /// not be reported.
     UntrueReport {
         /// The pod.
         pod: Str,
-        /// What the status is made to say.
+        /// The written message of the status.
         says: String,
-        /// What it should say.
+        /// The expected message.
         expected: String,
     },
     /// A claim is given a device that it must not have.
@@ -115,12 +116,12 @@ pub enum Violation {
         claim: Str,
         /// The device, or the request.
         device: String,
-        /// What forbids it.
+        /// The broken rule.
         problem: &'static str,
     },
     /// A device is allocated to two claims in the API.
     SharedDevice {
-        /// Which.
+        /// The object.
         what: String,
     },
     /// A pod has a node, and a claim of it is not reserved for it, though everything has come to rest.
@@ -134,14 +135,14 @@ pub enum Violation {
     Books(String),
     /// The scheduler panicked.
     Panic {
-        /// What it said.
+        /// The message.
         message: String,
         /// File and line.
         place: String,
     },
     /// Things do not come to rest.
     Restless {
-        /// What is still going on.
+        /// The unfinished work.
         what: String,
     },
 }
@@ -174,7 +175,7 @@ impl Violation {
 }
 
 impl Violation {
-    /// Whether both are of one kind, and panics in one place.
+    /// Returns whether both are of one kind, and panics in one place.
     pub fn is_like(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Panic { place, .. }, Self::Panic { place: other, .. }) => place == other,

@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// A pool and a device of it. There is one driver.
 type DeviceName = (Str, Str);
 
-/// What a claim requests: one of these.
+/// The alternatives that a claim requests: one of these.
 type Alternatives<'a> = Vec<Wanted<'a>>;
 
 /// Devices that a claim requests together.
@@ -177,7 +177,7 @@ impl<'a> Free<'a> {
         }
     }
 
-    /// Why the device cannot be given to the request on the node.
+    /// The reason why the device cannot be given to the request on the node.
     fn refuses(&self, wanted: &Wanted<'_>, name: &DeviceName, node: &Node) -> Option<&'static str> {
         let Some((slice, device)) = self.device(name) else {
             return Some("no current slice has it");
@@ -216,7 +216,7 @@ impl<'a> Free<'a> {
         None
     }
 
-    /// Whether a counter of the device is overdrawn. Two leaders can overdraw those of other devices.
+    /// Returns whether a counter of the device is overdrawn. Two leaders can overdraw those of other devices.
     fn overdrawn(&self, (pool, device): &DeviceName) -> bool {
         let found = self.device(&(pool.clone(), device.clone()));
         let sets = found.map_or(&[][..], |(_, device)| &device.consumes_counters);
@@ -229,7 +229,7 @@ impl<'a> Free<'a> {
         })
     }
 
-    /// Whether all requests fit on the node together. Tries everything.
+    /// Returns whether all requests fit on the node together. Tries everything.
     fn fits(&mut self, requests: &[&Alternatives<'_>], node: &Node) -> bool {
         let Some((first, rest)) = requests.split_first() else {
             return true;
@@ -277,7 +277,7 @@ impl<'a> Free<'a> {
         false
     }
 
-    /// Whether the devices differ in the attribute in which they must not.
+    /// Returns whether the devices differ in the attribute in which they must not.
     fn differ(&self, wanted: &Wanted<'_>, devices: &[DeviceName]) -> bool {
         let Some(attribute) = wanted.same else {
             return false;
@@ -292,7 +292,7 @@ impl<'a> Free<'a> {
     }
 }
 
-/// How many devices a pod requests as an extended resource.
+/// The number of devices that a pod requests as an extended resource.
 fn extended(pod: &Pod) -> i64 {
     let containers = pod.spec.containers.iter();
     let amounts = containers.filter_map(|c| c.resources.requests.get(EXTENDED));
@@ -356,7 +356,7 @@ fn of_class(count: i64) -> Wanted<'static> {
     }
 }
 
-/// What is wrong with the devices that were chosen for a claim, on a node: the device and the problem.
+/// The faults of the devices that were chosen for a claim, on a node: the device and the problem.
 pub(crate) fn wrong_devices(
     scene: &Scene<'_>,
     claim: &ResourceClaim,

@@ -1,4 +1,4 @@
-//! What belongs to a group of pods.
+//! The objects of a group of pods.
 
 use crate::shapes::ZONE;
 use crate::world::Others;
@@ -22,7 +22,7 @@ pub(crate) fn quorum(group: &PodGroup) -> usize {
     gang.map_or(0, |gang| usize::try_from(gang.min).unwrap_or_default())
 }
 
-/// Whether all members must be in one zone.
+/// Returns whether all members must be in one zone.
 pub(crate) fn is_in_one_zone(group: &PodGroup) -> bool {
     !group.spec.scheduling_constraints.topology.is_empty()
 }

@@ -1,4 +1,4 @@
-//! What pods say of pods: affinity, anti-affinity, spread.
+//! The constraints of pods on pods: affinity, anti-affinity, spread.
 
 use super::Scene;
 use super::node::{matches_affinity, matches_selector};
@@ -59,7 +59,7 @@ fn selects(selector: Option<&LabelSelector>, labels: &Labels) -> bool {
     })
 }
 
-/// Whether `other` is one of the pods that a term of `owner` is about.
+/// Returns whether `other` is one of the pods that a term of `owner` is about.
 fn is_meant(others: &Others, owner: &Pod, term: &PodAffinityTerm, other: &Pod) -> bool {
     let in_reach = match &term.namespace_selector {
         None => owner.namespace() == other.namespace(),
@@ -71,7 +71,8 @@ fn is_meant(others: &Others, owner: &Pod, term: &PodAffinityTerm, other: &Pod) -
     in_reach && selects(term.label_selector.as_ref(), other.labels())
 }
 
-/// Whether the pods are there that the pod wants to be near to. Where there are none at all, it may be the first.
+/// Returns whether the pods are there that the pod wants to be near to. Where there are none at all, it may be the
+/// first.
 fn finds_company(scene: &Scene<'_>, pod: &Pod, node: &Node, term: &PodAffinityTerm) -> bool {
     if !node.labels().contains_key(&term.topology_key) {
         return false;
@@ -90,8 +91,8 @@ fn finds_company(scene: &Scene<'_>, pod: &Pod, node: &Node, term: &PodAffinityTe
     near || (wanted.is_empty() && is_meant(scene.others, pod, term, pod))
 }
 
-/// Whether the pod would put its domain ahead of the emptiest one by more than is allowed. Only nodes count that the
-/// pod's selector and node affinity match.
+/// Returns whether the pod would put its domain ahead of the emptiest one by more than is allowed. Only nodes count
+/// that the pod's selector and node affinity match.
 fn too_many(
     scene: &Scene<'_>,
     pod: &Pod,

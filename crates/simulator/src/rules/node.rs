@@ -1,4 +1,4 @@
-//! What a node alone says: taints, labels.
+//! The constraints of a node alone: taints, labels.
 
 use berth_api::taint::TolerationOperator;
 use berth_api::{Node, Pod, Taint, TaintEffect};
@@ -58,7 +58,7 @@ pub(super) fn matches_affinity(pod: &Pod, node: &Node) -> bool {
     required.is_none_or(|required| matches_terms(required, node))
 }
 
-/// Whether one of the terms matches.
+/// Returns whether one of the terms matches.
 pub(super) fn matches_terms(
     required: &berth_api::node_selector::NodeSelector,
     node: &Node,

@@ -21,7 +21,7 @@ pub(crate) struct Blocked {
 }
 
 impl Blocked {
-    /// Whether this is what the condition says.
+    /// Returns whether the condition states this.
     pub(crate) fn is_reported(&self, reason: &str, message: &str) -> bool {
         self.reason == reason && self.message == message
     }
@@ -33,7 +33,7 @@ impl fmt::Display for Blocked {
     }
 }
 
-/// Whether the pod is meant for the scheduler that is judged.
+/// Returns whether the pod is meant for the scheduler that is judged.
 pub(crate) fn is_ours(pod: &Pod) -> bool {
     SCHEDULERS[..2].contains(&pod.spec.scheduler_name.as_str())
 }
@@ -53,7 +53,7 @@ pub(crate) fn blocked(pod: &Pod, others: &Others) -> Vec<Blocked> {
     all.into_iter().flatten().collect()
 }
 
-/// Whether anything rejects the pod.
+/// Returns whether anything rejects the pod.
 pub(crate) fn is_blocked(pod: &Pod, others: &Others) -> bool {
     !blocked(pod, others).is_empty()
 }

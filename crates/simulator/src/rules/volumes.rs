@@ -54,8 +54,8 @@ pub(super) fn forbids(scene: &Scene<'_>, pod: &Pod, node: &Node) -> Option<Forbi
     unclear.then_some(Forbids::Unclear)
 }
 
-/// Whether a claim of the pod is not there, going, bound to a volume that is not there, or waits for a volume that it
-/// names: the pod is not even filtered then.
+/// Returns whether a claim of the pod is not there, going, bound to a volume that is not there, or waits for a volume
+/// that it names: the pod is not even filtered then.
 pub(crate) fn lacks_claim(others: &Others, pod: &Pod) -> bool {
     claims(pod).any(|name| {
         others.claim(pod.namespace(), name).is_none_or(|claim| {
@@ -86,7 +86,7 @@ fn used_by_others(scene: &Scene<'_>, pod: &Pod, name: &Str) -> bool {
     })
 }
 
-/// What the driver calls the volumes that a pod brings to its node. One that is yet to be made goes by its claim.
+/// The names of the driver for the volumes that a pod adds to its node. One that is yet to be made goes by its claim.
 fn attached(others: &Others, pod: &Pod) -> BTreeSet<String> {
     let handle = |claim: &PersistentVolumeClaim| {
         let volume = others.volume(&claim.spec.volume_name);
@@ -104,7 +104,7 @@ fn attached(others: &Others, pod: &Pod) -> BTreeSet<String> {
         .collect()
 }
 
-/// How many volumes the node attaches.
+/// The number of volumes that the node attaches.
 fn limit_of(others: &Others, node: &Node) -> Option<usize> {
     let csi = others.csi_node(node.name())?;
     let mut drivers = csi.spec.drivers.iter();

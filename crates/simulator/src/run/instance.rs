@@ -13,18 +13,18 @@ use berth_scheduler::{ClusterChange, Scheduler, SchedulerOptions};
 /// So long that it never ends: without the periodic flush, only events bring pods back.
 const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// How schedulers of a run are started.
+/// The options with which schedulers of a run are started.
 #[derive(Clone, Copy)]
 pub(super) struct Setup<'a> {
     pub(super) subject: &'a Subject,
     pub(super) features: FeatureGates,
     pub(super) evaluator: EvaluatorKind,
     pub(super) seed: u64,
-    /// How many have been started.
+    /// The number of started instances.
     pub(super) started: u64,
 }
 
-/// What a scheduler is for the moment.
+/// The current role of a scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     /// It schedules.
@@ -37,7 +37,7 @@ pub(super) enum Role {
 
 /// One scheduler.
 pub(super) struct Instance {
-    /// Which one, counted from 1.
+    /// The number of the instance, counted from 1.
     pub(super) number: u64,
     pub(super) role: Role,
     pub(super) scheduler: Scheduler,

@@ -9,11 +9,11 @@ use crate::world::{Devices, WATCHED};
 use berth_api::{Duration, Str};
 use berth_framework::Feature;
 
-/// How long the scheduler may be left alone before it has come to rest: longer than any backoff and delay.
+/// The time in which nothing may happen before the scheduler has come to rest: longer than any backoff and delay.
 const QUIET: Duration = Duration::from_secs(40);
-/// How many rounds it may take to come to rest.
+/// The greatest number of rounds to come to rest.
 const ROUNDS_MAX: u64 = 4000;
-/// How many pods are tried in a round on the way to rest.
+/// The number of pods that are tried in a round on the way to rest.
 const TRIES_MAX: usize = 200;
 
 impl Run<'_, '_> {
@@ -154,7 +154,7 @@ impl Run<'_, '_> {
         })
     }
 
-    /// Where the scheduler has a pod.
+    /// The place of a pod in the scheduler.
     fn whereabouts(&self, name: &str) -> String {
         let queue = self.instances[LEADER].scheduler.queue();
         let mut found = NAMESPACES

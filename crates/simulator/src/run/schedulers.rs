@@ -1,4 +1,4 @@
-//! What schedulers receive and do in a run, and how they come and go.
+//! The inputs and actions of schedulers in a run, and their starts and ends.
 
 use super::instance::{Instance, Role, change_of};
 use super::{LEADER, OTHER, Run, in_short};
@@ -11,10 +11,10 @@ use berth_api::{Duration, Kind};
 use berth_framework::call::ApiCall;
 use berth_scheduler::{ClusterChange, CycleResult, Outcome};
 
-/// How long a watch may keep an event back. Longer than this, it would be taken for broken.
+/// The time for which a watch may keep an event back. Longer than this, it would be taken for broken.
 const LAG_MAX: Duration = Duration::from_secs(20);
-/// How long a scheduler may believe that it leads when another one does: then it finds that it could not renew its
-/// lease.
+/// The time for which a scheduler may believe that it leads when another one does: then it finds that it could not
+/// renew its lease.
 const OVERLAP_MAX: Duration = Duration::from_secs(10);
 
 impl Run<'_, '_> {
@@ -55,7 +55,7 @@ impl Run<'_, '_> {
 
     // --- time ----------------------------------------------------------------------------------------------
 
-    /// Time passes for everybody.
+    /// Time passes for all instances.
     pub(super) fn advance(&mut self, span: Duration) -> Result<(), Violation> {
         self.now = self.now + span;
         for at in self.all() {
@@ -269,7 +269,7 @@ impl Run<'_, '_> {
     }
 
     pub(super) fn schedule(&mut self, at: usize) -> Result<bool, Violation> {
-        // What time brings is seen on its own, so that a choice that is given up and one that is made are
+        // The effect of time is seen on its own, so that a choice that is given up and one that is made are
         // distinguished.
         self.tick(at)?;
         let now = self.now;
@@ -292,7 +292,7 @@ impl Run<'_, '_> {
 
     // --- coming and going ----------------------------------------------------------------------------------
 
-    /// Puts a new scheduler in the place of one that has died. `fate` says what becomes of its calls.
+    /// Puts a new scheduler in the place of one that has ended. `fate` determines the results of its calls.
     fn replace(
         &mut self,
         at: usize,
@@ -332,7 +332,7 @@ impl Run<'_, '_> {
         self.instances[LEADER].role = Role::Leads;
         self.instances[OTHER].role = Role::Deposed(self.now);
         self.tally.failovers += 1;
-        // What the other one has nominated or reported and this one has not received yet, it cannot take back.
+        // A nomination or report of the other one that this one has not received yet cannot be reverted by it.
         if self.instances[LEADER]
             .watches
             .undelivered(&self.world, Kind::Pod)
@@ -350,7 +350,7 @@ impl Run<'_, '_> {
                 }
             }
         }
-        // What it has wanted done so far is done now.
+        // The work that it has requested is done now.
         self.tick(LEADER)
     }
 

@@ -1,4 +1,4 @@
-//! What users, controllers and kubelets do in a run.
+//! The actions of users, controllers and kubelets in a run.
 
 use super::Run;
 use crate::script::{Step, namespace_name, node_name, pod_name};

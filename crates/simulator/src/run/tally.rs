@@ -1,9 +1,9 @@
-//! What a run came to, in numbers.
+//! The results of a run, in numbers.
 
 /// Declares the numbers, each with what it is called by people and by programs.
 macro_rules! tally {
     ($($(#[$doc:meta])* $field:ident, $words:literal, $key:literal;)*) => {
-        /// What a run came to.
+        /// The results of a run.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         pub struct Tally {
             $($(#[$doc])* pub $field: u64,)*
@@ -15,7 +15,7 @@ macro_rules! tally {
                 $(self.$field += other.$field;)*
             }
 
-            /// Each number, in words and as the key of an object, but for what says little to users.
+            /// Each number, in words and as the key of an object, without those that do not matter to users.
             pub fn named(&self) -> Vec<(&'static str, &'static str, u64)> {
                 let all = [$(($words, $key, self.$field)),*];
                 all.into_iter().filter(|(words, _, _)| !words.is_empty()).collect()
@@ -37,9 +37,9 @@ tally! {
     calls, "calls", "calls";
     /// Calls that failed though nothing was wrong with them.
     faults, "faults", "faults";
-    /// How often the scheduler was restarted.
+    /// The number of times that the scheduler was restarted.
     restarts, "restarts", "restarts";
-    /// How often another scheduler took over.
+    /// The number of times that another scheduler took over.
     failovers, "fail-overs", "failovers";
     /// Bindings that the API refused because another scheduler had been faster, or the pod had changed.
     refused, "refused bindings", "refusedBindings";

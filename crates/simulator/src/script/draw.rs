@@ -14,7 +14,7 @@ use fastrand::Rng;
 
 /// Pods further back are left alone, mostly.
 const RECENT: usize = 30;
-/// How many claims there may be.
+/// The greatest number of claims.
 const CLAIMS: usize = 6;
 /// The weight of what happens around pods and nodes.
 const SURROUNDINGS: u32 = 29;
@@ -153,7 +153,7 @@ impl Drawing {
         }
     }
 
-    /// What users do, what schedulers do and receive.
+    /// The actions of users and schedulers, and the inputs of schedulers.
     fn usual(&mut self, n: u32) -> Step {
         match n {
             0..16 => {
@@ -209,7 +209,7 @@ impl Drawing {
         }
     }
 
-    /// What happens around pods and nodes.
+    /// The events around pods and nodes.
     fn surroundings(&mut self, n: u32) -> Step {
         match n {
             0..4 => Step::CreateClaim(
@@ -241,7 +241,7 @@ impl Drawing {
         }
     }
 
-    /// What happens to the scheduler that does not lead.
+    /// The events of the scheduler that does not lead.
     fn standing_by(&mut self, n: u32) -> Step {
         let step = match n {
             0 if chance(&mut self.rng, 60) => return Step::FailOver,

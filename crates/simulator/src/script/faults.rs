@@ -1,9 +1,9 @@
-//! Which faults a script may have.
+//! The faults that a script may have.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Which faults a script may have.
+/// The faults that a script may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Faults {
     /// Calls fail that should not: 409, 429, 500, timeouts; jobs fail.

@@ -106,11 +106,11 @@ impl fmt::Display for DriverShape {
     }
 }
 
-/// What a claim requests: an index, which is also the number in the name of its template.
+/// The devices that a claim requests: an index, which is also the number in the name of its template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceWant(pub usize);
 
-/// What claims request, in words.
+/// The devices that claims request, in words.
 const WANTS: [&str; 10] = [
     "a device",
     "a device of model a",
@@ -190,7 +190,7 @@ impl fmt::Display for DeviceWant {
     }
 }
 
-/// How a pod comes by its devices.
+/// The way in which a pod gets its devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceUse {
     /// The claim with that number.

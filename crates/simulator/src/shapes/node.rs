@@ -13,7 +13,7 @@ pub struct NodeShape {
     pub cpu_milli: i64,
     /// Memory in MiB.
     pub memory_mebibytes: i64,
-    /// How many pods it takes.
+    /// The number of pods of the node.
     pub pods: i64,
     /// Devices.
     pub gpus: i64,
@@ -23,7 +23,7 @@ pub struct NodeShape {
     pub taint: Option<&'static str>,
     /// Whether it is cordoned.
     pub cordoned: bool,
-    /// How many volumes can be attached, if there is a limit.
+    /// The number of volumes that can be attached, if there is a limit.
     pub attachable: Option<i32>,
 }
 
@@ -64,7 +64,7 @@ impl NodeShape {
         node
     }
 
-    /// What the node's kubelet says of volumes.
+    /// The statement of the kubelet of the node about volumes.
     pub fn build_csi(&self, name: &str) -> Option<CsiNode> {
         let limit = self.attachable?;
         let mut csi = CsiNode {

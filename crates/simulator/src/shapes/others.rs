@@ -14,7 +14,7 @@ use berth_api::{LabelSelector, Labels, Namespace, ResourceList, Str};
 use fastrand::Rng;
 use std::fmt;
 
-/// Who may use a volume.
+/// The access mode of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// The pods of one node at a time (`ReadWriteOnce`).
@@ -44,7 +44,7 @@ pub enum Reach {
     Node(usize),
 }
 
-/// How a claim comes by its volume.
+/// The way in which a claim gets its volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Binding {
     Bound,
@@ -55,7 +55,7 @@ enum Binding {
 /// A claim and its volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClaimShape {
-    /// Who may use it.
+    /// The access mode.
     pub access: Access,
     /// From where the volume can be reached.
     pub reach: Reach,
@@ -216,12 +216,12 @@ pub(crate) fn namespace(name: &str, team: &str) -> Namespace {
     namespace
 }
 
-/// How many pods of an application may go at once.
+/// The number of pods of an application that may be disrupted at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
     /// The application.
     pub app: &'static str,
-    /// How many pods may go.
+    /// The number of pods that may be disrupted.
     pub allowed: i32,
 }
 

@@ -44,7 +44,7 @@ impl Slow {
     }
 }
 
-/// Which zones a pod may run in.
+/// The zones in which a pod may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ZoneRule {
     /// A node selector on the label.
@@ -92,7 +92,7 @@ impl fmt::Display for Domain {
 pub struct Near {
     /// The label of those pods.
     pub app: &'static str,
-    /// How near.
+    /// The domain.
     pub domain: Domain,
     /// Whether the pods of this team's namespaces are meant, instead of those of the pod's own namespace.
     pub team: Option<&'static str>,
@@ -140,7 +140,7 @@ impl fmt::Display for Near {
     }
 }
 
-/// How evenly pods are spread: a hard constraint.
+/// The spread of pods: a hard constraint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spread {
     /// The label of the pods that are counted.
@@ -149,7 +149,7 @@ pub struct Spread {
     pub domain: Domain,
     /// By how many one domain may be ahead.
     pub max_skew: i32,
-    /// How many domains there must be.
+    /// The least number of domains.
     pub min_domains: Option<i32>,
 }
 
@@ -178,13 +178,13 @@ pub struct PodShape {
     pub cpu_milli: i64,
     /// Requested memory in MiB.
     pub memory_mebibytes: i64,
-    /// What an init container requests of CPU, in thousandths.
+    /// The CPU request of an init container, in thousandths.
     pub init_cpu_milli: i64,
     /// Requested devices.
     pub gpus: i64,
-    /// How many scheduling gates it begins with.
+    /// The number of its initial scheduling gates.
     pub gates: usize,
-    /// Where it may run.
+    /// The zones in which it may run.
     pub zone: Option<ZoneRule>,
     /// The taints that it tolerates.
     pub tolerates: Option<&'static str>,
@@ -192,7 +192,7 @@ pub struct PodShape {
     pub host_port: Option<(&'static str, i32)>,
     /// The claim that it uses, by number.
     pub claim: Option<usize>,
-    /// How it comes by devices.
+    /// Its devices.
     pub devices: Option<DeviceUse>,
     /// The priority.
     pub priority: i32,
@@ -204,13 +204,13 @@ pub struct PodShape {
     pub near: Option<Near>,
     /// The pods near which it must not be.
     pub apart_from: Option<Near>,
-    /// How it is spread.
+    /// Its spread constraint.
     pub spread: Option<Spread>,
-    /// Why a PreEnqueue plugin of the simulator rejects it.
+    /// The reason why a PreEnqueue plugin of the simulator rejects it.
     pub held: Option<&'static str>,
-    /// Which of [`SCHEDULERS`] it names.
+    /// The scheduler of [`SCHEDULERS`] that it names.
     pub scheduler: usize,
-    /// What makes its placement take time.
+    /// The label that makes its placement take time.
     pub slow: Option<Slow>,
     /// The group of which it is a member, by number.
     pub group: Option<usize>,

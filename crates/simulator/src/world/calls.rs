@@ -1,11 +1,11 @@
-//! What a scheduler does: the API server's side of its calls.
+//! The actions of a scheduler: the API server's side of its calls.
 
 use super::World;
 use super::pods::set_condition;
 use berth_api::{Pod, Str};
 use std::sync::Arc;
 
-/// Why the API refused a call. The names are those of HTTP.
+/// The reason why the API refused a call. The names are those of HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// 404: the object was deleted, or another one has its name.

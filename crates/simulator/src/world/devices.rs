@@ -24,7 +24,7 @@ fn claim_in(object: Object) -> ResourceClaim {
     }
 }
 
-/// Whether the pod uses its claims, or may.
+/// Returns whether the pod uses its claims, or may.
 fn is_live(pod: &Pod) -> bool {
     !pod.is_terminal() && (pod.is_assigned() || !pod.is_terminating())
 }

@@ -76,7 +76,7 @@ impl Others {
         }
     }
 
-    /// What the kubelet of a node says of volumes.
+    /// The statement of the kubelet of a node about volumes.
     pub fn csi_node(&self, name: &str) -> Option<&Arc<CsiNode>> {
         match self.get(Kind::CsiNode, "", name)? {
             Object::CsiNode(csi) => Some(csi),
@@ -137,7 +137,7 @@ impl World {
         self.store.put(Object::PodGroup(Arc::new(group)));
     }
 
-    /// Whether a pod is a member of a group.
+    /// Returns whether a pod is a member of a group.
     pub fn is_member(&self, pod: &str) -> bool {
         let pod = self.pods().get(pod);
         pod.is_some_and(|pod| pod.spec.scheduling_group.is_some())
@@ -181,7 +181,7 @@ impl World {
 
     // --- nodes -------------------------------------------------------------------------------------------
 
-    /// Adds a node, unless there is one of that name. What its kubelet says of volumes comes with it.
+    /// Adds a node, unless there is one of that name. The statement of its kubelet about volumes is added with it.
     pub fn create_node(&mut self, name: &str, shape: &NodeShape) {
         if self.nodes().contains_key(name) {
             return;
@@ -194,7 +194,7 @@ impl World {
         }
     }
 
-    /// Changes a node, or what its kubelet says of volumes.
+    /// Changes a node, or the statement of its kubelet about volumes.
     pub fn change_node(&mut self, name: &str, change: &NodeChange) {
         let Some(old) = self.nodes().get(name) else {
             return;
@@ -232,7 +232,8 @@ impl World {
         self.store.put(Object::CsiNode(Arc::new(csi)));
     }
 
-    /// Removes a node. Its pods stay until the garbage collector finds them, and so does what was said of its volumes.
+    /// Removes a node. Its pods stay until the garbage collector finds them, and so does the statement about its
+    /// volumes.
     pub fn delete_node(&mut self, name: &str) {
         if let Some(node) = self.nodes().get(name) {
             let mut last = Node::clone(node);
@@ -241,7 +242,7 @@ impl World {
         }
     }
 
-    /// Removes the pods whose node was deleted, and what was said of its volumes.
+    /// Removes the pods whose node was deleted, and the statement about its volumes.
     pub fn collect_garbage(&mut self) {
         self.delete_pods(|world, pod| {
             pod.is_assigned() && !world.nodes().contains_key(&pod.spec.node_name)

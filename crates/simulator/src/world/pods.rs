@@ -1,4 +1,4 @@
-//! What users, controllers and kubelets do to pods.
+//! The actions of users, controllers and kubelets on pods.
 
 use super::World;
 use crate::shapes::{NAMESPACES, ZONE};

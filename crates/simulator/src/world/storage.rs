@@ -97,7 +97,7 @@ impl World {
         }
     }
 
-    /// Whether the node that was chosen for a claim was deleted.
+    /// Returns whether the node that was chosen for a claim was deleted.
     fn has_lost_its_node(&self, claim: &PersistentVolumeClaim) -> bool {
         let node = claim.metadata.annotations.get(SELECTED_NODE_ANNOTATION);
         node.is_some_and(|node| !self.nodes().contains_key(node))

@@ -1,4 +1,4 @@
-//! What the API server stores: the objects and, for each kind, every change in order.
+//! The state of the API server: the objects and, for each kind, every change in order.
 
 use super::{Others, WatchEvent};
 use berth_api::{Kind, Node, Object, ObjectMeta, Pod, Str};

@@ -93,7 +93,7 @@ impl fmt::Display for WatchEvent {
     }
 }
 
-/// How far one scheduler's watches have come.
+/// The progress of the watches of one scheduler.
 #[derive(Debug, Clone, Default)]
 pub struct Watches {
     /// By place in [`WATCHED`]: how many changes were delivered or passed over.
@@ -116,18 +116,18 @@ impl Watches {
         Some(event)
     }
 
-    /// What was delivered last, if nothing was listed since.
+    /// The last delivered change, if nothing was listed since.
     pub fn last(&self, kind: Kind) -> Option<&WatchEvent> {
         self.last[place(kind)?].as_ref()
     }
 
-    /// How many changes of a kind have not been delivered.
+    /// The number of changes of a kind that have not been delivered.
     pub fn undelivered(&self, world: &World, kind: Kind) -> usize {
         let at = place(kind).map_or(0, |place| self.at[place]);
         world.log(kind).len() - at
     }
 
-    /// How many changes have not been delivered.
+    /// The number of changes that have not been delivered.
     pub fn undelivered_in_all(&self, world: &World) -> usize {
         let each = WATCHED.map(|kind| self.undelivered(world, kind));
         each.iter().sum()

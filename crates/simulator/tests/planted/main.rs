@@ -21,7 +21,7 @@ use berth_simulator::world::{Refusal, World};
 use berth_simulator::{Api, FaithfulApi, Faults, Script, Shrunk, Subject, run, shrink};
 use std::sync::Arc;
 
-/// How many seeds a bug may hide in, and their steps.
+/// The number of seeds in which a bug may be found, and their steps.
 const SEEDS: u64 = 2_000;
 const STEPS: usize = 400;
 
@@ -308,7 +308,7 @@ fn without_the_plugin_of_gates_gates_are_bypassed() {
 
 // --- bindings ------------------------------------------------------------------------------------------------
 
-/// What a faulty Bind plugin does.
+/// The fault of a Bind plugin.
 #[derive(Clone, Copy)]
 enum BindBug {
     /// It reports the pod as bound without a call.
@@ -567,7 +567,7 @@ fn preempting_for_a_pod_that_fits_is_needless() {
 
 // --- statuses ------------------------------------------------------------------------------------------------
 
-/// An API that says that statuses are written and writes none.
+/// An API that reports that statuses are written and writes none.
 struct ForgetfulApi;
 
 impl Api for ForgetfulApi {
@@ -579,7 +579,7 @@ impl Api for ForgetfulApi {
     }
 }
 
-/// An API that says that pods are bound and binds none.
+/// An API that reports that pods are bound and binds none.
 struct LyingApi;
 
 impl Api for LyingApi {

@@ -138,7 +138,7 @@ fn namespace(api: &Api, name: &str) -> Result<Value, ApiError> {
     Ok(namespace)
 }
 
-/// Why an expression has no value.
+/// The reason why an expression has no value.
 pub(super) enum Failure {
     Expression(String),
     /// The policy costs too much.
@@ -187,7 +187,7 @@ impl<'r> PolicyRun<'r> {
         }
     }
 
-    /// Whether all match conditions are true. One that is false decides before one without a value.
+    /// Returns whether all match conditions are true. One that is false decides before one without a value.
     pub(super) fn conditions(&self) -> Result<bool, String> {
         let mut failed = Vec::new();
         for condition in &self.expressions.conditions {

@@ -1,7 +1,8 @@
-//! MutatingAdmissionPolicies: expressions in CEL that form what is merged into an object, or a JSON patch of it (KEP-3962).
+//! MutatingAdmissionPolicies: expressions in CEL that form what is merged into an object, or a JSON patch of it
+//! (KEP-3962).
 //!
-//! They are evaluated before the mutating webhooks, one after the other in the order of their names. The texts of errors
-//! are those of kube-apiserver.
+//! They are evaluated before the mutating webhooks, one after the other in the order of their names. The texts of
+//! errors are those of kube-apiserver.
 
 use super::decision::{Failure, Input, PolicyRun};
 use super::{Binding, Expression, Policy, Sort, any_of};
@@ -43,7 +44,7 @@ impl Mutation {
     }
 }
 
-/// Which evaluation of a policy: by the places of the policy, the binding and the parameter.
+/// The evaluation of a policy: by the places of the policy, the binding and the parameter.
 type Invocation = (usize, usize, usize);
 
 /// The policies that a request has met. As in kube-apiserver, a change repeats all before it that want that, once.
@@ -54,7 +55,7 @@ pub(in crate::admission) struct Mutations {
     last: Option<Value>,
 }
 
-/// Why a policy does not mutate a request.
+/// The reason why a policy does not mutate a request.
 enum Refusal {
     /// The policy decides by its `failurePolicy`.
     Policy(String),
@@ -74,7 +75,7 @@ impl From<String> for Refusal {
     }
 }
 
-/// Whether a mutating policy takes effect.
+/// Returns whether a mutating policy takes effect.
 pub(in crate::admission) fn any(api: &Api) -> bool {
     any_of(api, Sort::Mutating)
 }
@@ -228,7 +229,7 @@ impl Request<'_> {
         Input::new(self.api, self.attributes, self.resource, objects)
     }
 
-    /// Whether the match conditions are true.
+    /// Returns whether the match conditions are true.
     fn applies(&self, object: &Value) -> Result<bool, Refusal> {
         let expressions = self.policy.expressions.as_ref().map_err(String::clone)?;
         let input = self.input(object)?;

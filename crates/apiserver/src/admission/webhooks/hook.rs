@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a webhook is called unless its configuration states another time.
+/// The time for which a webhook is called unless its configuration states another time.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 
 /// A webhook of a configuration.
@@ -31,9 +31,9 @@ pub(super) struct Hook {
     pub(super) is_reinvoked: bool,
     /// Whether it has no effect besides its response when the request is a dry run.
     pub(super) allows_dry_run: bool,
-    /// How long a call may take.
+    /// The time that a call may take.
     pub(super) timeout: Duration,
-    /// Where it is called.
+    /// The place where it is called.
     pub(super) target: Target,
     matching: Matching,
     conditions: Vec<Program>,
@@ -88,7 +88,7 @@ impl Hook {
         Ok(is_received.then_some(resource))
     }
 
-    /// Whether all match conditions are true. One that is false decides before one without a value.
+    /// Returns whether all match conditions are true. One that is false decides before one without a value.
     fn meets_conditions(
         &self,
         api: &Api,
@@ -200,7 +200,7 @@ pub(in crate::admission) fn request(
     Ok(request)
 }
 
-/// What a webhook answers.
+/// The answer of a webhook.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
     pub(super) allowed: bool,
@@ -214,7 +214,7 @@ pub(super) struct Verdict {
 /// Reads the response of a webhook.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The fault.
 pub(super) fn verdict(
     hook: &Hook,
     uid: &str,

@@ -20,7 +20,7 @@ const TOLERATED: [(&str, &str); 6] = [
 /// The taint that pods in the network of the node tolerate as well.
 const NETWORK_UNAVAILABLE: &str = "node.kubernetes.io/network-unavailable";
 
-/// What a node is for a DaemonSet.
+/// The relation of a node to a DaemonSet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// A pod is created on it.
@@ -29,7 +29,7 @@ pub struct Place {
     pub may_stay: bool,
 }
 
-/// What a template asks of nodes.
+/// The constraints that a template asks of nodes.
 #[derive(Debug)]
 pub struct Template {
     node_name: Option<String>,
@@ -37,7 +37,7 @@ pub struct Template {
 }
 
 impl Template {
-    /// What this pod template asks for.
+    /// The constraints that this pod template asks for.
     pub fn new(template: &Value) -> Self {
         let spec = &template["spec"];
         let node_name = spec["nodeName"].as_str().filter(|n| !n.is_empty());
@@ -47,7 +47,7 @@ impl Template {
         }
     }
 
-    /// What the node is for the pods of the template.
+    /// The relation of the node to the pods of the template.
     pub fn place(&self, node: &Value) -> Place {
         let is_named = self.node_name.as_deref().is_none_or(|n| n == name(node));
         let may_stay = is_named
@@ -105,7 +105,7 @@ pub fn node_of(pod: &Value) -> Option<&str> {
         .and_then(|field| field["values"][0].as_str())
 }
 
-/// Whether a change of a node can change where pods run.
+/// Returns whether a change of a node can change where pods run.
 pub(super) fn concerns_placement(diff: &Difference) -> bool {
     match (&diff.old, &diff.new) {
         (Some(old), Some(new)) => {

@@ -26,12 +26,12 @@ pub(super) fn revision(set: &Value) -> i64 {
     annotation_number(set, REVISION).unwrap_or_default()
 }
 
-/// How many pods its deployment wanted when the replica set was last scaled.
+/// The number of pods that its deployment wanted when the replica set was last scaled.
 pub(super) fn desired(set: &Value) -> Option<i32> {
     annotation_number(set, DESIRED)
 }
 
-/// How many pods its deployment could have when the replica set was last scaled; 0 when unknown.
+/// The number of pods that its deployment could have when the replica set was last scaled; 0 when unknown.
 pub(super) fn pods_max(set: &Value) -> i32 {
     annotation_number(set, MAX).unwrap_or_default()
 }

@@ -6,7 +6,7 @@
 use crate::controllers::object::{count, scaled};
 use serde_json::Value;
 
-/// What a rollout may deviate from the wanted number of pods.
+/// The permitted deviations of a rollout from the wanted number of pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Bounds {
     /// Pods wanted.
@@ -26,7 +26,7 @@ pub(super) struct Size {
 
 impl Bounds {
     /// The bounds of a deployment. Percentages of the surge are rounded up, those of the unavailable down; if
-    /// both come to nothing one pod may be unavailable, or there would be no way forward. Recreate has none.
+    /// both are zero, one pod may be unavailable, or there would be no way forward. Recreate has none.
     pub(super) fn of(deployment: &Value) -> Self {
         let replicas = count(&deployment["spec"]["replicas"], 1);
         let strategy = &deployment["spec"]["strategy"];
@@ -94,7 +94,7 @@ impl Bounds {
     }
 }
 
-/// Whether all old pods go before the first new one comes.
+/// Returns whether all old pods are deleted before the first new one is created.
 pub(super) fn is_recreate(deployment: &Value) -> bool {
     deployment["spec"]["strategy"]["type"] == "Recreate"
 }

@@ -59,7 +59,7 @@ impl Rollout {
         self.old.iter().chain(&self.new).collect()
     }
 
-    /// Whether the number of pods wanted has changed since the replica sets were last scaled.
+    /// Returns whether the number of pods wanted has changed since the replica sets were last scaled.
     pub(super) fn is_being_scaled(&self) -> bool {
         let wanted = self.bounds().replicas;
         self.all()

@@ -54,7 +54,7 @@ fn step(bounds: Bounds, share: Share, pods: i32, to_add: i32, added: i32) -> i32
     }
 }
 
-/// How much the replica set would grow if it kept its share exactly.
+/// The growth of the replica set that keeps its share exactly.
 fn fraction(bounds: Bounds, share: Share, pods: i32) -> i32 {
     if bounds.replicas == 0 {
         return -share.replicas;

@@ -107,7 +107,7 @@ pub(super) fn counts(
     status
 }
 
-/// Whether a rollout has ended: all pods are new, all are available, and the newest template was seen.
+/// Returns whether a rollout has ended: all pods are new, all are available, and the newest template was seen.
 pub(super) fn is_complete(deployment: &Value, status: &Value) -> bool {
     let wanted = count(&deployment["spec"]["replicas"], 1);
     ["updatedReplicas", "replicas", "availableReplicas"]
@@ -234,7 +234,7 @@ pub(super) fn pause_condition(deployment: &Value, now: Timestamp) -> Option<Valu
     Some(new_condition(PROGRESSING, "Unknown", reason, message, now))
 }
 
-/// When to look again whether the rollout has timed out. A rollout that has ended once or has timed out cannot time out
+/// The time to check whether the rollout has timed out. A rollout that has ended once or has timed out cannot time out
 /// by time alone, whatever its pods do.
 pub(super) fn check_again_at(deployment: &Value, status: &Value) -> Option<Timestamp> {
     let deadline = progress_deadline(deployment)?;

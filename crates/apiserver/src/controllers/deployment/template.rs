@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value};
 
-/// The label that tells the pods of a deployment's replica sets apart.
+/// The label that distinguishes the pods of a deployment's replica sets.
 pub(super) const HASH_LABEL: &str = "pod-template-hash";
 
-/// Whether two templates ask for the same pods. The hash label does not count, and what is empty is as good as
+/// Returns whether two templates ask for the same pods. The hash label does not count, and what is empty is as good as
 /// absent.
 pub(in crate::controllers) fn same(a: &Value, b: &Value) -> bool {
     comparable(a) == comparable(b)
@@ -25,7 +25,7 @@ fn comparable(template: &Value) -> Value {
     template
 }
 
-/// Without nulls, empty lists and empty maps. An empty object elsewhere (`emptyDir: {}`) says something.
+/// Without nulls, empty lists and empty maps. An empty object elsewhere (`emptyDir: {}`) is kept.
 fn pruned(value: &Value) -> Value {
     match value {
         Value::Object(map) => {

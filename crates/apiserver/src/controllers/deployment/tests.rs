@@ -128,7 +128,7 @@ impl World {
     }
 
     async fn until_complete(&self, what: &str) {
-        // What `kubectl rollout status` waits for.
+        // The condition of `kubectl rollout status`.
         self.until(what, |w| {
             let d = w.deployment();
             let (spec, status) = (&d["spec"], &d["status"]);

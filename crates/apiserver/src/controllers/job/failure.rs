@@ -10,7 +10,7 @@ use crate::controllers::pod;
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// Why a job has failed.
+/// The reason why a job has failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) reason: String,
@@ -52,7 +52,7 @@ pub(super) fn kept(status: &Value) -> Option<Failure> {
     Some(Failure::new(text("reason"), text("message")))
 }
 
-/// Whether pods have failed, or containers have been restarted, too often.
+/// Returns whether pods have failed, or containers have been restarted, too often.
 pub(super) fn by_retries(spec: &Value, tally: &Tally, pods: &[Object]) -> Option<Failure> {
     let limit = spec["backoffLimit"].as_i64().unwrap_or(6);
     let restarts = || -> i64 {
@@ -81,7 +81,7 @@ pub(super) fn by_retries(spec: &Value, tally: &Tally, pods: &[Object]) -> Option
     })
 }
 
-/// Whether a rule of `podFailurePolicy` with the action FailJob matches a failed pod.
+/// Returns whether a rule of `podFailurePolicy` with the action FailJob matches a failed pod.
 pub(super) fn by_policy(spec: &Value, pods: &[Object]) -> Option<Failure> {
     let rules = items(&spec["podFailurePolicy"]["rules"]);
     let failed = pods
@@ -108,7 +108,7 @@ pub(super) fn action<'s>(spec: &'s Value, pod: &Value) -> Option<&'s str> {
     rules.find(|rule| matched(rule, pod).is_some())?["action"].as_str()
 }
 
-/// What of a pod a rule matches.
+/// The part of a pod that a rule matches.
 fn matched(rule: &Value, pod: &Value) -> Option<String> {
     let pod_name = format!("{}/{}", namespace(pod), name(pod));
     if rule["onExitCodes"].is_object() {
@@ -149,7 +149,8 @@ fn matched(rule: &Value, pod: &Value) -> Option<String> {
     Some(format!("Pod {pod_name} has condition {kind}"))
 }
 
-/// When the next pod may be created after failures: the pause doubles with each failure since the last success.
+/// The time at which the next pod may be created after failures: the pause doubles with each failure since the last
+/// success.
 pub(super) fn back_off_ends(pods: &[Object]) -> Option<Timestamp> {
     let ended = |phase: &'static str| {
         pods.iter()

@@ -1,8 +1,8 @@
 //! Jobs that are scheduled as groups: a Job with `spec.scheduling` gets a Workload and a PodGroup before its first pod,
 //! and its pods belong to the PodGroup. Follows KEP-5547.
 //!
-//! A Job without `spec.scheduling` is scheduled pod by pod and gets neither, and so does one whose template names a group,
-//! or that belongs to another controller that does not leave the group to it.
+//! A Job without `spec.scheduling` is scheduled pod by pod and gets neither, and so does one whose template names a
+//! group, or that belongs to another controller that does not leave the group to it.
 
 use super::super::object::{
     JOB, POD_GROUP, WORKLOAD, annotation, condition, controller_of, controller_reference, count,
@@ -76,7 +76,7 @@ pub(super) fn join(pod: &mut Value, job: &Value, group: &Value) {
     }
 }
 
-/// Whether a Job has never started. Others keep the objects that they have, and get no new ones.
+/// Returns whether a Job has never started. Others keep the objects that they have, and get no new ones.
 fn is_new(job: &Value, pods: &[Object]) -> bool {
     let status = &job["status"];
     let counted = ["succeeded", "failed"].map(|field| count(&status[field], 0));

@@ -29,12 +29,12 @@ fn number(pod: &Value, annotation: &str) -> i64 {
     annotation_number(pod, annotation).unwrap_or(0)
 }
 
-/// How many pods of an index have failed before this one, ignored failures included.
+/// The number of pods of an index that have failed before this one, ignored failures included.
 fn all_failures(pod: &Value) -> i64 {
     number(pod, FAILURES).saturating_add(number(pod, IGNORED))
 }
 
-/// Whether an index has failed with this failed pod.
+/// Returns whether an index has failed with this failed pod.
 fn fails_index(spec: &Value, pod: &Value) -> bool {
     let limit = spec["backoffLimitPerIndex"].as_i64().unwrap_or(i64::MAX);
     match failure::action(spec, pod) {
@@ -45,7 +45,7 @@ fn fails_index(spec: &Value, pod: &Value) -> bool {
 }
 
 impl PerIndex {
-    /// What has failed; `None` for jobs whose failures are counted together.
+    /// The failed indexes; `None` for jobs whose failures are counted together.
     pub(super) fn new(
         job: &Value,
         pods: &[Object],
@@ -92,14 +92,14 @@ impl PerIndex {
         Some(Self { failed, replaced })
     }
 
-    /// Whether the finalizer of a pod has to stay.
+    /// Returns whether the finalizer of a pod has to stay.
     pub(super) fn holds(&self, pod: &Value) -> bool {
         let index = tally::index_of(pod);
         let replaced = index.and_then(|index| self.replaced.get(&index));
         replaced.is_some_and(|replaced| uid(replaced) == uid(pod))
     }
 
-    /// When an index may get another pod.
+    /// The time at which an index may get another pod.
     pub(super) fn back_off_ends(&self, index: u64) -> Option<Timestamp> {
         let pod = self.replaced.get(&index)?;
         let failures = usize::try_from(all_failures(pod)).unwrap_or(0);
@@ -130,7 +130,7 @@ impl PerIndex {
     }
 }
 
-/// Whether indexes have failed so that the job fails.
+/// Returns whether indexes have failed so that the job fails.
 pub(super) fn failure(spec: &Value, tally: &Tally) -> Option<Failure> {
     let failed = i64::try_from(tally.per_index.as_ref()?.failed.len()).unwrap_or(i64::MAX);
     let completions = spec["completions"].as_i64().unwrap_or(0);
@@ -147,7 +147,7 @@ pub(super) fn failure(spec: &Value, tally: &Tally) -> Option<Failure> {
         .then(|| Failure::new("FailedIndexes", "Job has failed indexes"))
 }
 
-/// Whether the indexes that have succeeded are those that a rule of `successPolicy` asks for.
+/// Returns whether the indexes that have succeeded are those that a rule of `successPolicy` asks for.
 pub(super) fn success(spec: &Value, completed: &BTreeSet<u64>) -> Option<Success> {
     let rules = items(&spec["successPolicy"]["rules"]);
     let is_met = |rule: &Value| {

@@ -1,4 +1,4 @@
-//! How many pods of a job have succeeded and failed, each counted once.
+//! The number of pods of a job that have succeeded and failed, each counted once.
 
 use super::failure;
 use super::per_index::PerIndex;
@@ -32,7 +32,7 @@ pub(super) fn index_of(pod: &Value) -> Option<u64> {
     annotation_number(pod, INDEX)
 }
 
-/// Whether a pod counts as failed. One that is deleted before it has ended may never report that it failed.
+/// Returns whether a pod counts as failed. One that is deleted before it has ended may never report that it failed.
 fn is_failed(job: &Value, pod: &Value) -> bool {
     match pod::phase(pod) {
         "Failed" => true,
@@ -41,7 +41,7 @@ fn is_failed(job: &Value, pod: &Value) -> bool {
     }
 }
 
-/// Whether a failure is not counted: the job was suspended, or a rule says so.
+/// Returns whether a failure is not counted: the job was suspended, or a rule excludes it.
 fn is_excused(job: &Value, pod: &Value) -> bool {
     (job["spec"]["suspend"] == true && is_deleting(pod))
         || failure::action(&job["spec"], pod) == Some("Ignore")
@@ -127,7 +127,7 @@ impl Tally {
         self.completed.as_ref()
     }
 
-    /// Whether an index needs no pod any more.
+    /// Returns whether an index needs no pod any more.
     pub(super) fn has_ended(&self, index: u64) -> bool {
         let failed = self.per_index.as_ref().map(|p| &p.failed);
         let mut sets = [self.completed.as_ref(), failed].into_iter().flatten();
@@ -151,7 +151,7 @@ impl Tally {
         self.failed.saturating_add(uncounted.unwrap_or(0))
     }
 
-    /// Whether every pod that has ended is in the counts.
+    /// Returns whether every pod that has ended is in the counts.
     pub(super) fn is_settled(&self) -> bool {
         self.uncounted_succeeded.is_empty() && self.uncounted_failed.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Which taints a node has for its conditions, and how long pods may stay on it. Pure.
+//! The taints of a node for its conditions, and the time for which pods may stay on it. Pure.
 
 use crate::admission::NOT_READY;
 use crate::controllers::object::{condition, items, seconds, time};
@@ -19,7 +19,7 @@ const OUTAGES: [(&str, &str); 4] = [
     ),
 ];
 
-/// Whether a taint is set and taken away by the node lifecycle controller alone.
+/// Returns whether a taint is set and taken away by the node lifecycle controller alone.
 fn is_ours(taint: &Value) -> bool {
     let key = taint["key"].as_str().unwrap_or_default();
     match taint["effect"].as_str() {
@@ -81,7 +81,7 @@ pub(super) fn corrected(node: &Value, now: Timestamp) -> Option<Vec<Value>> {
     changed.then_some(taints)
 }
 
-/// The NoExecute taints of a node, and when the last of them came, if they say so.
+/// The NoExecute taints of a node, and when the last of them came, if they state it.
 pub(super) fn evicting(node: &Value) -> (Vec<Taint>, Option<Timestamp>) {
     let raw: Vec<&Value> = items(&node["spec"]["taints"])
         .iter()
@@ -95,7 +95,8 @@ pub(super) fn evicting(node: &Value) -> (Vec<Taint>, Option<Timestamp>) {
     (taints, since)
 }
 
-/// When a pod has to leave a node with these NoExecute taints, the last of which came at `since`. `None`: never.
+/// The time at which a pod has to leave a node with these NoExecute taints, the last of which came at `since`. `None`:
+/// never.
 pub(super) fn leaves_at(pod: &Value, taints: &[Taint], since: Timestamp) -> Option<Timestamp> {
     let tolerations: Vec<Toleration> = items(&pod["spec"]["tolerations"])
         .iter()

@@ -25,7 +25,7 @@ fn seconds(failed: usize, replicas: usize) -> i64 {
     }
 }
 
-/// When the set may create pods again; `None` when it need not wait.
+/// The time at which the set may create pods again; `None` when it need not wait.
 pub(super) fn ends(set: &Value, pods: &[Object]) -> Option<Timestamp> {
     let failed = pods
         .iter()

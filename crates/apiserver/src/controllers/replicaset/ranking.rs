@@ -1,4 +1,4 @@
-//! Which pods a replica set gives up first when it has too many.
+//! The pods that a replica set deletes first when it has too many.
 //!
 //! Follows kube-controller-manager's order: what is cheapest to lose goes first – unassigned before assigned,
 //! Pending before Unknown before Running, not ready before ready, lower `pod-deletion-cost` first, pods that
@@ -12,10 +12,10 @@ use rustc_hash::FxHashMap;
 use serde_json::Value;
 use std::cmp::{Ordering, Reverse};
 
-/// What a user sets to keep (high) or offer (low) a pod.
+/// The annotation that a user sets to keep (high) or offer (low) a pod.
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
-/// The `count` pods to delete. `related` are the pods of all replica sets with the same owner; they tell where
+/// The `count` pods to delete. `related` are the pods of all replica sets with the same owner; they show where
 /// pods are doubled up.
 pub(super) fn pods_to_delete(
     pods: Vec<Object>,

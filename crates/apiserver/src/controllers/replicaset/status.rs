@@ -9,16 +9,16 @@ use crate::controllers::selector::Selector;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// What the pods of a replica set amount to.
+/// The sums over the pods of a replica set.
 #[derive(Debug, PartialEq)]
 pub(super) struct Summary {
     /// The whole new status.
     pub(super) status: Value,
-    /// When the next ready pod will have been ready for long enough.
+    /// The time at which the next ready pod will have been ready for long enough.
     pub(super) next_available: Option<Timestamp>,
 }
 
-/// What went wrong with the pods.
+/// The failed operation on the pods.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Failed<'a> {
     /// Too few, and no further one could be made.
@@ -81,7 +81,7 @@ pub(super) fn summarize(
     }
     match failed {
         None => remove_condition(&mut status, "ReplicaFailure"),
-        // The first failure stands until it is over.
+        // The first failure is reported until it is over.
         Some(_) if condition(old, "ReplicaFailure").is_some() => {}
         Some(failed) => {
             let (reason, error) = match failed {

@@ -22,7 +22,7 @@ pub(super) fn sync(cx: &mut Cx, key: &Key) -> Result<(), AccessError> {
     if !items(&claim["status"]["reservedFor"]).is_empty() {
         return Ok(());
     }
-    // What was made for a pod that has ended is of no use; of one that is gone, the garbage collector knows.
+    // A claim that was made for a pod that has ended is deleted; the garbage collector deletes those of deleted pods.
     if let Some((pod, owner)) = owning_pod(&claim)
         && let Some(pod) = cx.cache(POD).get(&pod)
         && uid(pod) == owner
@@ -34,7 +34,7 @@ pub(super) fn sync(cx: &mut Cx, key: &Key) -> Result<(), AccessError> {
     Ok(())
 }
 
-/// Whether who holds a claim still needs it. Holders that are neither pods nor groups are not examined.
+/// Returns whether who holds a claim still needs it. Holders that are neither pods nor groups are not examined.
 fn still_holds(cx: &Cx, claim: &Key, holder: &Value) -> Result<bool, AccessError> {
     let group = holder["apiGroup"].as_str().unwrap_or_default();
     let name = holder["name"].as_str().unwrap_or_default();
@@ -58,7 +58,7 @@ fn still_holds(cx: &Cx, claim: &Key, holder: &Value) -> Result<bool, AccessError
     }
 }
 
-/// Whether the group that holds a claim is there.
+/// Returns whether the group that holds a claim is there.
 fn group_exists(cx: &Cx, group: &Key, holder: &Value) -> Result<bool, AccessError> {
     let is_same = |group: &Value| holder["uid"] == uid(group);
     if cx.cache(POD_GROUP).get(group).is_some_and(|g| is_same(g)) {
@@ -75,7 +75,7 @@ fn group_exists(cx: &Cx, group: &Key, holder: &Value) -> Result<bool, AccessErro
 }
 
 /// Writes the consumers that are left. When none is, the devices are free again if a scheduler took them, as its
-/// finalizer tells; then that goes, too.
+/// finalizer shows; then the finalizer is removed, too.
 fn let_go(cx: &mut Cx, claim: Object, holders: Vec<Value>) -> Result<Object, AccessError> {
     let before = items(&claim["status"]["reservedFor"]).len();
     let is_protected = has_finalizer(&claim, DELETE_PROTECTION);

@@ -101,7 +101,7 @@ pub(super) fn claim_of<'g>(group: &'g Value, entry: &'g Value) -> Option<&'g str
     own.or_else(|| made_for(group, entry["name"].as_str()?))
 }
 
-/// The holder that stands for all pods of a group.
+/// The holder that represents all pods of a group.
 pub(super) fn holder(group: &Value) -> Value {
     json!({
         "apiGroup": POD_GROUP.resource.group,

@@ -10,7 +10,7 @@ use super::{Cx, POD_CLAIM_NAME, group, is_done};
 use crate::access::{AccessError, Object};
 use serde_json::{Value, json};
 
-/// How long the part of a generated name before its random end may be, without the hyphen.
+/// The length of the part of a generated name before its random end, without the hyphen.
 const BASE_MAX: usize = 57;
 
 pub(super) fn sync(cx: &mut Cx, key: &Key) -> Result<(), AccessError> {

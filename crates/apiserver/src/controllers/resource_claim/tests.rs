@@ -1,4 +1,4 @@
-//! What becomes of pods and their claims, on a server that holds nothing else.
+//! The handling of pods and their claims, on a server that holds nothing else.
 
 use super::super::object::{EVENT, annotation, has_finalizer, set, uid};
 use super::super::pod::made_for;
@@ -152,7 +152,7 @@ async fn a_template_makes_a_claim_of_the_pods_own() {
     run.handle.stop().await;
 }
 
-/// What was made and could not be written down is found again.
+/// An object whose creation could not be recorded is found again.
 #[tokio::test(start_paused = true)]
 async fn a_claim_is_not_made_twice() {
     let run = run();
@@ -271,8 +271,8 @@ async fn a_pod_placed_by_hand_holds_its_claims() {
     run.handle.stop().await;
 }
 
-/// The pods of a group share a claim of the group: it is made once, owned and held by the group, and free when the group is
-/// gone, not when its pods are.
+/// The pods of a group share a claim of the group: it is made once, owned and held by the group, and free when the
+/// group is gone, not when its pods are.
 #[tokio::test(start_paused = true)]
 async fn a_claim_of_a_group_is_made_once_for_all_its_pods() {
     let run = run();

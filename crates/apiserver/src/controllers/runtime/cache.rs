@@ -11,7 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// What objects can be looked up by besides their key.
+/// The keys by which objects can be looked up besides their key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Index {
     /// The UID of the managing controller.
@@ -71,7 +71,7 @@ impl Index {
 pub(crate) struct Difference {
     /// The object before; `None` when it is new.
     pub(crate) old: Option<Object>,
-    /// The object now; `None` when it is gone.
+    /// The object now; `None` when it was deleted.
     pub(crate) new: Option<Object>,
 }
 
@@ -82,7 +82,7 @@ type Entries = FxHashMap<String, BTreeSet<Key>>;
 pub(crate) struct Cache {
     objects: FxHashMap<Key, Object>,
     indexes: Vec<(Index, Entries)>,
-    /// UIDs that this controller saw go before the watch said so. An entry lives until the watch does.
+    /// UIDs that this controller deleted before the watch reported it. An entry lives until the watch does.
     gone: FxHashSet<String>,
 }
 
@@ -116,7 +116,7 @@ impl Cache {
             .filter_map(|key| self.objects.get(key))
     }
 
-    /// How many objects `index` files under `value`.
+    /// The number of objects that `index` files under `value`.
     pub(crate) fn count_by(&self, index: Index, value: &str) -> usize {
         self.indexes
             .iter()
@@ -178,7 +178,7 @@ impl Cache {
         differences
     }
 
-    /// Takes out an object that this controller knows to be gone, ahead of the watch.
+    /// Takes out an object that this controller knows to be deleted, ahead of the watch.
     pub(crate) fn remove_ahead(&mut self, key: &Key, uid: &str) -> Vec<Difference> {
         let differences = self.remove(key, uid);
         if !differences.is_empty() {
@@ -296,7 +296,7 @@ mod tests {
                 .apply(Change::Modified(pod("a", "1", 4, "", "")))
                 .is_empty()
         );
-        // Another object took the name: the first one is gone, the second one is new.
+        // Another object took the name: the first one was deleted, the second one is new.
         let differences = cache.apply(Change::Added(pod("a", "2", 7, "", "")));
         assert_eq!(differences.len(), 2);
         assert!(differences[0].new.is_none() && differences[1].old.is_none());

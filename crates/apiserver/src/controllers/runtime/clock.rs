@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use std::fmt;
 use std::sync::Arc;
 
-/// Tells the time of day. Delays are counted by the runtime's own timer; a virtual clock follows that timer, so
+/// Returns the time of day. Delays are counted by the runtime's own timer; a virtual clock follows that timer, so
 /// a test that pauses and advances the runtime's time moves both.
 #[derive(Clone)]
 pub struct Clock {
@@ -49,7 +49,7 @@ impl Clock {
         }
     }
 
-    /// Whether it follows the timer of the async runtime in which it was made.
+    /// Returns whether it follows the timer of the async runtime in which it was made.
     pub(crate) fn is_virtual(&self) -> bool {
         self.is_virtual
     }

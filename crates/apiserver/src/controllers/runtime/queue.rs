@@ -19,15 +19,15 @@ const BACKOFF_MIN: Duration = Duration::from_millis(5);
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
 /// A controller may ask for a key again after this time or more as often as it likes.
 const AGAIN_MIN: Duration = Duration::from_millis(100);
-/// The number of immediate requests in a row for a key that are not delayed: steps of a reconcile of which each requests
-/// the next one.
+/// The number of immediate requests in a row for a key that are not delayed: steps of a reconcile of which each
+/// requests the next one.
 const AGAIN_FREE: u32 = 10;
 /// A key that is not worked on for this time starts anew, whatever was asked for before.
 const AGAIN_FORGET: Duration = Duration::from_secs(2);
 /// From this number of keys on, those that start anew are forgotten now and then.
 const AGAIN_KEYS: usize = 1024;
 
-/// Why a key is to be worked on.
+/// The reason why a key is to be worked on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cause {
     /// Something outside of the controller has changed, or a time has come that was far away.
@@ -243,7 +243,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         }
     }
 
-    /// When the next waiting key becomes ready.
+    /// The time at which the next waiting key becomes ready.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.timers.peek().map(|t| t.at)
     }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::hash::Hash;
 use tracing::debug;
 
-/// From the how-manieth event on that differs in its message only they are combined.
+/// The number of events that differ only in the message, from which on they are combined.
 const SIMILAR_MAX: usize = 10;
 /// Events further apart than this are not similar.
 const SIMILAR_WITHIN: SignedDuration = SignedDuration::from_secs(600);
@@ -17,11 +17,11 @@ const SIMILAR_WITHIN: SignedDuration = SignedDuration::from_secs(600);
 const BURST: f64 = 25.0;
 /// … and how fast it may cause further ones: one in five minutes.
 const REFILL_PER_SECOND: f64 = 1.0 / 300.0;
-/// How many objects, similar groups and events are remembered.
+/// The number of objects, similar groups and events are remembered.
 const REMEMBERED: usize = 4096;
 const COMBINED: &str = "(combined from similar events): ";
 
-/// How grave an event is.
+/// The severity of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum EventType {
     /// All is well.
@@ -39,7 +39,7 @@ impl EventType {
     }
 }
 
-/// What an event is about.
+/// The object of an event.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Subject<'a> {
     /// The object.

@@ -14,7 +14,7 @@ struct Log {
 
 struct Probe {
     log: Arc<Mutex<Log>>,
-    /// How many more times reconciling fails, and whether by panicking.
+    /// The number of more times that reconciling fails, and whether by panicking.
     failures: (u32, bool),
 }
 

@@ -92,7 +92,8 @@ fn conflict(message: String) -> AccessError {
     }
 }
 
-/// Whether a claim of a pod that does not exist goes with an earlier pod of the same name: the pod is created after it.
+/// Returns whether a claim of a pod that does not exist goes with an earlier pod of the same name: the pod is created
+/// after it.
 pub(super) fn is_stale(cx: &Context<Key>, set: &Object, at: i64) -> bool {
     let pod = identity::pod_name(set, at);
     Policy::of(set).with_pod
@@ -143,7 +144,7 @@ pub(super) fn follow_policy(
     Ok(())
 }
 
-/// When claims are deleted.
+/// The time at which claims are deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Policy {
     /// With their set.
@@ -162,7 +163,7 @@ impl Policy {
     }
 }
 
-/// Whether a reference names this object, whatever its UID.
+/// Returns whether a reference names this object, whatever its UID.
 fn names(reference: &Value, kind: Kind, name: &str) -> bool {
     reference["apiVersion"] == kind.api_version
         && reference["kind"] == kind.kind
@@ -184,15 +185,15 @@ impl Owners<'_> {
         [(STATEFUL_SET, self.set), (POD, self.pod)]
     }
 
-    /// Whether the set and the pod should be owners.
+    /// Returns whether the set and the pod should be owners.
     fn wanted(&self) -> [bool; 2] {
         let Policy { with_set, with_pod } = self.policy;
         let by_pod = with_pod && self.is_scaled_down;
         [with_set && !by_pod, by_pod]
     }
 
-    /// Whether a claim has a controller that is neither the set nor the pod, or is owned by an earlier set or pod of
-    /// the same name.
+    /// Returns whether a claim has a controller that is neither the set nor the pod, or is owned by an earlier set or
+    /// pod of the same name.
     fn has_stranger(&self, claim: &Value) -> bool {
         if !self.policy.with_set && !self.policy.with_pod {
             return false;
@@ -209,7 +210,7 @@ impl Owners<'_> {
         })
     }
 
-    /// Whether a claim has the owners that it should have, or owners that must not be touched.
+    /// Returns whether a claim has the owners that it should have, or owners that must not be touched.
     fn are_right(&self, claim: &Value) -> bool {
         let references = owner_references(claim);
         let has = |owner: &Value| references.iter().any(|r| r["uid"] == uid(owner));

@@ -27,7 +27,7 @@ fn claim_name(stateful_set: &Value, template: &Value, at: i64) -> String {
     format!("{}-{}", name(template), pod_name(stateful_set, at))
 }
 
-/// Whether the pods of a set have a claim of this name, now or before the set was scaled down.
+/// Returns whether the pods of a set have a claim of this name, now or before the set was scaled down.
 pub(super) fn has_claim(stateful_set: &Value, claim: &str) -> bool {
     let Some((prefix, ordinal)) = claim.rsplit_once('-') else {
         return false;

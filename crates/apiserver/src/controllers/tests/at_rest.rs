@@ -1,5 +1,5 @@
-//! A cluster at rest costs nothing, also one that is stuck: each controller's runs are counted, in clusters that wait in
-//! every way that a controller knows for something that never comes.
+//! A cluster at rest costs nothing, also one that is stuck: each controller's runs are counted, in clusters that wait
+//! in every way that a controller knows for something that never comes.
 
 use super::*;
 use crate::controllers::object::{
@@ -103,8 +103,8 @@ fn check(what: &str, counts: &Counts, allowed: &[(&str, u64)]) {
     assert!(excess.is_empty(), "{excess:#?}");
 }
 
-/// The work of a cluster of two nodes in that time: heartbeats every 10 s, conditions every 5 minutes, and the checks of
-/// both.
+/// The work of a cluster of two nodes in that time: heartbeats every 10 s, conditions every 5 minutes, and the checks
+/// of both.
 const RESTING: [(&str, u64); 2] = [("kubelet", 270), ("node-controller", 80)];
 
 #[tokio::test(start_paused = true)]
@@ -358,7 +358,8 @@ async fn a_server_with_many_definitions_is_at_rest() {
     world.stop().await;
 }
 
-/// An admission policy whose evaluation costs almost as much as it may is evaluated when objects are written, not later.
+/// An admission policy whose evaluation costs almost as much as it may is evaluated when objects are written, not
+/// later.
 #[tokio::test(start_paused = true)]
 async fn a_server_with_a_costly_admission_policy_is_at_rest() {
     let world = World::new(1).await;

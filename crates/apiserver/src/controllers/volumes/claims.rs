@@ -12,7 +12,7 @@ use super::{
 use crate::access::{AccessError, Object};
 use serde_json::Value;
 
-/// Who is to make a volume, under its present and its former name.
+/// The component that provisions a volume, under its present and its former name.
 const STORAGE_PROVISIONER: [&str; 2] = [
     "volume.kubernetes.io/storage-provisioner",
     "volume.beta.kubernetes.io/storage-provisioner",
@@ -39,7 +39,7 @@ pub(super) fn sync(cx: &mut Cx, key: &Key) -> Result<(), AccessError> {
     }
 }
 
-/// The owner of the claim has said which volume it is to be.
+/// The owner of the claim has named the volume.
 fn take_named(cx: &mut Cx, claim: &Object, named: &str) -> Result<(), AccessError> {
     let volume = cx.cache(VOLUME).get(&Key::new("", named)).cloned();
     match volume {
@@ -51,7 +51,7 @@ fn take_named(cx: &mut Cx, claim: &Object, named: &str) -> Result<(), AccessErro
     }
 }
 
-/// Finds a volume, has one made, or says what the claim waits for.
+/// Finds a volume, has one made, or reports what the claim waits for.
 fn find(cx: &mut Cx, claim: &Object) -> Result<(), AccessError> {
     let given = cx
         .cache(VOLUME)

@@ -1,4 +1,4 @@
-//! Which volume will do for a claim.
+//! The choice of a volume for a claim.
 
 use super::super::object::{annotation, is_deleting, items, labels, name, namespace, uid};
 use super::super::selector::Selector;
@@ -16,7 +16,7 @@ pub(super) fn class(object: &Value) -> &str {
     annotation(object, BETA_CLASS).unwrap_or_else(|| text(object, "/spec/storageClassName"))
 }
 
-/// Whether the volume was given to the claim, or is meant for it.
+/// Returns whether the volume was given to the claim, or is meant for it.
 pub(super) fn is_meant_for(volume: &Value, claim: &Value) -> bool {
     let given = text(volume, "/spec/claimRef/uid");
     text(volume, "/spec/claimRef/name") == name(claim)
@@ -28,7 +28,7 @@ fn size(object: &Value, pointer: &str) -> Quantity {
     text(object, pointer).parse().unwrap_or_default()
 }
 
-/// How large a volume is.
+/// The capacity of a volume.
 fn capacity(volume: &Value) -> Quantity {
     size(volume, "/spec/capacity/storage")
 }
@@ -38,7 +38,7 @@ fn mode(object: &Value) -> &str {
     mode.unwrap_or("Filesystem")
 }
 
-/// Whether a free volume will do for a claim.
+/// Returns whether a free volume will do for a claim.
 fn will_do(volume: &Value, claim: &Value) -> bool {
     let offered = items(&volume["spec"]["accessModes"]);
     let wanted = items(&claim["spec"]["accessModes"]);

@@ -9,7 +9,7 @@ use super::{Cx, PROVISIONED_BY, SELECTED_NODE, SIMULATED, reference, text};
 use crate::access::{AccessError, Object};
 use serde_json::{Value, json};
 
-/// What tells where a volume can be reached from, the first that the node has.
+/// The labels that state from where a volume can be reached, the first that the node has.
 const TOPOLOGY: [&str; 2] = ["topology.kubernetes.io/zone", "kubernetes.io/hostname"];
 
 /// Makes a volume for a claim. When it is there, the two are bound like any others.
@@ -36,7 +36,7 @@ pub(super) fn provision(cx: &mut Cx, claim: &Object, class: &Object) -> Result<(
     Ok(())
 }
 
-/// The node is gone: the scheduler is to select another one.
+/// The node was deleted: the scheduler is to select another one.
 fn give_up(cx: &mut Cx, claim: &Object, node: &str) -> Result<(), AccessError> {
     let mut free = (**claim).clone();
     if let Some(annotations) = free["metadata"]["annotations"].as_object_mut() {

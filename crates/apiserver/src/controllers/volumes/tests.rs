@@ -1,4 +1,4 @@
-//! What becomes of volumes and claims, on a server that holds nothing else.
+//! The handling of volumes and claims, on a server that holds nothing else.
 
 use super::super::object::{NODE, annotation};
 use super::super::runtime::Handle;
@@ -164,7 +164,7 @@ async fn what_the_scheduler_begins_is_completed() {
     run.handle.stop().await;
 }
 
-/// Owners may say which volume is for which claim, from either side.
+/// Owners may state which volume is for which claim, from either side.
 #[tokio::test(start_paused = true)]
 async fn owners_may_choose() {
     let run = run();

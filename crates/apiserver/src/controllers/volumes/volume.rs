@@ -7,7 +7,7 @@ use super::{BOUND_BY_CONTROLLER, Cx, PROVISIONED_BY, SIMULATED, Work, claim_of, 
 use crate::access::{AccessError, Object};
 use serde_json::Value;
 
-/// Sets a volume's phase, and takes it back from a claim that has another one.
+/// Sets a volume's phase, and removes it from a claim that has another one.
 pub(super) fn sync(cx: &mut Cx, key: &Key) -> Result<(), AccessError> {
     let Some(volume) = cx.cache(VOLUME).get(key).cloned() else {
         return Ok(());
@@ -47,7 +47,7 @@ fn is_simulated(volume: &Value) -> bool {
         && text(volume, "/spec/persistentVolumeReclaimPolicy") == "Delete"
 }
 
-/// The claim is gone.
+/// The claim was deleted.
 fn release(cx: &mut Cx, volume: &Object) -> Result<(), AccessError> {
     let released = set_status(cx, VOLUME, volume, &[("phase", "Released".into())])?;
     if is_simulated(&released) && !is_deleting(&released) {

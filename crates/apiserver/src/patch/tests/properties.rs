@@ -1,4 +1,4 @@
-//! What holds for every patch.
+//! Properties of every patch.
 
 use super::*;
 use proptest::prelude::*;

@@ -72,7 +72,7 @@ fn strategic_patches_of_pods() {
             "order is set, entries of others keep their place",
             spec(json!({"containers": [{"name": "a"}, {"name": "sidecar"}, {"name": "b"}]})),
             spec(json!({"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}]})),
-            // The sidecar stood before b, so it still does.
+            // The sidecar was before b, and still is.
             spec(json!({"containers": [{"name": "sidecar"}, {"name": "b"}, {"name": "a"}]})),
         ),
         (

@@ -45,8 +45,8 @@ fn below(object_type: &ObjectType) -> impl Iterator<Item = (Step, TypeId)> {
     })
 }
 
-/// The types that are looked at when objects of a kind are created, updated, and have their status written, one for each
-/// place below the kind.
+/// The types that are looked at when objects of a kind are created, updated, and have their status written, one for
+/// each place below the kind.
 fn reached_from(facts: &ResourceFacts, root: TypeId) -> BTreeSet<String> {
     let model = Schemas::get().model();
     let rules = strategy(gr(facts.group, facts.plural));

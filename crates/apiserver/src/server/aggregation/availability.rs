@@ -30,7 +30,7 @@ pub(super) async fn check(state: &State, service: &Value) {
     }
 }
 
-/// What prevents requests to the service, as far as objects show it.
+/// The condition that prevents requests to the service, as far as objects show it.
 fn obstacle(api: &Api, api_service: &Value) -> Option<Condition> {
     let reference = api_service.part("spec").part("service");
     let (namespace, name) = (reference.text("namespace"), reference.text("name"));

@@ -31,7 +31,7 @@ const AGGREGATOR: &str = "system:kube-aggregator";
 /// Sends a request on, and its answer back.
 ///
 /// # Errors
-/// What is wrong with the body of the request.
+/// The fault of the body of the request.
 pub(in crate::server) async fn forward(
     state: &State,
     service: &Value,

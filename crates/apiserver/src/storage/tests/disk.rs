@@ -14,13 +14,13 @@ use std::sync::{Mutex, MutexGuard};
 /// Runs in `cargo test`, and in the ignored test.
 const RUNS: u64 = 60;
 const RUNS_MANY: u64 = 3_000;
-/// How often the store is opened on one disk.
+/// The number of times that the store is opened on one disk.
 const ROUNDS: usize = 4;
 /// Writes of one round.
 const WRITES_MAX: usize = 120;
 const NAMES: u64 = 12;
 
-/// What happens at an operation of the disk.
+/// The fault at an operation of the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     /// Each write since the last sync is lost, kept or torn, on its own. Nothing works any more.
@@ -41,9 +41,9 @@ enum Unsynced {
 
 #[derive(Debug)]
 struct State {
-    /// What is on the disk for certain.
+    /// The bytes that are certainly on the disk.
     synced: Vec<u8>,
-    /// What the operating system shows.
+    /// The bytes that the operating system shows.
     shown: Vec<u8>,
     unsynced: Vec<Unsynced>,
     operations: u64,
@@ -203,7 +203,7 @@ type Live = BTreeMap<String, u64>;
 /// A change, as the writer knows it: its revision, what happened, the name, and the revision before.
 type Known = (u64, EventKind, String, Option<u64>);
 
-/// What the writer knows of the store.
+/// The expected state of the store.
 #[derive(Debug, Default)]
 struct Model {
     live: Live,

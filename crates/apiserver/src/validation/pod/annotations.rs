@@ -120,7 +120,7 @@ pub(crate) fn validate_update(
     validate(errors, new, spec, path);
 }
 
-/// Where a profile stands both in an annotation and in a field, they must say the same.
+/// A profile that is stated in an annotation and in a field must be the same.
 pub(crate) fn validate_profiles_match(
     errors: &mut Errors,
     metadata: &Value,

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 pub(crate) const CONTAINER_LISTS: [&str; 3] =
     ["initContainers", "containers", "ephemeralContainers"];
 
-/// What pods get and templates do not.
+/// The defaults that pods get and templates do not.
 pub(crate) fn pod(pod: &mut Value) {
     let Some(spec) = existing(pod, "spec") else {
         return;
@@ -49,13 +49,13 @@ pub(crate) fn spec(spec: &mut Value) {
     }
 }
 
-/// When the image of a container is pulled.
+/// The default of `imagePullPolicy` of a container.
 pub(crate) fn container(container: &mut Value) {
     let policy = pull_policy(container.text("image"));
     set_if_zero(container, "imagePullPolicy", policy);
 }
 
-/// When the image of a volume is pulled.
+/// The default of `pullPolicy` of an image volume.
 pub(crate) fn image_volume(image: &mut Value) {
     let policy = pull_policy(image.text("reference"));
     set_if_zero(image, "pullPolicy", policy);
@@ -90,7 +90,7 @@ fn requests_from_limits(resources: &mut Value) {
     }
 }
 
-/// `Always` for an image whose tag is `latest`, said or implied; else `IfNotPresent`.
+/// `Always` for an image whose tag is `latest`, stated or implied; else `IfNotPresent`.
 pub(crate) fn pull_policy(image: &str) -> &'static str {
     if image_tag(image) == Some("latest") {
         "Always"
@@ -132,7 +132,7 @@ fn image_tag(image: &str) -> Option<&str> {
     }
 }
 
-/// Whether this is the name of an image: an optional registry host, then lower-case path components.
+/// Returns whether this is the name of an image: an optional registry host, then lower-case path components.
 fn is_image_name(name: &str) -> bool {
     let is_host = |part: &str| {
         part.contains(['.', ':'])

@@ -29,7 +29,7 @@ fn keep(new: &mut Value, old: &Value, take: impl Fn(&mut Value, &Value)) {
     }
 }
 
-/// Whether both have the same containers in the same order; each other one is reported.
+/// Returns whether both have the same containers in the same order; each other one is reported.
 fn same_containers(new: &Value, old: &Value, errors: &mut Errors) -> bool {
     let mut same = true;
     for list in LISTS {

@@ -1,4 +1,4 @@
-//! What the server sets when a pod is created or its status is written.
+//! The fields that the server sets when a pod is created or its status is written.
 
 use super::requests::qos_class;
 use crate::validation::view::{View, child, copy_field, existing, is_zero, items_mut, remove, set};
@@ -89,8 +89,8 @@ pub(crate) fn for_update(new: &mut Value, old: &Value) {
     copy_field(new, old, "status");
 }
 
-/// What the scheduler and the controllers of claims write into the status of a pod. A write of the status that leaves it
-/// out, such as that of an older component, keeps it; an empty value removes it.
+/// The statuses that the scheduler and the controllers of claims write into the status of a pod. A write of the status
+/// that leaves it out, such as that of an older component, keeps it; an empty value removes it.
 const CLAIM_STATUSES: [&str; 3] = [
     "resourceClaimStatuses",
     "extendedResourceClaimStatus",

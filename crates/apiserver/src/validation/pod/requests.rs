@@ -1,4 +1,4 @@
-//! What a pod asks for as a whole: sums over its containers, pod-level defaults, and its quality of service.
+//! The requests of a pod as a whole: sums over its containers, pod-level defaults, and its quality of service.
 //!
 //! The sums follow KEP-753 (sidecars) and the pod-level rules KEP-2837.
 
@@ -31,7 +31,7 @@ fn raise(into: &mut Amounts, other: &Amounts) {
     }
 }
 
-/// Whether an init container keeps running beside the containers.
+/// Returns whether an init container keeps running beside the containers.
 pub(crate) fn is_sidecar(container: &Value) -> bool {
     container.text("restartPolicy") == "Always"
 }

@@ -233,7 +233,7 @@ fn validate_pod_name(errors: &mut Errors, name: &str, path: &Path) {
     }
 }
 
-/// Claims that a container uses must stand in the pod, each at most once as a whole or per request.
+/// Claims that a container uses must be listed in the pod, each at most once as a whole or per request.
 fn validate_claims(
     errors: &mut Errors,
     claims: &[Value],

@@ -1,4 +1,4 @@
-//! What may be written to the status of a pod.
+//! The checks of the status of a pod.
 
 mod containers;
 
@@ -13,7 +13,7 @@ use crate::validation::view::View;
 use serde_json::Value;
 use std::collections::HashSet;
 
-/// What is said of a generation below zero.
+/// The message about a generation below zero.
 const IS_NEGATIVE: &str = "must be a non-negative integer";
 /// Condition types that need no check because they are Kubernetes' own.
 const SYSTEM_CONDITIONS: &[&str] = &["PodScheduled", "Ready", "Initialized"];
@@ -144,7 +144,7 @@ fn validate_transitions(
     }
 }
 
-/// Whether the exit of a container may restart all containers of the pod, whatever their own policy.
+/// Returns whether the exit of a container may restart all containers of the pod, whatever their own policy.
 fn restarts_all(spec: &Value) -> bool {
     let lists = ["containers", "initContainers"].iter();
     let mut rules = lists

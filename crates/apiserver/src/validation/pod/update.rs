@@ -1,4 +1,4 @@
-//! What may change in a pod that exists (rules API-7 to API-13, KEP-3838).
+//! The fields that may change in a pod that exists (rules API-7 to API-13, KEP-3838).
 //!
 //! Everything that decides placement is fixed, except that a gated pod may be narrowed: node selectors and
 //! required node affinity may only be added to. "Gated" is judged on the pod as it was.
@@ -141,7 +141,7 @@ fn validate_gates(errors: &mut Errors, new: &Value, old: &Value, path: &Path) {
     let gates = new.items("schedulingGates");
     for (i, gate) in gates.iter().enumerate() {
         let name = gate.text("name");
-        // A new gate that stands there twice is reported once, at its last place.
+        // A new gate that is listed twice is reported once, at its last place.
         let again = gates.iter().skip(i + 1).any(|g| g.text("name") == name);
         if !before.contains(name) && !again {
             errors.forbidden(
@@ -264,7 +264,7 @@ fn validate_node_affinity(
     }
 }
 
-/// Whether a term only got more requirements. A term without any matches nothing and has to stay so.
+/// Returns whether a term only got more requirements. A term without any matches nothing and has to stay so.
 fn is_narrower(after: &Value, before: &Value) -> bool {
     let lists = ["matchExpressions", "matchFields"];
     if lists.iter().all(|l| before.items(l).is_empty()) {

@@ -1,4 +1,4 @@
-//! What tables cannot say of the volume sources that name a device or service outside the cluster.
+//! The checks that tables cannot express for the volume sources that name a device or service outside the cluster.
 
 use super::volumes::validate_local_path;
 use crate::validation::engine::{Owner, run_type};

@@ -1,4 +1,5 @@
-//! Validation of volumes: exactly one source each, and what tables cannot say of the sources of the cluster itself.
+//! Validation of volumes: exactly one source each, and the checks that tables cannot express for the sources of the
+//! cluster itself.
 
 use super::{env, volume_sources};
 use crate::validation::engine::{Owner, run_field, run_type};
@@ -299,7 +300,7 @@ fn projected(errors: &mut Errors, owner: &Owner, sources: &Value, list: &Path) {
     }
 }
 
-/// Whether a path has an element `..`.
+/// Returns whether a path has an element `..`.
 pub(super) fn has_backsteps(path: &str) -> bool {
     path.split('/').any(|part| part == "..")
 }

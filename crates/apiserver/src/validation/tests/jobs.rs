@@ -1,4 +1,4 @@
-//! What a suspended Job may change, and what the status of a Job may become.
+//! The permitted changes of a suspended Job, and of the status of a Job.
 
 use super::kinds::{created, printed, with};
 use super::*;

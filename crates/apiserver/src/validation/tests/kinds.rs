@@ -1,4 +1,4 @@
-//! What a create and an update of each kind answer.
+//! The answers to a create and an update of each kind.
 
 use super::*;
 

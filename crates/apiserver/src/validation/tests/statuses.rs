@@ -1,4 +1,4 @@
-//! What may be written to the status of each kind but Jobs.
+//! The checks of the status of each kind but Jobs.
 
 use super::kinds::created;
 use super::*;

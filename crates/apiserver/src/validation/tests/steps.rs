@@ -1,4 +1,4 @@
-//! What an update may not change.
+//! The changes that an update may not make.
 
 use super::kinds::{created, with};
 use super::*;

@@ -1,4 +1,4 @@
-//! How much work a check is: twice the entries of a list are twice the work.
+//! The work of a check: twice the entries of a list are twice the work.
 
 use super::kinds::created;
 use super::*;

@@ -22,7 +22,7 @@ use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
 
 type Responder = Box<dyn Fn(&Value) -> (u16, Vec<u8>) + Send + Sync>;
 
-/// An HTTPS server whose paths answer as the test says, and the reviews that it has received.
+/// An HTTPS server whose paths answer as the test specifies, and the reviews that it has received.
 pub(crate) struct Webhook {
     pub(crate) url: String,
     pub(crate) port: u16,

@@ -15,7 +15,7 @@ const NAMESPACES_MAX: usize = 500;
 /// The number of reasons that a row has.
 const REASONS_MAX: usize = 4;
 
-/// What is wanted of the groups.
+/// The wanted groups.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct GroupFilter {
     /// The namespace; empty for all.

@@ -22,8 +22,8 @@ const NOT_READY_TAINTS: [&str; 2] = [
     "node.kubernetes.io/unreachable",
 ];
 
-/// The devices of nodes by driver: how many are allocated, and how many there are. Devices that several nodes can use are
-/// left out.
+/// The devices of nodes by driver: how many are allocated, and how many there are. Devices that several nodes can use
+/// are left out.
 type DeviceCounts<'a> = HashMap<&'a str, BTreeMap<&'a str, (i64, i64)>>;
 
 fn device_counts(scheduler: &Scheduler) -> DeviceCounts<'_> {
@@ -46,7 +46,7 @@ fn device_counts(scheduler: &Scheduler) -> DeviceCounts<'_> {
     counts
 }
 
-/// What is requested of a resource, and what there is of it.
+/// The requested and the allocatable amount of a resource.
 fn amounts(view: &NodeView<'_>, resource: &str, devices: &DeviceCounts<'_>) -> (i64, i64) {
     match resource {
         "pods" => (view.pods().len() as i64, view.allocatable_of("pods")),
@@ -61,7 +61,7 @@ fn amounts(view: &NodeView<'_>, resource: &str, devices: &DeviceCounts<'_>) -> (
     }
 }
 
-/// How much of a resource is requested, from 0 to 1; `None` if the node has none.
+/// The requested part of a resource, from 0 to 1; `None` if the node has none.
 fn load((requested, allocatable): (i64, i64)) -> Option<f64> {
     (allocatable > 0).then(|| requested as f64 / allocatable as f64)
 }

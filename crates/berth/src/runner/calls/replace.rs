@@ -10,7 +10,7 @@ use berth_client::{ApiError, Transport, request};
 use berth_framework::write::{Action, RawField, Write};
 use serde_json::Value;
 
-/// How often an object is read again because another client has written it meanwhile.
+/// The number of times that an object is read again because another client has written it meanwhile.
 const ATTEMPTS_MAX: u32 = 5;
 
 /// Makes the write. `raw` are the values in its body that are written byte for byte.

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 /// The default of `--leader-elect-lease-duration`.
 const LEASE_DURATION: Duration = Duration::from_secs(15);
-/// How long a leader that was killed may be missing beyond the lease.
+/// The time that a leader that was killed may be missing beyond the lease.
 const AFTER_LEASE: Duration = Duration::from_secs(2);
 /// The same after a lease was released.
 const AFTER_RELEASE: Duration = Duration::from_secs(1);
 
-/// How much is in flight, and how often leaders end.
+/// The load, and the interval at which leaders end.
 struct Load {
     nodes: usize,
     pods_per_node: usize,
@@ -73,7 +73,7 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// How a leader ends.
+/// The way in which a leader ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     /// SIGKILL.

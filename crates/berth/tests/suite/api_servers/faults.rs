@@ -110,12 +110,12 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// Whether it is a watch.
+    /// Returns whether it is a watch.
     pub(crate) fn is_watch(&self) -> bool {
         self.path.contains("watch=1") || self.path.contains("watch=true")
     }
 
-    /// Whether it is a binding of a pod.
+    /// Returns whether it is a binding of a pod.
     pub(crate) fn is_binding(&self) -> bool {
         self.method == "POST" && self.path.ends_with("/binding")
     }
@@ -151,7 +151,7 @@ impl Exchange {
     }
 }
 
-/// How a request is answered instead of by the server.
+/// The answer to a request in place of that of the server.
 #[derive(Debug, Clone)]
 pub(crate) enum Refusal {
     /// With this code, and with Retry-After if it names seconds.
@@ -164,7 +164,7 @@ pub(crate) enum Refusal {
 struct Rule {
     applies: Box<dyn Fn(&Exchange) -> bool + Send>,
     refusal: Refusal,
-    /// How many more.
+    /// The remaining requests.
     left: usize,
 }
 
@@ -302,7 +302,7 @@ impl Proxy {
         });
     }
 
-    /// How many requests of the log satisfy a condition.
+    /// The number of requests of the log that satisfy a condition.
     pub(crate) fn count(&self, which: impl Fn(&Exchange) -> bool) -> usize {
         self.faults().log.iter().filter(|e| which(e)).count()
     }

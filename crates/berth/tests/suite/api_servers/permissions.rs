@@ -206,7 +206,7 @@ fn devices(api: &Api, proxy: &Proxy) {
     assert_eq!(api.bound("extended")["spec"]["nodeName"], "n2");
 }
 
-/// Whether the server has the kinds of group scheduling; kube-apiserver 1.36 has other versions of them.
+/// Returns whether the server has the kinds of group scheduling; kube-apiserver 1.36 has other versions of them.
 fn has_groups(server: &Server) -> bool {
     server.name == "berth apiserver"
 }
@@ -310,7 +310,7 @@ impl<'a, I: Iterator<Item = &'a Exchange>> Permissions for I {
     }
 }
 
-/// What the roles of a manifest allow.
+/// The permissions of the roles of a manifest.
 fn allowed(file: &str) -> BTreeSet<Permission> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../deploy")

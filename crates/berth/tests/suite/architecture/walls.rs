@@ -10,7 +10,7 @@ const FIELDS_MAX: usize = 13;
 /// The most methods of a type, over all its inherent implementations.
 const METHODS_MAX: usize = 42;
 
-/// What is counted of a type.
+/// The counted sizes of a type.
 #[derive(Debug, Default, Clone, Copy)]
 struct Size {
     fields: usize,

@@ -16,7 +16,7 @@ pub(crate) struct Page {
     answers: BufReader<File>,
     session: Option<String>,
     number: u64,
-    /// What the console shows, and exceptions.
+    /// The output of the console, and exceptions.
     pub(crate) console: Vec<String>,
 }
 
@@ -29,7 +29,7 @@ impl Drop for Page {
 }
 
 impl Page {
-    /// Opens an empty page; `None`, with a line that says so, when no browser or no shell with pipes is installed.
+    /// Opens an empty page; `None`, with a line that reports it, when no browser or no shell with pipes is installed.
     pub(crate) fn open(scratch: &Path) -> Option<Self> {
         let runs = |browser: &&&str| {
             let version = Command::new(browser).arg("--version").output();

@@ -181,7 +181,7 @@ fn helm_renders_the_manifests() {
         let plain = objects(&run(&mut kustomize));
         assert_eq!(rendered, plain, "{variant}");
     }
-    // What is off by default.
+    // The parts that are off by default.
     let scratch = Scratch::new("deploy-chart");
     let values = json!({
         "name": "other", "config": {"clientConnection": {"qps": 5}}, "extraArgs": ["--v=4"],

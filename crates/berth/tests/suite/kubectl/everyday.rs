@@ -39,7 +39,7 @@ spec: {containers: [{name: c, image: registry.example/c:1, resources: {requests:
 
 use Outcome::{Fails, Prints};
 
-/// What a command does.
+/// The result of a command.
 enum Outcome {
     /// It succeeds; its output contains these.
     Prints(&'static [&'static str]),
@@ -452,7 +452,7 @@ const COMMANDS: &[(&str, Outcome)] = &[
     ("auth can-i --list", Prints(&["*.*"])),
     ("auth whoami", Prints(&["berth-admin", "system:masters"])),
     ("events --for=deploy/web", Prints(&["ScalingReplicaSet"])),
-    // What needs containers or a metrics server is refused. kubectl asks only for running pods.
+    // A command that needs containers or a metrics server is refused. kubectl asks only for running pods.
     (
         "wait pod/tmp --for=jsonpath={.status.phase}=Running --timeout=60s",
         Prints(&["condition met"]),

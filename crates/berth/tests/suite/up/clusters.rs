@@ -339,7 +339,7 @@ fn directories_standard_input_and_nodes_of_a_file_are_ready_after_wait() {
         "corner",
     ));
 
-    // Nobody serves this node, so it stays as it was created. One of kwok is served.
+    // No kubelet serves this node, so it stays as it was created. One of kwok is served.
     for (name, annotations) in [
         ("foreign", json!({})),
         ("late", json!({"kwok.x-k8s.io/node": "fake"})),

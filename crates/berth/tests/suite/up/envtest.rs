@@ -96,7 +96,7 @@ impl Authority {
     }
 }
 
-/// What envtest's Environment is after its start.
+/// The fields of envtest's Environment after its start.
 struct Environment {
     scratch: Scratch,
     address: String,
@@ -262,7 +262,7 @@ fn a_bare_control_plane_with_the_users_and_keys_of_envtest() {
     }
     let services = e2e::server::core("services");
     admin.send(&request::get(services, "default", "kubernetes"));
-    // Nobody has made the service account of the namespace, and pods need none.
+    // The service account of the namespace does not exist, and pods need none.
     let default = request::get(ACCOUNTS, "default", "default");
     assert_eq!(refusal(&admin, &default).0, Some(404));
     let pod = admin.create_pod("lonely", &Value::Null);

@@ -5,7 +5,7 @@
 
 /// The largest number in a repetition, also of repetitions inside of others.
 const REPETITIONS_MAX: u32 = 1000;
-/// How deep groups can be nested.
+/// The depth to which groups can be nested.
 const DEPTH_MAX: u32 = 250;
 /// About how many states an expression can have.
 const SIZE_MAX: u64 = 200_000;
@@ -46,7 +46,7 @@ impl Part {
     }
 }
 
-/// How often a part is repeated.
+/// The number of times that a part is repeated.
 struct Repetition {
     text: String,
     least: u32,
@@ -56,7 +56,7 @@ struct Repetition {
 /// Translates an expression.
 ///
 /// # Errors
-/// What is wrong with it, as Go reports it.
+/// The fault, as Go reports it.
 pub(super) fn translate(pattern: &str) -> Result<Translated, String> {
     let mut translator = Translator {
         pattern,

@@ -123,7 +123,7 @@ async fn an_answer_is_read_in_any_case() {
     );
 }
 
-/// F-38, F-39, F-42: what the extender says went wrong.
+/// F-38, F-39, F-42: the errors that the extender reports.
 #[tokio::test]
 async fn an_error_in_the_answer_is_one() {
     let said = filtered(Reply::json(

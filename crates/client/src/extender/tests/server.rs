@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 
-/// What is answered.
+/// The answer.
 #[derive(Clone)]
 pub(super) enum Reply {
     /// A code and a body.

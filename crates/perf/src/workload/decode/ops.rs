@@ -39,7 +39,7 @@ const OPCODES: [&str; 18] = [
 /// The pause of a churn that does not set one.
 const CHURN_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What operations are decoded with.
+/// The state of the decoder of operations.
 pub(super) struct Decoder<'a> {
     pub(super) params: &'a Params<'a>,
     pub(super) templates: &'a Templates,

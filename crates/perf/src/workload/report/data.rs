@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The prefix of names in upstream's results.
 const NAME_PREFIX: &str = "BenchmarkPerfScheduling";
-/// What a label has where it does not apply, so that all items have the same labels.
+/// The value of a label that does not apply, so that all items have the same labels.
 const NOT_APPLICABLE: &str = "not applicable";
 
 /// One item.

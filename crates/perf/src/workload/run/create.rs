@@ -24,9 +24,9 @@ use tokio::time::sleep;
 const MIGRATED_PLUGINS: &str = "storage.alpha.kubernetes.io/migrated-plugins";
 /// The letters of generated names, as Kubernetes chooses them.
 const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-/// How long the creation of an object of any kind is retried, as upstream does it.
+/// The time for which the creation of an object of any kind is retried, as upstream does it.
 const CREATE_ANY_LIMIT: Duration = Duration::from_secs(20);
-/// How long a namespace of an earlier run may take to be deleted.
+/// The time that a namespace of an earlier run may take to be deleted.
 const NAMESPACE_DELETION_LIMIT: Duration = Duration::from_secs(120);
 
 /// Random values of a workload.
@@ -115,7 +115,7 @@ impl Executor<'_> {
             .map_err(|e: ApiError| self.failed(format!("failed to create node: {e}")))
     }
 
-    /// Adds what the strategy says. Returns the CSINode of the node, when it has one.
+    /// Adds the fields of the strategy. Returns the CSINode of the node, when it has one.
     fn prepare(
         &mut self,
         node: &mut Value,
@@ -185,7 +185,7 @@ impl Executor<'_> {
         self.create_namespace(name.to_owned(), &namespace).await
     }
 
-    /// Creates a namespace unless it exists. One that is being deleted is created again when it is gone.
+    /// Creates a namespace unless it exists. One that is being deleted is created again when it was deleted.
     async fn create_namespace(&mut self, name: String, namespace: &Value) -> Result<(), RunError> {
         let resource = Resource::of("/api/v1", "namespaces", false);
         let deadline = Instant::now() + NAMESPACE_DELETION_LIMIT;
@@ -315,8 +315,8 @@ impl Executor<'_> {
         result.await.map_err(|message: String| self.failed(message))
     }
 
-    /// Waits until the API server lists so many PodGroups. Upstream's harness waits for the cache of its scheduler, which
-    /// another process does not show.
+    /// Waits until the API server lists so many PodGroups. Upstream's harness waits for the cache of its scheduler,
+    /// which another process does not show.
     pub(super) async fn wait_for_groups(&self, op: &WaitForPodGroups) -> Result<(), RunError> {
         let groups = Resource::of("/apis/scheduling.k8s.io/v1beta1", "podgroups", true);
         let collection = groups.collection(&op.namespace);
@@ -384,7 +384,7 @@ fn csi_node(name: &str, csi: &[(String, Option<i64>)], migrated: &[String]) -> V
     })
 }
 
-/// Where pods come from.
+/// The source of pods.
 enum Source {
     /// The same pod each time, as it is sent.
     Constant(Value, Bytes),

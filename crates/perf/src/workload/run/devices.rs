@@ -158,7 +158,7 @@ fn devices(slice: &Value) -> Vec<Device> {
         .collect()
 }
 
-/// What a claim asks for: the name of the request, the driver, and how many devices.
+/// The request of a claim: the name of the request, the driver, and how many devices.
 fn requests(
     claim: &Value,
     classes: &BTreeMap<String, Option<String>>,
@@ -226,11 +226,11 @@ fn allocate(
     None
 }
 
-/// Whether a name matches a pattern of `*` and `?`.
+/// Returns whether a name matches a pattern of `*` and `?`.
 fn glob(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), name.chars().collect());
-    // Which prefixes of the name the pattern so far matches.
+    // The prefixes of the name that match the pattern so far.
     let mut matched = vec![false; name.len() + 1];
     matched[0] = true;
     for symbol in pattern {

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval_at};
 
-/// The histograms of the scheduler that upstream's harness collects, with the labels that tell series apart.
+/// The histograms of the scheduler that upstream's harness collects, with the labels that distinguish series.
 const HISTOGRAMS: [(&str, &[&str]); 4] = [
     (
         "scheduler_framework_extension_point_duration_seconds",
@@ -29,14 +29,14 @@ const HISTOGRAMS: [(&str, &[&str]); 4] = [
     ),
 ];
 
-/// What was measured.
+/// The measurements.
 #[derive(Debug, Clone)]
 pub struct Measured {
     /// The name: of the namespace, or given by startCollectingMetrics.
     pub name: String,
     /// Pods per second by upstream's rule; none when it was over before there were two readings with pods.
     pub throughput: Option<Buckets>,
-    /// How many samples the throughput comes from.
+    /// The number of samples of the throughput.
     pub samples: usize,
     /// Pods that were scheduled.
     pub scheduled: u64,
@@ -46,9 +46,10 @@ pub struct Measured {
     pub duration: Duration,
     /// From sending the creation of a pod to seeing it bound, in milliseconds.
     pub latency: Option<Buckets>,
-    /// What each process used.
+    /// The usage of each process.
     pub processes: Vec<ProcessUsage>,
-    /// Requests that the API server answered, watches and the runner's own writes aside; none when it does not say.
+    /// Requests that the API server answered, watches and the runner's own writes aside; none when it does not report
+    /// them.
     pub api_calls: Option<u64>,
     /// Writes of the runner itself.
     pub own_writes: u64,
@@ -72,7 +73,7 @@ impl Measured {
     }
 }
 
-/// What a process used during a measurement.
+/// The usage of a process during a measurement.
 #[derive(Debug, Clone)]
 pub struct ProcessUsage {
     /// The name of the process.
@@ -85,7 +86,7 @@ pub struct ProcessUsage {
     pub peak_bytes: u64,
 }
 
-/// What was added to a histogram during a measurement.
+/// The increase of a histogram during a measurement.
 #[derive(Debug, Clone)]
 pub struct Histogram {
     /// The metric.
@@ -156,7 +157,7 @@ impl Collecting {
 
     pub(super) async fn end<C: Cluster>(self, api: &Api, view: &View, cluster: &C) -> Measured {
         let duration = self.begun.elapsed();
-        // The task ends by itself only when the view is gone.
+        // The task ends by itself only when the view was dropped.
         let _ = self.stop.send(());
         let throughput = self.sampling.await.unwrap_or_default();
         let measurement = view.measured();

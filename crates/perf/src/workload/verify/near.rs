@@ -143,8 +143,8 @@ fn pods_in<'w>(
         .filter_map(|uid| world.pods.get(uid))
 }
 
-/// Whether required affinity finds the pods it asks for. The first of a group of pods that ask for each other needs
-/// none.
+/// Returns whether required affinity finds the pods it asks for. The first of a group of pods that ask for each other
+/// needs none.
 fn company(world: &World<'_>, placed: &Placed, node: &Node) -> Option<String> {
     let pod = &placed.pod;
     let terms: Vec<Term> = affinity(pod).iter().map(|t| Term::new(pod, t)).collect();

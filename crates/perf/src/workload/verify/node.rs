@@ -1,4 +1,4 @@
-//! What a node alone decides: labels, taints, and whether there is room.
+//! The rules that a node alone decides: labels, taints, and whether there is room.
 
 use super::Surroundings;
 use berth_api::node_selector::CompiledNodeSelector;
@@ -20,7 +20,7 @@ pub(super) fn broken_rule(pod: &Pod, versions: &[Arc<Node>]) -> Option<String> {
     rule
 }
 
-/// Whether node selector and required node affinity match.
+/// Returns whether node selector and required node affinity match.
 pub(super) fn labels(pod: &Pod, node: &Node) -> Option<String> {
     let selected = pod.spec.node_selector.as_ref().is_none_or(|selector| {
         selector
@@ -57,7 +57,7 @@ fn taints(pod: &Pod, node: &Node) -> Option<String> {
     (node.spec.unschedulable && !tolerated(&cordon)).then(|| "the node is cordoned".to_owned())
 }
 
-/// What the pods of a node take together.
+/// The sums over the pods of a node.
 #[derive(Debug, Default)]
 pub(super) struct Load {
     pods: i128,
@@ -141,7 +141,7 @@ fn lacking_of(
     for (resource, amount) in wanted.iter().filter(|(_, amount)| **amount > 0) {
         let offered = match offers(resource) {
             Some(offered) => offered,
-            // Devices stand for it.
+            // Devices provide it.
             None if surroundings.is_backed_by_devices(resource) => continue,
             None => 0,
         };

@@ -1,6 +1,6 @@
 //! Hard topology spread constraints, on the final state.
 //!
-//! Where pods were only added, no existing node changed, and all pods that count have the same constraint, the last pod
+//! If pods were only added, no existing node changed, and all pods that count have the same constraint, the last pod
 //! of each domain was decided when the smallest count was no greater than it is at the end. So at the end no domain may
 //! have more than `maxSkew` pods more than the smallest one. Where these conditions do not hold the final state proves
 //! nothing, and nothing is reported.
@@ -10,7 +10,7 @@ use berth_api::pod::TopologySpreadConstraint;
 use berth_api::{Pod, Selector};
 use std::collections::BTreeMap;
 
-/// What the final state proves.
+/// The violations that the final state proves.
 pub(super) fn check(world: &World<'_>) -> Vec<Violation> {
     let mut by_namespace: BTreeMap<&str, Vec<&Placed>> = BTreeMap::new();
     for placed in world.pods.values() {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// What rules refer to besides pods and nodes, as it is at the end of the run.
+/// The objects besides pods and nodes to which rules refer, as it is at the end of the run.
 #[derive(Debug, Clone, Default)]
 pub struct Surroundings {
     /// The labels of namespaces.
@@ -103,7 +103,7 @@ impl Surroundings {
         }
     }
 
-    /// Whether devices may stand for an extended resource.
+    /// Returns whether devices may provide an extended resource.
     pub(super) fn is_backed_by_devices(&self, resource: &str) -> bool {
         resource.starts_with("deviceclass.resource.kubernetes.io/")
             || self.device_resources.contains(resource)

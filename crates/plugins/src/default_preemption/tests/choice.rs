@@ -1,4 +1,4 @@
-//! Which of several nodes is chosen.
+//! The choice among several nodes.
 
 use super::*;
 

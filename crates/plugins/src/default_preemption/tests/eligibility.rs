@@ -1,4 +1,4 @@
-//! Which pods may preempt, and the messages of the other pods.
+//! The pods that may preempt, and the messages of the other pods.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! How victims are evicted, and how PreEnqueue blocks the preemptor meanwhile.
+//! The eviction of victims, and the rejection of the preemptor by PreEnqueue meanwhile.
 
 use super::*;
 use berth_framework::call::{CallError, CallErrorKind, Response};
@@ -137,7 +137,7 @@ fn attempts_and_victims_are_counted() {
 }
 
 /// P-12, P-19: without the gate every eviction is waited for, the more important victim first; one that fails ends it,
-/// and what is said of a victim is said when it goes.
+/// and the events about a victim are published when it is deleted.
 #[test]
 fn without_the_gate_evictions_are_waited_for() {
     let failed = |kind: CallErrorKind| WakeReason::Call(Err(CallError::new(kind, "no")));

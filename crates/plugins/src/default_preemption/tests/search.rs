@@ -170,8 +170,8 @@ fn errors_count_only_without_a_candidate() {
     assert_eq!(outcome.result.status.code(), Code::Error);
 }
 
-/// P-6, P-9, case 234: what filters said decides where evictions are tried; nodes of which they
-/// said nothing are out of the question.
+/// P-6, P-9, case 234: the answers of filters decide where evictions are tried; nodes without
+/// an answer are out of the question.
 #[test]
 fn only_nodes_that_may_be_helped_are_tried() {
     let helpless = |nodes: usize| {

@@ -201,7 +201,7 @@ fn budgets_are_spared_where_possible() {
     }
 }
 
-/// P-12: victims are listed by importance, whatever their budgets say.
+/// P-12: victims are listed by importance, whatever their budgets allow.
 #[test]
 fn victims_go_in_the_order_of_their_importance() {
     let young = |mut pod: Pod| {
@@ -293,8 +293,8 @@ fn more_than_resources_is_freed() {
     );
 }
 
-/// P-13: an empty selector covers all pods of the namespace since 1.38, also pods without labels, and none before. Pod a
-/// runs on node n, in the namespace of the budget; pod b runs on node m, in another namespace, and is more important.
+/// P-13: an empty selector covers all pods of the namespace since 1.38, also pods without labels, and none before. Pod
+/// a runs on node n, in the namespace of the budget; pod b runs on node m, in another namespace, and is more important.
 #[test]
 fn an_empty_selector_protects_all_pods_since_1_38() {
     let bare = || plain("a", 1, 4);

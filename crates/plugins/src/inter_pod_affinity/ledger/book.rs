@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use std::ops::{AddAssign, Neg};
 use std::sync::Arc;
 
-/// What pods add up to. Sums wrap round, so that what was added can always be taken away again.
+/// The sums over pods. Sums wrap round, so that what was added can always be taken away again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Sums {
     /// Terms that do not want the new pod near.
@@ -17,14 +17,14 @@ pub(super) struct Sums {
     pub(super) affinity: i32,
     /// Pods that a required anti-affinity term of it means, once per term.
     pub(super) anti_affinity: i32,
-    /// How many preferences there are, whatever their points.
+    /// The number of preferences, whatever their points.
     pub(super) entries: i32,
     /// The points of all preferences.
     pub(super) points: i64,
 }
 
 impl Sums {
-    /// What one effect adds; `sign` is 1 or -1.
+    /// The sums of one effect; `sign` is 1 or -1.
     pub(super) fn of(effect: Effect, sign: i32) -> Self {
         let mut sums = Self::default();
         match effect {
@@ -82,7 +82,7 @@ impl Neg for Sums {
     }
 }
 
-/// What the pods of a node count for, and in which domain they were counted.
+/// The sums of the pods of a node, and the domain in which they were counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Counted {
     domain: u32,
@@ -105,7 +105,7 @@ pub(super) struct Book {
     counted: FxHashMap<u32, Counted>,
     /// By domain; zeroes are left out.
     sums: FxHashMap<u32, Sums>,
-    /// What the pods of the node count for that is being counted anew.
+    /// The sums of the pods of the node that is being counted again.
     pub(super) recounted: Sums,
 }
 
@@ -123,7 +123,7 @@ impl Book {
         }
     }
 
-    /// Whether it is empty.
+    /// Returns whether it is empty.
     pub(super) fn is_idle(&self) -> bool {
         self.counted.is_empty()
     }
@@ -133,7 +133,7 @@ impl Book {
         self.sums.get(&domain).copied().unwrap_or_default()
     }
 
-    /// Adds to the sums of a domain, and says whether its nodes look different by that.
+    /// Adds to the sums of a domain, and returns whether its nodes look different by that.
     fn post(&mut self, domain: u32, amount: Sums) -> bool {
         let sums = self.sums.entry(domain).or_default();
         let before = sums.aspect();
@@ -175,8 +175,8 @@ impl Book {
         total
     }
 
-    /// Adds what a pod of a node counts for, and tells which nodes look different by that; false when the node is in no
-    /// domain.
+    /// Adds what a pod of a node counts for, and reports which nodes look different by that; false when the node is in
+    /// no domain.
     pub(super) fn add_and_tell(
         &mut self,
         slot: Slot,
@@ -215,7 +215,7 @@ impl Book {
         self.recounted = Sums::default();
     }
 
-    /// Puts what was recounted in the place of what stood there, and tells by how much that is more.
+    /// Puts what was recounted in the place of the former value, and returns the difference.
     pub(super) fn end_recount(&mut self, slot: Slot, changed: &mut Vec<Slot>) -> Sums {
         let index = slot.index() as u32;
         let sums = std::mem::take(&mut self.recounted);

@@ -11,7 +11,7 @@ use fastrand::Rng;
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 
-/// How many clusters are tried, and how often each changes.
+/// The number of clusters that are tried, and how often each changes.
 const CLUSTERS: u64 = 400;
 const ROUNDS: usize = 12;
 
@@ -275,7 +275,7 @@ impl Scene {
     }
 }
 
-/// What comes of a pod on every node, and of its scores.
+/// The answers about a pod on every node, and of its scores.
 #[derive(Debug, PartialEq)]
 struct Answers {
     statuses: Vec<(Slot, Status)>,
@@ -462,8 +462,8 @@ fn fragment(plugin: &InterPodAffinity, cx: &Context<'_>, pod: &PodInfo) -> Fragm
     fragment
 }
 
-/// Whatever comes and goes, and whenever a pod of the same fragment asks: what the ledger says is what is counted
-/// plainly for that pod. PL-80 to PL-87.
+/// For every order of changes, and whenever a pod of the same fragment asks: the answer of the ledger is what is
+/// counted plainly for that pod. PL-80 to PL-87.
 #[test]
 fn ledgers_answer_as_the_plain_plugin() {
     let features = FeatureGates::default();

@@ -16,7 +16,7 @@ const FEW_NODES: u32 = 16;
 #[derive(Debug)]
 pub(super) struct Hard {
     pub(super) constraint: Constraint,
-    /// Which tally has the counts of its selector.
+    /// The tally that has the counts of its selector.
     pub(super) tally: usize,
     /// One when the pod counts for its own constraint.
     own: i64,
@@ -49,7 +49,7 @@ impl Hard {
         }
     }
 
-    /// What distinguishes the nodes of a domain: the number of its pods, or itself, below [`MISSING`].
+    /// The value that distinguishes the nodes of a domain: the number of its pods, or itself, below [`MISSING`].
     fn face(&self, number: Number) -> i64 {
         let domain = self.places.domain(number);
         if domain.nodes > FEW_NODES {
@@ -64,7 +64,7 @@ impl Hard {
         number.map_or(MISSING, |number| self.face(number))
     }
 
-    /// What the filter says about nodes of a class.
+    /// The answer of the filter for nodes of a class.
     pub(super) fn filter(&self, class: i64) -> Result<(), Status> {
         let there = match class {
             MISSING => return Err(Status::unresolvable(REASON_NO_DOMAIN)),
@@ -107,7 +107,7 @@ impl Hard {
     }
 
     /// A pod that counts has come to a node or gone from it. Adds the other nodes of its domain to `changed` where
-    /// their class is another now, and tells whether the node's own is.
+    /// their class is another now, and returns whether the node's own is.
     pub(super) fn pod_moved(&mut self, slot: Slot, pods: i64, changed: &mut Vec<Slot>) -> bool {
         let place = self.places.of(slot);
         let Some(number) = place.domain().filter(|_| place.counts()) else {

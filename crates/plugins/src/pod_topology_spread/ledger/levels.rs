@@ -3,11 +3,11 @@
 /// Sums below this have a counter each; domains with more pods are few.
 const LEVELS: usize = 1024;
 
-/// How many sums there are of each size, and the least one.
+/// The number of sums of each size, and the least one.
 #[derive(Debug)]
 pub(super) struct Levels {
     counters: Vec<u32>,
-    /// How many sums there are.
+    /// The number of sums.
     len: usize,
     /// The least one; zero when there is none.
     minimum: i64,

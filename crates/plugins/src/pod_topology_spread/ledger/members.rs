@@ -25,7 +25,7 @@ fn at(slot: Slot) -> u32 {
 }
 
 impl Members {
-    /// Everybody, where they are.
+    /// All pods, by their places.
     pub(super) fn of_all(places: &Places) -> Self {
         let mut members = Self::default();
         members.grow(places.by_slot().len());

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 /// The number of a domain, as the node table gives it out.
 pub(super) type Number = u32;
 
-/// Where a node is, in one word.
+/// The place of a node, in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place(u32);
 
@@ -19,7 +19,7 @@ impl Place {
     /// The node has not got the label, and is where nodes with an empty one are.
     const UNLABELLED: u32 = 1 << 30;
 
-    /// Where a node is that the topology puts there; [`Place::NOWHERE`] stays that.
+    /// The place of a node that the topology puts there; [`Place::NOWHERE`] stays that.
     fn counting(number: Number) -> Self {
         Self(number | Self::COUNTS)
     }
@@ -52,9 +52,9 @@ impl Place {
 /// A domain.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Domain {
-    /// How many nodes are in it.
+    /// The number of nodes in it.
     pub(super) nodes: u32,
-    /// How many of them count. Without one there is no such domain, as far as constraints go.
+    /// The number of them that count. Without one there is no such domain, as far as constraints go.
     pub(super) counting: u32,
     /// The pods on those.
     pub(super) sum: i64,
@@ -66,7 +66,7 @@ impl Domain {
     }
 }
 
-/// Where a node is to be, as its labels and the policies of the constraint say.
+/// The desired place of a node, according to its labels and the policies of the constraint.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entry {
     /// The domain.
@@ -130,7 +130,7 @@ impl Places {
         }
     }
 
-    /// Where each node is, by slot.
+    /// The place of each node, by slot.
     pub(super) fn by_slot(&self) -> &[Place] {
         &self.by_slot
     }

@@ -10,7 +10,7 @@ use berth_framework::table::Topology;
 #[derive(Debug)]
 pub(super) struct Soft {
     pub(super) constraint: Constraint,
-    /// Which tally has the counts of its selector.
+    /// The tally that has the counts of its selector.
     pub(super) tally: usize,
     /// Pods by domain; hosts are counted one by one, and only where they are is kept.
     places: Option<Places>,
@@ -48,7 +48,7 @@ impl Soft {
         }
     }
 
-    /// What distinguishes nodes: the number of their domain, or, of hosts, that of their own pods.
+    /// The value that distinguishes nodes: the number of their domain, or, of hosts, that of their own pods.
     pub(super) fn class(&self, slot: Slot, count: i64) -> i64 {
         match &self.places {
             Some(places) => {
@@ -70,7 +70,7 @@ impl Soft {
         Some(places.domain(number).sum)
     }
 
-    /// How many domains there are among nodes of these classes. Those without the label are in the domain of the
+    /// The number of domains among nodes of these classes. Those without the label are in the domain of the
     /// empty one.
     pub(super) fn domains(&self, classes: impl Iterator<Item = i64>) -> usize {
         let Some(places) = &self.places else {

@@ -1,4 +1,4 @@
-//! The books say what the extension points say, whatever comes and goes.
+//! The books agree with the extension points after every change.
 //!
 //! Clusters, pods and changes are drawn from few names, labels and keys. A case that fails is made smaller by leaving
 //! out step after step, and printed with its seed.
@@ -208,7 +208,7 @@ impl Case {
         Self { args, pods, ops }
     }
 
-    /// Whether the ledger agrees with the extension points; the error contains the difference.
+    /// Returns whether the ledger agrees with the extension points; the error contains the difference.
     fn check(&self) -> Result<(), String> {
         let run = || Run::new(self).follow(&self.ops);
         match catch_unwind(AssertUnwindSafe(run)) {

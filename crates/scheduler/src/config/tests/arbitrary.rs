@@ -109,7 +109,7 @@ proptest! {
     #[test]
     fn any_duration_is_read_or_refused(text in "[-+]?[0-9.]{0,25}[a-zµ]{0,3}[0-9]{0,3}[smh]?") {
         if let Ok(duration) = text.parse::<GoDuration>() {
-            // What is written is read again as the same.
+            // A written duration is read again as the same.
             prop_assert_eq!(duration.to_string().parse(), Ok(duration));
         }
     }

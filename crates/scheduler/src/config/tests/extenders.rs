@@ -1,4 +1,4 @@
-//! What extenders look after alone is left to them, and a time to answer that is none.
+//! Fields that extenders alone check are left to them, and a time to answer that is none.
 
 use super::*;
 use crate::profile::ProfileSpec;
@@ -17,7 +17,7 @@ fn ignored(spec: &ProfileSpec) -> Value {
         .unwrap_or_default()
 }
 
-/// F-44: in every profile, beside what it ignores already; what is not said to be ignored is not.
+/// F-44: in every profile, beside what it ignores already; resources that are not declared as ignored are not.
 #[test]
 fn every_profile_leaves_to_extenders_what_they_look_after_alone() {
     let config = config(&json!({
@@ -74,7 +74,7 @@ fn a_profile_that_cannot_leave_it_to_them_is_refused() {
     );
 }
 
-/// F-37: five seconds where nothing is said, or nothing that could be waited for.
+/// F-37: five seconds without a value, or with one that allows no wait.
 #[test]
 fn the_timeout_of_a_request_is_five_seconds_by_default() {
     for (given, expected) in [

@@ -1,4 +1,4 @@
-//! Configurations with plugins: merging, arguments, and what the plugins say. F-24 to F-28, F-32, F-33, F-36.
+//! Configurations with plugins: merging, arguments, and the errors of plugins. F-24 to F-28, F-32, F-33, F-36.
 
 use super::*;
 use crate::profile::Profiles;
@@ -386,7 +386,7 @@ fn profiles_that_cannot_be_built_are_refused() {
     }
 }
 
-/// The problems of the structure and of the profiles are not said twice.
+/// The problems of the structure and of the profiles are not reported twice.
 #[test]
 fn a_problem_is_said_once() {
     let sort = |name: &str| json!({"queueSort": {"enabled": [{"name": name}], "disabled": [{"name": "*"}]}});

@@ -417,7 +417,7 @@ fn fields_are_read_strictly() {
         ),
     ] {
         let problems = problems(&fields);
-        // An unknown field may leave a required one empty; that is said as well.
+        // An unknown field may leave a required one empty; that is reported as well.
         assert_eq!(
             problems.first().map(String::as_str),
             Some(expected),

@@ -147,7 +147,7 @@ fn leader_election_can_work() {
     ]);
 }
 
-/// F-34, case 256: flags go before the file, and are validated with it.
+/// F-34, case 256: flags take precedence over the file, and are validated with it.
 #[test]
 fn flags_go_before_the_file() {
     let registry = Registry::default();

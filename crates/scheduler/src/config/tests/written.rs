@@ -1,8 +1,8 @@
-//! What is written out, and that it can be read again. Edge case 258.
+//! The written configuration, and that it can be read again. Edge case 258.
 
 use super::*;
 
-/// What is at a path such as `profiles.0.schedulerName`.
+/// The value at a path such as `profiles.0.schedulerName`.
 fn at<'a>(value: &'a Value, path: &str) -> &'a Value {
     let pointer = format!("/{}", path.replace('.', "/"));
     value
@@ -10,14 +10,15 @@ fn at<'a>(value: &'a Value, path: &str) -> &'a Value {
         .unwrap_or_else(|| panic!("nothing at {path} in {value:#}"))
 }
 
-/// What kube-scheduler 1.36.2 writes when it is run with `--leader-elect=false --kubeconfig kubeconfig`.
+/// The configuration that kube-scheduler 1.36.2 writes when it is run with `--leader-elect=false --kubeconfig
+/// kubeconfig`.
 const REFERENCE: &str = include_str!("kube-scheduler-1.36-default.yaml");
 
 /// F-30, F-33, case 258, and the default plugins: the complete default configuration.
 #[test]
 fn the_default_configuration_is_kube_schedulers() {
     let mut expected: Value = serde_saphyr::from_str(REFERENCE).expect("YAML");
-    // What the flags of that run have set.
+    // The values from the flags of that run.
     expected["clientConnection"]["kubeconfig"] = json!("");
     expected["leaderElection"]["leaderElect"] = json!(true);
     let yaml = Config::new(FeatureGates::default(), &in_tree()).to_yaml();

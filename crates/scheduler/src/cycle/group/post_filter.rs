@@ -202,7 +202,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// Whether members fit on their nodes, one after the other.
+    /// Returns whether members fit on their nodes, one after the other.
     fn fit_in_order(&mut self, members: &[usize]) -> bool {
         let mut places: Vec<(usize, Slot, Arc<PodInfo>)> = Vec::with_capacity(members.len());
         for at in members {
@@ -254,7 +254,7 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// Whether a pod only affects others on its own node, and is only affected by those.
+/// Returns whether a pod only affects others on its own node, and is only affected by those.
 fn is_local(pod: &PodInfo) -> bool {
     let spec = &pod.pod.spec;
     !pod.has_affinity()
@@ -302,7 +302,7 @@ impl GroupDryRun for Trial<'_> {
         let root = self.run.root.clone();
         let rejectors = self.run.rejectors.clone();
         let status = self.cycle.evaluate_group(self.core, self.run, &root, None);
-        // What is in the way in a cluster without victims is not what the group waits for.
+        // A plugin that rejects even a cluster without victims is not one that the group waits for.
         self.run.rejectors = rejectors;
         match status.is_success() {
             true if self.run.placed.is_empty() => {

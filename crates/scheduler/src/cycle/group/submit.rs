@@ -16,7 +16,7 @@ use berth_framework::plugin::Nominating;
 use berth_framework::{Code, Status};
 use rustc_hash::FxHashMap;
 
-/// Whether a group has enough scheduled members, whatever is still to come.
+/// Returns whether a group has enough scheduled members, whatever is still to come.
 fn is_quorate(core: &Core, profile: &Profile, key: &GroupKey) -> Status {
     let groups = core.cache.cluster().groups();
     let scheduled = match key.kind {

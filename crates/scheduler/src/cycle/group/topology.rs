@@ -27,7 +27,7 @@ struct Tried {
     began: (fastrand::Rng, usize),
 }
 
-/// What does not change while the placements of a group are tried.
+/// The state that does not change while the placements of a group are tried.
 struct Search {
     key: GroupKey,
     /// The members that wait, by their place in the run.
@@ -303,7 +303,7 @@ impl Search {
         placed.map(|member| member.attempt.pod.clone()).collect()
     }
 
-    /// What was found for the members, which becomes nothing.
+    /// The results for the members, which are discarded.
     fn take_found(&self, run: &mut GroupRun) -> Vec<(usize, MemberFound)> {
         let found = self.members.iter().map(|at| {
             let found = &mut run.members[*at].found;
@@ -341,14 +341,14 @@ impl Search {
         self.pods.iter().filter(is_here).count()
     }
 
-    /// Whether members are nominated to the placement, and no other one has more of them.
+    /// Returns whether members are nominated to the placement, and no other one has more of them.
     fn is_nominated(&self, core: &Core, at: usize) -> bool {
         let own = self.nominated_to(core, at);
         own > 0 && (0..self.placements.len()).all(|other| self.nominated_to(core, other) <= own)
     }
 
-    /// Whether the pods that the group needs may fit on the nodes together. The plugin that denies it rejects the
-    /// group.
+    /// Returns whether the pods that the group needs may fit on the nodes together. The plugin that denies it rejects
+    /// the group.
     fn may_have_room(&self, core: &Core, run: &mut GroupRun, at: usize) -> bool {
         if self.key.kind != GroupKind::PodGroup {
             return true;
@@ -379,13 +379,13 @@ impl Search {
         lacking.is_none()
     }
 
-    /// Whether the only placement that was tried holds all members, and no other one can be better.
+    /// Returns whether the only placement that was tried holds all members, and no other one can be better.
     fn is_best(&self, run: &GroupRun, tried: &[Tried], open: &[usize]) -> bool {
         tried.len() == 1 && self.is_decided(run, tried, open)
     }
 
-    /// Whether no placement that was not tried can be better than the best one so far. Only if that holds all members
-    /// is it known how the numbers of members are compared.
+    /// Returns whether no placement that was not tried can be better than the best one so far. Only if that holds all
+    /// members is it known how the numbers of members are compared.
     fn is_decided(&self, run: &GroupRun, tried: &[Tried], open: &[usize]) -> bool {
         if !tried.iter().any(|tried| tried.is_full) {
             return false;

@@ -1,4 +1,4 @@
-//! How calls are kept, handed out and ended: identities, types, ends, and the limit of what is on its way.
+//! The queueing, sending and ending of calls: identities, types, ends, and the limit of calls in flight.
 
 use super::*;
 use berth_framework::write::{POD_BINDING, POD_DELETION, POD_STATUS_PATCH};
@@ -69,7 +69,7 @@ fn every_call_keeps_the_contract() {
             assert_eq!(desk.told(id), Some(true), "{what}");
         }
         assert!(desk.dispatcher.is_empty(), "{what}");
-        // Where the object shows all of it, it is not sent.
+        // If the object shows all of it, it is not sent.
         let mut desk = self::desk();
         let id = desk.call(call.clone());
         let shown = match &call {

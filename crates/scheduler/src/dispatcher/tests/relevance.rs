@@ -1,4 +1,4 @@
-//! What calls about one object do to each other.
+//! The effects of calls about one object on each other.
 
 use super::*;
 
@@ -34,7 +34,7 @@ fn a_waiting_call_and_a_newer_one() {
         situation: &'static str,
         old: ApiCall,
         new: ApiCall,
-        /// How the old and the new call end before anything is sent.
+        /// The ends of the old and the new call before anything is sent.
         ends: (&'static str, &'static str),
         /// The result that the waiter of the old call receives.
         told: Option<bool>,
@@ -162,7 +162,7 @@ fn a_call_on_its_way_and_a_newer_one() {
         old: ApiCall,
         new: ApiCall,
         new_ends: &'static str,
-        /// What is sent when the old call has ended.
+        /// The call that is sent after the end of the old one.
         then: &'static [&'static str],
     }
     for case in [

@@ -133,7 +133,7 @@ fn a_rejection_after_a_pass_has_its_own_time() {
     assert_eq!(desk.send(), ["patch p SchedulingGated"]);
 }
 
-/// D-14: a report that is due and waits for its turn states what the plugins say by now.
+/// D-14: a report that is due and waits for its turn states the present answer of the plugins.
 #[test]
 fn a_due_report_that_waits_for_its_turn_is_kept_up_to_date() {
     for (situation, newer, sent) in [
@@ -349,7 +349,7 @@ fn a_waiting_call_can_be_cancelled_and_one_on_its_way_cannot() {
     assert_eq!(desk.end_of(away), "ok");
 }
 
-/// D-25, Q-108, case 172: nothing is sent about a pod that is gone.
+/// D-25, Q-108, case 172: nothing is sent about a pod that was deleted.
 #[test]
 fn calls_about_what_is_gone_are_dropped() {
     let mut reported = desk();

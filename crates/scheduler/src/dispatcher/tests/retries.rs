@@ -19,7 +19,7 @@ fn attempts_until_given_up(desk: &mut Desk, failure: &CallResult) -> Vec<i64> {
             Some(wake) => desk.now = wake,
             None => return attempts,
         }
-        // What is offered again after all attempts is not repeated by the dispatcher.
+        // A status that is offered again after all attempts is not repeated by the dispatcher.
         while desk.dispatcher.take_due_offer(desk.now).is_some() {}
     }
     panic!("it is repeated for ever: {attempts:?}");
@@ -260,8 +260,8 @@ fn a_binding_by_another_client_is_not_repeated() {
     }
 }
 
-/// D-14, D-19: a status that says that a pod has no node is not retried once the pod has one, even if the first attempt
-/// may have been carried out. The rest of the call is retried.
+/// D-14, D-19: a status with the message that a pod has no node is not retried once the pod has one, even if the first
+/// attempt may have been carried out. The rest of the call is retried.
 #[test]
 fn a_status_that_denies_a_binding_is_not_repeated() {
     let both = |name: &str| ApiCall::PatchPodStatus {

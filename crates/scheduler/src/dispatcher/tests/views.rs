@@ -1,4 +1,4 @@
-//! How objects look: what updates do to calls, and the effective pod.
+//! The views of objects: the effects of updates on calls, and the effective pod.
 
 use super::*;
 

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// What the ledgers say about a class.
+/// The answer of the ledgers about a class.
 #[derive(Debug, Clone, Default)]
 struct Verdict {
     /// The answer, and the filter that gave it; `None` when no ledger turned the class down.
@@ -29,7 +29,7 @@ pub(super) struct Live {
 }
 
 impl Shape {
-    /// What the ledgers say about a class: the first filter that turns it down decides.
+    /// The answer of the ledgers about a class: the first filter that rejects it
     fn verdict(&self, plan: &Plan, id: ClassId) -> Verdict {
         let key = &self.classes.get(id).key;
         let mut verdict = Verdict::default();
@@ -56,7 +56,7 @@ impl Shape {
     /// The classes with feasible nodes.
     ///
     /// # Errors
-    /// When a ledger breaks: the plain evaluator has to say what comes of it.
+    /// When a ledger breaks: the plain evaluator has to determine the result.
     pub(super) fn live(&self, plan: &Plan) -> Result<Live, Unkeepable> {
         let mut live = Live::default();
         for (id, set) in self.classes.iter() {
@@ -75,7 +75,7 @@ impl Shape {
         Ok(live)
     }
 
-    /// What a node of a class is worth beyond its own sum, per scoring plugin: the plugin's place among the
+    /// The score of a node of a class beyond its own sum, per scoring plugin: the plugin's place among the
     /// scorers, and the normalised score of each of the live classes.
     ///
     /// # Errors
@@ -213,8 +213,8 @@ impl Shape {
         (found, visited)
     }
 
-    /// Chooses among some of the feasible nodes, as [`Shape::choose`] does among all. `found` has the place of the class
-    /// of each in `live`.
+    /// Chooses among some of the feasible nodes, as [`Shape::choose`] does among all. `found` has the place of the
+    /// class of each in `live`.
     ///
     /// # Errors
     /// See [`Shape::class_scores`].
@@ -258,14 +258,14 @@ impl Shape {
         choose(&totals, rng).ok_or(Unkeepable)
     }
 
-    /// Whether a node is feasible.
+    /// Returns whether a node is feasible.
     pub(super) fn fits(&self, plan: &Plan, slot: Slot) -> bool {
         let class = || self.columns.class_of[slot.index()];
         self.columns.answer(slot) == Some(FEASIBLE)
             && self.verdict(plan, class()).rejected.is_none()
     }
 
-    /// Why each node was rejected.
+    /// The reason why each node was rejected.
     pub(super) fn statuses(&self, plan: &Plan) -> Arc<Statuses> {
         let mut statuses = Statuses {
             columns: self.columns.clone(),
@@ -315,7 +315,7 @@ impl Shape {
     }
 }
 
-/// What every node answered: the kept answers at one moment, shared.
+/// The answer of every node: the kept answers at one moment, shared.
 #[derive(Debug)]
 pub(super) struct Statuses {
     columns: Arc<Columns>,

@@ -14,13 +14,13 @@ use std::ops::Range;
 /// A class among those of its shape.
 pub(super) type ClassId = u16;
 
-/// How many classes there may be.
+/// The greatest number of classes.
 pub(super) const CLASSES_MAX: usize = 8192;
 
 /// A sum of weighted scores.
 pub(super) type Sum = i32;
 
-/// What a node answered, as an index into the shape's statuses; see [`FEASIBLE`] and [`NO_NODE`].
+/// The answer of a node, as an index into the shape's statuses; see [`FEASIBLE`] and [`NO_NODE`].
 pub(super) type Answer = u16;
 
 /// The answer of a node that no filter rejected.
@@ -59,11 +59,11 @@ pub(super) struct ClassSet {
     pub(super) key: Class,
     /// False once the class was given up.
     is_in_use: bool,
-    /// How many nodes gave each answer but [`FEASIBLE`].
+    /// The number of nodes that gave each answer but [`FEASIBLE`].
     pub(super) rejected: SmallVec<[(Answer, u32); 2]>,
-    /// How many nodes are feasible as far as the node itself goes.
+    /// The number of feasible nodes by the node itself.
     pub(super) feasible: usize,
-    /// Which block each entry of the lists below is about; ascending.
+    /// The block of each entry of the lists below; ascending.
     blocks: Vec<u32>,
     members: Vec<u64>,
     greatest: Vec<Sum>,
@@ -112,7 +112,7 @@ impl FeasibleBlock {
     }
 }
 
-/// How many classes a [`Filling`] holds. A zone of a large cluster is a class of its own.
+/// The number of classes that a [`Filling`] holds. A zone of a large cluster is a class of its own.
 const FILLING_MAX: usize = 8;
 
 /// Puts all nodes into their classes, in slot order. It holds the classes of the last nodes, so that most nodes need no

@@ -8,14 +8,14 @@ use crate::profile::PluginId;
 use berth_framework::Slot;
 use berth_framework::plugin::{Context, NodeStatuses};
 
-/// What the kept answers say about a pod.
+/// The statement of the kept answers about a pod.
 #[derive(Debug)]
 pub struct Examined {
-    /// Why nodes were rejected.
+    /// The reason why nodes were rejected.
     pub statuses: NodeStatuses,
     /// The feasible nodes in slot order.
     pub feasible: Vec<Slot>,
-    /// What they are worth. The totals are the kept ones; what each plugin contributed is worked out anew.
+    /// Their scores. The totals are the kept ones; what each plugin contributed is worked out anew.
     pub scores: Scores,
 }
 

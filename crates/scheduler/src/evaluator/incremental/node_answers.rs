@@ -1,8 +1,8 @@
-//! What a group of per-node plugins answered about every node, for all pods with one fragment.
+//! The answers of a group of per-node plugins about every node, for all pods with one fragment.
 //!
 //! The plugins of a profile are in two groups: those that read the node alone, whose answers change when nodes do, and
-//! those that read its pods as well. Pods of many shapes share them: all that tolerate the same taints, say, or all
-//! that request the same.
+//! those that read its pods as well. Pods of many shapes share them: all that tolerate the same taints, for example, or
+//! all that request the same.
 
 use super::classes::{Answer, FEASIBLE, NO_NODE, Sum};
 use super::plan::{Group, Plan};
@@ -18,14 +18,14 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// How many different statuses the nodes may give, and how many different raw scores there may be. Beyond that keeping
+/// The number of different statuses of the nodes, and of different raw scores. Beyond that keeping
 /// answers is no gain.
 const STATUSES_MAX: usize = 4096;
 const GRADES_MAX: usize = 4096;
-/// How many changes are remembered for the shapes that follow them.
+/// The number of changes that are remembered for the shapes that follow them.
 const CHANGES_MAX: usize = 16 * 1024;
 
-/// Which raw scores a node got from the plugins whose scores are brought to scale.
+/// The raw scores of a node from the plugins whose scores are normalised.
 pub(super) type Grade = u16;
 
 /// An answer that nodes gave, and which filter gave it.
@@ -37,7 +37,7 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// What means [`FEASIBLE`].
+    /// The value that means [`FEASIBLE`].
     pub(super) fn feasible() -> Self {
         Self {
             status: Status::success(),
@@ -46,7 +46,7 @@ impl Known {
     }
 }
 
-/// What is kept of a node.
+/// The kept state of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cell {
     /// The first answer against it, if any.
@@ -81,7 +81,7 @@ pub(super) struct NodeAnswers {
     group: Group,
     /// One of the pods, without a UID, so that it is not taken for one of them.
     pub(super) pod: Arc<PodInfo>,
-    /// What the plugins keep about it; those of the other group are left out.
+    /// The kept state of the plugins; those of the other group are left out.
     pub(super) evaluation: Evaluation,
     pub(super) scorers: Scorers,
     /// Whether a plugin reads the pod again for each node, because its PreFilter or PreScore is not in the profile.
@@ -91,7 +91,7 @@ pub(super) struct NodeAnswers {
     pub(super) known: Vec<Known>,
     grades: Grades,
     broken: FxHashSet<Slot>,
-    /// What has been taken in of the table's changes, and of the nominations'.
+    /// The position in the changes of the table, and in those of the nominations.
     seen: (u64, u64),
     changes: Changes,
 }
@@ -300,7 +300,7 @@ impl NodeAnswers {
             }
         }
         self.seen = seen;
-        // What a plugin reads of the first pod and of the cluster may be another thing by now. The pod at hand has the
+        // The values that a plugin reads of the first pod and of the cluster may have changed. The pod at hand has the
         // fragment of these answers now.
         if self.reads_pod_again && !scratch.dirty.is_empty() {
             self.pod = neutral(evaluator.pod);
@@ -375,7 +375,7 @@ impl NodeAnswers {
         self.score(evaluator, scratch)
     }
 
-    /// Whether pods that count for these are nominated to a node.
+    /// Returns whether pods that count for these are nominated to a node.
     fn has_nominations(&self, evaluator: &Evaluator<'_>, name: &Str) -> bool {
         let mut has_nominations = false;
         let priority = self.pod.pod.priority();
@@ -385,7 +385,7 @@ impl NodeAnswers {
         has_nominations
     }
 
-    /// What the filters say about a node to one of the pods, whose own nomination does not count.
+    /// The answer of the filters about a node for one of the pods, whose own nomination does not count.
     pub(super) fn ask_for(&mut self, evaluator: &mut Evaluator<'_>, slot: Slot) -> Status {
         let pod = evaluator.pod.clone();
         own_evaluator(&pod, &mut self.evaluation, evaluator).filter_node(slot)
@@ -486,7 +486,7 @@ impl NodeAnswers {
         Ok(())
     }
 
-    /// What would be kept of a node that has answered this; nothing is kept.
+    /// The state that would be kept of a node with this answer; nothing is kept.
     pub(super) fn cell_for(
         &mut self,
         evaluator: &Evaluator<'_>,
@@ -556,13 +556,13 @@ impl NodeAnswers {
         Ok((self.known.len() - 1) as Answer)
     }
 
-    /// What is kept of a node.
+    /// The kept state of a node.
     pub(super) fn cell(&self, slot: Slot) -> Cell {
         let cell = self.cells.get(slot.index()).copied();
         cell.unwrap_or(Cell::NOTHING)
     }
 
-    /// What is kept of every node, by slot.
+    /// The kept state of every node, by slot.
     pub(super) fn cells(&self) -> &[Cell] {
         &self.cells
     }
@@ -572,17 +572,17 @@ impl NodeAnswers {
         self.grades.raw.get(grade as usize).map_or(&[], |raw| raw)
     }
 
-    /// Whether a scorer, by its place, adds to the sums.
+    /// Returns whether a scorer, by its place, adds to the sums.
     pub(super) fn is_scored_by(&self, scorer: usize) -> bool {
         self.scorers.local.contains(&scorer)
     }
 
-    /// Whether a filter broke on some node: the plain evaluator has to say what comes of it.
+    /// Returns whether a filter broke on some node: the plain evaluator has to determine the result.
     pub(super) fn is_broken(&self) -> bool {
         !self.broken.is_empty()
     }
 
-    /// Where the changes end now.
+    /// The end of the changes.
     pub(super) fn changes_end(&self) -> u64 {
         self.changes.end()
     }

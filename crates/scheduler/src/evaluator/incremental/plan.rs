@@ -1,4 +1,4 @@
-//! How the answers of a profile's plugins can be kept. Determined once for each profile.
+//! The way in which the answers of the plugins of a profile are kept. Determined once for each profile.
 
 use crate::profile::{PluginId, Profile};
 use berth_api::Str;
@@ -15,11 +15,11 @@ pub(super) struct DomainMember {
     pub(super) plugin: Arc<dyn Domains>,
     /// Its place among the filters, if it filters.
     pub(super) filter: Option<usize>,
-    /// How many times its score counts, if it scores.
+    /// The weight of its score, if it scores.
     pub(super) weight: Option<i64>,
 }
 
-/// Which part of a node the answers of a plugin depend on.
+/// The part of a node on which the answers of a plugin depend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Group {
     /// The node itself.
@@ -99,7 +99,7 @@ impl Plan {
         Some(plan)
     }
 
-    /// Whether a plugin's scores are brought to scale.
+    /// Returns whether a plugin's scores are brought to scale.
     pub(super) fn normalizes(&self, id: PluginId) -> bool {
         self.normalizes.get(id.index()).copied().unwrap_or(false)
     }
@@ -122,7 +122,7 @@ impl Plan {
         fragment.put(&profile.name);
         fragment.put(&(group == Group::Pods));
         if group == Group::Pods {
-            // Whose nominations count depends on it.
+            // The set of nominations that count depends on it.
             fragment.put(&pod.pod.priority());
         }
         let keeps = self.keeps.iter().filter(|(of, _)| *of == group);

@@ -2,7 +2,7 @@
 
 use berth_framework::{Slot, Status};
 
-/// Why a node has to be looked at.
+/// The reason why a node has to be looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) enum Note {
     #[default]
@@ -38,7 +38,7 @@ impl Scratch {
         }
     }
 
-    /// Why a node was noted.
+    /// The reason why a node was noted.
     pub(super) fn note_of(&self, slot: Slot) -> Note {
         match self.notes.get(slot.index()) {
             Some((stamp, note)) if *stamp == self.stamp => *note,

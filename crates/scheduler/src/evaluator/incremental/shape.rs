@@ -1,4 +1,4 @@
-//! What is kept for all pods of one shape: every node's answer and score, taken from the node answers that the shape
+//! The kept state for all pods of one shape: every node's answer and score, taken from the node answers that the shape
 //! shares with others, and its class, with the domain counts.
 
 use super::classes::{Answer, ClassId, FEASIBLE, Filling, NO_NODE, NodeClasses, Sum};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// A class begins with the grades of the two groups.
 pub(super) const GRADES: usize = 2;
 
-/// Why no answers are kept for a shape.
+/// The reason why no answers are kept for a shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unkeepable;
 
@@ -37,11 +37,11 @@ impl GroupAnswers<'_> {
 pub(super) struct DomainCounts {
     pub(super) member: usize,
     pub(super) ledger: Box<dyn Ledger>,
-    /// Where the ledger's numbers begin in a class.
+    /// The start of the numbers of the ledger in a class.
     pub(super) offset: usize,
 }
 
-/// What is kept of every node, by slot.
+/// The kept state of every node, by slot.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Columns {
     /// The answer of the plugins that judge nodes one by one.
@@ -63,7 +63,7 @@ impl Columns {
     }
 }
 
-/// How far the changes of the table and of the node answers have been taken in.
+/// The position in the changes of the table and of the node answers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Seen {
     table: u64,
@@ -82,13 +82,13 @@ pub(super) struct Shape {
     pub(super) known: Arc<Vec<Known>>,
     /// For each group: the shape's numbers of its answers.
     answers_of: [Vec<Answer>; GRADES],
-    /// How many nodes there are.
+    /// The number of nodes.
     pub(super) nodes: usize,
-    /// Nodes with nominated pods that would change what a ledger says.
+    /// Nodes with nominated pods that would change the answer of a ledger.
     entangled: FxHashSet<Slot>,
     /// Nodes that answered for one pod alone: to be looked at again.
     stale: Vec<Slot>,
-    /// What PostFilter found; lent out with the verdict that a pod fits nowhere.
+    /// The findings of PostFilter; lent out with the verdict that a pod fits nowhere.
     memos: Memos,
     /// Counts the changes of the shape.
     state: u64,
@@ -149,8 +149,8 @@ impl Shape {
         Ok(shape)
     }
 
-    /// Puts all nodes of a new shape into their classes when no pod is nominated: the same as [`Shape::take_in`], with as
-    /// little as possible per node.
+    /// Puts all nodes of a new shape into their classes when no pod is nominated: the same as [`Shape::take_in`], with
+    /// as little as possible per node.
     fn fill(
         &mut self,
         evaluator: &Evaluator<'_>,
@@ -516,14 +516,14 @@ impl Shape {
         Some(memos)
     }
 
-    /// Takes back what was lent out, unless too much has happened meanwhile.
+    /// Stores what was lent out, unless too much has happened meanwhile.
     pub(super) fn take_back(&mut self, memos: Memos) {
         if memos.state == self.state {
             self.memos = memos;
         }
     }
 
-    /// Whether pods are nominated that would change what a ledger says about their node.
+    /// Returns whether pods are nominated that would change the answer of a ledger about their node.
     pub(super) fn is_entangled(&self) -> bool {
         !self.entangled.is_empty()
     }

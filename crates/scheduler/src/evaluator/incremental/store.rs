@@ -1,4 +1,4 @@
-//! What is kept, by fragment, within bounds: what was not used for longest goes first.
+//! The kept entries, by fragment, within bounds: the entry that was not used for longest goes first.
 
 use lru::LruCache;
 use rustc_hash::FxBuildHasher;
@@ -30,7 +30,7 @@ impl<T> Default for Store<T> {
     }
 }
 
-/// What there is under a fragment.
+/// The entry under a fragment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
     /// Something.
@@ -42,7 +42,7 @@ pub(super) enum Found {
 }
 
 impl<T: Kept> Store<T> {
-    /// How many entries there are.
+    /// The number of entries.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -101,7 +101,7 @@ impl<T: Kept> Store<T> {
         }
     }
 
-    /// What is kept; this is no use of it.
+    /// The kept entry; this is no use of it.
     pub(super) fn get_mut(&mut self, key: &[u8]) -> Option<&mut T> {
         self.entries.peek_mut(key)?.value.as_deref_mut()
     }

@@ -1,4 +1,4 @@
-//! What is asked again and what is not, with a plugin that counts.
+//! The questions that are repeated and those that are not, with a plugin that counts.
 
 use super::*;
 use crate::evaluator::{NoNominations, NoStopwatch};

@@ -126,7 +126,7 @@ fn totals_are_weighted_sums() {
     assert_eq!(scores.nodes, [(feasible[0], 1), (feasible[1], 1)]);
 }
 
-/// F-12, case 207: where all have nothing to say, all nodes are equal, however many plugins only look at the nodes and
+/// F-12, case 207: where all return Skip, all nodes are equal, however many plugins only look at the nodes and
 /// never score.
 #[test]
 fn nodes_are_equal_without_a_preference() {

@@ -89,7 +89,7 @@ fn every_rejection_is_kept() {
     );
 }
 
-/// C-23, case 203: an error ends the search where it happens, whatever other nodes said before or would say.
+/// C-23, case 203: an error ends the search where it happens, whatever the answers of other nodes are.
 #[test]
 fn an_error_fails_the_cycle_though_other_nodes_fit() {
     let asked = Arc::new(AtomicUsize::new(0));

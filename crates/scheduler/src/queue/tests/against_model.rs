@@ -1,4 +1,4 @@
-//! Random operations on the queue and on the [model](super::model): after each, both say the same of everything.
+//! Random operations on the queue and on the [model](super::model): after each, both are equal in everything.
 
 use super::model::{Known, Model, ModelProfile, Place};
 use super::script::{PLUGINS, event_of, profile};
@@ -50,7 +50,7 @@ const EVENTS: [&str; 12] = [
 ];
 const HELPS: [&str; 9] = ["all", "none", "A", "B", "C", "P", "A+P", "G1+G2", "error"];
 
-/// What is done to both.
+/// The operation on both.
 enum Op {
     Wait(u64),
     Add(Arc<Pod>),
@@ -91,7 +91,7 @@ impl fmt::Display for Op {
     }
 }
 
-/// What matters of a pod.
+/// The state of a pod that matters.
 fn short(pod: &Pod) -> String {
     format!(
         "{} uid={} scheduler={} priority={} gates={} tolerations={} nominated={} {:?}",
@@ -465,7 +465,7 @@ fn history(pod: &Pod, since: Time, counts: [u32; 3], flushed: bool, first: Optio
 }
 
 ///
-/// cases 35 and 139: whatever is done, in whatever order, the queue does what the rules say, with and without
+/// cases 35 and 139: whatever is done, in whatever order, the queue follows the rules, with and without
 /// SchedulerPopFromBackoffQ; pods are recreated under their names, updated and activated in flight, and given back when
 /// another pod has their name.
 #[test]

@@ -1,4 +1,4 @@
-//! What the queue counts (Q-12, Q-24, Q-32, Q-40, Q-57, Q-60, Q-66; edge cases 141 to 146). `pending_pods` cannot be
+//! The metrics of the queue (Q-12, Q-24, Q-32, Q-40, Q-57, Q-60, Q-66; edge cases 141 to 146). `pending_pods` cannot be
 //! wrong on its own: it is the length of the heaps.
 
 use super::setup;

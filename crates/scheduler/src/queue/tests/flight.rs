@@ -31,7 +31,7 @@ fn only_interesting_events_are_logged_and_only_in_flight() {
     queue.move_all(&cx, &event, change, Some(&never));
 }
 
-/// cases 62 to 65 and 78: the first event that says "at once" wins, then any that says Queue.
+/// cases 62 to 65 and 78: the first event with the answer "at once" wins, then any with Queue.
 #[test]
 fn what_happened_in_flight_decides_where_a_failed_pod_goes() {
     for (meanwhile, outcome, place) in [

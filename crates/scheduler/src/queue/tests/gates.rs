@@ -55,7 +55,7 @@ fn a_gated_pod_waits_until_its_last_gate_is_gone() {
     );
 }
 
-/// case 112: the current gate is asked first, then the others in their order, and each that said no
+/// case 112: the current gate is asked first, then the others in their order, and each that rejected
 /// stays a rejector.
 #[test]
 fn the_gate_changes_hands() {
@@ -75,7 +75,7 @@ fn the_gate_changes_hands() {
         gates(&bench, "a"),
         (Some("G2".into()), "G1 G2 SchedulingGates".into())
     );
-    // G2's own event, and G2 is asked first though G1 would say no again.
+    // G2's own event, and G2 is asked first though G1 would reject again.
     bench.run("event Node/UpdateNodeCondition helps=none => gated: a");
     bench.run("update a G1=shut helps=none");
     bench.run("event Node/UpdateNodeCondition helps=G2 => gated: a");
@@ -119,8 +119,9 @@ fn the_current_gate_is_asked_first_and_the_first_no_ends_the_run() {
     }
 }
 
-/// the flush asks the plugins again about a pod that is gated for five minutes, and again five minutes later.
-/// A gate that opened without an event lets the pod in, which does not count as a pod that the flush brought back.
+/// the flush asks the plugins again about a pod that is gated for five minutes, and again five minutes
+/// later. A gate that opened without an event lets the pod in, which does not count as a pod that the flush brought
+/// back.
 #[test]
 fn the_flush_asks_again_about_gated_pods() {
     static ASKED: AtomicUsize = AtomicUsize::new(0);

@@ -1,4 +1,4 @@
-//! Which events move which waiting pods (Q-43 to; edge cases 74 to 95, 108).
+//! The waiting pods that each event moves (Q-43 to; edge cases 74 to 95, 108).
 
 use super::script::{event_of, profile};
 use super::{fields, setup};

@@ -11,7 +11,7 @@ use berth_framework::{Cluster, ClusterEvent, FeatureGates};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Where a pod is.
+/// The place of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Place {
     Active,
@@ -52,7 +52,7 @@ pub(super) struct Known {
     pub(super) rejections: u32,
     pub(super) errors: u32,
     pub(super) flushed: bool,
-    /// When the flush last asked about it behind its gate.
+    /// The time at which the flush last examined it behind its gate.
     pub(super) gate_flushed: Time,
     pub(super) first_active: Option<Time>,
     pub(super) unschedulable: BTreeSet<Str>,
@@ -76,7 +76,7 @@ impl Known {
     }
 }
 
-/// What an event says of a pod.
+/// The answer of an event for a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Answer {
     Skip,
@@ -146,7 +146,7 @@ impl Model {
         }
     }
 
-    // --- what there is -------------------------------------------------------------------------------------
+    // --- the state ---------------------------------------------------------------------------------------
 
     /// The pods of a place in their order.
     pub(super) fn in_order(&self, place: Place) -> Vec<&Known> {

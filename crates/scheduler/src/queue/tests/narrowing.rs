@@ -9,7 +9,8 @@ use berth_framework::event::{EventRegistration, Narrowed};
 use berth_framework::{Feature, Hint};
 use std::sync::Arc;
 
-/// A plugin `name` whose hint always says Queue, and whose PreQueueingHint reads the `ask` label of the changed object:
+/// A plugin `name` whose hint always returns Queue, and whose PreQueueingHint reads the `ask` label of the changed
+/// object:
 /// `all`, `error`, or names joined by `+`.
 fn narrowing(name: &str, event: &str) -> PluginEvents {
     let event = event_of(event);
@@ -52,7 +53,7 @@ fn waiting(count: usize, rejected_by: &str) -> String {
     script + "+3000\n"
 }
 
-/// How often the PreQueueingHint of N gave this result.
+/// The number of times that the PreQueueingHint of N gave this result.
 fn evaluations(bench: &super::Bench, result: &str) -> f64 {
     let metric = Metric::PreQueueingHintEvaluations;
     bench.queue.metrics().number(metric, &["N", result])
@@ -134,7 +135,7 @@ fn narrowing_is_per_plugin() {
 /// these; what other plugins name is theirs.
 #[test]
 fn the_names_of_one_plugin_are_merged() {
-    // The hint of the first says no, that of the second yes; the plugin M has both, F the first alone.
+    // The hint of the first returns Skip, that of the second Queue; the plugin M has both, F the first alone.
     let two = |second_is_narrow: bool| {
         let mut setup = setup().plugins(&[]);
         let mut first = narrowing("M", "Node/Add").registrations;

@@ -1,4 +1,4 @@
-//! What is popped when (Q-1 to; edge cases 25 to 44).
+//! The order in which pods are popped (Q-1 to; edge cases 25 to 44).
 
 use super::{profile, setup};
 use crate::metrics::Metric;

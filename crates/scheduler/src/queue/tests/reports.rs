@@ -1,5 +1,5 @@
-//! What the queue reports of pods that PreEnqueue plugins reject or admit (KEP-5501; ). What of it is
-//! written, and when, is tested with the core.
+//! The reports of the queue about pods that PreEnqueue plugins reject or admit (KEP-5501; ). What of it
+//! is written, and when, is tested with the core.
 
 use super::script::MESSAGE_OF_GATES;
 use super::{Bench, Setup, fields, setup};
@@ -71,7 +71,7 @@ fn every_rejection_is_reported_in_the_plugins_words() {
     assert_eq!(reports(&mut bench), expected);
 }
 
-/// a pod that says what its plugin says costs nothing, however often the plugin is called.
+/// a pod whose condition has the message of its plugin costs nothing, however often the plugin is called.
 #[test]
 fn a_pod_that_says_so_is_not_reported_again() {
     let mut bench = reporting().build();
@@ -149,7 +149,7 @@ fn with_the_gate_off_nothing_is_reported() {
     assert_eq!(reports(&mut bench), "");
 }
 
-/// A pod that was never rejected is never reported, unless it says that it is.
+/// A pod that was never rejected is never reported, unless its condition states it.
 #[test]
 fn an_ordinary_pod_is_not_reported() {
     let mut bench =

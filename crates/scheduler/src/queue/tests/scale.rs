@@ -1,4 +1,4 @@
-//! What an event costs, counted in pods looked at: the same with ten waiting pods as with ten thousand.
+//! The cost of an event, counted in examined pods: the same with ten waiting pods as with ten thousand.
 
 use super::{Bench, setup};
 use crate::queue::Moved;

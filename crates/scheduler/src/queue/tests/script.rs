@@ -11,12 +11,12 @@
 //! fail a A,B pending=P         the popped pod comes back, rejected by A and B, and P waits for something
 //! error a                      the popped pod comes back after an error
 //! done a                       the popped pod is bound
-//! event Node/Add helps=A       something changes; the hints of A say Queue, those of others QueueSkip
+//! event Node/Add helps=A       something changes; the hints of A return Queue, those of others QueueSkip
 //! activate a b
 //! flush · flush-leftover       the periodic flushes
 //! ```
 //!
-//! `=>` at the end of a line says where the pods are: `active: a b; gated: c`, or `=> nothing`. Active pods and those
+//! `=>` at the end of a line states where the pods are: `active: a b; gated: c`, or `=> nothing`. Active pods and those
 //! in backoff are in the order of popping, the others in that of their names.
 
 use crate::metrics::{Families as _, Metric, Value};
@@ -99,7 +99,7 @@ pub(in crate::queue) fn profile(scheduler: &str, plugins: &[(&str, &str)]) -> Pr
     hooks
 }
 
-/// What the API server writes on a pod with gates.
+/// The message that the API server writes on a pod with gates.
 pub(in crate::queue) const MESSAGE_OF_GATES: &str =
     "Scheduling is blocked due to non-empty scheduling gates";
 
@@ -162,7 +162,7 @@ pub(in crate::queue) fn event_of(text: &str) -> ClusterEvent {
     ClusterEvent::new(resource, action)
 }
 
-/// How a queue is set up.
+/// The options of a queue.
 pub(in crate::queue) struct Setup {
     pub(in crate::queue) config: QueueConfig,
     pub(in crate::queue) profiles: Vec<ProfileHooks>,
@@ -428,7 +428,7 @@ impl Bench {
         self.pods.insert(pod.name().to_string(), pod);
     }
 
-    /// Where every pod is.
+    /// The place of every pod.
     pub(in crate::queue) fn places(&self) -> String {
         let mut lists = Vec::new();
         for (title, place, by_name) in [
@@ -508,7 +508,7 @@ impl Bench {
         texts.join(" ")
     }
 
-    /// How often hints were asked, as `plugin:hint=count`.
+    /// The number of questions to hints, as `plugin:hint=count`.
     pub(in crate::queue) fn hints(&self) -> String {
         let mut sums: BTreeMap<[String; 2], i64> = BTreeMap::new();
         for (labels, count) in numbers(&self.queue, Metric::QueueingHintExecutionDuration) {

@@ -314,7 +314,7 @@ fn nominate(bench: &mut super::Bench, name: &str, nominating: &Nominating) {
 }
 
 /// cases 128, 133, 136 and 137: given, moved and taken away by updates and in memory; a pod has one
-/// record, and one that is gone or bound has none.
+/// record, and one that was deleted or bound has none.
 #[test]
 fn nominations_follow_the_pod() {
     let mut bench = setup().run("add a\nadd b nominated=n1");

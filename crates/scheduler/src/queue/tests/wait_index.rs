@@ -6,8 +6,8 @@ use crate::queue::{Moved, PluginEvents};
 use berth_framework::event::{EventRegistration, Touched, WaitKey, Waits};
 use berth_framework::{Feature, Hint};
 
-/// A plugin that waits on behalf of a pod for what its label `wants` says, `thing` or `thing:amount`, several joined
-/// by `+`. An object brings what its label `helps` says; `all` brings everything, `error` breaks the hint.
+/// A plugin that waits on behalf of a pod for the value of its label `wants`, `thing` or `thing:amount`, several joined
+/// by `+`. An object brings the value of its label `helps`; `all` brings everything, `error` breaks the hint.
 fn indexed(name: &str, event: &str) -> PluginEvents {
     let event = event_of(event);
     let registration =

@@ -16,7 +16,7 @@ const ASSIGNED_POD_ADD: ClusterEvent =
 const ASSIGNED_POD_UPDATE: ClusterEvent =
     ClusterEvent::new(EventResource::AssignedPod, ActionType::UPDATE);
 
-/// Whether the pod was evicted by a preemption.
+/// Returns whether the pod was evicted by a preemption.
 fn is_victim(pod: &Pod) -> bool {
     pod.is_terminating() && pod.condition("DisruptionTarget").is_some()
 }
@@ -287,7 +287,7 @@ impl Intake<'_> {
         let core = &mut *self.core;
         let assumed = match self.bindings.pod(uid) {
             Some(bound) if core.unbound.reject(uid, "", "removed") => Some(bound.pod.clone()),
-            // A parked cycle finds out by itself.
+            // A parked cycle detects this by itself.
             None if self.cycle.is_about(uid) => None,
             // It may have been bound, with an answer that was not received.
             _ => {

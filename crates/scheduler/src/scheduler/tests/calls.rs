@@ -151,7 +151,7 @@ fn a_call_with_nothing_left_to_do_ends_by_itself() {
     let mut w = driver_of([no, binder()], features);
     w.applied(node("n1").object());
     w.pod(pod("p"));
-    // As if it had been said by an earlier call that is still on its way.
+    // As if it had been written by an earlier call that is still on its way.
     let before = ApiCall::PatchPodStatus {
         pod: berth_framework::call::PodRef::of(&w.pods["p"]),
         conditions: Vec::new(),
@@ -312,7 +312,7 @@ fn calls_are_counted_and_timed() {
             &[Some(CallErrorKind::NotFound)],
             ["pod_binding", "error"],
         ),
-        // What was to go is gone.
+        // The pod that was to be deleted was deleted.
         (
             &delete,
             &[Some(CallErrorKind::NotFound)],

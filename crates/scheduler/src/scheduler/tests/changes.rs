@@ -410,7 +410,7 @@ fn handled_changes_are_timed_by_event() {
     }
 }
 
-/// case 187: after a gap the list says what there is.
+/// case 187: after a gap the list has the present objects.
 #[test]
 fn a_list_replaces_what_was_known() {
     let mut w = driver([fits()]);
@@ -528,7 +528,7 @@ fn a_new_store_replaces_everything() {
     assert!(bound.iter().all(|uid| uid.starts_with("new-")), "{bound:?}");
 }
 
-/// the time of a change is that of taking it in and of telling each of its events.
+/// the time of a change is that of taking it in and of each of its events.
 #[test]
 fn taking_a_change_in_is_part_of_its_time() {
     /// A stopwatch that advances by a second at each reading.

@@ -254,7 +254,7 @@ fn a_condition_states_the_generation_that_it_is_about() {
     assert_eq!(told, Some(7));
 }
 
-/// C-49, case 227: an event has room for 1024 bytes, the condition for all that is to be said.
+/// C-49, case 227: an event has room for 1024 bytes, the condition for the whole message.
 #[test]
 fn long_messages_are_cut_in_events_only() {
     let long = "x".repeat(2000);

@@ -1,4 +1,4 @@
-//! Extenders in the cycle and in the binding: what they say counts, what they keep to themselves does not, and time
+//! Extenders in the cycle and in the binding: their answers count, missing answers do not, and time
 //! goes on while they think.
 
 mod binding;

@@ -1,4 +1,4 @@
-//! What becomes of pods whose attempt fails: PostFilter, Reserve, Permit, and the failure handler (5.5, 5.6, 5.8).
+//! The handling of pods whose attempt fails: PostFilter, Reserve, Permit, and the failure handler.
 
 use super::*;
 use crate::LogLevel;
@@ -189,7 +189,7 @@ fn reserving(
         })
 }
 
-/// F-13, F-14, C-29, C-36 to C-38, edge case 212: also plugins that have booked nothing take it back.
+/// F-13, F-14, C-29, C-36 to C-38, edge case 212: also plugins that have booked nothing revert it.
 #[test]
 fn reserve_and_permit_failures_take_everything_back() {
     type Case = (
@@ -421,7 +421,7 @@ fn without_async_calls_a_pod_returns_after_its_status_call() {
     assert!(!text.contains("scheduler_pending_async_api_calls{"));
     w.pod(pod("small").request("cpu", "1"));
     assert_eq!(w.attempt(), "on n1", "the loop does not wait");
-    // What happens meanwhile is not lost.
+    // An event in the meantime is not lost.
     w.applied(node("n2").capacity("4", "1Gi", "10").object());
     w.answer(Some("the server is busy"));
     assert_eq!(w.place_of("big"), Some(QueuedIn::Backoff));
@@ -513,7 +513,7 @@ fn the_failure_handler_looks_at_the_pod_as_it_is_now() {
             0,
             false,
         ),
-        // No patch, unlike upstream: it would say of a bound pod that it is not scheduled.
+        // No patch, unlike upstream: it would state of a bound pod that it is not scheduled.
         (
             "bound by somebody",
             |w| w.change("p", |p| p.on("n2")),

@@ -31,7 +31,7 @@ impl Stopwatch for HandWatch {
     }
 }
 
-/// A plugin that takes part from PreFilter to PostBind, but for PostFilter, has nothing against anything, and says
+/// A plugin that takes part from PreFilter to PostBind, but for PostFilter, accepts everything, and records
 /// where it is asked.
 pub(super) fn everywhere(
     name: &str,

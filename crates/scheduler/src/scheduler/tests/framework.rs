@@ -1,4 +1,4 @@
-//! What plugins can count on: the order in which they are asked, what they are given, and what is theirs alone.
+//! The guarantees to plugins: the order of the calls, their inputs, and their own state.
 
 use super::fakes::everywhere;
 use super::*;
@@ -183,7 +183,7 @@ fn codes_say_what_can_be_done_for_a_pod() {
     }
 }
 
-/// F-21, F-22: what plugins keep about a pod, and which of them have nothing to say about it, holds from PreFilter to
+/// F-21, F-22: what plugins keep about a pod, and which of them return Skip for it, holds from PreFilter to
 /// PostBind of one attempt, and for no other.
 #[test]
 fn what_is_kept_about_a_pod_belongs_to_one_attempt() {

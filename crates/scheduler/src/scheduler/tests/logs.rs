@@ -1,4 +1,4 @@
-//! What is logged at which level, in kube-scheduler's words.
+//! The logged lines by level, in kube-scheduler's words.
 
 use super::*;
 use crate::LogLevel;

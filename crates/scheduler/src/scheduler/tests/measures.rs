@@ -17,7 +17,7 @@ use std::ops::ControlFlow;
 
 const PROFILE: &str = "default-scheduler";
 
-/// How many observations a histogram holds.
+/// The number of observations that a histogram holds.
 fn observed(metrics: &Snapshot, metric: Metric, labels: &[&str]) -> u64 {
     match metrics.get(metric, labels) {
         Some(Value::Histogram(histogram)) => histogram.count(),
@@ -122,7 +122,7 @@ fn calls_of_plugins_and_hints_are_timed() {
     assert_eq!(observed(&metrics, hints, &hint), 0);
 }
 
-/// How many milliseconds were observed in a histogram, and how often.
+/// The sum of the observations of a histogram in milliseconds, and their number.
 fn millis(metrics: &Snapshot, metric: Metric, labels: &[&str]) -> (u64, u64) {
     match metrics.get(metric, labels) {
         Some(Value::Histogram(histogram)) => {

@@ -1,4 +1,4 @@
-//! Telling victims to go beside the loop: order, events, failures, numbers (P-17, P-20 to P-23).
+//! The eviction of victims beside the loop: order, events, failures, numbers (P-17, P-20 to P-23).
 
 use super::*;
 use crate::metrics::{Metric, Value};

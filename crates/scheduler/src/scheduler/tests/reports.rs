@@ -268,7 +268,7 @@ fn a_report_does_not_overtake_what_a_cycle_found() {
     }
 }
 
-/// The gate, and what it says of pods with the label `says`.
+/// The gate, and its message for pods with the label `says`.
 fn telling_gate(name: &'static str) -> FakePlugin {
     fake(name)
         .pre_enqueue(|pod| match pod.labels().get("says") {
@@ -326,7 +326,7 @@ fn the_latest_message_is_reported_once() {
     );
 }
 
-/// D-14, D-25: between two attempts of a report the plugin may change its mind. What is repeated is what it says by
+/// D-14, D-25: between two attempts of a report the plugin may change its mind. The repeated call states its answer by
 /// then; after an attempt that may have been carried out, that the pod passes.
 #[test]
 fn a_repeated_report_states_what_is_true_by_then() {
@@ -497,7 +497,7 @@ fn a_new_scheduler_goes_on_from_what_the_pod_says() {
     }
 }
 
-/// cases 168 and 170: what is written follows what the plugins say, through attempts.
+/// cases 168 and 170: what is written follows the answers of the plugins, through attempts.
 #[test]
 fn reports_follow_the_plugins() {
     let hears = || {
@@ -559,8 +559,9 @@ fn reports_follow_the_plugins() {
     }
 }
 
-/// a pod says NotReadyForScheduling while its attempt fails, because another scheduler has written that
-/// or because its removal has not been written yet. The result of the attempt is written, then the next rejection.
+/// the condition of a pod is NotReadyForScheduling while its attempt fails, because another scheduler has
+/// written that or because its removal has not been written yet. The result of the attempt is written, then the next
+/// rejection.
 #[test]
 fn a_rejection_after_an_attempt_is_reported_though_the_pod_still_says_so() {
     let no = || {

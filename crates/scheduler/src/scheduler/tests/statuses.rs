@@ -1,4 +1,4 @@
-//! Statuses that the API would not take are offered again, and bound pods do not go on saying that they are not.
+//! Statuses that the API would not take are offered again, and bound pods do not keep a condition that they are not.
 
 use super::*;
 use berth_api::Duration;
@@ -35,7 +35,7 @@ fn too_big() -> Driver {
 const UNSCHEDULABLE: &str =
     "patch p PodScheduled=False Unschedulable: 0/1 nodes are available: 1 Insufficient cpu.";
 
-/// D-14: the calls have ended, and what they had to say is still true.
+/// D-14: the calls have ended, and their content is still true.
 #[test]
 fn a_status_that_was_refused_every_time_is_offered_again() {
     for (kind, offered) in [

@@ -29,7 +29,7 @@ fn waiting(n: usize) -> PodBuilder {
     pod(&format!("p{n}")).request("cpu", "1")
 }
 
-/// What is tried until no pod can be.
+/// The attempts until no pod can be tried.
 fn attempts(w: &mut Driver) -> Vec<String> {
     let mut attempts = Vec::new();
     while w.scheduler.has_pod_to_try() {

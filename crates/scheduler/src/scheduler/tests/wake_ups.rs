@@ -1,4 +1,4 @@
-//! What happens to pods while they are tried, and to those whose plugin names the wrong pods for an event (KEP-6132).
+//! The handling of pods while they are tried, and of those whose plugin names the wrong pods for an event (KEP-6132).
 
 use super::fakes::{driver, fits};
 use crate::metrics::Metric;

@@ -1,4 +1,4 @@
-//! What the status of a pod states of its containers: users, resources and extended resources.
+//! The checks of the status of the containers of a pod: users, resources and extended resources.
 
 use crate::validation::errors::{Errors, Path};
 use crate::validation::names;

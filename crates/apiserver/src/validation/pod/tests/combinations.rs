@@ -6,11 +6,11 @@ use super::*;
 /// Changes the spec of a pod.
 type Apply = fn(&mut Value);
 
-/// A part of a pod: how it is changed, and what is said of that.
+/// A part of a pod: how it is changed, and the errors about that.
 struct Change {
     name: &'static str,
     apply: Apply,
-    /// When the pod was gated: the beginnings of the errors.
+    /// The time at which the pod was gated: the beginnings of the errors.
     gated: &'static [&'static str],
     /// Whether the spec may not change so, gated or not.
     forbidden: bool,
@@ -262,7 +262,7 @@ const TOLERATIONS: &[(&str, Apply, Option<&str>)] = &[
     ),
 ];
 
-/// As above, and whether anything else is said.
+/// As above, and whether there are other errors.
 const DEADLINES: &[(&str, Apply, Option<&str>, bool)] = &[
     ("same", |_| {}, None, true),
     (

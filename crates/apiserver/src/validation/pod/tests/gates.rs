@@ -27,7 +27,7 @@ fn domain(bytes: usize) -> String {
     text
 }
 
-/// API-1, API-3, cases 1 to 3: a gate's name is a qualified name. What is wrong with it is said at its place in the
+/// API-1, API-3, cases 1 to 3: a gate's name is a qualified name. Faults are reported at its place in the
 /// list, one error for each rule that it breaks.
 #[test]
 fn a_gates_name_is_a_qualified_name() {
@@ -153,7 +153,7 @@ fn a_gate_that_stands_there_again_is_a_duplicate() {
 }
 
 /// API-2, API-5, API-6, case 5: a pod with gates has no node, static pods included. What is wrong with the gates is
-/// said besides.
+/// reported besides.
 #[test]
 fn a_gated_pod_has_no_node() {
     let mut spec = gates(&["foo", "foo"]);
@@ -173,7 +173,7 @@ fn a_gated_pod_has_no_node() {
     assert_eq!(printed(&rules().validate(&mirror)), [WITH_NODE]);
 }
 
-/// API-6: templates may have gates, which have to be sound. That there is a node, too, is said when pods are made.
+/// API-6: templates may have gates, which have to be sound. That there is a node, too, is reported when pods are made.
 #[test]
 fn gates_in_templates_have_to_be_sound() {
     for (group, resource) in [
@@ -223,8 +223,8 @@ fn gates_in_templates_have_to_be_sound() {
     }
 }
 
-/// API-1, API-7, API-8, cases 6 to 9: gates only go, one by one or all at once. What is new is said at its name; their
-/// order means nothing.
+/// API-1, API-7, API-8, cases 6 to 9: gates only go, one by one or all at once. A new gate is reported at its name;
+/// their order means nothing.
 #[test]
 fn gates_only_go() {
     let new = |i: usize, name: &str| {
@@ -249,7 +249,7 @@ fn gates_only_go() {
             &["a", "a"],
             vec!["spec.schedulingGates[1]: Duplicate value: \"a\"".to_owned()],
         ),
-        // One that is new and stands there twice is one new gate.
+        // A new gate that is listed twice is one new gate.
         (
             &["a"],
             &["b", "b"],

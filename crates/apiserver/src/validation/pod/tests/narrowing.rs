@@ -35,7 +35,7 @@ fn term() -> impl Strategy<Value = Value> {
     )
 }
 
-/// What decides on which nodes a pod may run: the selector, and the terms if there are any.
+/// The constraints that decide on which nodes a pod may run: the selector, and the terms if there are any.
 fn placement() -> impl Strategy<Value = Value> {
     let selector = prop::collection::btree_map("[ab]", "[12]", 0..3);
     (selector, prop::collection::vec(term(), 0..3)).prop_map(|(selector, terms)| {
@@ -85,7 +85,7 @@ fn meets(requirement: &Value, value: Option<&str>) -> bool {
     }
 }
 
-/// Whether a pod may run on a node: by the definition, nothing else.
+/// Returns whether a pod may run on a node: by the definition, nothing else.
 fn may_run(spec: &Value, node: &str, labels: &[(&str, &str)]) -> bool {
     let value = |key: &str| labels.iter().find(|(k, _)| *k == key).map(|(_, v)| *v);
     let selector = spec.labels("nodeSelector");

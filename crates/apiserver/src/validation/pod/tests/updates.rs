@@ -1,8 +1,8 @@
-//! What may change in a pod that exists.
+//! The fields that may change in a pod that exists.
 
 use super::*;
 
-/// How the error of everything that may not change begins.
+/// The way in which the error of everything that may not change begins.
 pub(super) const NOT_SPEC: &str = "spec: Forbidden: pod updates may not change fields other than";
 
 /// A requirement that a label is there.
@@ -15,7 +15,7 @@ pub(super) fn is_node(name: &str) -> Value {
     json!({"key": "metadata.name", "operator": "In", "values": [name]})
 }
 
-/// API-9a, API-10 to API-12, cases 10 to 19: what is said, in the words of the API server, of placement that is not
+/// API-9a, API-10 to API-12, cases 10 to 19: the errors, in the words of the API server, about placement that is not
 /// narrowed.
 #[test]
 fn a_gated_pod_may_only_be_narrowed() {

@@ -1,4 +1,4 @@
-//! Which plugins receive an event, and what their hints return.
+//! The plugins that receive an event, and the answers of their hints.
 
 use super::{Answer, Happened, Known, Model};
 use berth_api::{Object, Pod};
@@ -100,7 +100,7 @@ fn hears(registered: &ClusterEvent, event: &ClusterEvent) -> bool {
     same && registered.action.0 & event.action.0 != 0 && event.action.0 <= registered.action.0
 }
 
-/// What the hints of the scripts' plugins say.
+/// The answers of the hints of the plugins of the scripts.
 fn hint(plugin: &str, pod: &Pod, old: Option<&Object>, new: Option<&Object>) -> &'static str {
     let queue = |queue| if queue { "Queue" } else { "QueueSkip" };
     if plugin == "SchedulingGates" {

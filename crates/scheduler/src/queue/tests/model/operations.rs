@@ -1,4 +1,4 @@
-//! What is done to the queue, one operation after another.
+//! The operations on the queue, one operation after another.
 
 use super::{Answer, Known, Model, Place};
 use crate::queue::pod_update_events;

@@ -14,7 +14,7 @@ fn an_extender_binds_in_place_of_the_plugins() {
     let elsewhere = |extender: FakeExtender| extender.managing("example.com/gpu");
     let scheduled = "Normal Scheduled Successfully assigned default/p to n1";
     let failed = "Warning FailedScheduling the license server is down";
-    // Who binds: none of these waits for a call, or the plugin's call is there.
+    // The binder: none of these waits for a call, or the plugin's call is there.
     let cases: Vec<(&str, Vec<FakeExtender>, usize, Option<&str>)> = vec![
         ("it binds", vec![well("a")], 1, Some(scheduled)),
         ("it fails", vec![ill("a")], 1, Some(failed)),

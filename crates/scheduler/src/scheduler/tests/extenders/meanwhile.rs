@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// F-41: one that says nothing in time gives no score; the others count.
+/// F-41: one without an answer in time gives no score; the others count.
 #[test]
 fn a_late_score_does_not_count() {
     let favours = |name: &str, node: &'static str, weight, seconds| {
@@ -34,7 +34,7 @@ fn a_late_score_does_not_count() {
     assert_eq!(w.calls_text(), ["bind p n2"]);
 }
 
-/// F-37, F-39: an extender has its time and no more; what it says later is not heard.
+/// F-37, F-39: an extender has its time and no more; a later answer is ignored.
 #[test]
 fn an_extender_that_is_late_has_failed() {
     for (situation, ignorable, expected) in [

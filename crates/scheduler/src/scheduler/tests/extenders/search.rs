@@ -1,4 +1,4 @@
-//! Which nodes extenders leave, and what their scores are worth (F-39 to F-41).
+//! The nodes that extenders leave, and the weight of their scores (F-39 to F-41).
 
 use super::*;
 
@@ -108,7 +108,7 @@ fn an_extender_leaves_some_nodes_none_or_says_nothing() {
 }
 
 /// F-39, F-44, case 209: extenders are asked one after another, those that may fail last, each about what is left;
-/// and what plugins said stays.
+/// and the answers of plugins stay.
 #[test]
 fn extenders_are_asked_one_after_another() {
     let (may_fail, asked_may_fail) =
@@ -431,7 +431,7 @@ fn a_pod_that_fits_nowhere_says_what_was_said_of_every_node() {
     assert_eq!(w.rejectors_of("p").0, ["Extender"]);
 }
 
-/// C-54: what is kept about pods is of no use where an extender has a say, and does no harm.
+/// C-54: what is kept about pods is of no use where an extender takes part, and does no harm.
 #[test]
 fn the_same_shape_may_go_elsewhere() {
     let by_name = extender("e").filter(|pod, _| {
