@@ -142,9 +142,10 @@ fn compare(recorded: &[AllocationResult], got: &[AllocationResult]) -> Result<()
         allocations
     };
     let (recorded, got) = (comparable(recorded), comparable(got));
-    match recorded == got {
-        true => Ok(()),
-        false => Err(format!("recorded {recorded:?}, got {got:?}")),
+    if recorded == got {
+        Ok(())
+    } else {
+        Err(format!("recorded {recorded:?}, got {got:?}"))
     }
 }
 

@@ -261,12 +261,13 @@ impl Run<'_> {
                     return Err(format!("PreFilter leaves {node} out"));
                 }
                 let status = evaluator.filter_node(slot);
-                match status.is_success() {
-                    true => Ok(()),
-                    false => Err(format!(
+                if status.is_success() {
+                    Ok(())
+                } else {
+                    Err(format!(
                         "bound to {node}, which is not feasible: {:?}",
                         compare::rejection(&status)
-                    )),
+                    ))
                 }
             }
             recorded::Outcome::Unschedulable(message) => {

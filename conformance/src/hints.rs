@@ -203,9 +203,10 @@ impl Asked {
                             Ok(Narrowed::AllPods) | Err(_) => true,
                         }
                     });
-                let answer = match (is_found && is_named) || answer == "QueueSkip" {
-                    true => answer,
-                    false => "not found",
+                let answer = if (is_found && is_named) || answer == "QueueSkip" {
+                    answer
+                } else {
+                    "not found"
                 };
                 answers.insert(plugin.plugin.to_string(), answer.to_owned());
             }

@@ -58,9 +58,10 @@ pub(crate) fn taint_rule(nodes: usize, release: Release, rng: &mut Rng) -> Value
 
 /// The name of a pool. Most are those of nodes.
 pub(crate) fn pool(nodes: usize, rng: &mut Rng) -> String {
-    match often(rng, 6) {
-        true => pick(rng, &POOLS).to_owned(),
-        false => format!("node-{}", rng.usize(..nodes)),
+    if often(rng, 6) {
+        pick(rng, &POOLS).to_owned()
+    } else {
+        format!("node-{}", rng.usize(..nodes))
     }
 }
 
@@ -212,16 +213,15 @@ fn want(number: usize) -> Value {
 pub(crate) fn entries(rng: &mut Rng) -> Value {
     let entries = (0..rng.usize(1..3)).map(|at| {
         let name = format!("d{at}");
-        match often(rng, 3) {
-            true => json!({"name": name, "resourceClaimName": pick(rng, &CLAIMS)}),
-            false => {
-                let mut want = rng.usize(..WANTS);
-                if want == FAILING && !often(rng, 4) {
-                    want = 0;
-                }
-                let template = format!("want-{want}");
-                json!({"name": name, "resourceClaimTemplateName": template})
+        if often(rng, 3) {
+            json!({"name": name, "resourceClaimName": pick(rng, &CLAIMS)})
+        } else {
+            let mut want = rng.usize(..WANTS);
+            if want == FAILING && !often(rng, 4) {
+                want = 0;
             }
+            let template = format!("want-{want}");
+            json!({"name": name, "resourceClaimTemplateName": template})
         }
     });
     entries.collect()
@@ -258,9 +258,10 @@ pub(crate) fn claims_of(pod: &mut Value, rng: &mut Rng) -> Vec<Value> {
         if often(rng, 20) {
             continue;
         }
-        let uid = match often(rng, 20) {
-            true => json!("other"),
-            false => pod["metadata"]["uid"].clone(),
+        let uid = if often(rng, 20) {
+            json!("other")
+        } else {
+            pod["metadata"]["uid"].clone()
         };
         let owners = json!([
             {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid, "controller": true}]);
@@ -307,13 +308,12 @@ pub(crate) fn released(claim: &Value, exists: impl Fn(&str) -> bool) -> Option<V
         return None;
     }
     let mut claim = claim.clone();
-    claim["status"] = match left.is_empty() {
-        true => json!({}),
-        false => {
-            let mut status = claim["status"].clone();
-            status["reservedFor"] = json!(left);
-            status
-        }
+    claim["status"] = if left.is_empty() {
+        json!({})
+    } else {
+        let mut status = claim["status"].clone();
+        status["reservedFor"] = json!(left);
+        status
     };
     Some(claim)
 }

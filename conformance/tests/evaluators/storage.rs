@@ -183,9 +183,10 @@ pub(crate) fn some(nodes: usize, release: Release, rng: &mut Rng) -> Value {
         }
         14 => {
             let name = format!("pdb-{}", rng.u8(..3));
-            let covered = match later && often(rng, 3) {
-                true => json!({}),
-                false => selector(rng),
+            let covered = if later && often(rng, 3) {
+                json!({})
+            } else {
+                selector(rng)
             };
             let fields = json!({
                 "spec": {"selector": covered}, "status": {"disruptionsAllowed": rng.u8(..3)},

@@ -160,10 +160,9 @@ fn largest_sum(pod: &Pod, infeasible: bool, defaults: Defaults) -> ResourceList 
             let actuated = status.and_then(|status| status.resources.as_ref());
             let actuated = actuated.map(|actuated| &actuated.requests);
             // A container of which nothing is known counts with what it desires, also if its pod cannot be resized.
-            let known = allocated.cloned().or_else(|| match infeasible {
-                true => actuated.cloned(),
-                false => None,
-            });
+            let known = allocated
+                .cloned()
+                .or_else(|| if infeasible { actuated.cloned() } else { None });
             let known = known.unwrap_or_else(|| desired(container));
             let actuated = actuated.cloned().unwrap_or_else(|| known.clone());
             (known, actuated)

@@ -212,16 +212,18 @@ pub(crate) fn impersonated(headers: &HeaderMap) -> Result<Option<User>, ApiError
             .unwrap_or_default(),
     );
     if name.is_empty() {
-        return match groups.is_empty() && uid.is_empty() && extra.is_empty() {
-            true => Ok(None),
-            false => Err(ApiError::bad_request(
+        return if groups.is_empty() && uid.is_empty() && extra.is_empty() {
+            Ok(None)
+        } else {
+            Err(ApiError::bad_request(
                 "requested impersonation of groups, a UID or extra fields without impersonating a user",
-            )),
+            ))
         };
     }
-    let mut all_groups = match groups.is_empty() {
-        true => tokens::groups_of(&name),
-        false => groups,
+    let mut all_groups = if groups.is_empty() {
+        tokens::groups_of(&name)
+    } else {
+        groups
     };
     let anonymous = User::anonymous();
     if name == anonymous.name {

@@ -62,9 +62,10 @@ impl Schedule {
         if text.is_empty() {
             return Err("empty spec string".to_owned());
         }
-        let text = match text.starts_with("TZ=") || text.starts_with("CRON_TZ=") {
-            true => without_zone(text)?,
-            false => text,
+        let text = if text.starts_with("TZ=") || text.starts_with("CRON_TZ=") {
+            without_zone(text)?
+        } else {
+            text
         };
         let text = match text {
             "@yearly" | "@annually" => "0 0 1 1 *",

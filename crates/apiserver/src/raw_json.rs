@@ -287,9 +287,10 @@ impl<'de> DeserializeSeed<'de> for Texts {
                 text if text.starts_with('{') => text.into(),
                 other => serde_json::from_str(other).unwrap_or_default(),
             };
-            return match self.is_stored {
-                true => <&RawValue>::deserialize(deserializer).map(|json| text(json.get())),
-                false => RawJson::deserialize(deserializer).map(|json| text(json.as_str())),
+            return if self.is_stored {
+                <&RawValue>::deserialize(deserializer).map(|json| text(json.get()))
+            } else {
+                RawJson::deserialize(deserializer).map(|json| text(json.as_str()))
             };
         }
         deserializer.deserialize_any(self)

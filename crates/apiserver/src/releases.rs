@@ -195,10 +195,7 @@ impl ApiRelease {
 
     fn put(&mut self, gate: usize, on: bool) {
         let bit = 1_u64.checked_shl(gate_bit(gate)).unwrap_or(0);
-        match on {
-            true => self.on |= bit,
-            false => self.on &= !bit,
-        }
+        if on { self.on |= bit } else { self.on &= !bit }
     }
 
     /// Returns whether a resource is served.

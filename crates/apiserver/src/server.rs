@@ -513,9 +513,10 @@ async fn serve_definitions(api: Arc<Api>, mut stopping: watch::Receiver<bool>) {
         // A change after this read leads to another turn.
         while cursor.read(DEFINITIONS_READ_MAX).is_ok() {
             // Objects with finalizers of their own are looked at again, later and later.
-            let pause = match definition::sync(&api) {
-                true => busy,
-                false => DEFINITIONS_INTERVAL,
+            let pause = if definition::sync(&api) {
+                busy
+            } else {
+                DEFINITIONS_INTERVAL
             };
             busy = (busy * 2).min(DEFINITIONS_INTERVAL);
             tokio::select! {

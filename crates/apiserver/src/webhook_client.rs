@@ -289,17 +289,19 @@ fn endpoints(
                 .unwrap_or(true);
             let address = endpoint.strings("addresses").first().copied();
             if let (true, Some(address), Some(number)) = (is_ready, address, number) {
-                match is_on_simulated_node(api, endpoint) {
-                    true => is_simulated = true,
-                    false => found.push((address.to_owned(), number)),
+                if is_on_simulated_node(api, endpoint) {
+                    is_simulated = true
+                } else {
+                    found.push((address.to_owned(), number))
                 }
             }
         }
     }
     if found.is_empty() {
-        let why = match is_simulated {
-            true => ": its pods are on simulated nodes, where no process listens",
-            false => "",
+        let why = if is_simulated {
+            ": its pods are on simulated nodes, where no process listens"
+        } else {
+            ""
         };
         return Err(format!("no endpoints available for service {name:?}{why}"));
     }
@@ -529,9 +531,10 @@ where
 }
 
 fn authority(host: &str, port: u16) -> String {
-    match host.contains(':') {
-        true => format!("[{host}]:{port}"),
-        false => format!("{host}:{port}"),
+    if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
     }
 }
 

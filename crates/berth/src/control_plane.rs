@@ -99,9 +99,10 @@ impl ControlPlane {
                 },
             )
         });
-        let kubelets = match options.kubelets {
-            true => Some(start_nodes(&server, options.nodes).await?),
-            false => None,
+        let kubelets = if options.kubelets {
+            Some(start_nodes(&server, options.nodes).await?)
+        } else {
+            None
         };
         Ok(Self {
             server,

@@ -39,9 +39,10 @@ pub(crate) fn start(args: &UpArgs) -> Result<(), Failure> {
     let mut command = Command::new(program_file);
     command
         .args(arguments(std::env::args_os().skip(1), &name))
-        .stdin(match reads_input {
-            true => Stdio::inherit(),
-            false => Stdio::null(),
+        .stdin(if reads_input {
+            Stdio::inherit()
+        } else {
+            Stdio::null()
         })
         .stdout(log)
         .stderr(errors);
@@ -111,9 +112,10 @@ fn ended(log: &std::path::Path, status: ExitStatus) -> Failure {
     let text = text.strip_prefix(&own).unwrap_or(&text).to_owned();
     match status.code() {
         Some(2) => Failure::Usage(text),
-        _ => Failure::Environment(match text.is_empty() {
-            true => format!("the cluster has ended at its start ({status})"),
-            false => text,
+        _ => Failure::Environment(if text.is_empty() {
+            format!("the cluster has ended at its start ({status})")
+        } else {
+            text
         }),
     }
 }

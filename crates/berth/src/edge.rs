@@ -70,9 +70,10 @@ impl Pauses {
     fn is_due(&self, now: Duration) -> bool {
         let before = self.waited.swap(micros(now), Ordering::Relaxed);
         let is_close = micros(now).saturating_sub(before) < micros(CLOSE);
-        let close = match is_close {
-            true => self.close.load(Ordering::Relaxed).saturating_add(1),
-            false => 0,
+        let close = if is_close {
+            self.close.load(Ordering::Relaxed).saturating_add(1)
+        } else {
+            0
         };
         self.close.store(close, Ordering::Relaxed);
         close >= CLOSE_WAITS_MIN

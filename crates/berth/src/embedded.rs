@@ -271,9 +271,10 @@ async fn parts(options: &ClusterOptions) -> Result<(ControlPlane, Option<Schedul
     })
     .await
     .map_err(Failure::environment)?;
-    let controllers = match options.controllers {
-        true => Selection::All,
-        false => Selection::Named(BTreeSet::new()),
+    let controllers = if options.controllers {
+        Selection::All
+    } else {
+        Selection::Named(BTreeSet::new())
     };
     let nodes = kubelet::Options {
         nodes: options.nodes,

@@ -204,9 +204,10 @@ impl Logger {
         let path = Path::new(file);
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
         let of_file = self.vmodule.0.iter().find(|(pattern, _)| {
-            let name = match pattern.contains('/') {
-                true => file.trim_end_matches(".rs"),
-                false => &name,
+            let name = if pattern.contains('/') {
+                file.trim_end_matches(".rs")
+            } else {
+                &name
             };
             is_match(pattern, name)
         });
@@ -275,9 +276,10 @@ impl Layered {
 
 impl<S: Subscriber> Layer<S> for Layered {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
-        match self.logger().is_some_and(|logger| logger.wants(metadata)) {
-            true => Interest::always(),
-            false => Interest::never(),
+        if self.logger().is_some_and(|logger| logger.wants(metadata)) {
+            Interest::always()
+        } else {
+            Interest::never()
         }
     }
 

@@ -103,9 +103,12 @@ fn without_secrets(config: &Config) -> Config {
 /// # Errors
 /// When this Berth does not have the release.
 pub(crate) fn versions_of(start: &Start) -> Result<Versions, Failure> {
-    let given = |text: &str| match text.is_empty() {
-        true => Vec::new(),
-        false => vec![text.to_owned()],
+    let given = |text: &str| {
+        if text.is_empty() {
+            Vec::new()
+        } else {
+            vec![text.to_owned()]
+        }
     };
     let min = match start.min_compatibility_minor {
         0 => String::new(),

@@ -502,9 +502,10 @@ fn print_text(
         asked.start.version,
         asked.start.seed,
         asked.start.evaluator,
-        match asked.start.pseudonyms {
-            true => ", names are pseudonyms",
-            false => "",
+        if asked.start.pseudonyms {
+            ", names are pseudonyms"
+        } else {
+            ""
         }
     )?;
     if let Some((first, last)) = times {

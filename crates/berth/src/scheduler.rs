@@ -50,9 +50,10 @@ pub(crate) async fn run(flags: Flags, registry: Registry) -> Result<(), Failure>
         return print_version(&flags.global.version.value);
     }
     let writes_config = flags.misc.write_config_to.value.is_some();
-    let asking = match writes_config || flags.berth.check.value {
-        true => Asking::Once,
-        false => Asking::Patiently,
+    let asking = if writes_config || flags.berth.check.value {
+        Asking::Once
+    } else {
+        Asking::Patiently
     };
     let chosen = release::choose(&flags, user_agent(), asking).await?;
     let settings = Settings::resolve(&flags, &registry, chosen.release)?;
@@ -97,18 +98,20 @@ pub(crate) async fn run(flags: Flags, registry: Registry) -> Result<(), Failure>
     let signals = StopSignals::listen()?;
     // JSON is read by programs, which find everything in the log.
     let is_text = flags.logs.logging_format.value == LogFormat::Text;
-    match is_text {
-        true => say!("scheduling  {}", scheduling.server)?,
-        false => tracing::info!(server = scheduling.server, "scheduling for an API server"),
+    if is_text {
+        say!("scheduling  {}", scheduling.server)?
+    } else {
+        tracing::info!(server = scheduling.server, "scheduling for an API server")
     }
     let is_stopping = Arc::new(AtomicBool::new(false));
     let serving = match port {
         None => None,
         Some(port) => {
             let address = port.address()?;
-            match is_text {
-                true => say!("serving     https://{address}")?,
-                false => tracing::info!(%address, "serving HTTPS"),
+            if is_text {
+                say!("serving     https://{address}")?
+            } else {
+                tracing::info!(%address, "serving HTTPS")
             }
             let explainer = scheduling.runner.explainer();
             let election = scheduling.election_status();
@@ -130,9 +133,10 @@ pub(crate) async fn run(flags: Flags, registry: Registry) -> Result<(), Failure>
         why = signals.stop_requested(signal::SCHEDULER_STOP_PATIENCE) => why,
         failure = scheduling.failed() => return Err(failure),
     };
-    match is_text {
-        true => print::complain(format_args!("{why}, stopping")),
-        false => tracing::info!(why, "stopping"),
+    if is_text {
+        print::complain(format_args!("{why}, stopping"))
+    } else {
+        tracing::info!(why, "stopping")
     }
     is_stopping.store(true, Ordering::Relaxed);
     let stopping = async {
@@ -414,9 +418,10 @@ impl Scheduling {
     /// When the profiles are wrong or no thread can be had.
     pub(crate) async fn over(transport: Transport, options: &RunOptions) -> Result<Self, Failure> {
         let is_shadow = options.shadow.is_some();
-        let transport = match is_shadow {
-            true => transport.read_only(),
-            false => transport,
+        let transport = if is_shadow {
+            transport.read_only()
+        } else {
+            transport
         };
         let config = &options.config;
         let connection = &config.client_connection;

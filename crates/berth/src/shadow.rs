@@ -150,11 +150,11 @@ impl Shadow {
         }
         let nominated = &new.status.nominated_node_name;
         if !nominated.is_empty() && *nominated != old.status.nominated_node_name {
-            match self.is_extended(new, |spec| spec.preempts) {
-                true => self.shared.update(|report| report.preemptions.skipped += 1),
-                false => self
-                    .preemptions
-                    .nominated(&self.shared, scheduler, new, now),
+            if self.is_extended(new, |spec| spec.preempts) {
+                self.shared.update(|report| report.preemptions.skipped += 1)
+            } else {
+                self.preemptions
+                    .nominated(&self.shared, scheduler, new, now)
             }
         }
         if let Some(message) = unschedulable(new)
@@ -228,9 +228,12 @@ impl Shadow {
         }
         if let (Some(rank), Some(deficit)) = (verdict.rank(node), verdict.deficit(node)) {
             let is_ranked = !self.is_extended(new, |spec| spec.prioritizes);
-            self.shared.update(|report| match is_ranked {
-                true => report.same_node(rank, deficit),
-                false => report.feasible += 1,
+            self.shared.update(|report| {
+                if is_ranked {
+                    report.same_node(rank, deficit)
+                } else {
+                    report.feasible += 1
+                }
             });
             return;
         }
@@ -240,9 +243,10 @@ impl Shadow {
             .filter(|(at, _)| now.since(*at) <= CONCURRENT)
             .map(|(_, uid)| uid.clone())
             .collect();
-        let again = match concurrent.is_empty() {
-            true => None,
-            false => judged(&self.shared, scheduler, old, &concurrent),
+        let again = if concurrent.is_empty() {
+            None
+        } else {
+            judged(&self.shared, scheduler, old, &concurrent)
         };
         if again.is_some_and(|again| again.rank(node).is_some()) {
             self.shared.update(|report| report.reordered += 1);
@@ -255,9 +259,10 @@ impl Shadow {
             berth: summary(&verdict),
             case: None,
         };
-        let compared = match verdict.feasible.is_empty() {
-            true => Compared::OnlyOtherFinds,
-            false => Compared::NodeInfeasible,
+        let compared = if verdict.feasible.is_empty() {
+            Compared::OnlyOtherFinds
+        } else {
+            Compared::NodeInfeasible
         };
         self.settle(scheduler, new, compared, disagreement, now);
     }
@@ -375,9 +380,10 @@ pub(crate) fn left_out(extenders: &Extenders) -> Vec<String> {
             .iter()
             .filter_map(|(does, what)| does.then_some(*what))
             .collect();
-        let parts = match parts.is_empty() {
-            true => "nothing".to_owned(),
-            false => parts.join(", "),
+        let parts = if parts.is_empty() {
+            "nothing".to_owned()
+        } else {
+            parts.join(", ")
         };
         format!(
             "shadow mode sends no requests to extender {}, because its verbs may write; left out of comparisons: {parts}",
@@ -437,9 +443,10 @@ fn read(file: &Path) -> Result<Report, Failure> {
         ))
     };
     let mut text = String::new();
-    match file.as_os_str() == "-" {
-        true => std::io::stdin().read_to_string(&mut text),
-        false => std::fs::File::open(file).and_then(|mut f| f.read_to_string(&mut text)),
+    if file.as_os_str() == "-" {
+        std::io::stdin().read_to_string(&mut text)
+    } else {
+        std::fs::File::open(file).and_then(|mut f| f.read_to_string(&mut text))
     }
     .map_err(|error| unreadable(&error))?;
     serde_json::from_str(&text).map_err(|error| unreadable(&error))

@@ -85,9 +85,10 @@ mod platform {
         let ended = std::process::Command::new("taskkill")
             .args(["/F", "/PID", &pid.to_string()])
             .status()?;
-        match ended.success() {
-            true => Ok(()),
-            false => Err(io::Error::other("taskkill failed")),
+        if ended.success() {
+            Ok(())
+        } else {
+            Err(io::Error::other("taskkill failed"))
         }
     }
 

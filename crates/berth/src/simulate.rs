@@ -58,9 +58,10 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
 
 fn campaign_of(args: &SimulateArgs) -> Campaign {
     let alone = if args.seed.is_some() { 1 } else { SEEDS };
-    let first = match args.random {
-        true => RandomState::new().hash_one(()) % RANDOM_SEED_BOUND,
-        false => 0,
+    let first = if args.random {
+        RandomState::new().hash_one(()) % RANDOM_SEED_BOUND
+    } else {
+        0
     };
     Campaign {
         first: args.seed.unwrap_or(first),

@@ -46,9 +46,10 @@ pub(crate) fn compare(
     let (before, after) = (decide(present)?, decide(other)?);
     let keys = before.keys().filter(|key| after.contains_key(*key));
     let differing: Vec<&String> = keys.filter(|key| before[*key].1 != after[*key].1).collect();
-    let changes = match differing.is_empty() {
-        true => Vec::new(),
-        false => ReleaseChange::between(&present, &other),
+    let changes = if differing.is_empty() {
+        Vec::new()
+    } else {
+        ReleaseChange::between(&present, &other)
     };
     let mut exact: BTreeMap<&String, Vec<ReleaseChange>> = BTreeMap::new();
     let mut near: BTreeMap<&String, Vec<ReleaseChange>> = BTreeMap::new();

@@ -27,9 +27,10 @@ pub(crate) async fn run(args: VersionArgs) -> Result<(), Failure> {
     if args.output == Output::Text {
         say!("Client Version: v{version} (behaves as Kubernetes {kubernetes}, {platform})")?;
     }
-    let server = match args.client {
-        true => None,
-        false => server(&args).await,
+    let server = if args.client {
+        None
+    } else {
+        server(&args).await
     };
     if args.output == Output::Json {
         let mut versions = json!({"client": client});

@@ -97,15 +97,14 @@ pub(crate) async fn run(args: WhatIfArgs, registry: Registry) -> Result<(), Fail
         let fit = fit.map(|file| fit::template(file, &others)).transpose()?;
         drained(&args, &worlds, setup, objects, (&before, &changed, fit))
     };
-    let preview = match args.emulated_version.is_some() {
-        false => None,
-        true => {
-            let after = decode(&raw)?;
-            Some(upgrade::compare(present_gates, other_gates, |gates| {
-                let setup = source.setup(file, gates, &registry)?;
-                Ok(outcomes(&decided(&setup, after.clone())?))
-            })?)
-        }
+    let preview = if args.emulated_version.is_some() {
+        let after = decode(&raw)?;
+        Some(upgrade::compare(present_gates, other_gates, |gates| {
+            let setup = source.setup(file, gates, &registry)?;
+            Ok(outcomes(&decided(&setup, after.clone())?))
+        })?)
+    } else {
+        None
     };
     let setup = source.setup(file, other_gates, &registry)?;
     let mut report = if args.consolidate {
@@ -165,9 +164,10 @@ impl Source {
             Some(start) => record::gates(start, other),
             None => {
                 let features = gates(args, other.unwrap_or(self.release))?;
-                Ok(match self.has_groups {
-                    true => with_groups(features, &args.feature_gates),
-                    false => features,
+                Ok(if self.has_groups {
+                    with_groups(features, &args.feature_gates)
+                } else {
+                    features
                 })
             }
         }
@@ -208,21 +208,20 @@ async fn read_cluster(
             has_groups: false,
         });
     }
-    let release = match args.from.is_empty() {
-        true => list_all(args, raw, others).await?,
-        false => {
-            for file in &args.from {
-                for (place, object) in documents(file)? {
-                    if let Some(object) = others.take(&place, object, None)?
-                        && let Some((key, mut object)) = known(&place, object)?
-                    {
-                        set_defaults(&mut object);
-                        raw.insert(key, object);
-                    }
+    let release = if args.from.is_empty() {
+        list_all(args, raw, others).await?
+    } else {
+        for file in &args.from {
+            for (place, object) in documents(file)? {
+                if let Some(object) = others.take(&place, object, None)?
+                    && let Some((key, mut object)) = known(&place, object)?
+                {
+                    set_defaults(&mut object);
+                    raw.insert(key, object);
                 }
             }
-            newest_kubelet(raw)
         }
+        newest_kubelet(raw)
     };
     Ok(Source {
         release,

@@ -227,9 +227,10 @@ fn composed_fields(
             });
         }
     });
-    match issues.is_empty() {
-        true => Ok(fields),
-        false => Err(CompileError::Invalid(Issues::new(expression, issues))),
+    if issues.is_empty() {
+        Ok(fields)
+    } else {
+        Err(CompileError::Invalid(Issues::new(expression, issues)))
     }
 }
 

@@ -34,9 +34,10 @@ impl Format {
         let value = headers.get(CONTENT_TYPE);
         let is_protobuf =
             value.is_some_and(|value| value.as_bytes().starts_with(MEDIA_TYPE.as_bytes()));
-        match is_protobuf {
-            true => Self::Protobuf,
-            false => Self::Json,
+        if is_protobuf {
+            Self::Protobuf
+        } else {
+            Self::Json
         }
     }
 }

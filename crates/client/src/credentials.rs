@@ -246,9 +246,10 @@ impl Exec {
             .args(self.args.iter().flatten())
             .envs(variables.map(|variable| (&variable.name, &variable.value)))
             .env("KUBERNETES_EXEC_INFO", info.to_string())
-            .stdin(match is_interactive {
-                true => Stdio::inherit(),
-                false => Stdio::null(),
+            .stdin(if is_interactive {
+                Stdio::inherit()
+            } else {
+                Stdio::null()
             })
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
@@ -309,9 +310,10 @@ fn output(mut child: Child) -> Result<Vec<u8>, String> {
         }
     };
     let status = child.wait().map_err(|e| e.to_string())?;
-    match status.success() {
-        true => Ok(printed),
-        false => Err(format!("failed with {status}")),
+    if status.success() {
+        Ok(printed)
+    } else {
+        Err(format!("failed with {status}"))
     }
 }
 

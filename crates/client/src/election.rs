@@ -184,9 +184,10 @@ impl<L: Lock> Candidate<L> {
         );
         loop {
             let acquired = self.acquire_or_renew().await;
-            self.tell(match acquired {
-                true => Leadership::Leading,
-                false => Leadership::Standby,
+            self.tell(if acquired {
+                Leadership::Leading
+            } else {
+                Leadership::Standby
             });
             if acquired {
                 break;
@@ -380,9 +381,10 @@ impl<L: Lock> Candidate<L> {
 
     async fn write(&mut self, record: &Record, create: bool) -> Result<(), ApiError> {
         let limit = self.request_timeout();
-        match create {
-            true => in_time(limit, self.lock.create(record)).await,
-            false => in_time(limit, self.lock.update(record)).await,
+        if create {
+            in_time(limit, self.lock.create(record)).await
+        } else {
+            in_time(limit, self.lock.update(record)).await
         }
     }
 

@@ -108,11 +108,12 @@ impl Frames {
     }
 
     fn incomplete(&self) -> Result<Option<Bytes>, ApiError> {
-        match self.has_ended && !self.buffer.is_empty() {
-            true => Err(ApiError::Transport(
+        if self.has_ended && !self.buffer.is_empty() {
+            Err(ApiError::Transport(
                 "the stream ended within an event".to_owned(),
-            )),
-            false => Ok(None),
+            ))
+        } else {
+            Ok(None)
         }
     }
 }

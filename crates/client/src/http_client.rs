@@ -177,9 +177,10 @@ impl Base {
 
     fn join(&self, request: &Uri) -> Result<Uri, BoxError> {
         let path = request.path_and_query().map_or("/", PathAndQuery::as_str);
-        let path = match self.path.is_empty() {
-            true => PathAndQuery::try_from(path)?,
-            false => PathAndQuery::try_from(format!("{}{path}", self.path))?,
+        let path = if self.path.is_empty() {
+            PathAndQuery::try_from(path)?
+        } else {
+            PathAndQuery::try_from(format!("{}{path}", self.path))?
         };
         let builder = Uri::builder().scheme(self.scheme.clone());
         let builder = builder.authority(self.authority.clone());

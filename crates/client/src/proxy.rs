@@ -35,9 +35,10 @@ fn of_environment(
     except: &str,
     server: &Uri,
 ) -> Result<Option<Uri>, String> {
-    let url = match proxy.contains("://") {
-        true => proxy.to_owned(),
-        false => format!("http://{proxy}"),
+    let url = if proxy.contains("://") {
+        proxy.to_owned()
+    } else {
+        format!("http://{proxy}")
     };
     let host = server.host().unwrap_or_default();
     let address: Option<IpAddr> = host.trim_matches(['[', ']']).parse().ok();

@@ -62,9 +62,10 @@ impl Followed {
     fn request(&self, request: ApiRequest) -> ApiRequest {
         // No consumer reads them, and they are a large part of most objects.
         let request = request.without_managed_fields();
-        match self.json_only {
-            true => request.for_json(),
-            false => request,
+        if self.json_only {
+            request.for_json()
+        } else {
+            request
         }
     }
 }
@@ -114,12 +115,13 @@ impl Availability {
     /// A kind cannot be listed.
     fn missing(&self, resource: Resource, error: &ApiError) {
         let name = resource.to_string();
-        let text = match error.is_forbidden() {
-            true => format!(
+        let text = if error.is_forbidden() {
+            format!(
                 "{name}: the API server does not allow reading these, so there are taken to be none; if there are, allow \
                  list and watch in a role ({error})"
-            ),
-            false => format!("{name}: the API server does not serve these, so there are none"),
+            )
+        } else {
+            format!("{name}: the API server does not serve these, so there are none")
         };
         tracing::warn!("{text}");
         self.lock().insert(name, text);

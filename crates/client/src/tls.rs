@@ -27,11 +27,12 @@ pub(crate) fn client_config(
     let provider = Arc::new(crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()?;
-    let builder = match config.accept_invalid_certs {
-        true => builder
+    let builder = if config.accept_invalid_certs {
+        builder
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Unverified(provider))),
-        false => builder.with_root_certificates(roots(config)?),
+            .with_custom_certificate_verifier(Arc::new(Unverified(provider)))
+    } else {
+        builder.with_root_certificates(roots(config)?)
     };
     Ok(match identity {
         None => builder.with_no_client_auth(),

@@ -372,9 +372,10 @@ impl Transport {
         let failed = |e: BoxError| ApiError::Transport(chain(&*e));
         let service = service.ready().await.map_err(failed)?;
         let response = service.call(built).await.map_err(failed)?;
-        match response.status().is_success() {
-            true => Ok(response),
-            false => Err(refusal(response).await),
+        if response.status().is_success() {
+            Ok(response)
+        } else {
+            Err(refusal(response).await)
         }
     }
 }

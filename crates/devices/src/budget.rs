@@ -140,13 +140,13 @@ impl Budget {
 
 impl fmt::Debug for Budget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self == Self::unlimited() {
-            true => f.write_str("Budget(unlimited)"),
-            false => f
-                .debug_struct("Budget")
+        if *self == Self::unlimited() {
+            f.write_str("Budget(unlimited)")
+        } else {
+            f.debug_struct("Budget")
                 .field("steps", &self.steps)
                 .field("cost", &self.cost)
-                .finish_non_exhaustive(),
+                .finish_non_exhaustive()
         }
     }
 }

@@ -132,9 +132,10 @@ impl<'d> Capacities<'d> {
 
     /// The name with its domain, where the domain counts.
     fn full_name(self, name: &'d str) -> Cow<'d, str> {
-        match self.features.fixes.qualified_capacity && !name.contains('/') {
-            true => format!("{}/{name}", self.driver).into(),
-            false => name.into(),
+        if self.features.fixes.qualified_capacity && !name.contains('/') {
+            format!("{}/{name}", self.driver).into()
+        } else {
+            name.into()
         }
     }
 
@@ -207,10 +208,7 @@ impl Units {
         let is_milli = features.fractional_ranges
             && is_step_positive
             && numbers.all(|number| exact_milli(number).is_some());
-        match is_milli {
-            true => Self::Milli,
-            false => Self::Whole,
-        }
+        if is_milli { Self::Milli } else { Self::Whole }
     }
 
     fn count(self, amount: Quantity) -> i128 {
@@ -267,9 +265,10 @@ fn round_up(
     let steps = (wanted - min).max(0).div_euclid(step);
     let is_multiple = (wanted - min).rem_euclid(step) == 0;
     let rounded = min + step * (steps + i128::from(!is_multiple));
-    let format = match is_exact {
-        true => step_amount.format(),
-        false => Format::BinarySI,
+    let format = if is_exact {
+        step_amount.format()
+    } else {
+        Format::BinarySI
     };
     match i64::try_from(rounded) {
         Ok(rounded) => Ok(units.amount(rounded, format)),
@@ -446,9 +445,10 @@ mod tests {
         ] {
             let device = device(policy.clone());
             let requested = requests(json!({"memory": requested}));
-            let features = match std::ptr::eq(policy, &milli) {
-                true => FRACTIONAL,
-                false => V1_37,
+            let features = if std::ptr::eq(policy, &milli) {
+                FRACTIONAL
+            } else {
+                V1_37
             };
             let fit = |features| {
                 Capacities::new(&device, "drv", features).fit(Some(&requested), [None, None])

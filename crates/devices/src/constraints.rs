@@ -54,10 +54,7 @@ pub(crate) fn of_claim(
             Ok(Constraint {
                 requests: &constraint.requests,
                 attribute,
-                kind: match matching.is_some() {
-                    true => Kind::Match(Vec::new()),
-                    false => Kind::Distinct(Vec::new()),
-                },
+                kind: if matching.is_some() { Kind::Match(Vec::new()) } else { Kind::Distinct(Vec::new()) },
                 count: 0,
                 features,
             })
@@ -188,9 +185,10 @@ mod tests {
         Constraint {
             requests: &[],
             attribute: "d/a",
-            kind: match is_match {
-                true => Kind::Match(Vec::new()),
-                false => Kind::Distinct(Vec::new()),
+            kind: if is_match {
+                Kind::Match(Vec::new())
+            } else {
+                Kind::Distinct(Vec::new())
             },
             count: 0,
             features,

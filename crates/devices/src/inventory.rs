@@ -368,9 +368,10 @@ impl Inventory {
             let Some(pool) = NodePool::new(id, view, &self.allocated) else {
                 continue;
             };
-            match pool.has_binding_conditions() {
-                true => with_conditions.push(pool),
-                false => pools.push(pool),
+            if pool.has_binding_conditions() {
+                with_conditions.push(pool)
+            } else {
+                pools.push(pool)
             }
         }
         pools.append(&mut with_conditions);

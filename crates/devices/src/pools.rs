@@ -147,9 +147,10 @@ pub(crate) fn view<'i>(
         elsewhere,
         counter_slices,
     };
-    Ok(match pool.is_valid(features) {
-        true => PoolView::Usable(pool),
-        false => PoolView::Invalid,
+    Ok(if pool.is_valid(features) {
+        PoolView::Usable(pool)
+    } else {
+        PoolView::Invalid
     })
 }
 

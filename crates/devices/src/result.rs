@@ -92,9 +92,10 @@ fn config(search: &Search<'_, '_>, claim: usize) -> Vec<DeviceAllocationConfigur
             given.requests.iter().any(|name| names.contains(&name))
         };
         // A configuration of several requests is listed once for each of them.
-        let times = match given.requests.is_empty() {
-            true => 1,
-            false => (0..prepared.requests.len()).filter(applies).count(),
+        let times = if given.requests.is_empty() {
+            1
+        } else {
+            (0..prepared.requests.len()).filter(applies).count()
         };
         let entry = DeviceAllocationConfiguration {
             source: AllocationConfigSource::FromClaim,
@@ -115,9 +116,10 @@ fn node_selector(
     for pick in picks {
         let (slice, device) = search.device_of(pick);
         let spec = &slice.slice().spec;
-        let (name, selector) = match spec.per_device_node_selection {
-            true => (device.node_name.as_ref(), device.node_selector.as_ref()),
-            false => (spec.node_name.as_ref(), spec.node_selector.as_ref()),
+        let (name, selector) = if spec.per_device_node_selection {
+            (device.node_name.as_ref(), device.node_selector.as_ref())
+        } else {
+            (spec.node_name.as_ref(), spec.node_selector.as_ref())
         };
         if name.is_some() || device.binds_to_node {
             return Ok(Some(only(search.target.name)));

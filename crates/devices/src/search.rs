@@ -355,9 +355,10 @@ impl<'a> Search<'a, '_> {
                 let why = format!(
                     "claim {claim}, request {request}: asks for all devices, but resource pool {pool} is currently {reason}"
                 );
-                return Err(match self.features.fixes.pools_by_node {
-                    true => AllocateError::UnusablePool(why),
-                    false => AllocateError::Failed(why),
+                return Err(if self.features.fixes.pools_by_node {
+                    AllocateError::UnusablePool(why)
+                } else {
+                    AllocateError::Failed(why)
                 });
             }
             for slice in 0..self.pools[pool].slices().len() {

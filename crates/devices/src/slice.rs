@@ -108,14 +108,13 @@ impl PreparedSlice {
         let mut names = HashSet::new();
         let mut devices = spec.devices.iter();
         let duplicate = devices.find(|device| !names.insert(device.name.clone()));
-        let device_selectors = match spec.per_device_node_selection {
-            true => {
-                let selectors = spec.devices.iter();
-                selectors
-                    .map(|device| device.node_selector.as_ref().map(compile))
-                    .collect()
-            }
-            false => Box::default(),
+        let device_selectors = if spec.per_device_node_selection {
+            let selectors = spec.devices.iter();
+            selectors
+                .map(|device| device.node_selector.as_ref().map(compile))
+                .collect()
+        } else {
+            Box::default()
         };
         Self {
             id: SliceId::next(),
@@ -237,11 +236,11 @@ impl PreparedSlice {
 
     /// A device as a CEL value in this environment.
     pub(crate) fn value(&self, index: usize, environment: Environment) -> &DeviceValue {
-        let values = match environment.list_attributes {
-            true => self
-                .list_values
-                .get_or_init(|| self.devices().iter().map(|_| OnceLock::new()).collect()),
-            false => &self.values,
+        let values = if environment.list_attributes {
+            self.list_values
+                .get_or_init(|| self.devices().iter().map(|_| OnceLock::new()).collect())
+        } else {
+            &self.values
         };
         values[index].get_or_init(|| {
             let driver = &self.slice.spec.driver;

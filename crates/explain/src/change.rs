@@ -429,11 +429,12 @@ impl Change {
                 let claim = claims.get(pod.namespace(), claim)?;
                 let class = cluster.storage().classes().get(claim.class());
                 let mode = class.and_then(|class| class.volume_binding_mode.clone());
-                match mode.is_some_and(|mode| mode == "WaitForFirstConsumer") {
+                if mode.is_some_and(|mode| mode == "WaitForFirstConsumer") {
                     // The scheduler binds the claim.
-                    true => vec![Edit::Set(Object::PersistentVolume(Arc::new(volume(claim))))],
+                    vec![Edit::Set(Object::PersistentVolume(Arc::new(volume(claim))))]
+                } else {
                     // The volume controller binds it before the pod is scheduled.
-                    false => bound(PersistentVolumeClaim::clone(claim)),
+                    bound(PersistentVolumeClaim::clone(claim))
                 }
             }
             _ => {
@@ -589,9 +590,10 @@ fn slices_like(cluster: &Cluster, like: &str, name: &str) -> Vec<Edit> {
         slice.metadata.name = format!("{}-{name}", slice.metadata.name).into();
         slice.metadata.uid = format!("new-{}", slice.metadata.name).into();
         slice.spec.node_name = Some(name.into());
-        slice.spec.pool.name = match slice.spec.pool.name == *like {
-            true => name.into(),
-            false => format!("{}-{name}", slice.spec.pool.name).into(),
+        slice.spec.pool.name = if slice.spec.pool.name == *like {
+            name.into()
+        } else {
+            format!("{}-{name}", slice.spec.pool.name).into()
         };
         Edit::Set(Object::ResourceSlice(Arc::new(slice)))
     });

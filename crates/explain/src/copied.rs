@@ -27,9 +27,10 @@ impl<T> Copied<T> {
 
     /// The time for which the next copy has to wait.
     pub fn pause(&self, now: Time) -> Duration {
-        match now < self.until {
-            true => self.until.since(now),
-            false => Duration::ZERO,
+        if now < self.until {
+            self.until.since(now)
+        } else {
+            Duration::ZERO
         }
     }
 }

@@ -67,9 +67,10 @@ pub(crate) fn examine_nodes(
                 let status = Status::unresolvable("node(s) are not among those of the pod");
                 statuses.push(status.by(by.map_or("", |name| name.as_str())));
             }
-            match statuses.is_empty() {
-                true => examination.feasible.push(node),
-                false => examination.rejecting.push(Rejecting { node, statuses }),
+            if statuses.is_empty() {
+                examination.feasible.push(node)
+            } else {
+                examination.rejecting.push(Rejecting { node, statuses })
             }
         }
         examination

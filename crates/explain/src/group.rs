@@ -245,9 +245,10 @@ fn gates_of(snapshot: &Snapshot, profile: &Profile, pod: &Pod) -> Vec<String> {
     let mut names: Vec<String> = gates.map(|gate| gate.name.to_string()).collect();
     for member in &profile.pre_enqueue {
         let is_stated = member.name == GANG_PLUGIN || member.name == "SchedulingGates";
-        let status = match is_stated {
-            true => continue,
-            false => member.plugin.pre_enqueue(&snapshot.context(), pod),
+        let status = if is_stated {
+            continue;
+        } else {
+            member.plugin.pre_enqueue(&snapshot.context(), pod)
         };
         if !status.is_success() {
             names.push(format!("{}: {}", member.name, status.message()));
@@ -372,15 +373,16 @@ fn summary(facts: &GroupFacts, answer: &GroupAnswer) -> String {
                 (Some(key), Some(best)) => format!(" with {key}={}", best.name),
                 _ => String::new(),
             };
-            match places >= wanted && wanted > 0 {
-                true => format!(
+            if places >= wanted && wanted > 0 {
+                format!(
                     " There is room for {}{on}.",
                     count(places as u64, "more pod")
-                ),
-                false => format!(
+                )
+            } else {
+                format!(
                     " There is room for {}{on}, and {wanted} more are needed.",
                     count(places as u64, "more pod")
-                ),
+                )
             }
         }
         (None, _) => String::new(),

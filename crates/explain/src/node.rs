@@ -61,10 +61,7 @@ fn summary(answer: &NodeAnswer) -> String {
     format!(
         "{}{}; free: {}; {waiting} of the waiting pods fit.",
         count(answer.pod_count as u64, "pod"),
-        match answer.is_cordoned {
-            true => ", cordoned",
-            false => "",
-        },
+        if answer.is_cordoned { ", cordoned" } else { "" },
         free.join(", ")
     )
 }
@@ -130,9 +127,10 @@ fn pods(snapshot: &Snapshot, view: NodeView<'_>) -> Vec<PodOnNode> {
                 name: pod.name().to_string(),
                 priority: pod.priority(),
                 requests: parts.join(", "),
-                note: match pod.is_terminating() {
-                    true => "terminating".to_owned(),
-                    false => String::new(),
+                note: if pod.is_terminating() {
+                    "terminating".to_owned()
+                } else {
+                    String::new()
                 },
             }
         })

@@ -94,9 +94,10 @@ fn state(snapshot: &Snapshot, facts: &PodFacts) -> PodState {
         return PodState::Terminating;
     }
     if pod.is_assigned() {
-        return match facts.is_assumed {
-            true => PodState::Binding,
-            false => PodState::Bound,
+        return if facts.is_assumed {
+            PodState::Binding
+        } else {
+            PodState::Bound
         };
     }
     if snapshot.profiles.get(&pod.spec.scheduler_name).is_none() {
@@ -435,13 +436,14 @@ fn summary(answer: &PodAnswer, pod: &Pod) -> String {
                     )
                 })
                 .collect();
-            match reasons.is_empty() {
-                true => "there are no nodes".to_owned(),
-                false => format!(
+            if reasons.is_empty() {
+                "there are no nodes".to_owned()
+            } else {
+                format!(
                     "none of {} nodes fits: {}",
                     verdict.nodes,
                     reasons.join("; ")
-                ),
+                )
             }
         }
         None => String::new(),

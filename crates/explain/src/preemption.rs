@@ -64,9 +64,10 @@ pub(crate) fn preemption(
 ) -> Option<Preemption> {
     if let Some(running) = facts.preemptions.first() {
         let victims = running.evicting.iter().chain(&running.last);
-        let message = match running.has_failed {
-            true => format!("{}: an eviction has failed", running.plugin),
-            false => format!("{}: the victims are being evicted", running.plugin),
+        let message = if running.has_failed {
+            format!("{}: an eviction has failed", running.plugin)
+        } else {
+            format!("{}: the victims are being evicted", running.plugin)
         };
         return Some(Preemption {
             is_running: true,

@@ -38,9 +38,10 @@ impl GroupKey {
             plugins,
             namespace: info.pod.namespace().clone(),
             owner: owner_of(&info.pod),
-            requests: match info.pod.spec.resource_claims.is_empty() {
-                true => String::new(),
-                false => requests_text(scheduler.cache().cluster(), &info.pod),
+            requests: if info.pod.spec.resource_claims.is_empty() {
+                String::new()
+            } else {
+                requests_text(scheduler.cache().cluster(), &info.pod)
             },
         }
     }
@@ -156,12 +157,13 @@ pub fn explain_queue(facts: &QueueFacts) -> QueueAnswer {
         let plugins: Vec<&str> = group.key.plugins.iter().map(Str::as_str).collect();
         QueueGroup {
             place: state_of(group.key.place),
-            reason: match plugins.is_empty() {
-                true => match group.key.place {
+            reason: if plugins.is_empty() {
+                match group.key.place {
                     QueuedIn::Active => String::new(),
                     _ => "an error".to_owned(),
-                },
-                false => plugins.join(", "),
+                }
+            } else {
+                plugins.join(", ")
             },
             requests: group.key.requests.clone(),
             owner: owner.map_or_else(String::new, |(kind, name)| format!("{kind}/{name}")),

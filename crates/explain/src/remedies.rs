@@ -234,9 +234,10 @@ impl Remedies<'_> {
         };
         let is_about_all =
             is_of_pod(&edits) || self.is_about_all || changes_anti_affinity(snapshot, &change);
-        let mut nodes = match is_about_all {
-            true => self.all_nodes.clone(),
-            false => nodes,
+        let mut nodes = if is_about_all {
+            self.all_nodes.clone()
+        } else {
+            nodes
         };
         let names = with_edits(snapshot, pod, &edits, |snapshot, pod| {
             if let Change::AddNode { name, .. } = &change {
@@ -246,9 +247,10 @@ impl Remedies<'_> {
             let names = self.fits_on(snapshot, pod, &nodes);
             // After another change, other nodes may be feasible, too.
             let is_part = nodes.len() < self.all_nodes.len() && !self.made.is_empty();
-            match names.is_empty() || !is_part || change.is_new_node() {
-                true => names,
-                false => self.fits_on(snapshot, pod, &self.all_nodes.clone()),
+            if names.is_empty() || !is_part || change.is_new_node() {
+                names
+            } else {
+                self.fits_on(snapshot, pod, &self.all_nodes.clone())
             }
         });
         if !names.is_empty() {

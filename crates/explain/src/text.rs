@@ -58,9 +58,10 @@ fn lacks(lacks: &[Lack]) -> String {
 }
 
 fn shortened(text: &str) -> String {
-    match text.chars().count() > MESSAGE_CHARS_MAX {
-        true => text.chars().take(MESSAGE_CHARS_MAX).collect::<String>() + "…",
-        false => text.to_owned(),
+    if text.chars().count() > MESSAGE_CHARS_MAX {
+        text.chars().take(MESSAGE_CHARS_MAX).collect::<String>() + "…"
+    } else {
+        text.to_owned()
     }
 }
 
@@ -169,13 +170,15 @@ fn gates(text: &mut String, answer: &PodAnswer) {
     line!(text);
     line!(text, "Gated by");
     for gate in &answer.gates {
-        let what = match gate.is_scheduling_gate {
-            true => "scheduling gate",
-            false => "PreEnqueue plugin",
+        let what = if gate.is_scheduling_gate {
+            "scheduling gate"
+        } else {
+            "PreEnqueue plugin"
         };
-        let since = match gate.since.is_empty() {
-            true => String::new(),
-            false => format!(", since {}", gate.since),
+        let since = if gate.since.is_empty() {
+            String::new()
+        } else {
+            format!(", since {}", gate.since)
         };
         line!(text, "  {what} {}{since}", gate.name);
         if !gate.message.is_empty() {
@@ -351,12 +354,13 @@ fn closest(text: &mut String, closest: &[ClosestNode]) {
 }
 
 fn pod_name(pod: &PodName) -> String {
-    let budgets = match pod.violated_budgets.is_empty() {
-        true => String::new(),
-        false => format!(
+    let budgets = if pod.violated_budgets.is_empty() {
+        String::new()
+    } else {
+        format!(
             ", against PodDisruptionBudget {}",
             pod.violated_budgets.join(", ")
-        ),
+        )
     };
     format!(
         "{}/{} (priority {}{budgets})",
@@ -413,18 +417,22 @@ fn decided(text: &mut String, table_of: &DecisionTable) {
         return;
     };
     let mut head = vec!["PLUGIN".to_owned(), "WEIGHT".to_owned()];
-    head.extend(table_of.nodes.iter().map(|node| match node.is_chosen {
-        true => format!("{} (chosen)", node.node),
-        false => node.node.clone(),
+    head.extend(table_of.nodes.iter().map(|node| {
+        if node.is_chosen {
+            format!("{} (chosen)", node.node)
+        } else {
+            node.node.clone()
+        }
     }));
     let mut rows = vec![head];
     for (at, score) in first.scores.iter().enumerate() {
         let mut row = vec![score.plugin.clone(), score.weight.to_string()];
         row.extend(table_of.nodes.iter().map(|node| {
             node.scores.get(at).map_or_else(String::new, |score| {
-                match score.raw == score.normalized {
-                    true => format!("{}", score.weighted),
-                    false => format!("{} (raw {})", score.weighted, score.raw),
+                if score.raw == score.normalized {
+                    format!("{}", score.weighted)
+                } else {
+                    format!("{} (raw {})", score.weighted, score.raw)
                 }
             })
         }));
@@ -577,9 +585,10 @@ pub fn queue(answer: &QueueAnswer) -> String {
         .map(|(name, pods)| vec![name.to_owned(), pods.to_string()])
         .collect();
     text += &table(&rows, "  ");
-    let at_least = match answer.is_rate_of_less {
-        true => "at least ",
-        false => "",
+    let at_least = if answer.is_rate_of_less {
+        "at least "
+    } else {
+        ""
     };
     let rate = answer.placed_per_second;
     line!(

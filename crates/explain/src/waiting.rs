@@ -39,9 +39,10 @@ fn reasons(
 ) -> Vec<(&'static str, String)> {
     if place == QueuedIn::Gated {
         let plugin = info.gating_plugin().map_or("", |plugin| plugin.as_str());
-        return match info.pod.spec.scheduling_gates.is_empty() {
-            true => vec![(code_of(plugin, ""), String::new())],
-            false => vec![(SCHEDULING_GATE, String::new())],
+        return if info.pod.spec.scheduling_gates.is_empty() {
+            vec![(code_of(plugin, ""), String::new())]
+        } else {
+            vec![(SCHEDULING_GATE, String::new())]
         };
     }
     let known = scheduler.explanation(info.pod.uid());

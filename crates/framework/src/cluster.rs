@@ -68,9 +68,10 @@ impl Cluster {
     pub fn follow(&mut self, features: &FeatureGates) {
         self.devices.follow(features);
         self.pods.follow(features);
-        self.footprint = match features.has(Behaviour::ResizeFootprintOfPod) {
-            true => Footprint::Pod,
-            false => Footprint::Containers,
+        self.footprint = if features.has(Behaviour::ResizeFootprintOfPod) {
+            Footprint::Pod
+        } else {
+            Footprint::Containers
         };
     }
 

@@ -227,11 +227,10 @@ mod tests {
         let of = |resources: serde_json::Value, init: bool| {
             let container = serde_json::json!({"name": "c", "resources": resources});
             let plain = serde_json::json!({"name": "d"});
-            let spec = match init {
-                true => {
-                    serde_json::json!({"initContainers": [container], "containers": [plain]})
-                }
-                false => serde_json::json!({"containers": [plain, container]}),
+            let spec = if init {
+                serde_json::json!({"initContainers": [container], "containers": [plain]})
+            } else {
+                serde_json::json!({"containers": [plain, container]})
             };
             serde_json::from_value::<Pod>(serde_json::json!({"spec": spec})).unwrap()
         };

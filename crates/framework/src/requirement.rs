@@ -149,9 +149,10 @@ impl<P: NodeFilter> Filter for P {
     ) -> Status {
         let check = |requirement| {
             let nodes = &cx.cluster.nodes;
-            match self.quick_check(requirement, nodes)(node.slot()) {
-                true => Status::success(),
-                false => self.check(requirement, node),
+            if self.quick_check(requirement, nodes)(node.slot()) {
+                Status::success()
+            } else {
+                self.check(requirement, node)
             }
         };
         if let Some(Required(requirement)) = state.read::<Required<P>>() {

@@ -318,10 +318,11 @@ impl Write {
 
     /// The key of calls about the object: its identity, or its name where that is not known.
     pub fn key(&self) -> ObjectKey {
-        let uid = match self.uid.is_empty() {
-            false => self.uid.clone(),
+        let uid = if self.uid.is_empty() {
             // No identity has a slash.
-            true => Str::from(format!("{}/{}", self.object.namespace, self.object.name)),
+            Str::from(format!("{}/{}", self.object.namespace, self.object.name))
+        } else {
+            self.uid.clone()
         };
         ObjectKey {
             kind: self.object.kind,

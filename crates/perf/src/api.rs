@@ -243,9 +243,10 @@ fn verify(done: &Acknowledged, found: &[Item], bound: bool) -> Result<(), ApiPer
     for (index, (item, (name, revision))) in found.iter().zip(&done.pods).enumerate() {
         let stored: u64 = item.metadata.resource_version.parse().unwrap_or(0);
         // A binding makes a version that its answer does not name.
-        let is_version = match bound {
-            true => stored > *revision && item.spec.node_name == node_of(index),
-            false => stored == *revision,
+        let is_version = if bound {
+            stored > *revision && item.spec.node_name == node_of(index)
+        } else {
+            stored == *revision
         };
         if item.metadata.name != *name || !is_version {
             return wrong(format!(

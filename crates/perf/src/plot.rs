@@ -128,9 +128,10 @@ pub fn plots(files: &[(String, String)]) -> Result<Vec<Plot>, PlotError> {
             svg: bars::draw(&bars),
         });
     }
-    match plots.is_empty() {
-        true => Err(PlotError::Nothing),
-        false => Ok(plots),
+    if plots.is_empty() {
+        Err(PlotError::Nothing)
+    } else {
+        Ok(plots)
     }
 }
 

@@ -58,9 +58,10 @@ impl Options {
 
 /// The settings of the gate that are measured with so many waiting pods.
 fn gates(waiting: usize) -> &'static [bool] {
-    match waiting <= GATE_OFF_MAX {
-        true => &[true, false],
-        false => &[true],
+    if waiting <= GATE_OFF_MAX {
+        &[true, false]
+    } else {
+        &[true]
     }
 }
 

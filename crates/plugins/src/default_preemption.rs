@@ -181,9 +181,10 @@ fn not_eligible(dry_run: &dyn DryRun, pod: &Pod, statuses: &NodeStatuses) -> Opt
         return Some("not eligible due to preemptionPolicy=Never.");
     }
     // Room for a resize is made where the pod is, and it has no nomination.
-    let nominated = match pod.is_assigned() {
-        true => &pod.spec.node_name,
-        false => &pod.status.nominated_node_name,
+    let nominated = if pod.is_assigned() {
+        &pod.spec.node_name
+    } else {
+        &pod.status.nominated_node_name
     };
     if nominated.is_empty() {
         return None;

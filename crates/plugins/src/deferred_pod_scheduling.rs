@@ -67,9 +67,10 @@ impl PreFilter for DeferredPodScheduling {
         _state: &mut CycleState,
         pod: &PodInfo,
     ) -> PreFilterResult {
-        match is_resize(cx.features, &pod.pod) {
-            true => PreFilterResult::Nodes(vec![pod.pod.spec.node_name.clone()]),
-            false => PreFilterResult::Skip,
+        if is_resize(cx.features, &pod.pod) {
+            PreFilterResult::Nodes(vec![pod.pod.spec.node_name.clone()])
+        } else {
+            PreFilterResult::Skip
         }
     }
 }
@@ -88,9 +89,10 @@ impl Filter for DeferredPodScheduling {
         if *node.name() != pod.pod.spec.node_name {
             return Status::unresolvable(OTHER_NODE);
         }
-        match node.node().allows_resize_preemption() {
-            true => Status::success(),
-            false => Status::unresolvable(DISABLED),
+        if node.node().allows_resize_preemption() {
+            Status::success()
+        } else {
+            Status::unresolvable(DISABLED)
         }
     }
 }
@@ -104,9 +106,10 @@ impl Permit for DeferredPodScheduling {
         _node: &Str,
         _wake: Option<Wake<'_>>,
     ) -> PermitStep {
-        PermitStep::Done(match is_resize(cx.features, &pod.pod) {
-            true => Status::unresolvable(FITS),
-            false => Status::success(),
+        PermitStep::Done(if is_resize(cx.features, &pod.pod) {
+            Status::unresolvable(FITS)
+        } else {
+            Status::success()
         })
     }
 }
@@ -118,9 +121,10 @@ fn after_node_change(_cluster: &Cluster, pod: &Pod, change: Change<'_>) -> Resul
         return Ok(Hint::Skip);
     };
     let was_allowed = old.is_some_and(Node::allows_resize_preemption);
-    Ok(match new.allows_resize_preemption() && !was_allowed {
-        true => Hint::Queue,
-        false => Hint::Skip,
+    Ok(if new.allows_resize_preemption() && !was_allowed {
+        Hint::Queue
+    } else {
+        Hint::Skip
     })
 }
 
@@ -128,9 +132,10 @@ fn after_node_change(_cluster: &Cluster, pod: &Pod, change: Change<'_>) -> Resul
 fn after_lost_room(_cluster: &Cluster, pod: &Pod, change: Change<'_>) -> Result<Hint, String> {
     let (_, new) = change.pods()?;
     let is_near = new.is_some_and(|new| new.spec.node_name == pod.spec.node_name);
-    Ok(match pod.is_assigned() && is_near {
-        true => Hint::Queue,
-        false => Hint::Skip,
+    Ok(if pod.is_assigned() && is_near {
+        Hint::Queue
+    } else {
+        Hint::Skip
     })
 }
 

@@ -48,9 +48,10 @@ fn normalized(image: &Str) -> Str {
         (Some(_), None) => true,
         (None, _) => false,
     };
-    match tagged {
-        true => image.clone(),
-        false => Str::new(&format!("{image}:latest")),
+    if tagged {
+        image.clone()
+    } else {
+        Str::new(&format!("{image}:latest"))
     }
 }
 
@@ -64,17 +65,16 @@ fn images(pod: &Pod) -> impl Iterator<Item = &Str> {
 /// The number of images that the upper threshold counts: containers, and since 1.37 image volumes.
 fn counted(pod: &Pod, features: &FeatureGates) -> usize {
     let containers = pod.spec.init_containers.len() + pod.spec.containers.len();
-    match features.has(Behaviour::ImageVolumesRaiseImageThreshold) {
-        true => {
-            containers
-                + pod
-                    .spec
-                    .volumes
-                    .iter()
-                    .filter(|v| v.image.is_some())
-                    .count()
-        }
-        false => containers,
+    if features.has(Behaviour::ImageVolumesRaiseImageThreshold) {
+        containers
+            + pod
+                .spec
+                .volumes
+                .iter()
+                .filter(|v| v.image.is_some())
+                .count()
+    } else {
+        containers
     }
 }
 

@@ -140,9 +140,10 @@ impl NodeFilter for NodeAffinity {
             return Status::unresolvable(REASON_ENFORCED);
         }
         // A term that does not parse matches no node.
-        match required.matches(node.node()).unwrap_or(false) {
-            true => Status::success(),
-            false => Status::unresolvable(REASON_POD),
+        if required.matches(node.node()).unwrap_or(false) {
+            Status::success()
+        } else {
+            Status::unresolvable(REASON_POD)
         }
     }
 }

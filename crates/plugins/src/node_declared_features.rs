@@ -100,9 +100,10 @@ impl NodeFilter for NodeDeclaredFeatures {
     fn check(&self, required: &Features, node: NodeView<'_>) -> Status {
         let declared = &node.node().status.declared_features;
         let is_declared = |feature: &&str| declared.iter().any(|declared| declared == feature);
-        match required.iter().all(is_declared) {
-            true => Status::success(),
-            false => Status::unresolvable(REASON),
+        if required.iter().all(is_declared) {
+            Status::success()
+        } else {
+            Status::unresolvable(REASON)
         }
     }
 }

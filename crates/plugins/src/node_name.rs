@@ -50,9 +50,10 @@ impl NodeFilter for NodeName {
     }
 
     fn check(&self, name: &Str, node: NodeView<'_>) -> Status {
-        match name == node.name() {
-            true => Status::success(),
-            false => Status::unresolvable(REASON),
+        if name == node.name() {
+            Status::success()
+        } else {
+            Status::unresolvable(REASON)
         }
     }
 }

@@ -55,9 +55,10 @@ impl NodeFilter for NodePorts {
     }
 
     fn check(&self, ports: &Self::Requirement, node: NodeView<'_>) -> Status {
-        match ports.iter().any(|port| node.port_conflicts(port)) {
-            true => Status::unschedulable(REASON),
-            false => Status::success(),
+        if ports.iter().any(|port| node.port_conflicts(port)) {
+            Status::unschedulable(REASON)
+        } else {
+            Status::success()
         }
     }
 }

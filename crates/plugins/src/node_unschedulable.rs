@@ -78,9 +78,10 @@ impl NodeFilter for NodeUnschedulable {
     }
 
     fn check(&self, _: &Uncordoned, node: NodeView<'_>) -> Status {
-        match node.node().spec.unschedulable {
-            true => Status::unresolvable(REASON),
-            false => Status::success(),
+        if node.node().spec.unschedulable {
+            Status::unresolvable(REASON)
+        } else {
+            Status::success()
         }
     }
 

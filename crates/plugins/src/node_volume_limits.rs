@@ -85,9 +85,10 @@ impl Required {
             if !cluster.has_volume_limit(&volume.driver) {
                 continue;
             }
-            let volumes = match is_own {
-                true => &mut own,
-                false => &mut required.volumes,
+            let volumes = if is_own {
+                &mut own
+            } else {
+                &mut required.volumes
             };
             if !volumes.contains(&volume) {
                 volumes.push(volume);
@@ -133,9 +134,10 @@ impl Required {
                 i64::try_from(all).unwrap_or(i64::MAX) > limit
             })
         };
-        match new.iter().any(|(driver, _)| exceeds(driver)) {
-            true => Status::unschedulable(REASON),
-            false => Status::success(),
+        if new.iter().any(|(driver, _)| exceeds(driver)) {
+            Status::unschedulable(REASON)
+        } else {
+            Status::success()
         }
     }
 }
@@ -299,10 +301,7 @@ fn detached(change: &Change<'_>) -> Result<Vec<Attacher>, String> {
 
 /// Queues the pods if the change is of the kind.
 fn if_so(is_so: Result<bool, String>) -> Result<Hint, String> {
-    is_so.map(|is_so| match is_so {
-        true => Hint::Queue,
-        false => Hint::Skip,
-    })
+    is_so.map(|is_so| if is_so { Hint::Queue } else { Hint::Skip })
 }
 
 impl EnqueueExtensions for NodeVolumeLimits {

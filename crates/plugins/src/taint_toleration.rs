@@ -141,9 +141,10 @@ impl NodeFilter for TaintToleration {
     }
 
     fn check(&self, Tolerations(of): &Tolerations, node: NodeView<'_>) -> Status {
-        match self.tolerates(&of.tolerations, node.node()) {
-            true => Status::success(),
-            false => Status::unresolvable(REASON),
+        if self.tolerates(&of.tolerations, node.node()) {
+            Status::success()
+        } else {
+            Status::unresolvable(REASON)
         }
     }
 

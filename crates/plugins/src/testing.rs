@@ -421,8 +421,9 @@ pub(crate) fn full_hint(
         };
         [plain, answer(registration.supplement)]
     });
-    match hints.any(|hint| hint == Some(Hint::Queue)) {
-        true => Hint::Queue,
-        false => Hint::Skip,
+    if hints.any(|hint| hint == Some(Hint::Queue)) {
+        Hint::Queue
+    } else {
+        Hint::Skip
     }
 }

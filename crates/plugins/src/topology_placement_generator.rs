@@ -140,9 +140,10 @@ impl EnqueueExtensions for TopologyPlacementGenerator {
     fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
         let on = |resource, action, helps: fn(&Cluster, &Pod, Change<'_>) -> bool| {
             EventRegistration::with_hint(resource, action, move |cluster, pod, change| {
-                Ok(match helps(cluster, pod, change) {
-                    true => Hint::Queue,
-                    false => Hint::Skip,
+                Ok(if helps(cluster, pod, change) {
+                    Hint::Queue
+                } else {
+                    Hint::Skip
                 })
             })
         };

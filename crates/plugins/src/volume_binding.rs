@@ -102,9 +102,10 @@ pub fn registration() -> Registration {
             .pre_filter()
             .filter()
             .pre_score();
-        let extensions = match scores {
-            true => extensions.score(),
-            false => extensions,
+        let extensions = if scores {
+            extensions.score()
+        } else {
+            extensions
         };
         Ok(extensions
             .reserve()

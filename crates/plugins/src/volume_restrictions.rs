@@ -240,9 +240,10 @@ impl NodeFilter for VolumeRestrictions {
         }
         // The table counts pods that a dry run adds or removes.
         let mut claims = exclusive.one_pod_claims.iter();
-        match claims.any(|name| node.is_claim_used(&exclusive.namespace, name)) {
-            true => Status::unschedulable(REASON_ONE_POD),
-            false => Status::success(),
+        if claims.any(|name| node.is_claim_used(&exclusive.namespace, name)) {
+            Status::unschedulable(REASON_ONE_POD)
+        } else {
+            Status::success()
         }
     }
 }

@@ -180,9 +180,10 @@ impl NodeFilter for VolumeZone {
     }
 
     fn check(&self, topologies: &Vec<Topology>, node: NodeView<'_>) -> Status {
-        match is_within(topologies, node.labels()) {
-            true => Status::success(),
-            false => Status::unresolvable(REASON),
+        if is_within(topologies, node.labels()) {
+            Status::success()
+        } else {
+            Status::unresolvable(REASON)
         }
     }
 }

@@ -96,11 +96,10 @@ fn affinity(rng: &mut Rng) -> Value {
     if rng.bool() {
         let terms = some(rng, 2, |rng| {
             let expressions = some(rng, 2, |rng| expression(rng, &NODE_LABELS, &NODE_OPERATORS));
-            let fields = match chance(rng, 4) {
-                true => {
-                    json!([{"key": "metadata.name", "operator": pick(rng, &["In", "NotIn"]), "values": [pick(rng, &["n1", "n2"])]}])
-                }
-                false => json!([]),
+            let fields = if chance(rng, 4) {
+                json!([{"key": "metadata.name", "operator": pick(rng, &["In", "NotIn"]), "values": [pick(rng, &["n1", "n2"])]}])
+            } else {
+                json!([])
             };
             json!({"matchExpressions": expressions, "matchFields": fields})
         });
@@ -146,12 +145,13 @@ fn volume(rng: &mut Rng) -> Value {
 /// An entry of `resourceClaims`, with its part of the status.
 fn resource_claim(rng: &mut Rng) -> (Value, Value) {
     let name = pick(rng, &["v1", "v2", "gpu"]);
-    match chance(rng, 2) {
-        true => (json!({"name": name, "resourceClaimName": name}), json!({})),
-        false => (
+    if chance(rng, 2) {
+        (json!({"name": name, "resourceClaimName": name}), json!({}))
+    } else {
+        (
             json!({"name": name, "resourceClaimTemplateName": "t"}),
             json!({"name": name, "resourceClaimName": pick(rng, &["v1", "v2", "gpu"])}),
-        ),
+        )
     }
 }
 
@@ -190,9 +190,10 @@ fn pod(rng: &mut Rng, name: &str) -> Pod {
     }
     let claims = some(rng, 2, resource_claim);
     let (claims, made): (Vec<Value>, Vec<Value>) = claims.into_iter().unzip();
-    let group = match rng.bool() {
-        true => json!({"podGroupName": pick(rng, &["g1", "g2"])}),
-        false => Value::Null,
+    let group = if rng.bool() {
+        json!({"podGroupName": pick(rng, &["g1", "g2"])})
+    } else {
+        Value::Null
     };
     full_pod(
         name,
@@ -244,9 +245,10 @@ fn group_spec(rng: &mut Rng, kind: Kind) -> Value {
         Kind::PodGroup => "minCount",
         _ => "minGroupCount",
     };
-    let policy = match chance(rng, 4) {
-        true => json!({"basic": {}}),
-        false => json!({"gang": {min: rng.u8(1..4)}}),
+    let policy = if chance(rng, 4) {
+        json!({"basic": {}})
+    } else {
+        json!({"gang": {min: rng.u8(1..4)}})
     };
     json!({
         "schedulingPolicy": policy,
@@ -273,10 +275,13 @@ fn object(rng: &mut Rng, kind: Kind) -> Object {
         }
         Kind::CsiDriver => json!({"storageCapacity": rng.bool()}),
         Kind::VolumeAttachment => json!({"attacher": pick(rng, &["d1", "ebs.csi.aws.com"])}),
-        Kind::DeviceClass => match rng.bool() {
-            true => json!({"extendedResourceName": "example.com/gpu"}),
-            false => json!({}),
-        },
+        Kind::DeviceClass => {
+            if rng.bool() {
+                json!({"extendedResourceName": "example.com/gpu"})
+            } else {
+                json!({})
+            }
+        }
         Kind::ResourceClaim => json!({}),
         kind @ (Kind::PodGroup | Kind::CompositePodGroup) => group_spec(rng, kind),
         Kind::CsiNode => json!({"drivers": some(rng, 1, |rng| json!({

@@ -61,9 +61,10 @@ impl<'a> Envelope<'a> {
                 _ => {}
             }
         }
-        match has_raw {
-            true => Ok(envelope),
-            false => Err(Error::new("the envelope has no message")),
+        if has_raw {
+            Ok(envelope)
+        } else {
+            Err(Error::new("the envelope has no message"))
         }
     }
 

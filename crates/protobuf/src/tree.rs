@@ -298,11 +298,11 @@ impl<'de> Visitor<'de> for Next<'_, 'de> {
             }
             let json: &'de RawValue = members.next_value()?;
             let next = tree.next(name);
-            match json.get().starts_with('{') {
-                true => next.put(Item::Json(json))?,
-                false => next
-                    .deserialize(&mut serde_json::Deserializer::from_str(json.get()))
-                    .map_err(de::Error::custom)?,
+            if json.get().starts_with('{') {
+                next.put(Item::Json(json))?
+            } else {
+                next.deserialize(&mut serde_json::Deserializer::from_str(json.get()))
+                    .map_err(de::Error::custom)?
             }
         }
         tree.0[at].value = Item::Object(tree.0.len() - at - 1);

@@ -213,12 +213,11 @@ impl Model<'_> {
         }
         for _ in 0..STEPS_MAX {
             let now = self.now;
-            let tried = match self.scheduler.has_pod_to_try() {
-                true => self.scheduler.schedule_one(now).is_attempt(),
-                false => {
-                    self.scheduler.tick(now);
-                    false
-                }
+            let tried = if self.scheduler.has_pod_to_try() {
+                self.scheduler.schedule_one(now).is_attempt()
+            } else {
+                self.scheduler.tick(now);
+                false
             };
             self.outcome.attempts += u64::from(tried);
             let outputs = self.scheduler.take_outputs(now);
@@ -287,19 +286,18 @@ impl Model<'_> {
         let profiles = self.scheduler.profiles();
         let is_pending = !recorded.is_assigned() && !recorded.is_terminal();
         if is_new && is_pending && profiles.get(&recorded.spec.scheduler_name).is_some() {
-            match has_claims(&recorded) {
-                true => drop(self.kept.insert(uid.clone())),
-                false => {
-                    self.ours.insert(uid.clone(), self.now);
-                    let end = PodEnd {
-                        pod: recorded.key(),
-                        node: Str::default(),
-                        waited_ms: 0,
-                        message: String::new(),
-                        evicted: false,
-                    };
-                    self.outcome.pods.insert(uid.clone(), end);
-                }
+            if has_claims(&recorded) {
+                drop(self.kept.insert(uid.clone()))
+            } else {
+                self.ours.insert(uid.clone(), self.now);
+                let end = PodEnd {
+                    pod: recorded.key(),
+                    node: Str::default(),
+                    waited_ms: 0,
+                    message: String::new(),
+                    evicted: false,
+                };
+                self.outcome.pods.insert(uid.clone(), end);
             }
         }
         if self.kept.contains(&uid) && !recorded.is_assigned() {

@@ -237,15 +237,17 @@ impl Pseudonyms {
             let is_of_word = |c: char| c.is_alphanumeric();
             let end = rest.find(|c| is_of_word(c) != is_of_word(first));
             let (head, tail) = rest.split_at(end.unwrap_or(rest.len()));
-            match is_of_word(first) && !KNOWN_WORDS.contains(&head) {
-                true => made.push_str(&self.word(head)),
-                false => made.push_str(head),
+            if is_of_word(first) && !KNOWN_WORDS.contains(&head) {
+                made.push_str(&self.word(head))
+            } else {
+                made.push_str(head)
             }
             rest = tail;
         }
-        match made.len() > len_max {
-            true => self.letters(part, WHOLE_LEN),
-            false => made,
+        if made.len() > len_max {
+            self.letters(part, WHOLE_LEN)
+        } else {
+            made
         }
     }
 
@@ -315,9 +317,10 @@ impl Pseudonyms {
 
     /// Resources keep their names, but for the name of a device class.
     fn resource(&mut self, name: &str) -> String {
-        match name.starts_with(DEVICE_CLASS_PREFIX) {
-            true => self.name(name),
-            false => name.to_owned(),
+        if name.starts_with(DEVICE_CLASS_PREFIX) {
+            self.name(name)
+        } else {
+            name.to_owned()
         }
     }
 
@@ -477,9 +480,10 @@ impl Pseudonyms {
         match result {
             Ok(response) => Ok(Response {
                 resource_version: response.resource_version.clone(),
-                body: match response.body.is_empty() {
-                    true => response.body.clone(),
-                    false => self.response(&response.body).into(),
+                body: if response.body.is_empty() {
+                    response.body.clone()
+                } else {
+                    self.response(&response.body).into()
                 },
             }),
             Err(error) => Err(CallError {

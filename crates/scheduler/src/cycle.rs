@@ -195,9 +195,10 @@ impl Cycle {
         let percentage = percentage_of_nodes(core, attempt);
         let (start, rng) = (&mut self.start_node, &mut self.rng);
         // Of a pod with a node, one node is evaluated.
-        let kind = match attempt.is_resize() {
-            true => EvaluatorKind::Plain,
-            false => core.settings.evaluator,
+        let kind = if attempt.is_resize() {
+            EvaluatorKind::Plain
+        } else {
+            core.settings.evaluator
         };
         let mut evaluator = core.evaluator(attempt);
         match kind {

@@ -66,9 +66,10 @@ impl Failure {
 
     fn into_result(self) -> CycleResult {
         let Self { message, .. } = self;
-        match self.is_rejected {
-            true => CycleResult::Unschedulable { message },
-            false => CycleResult::Error { message },
+        if self.is_rejected {
+            CycleResult::Unschedulable { message }
+        } else {
+            CycleResult::Error { message }
         }
     }
 }
@@ -95,9 +96,10 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: Failure) -> C
     note_requests(core);
     let pod = attempt.pod_ref();
     core.requests.take_activations(&pod.uid);
-    let (result, reason) = match failure.is_rejected {
-        true => ("unschedulable", UNSCHEDULABLE),
-        false => ("error", "SchedulerError"),
+    let (result, reason) = if failure.is_rejected {
+        ("unschedulable", UNSCHEDULABLE)
+    } else {
+        ("error", "SchedulerError")
     };
     let template = template(core, &attempt, &failure);
     let info = &mut attempt.info;
@@ -118,9 +120,10 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: Failure) -> C
         info.unschedulable_plugins.insert(plugin);
     }
     let by_same = before == rejectors(info);
-    info.in_a_row.used_up = match attempt.work.is_used_up() {
-        true => info.in_a_row.used_up.saturating_add(1),
-        false => 0,
+    info.in_a_row.used_up = if attempt.work.is_used_up() {
+        info.in_a_row.used_up.saturating_add(1)
+    } else {
+        0
     };
     info.own.template = template;
     let known = look_up(core, &pod);
@@ -199,9 +202,10 @@ fn resize_waits(core: &mut Core, mut attempt: Attempt, failure: Failure) -> Cycl
         info.unschedulable_plugins = diagnosis.unschedulable_plugins.iter().cloned().collect();
         info.pending_plugins = diagnosis.pending_plugins.iter().cloned().collect();
     }
-    let result = match failure.is_rejected {
-        true => "unschedulable",
-        false => "error",
+    let result = if failure.is_rejected {
+        "unschedulable"
+    } else {
+        "error"
     };
     core.attempt_took(&attempt, result);
     core.trace_ended(&mut attempt, result, None, &failure.message);

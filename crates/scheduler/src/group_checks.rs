@@ -116,25 +116,27 @@ pub(crate) fn check(core: &Core, root: &GroupKey, pending: &[&Arc<Pod>]) -> Resu
         }
     }
     let of_groups = core.settings.is_on(Feature::PodGroupPreemptionPolicy);
-    let wanted = match of_groups {
-        true => policy_of(spec.preemption_policy.as_ref()),
-        false => policy_of(first.spec.preemption_policy.as_ref()),
+    let wanted = if of_groups {
+        policy_of(spec.preemption_policy.as_ref())
+    } else {
+        policy_of(first.spec.preemption_policy.as_ref())
     };
     for pod in all() {
         let own = policy_of(pod.spec.preemption_policy.as_ref());
         if own != wanted {
-            return Err(match of_groups {
-                true => format!(
+            return Err(if of_groups {
+                format!(
                     "all pods in a pod group hierarchy should have the same preemption policy as the root pod group's \
                      preemption policy, got \"{own}\" (\"{}\") and \"{wanted}\" (\"{root_name}\")",
                     pod.key()
-                ),
-                false => format!(
+                )
+            } else {
+                format!(
                     "all pods in a pod group hierarchy should have the same preemption policy, got \"{own}\" \
                      (\"{}\") and \"{wanted}\" (\"{}\")",
                     pod.key(),
                     first.key()
-                ),
+                )
             });
         }
     }

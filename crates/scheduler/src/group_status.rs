@@ -76,9 +76,10 @@ fn write(core: &mut Core, key: &GroupKey, status: &Status) {
         _ => ("False", "Unschedulable"),
     };
     let before = group.status.condition(kind);
-    let message = match status.is_success() {
-        true => String::new(),
-        false => status.message(),
+    let message = if status.is_success() {
+        String::new()
+    } else {
+        status.message()
     };
     let is_said = before.is_some_and(|c| {
         c.status == "True" || c.status == value && c.reason == reason && c.message == *message
@@ -228,16 +229,18 @@ pub(crate) fn attempt_ended(
             "error"
         }
         _ => {
-            let text = match is_waiting {
-                true => texts.waiting,
-                false => texts.unschedulable,
+            let text = if *is_waiting {
+                texts.waiting
+            } else {
+                texts.unschedulable
             };
             core.v(2, text, |line| {
                 line.with(texts.key, &name).with("err", status.message())
             });
-            match is_waiting {
-                true => "waiting_on_preemption",
-                false => "unschedulable",
+            if *is_waiting {
+                "waiting_on_preemption"
+            } else {
+                "unschedulable"
             }
         }
     };

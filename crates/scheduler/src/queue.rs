@@ -429,12 +429,11 @@ impl SchedulingQueue {
     ) -> Result<QueuedIn, AlreadyQueued> {
         let uid = info.pod.uid().clone();
         let is_member = group_of(self, &info.pod).is_some();
-        let queued = match is_member {
-            true => place_of_member(self, &uid),
-            false => {
-                let id = self.places.id_of(info.pod.namespace(), info.pod.name());
-                id.and_then(|id| self.places.get(id)?.place)
-            }
+        let queued = if is_member {
+            place_of_member(self, &uid)
+        } else {
+            let id = self.places.id_of(info.pod.namespace(), info.pod.name());
+            id.and_then(|id| self.places.get(id)?.place)
         };
         if let Some(place) = queued {
             self.done(&uid);

@@ -162,9 +162,10 @@ impl Scheduler {
         let features = options.features;
         let profiles = Profiles::build(&options.profiles, registry, &features)?;
         let hooks = profiles.iter().map(|p| hooks_of(p, &features));
-        let hooks = match options.extenders.is_empty() {
-            true => hooks.collect(),
-            false => hooks.map(ProfileHooks::with_extenders).collect(),
+        let hooks = if options.extenders.is_empty() {
+            hooks.collect()
+        } else {
+            hooks.map(ProfileHooks::with_extenders).collect()
         };
         let config = QueueConfig {
             pod_initial_backoff: options.pod_initial_backoff,
@@ -426,9 +427,10 @@ impl Scheduler {
             return Outcome::Parked(wait.clone());
         }
         let now = self.core.now();
-        let popped = match self.is_saturated() {
-            true => None,
-            false => self.core.queue.pop(now),
+        let popped = if self.is_saturated() {
+            None
+        } else {
+            self.core.queue.pop(now)
         };
         let Some(info) = popped else {
             let next_wake = self.next_wake(now);
@@ -540,9 +542,10 @@ fn register_calls(profiles: &Profiles, dispatcher: &mut Dispatcher) -> Result<()
             }
         }
     }
-    match errors.is_empty() {
-        true => Ok(()),
-        false => Err(ProfileErrors(errors)),
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(ProfileErrors(errors))
     }
 }
 

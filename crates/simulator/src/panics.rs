@@ -29,9 +29,12 @@ pub(crate) fn caught<T>(what: impl FnOnce() -> T) -> Result<T, Panicked> {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
         let usual = take_hook();
-        set_hook(Box::new(move |info| match WATCHED.get() {
-            true => note(info),
-            false => usual(info),
+        set_hook(Box::new(move |info| {
+            if WATCHED.get() {
+                note(info)
+            } else {
+                usual(info)
+            }
         }));
     });
     WATCHED.set(true);

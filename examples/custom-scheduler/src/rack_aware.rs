@@ -113,9 +113,10 @@ impl NodeFilter for RackAware {
     }
 
     fn check(&self, _requirement: &(), node: NodeView<'_>) -> Status {
-        match self.is_drained(node.node()) {
-            true => Status::unresolvable(DRAINED),
-            false => Status::success(),
+        if self.is_drained(node.node()) {
+            Status::unresolvable(DRAINED)
+        } else {
+            Status::success()
         }
     }
 }

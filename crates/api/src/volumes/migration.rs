@@ -128,9 +128,10 @@ impl PersistentVolume {
         let is_beta = !requires(ZONE)
             && (requires(BETA_ZONE)
                 || (labels.get(ZONE).is_none() && labels.get(BETA_ZONE).is_some()));
-        let (zone, region) = match is_beta {
-            true => (BETA_ZONE, BETA_REGION),
-            false => (ZONE, REGION),
+        let (zone, region) = if is_beta {
+            (BETA_ZONE, BETA_REGION)
+        } else {
+            (ZONE, REGION)
         };
         let (in_affinity, has_beta_region) = (
             has_values(zone),

@@ -402,9 +402,10 @@ impl Attributes<'_> {
             let answer = call.and_then(|call| match call.wait(hook, false) {
                 Ok(verdict) => {
                     take_warnings(self, &verdict);
-                    match verdict.allowed {
-                        true => Ok(()),
-                        false => Err(ApiError::denied_by_webhook(&hook.name, verdict.status)),
+                    if verdict.allowed {
+                        Ok(())
+                    } else {
+                        Err(ApiError::denied_by_webhook(&hook.name, verdict.status))
                     }
                 }
                 Err(failure) => fail(hook, &failure),

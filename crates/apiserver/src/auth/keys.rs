@@ -170,9 +170,10 @@ impl VerifyingKey {
             };
             keys.push(key.ok_or(KeyError::Unsupported)?);
         }
-        match keys.is_empty() {
-            true => Err(KeyError::Empty),
-            false => Ok(keys),
+        if keys.is_empty() {
+            Err(KeyError::Empty)
+        } else {
+            Ok(keys)
         }
     }
 

@@ -86,9 +86,10 @@ fn is_active(status: &Value, is_it: impl Fn(&Value) -> bool) -> bool {
 
 /// Replaces the active jobs of a status.
 fn set_active(status: &mut Value, active: Vec<Value>) {
-    match active.is_empty() {
-        true => _ = status.as_object_mut().and_then(|s| s.remove("active")),
-        false => status["active"] = active.into(),
+    if active.is_empty() {
+        _ = status.as_object_mut().and_then(|s| s.remove("active"))
+    } else {
+        status["active"] = active.into()
     }
 }
 

@@ -90,9 +90,10 @@ fn repack(subsets: &[Value]) -> Vec<(Vec<&Value>, Addresses<'_>)> {
     let mut by_port: Vec<(&Value, Addresses<'_>)> = Vec::new();
     for subset in subsets {
         let ports = items(&subset["ports"]);
-        let ports: Vec<&Value> = match ports.is_empty() {
-            true => vec![none],
-            false => ports.iter().collect(),
+        let ports: Vec<&Value> = if ports.is_empty() {
+            vec![none]
+        } else {
+            ports.iter().collect()
         };
         for port in ports {
             let at = match by_port.iter().position(|(known, _)| *known == port) {
@@ -234,13 +235,12 @@ fn update(cx: &mut Context<Key>, old: &Object, wanted: &Value) -> Result<(), Acc
     let mut new = Value::clone(old);
     new["metadata"]["labels"] = wanted["metadata"]["labels"].clone();
     let annotations = &wanted["metadata"]["annotations"];
-    match annotations.is_null() {
-        true => {
-            _ = new["metadata"]
-                .as_object_mut()
-                .and_then(|m| m.remove("annotations"))
-        }
-        false => new["metadata"]["annotations"] = annotations.clone(),
+    if annotations.is_null() {
+        _ = new["metadata"]
+            .as_object_mut()
+            .and_then(|m| m.remove("annotations"))
+    } else {
+        new["metadata"]["annotations"] = annotations.clone()
     }
     for field in ["ports", "endpoints"] {
         new[field] = wanted[field].clone();

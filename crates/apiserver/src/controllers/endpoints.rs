@@ -202,9 +202,10 @@ fn observe(cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
         }
     } else if let Some(object) = &diff.old {
         // An object of a service was changed or deleted by another client.
-        let service = match kind == ENDPOINT_SLICE.resource {
-            true => object["metadata"]["labels"][SERVICE_NAME].as_str(),
-            false => Some(name(object)),
+        let service = if kind == ENDPOINT_SLICE.resource {
+            object["metadata"]["labels"][SERVICE_NAME].as_str()
+        } else {
+            Some(name(object))
         };
         if let Some(service) = service {
             cx.enqueue(Key::new(namespace(object), service));
@@ -311,9 +312,10 @@ impl Slices {
                 new["metadata"]["labels"] = labels;
                 new["endpoints"] = endpoints.into();
                 new["ports"] = ports;
-                match new == *slice {
-                    true => Ok(()),
-                    false => cx.update(ENDPOINT_SLICE, new).map(|_| ()),
+                if new == *slice {
+                    Ok(())
+                } else {
+                    cx.update(ENDPOINT_SLICE, new).map(|_| ())
                 }
             }
             None => {
@@ -359,9 +361,10 @@ impl Controller for Slices {
         let families = items(&service["spec"]["ipFamilies"]).to_vec();
         for is_v6 in [false, true] {
             let family = if is_v6 { "IPv6" } else { "IPv4" };
-            let is_wanted = match families.is_empty() {
-                true => !is_v6,
-                false => families.iter().any(|f| f == family),
+            let is_wanted = if families.is_empty() {
+                !is_v6
+            } else {
+                families.iter().any(|f| f == family)
             };
             if is_wanted {
                 Self::write(cx, &service, is_v6)?;
@@ -406,9 +409,10 @@ fn subsets(backends: Vec<Backend>) -> (Value, bool) {
                 address[field] = endpoint[field].clone();
             }
         }
-        let list = match backend.is_ready {
-            true => "addresses",
-            false => "notReadyAddresses",
+        let list = if backend.is_ready {
+            "addresses"
+        } else {
+            "notReadyAddresses"
         };
         let list = subsets.get_mut(at).map(|subset| &mut subset[list]);
         match list {

@@ -174,9 +174,10 @@ impl Controller for Jobs {
             }
             return expire(cx, key, &job);
         }
-        let group = match self.has_groups {
-            true => group::of_job(cx, &job, &pods)?,
-            false => None,
+        let group = if self.has_groups {
+            group::of_job(cx, &job, &pods)?
+        } else {
+            None
         };
         let mut run = Run::new(&job, pods, cx.now());
         run.group = group;

@@ -75,9 +75,12 @@ impl Controller for ReplicaSets {
                 }
             }
         }
-        let problem = failed.as_ref().map(|(creating, error)| match creating {
-            true => Failed::Create(error),
-            false => Failed::Delete(error),
+        let problem = failed.as_ref().map(|(creating, error)| {
+            if *creating {
+                Failed::Create(error)
+            } else {
+                Failed::Delete(error)
+            }
         });
         let summary = summarize(&set, &pods, problem, cx.now());
         cx.write_status(kind, &set, summary.status)?;

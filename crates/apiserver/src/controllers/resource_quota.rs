@@ -44,9 +44,10 @@ impl ResourceQuotas {
 fn watch(kind: GroupResource) -> Watch {
     Watch {
         kind,
-        indexes: match kind == RESOURCE_QUOTA.resource {
-            true => &[Index::Namespace],
-            false => &[],
+        indexes: if kind == RESOURCE_QUOTA.resource {
+            &[Index::Namespace]
+        } else {
+            &[]
         },
     }
 }

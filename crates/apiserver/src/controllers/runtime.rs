@@ -547,9 +547,10 @@ impl Handle {
         api: Arc<dyn Access>,
         clock: Clock,
     ) {
-        let runtime = match clock.is_virtual() {
-            true => None,
-            false => Builder::new_current_thread().enable_time().build().ok(),
+        let runtime = if clock.is_virtual() {
+            None
+        } else {
+            Builder::new_current_thread().enable_time().build().ok()
         };
         let Some(runtime) = runtime else {
             return self.start(controller, api, clock);

@@ -55,9 +55,10 @@ impl Converter {
         let webhook = conversion.part("webhook");
         let config = webhook.part("clientConfig");
         let bundle = STANDARD.decode(config.text("caBundle")).unwrap_or_default();
-        let bundle = match bundle.trim_ascii().is_empty() {
-            true => Vec::new(),
-            false => bundle,
+        let bundle = if bundle.trim_ascii().is_empty() {
+            Vec::new()
+        } else {
+            bundle
         };
         let stated = webhook.strings("conversionReviewVersions");
         let known = |stated: &&str| REVIEW_VERSIONS.into_iter().find(|known| known == stated);

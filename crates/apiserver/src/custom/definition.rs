@@ -520,9 +520,10 @@ fn resource(definition: &Value, version: &Value, converter: Option<Arc<Converter
         };
         resource.subresources.push(scale);
     }
-    resource.generation = match custom.has_status {
-        true => Generation::Content,
-        false => Generation::ContentAndStatus,
+    resource.generation = if custom.has_status {
+        Generation::Content
+    } else {
+        Generation::ContentAndStatus
     };
     resource.needs_version = true;
     resource.store = Some(custom_store());

@@ -376,11 +376,12 @@ impl Check {
                 }
                 Err(error) => {
                     let text = error.to_string();
-                    Some(Some(match text.starts_with("no such overload") {
-                        true => format!(
+                    Some(Some(if text.starts_with("no such overload") {
+                        format!(
                             "'{text}': call arguments did not match a supported operator, function or macro signature for rule: {name}"
-                        ),
-                        false => format!("{text} evaluating rule: {name}"),
+                        )
+                    } else {
+                        format!("{text} evaluating rule: {name}")
                     }))
                 }
             };

@@ -202,14 +202,18 @@ fn check_parts(errors: &mut Errors, versions: &[Value], path: &Path) {
         versions.iter().all(|v| Some(v.part(field)) == first)
     };
     let of_all = Path::new("spec");
-    let count = |field: &str| match alike(field) {
-        true => versions.len().min(1),
-        false => versions.len(),
+    let count = |field: &str| {
+        if alike(field) {
+            versions.len().min(1)
+        } else {
+            versions.len()
+        }
     };
     for (i, version) in versions.iter().take(count("schema")).enumerate() {
-        let at = match alike("schema") {
-            true => of_all.child("validation"),
-            false => path.index(i).child("schema"),
+        let at = if alike("schema") {
+            of_all.child("validation")
+        } else {
+            path.index(i).child("schema")
         };
         let at = at.child("openAPIV3Schema");
         if let Some(schema) = version.part("schema").field("openAPIV3Schema") {
@@ -223,9 +227,10 @@ fn check_parts(errors: &mut Errors, versions: &[Value], path: &Path) {
         }
     }
     for (i, version) in versions.iter().take(count("subresources")).enumerate() {
-        let at = match alike("subresources") {
-            true => of_all.clone(),
-            false => path.index(i),
+        let at = if alike("subresources") {
+            of_all.clone()
+        } else {
+            path.index(i)
         };
         check_subresources(
             errors,
@@ -238,9 +243,10 @@ fn check_parts(errors: &mut Errors, versions: &[Value], path: &Path) {
         .take(count("additionalPrinterColumns"))
         .enumerate()
     {
-        let at = match alike("additionalPrinterColumns") {
-            true => of_all.clone(),
-            false => path.index(i),
+        let at = if alike("additionalPrinterColumns") {
+            of_all.clone()
+        } else {
+            path.index(i)
         };
         let at = at.child("additionalPrinterColumns");
         for (i, column) in version.items("additionalPrinterColumns").iter().enumerate() {

@@ -137,9 +137,10 @@ impl Controller for Heartbeats {
         if beat.renew_at <= now {
             beat.lease = Some(renew(cx, beat.lease.take(), &node)?);
             // The first renewal comes at the node's own moment, the others follow at equal distance.
-            beat.renew_at = match is_new {
-                true => now + share_of(self.renewal, key),
-                false => now + self.renewal,
+            beat.renew_at = if is_new {
+                now + share_of(self.renewal, key)
+            } else {
+                now + self.renewal
             };
         }
         let next = beat.renew_at.min(beat.status_at);

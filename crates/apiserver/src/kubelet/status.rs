@@ -176,9 +176,10 @@ fn container_status(
 ) -> Value {
     let old = run.old;
     let before = old["restartCount"].as_i64().unwrap_or_default();
-    let count = match run.restarted {
-        true => next_count(before),
-        false => before,
+    let count = if run.restarted {
+        next_count(before)
+    } else {
+        before
     };
     let name = spec["name"].as_str().unwrap_or_default();
     let id = format!(
@@ -232,12 +233,13 @@ fn container_status(
         Containers::NoImage { waits } => {
             let image = spec["image"].as_str().unwrap_or_default();
             let error = format!("failed to pull image {image:?}: {}", container::PULL_ERROR);
-            let (reason, message) = match waits {
-                true => (
+            let (reason, message) = if waits {
+                (
                     "ImagePullBackOff",
                     format!("Back-off pulling image {image:?}: ErrImagePull: {error}"),
-                ),
-                false => ("ErrImagePull", error),
+                )
+            } else {
+                ("ErrImagePull", error)
             };
             let state = json!({"waiting": {"reason": reason, "message": message}});
             (state, false, false)

@@ -66,9 +66,10 @@ fn method_and_prefix(verb: &str) -> (&'static str, &'static str) {
 /// Adds the paths of a resource whose schema has this name.
 pub(super) fn add(paths: &mut Map<String, Value>, resource: &Resource, schema: &str) {
     let root = group_version_path(resource.resource.group, resource.version);
-    let scope = match resource.namespaced {
-        true => "/namespaces/{namespace}",
-        false => "",
+    let scope = if resource.namespaced {
+        "/namespaces/{namespace}"
+    } else {
+        ""
     };
     let plural = resource.resource.resource;
     let collection = format!("/{root}{scope}/{plural}");

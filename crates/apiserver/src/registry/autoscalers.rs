@@ -96,9 +96,10 @@ fn convert(metric: &Value, part: Part, to_v1: bool) -> Value {
         for (pointer, name) in fields {
             let (pointer, name) = part.names(pointer, name);
             let name = format!("/{name}");
-            let (read, written) = match to_v1 {
-                true => (pointer, name),
-                false => (name, pointer),
+            let (read, written) = if to_v1 {
+                (pointer, name)
+            } else {
+                (name, pointer)
             };
             if let Some(value) = from.pointer(&read) {
                 set(&mut to, &written, value.clone());

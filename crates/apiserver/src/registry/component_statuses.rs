@@ -22,9 +22,10 @@ pub(super) fn all(api: &Api, resource: &Resource) -> Option<Vec<Arc<Version>>> {
     if resource.resource != gr("", "componentstatuses") {
         return None;
     }
-    let controllers = match api.has_controllers.load(Ordering::Relaxed) {
-        true => Ok(()),
-        false => Err("the controllers of this server are off".to_owned()),
+    let controllers = if api.has_controllers.load(Ordering::Relaxed) {
+        Ok(())
+    } else {
+        Err("the controllers of this server are off".to_owned())
     };
     let parts = [
         ("scheduler", scheduler(api)),
@@ -76,11 +77,12 @@ fn scheduler(api: &Api) -> Result<(), String> {
     let renewed = spec.text("renewTime").parse::<Timestamp>().ok();
     let lasts = SignedDuration::from_secs(spec.int("leaseDurationSeconds"));
     let ends = renewed.and_then(|renewed| renewed.checked_add(lasts).ok());
-    match ends.is_some_and(|ends| ends > api.now()) {
-        true => Ok(()),
-        false => Err(format!(
+    if ends.is_some_and(|ends| ends > api.now()) {
+        Ok(())
+    } else {
+        Err(format!(
             "the Lease kube-system/{SCHEDULER_LEASE} of {} is not renewed",
             spec.text("holderIdentity")
-        )),
+        ))
     }
 }

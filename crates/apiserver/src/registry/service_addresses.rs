@@ -75,9 +75,10 @@ impl Range {
     /// The place in the range of an address that belongs to another one.
     fn place_of(self, suggested: Ipv4Addr) -> u32 {
         let suggested = u32::from(suggested);
-        match (self.first..=self.last).contains(&suggested) {
-            true => suggested,
-            false => self.first + suggested % (self.last - self.first + 1),
+        if (self.first..=self.last).contains(&suggested) {
+            suggested
+        } else {
+            self.first + suggested % (self.last - self.first + 1)
         }
     }
 
@@ -147,9 +148,10 @@ impl Allocator<'_> {
             if had.contains(&address) {
                 continue;
             }
-            let result = match stated.contains(&address) {
-                true => self.take_stated(service, &address, dry_run),
-                false => self.take_free(service, &address, dry_run),
+            let result = if stated.contains(&address) {
+                self.take_stated(service, &address, dry_run)
+            } else {
+                self.take_free(service, &address, dry_run)
             };
             match result {
                 Ok(found) if dry_run => replace(service, &address, &found),
@@ -196,9 +198,10 @@ impl Allocator<'_> {
                 "the provided network does not match the current range",
             ));
         }
-        match self.take(service, address, dry_run)? {
-            true => Ok(address.to_owned()),
-            false => Err(failed("provided IP is already allocated")),
+        if self.take(service, address, dry_run)? {
+            Ok(address.to_owned())
+        } else {
+            Err(failed("provided IP is already allocated"))
         }
     }
 
@@ -235,9 +238,10 @@ impl Allocator<'_> {
         if self.0.get(addresses, "", address).is_ok() {
             return Ok(false);
         }
-        let family = match address.contains(':') {
-            true => "IPv6",
-            false => "IPv4",
+        let family = if address.contains(':') {
+            "IPv6"
+        } else {
+            "IPv4"
         };
         let object = json!({
             "apiVersion": "networking.k8s.io/v1",

@@ -159,9 +159,10 @@ pub(super) fn action<'a>(
 
 /// The namespace of a request, as webhooks see it: a namespace is in itself.
 pub(super) fn namespace_of<'a>(resource: &Resource, namespace: &'a str, name: &'a str) -> &'a str {
-    match resource.resource == gr("", "namespaces") {
-        true => name,
-        false => namespace,
+    if resource.resource == gr("", "namespaces") {
+        name
+    } else {
+        namespace
     }
 }
 
@@ -240,9 +241,10 @@ impl Api {
             let mutated = attributes.mutate(self, Some(object), None, again)?;
             object = mutated.unwrap_or_default();
         }
-        let stated = match service_addresses::has_addresses(resource) {
-            true => Some(service_addresses::addresses(&object)),
-            false => None,
+        let stated = if service_addresses::has_addresses(resource) {
+            Some(service_addresses::addresses(&object))
+        } else {
+            None
         };
         let add = |mut object: Value| {
             let key = resource.key(namespace, meta(&object, "name"));
@@ -476,17 +478,19 @@ impl Api {
             let old = conversion::read_for_write(self, resource, &current)?;
             let new = compute(&old)?;
             let has_addresses = service_addresses::has_addresses(resource) && change.sub.is_empty();
-            let stated = match has_addresses {
-                true => service_addresses::addresses(&new),
-                false => Vec::new(),
+            let stated = if has_addresses {
+                service_addresses::addresses(&new)
+            } else {
+                Vec::new()
             };
             self.check_version(change, &new, &current)?;
             let new = self.prepare_update(change, new, &old)?;
             let mut new = conversion::to_storage(self, resource, new)?;
             let dry_run = change.options.dry_run;
-            let taken = match has_addresses {
-                true => Allocator(self).take_all(&mut new, &stated, Some(&old), dry_run)?,
-                false => service_addresses::Taken::default(),
+            let taken = if has_addresses {
+                Allocator(self).take_all(&mut new, &stated, Some(&old), dry_run)?
+            } else {
+                service_addresses::Taken::default()
             };
             if apply::differ_in_times_only(&new, &current.object()) {
                 return Ok(written(Arc::clone(&current), &current));

@@ -109,9 +109,10 @@ impl Aggregation {
 
 fn target(spec: &Value) -> Target {
     let bundle = STANDARD.decode(spec.text("caBundle")).unwrap_or_default();
-    let trust = match spec.flag("insecureSkipTLSVerify") {
-        true => Trust::Any,
-        false => Trust::Bundle(bundle),
+    let trust = if spec.flag("insecureSkipTLSVerify") {
+        Trust::Any
+    } else {
+        Trust::Bundle(bundle)
     };
     Target::of_service(spec.part("service"), trust)
 }

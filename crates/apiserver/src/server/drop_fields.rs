@@ -43,9 +43,10 @@ pub(super) fn from_json(json: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
 /// The object without the fields, for views that are made from the parsed object.
 pub(super) fn from_version(version: &Arc<Version>) -> Arc<Version> {
     let mut object = Value::clone(&version.object());
-    match remove(&mut object) {
-        true => Version::unstored(object),
-        false => Arc::clone(version),
+    if remove(&mut object) {
+        Version::unstored(object)
+    } else {
+        Arc::clone(version)
     }
 }
 

@@ -58,9 +58,10 @@ impl Shape {
 
     /// The object, for views that are made from the parsed object.
     fn version<'a>(&self, version: &'a Arc<Version>) -> Cow<'a, Arc<Version>> {
-        match self.drops_managed_fields {
-            true => Cow::Owned(drop_fields::from_version(version)),
-            false => Cow::Borrowed(version),
+        if self.drops_managed_fields {
+            Cow::Owned(drop_fields::from_version(version))
+        } else {
+            Cow::Borrowed(version)
         }
     }
 }

@@ -73,12 +73,13 @@ impl ListedRevisions {
 
     /// Returns whether the state of a revision may be listed.
     pub(super) fn check(&self, requested: u64) -> Result<(), StoreError> {
-        match requested < self.oldest {
-            true => Err(StoreError::Expired {
+        if requested < self.oldest {
+            Err(StoreError::Expired {
                 requested,
                 oldest: self.oldest,
-            }),
-            false => Ok(()),
+            })
+        } else {
+            Ok(())
         }
     }
 }

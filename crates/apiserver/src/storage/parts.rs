@@ -58,9 +58,10 @@ impl<'de> DeserializeSeed<'de> for &Parts {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        match self.fields.is_empty() {
-            true => serde::Deserialize::deserialize(deserializer),
-            false => deserializer.deserialize_map(self),
+        if self.fields.is_empty() {
+            serde::Deserialize::deserialize(deserializer)
+        } else {
+            deserializer.deserialize_map(self)
         }
     }
 }

@@ -240,9 +240,10 @@ fn validate_conditions(errors: &mut Errors, request: &Value, path: &Path<'_>) {
         if kind.is_empty() {
             errors.required(&at.child("type"), "");
         }
-        let known = match LASTING.contains(&kind) {
-            true => &["True"][..],
-            false => &STATUSES[..],
+        let known = if LASTING.contains(&kind) {
+            &["True"][..]
+        } else {
+            &STATUSES[..]
         };
         if status.is_empty() {
             errors.required(&at.child("status"), "");

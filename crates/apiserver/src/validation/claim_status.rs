@@ -151,9 +151,12 @@ fn share(errors: &mut Errors, device: &Value, path: &Path) {
     };
     let at = path.child("shareID");
     let is_hyphen = |i| matches!(i, 8 | 13 | 18 | 23);
-    let fits = |(i, b): (usize, u8)| match is_hyphen(i) {
-        true => b == b'-',
-        false => b.is_ascii_hexdigit(),
+    let fits = |(i, b): (usize, u8)| {
+        if is_hyphen(i) {
+            b == b'-'
+        } else {
+            b.is_ascii_hexdigit()
+        }
     };
     if id.len() != 36 {
         let detail = format!("error validating uid: invalid UUID length: {}", id.len());

@@ -16,9 +16,10 @@ pub(crate) fn with_differences(
 ) -> String {
     let mut differences = Vec::new();
     find_differences(before, after, path, &mut differences);
-    match differences.is_empty() {
-        true => text.to_owned(),
-        false => format!("{text}\n{}", show(&differences)),
+    if differences.is_empty() {
+        text.to_owned()
+    } else {
+        format!("{text}\n{}", show(&differences))
     }
 }
 

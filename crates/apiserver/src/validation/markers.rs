@@ -113,9 +113,10 @@ impl Run<'_> {
         if let (Some(old), Shape::List(_)) = (old, &field.shape) {
             self.items_kept(field, value, old, path);
         }
-        let is_absent = match field.pointer {
-            true => value.is_null(),
-            false => is_zero(Some(value)),
+        let is_absent = if field.pointer {
+            value.is_null()
+        } else {
+            is_zero(Some(value))
         };
         match (&field.shape, is_absent) {
             (_, true) if field.is_marked("required") => self.errors.required(path, ""),

@@ -57,9 +57,10 @@ fn devices(errors: &mut Errors, owner: &Owner, spec: &Value, path: &Path) {
                     .any(|list| value.field(list).is_some())
             })
     };
-    let max = match devices.iter().any(is_advanced) {
-        true => DEVICES_ADVANCED_MAX,
-        false => DEVICES_MAX,
+    let max = if devices.iter().any(is_advanced) {
+        DEVICES_ADVANCED_MAX
+    } else {
+        DEVICES_MAX
     };
     let at = path.child("devices");
     if devices.len() > max {

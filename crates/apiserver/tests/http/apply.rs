@@ -353,11 +353,12 @@ async fn owners_have_one_form_in_every_view_and_format() {
             ..Ask::default()
         };
         let reply = cluster.ask(ask).await;
-        let shown: Value = match accept == protobuf {
-            true => Envelope::open(&reply.body)
+        let shown: Value = if accept == protobuf {
+            Envelope::open(&reply.body)
                 .and_then(|body| body.decode())
-                .expect("protobuf"),
-            false => reply.json(),
+                .expect("protobuf")
+        } else {
+            reply.json()
         };
         let object = match place {
             "" => &shown,

@@ -51,9 +51,10 @@ fn conversion(webhook: &Webhook, path: &str, versions: Value) -> Value {
 /// The objects of a review in the wanted version.
 fn converted(review: &Value) -> Vec<Value> {
     let wanted = review["request"]["desiredAPIVersion"].clone();
-    let (from, to) = match wanted == "example.com/v2" {
-        true => ("width", "size"),
-        false => ("size", "width"),
+    let (from, to) = if wanted == "example.com/v2" {
+        ("width", "size")
+    } else {
+        ("size", "width")
     };
     let objects = at(review, "/request/objects").as_array().cloned();
     let convert = |mut object: Value| {

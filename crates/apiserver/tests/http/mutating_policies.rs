@@ -208,9 +208,10 @@ async fn a_policy_is_evaluated_again_when_the_object_is_changed_after_it() {
     let webhook = Webhook::start().await;
     webhook.answer("/add", |review| {
         let data = at(review, "/request/object/data");
-        match data.get("late").is_some() {
-            true => json!({"allowed": true}),
-            false => patch(json!([{"op": "add", "path": "/data/late", "value": "x"}])),
+        if data.get("late").is_some() {
+            json!({"allowed": true})
+        } else {
+            patch(json!([{"op": "add", "path": "/data/late", "value": "x"}]))
         }
     });
     for (reinvocation, expect) in [("Never", "1"), ("IfNeeded", "2")] {

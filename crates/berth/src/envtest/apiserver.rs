@@ -259,9 +259,10 @@ fn authorization(given: &Given) -> Result<Authorization, Failure> {
             ));
         }
     }
-    Ok(match modes.is_empty() || modes.contains(&"AlwaysAllow") {
-        true => Authorization::AlwaysAllow,
-        false => Authorization::Rbac,
+    Ok(if modes.is_empty() || modes.contains(&"AlwaysAllow") {
+        Authorization::AlwaysAllow
+    } else {
+        Authorization::Rbac
     })
 }
 
@@ -334,13 +335,12 @@ async fn serve(options: ServerOptions, beside: Beside, registry: Registry) -> Re
         },
     )
     .await?;
-    let mut scheduling = match beside.scheduler {
-        true => {
-            let options =
-                scheduler::options_of_up(&CoreArgs::default(), Release::OLDEST, registry).await?;
-            Some(Scheduling::over(plane.transport(scheduler::user_agent()), &options).await?)
-        }
-        false => None,
+    let mut scheduling = if beside.scheduler {
+        let options =
+            scheduler::options_of_up(&CoreArgs::default(), Release::OLDEST, registry).await?;
+        Some(Scheduling::over(plane.transport(scheduler::user_agent()), &options).await?)
+    } else {
+        None
     };
     tracing::info!(
         url,

@@ -57,14 +57,18 @@ fn put(program: &Path, at: &Path, args: &EnvtestArgs) -> Result<(), Failure> {
             at.display()
         )));
     }
-    let placed = match exists {
-        true => std::fs::remove_file(at),
-        false => Ok(()),
+    let placed = if exists {
+        std::fs::remove_file(at)
+    } else {
+        Ok(())
     };
     placed
-        .and_then(|()| match args.copy {
-            true => std::fs::copy(program, at).map(drop),
-            false => link(program, at),
+        .and_then(|()| {
+            if args.copy {
+                std::fs::copy(program, at).map(drop)
+            } else {
+                link(program, at)
+            }
         })
         .map_err(|e| {
             Failure::Environment(format!(

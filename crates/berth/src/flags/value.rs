@@ -185,9 +185,10 @@ impl FlagValue for Vec<NamedCertKey> {
             .iter()
             .map(|entry| {
                 let files = format!("{},{}", entry.cert.display(), entry.key.display());
-                match entry.names.is_empty() {
-                    true => files,
-                    false => format!("{files}:{}", entry.names.join(",")),
+                if entry.names.is_empty() {
+                    files
+                } else {
+                    format!("{files}:{}", entry.names.join(","))
                 }
             })
             .collect();

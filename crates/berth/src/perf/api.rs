@@ -24,9 +24,10 @@ pub(crate) fn run(args: &PerfApiArgs) -> Result<(), Failure> {
         folder: args.data.clone().unwrap_or_else(std::env::temp_dir),
     };
     let options = Options {
-        parts: match args.parts.is_empty() {
-            true => Part::ALL.to_vec(),
-            false => args.parts.clone(),
+        parts: if args.parts.is_empty() {
+            Part::ALL.to_vec()
+        } else {
+            args.parts.clone()
         },
         connections: args.connections.get(),
         pods: args.pods.get(),

@@ -114,10 +114,7 @@ impl fmt::Display for Took {
 }
 
 fn reached(is_reached: bool) -> &'static str {
-    match is_reached {
-        true => "reached",
-        false => "NOT reached",
-    }
+    if is_reached { "reached" } else { "NOT reached" }
 }
 
 impl fmt::Display for Report {

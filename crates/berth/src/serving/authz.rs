@@ -122,8 +122,9 @@ async fn review(
     });
     let request = request::create(SUBJECT_ACCESS_REVIEWS, "", &body);
     let Status { allowed, reason } = client.request::<Review>(&request).await?.status;
-    Ok(match allowed {
-        true => Decision::Allowed,
-        false => Decision::Denied(reason),
+    Ok(if allowed {
+        Decision::Allowed
+    } else {
+        Decision::Denied(reason)
     })
 }

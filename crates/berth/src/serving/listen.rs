@@ -37,9 +37,10 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) fn bind(flags: &ServingFlags) -> Result<TcpListener, Failure> {
     let (ip, port) = (flags.bind_address.value, flags.secure_port.value);
     // All interfaces of both families, where the machine has both.
-    let addresses = match ip.is_unspecified() {
-        true => vec![IpAddr::from(Ipv6Addr::UNSPECIFIED), ip],
-        false => vec![ip],
+    let addresses = if ip.is_unspecified() {
+        vec![IpAddr::from(Ipv6Addr::UNSPECIFIED), ip]
+    } else {
+        vec![ip]
     };
     let mut failed = None;
     for ip in addresses {

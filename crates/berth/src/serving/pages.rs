@@ -157,13 +157,14 @@ impl Pages {
                 ),
             },
             "/metrics/slis" => metrics(self.slis(), headers),
-            "/metrics/resources" => match self.is_leader() {
-                true => {
+            "/metrics/resources" => {
+                if self.is_leader() {
                     let pods = self.probe().pods().await.unwrap_or_default();
                     metrics(render_pods(&pods), headers)
+                } else {
+                    text(StatusCode::OK, "")
                 }
-                false => text(StatusCode::OK, ""),
-            },
+            }
             "/shadow" if shown.shadow.is_some() => {
                 let report = shown.shadow.as_ref().map(Shared::get).unwrap_or_default();
                 json_answer(&serde_json::to_value(&report).unwrap_or_default())
@@ -221,9 +222,10 @@ impl Pages {
             }
         };
         notes.push(("Leader", leads));
-        let synced = match self.probe().is_ready() {
-            true => "yes",
-            false => "no, waiting for the first list of every kind",
+        let synced = if self.probe().is_ready() {
+            "yes"
+        } else {
+            "no, waiting for the first list of every kind"
         };
         notes.push(("Synced", synced.to_owned()));
         notes.extend(

@@ -33,9 +33,10 @@ pub(super) fn configure(
         .map_err(failed)?
         .with_client_cert_verifier(Arc::new(AnyClient(provider)))
         .with_cert_resolver(Arc::clone(&certificates) as _);
-    config.alpn_protocols = match flags.disable_http2_serving.value {
-        true => vec![b"http/1.1".to_vec()],
-        false => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+    config.alpn_protocols = if flags.disable_http2_serving.value {
+        vec![b"http/1.1".to_vec()]
+    } else {
+        vec![b"h2".to_vec(), b"http/1.1".to_vec()]
     };
     Ok((config, certificates))
 }
@@ -61,9 +62,12 @@ fn provider(flags: &ServingFlags, warnings: &mut Vec<String>) -> Result<CryptoPr
         let all = provider.cipher_suites.clone();
         let iana = |name: &str| name.replace("TLS13_", "TLS_");
         // An old name of the suites that kube-scheduler still knows.
-        let long = |name: &str| match name.ends_with("_CHACHA20_POLY1305") {
-            true => format!("{name}_SHA256"),
-            false => name.to_owned(),
+        let long = |name: &str| {
+            if name.ends_with("_CHACHA20_POLY1305") {
+                format!("{name}_SHA256")
+            } else {
+                name.to_owned()
+            }
         };
         let mut chosen: Vec<_> = all
             .iter()

@@ -295,9 +295,12 @@ mod tests {
         ] {
             for kind in ["Statusz", "Flagz"] {
                 // Each page has its own kind; that of the other one is unknown.
-                let accept = accept.map(|accept| match accept.contains("as=Flagz") {
-                    true => accept.replace("as=Flagz", "as=Pod"),
-                    false => accept.replace("as=Statusz", &format!("as={kind}")),
+                let accept = accept.map(|accept| {
+                    if accept.contains("as=Flagz") {
+                        accept.replace("as=Flagz", "as=Pod")
+                    } else {
+                        accept.replace("as=Statusz", &format!("as={kind}"))
+                    }
                 });
                 let header = accept
                     .as_deref()

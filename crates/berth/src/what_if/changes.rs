@@ -51,9 +51,10 @@ impl Others {
         if is_one {
             let kind = object["kind"].as_str().unwrap_or_default();
             let name = name_of(&object).unwrap_or_default();
-            let line = match is_in_namespace {
-                true => format!("{kind} {}/{name}: set or deleted", namespace_of(&object)),
-                false => format!("{kind} {name}: set or deleted"),
+            let line = if is_in_namespace {
+                format!("{kind} {}/{name}: set or deleted", namespace_of(&object))
+            } else {
+                format!("{kind} {name}: set or deleted")
             };
             if quotas::is_one(&object) {
                 quotas::change(&mut self.quotas, place, object)?;
@@ -162,11 +163,12 @@ pub(super) fn change_all(
 
 /// The file of a configuration among the changes: it is read again.
 fn configuration(file: &Path) -> Result<PathBuf, Failure> {
-    match file.as_os_str() == "-" {
-        true => Err(Failure::usage(
+    if file.as_os_str() == "-" {
+        Err(Failure::usage(
             "a KubeSchedulerConfiguration is read from a file: give -f FILE, not -f -",
-        )),
-        false => Ok(file.to_owned()),
+        ))
+    } else {
+        Ok(file.to_owned())
     }
 }
 

@@ -48,12 +48,13 @@ fn text_of(shown: &str, from: impl std::io::Read) -> Result<String, Failure> {
     let mut text = String::new();
     let read = from.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
     read.map_err(|e| unreadable(shown, e))?;
-    match text.len() as u64 > FILE_BYTES_MAX {
-        true => Err(unreadable(
+    if text.len() as u64 > FILE_BYTES_MAX {
+        Err(unreadable(
             shown,
             format!("it has more than the {FILE_BYTES_MAX} bytes that are read at once"),
-        )),
-        false => Ok(text),
+        ))
+    } else {
+        Ok(text)
     }
 }
 

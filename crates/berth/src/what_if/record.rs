@@ -90,11 +90,12 @@ pub(super) fn options(
     registry: &Registry,
 ) -> Result<SchedulerOptions, Failure> {
     let options = options_with(start, gates, file, registry)?;
-    match specs(&options.extenders).is_empty() {
-        true => Ok(options),
-        false => Err(Failure::usage(
+    if specs(&options.extenders).is_empty() {
+        Ok(options)
+    } else {
+        Err(Failure::usage(
             "the recorded configuration has extenders, which what-if does not call; give one without extenders with \
              --config",
-        )),
+        ))
     }
 }

@@ -94,9 +94,10 @@ impl Shape {
     /// When a DaemonSet is malformed.
     pub(super) fn add(&self, raw: &mut Raw, others: &Others, nodes: usize) -> Result<(), Failure> {
         let mut new: BTreeSet<Key> = BTreeSet::new();
-        let base = match self.like.is_empty() {
-            true => "new-node",
-            false => self.like.as_str(),
+        let base = if self.like.is_empty() {
+            "new-node"
+        } else {
+            self.like.as_str()
         };
         let mut number = 0;
         while new.len() < nodes {
@@ -161,9 +162,10 @@ fn renamed(kind: Kind, part: &Value, like: &str, node: &str) -> (String, Value) 
     if kind == Kind::ResourceSlice {
         part["spec"]["nodeName"] = node.into();
         let pool = part["spec"]["pool"]["name"].as_str().unwrap_or_default();
-        let pool = match pool == like {
-            true => node.to_owned(),
-            false => format!("{pool}-{node}"),
+        let pool = if pool == like {
+            node.to_owned()
+        } else {
+            format!("{pool}-{node}")
         };
         part["spec"]["pool"]["name"] = pool.into();
     }
@@ -207,9 +209,10 @@ pub(super) fn smallest(
     }
     while high - low > 1 {
         let middle = low + (high - low) / 2;
-        match left(&run(middle)?) > least {
-            true => low = middle,
-            false => high = middle,
+        if left(&run(middle)?) > least {
+            low = middle
+        } else {
+            high = middle
         }
     }
     let best = run(high)?;

@@ -60,14 +60,13 @@ fn unknown_kind(place: &str, api_version: &str, kind: &str) -> Failure {
         .filter(|(_, name)| *name == kind)
         .map(|(version, _)| version.as_str())
         .collect();
-    let hint = match versions.is_empty() {
-        false => format!("; did you mean apiVersion {}?", versions.join(" or ")),
-        true => {
-            let of_version = known.iter().filter(|(version, _)| version == api_version);
-            let near = closest(kind, of_version.map(|(_, name)| *name));
-            let near = near.or_else(|| closest(kind, known.iter().map(|(_, name)| *name)));
-            near.map_or_else(String::new, |near| format!("; did you mean {near:?}?"))
-        }
+    let hint = if versions.is_empty() {
+        let of_version = known.iter().filter(|(version, _)| version == api_version);
+        let near = closest(kind, of_version.map(|(_, name)| *name));
+        let near = near.or_else(|| closest(kind, known.iter().map(|(_, name)| *name)));
+        near.map_or_else(String::new, |near| format!("; did you mean {near:?}?"))
+    } else {
+        format!("; did you mean apiVersion {}?", versions.join(" or "))
     };
     Failure::Usage(format!("{place}: no kind {kind:?} in {api_version}{hint}"))
 }

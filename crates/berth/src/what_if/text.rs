@@ -75,9 +75,10 @@ pub(super) fn report(args: &WhatIfArgs, report: &Report) -> String {
     };
     let evicted = report.evicted.iter();
     let evicted = evicted.map(|p| format!("{} from {}", p.pod, p.node));
-    let title_of_drained = match args.consolidate {
-        true => "Nodes that are not needed, in the order in which they can be drained",
-        false => "Drained nodes",
+    let title_of_drained = if args.consolidate {
+        "Nodes that are not needed, in the order in which they can be drained"
+    } else {
+        "Drained nodes"
     };
     section("Changes", report.changes.len(), report.changes.clone());
     let displaced = report.displaced.len();
@@ -149,10 +150,7 @@ fn fitted(report: &Report) -> Vec<String> {
     let Some(fit) = &report.fit else {
         return Vec::new();
     };
-    let at_least = match fit.is_limited {
-        true => "at least ",
-        false => "",
-    };
+    let at_least = if fit.is_limited { "at least " } else { "" };
     let mut lines = vec![
         String::new(),
         format!("{at_least}{} more pods like {} fit", fit.pods, fit.pod),
@@ -194,12 +192,13 @@ fn added(report: &Report) -> Vec<String> {
     let Some(added) = &report.add_nodes else {
         return Vec::new();
     };
-    let nodes = match added.is_limited {
-        true => format!("{} nodes or more", added.nodes),
-        false => match added.nodes {
+    let nodes = if added.is_limited {
+        format!("{} nodes or more", added.nodes)
+    } else {
+        match added.nodes {
             1 => "1 node".to_owned(),
             nodes => format!("{nodes} nodes"),
-        },
+        }
     };
     let text = match (added.waiting, added.placed) {
         (0, _) => "No pod waits: no node is needed".to_owned(),

@@ -61,11 +61,10 @@ pub(super) fn apply(
         (false, None) => {
             let owners = owners_of(raw, kind, &namespace);
             let hint = hint(&name, owners.iter().map(String::as_str));
-            return Err(wrong(match is_deleted {
-                true => format!("{namespace}/{name} has no pods to delete{hint}"),
-                false => {
-                    format!("{namespace}/{name} has no pods, so spec.template is needed{hint}")
-                }
+            return Err(wrong(if is_deleted {
+                format!("{namespace}/{name} has no pods to delete{hint}")
+            } else {
+                format!("{namespace}/{name} has no pods, so spec.template is needed{hint}")
             }));
         }
     };

@@ -200,9 +200,12 @@ extenders:
 fn one_that_may_fail_is_passed_over_and_one_that_may_not_is_waited_for() {
     let is_well = Arc::new(Mutex::new(false));
     let health = is_well.clone();
-    let webhook = Webhook::serve(move |_, question| match *health.lock().expect("unharmed") {
-        true => (200, json!({"nodenames": question["NodeNames"]})),
-        false => (503, json!("out of order")),
+    let webhook = Webhook::serve(move |_, question| {
+        if *health.lock().expect("unharmed") {
+            (200, json!({"nodenames": question["NodeNames"]}))
+        } else {
+            (503, json!("out of order"))
+        }
     });
     // A port without a listener.
     let nobody = {

@@ -126,9 +126,12 @@ fn type_page(name: &str, page: &str) {
     }
     let args = up.command.split_whitespace().skip(2);
     let args: Vec<String> = args
-        .map(|arg| match files.path().join(arg).is_file() {
-            true => files.path().join(arg).display().to_string(),
-            false => arg.to_owned(),
+        .map(|arg| {
+            if files.path().join(arg).is_file() {
+                files.path().join(arg).display().to_string()
+            } else {
+                arg.to_owned()
+            }
         })
         .collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -172,9 +175,10 @@ fn type_page(name: &str, page: &str) {
             *last.borrow_mut() = printed;
             is_shown.then_some(())
         };
-        match only_reads(&step.command) {
-            true => eventually(&what, look),
-            false => assert!(look().is_some(), "{what}"),
+        if only_reads(&step.command) {
+            eventually(&what, look)
+        } else {
+            assert!(look().is_some(), "{what}")
         }
     }
 }

@@ -112,9 +112,10 @@ struct Shell<'a> {
 impl Shell<'_> {
     fn run(&self, command: &str) -> Output {
         // A discovery cache of its own for kubectl. Plugins of kubectl take no flags of kubectl.
-        let command = match command.starts_with("kubectl berth ") {
-            true => command.to_owned(),
-            false => command.replace("kubectl ", "kubectl --cache-dir ./cache "),
+        let command = if command.starts_with("kubectl berth ") {
+            command.to_owned()
+        } else {
+            command.replace("kubectl ", "kubectl --cache-dir ./cache ")
         };
         Command::new("sh")
             .args(["-c", &command])
@@ -187,16 +188,18 @@ pub(crate) fn check(page_of: &TypedPage<'_>) {
         let shown = eventually_or(&what, &last, || {
             let output = shell.run(&session.shown);
             let error = String::from_utf8_lossy(&output.stderr);
-            let printed = match output.status.success() {
-                true => String::from_utf8_lossy(&output.stdout),
-                false => error.clone(),
+            let printed = if output.status.success() {
+                String::from_utf8_lossy(&output.stdout)
+            } else {
+                error.clone()
             };
             let text = printed.trim_end().to_owned();
             *last.borrow_mut() = format!("{text}{error}\n--- expected:\n{}", session.output);
-            let is_there = match is_written {
+            let is_there = if is_written {
                 // Calls end after a moment.
-                true => text.contains(&session.until) && !text.contains("API calls"),
-                false => normalized(&text) == wanted,
+                text.contains(&session.until) && !text.contains("API calls")
+            } else {
+                normalized(&text) == wanted
             };
             is_there.then_some(text)
         });
@@ -204,9 +207,10 @@ pub(crate) fn check(page_of: &TypedPage<'_>) {
         let of_plugin = session.shown.replace("berth ", "kubectl berth ");
         let output = shell.run(&of_plugin);
         let error = String::from_utf8_lossy(&output.stderr);
-        let printed = match output.status.success() {
-            true => String::from_utf8_lossy(&output.stdout),
-            false => error.clone(),
+        let printed = if output.status.success() {
+            String::from_utf8_lossy(&output.stdout)
+        } else {
+            error.clone()
         };
         assert_eq!(
             normalized(printed.trim_end()).replace("kubectl berth", "berth"),

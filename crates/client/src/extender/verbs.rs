@@ -157,9 +157,10 @@ impl ExtenderClient {
             node,
         });
         let said: ExtenderBindingResult = self.ask(verb, question).await?;
-        match said.error.is_empty() {
-            true => Ok(()),
-            false => Err(ExtenderError::Said(said.error)),
+        if said.error.is_empty() {
+            Ok(())
+        } else {
+            Err(ExtenderError::Said(said.error))
         }
     }
 

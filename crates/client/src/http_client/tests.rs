@@ -85,16 +85,15 @@ async fn answer(request: Request<Incoming>, seen: Arc<Seen>) -> Result<Response<
         .uri()
         .query()
         .is_some_and(|query| query.contains("watch=true"));
-    let body = match is_watch {
-        true => {
-            let line = [vec![b'x'; 64 << 10], b"\n".to_vec()].concat();
-            let lines = (0..64).map(move |_| Ok(Frame::data(Bytes::from(line.clone()))));
-            let lines = futures_util::stream::iter(lines);
-            let open = futures_util::stream::pending();
-            let body = StreamBody::new(futures_util::StreamExt::chain(lines, open));
-            Body::Boxed(body.boxed_unsync())
-        }
-        false => Body::Boxed(Full::from("{}").map_err(BoxError::from).boxed_unsync()),
+    let body = if is_watch {
+        let line = [vec![b'x'; 64 << 10], b"\n".to_vec()].concat();
+        let lines = (0..64).map(move |_| Ok(Frame::data(Bytes::from(line.clone()))));
+        let lines = futures_util::stream::iter(lines);
+        let open = futures_util::stream::pending();
+        let body = StreamBody::new(futures_util::StreamExt::chain(lines, open));
+        Body::Boxed(body.boxed_unsync())
+    } else {
+        Body::Boxed(Full::from("{}").map_err(BoxError::from).boxed_unsync())
     };
     Ok(Response::new(body))
 }

@@ -215,9 +215,10 @@ async fn what_the_server_does_not_have_or_show_is_nothing_or_waited_for() {
     ] {
         let answers = vec![no_streams(), status(code, "not available"), page("7", "a")];
         let (mut told, _server) = following(Format::Json, need, answers).await;
-        let expected = match is_nothing {
-            true => Vec::new(),
-            false => vec!["a".to_owned()],
+        let expected = if is_nothing {
+            Vec::new()
+        } else {
+            vec!["a".to_owned()]
         };
         let update = next(&mut told).await;
         assert_eq!(update, Some(Update::Replaced(expected)), "{need:?} {code}");

@@ -194,9 +194,12 @@ impl<'a> Search<'a, '_> {
         let allocated = self.pools[location.pool].allocated;
         // Before Kubernetes 1.37, shares that consume no capacity are overlooked.
         let is_exact = self.features.fixes.exact_counters;
-        allocated.is_some_and(|allocated| match is_exact {
-            true => allocated.is_shared(&device.name),
-            false => allocated.consumed(&device.name).is_some(),
+        allocated.is_some_and(|allocated| {
+            if is_exact {
+                allocated.is_shared(&device.name)
+            } else {
+                allocated.consumed(&device.name).is_some()
+            }
         }) || self.shares_of(location).next().is_some()
     }
 

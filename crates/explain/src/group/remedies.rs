@@ -90,12 +90,11 @@ impl Case<'_> {
         let is_ready = snapshot.cluster.is_ready(root);
         let gated: Vec<&MemberFact> = self.facts.members.iter().filter(|m| is_gated(m)).collect();
         if !gated.is_empty() {
-            match self.fits && is_ready {
-                true => found.push(without_gates(&gated)),
-                false => {
-                    let text = "scheduling gates of members must be removed in any case";
-                    notes.push(text.to_owned());
-                }
+            if self.fits && is_ready {
+                found.push(without_gates(&gated))
+            } else {
+                let text = "scheduling gates of members must be removed in any case";
+                notes.push(text.to_owned());
             }
         }
         if !is_ready {
@@ -184,19 +183,20 @@ impl Case<'_> {
         if parts.is_empty() {
             return;
         }
-        match self.fits_after(snapshot, &[], &waiting, budget) {
-            true => found.push(GroupRemedy {
+        if self.fits_after(snapshot, &[], &waiting, budget) {
+            found.push(GroupRemedy {
                 text: format!("create {}", parts.join(" and ")),
                 change: GroupChange::CreatePods,
                 value: i64::try_from(total).ok(),
                 names: groups,
                 cost: 15,
                 ..GroupRemedy::default()
-            }),
-            false => notes.push(format!(
+            })
+        } else {
+            notes.push(format!(
                 "{} would not fit together with the members that are there",
                 parts.join(" and ")
-            )),
+            ))
         }
     }
 

@@ -416,9 +416,10 @@ impl<'a> Trial<'a> {
             let pod = &pod.pod;
             let cluster = &mut self.snapshot.cluster;
             cluster.nodes.remove_pod_at(slot, pod.uid());
-            match is_new {
-                true => cluster.pods.remove(pod.uid()),
-                false => cluster.pods.insert(pod.uid().clone(), pod.clone()),
+            if *is_new {
+                cluster.pods.remove(pod.uid())
+            } else {
+                cluster.pods.insert(pod.uid().clone(), pod.clone())
             };
         }
     }

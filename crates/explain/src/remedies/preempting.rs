@@ -143,9 +143,10 @@ impl Remedies<'_> {
         let pod = Arc::new(PodInfo::new(Arc::new(changed)));
         // Filters depend on the priority only through the room that is kept for nominated pods.
         let is_examined = snapshot.nominator.is_empty();
-        let (victims, node) = match is_examined {
-            true => evicting(snapshot, self.profile, &pod, &examination.statuses())?,
-            false => self.preempting(snapshot, &pod, None)?,
+        let (victims, node) = if is_examined {
+            evicting(snapshot, self.profile, &pod, &examination.statuses())?
+        } else {
+            self.preempting(snapshot, &pod, None)?
         };
         Some((Change::RaisePriority { priority, victims }, node))
     }

@@ -41,9 +41,10 @@ pub fn group(answer: &GroupAnswer) -> String {
     members(&mut text, answer);
     if !answer.remedies.is_empty() {
         line!(text);
-        let what = match answer.scheduled >= answer.need {
-            true => "What would give its other pods a node",
-            false => "What would let it start",
+        let what = if answer.scheduled >= answer.need {
+            "What would give its other pods a node"
+        } else {
+            "What would let it start"
         };
         line!(text, "{what} (each was tried on a copy of the cluster)");
         for (number, remedy) in answer.remedies.iter().enumerate() {
@@ -55,13 +56,12 @@ pub fn group(answer: &GroupAnswer) -> String {
         let message = preemption
             .message
             .trim_start_matches("pod group preemption: ");
-        match preemption.victims.is_empty() {
-            true => line!(text, "Preemption: {message}"),
-            false => {
-                line!(text, "Preemption would evict");
-                for victim in &preemption.victims {
-                    line!(text, "  {}", pod_name(victim));
-                }
+        if preemption.victims.is_empty() {
+            line!(text, "Preemption: {message}")
+        } else {
+            line!(text, "Preemption would evict");
+            for victim in &preemption.victims {
+                line!(text, "  {}", pod_name(victim));
             }
         }
     }
@@ -74,9 +74,10 @@ fn counts(answer: &GroupAnswer) -> Vec<Vec<String>> {
     let mut row = |name: &str, value: String| rows.push(vec![name.to_owned(), value]);
     row("needed", format!("{} ({})", answer.need, answer.policy));
     row("known", answer.known.to_string());
-    match answer.kind == "PodGroup" {
-        true => row("with a node", answer.scheduled.to_string()),
-        false => row("started", answer.scheduled.to_string()),
+    if answer.kind == "PodGroup" {
+        row("with a node", answer.scheduled.to_string())
+    } else {
+        row("started", answer.scheduled.to_string())
     }
     if let Some(places) = answer.places {
         row("room for", format!("{places} more"));
@@ -86,13 +87,15 @@ fn counts(answer: &GroupAnswer) -> Vec<Vec<String>> {
         row("scheduled with", format!("compositepodgroup {root}"));
     }
     if let Some(condition) = &answer.condition {
-        let message = match condition.message.is_empty() {
-            true => String::new(),
-            false => format!(": {}", condition.message),
+        let message = if condition.message.is_empty() {
+            String::new()
+        } else {
+            format!(": {}", condition.message)
         };
-        let status = match condition.status == "True" {
-            true => "yes",
-            false => "no",
+        let status = if condition.status == "True" {
+            "yes"
+        } else {
+            "no"
         };
         row(
             "scheduled once",

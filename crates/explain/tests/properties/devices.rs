@@ -33,9 +33,10 @@ fn slice(node: &str, driver: &str, devices: &[Value]) -> Object {
 }
 
 fn device(name: &str, model: &str, numa: i64, is_tainted: bool) -> Value {
-    let taints = match is_tainted {
-        true => json!([{"key": "broken", "value": "fan", "effect": "NoSchedule"}]),
-        false => json!([]),
+    let taints = if is_tainted {
+        json!([{"key": "broken", "value": "fan", "effect": "NoSchedule"}])
+    } else {
+        json!([])
     };
     json!({"name": name, "attributes": {"model": {"string": model}, "numa": {"int": numa}}, "taints": taints})
 }
@@ -133,9 +134,10 @@ fn random(rng: &mut Rng) -> Objects {
             }
         }
     }
-    let selectors = match rng.bool() {
-        true => json!([{"cel": {"expression": "device.attributes[\"gpu\"].model == \"a\""}}]),
-        false => json!([]),
+    let selectors = if rng.bool() {
+        json!([{"cel": {"expression": "device.attributes[\"gpu\"].model == \"a\""}}])
+    } else {
+        json!([])
     };
     let mut requests = vec![json!({"name": "r0", "exactly": {
         "deviceClassName": "gpu", "count": rng.i64(1..4), "selectors": selectors}})];

@@ -60,14 +60,20 @@ impl Devices {
                 let after = claim.status.allocation.as_ref().filter(|_| is_there);
                 inventory.set_allocation(before, after)
             }
-            Object::ResourceSlice(slice) => match is_there {
-                true => inventory.set_slice(slice),
-                false => inventory.remove_slice(name),
-            },
-            Object::DeviceTaintRule(rule) => match is_there && !is_ignored {
-                true => inventory.set_taint_rule(rule),
-                false => inventory.remove_taint_rule(name),
-            },
+            Object::ResourceSlice(slice) => {
+                if is_there {
+                    inventory.set_slice(slice)
+                } else {
+                    inventory.remove_slice(name)
+                }
+            }
+            Object::DeviceTaintRule(rule) => {
+                if is_there && !is_ignored {
+                    inventory.set_taint_rule(rule)
+                } else {
+                    inventory.remove_taint_rule(name)
+                }
+            }
             _ => return false,
         };
         for node in &nodes {

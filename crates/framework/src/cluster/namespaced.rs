@@ -14,9 +14,10 @@ pub(super) fn put<T>(
     object: &Arc<T>,
     is_there: bool,
 ) -> Option<Arc<T>> {
-    match is_there {
-        true => objects.insert(name.clone(), object.clone()),
-        false => objects.remove(name),
+    if is_there {
+        objects.insert(name.clone(), object.clone())
+    } else {
+        objects.remove(name)
     }
 }
 

@@ -79,9 +79,10 @@ impl GroupMembers {
     }
 
     fn of_state(&mut self, is_scheduled: bool) -> &mut FxHashSet<Str> {
-        match is_scheduled {
-            true => &mut self.scheduled,
-            false => &mut self.unscheduled,
+        if is_scheduled {
+            &mut self.scheduled
+        } else {
+            &mut self.unscheduled
         }
     }
 }

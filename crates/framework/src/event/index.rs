@@ -75,9 +75,10 @@ impl Waits {
         if self.anything || self.keys.contains(&(key, amount)) {
             return;
         }
-        match self.keys.len() < KEYS_MAX {
-            true => self.keys.push((key, amount)),
-            false => *self = Self::for_anything(),
+        if self.keys.len() < KEYS_MAX {
+            self.keys.push((key, amount))
+        } else {
+            *self = Self::for_anything()
         }
     }
 

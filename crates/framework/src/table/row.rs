@@ -56,9 +56,10 @@ impl Row {
         let same = pod.counts_as(before);
         if same {
             // The computed values stay the same object, because the census finds them by their address.
-            self.pods[at] = match Arc::ptr_eq(pod.computed(), before.computed()) {
-                true => pod.clone(),
-                false => Arc::new(pod.with_computed_of(before)),
+            self.pods[at] = if Arc::ptr_eq(pod.computed(), before.computed()) {
+                pod.clone()
+            } else {
+                Arc::new(pod.with_computed_of(before))
             };
         }
         same

@@ -213,9 +213,10 @@ impl NodeVolumes {
         volumes: Vec<CsiVolume>,
     ) -> bool {
         let volumes: Vec<Known> = volumes.into_iter().map(Known::new).collect();
-        let before = match volumes.is_empty() {
-            true => self.attachments.remove(node),
-            false => self.attachments.insert(node.clone(), volumes.clone()),
+        let before = if volumes.is_empty() {
+            self.attachments.remove(node)
+        } else {
+            self.attachments.insert(node.clone(), volumes.clone())
         };
         let before = before.unwrap_or_default();
         if before == volumes {
@@ -234,9 +235,10 @@ impl NodeVolumes {
 
     /// Sets the CSI drivers of a node, each with its limit. Returns whether they changed.
     pub(super) fn set_drivers(&mut self, node: &Str, drivers: Vec<(Str, Option<i64>)>) -> bool {
-        let before = match drivers.is_empty() {
-            true => self.drivers.remove(node),
-            false => self.drivers.insert(node.clone(), drivers.clone()),
+        let before = if drivers.is_empty() {
+            self.drivers.remove(node)
+        } else {
+            self.drivers.insert(node.clone(), drivers.clone())
         };
         let before = before.unwrap_or_default();
         for (driver, _) in drivers.iter().filter(|(_, limit)| limit.is_some()) {

@@ -94,9 +94,10 @@ pub(super) fn find(
         dry_run.keep(results);
         return Err(berth_api::aggregate(&errors));
     }
-    let why_not = match found.is_empty() {
-        true => results.hopeless().collect(),
-        false => Vec::new(),
+    let why_not = if found.is_empty() {
+        results.hopeless().collect()
+    } else {
+        Vec::new()
     };
     dry_run.keep(results);
     let table = &dry_run.cluster().nodes;

@@ -127,15 +127,16 @@ pub(super) fn start(
 
 /// A node was found: the pod is nominated to it.
 fn found(cx: &PostFilterContext<'_>, node: Str, victims: usize) -> PostFilterStep {
-    let status = match cx.features.has(Behaviour::PreemptionReportsItsNode) {
-        true => Status::new(
+    let status = if cx.features.has(Behaviour::PreemptionReportsItsNode) {
+        Status::new(
             Code::Success,
             [format!(
                 "{PREFIX}found a potential placement for pod on node {node}, preempting {victims} victims"
             )
             .into()],
-        ),
-        false => Status::success(),
+        )
+    } else {
+        Status::success()
     };
     PostFilterStep::done(status, Nominating::Set(node))
 }

@@ -230,9 +230,10 @@ fn decide(
         return end;
     }
     while let Some(candidate) = choose(&mut asking.candidates) {
-        let lasting = match has_changed {
-            true => as_it_stands(cx, wanted, candidate),
-            false => Some(candidate),
+        let lasting = if has_changed {
+            as_it_stands(cx, wanted, candidate)
+        } else {
+            Some(candidate)
         };
         if let Some(candidate) = lasting {
             return evict::start(cx, wanted.pod, candidate);

@@ -77,13 +77,12 @@ fn make_room(cx: &mut PodGroupPostFilterContext<'_>, group: &GroupKey) -> GroupP
         let text = format!("{PREFIX}ongoing preemption on nominated nodes");
         return GroupPostFilterResult::of(Status::new(Code::Success, [text.into()]));
     }
-    let is_barred = match cx.features.enabled(Feature::PodGroupPreemptionPolicy) {
-        true => of_group,
-        false => {
-            let members = cx.dry_run.members();
-            let mut members = members.iter();
-            members.any(|member| never(member.pod.spec.preemption_policy.as_ref()))
-        }
+    let is_barred = if cx.features.enabled(Feature::PodGroupPreemptionPolicy) {
+        of_group
+    } else {
+        let members = cx.dry_run.members();
+        let mut members = members.iter();
+        members.any(|member| never(member.pod.spec.preemption_policy.as_ref()))
     };
     if is_barred {
         return unschedulable("not eligible due to preemptionPolicy=Never.");

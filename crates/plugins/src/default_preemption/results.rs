@@ -110,9 +110,10 @@ impl Range {
 impl Results {
     /// A node has changed. `may_help` states whether the filters leave room for preemption.
     pub(super) fn changed(&mut self, node: Slot, may_help: bool) {
-        let state = match may_help {
-            true => Node::Unknown,
-            false => Node::RuledOut,
+        let state = if may_help {
+            Node::Unknown
+        } else {
+            Node::RuledOut
         };
         self.set(node.index(), state);
     }
@@ -187,9 +188,10 @@ impl Results {
             }
         }
         let [within, violating] = range.cheapest;
-        let chosen: Vec<usize> = match all {
-            true => listed.concat(),
-            false => within.or(violating).into_iter().collect(),
+        let chosen: Vec<usize> = if all {
+            listed.concat()
+        } else {
+            within.or(violating).into_iter().collect()
         };
         let victims = chosen.into_iter().filter_map(|at| match &self.nodes[at] {
             Node::Candidate(candidate) => Some((Slot::from_index(at as u32), candidate.1.clone())),
@@ -401,9 +403,10 @@ mod tests {
                     let run = |slot: Slot| dry_run(nodes[slot.index()], slot.index());
                     let found = results.search((start, enough, all), run, &mut Vec::new());
                     let found: Vec<usize> = found.iter().map(|(slot, _)| slot.index()).collect();
-                    match all {
-                        true => assert_eq!(found, expected, "{case}"),
-                        false => assert_eq!(found.first(), cheapest, "{case}"),
+                    if all {
+                        assert_eq!(found, expected, "{case}")
+                    } else {
+                        assert_eq!(found.first(), cheapest, "{case}")
                     }
                 }
                 if expected.is_empty() {

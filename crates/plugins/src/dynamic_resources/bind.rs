@@ -387,10 +387,11 @@ impl Reserved {
         let result = match (wake.map(Wake::reason), self.stage) {
             (Some(WakeReason::Call(Ok(response))), Stage::Protecting) => {
                 let seen = look_up(cx.cluster, &self.claims[self.current].claim);
-                match seen.is_some_and(|seen| seen.is_allocated() && !seen.status.is_assumed) {
+                if seen.is_some_and(|seen| seen.is_allocated() && !seen.status.is_assumed) {
                     // Another scheduler has allocated it meanwhile.
-                    true => self.next(plugin, cx, pod),
-                    false => self.write(cx, pod, response.resource_version),
+                    self.next(plugin, cx, pod)
+                } else {
+                    self.write(cx, pod, response.resource_version)
                 }
             }
             (Some(WakeReason::Call(Ok(_))), Stage::Reserving) => self.reserved(plugin, cx, pod),

@@ -275,9 +275,10 @@ pub(super) fn resolve_all<'c>(
     for entry in &pod.spec.resource_claims {
         let lack = |what| Lack { pod, entry, what };
         if let Some(reference) = reference(pod, entry).map_err(lack)? {
-            let group = match has_group_claims {
-                true => group_of_entry(cluster, pod, entry),
-                false => None,
+            let group = if has_group_claims {
+                group_of_entry(cluster, pod, entry)
+            } else {
+                None
             };
             let claim = look_up(cluster, pod, &reference, group.as_ref(), has_group_claims);
             claims.push(Found {

@@ -124,9 +124,10 @@ fn requested(cx: &Context<'_>, pod: &Pod) -> Vec<ExtendedResource> {
             name,
         })
         .collect();
-    match resources.iter().any(|resource| resource.class.is_some()) {
-        true => resources,
-        false => Vec::new(),
+    if resources.iter().any(|resource| resource.class.is_some()) {
+        resources
+    } else {
+        Vec::new()
     }
 }
 
@@ -332,9 +333,10 @@ fn add_requests(
     };
     let mut long_lived: Vec<Option<DeviceRequest>> = Vec::with_capacity(containers.len());
     for (index, (container, is_short_lived)) in containers.iter().enumerate() {
-        let amount = match is_short_lived {
-            true => 0,
-            false => amount_of(container, resource),
+        let amount = if *is_short_lived {
+            0
+        } else {
+            amount_of(container, resource)
         };
         let request = (amount > 0).then(|| request(index, container, resource, class, amount));
         mappings.extend(request.iter().map(|r| mapping(container, &r.name)));
@@ -344,9 +346,10 @@ fn add_requests(
     let mut largest: Option<DeviceRequest> = None;
     let mut reused = Vec::new();
     for (index, (container, is_short_lived)) in containers.iter().enumerate() {
-        let mut missing = match is_short_lived {
-            true => amount_of(container, resource),
-            false => 0,
+        let mut missing = if *is_short_lived {
+            amount_of(container, resource)
+        } else {
+            0
         };
         for available in long_lived[index..].iter().flatten() {
             if missing <= 0 {

@@ -18,9 +18,10 @@ pub(super) const CANNOT_ALLOCATE: &str = "cannot allocate all claims";
 
 /// The budget of a search that belongs to no attempt, and of all attempts of a pod together.
 pub(super) fn budget(args: &DynamicResourcesArgs, features: &FeatureGates) -> Budget {
-    match features.enabled(Feature::DRASchedulerFilterTimeout) {
-        true => Budget::of_timeout(args.filter_timeout.as_duration()),
-        false => Budget::unlimited(),
+    if features.enabled(Feature::DRASchedulerFilterTimeout) {
+        Budget::of_timeout(args.filter_timeout.as_duration())
+    } else {
+        Budget::unlimited()
     }
 }
 
@@ -117,12 +118,11 @@ pub(super) fn filter(
     if is_unavailable {
         return Status::unresolvable(NOT_AVAILABLE);
     }
-    match node_allocatable::may_matter(cx.features, cx.cluster) {
-        true => {
-            let extended = extended.as_ref();
-            let extended = extended.map(|variant| (&variant.requests, variant.containers()));
-            node_allocatable::filter(args, cx, state, pod, extended, node)
-        }
-        false => Status::success(),
+    if node_allocatable::may_matter(cx.features, cx.cluster) {
+        let extended = extended.as_ref();
+        let extended = extended.map(|variant| (&variant.requests, variant.containers()));
+        node_allocatable::filter(args, cx, state, pod, extended, node)
+    } else {
+        Status::success()
     }
 }

@@ -63,9 +63,10 @@ pub(super) fn post_filter_group(
         let Some((claim, is_reserved)) = held.first() else {
             continue;
         };
-        let (write, text) = match is_reserved {
-            true => (writes::release(claim, &user), UNRESERVED),
-            false => (writes::deallocate(claim), DEALLOCATED),
+        let (write, text) = if *is_reserved {
+            (writes::release(claim, &user), UNRESERVED)
+        } else {
+            (writes::deallocate(claim), DEALLOCATED)
         };
         let status = Status::new(Code::UnschedulableAndUnresolvable, [text.into()]);
         let mut result = GroupPostFilterResult::of(status);

@@ -100,9 +100,10 @@ pub(super) fn claim_change_tells_more(
         owner_now.as_ref() == Some(pod.uid()) && owner_now != owner(old)
     });
     Ok(
-        match is_used && (is_made_over || resolve(cluster, pod).is_err()) {
-            true => Hint::Queue,
-            false => Hint::Skip,
+        if is_used && (is_made_over || resolve(cluster, pod).is_err()) {
+            Hint::Queue
+        } else {
+            Hint::Skip
         },
     )
 }

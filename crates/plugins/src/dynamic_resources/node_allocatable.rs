@@ -180,11 +180,12 @@ pub(super) fn filter(
         cx.cluster.devices().inventory(),
         allocator_features(cx.features),
     );
-    let found = match requests.is_empty() {
-        true => Ok(Some(Vec::new())),
-        false => filter::search(args, cx, |budget| {
+    let found = if requests.is_empty() {
+        Ok(Some(Vec::new()))
+    } else {
+        filter::search(args, cx, |budget| {
             allocator.allocate(target, &requests, budget)
-        }),
+        })
     };
     let found = match found {
         Ok(Some(found)) => found,

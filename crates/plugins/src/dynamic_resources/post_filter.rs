@@ -61,9 +61,10 @@ fn to_free(
                 is_rejecting =
                     node.is_some_and(|node| !filter::is_usable(args, &context, claim, node));
             }
-            match is_rejecting {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
+            if is_rejecting {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
             }
         });
         is_rejecting

@@ -77,9 +77,10 @@ fn new(claim: &ResourceClaim, action: Action) -> Write {
 /// A change of a claim. The configuration of drivers in it stays as it is, byte for byte.
 fn patch(claim: &ResourceClaim, action: Action) -> Write {
     let write = new(claim, action);
-    match claim.has_raw_json() {
-        true => write.keeping_bytes([]),
-        false => write,
+    if claim.has_raw_json() {
+        write.keeping_bytes([])
+    } else {
+        write
     }
 }
 

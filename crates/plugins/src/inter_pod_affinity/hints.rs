@@ -34,10 +34,7 @@ pub(super) fn after_pod_change(
     change: &Change<'_>,
     each_term: bool,
 ) -> Result<Hint, String> {
-    let excludes = match each_term {
-        true => any_matches,
-        false => all_match,
-    };
+    let excludes = if each_term { any_matches } else { all_match };
     let (old, new) = change.pods()?;
     if new
         .or(old)

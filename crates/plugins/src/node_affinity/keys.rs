@@ -56,9 +56,12 @@ impl<'a> Need<'a> {
     /// The smaller, the fewer nodes probably meet it.
     fn rank(self) -> usize {
         const MANY: usize = 1 << 20;
-        let common = |key: &Str| match COMMON_LABELS.contains(&key.as_str()) {
-            true => MANY,
-            false => 0,
+        let common = |key: &Str| {
+            if COMMON_LABELS.contains(&key.as_str()) {
+                MANY
+            } else {
+                0
+            }
         };
         match self {
             Self::Name(_) => 0,

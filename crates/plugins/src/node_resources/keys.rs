@@ -82,9 +82,10 @@ pub(super) fn touched_by_node(
         return Touched::no_pod();
     };
     // If the node has none of them, they are left to devices.
-    let by_devices: Vec<Cow<'_, str>> = match has_devices {
-        true => by_devices(cluster).collect(),
-        false => Vec::new(),
+    let by_devices: Vec<Cow<'_, str>> = if has_devices {
+        by_devices(cluster).collect()
+    } else {
+        Vec::new()
     };
     let mut touched = Touched::no_key();
     let mut touch = |key: &dyn Fn(&str) -> WaitKey| {

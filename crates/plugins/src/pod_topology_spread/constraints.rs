@@ -54,9 +54,10 @@ impl Constraint {
             selector = selector.and(more);
         }
         let counts_all = features.has(Behaviour::EmptySpreadSelectorCountsAllPods);
-        let counted = match selector.is_empty() && !counts_all {
-            true => Selector::nothing(),
-            false => selector.clone(),
+        let counted = if selector.is_empty() && !counts_all {
+            Selector::nothing()
+        } else {
+            selector.clone()
         };
         Ok(Self {
             max_skew: i64::from(wire.max_skew),

@@ -54,9 +54,10 @@ impl PodTopologySpread {
         key: impl Fn(&super::constraints::Constraint) -> Option<WaitKey>,
     ) -> Waits {
         // The cluster does not matter for a pod with constraints of its own.
-        let own = match pod.spec.topology_spread_constraints.is_empty() {
-            true => return Waits::for_anything(),
-            false => self.constraints(&Cluster::default(), features, pod, DO_NOT_SCHEDULE),
+        let own = if pod.spec.topology_spread_constraints.is_empty() {
+            return Waits::for_anything();
+        } else {
+            self.constraints(&Cluster::default(), features, pod, DO_NOT_SCHEDULE)
         };
         match own {
             Ok(constraints) if !constraints.is_empty() => {
@@ -77,9 +78,10 @@ impl PodTopologySpread {
         let (old, new) = (change.old.map(Counts::of), change.new.map(Counts::of));
         let concerns =
             |counts: &Option<Counts<'_>>| counts.as_ref().is_some_and(|c| c.concern(pod));
-        match old != new && (concerns(&old) || concerns(&new)) {
-            true => Hint::Queue,
-            false => Hint::Skip,
+        if old != new && (concerns(&old) || concerns(&new)) {
+            Hint::Queue
+        } else {
+            Hint::Skip
         }
     }
 }
@@ -172,9 +174,10 @@ fn all_labels(of: &Labels, and: &Labels) -> Touched {
 
 /// The keys of services and controllers under which a rejected pod waits.
 pub(super) fn waits_for_selectors(pod: &Pod) -> Waits {
-    match pod.spec.topology_spread_constraints.is_empty() {
-        true => Waits::from_iter([by_default(pod.namespace())]),
-        false => Waits::for_nothing(),
+    if pod.spec.topology_spread_constraints.is_empty() {
+        Waits::from_iter([by_default(pod.namespace())])
+    } else {
+        Waits::for_nothing()
     }
 }
 

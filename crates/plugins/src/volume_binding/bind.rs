@@ -284,12 +284,13 @@ impl Reserve for VolumeBinding {
                 }
             }
         };
-        let reserved = match claims.delayed.is_empty() {
-            true => Reserved::AllBound,
-            false => match Choice::make(cx.cluster, claims, node) {
+        let reserved = if claims.delayed.is_empty() {
+            Reserved::AllBound
+        } else {
+            match Choice::make(cx.cluster, claims, node) {
                 Ok(choice) => Reserved::Chosen(choice),
                 Err(status) => return failed(cx, "assume", status),
-            },
+            }
         };
         if let Reserved::Chosen(choice) = &reserved {
             for write in &choice.writes {

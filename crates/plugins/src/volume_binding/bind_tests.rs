@@ -46,10 +46,7 @@ fn in_short(write: &Write) -> String {
     if claim.is_null() {
         return format!("{name} on {}", text(&annotations[SELECTED_NODE_ANNOTATION]));
     }
-    let by = match annotations.is_null() {
-        true => "",
-        false => ", by us",
-    };
+    let by = if annotations.is_null() { "" } else { ", by us" };
     format!(
         "{name} to {}/{}{by}",
         text(&claim["namespace"]),

@@ -199,9 +199,10 @@ fn slices(node: &str) -> [Value; 2] {
 
 fn publish(w: &mut Driver, node: &str, is_there: bool) {
     for slice in slices(node) {
-        match is_there {
-            true => drop(w.object(Kind::ResourceSlice, slice)),
-            false => w.object_gone(Kind::ResourceSlice, &slice),
+        if is_there {
+            drop(w.object(Kind::ResourceSlice, slice))
+        } else {
+            w.object_gone(Kind::ResourceSlice, &slice)
         }
     }
 }

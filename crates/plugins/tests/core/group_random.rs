@@ -204,9 +204,10 @@ impl World {
                     let object = self.object(&name);
                     let known = self.gangs.get_mut(&name).expect("it is known");
                     known.exists = !known.exists;
-                    match known.exists {
-                        true => drop(self.w.object(Kind::PodGroup, object)),
-                        false => self.w.object_gone(Kind::PodGroup, &object),
+                    if known.exists {
+                        drop(self.w.object(Kind::PodGroup, object))
+                    } else {
+                        self.w.object_gone(Kind::PodGroup, &object)
                     }
                 }
             }

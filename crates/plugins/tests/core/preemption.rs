@@ -566,9 +566,10 @@ fn a_host_port_with_two_holders_is_free_when_both_are_gone() {
         for (at, name) in evicted.iter().enumerate() {
             w.deleted(name);
             w.wait(10);
-            let bound = match at + 1 == evicted.len() {
-                true => vec!["vip on n1".to_owned()],
-                false => Vec::new(),
+            let bound = if at + 1 == evicted.len() {
+                vec!["vip on n1".to_owned()]
+            } else {
+                Vec::new()
             };
             let tried = w.attempts();
             let placed: Vec<String> = tried

@@ -82,9 +82,10 @@ impl Bindings {
         let uid = binding.uid().clone();
         core.queue.done(&uid);
         let mut groups = groups(binding);
-        match groups.is_empty() {
-            true => core.unbound.bind(&uid),
-            false => core.unbound.prepare(&uid),
+        if groups.is_empty() {
+            core.unbound.bind(&uid)
+        } else {
+            core.unbound.prepare(&uid)
         }
         groups.reverse();
         binding.stage = Stage::PreBind {

@@ -169,9 +169,10 @@ fn give_up(core: &mut Core, write: Write) {
     let (key, call, now) = (write.key(), ApiCall::from(write.clone()), core.now());
     let dispatcher = &mut core.calls.dispatcher;
     dispatcher.cancel(&key, |other| *other == call, now);
-    match has_calls(dispatcher, &key) {
-        true => drop(core.calls.given_up.insert(key, write)),
-        false => take_back(core, &write),
+    if has_calls(dispatcher, &key) {
+        drop(core.calls.given_up.insert(key, write))
+    } else {
+        take_back(core, &write)
     }
 }
 

@@ -130,9 +130,10 @@ impl PointRun {
 
     /// The run has ended. One in which no plugin was called took no time, and no clock is read for it.
     pub(crate) fn end(&self, core: &mut Core, attempt: &mut Attempt, code: Code) {
-        let nanos = match self.is_begun {
-            true => core.clock.nanos_since(self.began),
-            false => core.clock.nanos_until_last(self.began),
+        let nanos = if self.is_begun {
+            core.clock.nanos_since(self.began)
+        } else {
+            core.clock.nanos_until_last(self.began)
         };
         core.point_took(self.point, code, &attempt.profile, nanos);
         if self.is_begun {

@@ -70,9 +70,10 @@ impl Traces {
     }
 
     fn keep(&mut self, trace: AttemptTrace) {
-        match self.ended.len() < KEPT_MAX {
-            true => self.ended.push(trace),
-            false => self.dropped += 1,
+        if self.ended.len() < KEPT_MAX {
+            self.ended.push(trace)
+        } else {
+            self.dropped += 1
         }
     }
 

@@ -133,9 +133,10 @@ impl Cycle {
             Err(text) => Status::error(text),
             Ok(()) => {
                 let status = self.evaluate_group(core, &mut run, &root, None);
-                match status.is_success() && run.placed.is_empty() {
-                    true => Status::unschedulable("no pods were schedulable"),
-                    false => status,
+                if status.is_success() && run.placed.is_empty() {
+                    Status::unschedulable("no pods were schedulable")
+                } else {
+                    status
                 }
             }
         };
@@ -188,9 +189,10 @@ impl Cycle {
         let is_topological = core
             .settings
             .is_on(Feature::TopologyAwareWorkloadScheduling);
-        let status = match is_topological {
-            true => self.evaluate_placements(core, run, key, scope),
-            false => self.evaluate_within(core, run, key, scope),
+        let status = if is_topological {
+            self.evaluate_placements(core, run, key, scope)
+        } else {
+            self.evaluate_within(core, run, key, scope)
         };
         run.statuses.insert(key.clone(), status.clone());
         status
@@ -435,12 +437,11 @@ impl GroupRun {
                 self.placed.push(at);
             }
             Some(status) => {
-                member.found = match status.is_rejected() {
-                    true => {
-                        let node = core.cache.cluster().nodes.slot(&placed.node);
-                        MemberFound::Unfit(Box::new(FitError::of_one(node, status)))
-                    }
-                    false => MemberFound::Failed(status),
+                member.found = if status.is_rejected() {
+                    let node = core.cache.cluster().nodes.slot(&placed.node);
+                    MemberFound::Unfit(Box::new(FitError::of_one(node, status)))
+                } else {
+                    MemberFound::Failed(status)
                 };
                 member.unplace(core, &placed);
             }

@@ -267,9 +267,10 @@ pub(crate) fn undo_placement(
         Err(error) => {
             // The pod was bound meanwhile: by another scheduler, or by this one before an answer was lost.
             let stored = core.cache.stored(placed.pod.pod.uid());
-            let line = match stored.is_some_and(|pod| pod.is_assigned()) {
-                true => LogLine::info("ForgetPod failed"),
-                false => LogLine::error("ForgetPod failed"),
+            let line = if stored.is_some_and(|pod| pod.is_assigned()) {
+                LogLine::info("ForgetPod failed")
+            } else {
+                LogLine::error("ForgetPod failed")
             };
             let line = line
                 .with("pod", &*placed.pod.pod)

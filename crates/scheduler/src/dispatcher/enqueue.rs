@@ -160,9 +160,10 @@ impl Dispatcher {
         };
         // A repetition of what cannot or must not succeed any more. What was never sent is: the API has the last word.
         if first.attempts > 0 && object.is_hopeless(&first.call) {
-            let text = match first.is_status_patch() {
-                true => text::BOUND,
-                false => text::BOUND_ELSEWHERE,
+            let text = if first.is_status_patch() {
+                text::BOUND
+            } else {
+                text::BOUND_ELSEWHERE
             };
             let error = CallError::new(CallErrorKind::Conflict, text);
             if let Some(entry) = self.backlog.take_first(at) {
@@ -178,9 +179,10 @@ impl Dispatcher {
         // A binding or a write that has been carried out is no failure.
         let done = object.is_done(&first.call);
         if let Some(entry) = self.backlog.take_first(at) {
-            let result = match done {
-                true => Ok(Response::default()),
-                false => skipped(message),
+            let result = if done {
+                Ok(Response::default())
+            } else {
+                skipped(message)
             };
             self.end(entry, result, now);
         }

@@ -179,9 +179,10 @@ impl Object {
         let call = &entry.call;
         match (StatusChange::of(call), call.pod(), self.stored_pod()) {
             (Some(change), Some(pod), Some(stored)) => {
-                let rest = match entry.unclear {
-                    true => change.cut_to_truth(stored),
-                    false => change.cut_to(&Base::new(stored, self.written.writes())),
+                let rest = if entry.unclear {
+                    change.cut_to_truth(stored)
+                } else {
+                    change.cut_to(&Base::new(stored, self.written.writes()))
                 };
                 Some(rest?.into_call(pod.clone()))
             }

@@ -113,9 +113,10 @@ impl Dispatcher {
 
     /// A call has failed: it is repeated, carried on by a newer one, or over.
     fn failed(&mut self, at: u32, mut entry: Entry, error: CallError, now: Time) {
-        let policy = match entry.is_status_patch() {
-            true => self.options.status_retry,
-            false => self.options.write_retry,
+        let policy = if entry.is_status_patch() {
+            self.options.status_retry
+        } else {
+            self.options.write_retry
         };
         self.failures.note(&entry, &error, now);
         let object = self.backlog.objects.get(at);
@@ -178,9 +179,10 @@ impl Dispatcher {
             self.backlog.forget_written(at);
             return;
         }
-        let believed_for = match object.written.are_versions_known() {
-            true => self.options.unshown_max,
-            false => self.options.unseen_max,
+        let believed_for = if object.written.are_versions_known() {
+            self.options.unshown_max
+        } else {
+            self.options.unseen_max
         };
         let until = now + believed_for;
         if let Some(before) = object.expires.replace(until) {

@@ -52,9 +52,10 @@ impl Types {
         for (known, _) in &self.types {
             let same_settings = known.kind() == new.kind() && known.relevance() == new.relevance();
             if *known == new {
-                return match same_settings {
-                    true => Ok(()),
-                    false => Err(CallTypeError::Name { name: new.name() }),
+                return if same_settings {
+                    Ok(())
+                } else {
+                    Err(CallTypeError::Name { name: new.name() })
                 };
             }
             if same_settings {

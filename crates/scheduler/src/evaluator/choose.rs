@@ -18,10 +18,7 @@ pub(crate) fn choose(totals: &[(Slot, i64)], rng: &mut fastrand::Rng) -> Option<
 
 /// The tie-break: which of so many best nodes is chosen. The generator is not used for a single one.
 pub(super) fn break_tie(tied: usize, rng: &mut fastrand::Rng) -> usize {
-    match tied > 1 {
-        true => rng.usize(..tied),
-        false => 0,
-    }
+    if tied > 1 { rng.usize(..tied) } else { 0 }
 }
 
 #[cfg(test)]

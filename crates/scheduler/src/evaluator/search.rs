@@ -182,9 +182,10 @@ impl Evaluator<'_> {
         }
         let statuses = self.run_all_filters(node);
         self.rollback();
-        match statuses.is_empty() && !nominated.is_empty() {
-            true => self.run_all_filters(node),
-            false => statuses,
+        if statuses.is_empty() && !nominated.is_empty() {
+            self.run_all_filters(node)
+        } else {
+            statuses
         }
     }
 

@@ -24,9 +24,10 @@ pub(super) struct Due {
 impl Flushes {
     /// Counted from `now`; with `aligned`, the backoff queue is flushed at the ends of ordering windows.
     pub(super) fn new(now: Time, aligned: bool) -> Self {
-        let begin = match aligned {
-            true => now.align_down(ORDERING_WINDOW),
-            false => now,
+        let begin = if aligned {
+            now.align_down(ORDERING_WINDOW)
+        } else {
+            now
         };
         Self {
             backoff: begin + ORDERING_WINDOW,

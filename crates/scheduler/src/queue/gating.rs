@@ -53,20 +53,17 @@ pub(super) fn ask_about_group(
     };
     let before = entry.info.own.gate.take();
     let blocker = group.blocker.take();
-    let order: Vec<usize> = match everyone || before.is_some() {
-        true => {
-            let first = blocker
-                .as_ref()
-                .and_then(|uid| group.members.get_index_of(uid));
-            let (first, len) = (first.unwrap_or(0), group.members.len());
-            (0..len).map(|n| (first + n) % len).collect()
-        }
-        false => {
-            let unasked = group.unasked.iter();
-            unasked
-                .filter_map(|uid| group.members.get_index_of(uid))
-                .collect()
-        }
+    let order: Vec<usize> = if everyone || before.is_some() {
+        let first = blocker
+            .as_ref()
+            .and_then(|uid| group.members.get_index_of(uid));
+        let (first, len) = (first.unwrap_or(0), group.members.len());
+        (0..len).map(|n| (first + n) % len).collect()
+    } else {
+        let unasked = group.unasked.iter();
+        unasked
+            .filter_map(|uid| group.members.get_index_of(uid))
+            .collect()
     };
     let stop = order.into_iter().find_map(|at| {
         let (_, info) = group.members.get_index(at)?;
@@ -133,13 +130,12 @@ fn admit_members(
             queue.reports.passed(&info.pod, before.as_ref(), cx.now);
         }
     };
-    match was_gated {
-        true => group.members.values_mut().for_each(admit),
-        false => {
-            for uid in &unasked {
-                if let Some(info) = group.members.get_mut(uid) {
-                    admit(info);
-                }
+    if was_gated {
+        group.members.values_mut().for_each(admit)
+    } else {
+        for uid in &unasked {
+            if let Some(info) = group.members.get_mut(uid) {
+                admit(info);
             }
         }
     }
@@ -164,20 +160,20 @@ fn gate_members(
         )),
         ..gate.clone()
     };
-    let unasked: Vec<Str> = match is_as_before {
-        true => std::mem::take(&mut group.unasked),
-        false => group.members.keys().cloned().collect(),
+    let unasked: Vec<Str> = if is_as_before {
+        std::mem::take(&mut group.unasked)
+    } else {
+        group.members.keys().cloned().collect()
     };
     for uid in unasked {
         let Some(info) = group.members.get_mut(&uid) else {
             continue;
         };
-        let own = match Some(&uid) == blocker.as_ref() {
-            true => gate.clone(),
-            false => {
-                let own = gate_of_member(queue, cx, &info.pod);
-                own.unwrap_or_else(|| of_others.clone())
-            }
+        let own = if Some(&uid) == blocker.as_ref() {
+            gate.clone()
+        } else {
+            let own = gate_of_member(queue, cx, &info.pod);
+            own.unwrap_or_else(|| of_others.clone())
         };
         if !info.is_rejected_by(&own.plugin) {
             let profile = &info.pod.spec.scheduler_name;

@@ -267,9 +267,10 @@ impl GroupStore {
                 }
             }
         }
-        match found == self.places.len() && found == self.by_name.len() {
-            true => Ok(()),
-            false => Err(format!("{found} members, {} are noted", self.places.len())),
+        if found == self.places.len() && found == self.by_name.len() {
+            Ok(())
+        } else {
+            Err(format!("{found} members, {} are noted", self.places.len()))
         }
     }
 }

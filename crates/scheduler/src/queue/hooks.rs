@@ -131,9 +131,10 @@ fn custom_kind(registration: &EventRegistration) -> Option<Result<Kind, NotAReso
         return None;
     };
     let is_known = |kind: &Kind| EventResource::of_kind(*kind) == *resource;
-    match Kind::ALL.iter().any(is_known) {
-        true => None,
-        false => Some(CustomKind::of(name).map(Kind::Custom)),
+    if Kind::ALL.iter().any(is_known) {
+        None
+    } else {
+        Some(CustomKind::of(name).map(Kind::Custom))
     }
 }
 

@@ -27,9 +27,10 @@ impl SchedulingQueue {
         };
         match strategy {
             Strategy::Skip => {
-                let place = match entry.info.is_gated() {
-                    true => QueuedIn::Gated,
-                    false => QueuedIn::Unschedulable,
+                let place = if entry.info.is_gated() {
+                    QueuedIn::Gated
+                } else {
+                    QueuedIn::Unschedulable
                 };
                 if entry.place != Some(place) {
                     self.places.detach(id);
@@ -188,9 +189,10 @@ impl SchedulingQueue {
                     .unschedulable(&name, &info.pod.spec.scheduler_name, 1.0);
             }
             info.unschedulable_plugins.insert(&name);
-            let message = match reports_wanted {
-                true => message_of(&name, &status.message()),
-                false => Str::default(),
+            let message = if reports_wanted {
+                message_of(&name, &status.message())
+            } else {
+                Str::default()
             };
             let new = Gate {
                 plugin: name,

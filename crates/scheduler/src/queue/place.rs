@@ -307,9 +307,10 @@ impl Places {
 
     /// The pod to pop next, and where it is.
     pub(super) fn first_poppable(&self) -> Option<(EntryId, QueuedIn)> {
-        let places = match self.pops_from_backoff {
-            true => &[QueuedIn::Active, QueuedIn::Backoff][..],
-            false => &[QueuedIn::Active],
+        let places = if self.pops_from_backoff {
+            &[QueuedIn::Active, QueuedIn::Backoff][..]
+        } else {
+            &[QueuedIn::Active]
         };
         places
             .iter()

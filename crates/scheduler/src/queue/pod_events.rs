@@ -59,9 +59,10 @@ fn is_scaled_down(old: &Pod, new: &Pod, features: &FeatureGates) -> bool {
         use_status: features.enabled(Feature::InPlacePodVerticalScaling),
         pod_level: true,
         non_zero: false,
-        footprint: match features.has(Behaviour::ResizeFootprintOfPod) {
-            true => Footprint::Pod,
-            false => Footprint::Containers,
+        footprint: if features.has(Behaviour::ResizeFootprintOfPod) {
+            Footprint::Pod
+        } else {
+            Footprint::Containers
         },
     };
     let before = requests::pod_requests(old, options);

@@ -88,9 +88,10 @@ pub(crate) fn is_report(reason: &str) -> bool {
 /// The message of a plugin. Reporting is mandatory, so a plugin without a message gets one: without it the
 /// pod's owner could not learn which plugin to look at.
 pub(super) fn message_of(plugin: &str, message: &str) -> Str {
-    let message: Cow<'_, str> = match message.is_empty() {
-        true => format!("the PreEnqueue plugin {plugin} does not say why").into(),
-        false => message.into(),
+    let message: Cow<'_, str> = if message.is_empty() {
+        format!("the PreEnqueue plugin {plugin} does not say why").into()
+    } else {
+        message.into()
     };
     Str::new(&message)
 }

@@ -12,9 +12,10 @@ impl Scheduler {
         let mut counts = core.queue.places().counts();
         // kube-scheduler gives a pod back to the queue before it writes the status.
         for info in core.calls.returning() {
-            match info.has_rejectors() {
-                true => counts.unschedulable += 1,
-                false => counts.backoff += 1,
+            if info.has_rejectors() {
+                counts.unschedulable += 1
+            } else {
+                counts.backoff += 1
             }
             for plugin in info.rejectors() {
                 let labels = [plugin.as_str(), info.pod.spec.scheduler_name.as_str()];

@@ -14,9 +14,10 @@ pub(crate) type DecidedDevices = BTreeMap<Str, AllocationResult>;
 /// The key of a decision.
 fn key_of(claim: &ResourceClaim) -> Str {
     let meta = &claim.metadata;
-    match meta.uid.is_empty() {
-        true => meta.name.clone(),
-        false => meta.uid.clone(),
+    if meta.uid.is_empty() {
+        meta.name.clone()
+    } else {
+        meta.uid.clone()
     }
 }
 
@@ -37,11 +38,10 @@ impl Checker {
                 .get(&key_of(claim))
                 .or(known.get(&claim.metadata.name));
             // The time of the allocation is set when it is written.
-            match earlier.is_some_and(|earlier| earlier.devices == allocation.devices) {
-                true => {
-                    self.devices.insert(key_of(claim), allocation.clone());
-                }
-                false => new.push((claim, allocation)),
+            if earlier.is_some_and(|earlier| earlier.devices == allocation.devices) {
+                self.devices.insert(key_of(claim), allocation.clone());
+            } else {
+                new.push((claim, allocation))
             }
         }
         let count = new.len() as u64;

@@ -155,16 +155,18 @@ fn check_status(world: &World, pod: &Pod, statuses: &Statuses) -> Result<(), Vio
     if group_of(pod).is_some() {
         // The event that it waits for depends on the other members.
         let is_explained = condition.is_some_and(|c| c.status == "False") && explains;
-        return match is_explained || !statuses.holds {
-            true => Ok(()),
-            false => wrong("False with a message"),
+        return if is_explained || !statuses.holds {
+            Ok(())
+        } else {
+            wrong("False with a message")
         };
     }
     let why = blocked(pod, world.others());
     let Some(first) = why.first() else {
-        return match says("False", "Unschedulable") && explains {
-            true => Ok(()),
-            false => wrong("False Unschedulable with a message"),
+        return if says("False", "Unschedulable") && explains {
+            Ok(())
+        } else {
+            wrong("False Unschedulable with a message")
         };
     };
     // A pod that a cycle has found unschedulable keeps its condition until something happens that might help it.
@@ -173,9 +175,10 @@ fn check_status(world: &World, pod: &Pod, statuses: &Statuses) -> Result<(), Vio
         c.status == "False" && is_true
     });
     let told = told || says("False", "Unschedulable") && explains;
-    match told || !statuses.holds {
-        true => Ok(()),
-        false => wrong(&format!("False {first}")),
+    if told || !statuses.holds {
+        Ok(())
+    } else {
+        wrong(&format!("False {first}"))
     }
 }
 

@@ -80,9 +80,10 @@ impl EnqueueExtensions for Closes {
                 ActionType::ADD | ActionType::UPDATE,
                 |_, pod, change| {
                     let namespace = change.new_namespace().ok_or("expected a namespace")?;
-                    Ok(match namespace.metadata.name == *pod.namespace() {
-                        true => Hint::Queue,
-                        false => Hint::Skip,
+                    Ok(if namespace.metadata.name == *pod.namespace() {
+                        Hint::Queue
+                    } else {
+                        Hint::Skip
                     })
                 },
             ),

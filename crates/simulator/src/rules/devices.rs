@@ -369,9 +369,10 @@ pub(crate) fn wrong_devices(
     for request in &claim.spec.devices.requests {
         let mut all = request.exactly.iter().chain(&request.first_available);
         let chosen = all.find(|requested| {
-            let name = match requested.name.is_empty() {
-                true => request.name.to_string(),
-                false => format!("{}/{}", request.name, requested.name),
+            let name = if requested.name.is_empty() {
+                request.name.to_string()
+            } else {
+                format!("{}/{}", request.name, requested.name)
             };
             results.iter().any(|result| *result.request == *name)
         });

@@ -45,10 +45,11 @@ pub(crate) fn is_ours(pod: &Pod) -> bool {
 pub(crate) fn blocked(pod: &Pod, others: &Others) -> Vec<Blocked> {
     let (gated, held, shut_out) = (gated(pod), held(pod), shut_out(pod, others));
     let claims = lacks_claim(pod, others);
-    let all = match pod.spec.scheduler_name == SCHEDULERS[1] {
+    let all = if pod.spec.scheduler_name == SCHEDULERS[1] {
         // The second scheduler asks in another order.
-        true => [shut_out, held, gated, claims],
-        false => [gated, claims, held, shut_out],
+        [shut_out, held, gated, claims]
+    } else {
+        [gated, claims, held, shut_out]
     };
     all.into_iter().flatten().collect()
 }

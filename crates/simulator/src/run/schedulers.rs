@@ -203,9 +203,10 @@ impl Run<'_, '_> {
         let place = first % instance.calls.len();
         let (id, call) = instance.calls.remove(place);
         let number = instance.number;
-        let outcome = match is_carried_out(how) {
-            true => Some(self.carry_out(&call, at != LEADER)?),
-            false => None,
+        let outcome = if is_carried_out(how) {
+            Some(self.carry_out(&call, at != LEADER)?)
+        } else {
+            None
         };
         let result = answer_of(how, outcome);
         self.tally.faults += u64::from(how != Answer::Honest);

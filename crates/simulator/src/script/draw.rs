@@ -98,9 +98,10 @@ impl Drawing {
 
     /// The node of a driver; none for the driver of devices that all nodes can use.
     fn pool(&mut self) -> Option<usize> {
-        match chance(&mut self.rng, 20) {
-            true => None,
-            false => Some(self.node()),
+        if chance(&mut self.rng, 20) {
+            None
+        } else {
+            Some(self.node())
         }
     }
 
@@ -119,9 +120,10 @@ impl Drawing {
 
     fn group_step(&mut self) -> Step {
         let group = self.rng.usize(..GROUPS);
-        match chance(&mut self.rng, 80) {
-            true => Step::CreateGroup(group, GroupShape::random(&mut self.rng)),
-            false => Step::DeleteGroup(group),
+        if chance(&mut self.rng, 80) {
+            Step::CreateGroup(group, GroupShape::random(&mut self.rng))
+        } else {
+            Step::DeleteGroup(group)
         }
     }
 

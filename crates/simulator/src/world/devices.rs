@@ -164,9 +164,10 @@ impl<'w> Devices<'w> {
         let is_gone =
             claim.metadata.deletion_timestamp.is_some() && claim.metadata.finalizers.is_empty();
         let object = Object::ResourceClaim(Arc::new(claim));
-        match is_gone {
-            true => self.0.store.remove(object),
-            false => self.0.store.put(object),
+        if is_gone {
+            self.0.store.remove(object)
+        } else {
+            self.0.store.put(object)
         }
     }
 
@@ -302,9 +303,10 @@ impl<'w> Devices<'w> {
         let claim = claim.ok_or(Refusal::NotFound)?;
         let is_it = uid.is_empty() || *claim.metadata.uid == *uid;
         let is_current = version.is_none_or(|v| *claim.metadata.resource_version == *v);
-        match is_it && is_current {
-            true => Ok(claim.clone()),
-            false => Err(Refusal::Conflict),
+        if is_it && is_current {
+            Ok(claim.clone())
+        } else {
+            Err(Refusal::Conflict)
         }
     }
 

@@ -47,9 +47,12 @@ impl<F: Fn(&Pod) -> Vec<Pod> + Send + Sync> Api for Rumours<F> {
 
 #[test]
 fn a_pod_that_the_queue_has_not_is_seen() {
-    let deaf = |pod: &Pod| match pod.name().ends_with('3') {
-        true => Vec::new(),
-        false => vec![pod.clone()],
+    let deaf = |pod: &Pod| {
+        if pod.name().ends_with('3') {
+            Vec::new()
+        } else {
+            vec![pod.clone()]
+        }
     };
     let shrunk = found(&with_api(Rumours(deaf)), Faults::NONE, &["books"]);
     let text = shrunk.failure.violation.to_string();

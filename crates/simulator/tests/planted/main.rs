@@ -186,9 +186,10 @@ impl Filter for Lenient {
             panic!("there is no filter");
         };
         let status = inner.filter(cx, state, pod, node);
-        match status.message() == self.minds_not {
-            true => Status::success(),
-            false => status,
+        if status.message() == self.minds_not {
+            Status::success()
+        } else {
+            status
         }
     }
 }
@@ -554,9 +555,10 @@ fn preempting_for_a_pod_that_fits_is_needless() {
             _: &PodInfo,
             node: NodeView<'_>,
         ) -> Status {
-            match node.pods().is_empty() {
-                true => Status::success(),
-                false => Status::unschedulable("I like to be alone"),
+            if node.pods().is_empty() {
+                Status::success()
+            } else {
+                Status::unschedulable("I like to be alone")
             }
         }
     }

@@ -81,9 +81,12 @@ impl Input {
 
     /// The violations of a policy.
     pub(super) fn decide(&self, policy: &Policy, parameter: &Value) -> Vec<Decision> {
-        let failed = |message: String| match policy.fails_open {
-            true => Vec::new(),
-            false => vec![Decision::invalid(message)],
+        let failed = |message: String| {
+            if policy.fails_open {
+                Vec::new()
+            } else {
+                vec![Decision::invalid(message)]
+            }
         };
         let expressions = match &policy.expressions {
             Ok(expressions) => expressions,

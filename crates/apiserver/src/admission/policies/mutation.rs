@@ -32,9 +32,10 @@ impl Mutation {
     /// The error in its expression.
     pub(super) fn compile(scope: &Scope<'_>, stated: &Value) -> Result<Self, String> {
         let is_patch = stated.text("patchType") == "JSONPatch";
-        let (field, output) = match is_patch {
-            true => ("jsonPatch", Output::Patches),
-            false => ("applyConfiguration", Output::Object),
+        let (field, output) = if is_patch {
+            ("jsonPatch", Output::Patches)
+        } else {
+            ("applyConfiguration", Output::Object)
         };
         let text = stated.part(field).text("expression");
         Ok(Self {
@@ -243,9 +244,10 @@ impl Request<'_> {
         let run = PolicyRun::of_policy(&input, expressions, self.parameter);
         let formed = run.value(&mutation.expression).map_err(Failure::text)?;
         let mut shown = self.attributes.shown(self.api, self.resource, object)?;
-        let changed = match mutation.is_patch {
-            true => patched(&shown, &formed)?,
-            false => Some(self.merged(&shown, &formed)?),
+        let changed = if mutation.is_patch {
+            patched(&shown, &formed)?
+        } else {
+            Some(self.merged(&shown, &formed)?)
         };
         let Some(mut changed) = changed else {
             return Ok(object.clone());

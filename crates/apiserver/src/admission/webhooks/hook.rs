@@ -254,9 +254,10 @@ pub(super) fn verdict(
         }
     }
     let allowed = response.flag("allowed");
-    let operations = match allowed && mutates && !patch.is_empty() {
-        true => operations(patch)?,
-        false => Value::Null,
+    let operations = if allowed && mutates && !patch.is_empty() {
+        operations(patch)?
+    } else {
+        Value::Null
     };
     let is_empty = operations.as_array().is_none_or(Vec::is_empty);
     if let (false, Some(other)) = (is_empty, patch_type.filter(|t| *t != "JSONPatch")) {

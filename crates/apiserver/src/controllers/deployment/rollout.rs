@@ -233,9 +233,10 @@ impl Rollout {
         let hash = template::hash(template, collisions);
         let bounds = self.bounds();
         let total = self.old.iter().map(|s| replicas(s)).sum();
-        let replicas = match super::rolling::is_recreate(deployment) {
-            true => bounds.replicas,
-            false => bounds.grow(0, total),
+        let replicas = if super::rolling::is_recreate(deployment) {
+            bounds.replicas
+        } else {
+            bounds.grow(0, total)
         };
         let mut new = REPLICA_SET.object(json!({"metadata": {
                 "name": format!("{}-{hash}", name(deployment)),

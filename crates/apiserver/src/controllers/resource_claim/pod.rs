@@ -62,9 +62,10 @@ fn claim_for(
         Some(Some(claim)) => {
             let key = Key::new(namespace(pod), claim);
             if let Some(claim) = cx.cache(RESOURCE_CLAIM).get(&key) {
-                return match controller_uid(claim) == Some(uid(pod)) {
-                    true => Ok(None),
-                    false => Err(not_owner(pod, claim)),
+                return if controller_uid(claim) == Some(uid(pod)) {
+                    Ok(None)
+                } else {
+                    Err(not_owner(pod, claim))
                 };
             }
         }

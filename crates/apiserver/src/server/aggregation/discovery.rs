@@ -95,9 +95,10 @@ pub(super) fn aggregated_resources(list: &Value) -> Value {
     let entries = list.items("resources");
     let whole = entries.iter().filter(|e| !e.text("name").contains('/'));
     let resources = whole.map(|entry| {
-        let scope = match entry.flag("namespaced") {
-            true => "Namespaced",
-            false => "Cluster",
+        let scope = if entry.flag("namespaced") {
+            "Namespaced"
+        } else {
+            "Cluster"
         };
         let mut resource = Map::new();
         resource.insert("resource".to_owned(), entry.text("name").into());

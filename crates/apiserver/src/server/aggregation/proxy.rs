@@ -136,9 +136,10 @@ fn escaped(key: &str) -> String {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
     let mut text = String::new();
     for byte in key.as_bytes() {
-        match is_plain(byte) {
-            true => text.push(char::from(*byte)),
-            false => text.push_str(&format!("%{byte:02x}")),
+        if is_plain(byte) {
+            text.push(char::from(*byte))
+        } else {
+            text.push_str(&format!("%{byte:02x}"))
         }
     }
     text

@@ -117,9 +117,10 @@ fn a_suspended_job_changes_where_its_pods_run_and_what_they_request() {
         ("has run, and is not suspended yet", started, true),
     ] {
         let new = with(&old, &format!("{POD}/nodeSelector"), json!({"a": "b"}));
-        let expect = match fixed {
-            true => vec!["spec.template field is immutable"],
-            false => vec![],
+        let expect = if fixed {
+            vec!["spec.template field is immutable"]
+        } else {
+            vec![]
         };
         assert_eq!(update(&new, &old), expect, "{name}");
     }

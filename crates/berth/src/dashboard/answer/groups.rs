@@ -130,11 +130,12 @@ fn row(
 ) -> Option<(usize, String, Value)> {
     let pod = &group.oldest.pod;
     let explanation = scheduler.explanation(pod.uid());
-    let message = match key.gates.is_empty() {
-        true => explanation
+    let message = if key.gates.is_empty() {
+        explanation
             .map_or("", |known| known.message.as_str())
-            .to_owned(),
-        false => key.gates.clone(),
+            .to_owned()
+    } else {
+        key.gates.clone()
     };
     let reasons = reasons(explanation);
     let is_named = |text: &str| text.contains(&filter.reason);

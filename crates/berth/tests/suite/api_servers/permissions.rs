@@ -359,12 +359,13 @@ fn the_role_of_deploy_suffices_and_each_rule_is_used() {
         let user = json!({"token": server.account_token(None)});
         let kubeconfig = kubeconfig_of(server, &proxied, user);
         // Without them, DeviceTaintRules and groups are not read.
-        let gates: &[&str] = match has_groups(server) {
-            true => &[
+        let gates: &[&str] = if has_groups(server) {
+            &[
                 "--emulated-version=1.38",
                 "--feature-gates=GenericWorkload=true,TopologyAwareWorkloadScheduling=true,CompositePodGroup=true",
-            ],
-            false => &["--feature-gates=DRADeviceTaintRules=true"],
+            ]
+        } else {
+            &["--feature-gates=DRADeviceTaintRules=true"]
         };
         if !has_groups(server) {
             rules.retain(|(group, _, _)| group != "scheduling.k8s.io");

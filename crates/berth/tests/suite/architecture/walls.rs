@@ -85,9 +85,10 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
         if name == "tests" || name == "testing" || name.ends_with("_tests") {
             continue;
         }
-        match path.is_dir() {
-            true => sources(&path, found),
-            false => found.push(path),
+        if path.is_dir() {
+            sources(&path, found)
+        } else {
+            found.push(path)
         }
     }
 }

@@ -30,9 +30,10 @@ fn each_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not() {
     let (mut firing, mut silent) = (BTreeSet::new(), BTreeSet::new());
     for case in cases {
         let name = case["alertname"].as_str().expect("a name").to_owned();
-        match case["exp_alerts"].as_array().is_some_and(|a| !a.is_empty()) {
-            true => firing.insert(name),
-            false => silent.insert(name),
+        if case["exp_alerts"].as_array().is_some_and(|a| !a.is_empty()) {
+            firing.insert(name)
+        } else {
+            silent.insert(name)
         };
     }
     assert_eq!(firing, alerts(), "alerts with a case in which they fire");

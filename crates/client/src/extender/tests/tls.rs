@@ -48,13 +48,12 @@ impl Authority {
         let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .expect("versions");
-        let builder = match wants_client {
-            false => builder.with_no_client_auth(),
-            true => {
-                let roots = Arc::new(self.roots.clone());
-                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
-                builder.with_client_cert_verifier(verifier.build().expect("a verifier"))
-            }
+        let builder = if wants_client {
+            let roots = Arc::new(self.roots.clone());
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
+            builder.with_client_cert_verifier(verifier.build().expect("a verifier"))
+        } else {
+            builder.with_no_client_auth()
         };
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
         let config = builder.with_single_cert(vec![certificate.der().clone()], key);

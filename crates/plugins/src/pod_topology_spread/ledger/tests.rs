@@ -411,9 +411,10 @@ impl Run {
             other => panic!("PreFilter said {other:?}"),
         };
         let statuses = self.cluster.nodes.iter().map(|view| {
-            let status = match filters {
-                true => self.plugin.filter(cx, state, pod, view),
-                false => Status::success(),
+            let status = if filters {
+                self.plugin.filter(cx, state, pod, view)
+            } else {
+                Status::success()
             };
             (view.slot(), status)
         });

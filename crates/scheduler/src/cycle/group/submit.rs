@@ -71,9 +71,10 @@ pub(super) fn submit(
     if is_short {
         let quorum = is_quorate(core, &profile, &root);
         if permitted.is_empty() || !quorum.is_success() {
-            status = match quorum.is_success() {
-                true => Status::unschedulable("no pods were schedulable"),
-                false => quorum,
+            status = if quorum.is_success() {
+                Status::unschedulable("no pods were schedulable")
+            } else {
+                quorum
             };
             statuses.insert(root.clone(), status.clone());
             for mut member in std::mem::take(&mut permitted).into_iter().rev() {

@@ -56,9 +56,10 @@ impl Cycle {
         };
         let Some((generator, placements)) = placements else {
             let status = self.evaluate_within(core, run, key, scope);
-            return match is_rejection(&status) {
-                true => none_available(1, &status),
-                false => status,
+            return if is_rejection(&status) {
+                none_available(1, &status)
+            } else {
+                status
             };
         };
         // A node that joins or leaves a domain may help the group.

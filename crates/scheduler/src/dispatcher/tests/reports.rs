@@ -218,9 +218,12 @@ fn a_rejection_that_was_written_is_cleared() {
             desk.advance(5_000);
             desk.send();
             desk.answer_first(Ok(()));
-            let shown = || match seen {
-                true => pod_that_says("p", NOT_READY),
-                false => pod("p"),
+            let shown = || {
+                if seen {
+                    pod_that_says("p", NOT_READY)
+                } else {
+                    pod("p")
+                }
             };
             desk.shows(shown());
             desk.report(clear("p"));

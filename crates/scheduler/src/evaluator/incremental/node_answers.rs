@@ -523,9 +523,10 @@ impl NodeAnswers {
         }
         let raw = self.scorers.scales.iter().map(|at| score(*at));
         let raw = raw.collect::<Result<Class, Unkeepable>>()?;
-        let grade = match raw.is_empty() {
-            true => 0,
-            false => self.grades.of(raw)?,
+        let grade = if raw.is_empty() {
+            0
+        } else {
+            self.grades.of(raw)?
         };
         Ok(Cell {
             answer: FEASIBLE,

@@ -80,9 +80,10 @@ impl Plan {
                     weight: score.map(|s| s.weight),
                 });
             } else if let Some(keep) = &extensions.keep {
-                let group = match keep.reads_pods() {
-                    true => Group::Pods,
-                    false => Group::Node,
+                let group = if keep.reads_pods() {
+                    Group::Pods
+                } else {
+                    Group::Node
                 };
                 plan.normalizes[at] = keep.normalizes();
                 plan.groups[at] = Some(group);

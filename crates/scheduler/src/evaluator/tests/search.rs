@@ -56,9 +56,12 @@ fn filters_answer_in_order_and_errors_end_the_cycle() {
 #[test]
 fn every_rejection_is_kept() {
     let says = |name: &'static str, node: &'static str, status: Status| {
-        fake(name).filter(move |_, _, view| match view.name() == node {
-            true => status.clone(),
-            false => Status::success(),
+        fake(name).filter(move |_, _, view| {
+            if view.name() == node {
+                status.clone()
+            } else {
+                Status::success()
+            }
         })
     };
     let plugins = || {

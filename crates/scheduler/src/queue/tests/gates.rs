@@ -93,9 +93,10 @@ fn the_current_gate_is_asked_first_and_the_first_no_ends_the_run() {
         fake(name)
             .pre_enqueue(move |pod: &Pod| {
                 ASKED.store(ASKED.load(Ordering::SeqCst) * 10 + digit, Ordering::SeqCst);
-                match pod.labels().contains_key(name) {
-                    true => Status::unschedulable("no"),
-                    false => Status::success(),
+                if pod.labels().contains_key(name) {
+                    Status::unschedulable("no")
+                } else {
+                    Status::success()
                 }
             })
             .build()
@@ -127,9 +128,10 @@ fn the_flush_asks_again_about_gated_pods() {
     static ASKED: AtomicUsize = AtomicUsize::new(0);
     const OPENS_AT: usize = 3;
     let door = fake("Door").pre_enqueue(|_: &Pod| {
-        match ASKED.fetch_add(1, Ordering::SeqCst) + 1 >= OPENS_AT {
-            true => Status::success(),
-            false => Status::unschedulable("closed"),
+        if ASKED.fetch_add(1, Ordering::SeqCst) + 1 >= OPENS_AT {
+            Status::success()
+        } else {
+            Status::unschedulable("closed")
         }
     });
     let mut hooks = profile("default-scheduler", &[]);

@@ -225,9 +225,10 @@ fn plugins_that_register_for_new_nodes_receive_their_taints() {
             .run("add a\npop\nfail a X\n+2000");
         bench.run("event Node/UpdateNodeTaint helps=none");
         assert_eq!(bench.hints(), asked, "{registered}, implicit {implicit}");
-        let place = match asked.contains("Queue=") {
-            true => "active: a",
-            false => "unschedulable: a",
+        let place = if asked.contains("Queue=") {
+            "active: a"
+        } else {
+            "unschedulable: a"
         };
         assert_eq!(bench.places(), place, "{registered}, implicit {implicit}");
     }

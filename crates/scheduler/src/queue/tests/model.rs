@@ -216,9 +216,10 @@ impl Model {
     }
 
     fn window_of(&self, time: Time) -> Time {
-        match self.pops_from_backoff {
-            true => Time::from_secs(time.as_millis().div_euclid(1000)),
-            false => time,
+        if self.pops_from_backoff {
+            Time::from_secs(time.as_millis().div_euclid(1000))
+        } else {
+            time
         }
     }
 
@@ -279,9 +280,10 @@ impl Model {
         if self.pops_from_backoff && !self.let_in(at) {
             return self.shut_out(at, was, label);
         }
-        let place = match self.known[at].rejectors().is_empty() {
-            true => Place::Error,
-            false => Place::Backoff,
+        let place = if self.known[at].rejectors().is_empty() {
+            Place::Error
+        } else {
+            Place::Backoff
         };
         self.known[at].place = place;
         self.came(place, label);

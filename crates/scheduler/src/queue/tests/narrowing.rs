@@ -143,10 +143,11 @@ fn the_names_of_one_plugin_are_merged() {
         let second = event_of("Node/Add|UpdateNodeLabel");
         let second =
             EventRegistration::with_hint(second.resource, second.action, |_, _, _| Ok(Hint::Queue));
-        let second = match second_is_narrow {
-            true => second
-                .narrowed_by(|_, _| Ok(Narrowed::Pods(vec![(Str::new("default"), Str::new("b"))]))),
-            false => second,
+        let second = if second_is_narrow {
+            second
+                .narrowed_by(|_, _| Ok(Narrowed::Pods(vec![(Str::new("default"), Str::new("b"))])))
+        } else {
+            second
         };
         setup.profiles[0].events.push(PluginEvents {
             plugin: "M".into(),

@@ -76,9 +76,12 @@ pub(in crate::queue) const PLUGINS: &[(&str, &str)] = &[
 pub(in crate::queue) fn profile(scheduler: &str, plugins: &[(&str, &str)]) -> ProfileHooks {
     let mut hooks = ProfileHooks::new(scheduler, Arc::new(ByPriority));
     hooks.pre_enqueue = [
-        fake("SchedulingGates").pre_enqueue(|pod| match pod.spec.scheduling_gates.is_empty() {
-            true => Status::success(),
-            false => Status::unresolvable(MESSAGE_OF_GATES),
+        fake("SchedulingGates").pre_enqueue(|pod| {
+            if pod.spec.scheduling_gates.is_empty() {
+                Status::success()
+            } else {
+                Status::unresolvable(MESSAGE_OF_GATES)
+            }
         }),
         fake("G1").pre_enqueue(|pod| gate_of("G1", pod)),
         fake("G2").pre_enqueue(|pod| gate_of("G2", pod)),
@@ -457,9 +460,10 @@ impl Bench {
                 texts.push(format!("{title}: {}", names.join(" ")));
             }
         }
-        match texts.is_empty() {
-            true => "nothing".to_owned(),
-            false => texts.join("; "),
+        if texts.is_empty() {
+            "nothing".to_owned()
+        } else {
+            texts.join("; ")
         }
     }
 

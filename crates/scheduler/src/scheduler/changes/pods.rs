@@ -89,9 +89,10 @@ impl Intake<'_> {
         let was_assumed = self.core.cache.is_assumed(new.uid());
         let change = self.cache_pod(new);
         let updating = self.nanos().saturating_sub(began);
-        let preemptors = match new.is_terminating() {
-            true => seen_terminating(self.core, new.uid()),
-            false => Vec::new(),
+        let preemptors = if new.is_terminating() {
+            seen_terminating(self.core, new.uid())
+        } else {
+            Vec::new()
         };
         if is_ours && new.is_assigned() {
             correct_status(self.core, new);

@@ -463,9 +463,12 @@ fn every_failure_has_its_own_rejectors() {
     let seen = mood.clone();
     let says = |name: &'static str, at: usize, status: Status| {
         let mood = seen.clone();
-        fake(name).filter(move |_, _, _| match mood.load(Ordering::Relaxed) == at {
-            true => status.clone(),
-            false => Status::success(),
+        fake(name).filter(move |_, _, _| {
+            if mood.load(Ordering::Relaxed) == at {
+                status.clone()
+            } else {
+                Status::success()
+            }
         })
     };
     let mut w = driver([

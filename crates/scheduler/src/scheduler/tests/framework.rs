@@ -312,9 +312,10 @@ fn profiles_share_one_scheduler() {
     let count = asked.clone();
     let one_a_node = fake("OneANode").filter(move |_, _, node| {
         count.fetch_add(1, Ordering::Relaxed);
-        match node.pods().is_empty() {
-            true => Status::success(),
-            false => Status::unschedulable("taken"),
+        if node.pods().is_empty() {
+            Status::success()
+        } else {
+            Status::unschedulable("taken")
         }
     });
     let holds = fake("Holds").permit(|cx, pod, _, _| match pod.pod.name().as_str() {

@@ -333,9 +333,10 @@ fn a_victim_that_another_client_has_bound_is_deleted() {
 fn two_preemptions_of_one_pod_end_with_the_later() {
     for (first_ends_first, is_seen) in [(true, false), (false, false), (true, true)] {
         let again = fake("Again").post_filter(|cx, pod, _, _| {
-            let name = match pod.pod.status.nominated_node_name.is_empty() {
-                true => "uid-a",
-                false => "uid-b",
+            let name = if pod.pod.status.nominated_node_name.is_empty() {
+                "uid-a"
+            } else {
+                "uid-b"
             };
             let victim = cx.dry_run.cluster().pods.get(name).cloned();
             let victim = victim.expect("one of the victims");

@@ -130,15 +130,12 @@ fn a_report_goes_with_another_patch_of_the_pod() {
         let report = "patch p PodScheduled=False NotReadyForScheduling: shut";
         let both = format!("{report} nominated=\"n1\"");
         assert_eq!(w.calls_text(), [both]);
-        let told: &[&str] = match fails {
-            true => {
-                w.fail(CallErrorKind::Refused);
-                &[]
-            }
-            false => {
-                w.answer(None);
-                &["Warning NotReadyForScheduling shut"]
-            }
+        let told: &[&str] = if fails {
+            w.fail(CallErrorKind::Refused);
+            &[]
+        } else {
+            w.answer(None);
+            &["Warning NotReadyForScheduling shut"]
         };
         assert_eq!(w.events_text(), told, "fails: {fails}");
         w.change("p", |p| p.label("still", "shut"));

@@ -58,9 +58,12 @@ fn a_status_that_was_refused_every_time_is_offered_again() {
         let calls: Vec<String> = w.calls_text();
         let calls: Vec<String> = calls
             .iter()
-            .map(|call| match call.contains("nominated") {
-                true => call.clone(),
-                false => format!("{call} nominated=\"\""),
+            .map(|call| {
+                if call.contains("nominated") {
+                    call.clone()
+                } else {
+                    format!("{call} nominated=\"\"")
+                }
             })
             .collect();
         assert_eq!(calls, expected, "{kind:?}");
@@ -103,9 +106,12 @@ fn a_pod_without_its_gates_is_not_said_to_have_them() {
     for opens in [true, false] {
         let plugin = |name: &'static str| {
             fake(name)
-                .pre_enqueue(move |pod| match pod.labels().contains_key(name) {
-                    true => Status::unresolvable(format!("{name} is shut")),
-                    false => Status::success(),
+                .pre_enqueue(move |pod| {
+                    if pod.labels().contains_key(name) {
+                        Status::unresolvable(format!("{name} is shut"))
+                    } else {
+                        Status::success()
+                    }
                 })
                 .events(|| {
                     vec![EventRegistration::always(

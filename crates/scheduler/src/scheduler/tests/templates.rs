@@ -48,9 +48,10 @@ fn a_freed_slot_is_offered_to_one_waiting_pod_after_another() {
         for n in 0..count {
             w.deleted(&format!("filler{n}"));
             let next = "0/1 nodes are available: 1 Insufficient cpu.";
-            let expected = match n + 1 == count {
-                true => vec!["on n1"],
-                false => vec!["on n1", next],
+            let expected = if n + 1 == count {
+                vec!["on n1"]
+            } else {
+                vec!["on n1", next]
             };
             assert_eq!(attempts(&mut w), expected, "slot {n} of {count}");
             assert!(

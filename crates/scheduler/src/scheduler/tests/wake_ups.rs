@@ -18,9 +18,12 @@ fn shut_out(registration: EventRegistration) -> (Driver, Arc<AtomicBool>) {
     let gate = Arc::new(AtomicBool::new(false));
     let open = gate.clone();
     let mut w = driver([fake("Narrow")
-        .filter(move |_, _, _| match open.load(Ordering::Relaxed) {
-            true => Status::success(),
-            false => Status::unschedulable("shut"),
+        .filter(move |_, _, _| {
+            if open.load(Ordering::Relaxed) {
+                Status::success()
+            } else {
+                Status::unschedulable("shut")
+            }
         })
         .events(move || vec![registration.clone()])]);
     w.applied(node("n1").object());
@@ -102,9 +105,12 @@ fn a_flight_lasts_while_events_may_help() {
     let permit = || {
         let held = |pod: &Pod| pod.labels().contains_key("held");
         fake("Permit")
-            .permit(move |_, pod, _, _| match held(&pod.pod) {
-                true => PermitStep::Hold(Duration::from_secs(60)),
-                false => PermitStep::Done(Status::success()),
+            .permit(move |_, pod, _, _| {
+                if held(&pod.pod) {
+                    PermitStep::Hold(Duration::from_secs(60))
+                } else {
+                    PermitStep::Done(Status::success())
+                }
             })
             .events(Vec::new)
     };
@@ -214,9 +220,10 @@ fn a_pod_that_a_nomination_blocked_is_woken_when_it_ends() {
         // The nominee is kept from n2, and at first from n1; the other pod is kept from n1.
         let picky = fake("Picky")
             .filter(move |_, pod, node| {
-                let mood = match has_changed.load(Ordering::Relaxed) {
-                    true => mood,
-                    false => Mood::Unfit,
+                let mood = if has_changed.load(Ordering::Relaxed) {
+                    mood
+                } else {
+                    Mood::Unfit
                 };
                 match (pod.pod.name().as_str(), node.name().as_str(), mood) {
                     ("nominee", _, Mood::Breaks) => Status::error("oops"),

@@ -35,9 +35,10 @@ impl Model {
         }
         if is_for_all(event) {
             let other = |new: &Object| new.as_pod().is_none_or(|new| new.uid() != known.pod.uid());
-            return match new.is_some_and(other) {
-                true => Answer::Skip,
-                false => Answer::AfterBackoff,
+            return if new.is_some_and(other) {
+                Answer::Skip
+            } else {
+                Answer::AfterBackoff
             };
         }
         let Some(profile) = self.profiles.get(known.pod.spec.scheduler_name.as_str()) else {
@@ -49,9 +50,10 @@ impl Model {
                 if !rejectors.contains(*plugin) {
                     continue;
                 }
-                let said = match has_hint {
-                    true => hint(plugin, &known.pod, old, new),
-                    false => "Queue",
+                let said = if has_hint {
+                    hint(plugin, &known.pod, old, new)
+                } else {
+                    "Queue"
                 };
                 let key = ((*plugin).to_owned(), event.label(), said);
                 *self.hints.entry(key).or_default() += 1;

@@ -180,9 +180,12 @@ fn an_assigned_pod_that_was_made_anew_is_two_events() {
 #[test]
 fn a_placed_pod_that_terminates_is_rejected() {
     let hold = fake("Hold")
-        .permit(|_, pod, _, _| match pod.pod.name().starts_with("held") {
-            true => PermitStep::Hold(Duration::from_secs(500)),
-            false => PermitStep::Done(Status::success()),
+        .permit(|_, pod, _, _| {
+            if pod.pod.name().starts_with("held") {
+                PermitStep::Hold(Duration::from_secs(500))
+            } else {
+                PermitStep::Done(Status::success())
+            }
         })
         .events(Vec::new);
     let mut w = driver([hold, hears(EventResource::Pod, ActionType::DELETE)]);

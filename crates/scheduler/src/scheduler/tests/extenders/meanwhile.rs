@@ -435,9 +435,10 @@ fn a_node_on_which_a_filter_breaks_meanwhile_is_left_out() {
         let brittle = fake("Brittle").filter(move |_, _, node| {
             let breaks = |n: usize| n.checked_sub(1);
             let (order, n2) = (Ordering::Relaxed, node.name() == "n2");
-            match n2 && left_to_break.fetch_update(order, order, breaks).is_ok() {
-                true => Status::error("oops"),
-                false => Status::success(),
+            if n2 && left_to_break.fetch_update(order, order, breaks).is_ok() {
+                Status::error("oops")
+            } else {
+                Status::success()
             }
         });
         let (tell, questions) = channel();
