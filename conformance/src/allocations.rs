@@ -4,10 +4,12 @@
 //! claim and the selector. Identities of shares are not compared.
 
 use crate::cases::{self, LaterAnswers};
-use crate::report::Report;
+use crate::report::CaseReport;
 use berth_api::devices::AllocationResult;
 use berth_api::{DeviceClass, Node, Release, ResourceClaim, ResourceSlice, Str};
-use berth_devices::{Allocator, AllocatorFeatures, Budget, ClaimRequests, Inventory, TargetNode};
+use berth_devices::{
+    Allocator, AllocatorFeatures, ClaimRequests, Inventory, SearchBudget, TargetNode,
+};
 use berth_framework::FeatureGates;
 use berth_framework::allocator::allocator_features;
 use serde::{Deserialize, Deserializer};
@@ -19,7 +21,7 @@ const LATER: &str = include_str!("../later/allocations.jsonl");
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Case {
+struct AllocationCase {
     id: String,
     node: Node,
     #[serde(deserialize_with = "nullable")]
@@ -30,11 +32,11 @@ struct Case {
     allocated_claims: Vec<ResourceClaim>,
     #[serde(deserialize_with = "nullable")]
     claims: Vec<Arc<ResourceClaim>>,
-    expect: Expected,
+    expect: ExpectedAllocation,
 }
 
 #[derive(Debug, Deserialize)]
-struct Expected {
+struct ExpectedAllocation {
     fits: bool,
     error: Option<String>,
     #[serde(default)]
@@ -49,8 +51,8 @@ fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
 }
 
 /// Replays cases, one JSON object a line, with the answers of a release. Unreadable lines fail under their number.
-pub fn replay(reader: impl BufRead, release: Release) -> Report {
-    let mut report = Report::new();
+pub fn replay(reader: impl BufRead, release: Release) -> CaseReport {
+    let mut report = CaseReport::new();
     let answers = match LaterAnswers::read(LATER, release) {
         Ok(answers) => answers,
         Err(what) => {
@@ -63,7 +65,7 @@ pub fn replay(reader: impl BufRead, release: Release) -> Report {
         reader,
         &answers,
         &mut report,
-        |case: Case, report| match check(&case, features) {
+        |case: AllocationCase, report| match check(&case, features) {
             Ok(()) => report.pass(case.id),
             Err(what) => report.fail(case.id, what),
         },
@@ -72,7 +74,7 @@ pub fn replay(reader: impl BufRead, release: Release) -> Report {
 }
 
 fn allocate(
-    case: &Case,
+    case: &AllocationCase,
     features: AllocatorFeatures,
 ) -> Result<Option<Vec<AllocationResult>>, String> {
     let mut inventory = Inventory::default();
@@ -98,11 +100,11 @@ fn allocate(
         skips_operations: false,
     };
     Allocator::new(&inventory, features)
-        .allocate(node, &claims, &mut Budget::unlimited())
+        .allocate(node, &claims, &mut SearchBudget::unlimited())
         .map_err(|error| error.to_string())
 }
 
-fn check(case: &Case, features: AllocatorFeatures) -> Result<(), String> {
+fn check(case: &AllocationCase, features: AllocatorFeatures) -> Result<(), String> {
     let recorded = &case.expect;
     let got = allocate(case, features);
     match (&recorded.error, &got) {

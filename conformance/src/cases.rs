@@ -4,7 +4,7 @@
 //! release changes: the first release with the new answer, the rule of `docs/contribute/rules` that states the change,
 //! and what the answer is, worked by hand. A case that is not listed has the same answer in every release.
 
-use crate::report::Report;
+use crate::report::CaseReport;
 use berth_api::Release;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -106,8 +106,8 @@ fn replace(target: &mut Value, new: &Value) {
 pub(crate) fn each<C: DeserializeOwned>(
     reader: impl BufRead,
     answers: &LaterAnswers,
-    report: &mut Report,
-    mut check: impl FnMut(C, &mut Report),
+    report: &mut CaseReport,
+    mut check: impl FnMut(C, &mut CaseReport),
 ) {
     for (i, line) in reader.lines().enumerate() {
         let number = i + 1;

@@ -4,10 +4,10 @@
 //! whether each device is selected, is not selected, or is an error. Of error messages only the beginning is compared.
 //! Estimated costs are not compared.
 
-use crate::report::Report;
+use crate::report::CaseReport;
 use berth_api::Release;
 use berth_api::devices::Device;
-use berth_cel::{DeviceValue, Environment, Selector};
+use berth_cel::{CelSelector, DeviceValue, Environment};
 use berth_framework::FeatureGates;
 use berth_framework::features::Behaviour;
 use serde::Deserialize;
@@ -15,24 +15,24 @@ use serde_json::{Value, json};
 use std::io::BufRead;
 
 #[derive(Debug, Deserialize)]
-struct Case {
+struct CelCase {
     id: String,
     expression: String,
-    expect: Expected,
+    expect: ExpectedAnswer,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Expected {
+struct ExpectedAnswer {
     compile_error: Option<String>,
     #[serde(default)]
-    results: Vec<Answer>,
+    results: Vec<DeviceAnswer>,
 }
 
 /// The result of an expression for a device.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum Answer {
+enum DeviceAnswer {
     Selected(bool),
     Error {
         #[allow(dead_code, reason = "read to tell the two apart")]
@@ -41,8 +41,8 @@ enum Answer {
 }
 
 /// Replays expressions, one JSON object a line, as a release. Unreadable lines fail under their number.
-pub fn replay(reader: impl BufRead, release: Release) -> Report {
-    let mut report = Report::new();
+pub fn replay(reader: impl BufRead, release: Release) -> CaseReport {
+    let mut report = CaseReport::new();
     let has_lists = FeatureGates::of(release).has(Behaviour::ListAttributesInSelectors);
     let environment = Environment::of_devices(has_lists, false);
     let devices = match devices(environment) {
@@ -64,7 +64,7 @@ pub fn replay(reader: impl BufRead, release: Release) -> Report {
         if line.trim().is_empty() {
             continue;
         }
-        match serde_json::from_str::<Case>(&line) {
+        match serde_json::from_str::<CelCase>(&line) {
             Ok(case) => match check(&case, environment, &devices) {
                 Ok(()) => report.pass(case.id),
                 Err(what) => report.fail(case.id, format!("{:?}: {what}", case.expression)),
@@ -112,9 +112,9 @@ fn devices(environment: Environment) -> serde_json::Result<[DeviceValue; 3]> {
     ])
 }
 
-fn check(case: &Case, environment: Environment, devices: &[DeviceValue]) -> Result<(), String> {
+fn check(case: &CelCase, environment: Environment, devices: &[DeviceValue]) -> Result<(), String> {
     let selector = match (
-        Selector::compile(&case.expression, environment),
+        CelSelector::compile(&case.expression, environment),
         &case.expect.compile_error,
     ) {
         (Err(_), None) if case.expect.results.is_empty() => {
@@ -141,8 +141,8 @@ fn check(case: &Case, environment: Environment, devices: &[DeviceValue]) -> Resu
     for (index, (recorded, device)) in case.expect.results.iter().zip(devices).enumerate() {
         let got = selector.matches(device);
         let same = match (recorded, &got) {
-            (Answer::Selected(recorded), Ok(got)) => recorded == got,
-            (Answer::Error { .. }, Err(_)) => true,
+            (DeviceAnswer::Selected(recorded), Ok(got)) => recorded == got,
+            (DeviceAnswer::Error { .. }, Err(_)) => true,
             _ => false,
         };
         if !same {

@@ -15,7 +15,7 @@ mod tests;
 
 use crate::cases::{self, LaterAnswers};
 use crate::cluster;
-use crate::report::Report;
+use crate::report::CaseReport;
 use berth_api::{Release, Time};
 use berth_framework::plugin::{
     NodeStatuses, Nominating, PostFilterContext, PostFilterResult, PostFilterStep,
@@ -27,9 +27,9 @@ use berth_scheduler::evaluator::{
     Evaluation, Evaluator, Found, NoNominations, NoStopwatch, PreFiltered,
 };
 use berth_scheduler::profile::{Profile, ProfileSpec};
-use compare::Comparison;
-use kept::{History, Kept};
-use recorded::{Case, PostFiltered, Rejection};
+use compare::CaseComparison;
+use kept::{AnswerHistory, KeptCluster};
+use recorded::{DecisionCase, PostFiltered, Rejection};
 use std::io::BufRead;
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ const LATER: &str = include_str!("../later/decisions.jsonl");
 
 /// The outcome of a case in which nothing failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outcome {
+enum CaseOutcome {
     Passed,
     Partly,
 }
@@ -57,10 +57,10 @@ pub enum Evaluators {
 
 /// Replays decisions of kube-scheduler, one JSON object a line, with the answers of a release. Unreadable lines fail
 /// under their number.
-pub fn replay(reader: impl BufRead, evaluators: Evaluators, release: Release) -> Report {
+pub fn replay(reader: impl BufRead, evaluators: Evaluators, release: Release) -> CaseReport {
     let features = FeatureGates::of(release);
     let registry = berth_plugins::in_tree();
-    let mut report = Report::new();
+    let mut report = CaseReport::new();
     let answers = match LaterAnswers::read(LATER, release) {
         Ok(answers) => answers,
         Err(what) => {
@@ -72,9 +72,9 @@ pub fn replay(reader: impl BufRead, evaluators: Evaluators, release: Release) ->
         reader,
         &answers,
         &mut report,
-        |case: Case, report| match check(&case, &registry, evaluators, features) {
-            Ok(Outcome::Passed) => report.pass(case.id),
-            Ok(Outcome::Partly) => report.partly(case.id),
+        |case: DecisionCase, report| match check(&case, &registry, evaluators, features) {
+            Ok(CaseOutcome::Passed) => report.pass(case.id),
+            Ok(CaseOutcome::Partly) => report.partly(case.id),
             Err(what) => report.fail(case.id, what),
         },
     );
@@ -82,11 +82,11 @@ pub fn replay(reader: impl BufRead, evaluators: Evaluators, release: Release) ->
 }
 
 fn check(
-    case: &Case,
+    case: &DecisionCase,
     registry: &Registry,
     evaluators: Evaluators,
     features: FeatureGates,
-) -> Result<Outcome, String> {
+) -> Result<CaseOutcome, String> {
     let pod = cluster::decode_pod(&case.pod)?;
     let mut cluster = cluster::build(&case.objects, &features)?;
     // The scheduler knows the pods that wait.
@@ -99,22 +99,22 @@ fn check(
         .map_err(|errors| format!("the profile is refused: {errors:?}"))?;
     let pod = Arc::new(PodInfo::new(pod));
     if let Some(observed) = &case.expect.outcome {
-        let mut run = Run {
+        let mut run = DecisionRun {
             profile: &profile,
             features: &features,
             cluster: &mut cluster,
             pod: &pod,
         };
-        return run.compare_outcome(observed).map(|()| Outcome::Passed);
+        return run.compare_outcome(observed).map(|()| CaseOutcome::Passed);
     }
     let mut plain = || {
-        let mut run = Run {
+        let mut run = DecisionRun {
             profile: &profile,
             features: &features,
             cluster: &mut cluster,
             pod: &pod,
         };
-        let mut comparison = Comparison::new(registry);
+        let mut comparison = CaseComparison::new(registry);
         run.compare(&case.expect, &mut comparison)?;
         comparison.outcome()
     };
@@ -134,19 +134,19 @@ fn check(
 
 /// Replays a case from kept answers after several histories; `None` when the plain evaluator has to decide.
 fn from_kept(
-    case: &Case,
+    case: &DecisionCase,
     parts: (&Profile, &FeatureGates, &Arc<PodInfo>),
     registry: &Registry,
-) -> Result<Option<Outcome>, String> {
+) -> Result<Option<CaseOutcome>, String> {
     let mut outcome = None;
     for (history, seed) in [
-        (History::Shuffled, 1),
-        (History::Shuffled, 2),
-        (History::AfterOthers, 3),
+        (AnswerHistory::Shuffled, 1),
+        (AnswerHistory::Shuffled, 2),
+        (AnswerHistory::AfterOthers, 3),
     ] {
-        let replayed = || -> Result<Option<Outcome>, String> {
-            let mut kept = Kept::new(history, &case.objects, parts, seed)?;
-            let mut comparison = Comparison::new(registry);
+        let replayed = || -> Result<Option<CaseOutcome>, String> {
+            let mut kept = KeptCluster::new(history, &case.objects, parts, seed)?;
+            let mut comparison = CaseComparison::new(registry);
             if !kept.compare(&case.expect, &mut comparison)? {
                 return Ok(None);
             }
@@ -179,14 +179,14 @@ impl Outbox for Evictions {
 }
 
 /// One pod, one cluster, one profile.
-struct Run<'a> {
+struct DecisionRun<'a> {
     profile: &'a Profile,
     features: &'a FeatureGates,
     cluster: &'a mut Cluster,
     pod: &'a Arc<PodInfo>,
 }
 
-impl Run<'_> {
+impl DecisionRun<'_> {
     fn evaluator<'b>(&'b mut self, evaluation: &'b mut Evaluation) -> Evaluator<'b> {
         Evaluator {
             profile: self.profile,
@@ -204,8 +204,8 @@ impl Run<'_> {
     /// Step by step where the recording has steps, and then the search as a whole.
     fn compare(
         &mut self,
-        expect: &recorded::Expectation,
-        comparison: &mut Comparison<'_>,
+        expect: &recorded::DecisionExpectation,
+        comparison: &mut CaseComparison<'_>,
     ) -> Result<(), String> {
         let mut evaluation = Evaluation::default();
         let pre_filtered = self.evaluator(&mut evaluation).pre_filter();
@@ -246,10 +246,10 @@ impl Run<'_> {
     }
 
     /// Compares a decision of which only the outcome is known.
-    fn compare_outcome(&mut self, observed: &recorded::Outcome) -> Result<(), String> {
+    fn compare_outcome(&mut self, observed: &recorded::ObservedOutcome) -> Result<(), String> {
         let mut evaluation = Evaluation::default();
         match observed {
-            recorded::Outcome::Bound(node) => {
+            recorded::ObservedOutcome::Bound(node) => {
                 let slot = self.cluster.nodes.slot(node);
                 let slot = slot.ok_or_else(|| format!("there is no node {node}"))?;
                 let mut evaluator = self.evaluator(&mut evaluation);
@@ -270,7 +270,7 @@ impl Run<'_> {
                     ))
                 }
             }
-            recorded::Outcome::Unschedulable(message) => {
+            recorded::ObservedOutcome::Unschedulable(message) => {
                 let mut rng = fastrand::Rng::with_seed(1);
                 let found = self.evaluator(&mut evaluation).find(None, &mut 0, &mut rng);
                 let ours = match found {
@@ -362,7 +362,11 @@ impl Run<'_> {
     }
 
     /// The search as a whole: the node with the greatest total, or the message.
-    fn compare_message(&mut self, expect: &recorded::Expectation, comparison: &mut Comparison<'_>) {
+    fn compare_message(
+        &mut self,
+        expect: &recorded::DecisionExpectation,
+        comparison: &mut CaseComparison<'_>,
+    ) {
         let mut evaluation = Evaluation::default();
         let mut rng = fastrand::Rng::with_seed(1);
         let found = self.evaluator(&mut evaluation).find(None, &mut 0, &mut rng);
@@ -372,8 +376,8 @@ impl Run<'_> {
 
 /// Compares the result of the search as a whole. Returns the answers of the nodes when the pod fits nowhere.
 fn compare_found(
-    expect: &recorded::Expectation,
-    comparison: &mut Comparison<'_>,
+    expect: &recorded::DecisionExpectation,
+    comparison: &mut CaseComparison<'_>,
     found: Found,
 ) -> Option<NodeStatuses> {
     match found {

@@ -6,7 +6,7 @@
 
 use crate::cases::{self, LaterAnswers};
 use crate::cluster;
-use crate::report::Report;
+use crate::report::CaseReport;
 use berth_api::{Object, Pod, Release};
 use berth_framework::event::{Change, Narrowed};
 use berth_framework::registry::Registry;
@@ -23,15 +23,15 @@ use std::io::BufRead;
 const LATER: &str = include_str!("../later/hints.jsonl");
 
 /// The answers of each plugin, by event label and plugin.
-type Answers = BTreeMap<String, BTreeMap<String, String>>;
+type PluginAnswers = BTreeMap<String, BTreeMap<String, String>>;
 
 #[derive(Debug, Deserialize)]
-struct Case {
+struct HintCase {
     id: String,
     objects: Vec<Value>,
     pod: Value,
     event: RecordedEvent,
-    expect: Answers,
+    expect: PluginAnswers,
 }
 
 #[derive(Debug, Deserialize)]
@@ -41,7 +41,7 @@ struct RecordedEvent {
     new: Option<Value>,
 }
 
-impl Case {
+impl HintCase {
     /// Returns whether the event is a change of the waiting pod.
     fn is_about_itself(&self) -> bool {
         let changed = self.event.new.as_ref().or(self.event.old.as_ref());
@@ -51,9 +51,9 @@ impl Case {
 }
 
 /// Replays hints, one JSON object a line, with the answers of a release. Unreadable lines fail under their number.
-pub fn replay(reader: impl BufRead, release: Release) -> Report {
-    let mut report = Report::new();
-    let asked = match Asked::new(FeatureGates::of(release)) {
+pub fn replay(reader: impl BufRead, release: Release) -> CaseReport {
+    let mut report = CaseReport::new();
+    let asked = match AskedPlugins::new(FeatureGates::of(release)) {
         Ok(asked) => asked,
         Err(what) => {
             report.fail("the default profile", what);
@@ -74,13 +74,13 @@ pub fn replay(reader: impl BufRead, release: Release) -> Report {
 }
 
 /// The plugins of the default profile with what they registered for.
-struct Asked {
+struct AskedPlugins {
     registry: Registry,
     features: FeatureGates,
     events: Vec<PluginEvents>,
 }
 
-impl Asked {
+impl AskedPlugins {
     fn new(features: FeatureGates) -> Result<Self, String> {
         let registry = berth_plugins::in_tree();
         let profile = Profile::build(&ProfileSpec::default(), &registry, &features)
@@ -99,14 +99,14 @@ impl Asked {
         })
     }
 
-    fn check(&self, case: Case, report: &mut Report) {
+    fn check(&self, case: HintCase, report: &mut CaseReport) {
         let got = match self.replay(&case) {
             Ok(got) => got,
             Err(what) => return report.fail(case.id, what),
         };
         let is_itself = case.is_about_itself();
         let recorded = case.expect.into_iter();
-        let mut recorded: Answers = recorded
+        let mut recorded: PluginAnswers = recorded
             .map(|(label, plugins)| (self.label(&label, is_itself), plugins))
             .collect();
         let mut left_out = false;
@@ -137,7 +137,7 @@ impl Asked {
     }
 
     /// The answers of the plugins.
-    fn replay(&self, case: &Case) -> Result<Answers, String> {
+    fn replay(&self, case: &HintCase) -> Result<PluginAnswers, String> {
         let kind = &case.event.kind;
         let decoded = |object: &Option<Value>| match object {
             None => Ok(None),
@@ -254,7 +254,7 @@ mod tests {
             .map(|line| line.expect("a line"))
     }
 
-    fn replay_lines(lines: impl IntoIterator<Item = String>, release: Release) -> Report {
+    fn replay_lines(lines: impl IntoIterator<Item = String>, release: Release) -> CaseReport {
         let text: Vec<String> = lines.into_iter().collect();
         replay(text.join("\n").as_bytes(), release)
     }

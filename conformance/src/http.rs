@@ -6,7 +6,7 @@
 
 mod compare;
 
-use crate::report::Report;
+use crate::report::CaseReport;
 use berth_api::Release;
 use berth_apiserver::admission::Admission;
 use berth_apiserver::releases::ApiRelease;
@@ -22,7 +22,7 @@ use std::io::BufRead;
 struct Exchange {
     name: String,
     request: Recorded,
-    response: Expected,
+    response: ExpectedResponse,
 }
 
 #[derive(Debug, Deserialize)]
@@ -40,7 +40,7 @@ struct Recorded {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Expected {
+struct ExpectedResponse {
     status: u16,
     content_type: Option<String>,
     #[serde(default)]
@@ -48,8 +48,8 @@ struct Expected {
 }
 
 /// Replays a transcript (JSON lines), in order, from an empty cluster of a release.
-pub fn replay(reader: impl BufRead, release: Release) -> Report {
-    let mut report = Report::new();
+pub fn replay(reader: impl BufRead, release: Release) -> CaseReport {
+    let mut report = CaseReport::new();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -61,7 +61,7 @@ pub fn replay(reader: impl BufRead, release: Release) -> Report {
     report
 }
 
-async fn replay_all(reader: impl BufRead, release: Release, report: &mut Report) {
+async fn replay_all(reader: impl BufRead, release: Release, report: &mut CaseReport) {
     // As the transcript was recorded: no service accounts for pods, no taints of new nodes, everything else as by
     // default.
     let options = ServerOptions {
@@ -94,7 +94,7 @@ async fn replay_line(
     line: std::io::Result<String>,
     client: &Loopback,
     mapping: &mut Mapping,
-    report: &mut Report,
+    report: &mut CaseReport,
 ) {
     let exchange: Exchange = match line.map(|l| serde_json::from_str(&l)) {
         Ok(Ok(exchange)) => exchange,

@@ -3,10 +3,10 @@
 //! No admission ran when they were recorded, so each case goes through the strategy of pods alone: defaults,
 //! preparation, metadata, validation.
 
-use crate::report::Report;
+use crate::report::CaseReport;
 use berth_apiserver::access::gr;
 use berth_apiserver::field::FieldError;
-use berth_apiserver::strategy::{Strategy, Subresource};
+use berth_apiserver::strategy::{KindStrategy, Subresource};
 use berth_apiserver::validation::metadata::{self, NameRule};
 use berth_apiserver::validation::strategy;
 use serde::Deserialize;
@@ -17,24 +17,24 @@ use std::io::BufRead;
 const NOW: &str = "2026-01-01T00:00:00Z";
 
 #[derive(Debug, Deserialize)]
-struct Case {
+struct PodCase {
     id: String,
-    op: Operation,
+    op: PodOperation,
     #[serde(default)]
     old: Value,
     new: Value,
-    expect: Expectation,
+    expect: PodExpectation,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Operation {
+enum PodOperation {
     Create,
     Update,
 }
 
 #[derive(Debug, Deserialize)]
-struct Expectation {
+struct PodExpectation {
     #[serde(default)]
     errors: Vec<RecordedError>,
     stored: Option<Value>,
@@ -52,8 +52,8 @@ struct RecordedError {
 }
 
 /// Replays cases, one JSON object a line. Unreadable lines fail under their number.
-pub fn replay(reader: impl BufRead) -> Report {
-    let mut report = Report::new();
+pub fn replay(reader: impl BufRead) -> CaseReport {
+    let mut report = CaseReport::new();
     for (i, line) in reader.lines().enumerate() {
         let number = i + 1;
         let line = match line {
@@ -66,7 +66,7 @@ pub fn replay(reader: impl BufRead) -> Report {
         if line.trim().is_empty() {
             continue;
         }
-        match serde_json::from_str::<Case>(&line) {
+        match serde_json::from_str::<PodCase>(&line) {
             Ok(case) => match check(&case) {
                 Ok(()) => report.pass(case.id),
                 Err(what) => report.fail(case.id, what),
@@ -77,11 +77,11 @@ pub fn replay(reader: impl BufRead) -> Report {
     report
 }
 
-fn check(case: &Case) -> Result<(), String> {
+fn check(case: &PodCase) -> Result<(), String> {
     let rules = strategy(gr("", "pods"));
     let (errors, stored) = match case.op {
-        Operation::Create => create(rules, case.new.clone()),
-        Operation::Update => update(rules, case.new.clone(), case.old.clone()),
+        PodOperation::Create => create(rules, case.new.clone()),
+        PodOperation::Update => update(rules, case.new.clone(), case.old.clone()),
     };
     let got: Vec<RecordedError> = errors.iter().map(as_recorded).collect();
     let wanted: Vec<RecordedError> = case.expect.errors.iter().cloned().map(cut_diff).collect();
@@ -105,7 +105,7 @@ fn check(case: &Case) -> Result<(), String> {
     }
 }
 
-fn create(rules: &dyn Strategy, mut pod: Value) -> (Vec<FieldError>, Value) {
+fn create(rules: &dyn KindStrategy, mut pod: Value) -> (Vec<FieldError>, Value) {
     rules.default(&mut pod);
     rules.prepare_for_create(&mut pod, NOW);
     set_generation(&mut pod, 1);
@@ -114,7 +114,7 @@ fn create(rules: &dyn Strategy, mut pod: Value) -> (Vec<FieldError>, Value) {
     (errors, pod)
 }
 
-fn update(rules: &dyn Strategy, mut new: Value, mut old: Value) -> (Vec<FieldError>, Value) {
+fn update(rules: &dyn KindStrategy, mut new: Value, mut old: Value) -> (Vec<FieldError>, Value) {
     rules.default(&mut old);
     rules.default(&mut new);
     metadata::prepare_for_update(&mut new, &old);

@@ -1,7 +1,7 @@
 //! Replays traces of the scheduling queue: the whole state after every operation.
 
 use crate::cases::{self, LaterAnswers};
-use crate::report::Report;
+use crate::report::CaseReport;
 use berth_api::meta::ObjectMeta;
 use berth_api::pod::SchedulingGate;
 use berth_api::{Labels, Node, Object, Pod, Release, Str, Time};
@@ -30,13 +30,13 @@ struct Trace {
     id: String,
     /// The events that each plugin registered for, as `resource/action`.
     hints: BTreeMap<String, Vec<String>>,
-    ops: Vec<Operation>,
+    ops: Vec<QueueOperation>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Operation {
-    op: Kind,
+struct QueueOperation {
+    op: OperationKind,
     advance_millis: u64,
     pod: Option<RecordedPod>,
     name: Option<String>,
@@ -49,12 +49,12 @@ struct Operation {
     unschedulable_plugins: Vec<String>,
     #[serde(default)]
     pending_plugins: Vec<String>,
-    expect: Expectation,
+    expect: QueueExpectation,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-enum Kind {
+enum OperationKind {
     Add,
     Update,
     Delete,
@@ -80,7 +80,7 @@ struct RecordedPod {
 /// The state after an operation.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Expectation {
+struct QueueExpectation {
     popped: Option<String>,
     #[serde(rename = "activeQ")]
     active: Vec<String>,
@@ -102,8 +102,8 @@ struct InBackoff {
 }
 
 /// Replays traces, one JSON object a line, as a release. Unreadable lines fail under their number.
-pub fn replay(reader: impl BufRead, release: Release) -> Report {
-    let mut report = Report::new();
+pub fn replay(reader: impl BufRead, release: Release) -> CaseReport {
+    let mut report = CaseReport::new();
     let answers = LaterAnswers::default();
     cases::each(
         reader,
@@ -174,7 +174,7 @@ impl Replayed {
     }
 
     /// Carries out an operation; the name of the pod that it popped.
-    fn apply(&mut self, operation: &Operation) -> Result<Option<String>, String> {
+    fn apply(&mut self, operation: &QueueOperation) -> Result<Option<String>, String> {
         self.now = self.now + Duration::from_millis(operation.advance_millis);
         let cx = Context {
             now: self.now,
@@ -184,22 +184,22 @@ impl Replayed {
         };
         let name = || operation.name.as_deref().ok_or("has no name");
         match operation.op {
-            Kind::Add | Kind::Update => {
+            OperationKind::Add | OperationKind::Update => {
                 let recorded = operation.pod.as_ref().ok_or("has no pod")?;
                 let pod = Arc::new(recorded.pod());
                 let old = self.pods.insert(recorded.name.clone(), pod.clone());
-                if operation.op == Kind::Add {
+                if operation.op == OperationKind::Add {
                     self.queue.add(&cx, pod);
                 } else {
                     let old = old.unwrap_or_else(|| pod.clone());
                     self.queue.update(&cx, &old, &pod);
                 }
             }
-            Kind::Delete => {
+            OperationKind::Delete => {
                 let pod = self.pods.remove(name()?).ok_or("names an unknown pod")?;
                 self.queue.delete(&pod);
             }
-            Kind::Pop => {
+            OperationKind::Pop => {
                 let Some(info) = self.queue.pop(self.now) else {
                     return Ok(None);
                 };
@@ -207,11 +207,11 @@ impl Replayed {
                 self.popped.insert(name.clone(), info);
                 return Ok(Some(name));
             }
-            Kind::Bound => {
+            OperationKind::Bound => {
                 let info = self.popped.remove(name()?).ok_or("was not popped")?;
                 self.queue.done(info.pod.uid());
             }
-            Kind::Fail => {
+            OperationKind::Fail => {
                 let name = name()?;
                 let mut info = self.popped.remove(name).ok_or("was not popped")?;
                 info.pod = self.pods.get(name).ok_or("names an unknown pod")?.clone();
@@ -221,7 +221,7 @@ impl Replayed {
                     .add_unschedulable(&cx, info)
                     .map_err(|e| e.to_string())?;
             }
-            Kind::Activate => {
+            OperationKind::Activate => {
                 let pods: Vec<Arc<Pod>> = operation
                     .names
                     .iter()
@@ -229,7 +229,7 @@ impl Replayed {
                     .collect();
                 self.queue.activate(&cx, &pods);
             }
-            Kind::Event => {
+            OperationKind::Event => {
                 let (event, old, new) = raised(operation)?;
                 let change = Change {
                     old: old.as_ref(),
@@ -237,17 +237,17 @@ impl Replayed {
                 };
                 self.queue.move_all(&cx, &event, change, None);
             }
-            Kind::FlushBackoff => {
+            OperationKind::FlushBackoff => {
                 self.queue.flush_backoff(&cx);
             }
-            Kind::FlushUnschedulable => {
+            OperationKind::FlushUnschedulable => {
                 self.queue.flush_leftover(&cx);
             }
         }
         Ok(None)
     }
 
-    fn state(&self, popped: Option<String>) -> Expectation {
+    fn state(&self, popped: Option<String>) -> QueueExpectation {
         let names = |place| -> Vec<String> {
             let pods = self.queue.places().pods_in(place);
             pods.iter().map(|i| i.pod.name().to_string()).collect()
@@ -270,7 +270,7 @@ impl Replayed {
             .collect();
         backoff.sort_unstable();
         let in_flight = self.queue.in_flight().pods();
-        Expectation {
+        QueueExpectation {
             popped,
             active: names(QueuedIn::Active),
             backoff,
@@ -345,7 +345,9 @@ fn registration(plugin: &str, event: &str) -> Result<EventRegistration, String> 
 }
 
 /// The event of an operation, with its object before and after.
-fn raised(operation: &Operation) -> Result<(ClusterEvent, Option<Object>, Option<Object>), String> {
+fn raised(
+    operation: &QueueOperation,
+) -> Result<(ClusterEvent, Option<Object>, Option<Object>), String> {
     let resource = event_resource(operation.resource.as_deref().unwrap_or_default())?;
     let action = event_action(operation.action.as_deref().unwrap_or_default())?;
     let helps = operation.helps.as_deref().ok_or("says not whom it helps")?;

@@ -25,7 +25,7 @@ pub struct Mismatch {
 
 /// The outcome of replaying a file of vectors.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct CaseReport {
     /// Cases that came out as recorded.
     pub passed: Vec<String>,
     /// Cases that did not.
@@ -34,7 +34,7 @@ pub struct Report {
     pub partly: Vec<String>,
 }
 
-impl Report {
+impl CaseReport {
     /// An empty report.
     pub fn new() -> Self {
         Self::default()
@@ -71,7 +71,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for CaseReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for mismatch in self.failed.iter().take(MISMATCHES_PRINTED_MAX) {
             let mut what: String = mismatch.what.chars().take(MISMATCH_CHARS_MAX).collect();
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn prints_mismatches_then_lists_then_the_counts() {
-        let mut report = Report::new();
+        let mut report = CaseReport::new();
         report.pass("a");
         report.fail("b", "status: recorded 200, got 404");
         report.partly("c");
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn bounds_what_it_prints() {
-        let mut report = Report::new();
+        let mut report = CaseReport::new();
         for i in 0..(MISMATCHES_PRINTED_MAX + 2) {
             report.fail(format!("case-{i}"), "x".repeat(10 * MISMATCH_CHARS_MAX));
         }

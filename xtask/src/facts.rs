@@ -39,7 +39,7 @@ const ALL_VERBS: &str = "create,delete,deletecollection,get,list,patch,update,wa
 
 /// The reason why the facts could not be generated.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
+pub(crate) enum FactsError {
     /// A source could not be read.
     #[error("failed to read {path}: {reason}")]
     Read { path: String, reason: String },
@@ -51,7 +51,7 @@ pub(crate) enum Error {
     Stale,
 }
 
-impl Error {
+impl FactsError {
     fn read(path: &Path, reason: impl ToString) -> Self {
         Self::Read {
             path: path.display().to_string(),
@@ -61,21 +61,21 @@ impl Error {
 }
 
 /// Writes the table, or with `check` compares it with what is there.
-pub(crate) fn run(kubernetes: &Path, check: bool) -> Result<String, Error> {
+pub(crate) fn run(kubernetes: &Path, check: bool) -> Result<String, FactsError> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
     let served = root.join(SERVED);
-    let served = std::fs::read_to_string(&served).map_err(|e| Error::read(&served, e))?;
+    let served = std::fs::read_to_string(&served).map_err(|e| FactsError::read(&served, e))?;
     let output = root.join(OUTPUT);
     let text = Sources::open(kubernetes)?.generate(&served)?;
     if check {
-        let current = std::fs::read_to_string(&output).map_err(|e| Error::read(&output, e))?;
+        let current = std::fs::read_to_string(&output).map_err(|e| FactsError::read(&output, e))?;
         return if current == text {
             Ok(format!("{OUTPUT} is up to date"))
         } else {
-            Err(Error::Stale)
+            Err(FactsError::Stale)
         };
     }
-    std::fs::write(&output, &text).map_err(|e| Error::read(&output, e))?;
+    std::fs::write(&output, &text).map_err(|e| FactsError::read(&output, e))?;
     Ok(format!("wrote {OUTPUT}: {} lines", text.lines().count()))
 }
 
@@ -89,10 +89,10 @@ struct Sources {
 }
 
 impl Sources {
-    fn open(root: &Path) -> Result<Self, Error> {
+    fn open(root: &Path) -> Result<Self, FactsError> {
         let directory = root.join("api/openapi-spec/v3");
         let mut schemas = BTreeMap::new();
-        let entries = std::fs::read_dir(&directory).map_err(|e| Error::read(&directory, e))?;
+        let entries = std::fs::read_dir(&directory).map_err(|e| FactsError::read(&directory, e))?;
         for entry in entries.filter_map(Result::ok) {
             let document = read_json(&entry.path())?;
             if let Some(found) = document
@@ -114,7 +114,7 @@ impl Sources {
         })
     }
 
-    fn generate(&mut self, served: &str) -> Result<String, Error> {
+    fn generate(&mut self, served: &str) -> Result<String, FactsError> {
         let mut wanted: BTreeSet<String> = BTreeSet::new();
         let mut resources = String::new();
         for line in served
@@ -174,7 +174,7 @@ impl Sources {
         plural: &str,
         out: &mut String,
         wanted: &mut BTreeSet<String>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FactsError> {
         let path = match group_version.split_once('/') {
             Some((group, version)) => format!("api/discovery/apis__{group}__{version}.json"),
             None => format!("api/discovery/api__{group_version}.json"),
@@ -234,7 +234,7 @@ impl Sources {
         if found {
             Ok(())
         } else {
-            Err(Error::Source(format!(
+            Err(FactsError::Source(format!(
                 "{group_version} has no resource {plural}"
             )))
         }
@@ -259,7 +259,7 @@ impl Sources {
             .map(|(name, _)| name.replacen("io.k8s.", "k8s.io.", 1).replace('-', "_"))
     }
 
-    fn package(&mut self, name: &str) -> Result<&(Package, Messages), Error> {
+    fn package(&mut self, name: &str) -> Result<&(Package, Messages), FactsError> {
         if !self.packages.contains_key(name) {
             let path = name
                 .strip_prefix("k8s.io.")
@@ -274,7 +274,11 @@ impl Sources {
         Ok(&self.packages[name])
     }
 
-    fn type_block(&mut self, full: &str, wanted: &mut BTreeSet<String>) -> Result<String, Error> {
+    fn type_block(
+        &mut self,
+        full: &str,
+        wanted: &mut BTreeSet<String>,
+    ) -> Result<String, FactsError> {
         let (package_name, name) = full.rsplit_once('.').unwrap_or(("", full));
         let openapi = full.replacen("k8s.io.", "io.k8s.", 1).replace('_', "-");
         let schema = match self
@@ -285,7 +289,7 @@ impl Sources {
             Some(schema) => schema.clone(),
             None => Value::Null,
         };
-        let fault = |what: String| Error::Source(format!("{full}: {what}"));
+        let fault = |what: String| FactsError::Source(format!("{full}: {what}"));
         let (package, messages) = self.package(package_name)?;
         let mut block = format!("type {}", short_name(full));
         if text(&schema, "x-kubernetes-map-type") == "atomic" {
@@ -475,7 +479,7 @@ fn words(value: &Value, field: &str) -> String {
     words.join(",")
 }
 
-fn read_json(path: &Path) -> Result<Value, Error> {
-    let text = std::fs::read_to_string(path).map_err(|e| Error::read(path, e))?;
-    serde_json::from_str(&text).map_err(|e| Error::read(path, e))
+fn read_json(path: &Path) -> Result<Value, FactsError> {
+    let text = std::fs::read_to_string(path).map_err(|e| FactsError::read(path, e))?;
+    serde_json::from_str(&text).map_err(|e| FactsError::read(path, e))
 }

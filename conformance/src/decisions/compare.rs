@@ -1,7 +1,7 @@
 //! Compares what was recorded with what came instead, and remembers what had to be left out.
 
-use super::Outcome;
-use super::recorded::{Expectation, PostFiltered, Rejection};
+use super::CaseOutcome;
+use super::recorded::{DecisionExpectation, PostFiltered, Rejection};
 use berth_api::Str;
 use berth_framework::registry::Registry;
 use berth_framework::{Cluster, Slot, Status};
@@ -13,7 +13,7 @@ use std::fmt::Debug;
 const DIFFERENCES_MAX: usize = 5;
 
 /// One case as far as it was compared.
-pub(super) struct Comparison<'a> {
+pub(super) struct CaseComparison<'a> {
     registry: &'a Registry,
     differences: Vec<String>,
     /// The plugins whose entries were left out.
@@ -22,7 +22,7 @@ pub(super) struct Comparison<'a> {
     rejection_left_out: bool,
 }
 
-impl<'a> Comparison<'a> {
+impl<'a> CaseComparison<'a> {
     pub(super) fn new(registry: &'a Registry) -> Self {
         Self {
             registry,
@@ -32,7 +32,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    pub(super) fn outcome(self) -> Result<Outcome, String> {
+    pub(super) fn outcome(self) -> Result<CaseOutcome, String> {
         if !self.differences.is_empty() {
             let more = self.differences.len().saturating_sub(DIFFERENCES_MAX);
             let mut text = self.differences;
@@ -43,9 +43,9 @@ impl<'a> Comparison<'a> {
             return Err(text.join("; "));
         }
         Ok(if self.left_out.is_empty() {
-            Outcome::Passed
+            CaseOutcome::Passed
         } else {
-            Outcome::Partly
+            CaseOutcome::Partly
         })
     }
 
@@ -67,7 +67,7 @@ impl<'a> Comparison<'a> {
 
     pub(super) fn pre_filter(
         &mut self,
-        expect: &Expectation,
+        expect: &DecisionExpectation,
         status: Option<&Status>,
         nodes: Option<&[Str]>,
     ) {
@@ -94,7 +94,7 @@ impl<'a> Comparison<'a> {
     /// Returns the nodes that are feasible in Berth and that no plugin missing in Berth rejects.
     pub(super) fn filter(
         &mut self,
-        expect: &Expectation,
+        expect: &DecisionExpectation,
         cluster: &Cluster,
         statuses: &[(Slot, Status)],
     ) -> Vec<Slot> {
@@ -137,7 +137,12 @@ impl<'a> Comparison<'a> {
         feasible
     }
 
-    pub(super) fn scores(&mut self, expect: &Expectation, cluster: &Cluster, scores: &Scores) {
+    pub(super) fn scores(
+        &mut self,
+        expect: &DecisionExpectation,
+        cluster: &Cluster,
+        scores: &Scores,
+    ) {
         let mut got: BTreeMap<String, (i64, BTreeMap<String, i64>)> = BTreeMap::new();
         for (i, (slot, total)) in scores.nodes.iter().enumerate() {
             let Some(node) = cluster.nodes.get(*slot) else {
@@ -176,7 +181,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// The chosen node has the greatest recorded total.
-    pub(super) fn placed(&mut self, expect: &Expectation, node: &Str) {
+    pub(super) fn placed(&mut self, expect: &DecisionExpectation, node: &Str) {
         if !self.left_out.is_empty() {
             return;
         }
@@ -185,7 +190,7 @@ impl<'a> Comparison<'a> {
         self.same("total of the chosen node", &best, &chosen);
     }
 
-    pub(super) fn unfit(&mut self, expect: &Expectation, error: &FitError) {
+    pub(super) fn unfit(&mut self, expect: &DecisionExpectation, error: &FitError) {
         if self.rejection_left_out {
             return;
         }
@@ -209,7 +214,7 @@ impl<'a> Comparison<'a> {
     /// The result of PostFilter, if all plugins that had a part in it are there.
     pub(super) fn post_filter(
         &mut self,
-        expect: &Expectation,
+        expect: &DecisionExpectation,
         got: impl FnOnce() -> Result<PostFiltered, String>,
     ) {
         let Some(recorded) = &expect.post_filter else {

@@ -1,9 +1,9 @@
 //! The same cases from kept answers: the cluster is built by a stream of events, with nodes and pods that come
 //! and go on the way, while the answers are asked for in between.
 
-use super::{Run, recorded};
+use super::{DecisionRun, recorded};
 use crate::cluster;
-use crate::decisions::compare::Comparison;
+use crate::decisions::compare::CaseComparison;
 use berth_api::{Node, Object, Pod, Time};
 use berth_framework::{Cluster, FeatureGates, PodInfo, Slot, Status};
 use berth_scheduler::evaluator::{
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// The state of the evaluator before a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum History {
+pub(super) enum AnswerHistory {
     /// The objects of the case come in any order, some of them in an earlier version first, among nodes and pods
     /// that go again; the answers are asked for several times on the way.
     Shuffled,
@@ -24,7 +24,7 @@ pub(super) enum History {
 }
 
 /// Something that happens to the cluster.
-enum Step {
+enum ClusterStep {
     Object(Object),
     /// A node that is not part of the case.
     Stranger(Arc<Node>),
@@ -35,38 +35,38 @@ enum Step {
     Ask,
 }
 
-fn apply(cluster: &mut Cluster, step: &Step) {
+fn apply(cluster: &mut Cluster, step: &ClusterStep) {
     match step {
-        Step::Object(Object::Node(node)) | Step::Stranger(node) => {
+        ClusterStep::Object(Object::Node(node)) | ClusterStep::Stranger(node) => {
             cluster.nodes.set_node(node.clone());
         }
-        Step::Object(Object::Pod(pod)) => {
+        ClusterStep::Object(Object::Pod(pod)) => {
             if pod.is_assigned() && !pod.is_terminal() {
                 let info = Arc::new(PodInfo::counting(pod.clone(), cluster.footprint));
                 cluster.nodes.add_pod(&pod.spec.node_name, info);
             }
             cluster.pods.insert(pod.uid().clone(), pod.clone());
         }
-        Step::Object(other) => {
+        ClusterStep::Object(other) => {
             cluster.set(other);
         }
-        Step::StrangerGone(node) => {
+        ClusterStep::StrangerGone(node) => {
             cluster.nodes.remove_node(node.name());
         }
-        Step::Guest(pod) => {
+        ClusterStep::Guest(pod) => {
             let info = Arc::new(PodInfo::counting(pod.clone(), cluster.footprint));
             cluster.nodes.add_pod(&pod.spec.node_name, info);
         }
-        Step::GuestGone(pod) => {
+        ClusterStep::GuestGone(pod) => {
             // It has come, so it is there.
             let _ = cluster.nodes.remove_pod(&pod.spec.node_name, pod.uid());
         }
-        Step::Ask => {}
+        ClusterStep::Ask => {}
     }
 }
 
 /// A cluster that is built step by step, and the answers that are kept meanwhile.
-pub(super) struct Kept<'a> {
+pub(super) struct KeptCluster<'a> {
     pub(super) profile: &'a Profile,
     pub(super) features: &'a FeatureGates,
     pub(super) pod: &'a Arc<PodInfo>,
@@ -74,13 +74,13 @@ pub(super) struct Kept<'a> {
     pub(super) cluster: Cluster,
 }
 
-impl<'a> Kept<'a> {
+impl<'a> KeptCluster<'a> {
     /// Brings the cluster about. Everything random follows from `seed`.
     ///
     /// # Errors
     /// The object that does not decode.
     pub(super) fn new(
-        history: History,
+        history: AnswerHistory,
         objects: &[Value],
         (profile, features, pod): (&'a Profile, &'a FeatureGates, &'a Arc<PodInfo>),
         seed: u64,
@@ -95,15 +95,15 @@ impl<'a> Kept<'a> {
         kept.cluster.follow(features);
         let mut rng = fastrand::Rng::with_seed(seed);
         match history {
-            History::Shuffled => {
+            AnswerHistory::Shuffled => {
                 for step in shuffled(objects, &pod.pod, &mut rng)? {
                     apply(&mut kept.cluster, &step);
-                    if let Step::Ask = step {
+                    if let ClusterStep::Ask = step {
                         kept.examine();
                     }
                 }
             }
-            History::AfterOthers => {
+            AnswerHistory::AfterOthers => {
                 kept.cluster = cluster::build(objects, features)?;
                 kept.place_others(&mut rng);
             }
@@ -173,8 +173,8 @@ impl<'a> Kept<'a> {
     /// The part that cannot be compared.
     pub(super) fn compare(
         &mut self,
-        expect: &recorded::Expectation,
-        comparison: &mut Comparison<'_>,
+        expect: &recorded::DecisionExpectation,
+        comparison: &mut CaseComparison<'_>,
     ) -> Result<bool, String> {
         let Some(examined) = self.examine() else {
             return Ok(false);
@@ -200,7 +200,7 @@ impl<'a> Kept<'a> {
         let found = evaluator.find_with(answer_cache, true, None, &mut 0, &mut rng);
         let answers = super::compare_found(expect, comparison, found);
         comparison.post_filter(expect, || {
-            let mut run = Run {
+            let mut run = DecisionRun {
                 profile: self.profile,
                 features: self.features,
                 cluster: &mut self.cluster,
@@ -213,8 +213,12 @@ impl<'a> Kept<'a> {
 }
 
 /// The objects of a case as a stream of events in which other things happen as well.
-fn shuffled(objects: &[Value], pod: &Pod, rng: &mut fastrand::Rng) -> Result<Vec<Step>, String> {
-    let mut steps: Vec<(u32, Step)> = Vec::new();
+fn shuffled(
+    objects: &[Value],
+    pod: &Pod,
+    rng: &mut fastrand::Rng,
+) -> Result<Vec<ClusterStep>, String> {
+    let mut steps: Vec<(u32, ClusterStep)> = Vec::new();
     let when = |rng: &mut fastrand::Rng| rng.u32(..1_000_000);
     let mut nodes: Vec<Arc<Node>> = Vec::new();
     let mut guests: Vec<Arc<Pod>> = Vec::new();
@@ -232,13 +236,16 @@ fn shuffled(objects: &[Value], pod: &Pod, rng: &mut fastrand::Rng) -> Result<Vec
                     1 => before.spec.taints = Default::default(),
                     _ => before.spec.unschedulable = !node.spec.unschedulable,
                 }
-                steps.push((rng.u32(..at), Step::Object(Object::Node(Arc::new(before)))));
+                steps.push((
+                    rng.u32(..at),
+                    ClusterStep::Object(Object::Node(Arc::new(before))),
+                ));
             }
         }
         if let Object::Pod(pod) = &object {
             guests.push(pod.clone());
         }
-        steps.push((at, Step::Object(object)));
+        steps.push((at, ClusterStep::Object(object)));
     }
     guests.push(Arc::new(Pod::clone(pod)));
     for i in 0..nodes.len().min(8) {
@@ -246,8 +253,8 @@ fn shuffled(objects: &[Value], pod: &Pod, rng: &mut fastrand::Rng) -> Result<Vec
         stranger.metadata.name = format!("stranger-{i}").into();
         let stranger = Arc::new(stranger);
         let (from, to) = span(rng);
-        steps.push((from, Step::Stranger(stranger.clone())));
-        steps.push((to, Step::StrangerGone(stranger)));
+        steps.push((from, ClusterStep::Stranger(stranger.clone())));
+        steps.push((to, ClusterStep::StrangerGone(stranger)));
     }
     for i in 0..10 {
         let Some(node) = rng.choice(&nodes) else {
@@ -259,11 +266,11 @@ fn shuffled(objects: &[Value], pod: &Pod, rng: &mut fastrand::Rng) -> Result<Vec
         guest.spec.node_name = node.name().clone();
         let guest = Arc::new(guest);
         let (from, to) = span(rng);
-        steps.push((from, Step::Guest(guest.clone())));
-        steps.push((to, Step::GuestGone(guest)));
+        steps.push((from, ClusterStep::Guest(guest.clone())));
+        steps.push((to, ClusterStep::GuestGone(guest)));
     }
     for _ in 0..12 {
-        steps.push((when(rng), Step::Ask));
+        steps.push((when(rng), ClusterStep::Ask));
     }
     steps.sort_by_key(|(at, _)| *at);
     Ok(steps.into_iter().map(|(_, step)| step).collect())

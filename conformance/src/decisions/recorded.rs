@@ -6,18 +6,18 @@ use std::collections::BTreeMap;
 
 /// One pod against one cluster.
 #[derive(Debug, Deserialize)]
-pub(super) struct Case {
+pub(super) struct DecisionCase {
     pub(super) id: String,
     pub(super) objects: Vec<Value>,
     pub(super) pod: Value,
     pub(super) config: Option<Value>,
-    pub(super) expect: Expectation,
+    pub(super) expect: DecisionExpectation,
 }
 
 /// The answer of the real scheduler.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Expectation {
+pub(super) struct DecisionExpectation {
     pub(super) pre_filter: Option<Rejection>,
     pub(super) pre_filter_nodes: Option<Vec<String>>,
     /// Nothing for a node that passes.
@@ -33,13 +33,13 @@ pub(super) struct Expectation {
     pub(super) post_filter: Option<PostFiltered>,
     /// The outcome alone, where nothing else is known of the decision, as of one that was observed on a cluster. The
     /// other expectations are not compared then.
-    pub(super) outcome: Option<Outcome>,
+    pub(super) outcome: Option<ObservedOutcome>,
 }
 
 /// The outcome of a decision that was observed from outside.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) enum Outcome {
+pub(super) enum ObservedOutcome {
     /// The pod was bound to this node: it must be feasible.
     Bound(String),
     /// The pod was reported as unschedulable with this message: no node may be feasible, for the same reasons. What the

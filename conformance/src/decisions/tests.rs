@@ -11,12 +11,12 @@ fn recorded() -> impl Iterator<Item = String> {
         .map(|line| line.expect("a line"))
 }
 
-fn replay_lines(lines: impl IntoIterator<Item = String>) -> Report {
+fn replay_lines(lines: impl IntoIterator<Item = String>) -> CaseReport {
     let text: Vec<String> = lines.into_iter().collect();
     replay(text.join("\n").as_bytes(), Evaluators::All, Release::V1_36)
 }
 
-fn is_kept(case: &Case, registry: &Registry) -> Result<bool, String> {
+fn is_kept(case: &DecisionCase, registry: &Registry) -> Result<bool, String> {
     let features = FeatureGates::of(Release::V1_36);
     let pod = cluster::decode_pod(&case.pod)?;
     if !pod.spec.resource_claims.is_empty() {
@@ -71,7 +71,7 @@ fn every_later_answer_differs_from_the_recorded_one() {
     let rules = include_str!("../../../docs/contribute/rules/plugins.md");
     let mut found = 0;
     for line in recorded() {
-        let case: Case = serde_json::from_str(&line).expect("a case");
+        let case: DecisionCase = serde_json::from_str(&line).expect("a case");
         for answer in listed.iter().filter(|answer| answer.case == case.id) {
             found += 1;
             let mut releases = Release::ALL.into_iter();
@@ -98,7 +98,7 @@ fn most_cases_are_decided_from_kept_answers() {
     let mut kept: std::collections::BTreeMap<String, (usize, usize)> = Default::default();
     let registry = berth_plugins::in_tree();
     for line in recorded() {
-        let case: Case = serde_json::from_str(&line).expect("a case");
+        let case: DecisionCase = serde_json::from_str(&line).expect("a case");
         let (of, all) = kept.entry(family(&case.id).to_owned()).or_default();
         *all += 1;
         *of += usize::from(is_kept(&case, &registry).expect("a case that can be replayed"));

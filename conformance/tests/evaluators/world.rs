@@ -13,7 +13,7 @@ use berth_framework::write::{Action, Write};
 use berth_framework::{Feature, FeatureGates};
 use berth_scheduler::evaluator::EvaluatorKind;
 use berth_scheduler::profile::{PluginConfig, ProfileSpec};
-use berth_scheduler::{ClusterChange, CycleResult, Outcome, Scheduler, SchedulerOptions};
+use berth_scheduler::{ClusterChange, CycleResult, ScheduleOutcome, Scheduler, SchedulerOptions};
 use fastrand::Rng;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -431,22 +431,22 @@ impl World {
                 assert_eq!(outcome, plainly, "incrementally and plainly");
             }
             match &outcome {
-                Outcome::Done {
+                ScheduleOutcome::Done {
                     result: CycleResult::Placed { .. },
                     ..
                 } => self.placed += 1,
-                Outcome::Done {
+                ScheduleOutcome::Done {
                     result: CycleResult::Unschedulable { .. },
                     ..
                 } => self.unfit += 1,
-                Outcome::Done {
+                ScheduleOutcome::Done {
                     result: CycleResult::Error { .. },
                     ..
                 } => self.failed += 1,
                 _ => {}
             }
             self.answer();
-            if !matches!(outcome, Outcome::Done { .. }) {
+            if !matches!(outcome, ScheduleOutcome::Done { .. }) {
                 break;
             }
         }

@@ -77,6 +77,7 @@ fn print(duration: Duration) -> String {
         let text = text.trim_end_matches('0').trim_end_matches('.');
         text.to_owned()
     };
+    // Below a second, Go prints a single unit.
     match nanos {
         0 => return "0s".to_owned(),
         1..1_000 => return format!("{nanos}ns"),
@@ -121,6 +122,7 @@ impl FromStr for GoDuration {
             Some(rest) => (true, rest),
             None => (false, text.strip_prefix('+').unwrap_or(text)),
         };
+        // Only zero may be written without a unit.
         if rest == "0" {
             return Ok(Self(0));
         }

@@ -78,6 +78,7 @@ pub fn label_key(key: &str) -> Vec<String> {
     let name = match key.split_once('/') {
         None => key,
         Some((_, name)) if name.contains('/') => {
+            // With several slashes the prefix is ambiguous, so only the syntax is reported.
             return vec![format!(
                 "a valid label key {LABEL_KEY_SYNTAX} with an optional DNS subdomain prefix and '/' \
                  (e.g. 'example.com/MyName')"

@@ -33,7 +33,7 @@ const NANOS_MAX: i128 = i128::MAX;
 
 /// The family of suffixes that a quantity is written with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub enum Format {
+pub enum QuantityFormat {
     /// Powers of ten as letters: `n`, `u`, `m`, none, `k`, `M`, `G`, `T`, `P`, `E`.
     #[default]
     DecimalSI,
@@ -49,15 +49,15 @@ pub struct Quantity {
     // The two halves of an i128, whose own alignment would make this a third larger.
     high: i64,
     low: u64,
-    format: Format,
+    format: QuantityFormat,
 }
 
 impl Quantity {
     /// Nothing.
-    pub const ZERO: Self = Self::from_nanos(0, Format::DecimalSI);
+    pub const ZERO: Self = Self::from_nanos(0, QuantityFormat::DecimalSI);
 
     /// `nanos` billionths, at most ±(2¹²⁷−1).
-    const fn from_nanos(nanos: i128, format: Format) -> Self {
+    const fn from_nanos(nanos: i128, format: QuantityFormat) -> Self {
         let nanos = if nanos < -NANOS_MAX {
             -NANOS_MAX
         } else {
@@ -76,13 +76,13 @@ impl Quantity {
     }
 
     /// A whole number, to be written in `format`.
-    pub const fn from_value(value: i64, format: Format) -> Self {
+    pub const fn from_value(value: i64, format: QuantityFormat) -> Self {
         Self::from_nanos(value as i128 * NANOS, format)
     }
 
     /// `milli` thousandths.
     pub const fn from_milli(milli: i64) -> Self {
-        Self::from_nanos(milli as i128 * NANOS_PER_MILLI, Format::DecimalSI)
+        Self::from_nanos(milli as i128 * NANOS_PER_MILLI, QuantityFormat::DecimalSI)
     }
 
     /// The amount in whole units, rounded away from zero, within the bounds of an `i64`.
@@ -116,13 +116,13 @@ impl Quantity {
     }
 
     /// The family of suffixes that this is written with.
-    pub const fn format(self) -> Format {
+    pub const fn format(self) -> QuantityFormat {
         self.format
     }
 
     /// The same amount, to be written in another family of suffixes.
     #[must_use]
-    pub const fn with_format(self, format: Format) -> Self {
+    pub const fn with_format(self, format: QuantityFormat) -> Self {
         Self { format, ..self }
     }
 
@@ -278,11 +278,14 @@ impl fmt::Display for Quantity {
         }
         let nanos = self.nanos();
         let binary = 1024 * NANOS..=i64::MAX as i128 * NANOS;
-        if self.format == Format::BinarySI && self.is_integer() && binary.contains(&nanos.abs()) {
+        if self.format == QuantityFormat::BinarySI
+            && self.is_integer()
+            && binary.contains(&nanos.abs())
+        {
             let (mantissa, times) = remove_factors(nanos / NANOS, 1024, BINARY.len() - 1);
             return f.pad(&format!("{mantissa}{}", BINARY[times]));
         }
-        if self.format == Format::DecimalExponent {
+        if self.format == QuantityFormat::DecimalExponent {
             let (mantissa, times) = remove_factors(nanos, 1000, usize::MAX);
             return match times {
                 3 => f.pad(&mantissa.to_string()),
@@ -336,11 +339,11 @@ impl<'de> Deserialize<'de> for Quantity {
                 text.trim().parse().map_err(E::custom)
             }
             fn visit_i64<E>(self, value: i64) -> Result<Quantity, E> {
-                Ok(Quantity::from_value(value, Format::DecimalSI))
+                Ok(Quantity::from_value(value, QuantityFormat::DecimalSI))
             }
             fn visit_u64<E>(self, value: u64) -> Result<Quantity, E> {
                 let nanos = i128::from(value) * NANOS;
-                Ok(Quantity::from_nanos(nanos, Format::DecimalSI))
+                Ok(Quantity::from_nanos(nanos, QuantityFormat::DecimalSI))
             }
             fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Quantity, E> {
                 // The shortest text that means this number, without an exponent.

@@ -5,7 +5,7 @@
 //! 1.36 and 1.37 differ in what a pod counts for while it is resized; see [`Footprint`].
 
 use crate::pod::{Container, ContainerStatus};
-use crate::quantity::Format;
+use crate::quantity::QuantityFormat;
 use crate::resources::{CPU, MEMORY};
 use crate::{Pod, Quantity, ResourceList, Resources, Str};
 
@@ -27,7 +27,7 @@ pub enum Footprint {
 
 /// The options of a sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
+pub struct SumOptions {
     /// Count what containers really have as well as what their spec asks for (in-place resize).
     pub use_status: bool,
     /// Let pod-level requests replace the sum of the containers.
@@ -38,7 +38,7 @@ pub struct Options {
     pub footprint: Footprint,
 }
 
-impl Options {
+impl SumOptions {
     /// The request of a pending pod, as filters read it.
     pub const PENDING: Self = Self {
         use_status: false,
@@ -69,7 +69,7 @@ impl Options {
 }
 
 /// The sum of what a pod requests.
-pub fn pod_requests(pod: &Pod, options: Options) -> ResourceList {
+pub fn pod_requests(pod: &Pod, options: SumOptions) -> ResourceList {
     let infeasible = pod
         .condition("PodResizePending")
         .is_some_and(|c| c.reason == "Infeasible");
@@ -191,7 +191,7 @@ fn largest_sum(pod: &Pod, infeasible: bool, defaults: Defaults) -> ResourceList 
 }
 
 /// The sum of what a pod requests, in whole units.
-pub fn pod_resources(pod: &Pod, options: Options) -> Resources {
+pub fn pod_resources(pod: &Pod, options: SumOptions) -> Resources {
     let mut resources = Resources::from_list(&pod_requests(pod, options));
     // `pods` is a capacity of nodes, never a request.
     resources.pods = 0;
@@ -210,6 +210,7 @@ pub fn pod_limits(pod: &Pod) -> ResourceList {
     for container in &pod.spec.init_containers {
         let mut limits = container.resources.limits.clone();
         if container.is_sidecar() {
+            // A sidecar runs beside the containers and beside every init container that starts after it.
             total.add_all(&limits);
             sidecars.add_all(&limits);
             init_max.max_all(&sidecars);
@@ -219,6 +220,7 @@ pub fn pod_limits(pod: &Pod) -> ResourceList {
         }
     }
     total.max_all(&init_max);
+    // Limits of the pod replace the sum of its containers.
     let pod_level = pod.spec.resources.as_ref().map(|r| &r.limits);
     for (name, quantity) in pod_level.into_iter().flat_map(ResourceList::iter) {
         if is_pod_level_resource(name) {
@@ -226,6 +228,7 @@ pub fn pod_limits(pod: &Pod) -> ResourceList {
         }
     }
     let mut overhead = ResourceList::default();
+    // A resource without a limit stays without one: overhead is no limit.
     for (name, quantity) in pod.spec.overhead.iter() {
         if total.get(name).is_some_and(|limit| limit.as_f64() != 0.0) {
             overhead.set(name.clone(), *quantity);
@@ -277,7 +280,7 @@ impl Defaults {
         if self.memory && request.get(MEMORY).is_none() {
             request.set(
                 Str::new(MEMORY),
-                Quantity::from_value(DEFAULT_MEMORY, Format::BinarySI),
+                Quantity::from_value(DEFAULT_MEMORY, QuantityFormat::BinarySI),
             );
         }
     }

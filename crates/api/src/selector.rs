@@ -239,10 +239,10 @@ impl<T: fmt::Display> fmt::Display for Joined<'_, T> {
 
 /// A compiled label selector.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Selector(Kind);
+pub struct Selector(RequirementKind);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Kind {
+enum RequirementKind {
     Nothing,
     Everything,
     /// At least one, sorted.
@@ -252,12 +252,12 @@ enum Kind {
 impl Selector {
     /// Matches nothing. It is not [empty](Self::is_empty).
     pub const fn nothing() -> Self {
-        Self(Kind::Nothing)
+        Self(RequirementKind::Nothing)
     }
 
     /// Matches whatever there is.
     pub const fn everything() -> Self {
-        Self(Kind::Everything)
+        Self(RequirementKind::Everything)
     }
 
     /// Matches what meets all of `requirements`; everything if there are none.
@@ -266,7 +266,7 @@ impl Selector {
             return Self::everything();
         }
         requirements.sort();
-        Self(Kind::All(requirements.into()))
+        Self(RequirementKind::All(requirements.into()))
     }
 
     /// Matches what has all of `labels`; everything if there are none. The labels are not checked.
@@ -314,7 +314,7 @@ impl Selector {
     #[must_use]
     pub fn and(&self, requirements: impl IntoIterator<Item = Requirement>) -> Self {
         match &self.0 {
-            Kind::Nothing => Self::nothing(),
+            RequirementKind::Nothing => Self::nothing(),
             _ => Self::from_requirements(
                 self.requirements()
                     .iter()
@@ -327,19 +327,19 @@ impl Selector {
 
     /// Returns whether this restricts nothing. Of the selector that matches nothing this is false.
     pub fn is_empty(&self) -> bool {
-        matches!(self.0, Kind::Everything)
+        matches!(self.0, RequirementKind::Everything)
     }
 
     /// Returns whether this is the selector that matches nothing. Contradictions (`a,!a`) are not looked for.
     pub fn is_nothing(&self) -> bool {
-        matches!(self.0, Kind::Nothing)
+        matches!(self.0, RequirementKind::Nothing)
     }
 
     /// The requirements, sorted by key; none both for everything and for nothing.
     pub fn requirements(&self) -> &[Requirement] {
         match &self.0 {
-            Kind::All(requirements) => requirements,
-            Kind::Nothing | Kind::Everything => &[],
+            RequirementKind::All(requirements) => requirements,
+            RequirementKind::Nothing | RequirementKind::Everything => &[],
         }
     }
 
@@ -366,9 +366,9 @@ impl Selector {
     /// Returns whether the labels that `get` looks up meet all requirements.
     pub fn matches_with<'a>(&self, mut get: impl FnMut(&str) -> Option<&'a str>) -> bool {
         match &self.0 {
-            Kind::Nothing => false,
-            Kind::Everything => true,
-            Kind::All(requirements) => requirements
+            RequirementKind::Nothing => false,
+            RequirementKind::Everything => true,
+            RequirementKind::All(requirements) => requirements
                 .iter()
                 .all(|requirement| requirement.is_met_by(get(&requirement.key))),
         }

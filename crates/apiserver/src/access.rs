@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 /// A stored object. One version of an object is one allocation, shared by the store, lists and watchers. `fieldsV1` in
 /// its `managedFields` is the text of the JSON.
-pub type Object = Arc<Value>;
+pub type StoredObject = Arc<Value>;
 
 /// A kind by its resource name (`pods`, `deployments`) and group (empty for core).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -25,13 +25,13 @@ pub const fn gr(group: &'static str, resource: &'static str) -> GroupResource {
 
 /// A change that a watch delivers.
 #[derive(Debug, Clone)]
-pub enum Change {
+pub enum WatchedChange {
     /// The object is new, or the watch begins and it is there.
-    Added(Object),
+    Added(StoredObject),
     /// The object has changed.
-    Modified(Object),
+    Modified(StoredObject),
     /// The object was deleted; its last state.
-    Deleted(Object),
+    Deleted(StoredObject),
 }
 
 /// The effect of a deletion on the objects that this one owns.
@@ -104,35 +104,44 @@ pub trait Access: Send + Sync + 'static {
     ///
     /// # Errors
     /// 404 when it is not there.
-    fn get(&self, kind: GroupResource, namespace: &str, name: &str) -> Result<Object, AccessError>;
+    fn get(
+        &self,
+        kind: GroupResource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<StoredObject, AccessError>;
 
     /// All objects of a kind, of one namespace or (with `None`) of all, in name order.
-    fn list(&self, kind: GroupResource, namespace: Option<&str>) -> Vec<Object>;
+    fn list(&self, kind: GroupResource, namespace: Option<&str>) -> Vec<StoredObject>;
 
     /// Creates `object`; its namespace and name are in its metadata.
     ///
     /// # Errors
     /// 409 when it exists, 422 when it is invalid, 403 when its namespace is terminating.
-    fn create(&self, kind: GroupResource, object: Value) -> Result<Object, AccessError>;
+    fn create(&self, kind: GroupResource, object: Value) -> Result<StoredObject, AccessError>;
 
     /// Replaces an object. With a `metadata.resourceVersion` the write needs that version to be current.
     ///
     /// # Errors
     /// 404, 409 on another version, 422.
-    fn update(&self, kind: GroupResource, object: Value) -> Result<Object, AccessError>;
+    fn update(&self, kind: GroupResource, object: Value) -> Result<StoredObject, AccessError>;
 
     /// As [`Access::update`] for the `status` subresource.
     ///
     /// # Errors
     /// 404, 409 on another version, 422.
-    fn update_status(&self, kind: GroupResource, object: Value) -> Result<Object, AccessError>;
+    fn update_status(
+        &self,
+        kind: GroupResource,
+        object: Value,
+    ) -> Result<StoredObject, AccessError>;
 
     /// Replaces `spec.finalizers` of a namespace, as its `finalize` subresource does. A namespace that is being
     /// deleted and has no finalizer of either sort left is removed after that.
     ///
     /// # Errors
     /// 404, 409 on another version.
-    fn finalize_namespace(&self, namespace: Value) -> Result<Object, AccessError>;
+    fn finalize_namespace(&self, namespace: Value) -> Result<StoredObject, AccessError>;
 
     /// Deletes an object: at once, or by marking it when it has finalizers or a grace period.
     ///
@@ -148,7 +157,7 @@ pub trait Access: Send + Sync + 'static {
 
     /// All objects of a kind as `Added`, then every change of them, in order and without a gap. The channel is
     /// bounded; when a watcher falls too far behind the channel closes and the watcher starts again.
-    fn watch(&self, kind: GroupResource) -> mpsc::Receiver<Change>;
+    fn watch(&self, kind: GroupResource) -> mpsc::Receiver<WatchedChange>;
 
     /// Every kind that is served, for the garbage collector and the namespace controller.
     fn kinds(&self) -> Vec<KindInfo>;

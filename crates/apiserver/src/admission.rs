@@ -21,10 +21,10 @@ pub(crate) mod webhooks;
 
 use crate::access::gr;
 use crate::groups::GROUP;
-use crate::registry::{self, Api, ListRequest, Resource, meta_mut};
+use crate::registry::{self, Api, ListRequest, ServedResource, meta_mut};
 use crate::status::{ApiError, Cause};
-use crate::storage::Version;
-use crate::validation::view::View;
+use crate::storage::ObjectVersion;
+use crate::validation::view::FieldView;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use webhooks::Attributes;
@@ -89,7 +89,7 @@ const TOLERATED: [&str; 2] = [NOT_READY, "node.kubernetes.io/unreachable"];
 pub(crate) const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 /// The objects of a core resource in a namespace.
-fn siblings(api: &Api, plural: &str, namespace: &str) -> Vec<Arc<Version>> {
+fn siblings(api: &Api, plural: &str, namespace: &str) -> Vec<Arc<ObjectVersion>> {
     let request = ListRequest {
         namespace: Some(namespace),
         ..ListRequest::default()
@@ -111,7 +111,7 @@ impl Api {
     /// The rules for a new object.
     pub(crate) fn admit_create(
         &self,
-        resource: &Resource,
+        resource: &ServedResource,
         namespace: &str,
         object: &mut Value,
     ) -> Result<(), ApiError> {
@@ -167,7 +167,7 @@ impl Api {
     }
 
     /// The rules for a changed object.
-    pub(crate) fn admit_update(&self, resource: &Resource, new: &mut Value, old: &Value) {
+    pub(crate) fn admit_update(&self, resource: &ServedResource, new: &mut Value, old: &Value) {
         if resource.resource != gr("", "pods") {
             return;
         }
@@ -205,6 +205,7 @@ pub(crate) fn admit_valid(
         ("services" | "resourceclaims", "") => (false, is_changed),
         _ => (false, false),
     };
+    // An update of a deleted object must not fail, or its finalizers could not be removed.
     let is_limited = matches!(resource.kind, "Pod" | "PersistentVolumeClaim");
     if rules.limit_ranger && bounded && is_limited && !is_deleting {
         limit_range::check(api, resource, namespace, object)?;
@@ -212,6 +213,7 @@ pub(crate) fn admit_valid(
     if rules.pod_group_protection && sub.is_empty() && old.is_none() {
         groups::check_parent(api, resource, namespace, object)?;
     }
+    // Webhooks see the object with all defaults, and before quotas are charged: a rejected write costs nothing.
     attributes.validate_write(api, object, old)?;
     if rules.resource_quota && counted {
         quota::charge(api, resource, namespace, (object, old), !charges)?;
@@ -221,7 +223,7 @@ pub(crate) fn admit_valid(
 
 fn check_namespace(
     api: &Api,
-    resource: &Resource,
+    resource: &ServedResource,
     namespace: &str,
     object: &Value,
 ) -> Result<(), ApiError> {

@@ -8,7 +8,7 @@ mod fields;
 mod typed;
 
 use crate::registry::{meta, meta_mut};
-use crate::validation::view::View;
+use crate::validation::view::FieldView;
 use fields::FieldSet;
 use serde_json::{Value, json};
 pub(crate) use typed::Typed;
@@ -79,7 +79,7 @@ pub(crate) enum ApplyError {
 
 /// One entry of `managedFields`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Entry {
+struct ManagerEntry {
     manager: String,
     applied: bool,
     api_version: String,
@@ -88,7 +88,7 @@ struct Entry {
     set: FieldSet,
 }
 
-impl Entry {
+impl ManagerEntry {
     fn decode(value: &Value) -> Self {
         let text = |field: &str| {
             value
@@ -186,17 +186,20 @@ pub(crate) fn fields_to_json(object: &mut Value) {
     }
 }
 
-fn entries(object: &Value) -> Vec<Entry> {
+fn entries(object: &Value) -> Vec<ManagerEntry> {
     let list = object
         .pointer("/metadata/managedFields")
         .and_then(Value::as_array);
-    list.into_iter().flatten().map(Entry::decode).collect()
+    list.into_iter()
+        .flatten()
+        .map(ManagerEntry::decode)
+        .collect()
 }
 
-fn store(object: &mut Value, mut entries: Vec<Entry>) {
+fn store(object: &mut Value, mut entries: Vec<ManagerEntry>) {
     entries.retain(|entry| !entry.set.is_empty());
     cap(&mut entries);
-    let key = |e: &Entry| {
+    let key = |e: &ManagerEntry| {
         let (time, manager) = (e.time.clone(), e.manager.clone());
         (
             !e.applied,
@@ -211,13 +214,13 @@ fn store(object: &mut Value, mut entries: Vec<Entry>) {
     if entries.is_empty() {
         meta.remove("managedFields");
     } else {
-        let list: Vec<Value> = entries.iter().map(Entry::encode).collect();
+        let list: Vec<Value> = entries.iter().map(ManagerEntry::encode).collect();
         meta.insert("managedFields".to_owned(), list.into());
     }
 }
 
 /// Merges the oldest entries of updates when there are too many.
-fn cap(entries: &mut Vec<Entry>) {
+fn cap(entries: &mut Vec<ManagerEntry>) {
     while entries.iter().filter(|e| !e.applied).count() > UPDATE_MANAGERS_MAX {
         let updates = entries
             .iter()
@@ -237,7 +240,7 @@ fn cap(entries: &mut Vec<Entry>) {
             }
             None => {
                 // The first one makes the bucket: one entry less only from the second on.
-                entries.push(Entry {
+                entries.push(ManagerEntry {
                     manager: ANCIENT.to_owned(),
                     subresource: String::new(),
                     ..oldest
@@ -264,11 +267,11 @@ pub(crate) fn after_update(typed: Typed<'_>, old: &Value, new: &mut Value, autho
         .and_then(Value::as_array);
     let can_be_read = |entry: &Value| entry.get("fieldsType").is_some_and(|t| t == "FieldsV1");
     // One empty entry clears the owners; a write that does not know the field keeps them.
-    let mut managers: Vec<Entry> = match given.map(Vec::as_slice) {
+    let mut managers: Vec<ManagerEntry> = match given.map(Vec::as_slice) {
         _ if !author.subresource.is_empty() => entries(old),
         Some([Value::Object(only)]) if only.is_empty() => Vec::new(),
         Some(list) if !list.is_empty() && list.iter().all(can_be_read) => {
-            list.iter().map(Entry::decode).collect()
+            list.iter().map(ManagerEntry::decode).collect()
         }
         _ => entries(old),
     };
@@ -287,7 +290,7 @@ fn track(
     typed: Typed<'_>,
     old: &Value,
     new: &Value,
-    managers: &mut Vec<Entry>,
+    managers: &mut Vec<ManagerEntry>,
     author: &Author<'_>,
 ) {
     let found = typed.compare(old, new);
@@ -307,7 +310,7 @@ fn track(
             entry.set.add(changed);
             entry.time = author.time();
         }
-        None => managers.push(Entry::new(author, false, changed)),
+        None => managers.push(ManagerEntry::new(author, false, changed)),
     }
 }
 
@@ -366,7 +369,7 @@ pub(crate) fn apply(
         return Err(ApplyError::Conflicts(conflicts));
     }
     let unchanged = changed.is_empty() && found.removed.is_empty();
-    let mut entry = Entry::new(author, true, set);
+    let mut entry = ManagerEntry::new(author, true, set);
     if unchanged {
         entry.time = last.map(|last| last.time).unwrap_or_default();
     }
@@ -386,7 +389,7 @@ pub(crate) fn differ_in_times_only(one: &Value, other: &Value) -> bool {
         let fields = fields.into_iter().flatten();
         fields.filter(|(name, _)| *name != "managedFields")
     }
-    let timeless = |object: &Value| -> Vec<Entry> {
+    let timeless = |object: &Value| -> Vec<ManagerEntry> {
         let mut list = entries(object);
         for entry in &mut list {
             entry.time.clear();

@@ -18,7 +18,7 @@ use http::header::AUTHORIZATION;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tokens::Tokens;
+use tokens::ServerTokens;
 use x509::Presented;
 
 /// Paths that can be read without authentication.
@@ -40,7 +40,7 @@ pub enum Authorization {
 
 /// The sender of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct User {
+pub struct RequestUser {
     /// The name.
     pub name: String,
     /// The UID of a service account, otherwise empty.
@@ -56,7 +56,7 @@ pub struct User {
 pub struct Authenticator {
     admin_token: String,
     others: Arc<[StaticToken]>,
-    tokens: Arc<Tokens>,
+    tokens: Arc<ServerTokens>,
 }
 
 impl std::fmt::Debug for Authenticator {
@@ -66,7 +66,7 @@ impl std::fmt::Debug for Authenticator {
     }
 }
 
-impl User {
+impl RequestUser {
     fn admin() -> Self {
         Self {
             name: "berth-admin".to_owned(),
@@ -118,7 +118,7 @@ impl User {
 
 impl Authenticator {
     /// Knows this token of the administrator, those of other users, and the tokens that `tokens` signs.
-    pub(crate) fn new(admin_token: String, others: Vec<StaticToken>, tokens: Tokens) -> Self {
+    pub(crate) fn new(admin_token: String, others: Vec<StaticToken>, tokens: ServerTokens) -> Self {
         Self {
             admin_token,
             others: others.into(),
@@ -132,14 +132,14 @@ impl Authenticator {
     }
 
     /// The tokens of service accounts.
-    pub(crate) fn tokens(&self) -> &Tokens {
+    pub(crate) fn tokens(&self) -> &ServerTokens {
         &self.tokens
     }
 
     /// The user that a token belongs to.
-    pub fn user_of_token(&self, api: &Api, token: &str) -> Option<User> {
+    pub fn user_of_token(&self, api: &Api, token: &str) -> Option<RequestUser> {
         if is_same_secret(token, &self.admin_token) {
-            return Some(User::admin());
+            return Some(RequestUser::admin());
         }
         let mut others = self.others.iter();
         if let Some(other) = others.find(|other| is_same_secret(token, &other.token)) {
@@ -159,13 +159,13 @@ impl Authenticator {
         certificate: Option<&Presented>,
         headers: &HeaderMap,
         path: &str,
-    ) -> Result<User, ApiError> {
+    ) -> Result<RequestUser, ApiError> {
         if let Some(user) = certificate.and_then(|c| c.user(api.now().as_second())) {
             return Ok(user);
         }
         let Some(given) = headers.get(AUTHORIZATION) else {
             return if certificate.is_none() && is_open(path) {
-                Ok(User::anonymous())
+                Ok(RequestUser::anonymous())
             } else {
                 Err(ApiError::unauthorized())
             };
@@ -184,7 +184,7 @@ impl Authenticator {
 ///
 /// # Errors
 /// 400 for groups, a UID or extra fields without a user.
-pub(crate) fn impersonated(headers: &HeaderMap) -> Result<Option<User>, ApiError> {
+pub(crate) fn impersonated(headers: &HeaderMap) -> Result<Option<RequestUser>, ApiError> {
     let all = |name: &str| -> Vec<String> {
         let values = headers.get_all(name).iter();
         values
@@ -225,13 +225,13 @@ pub(crate) fn impersonated(headers: &HeaderMap) -> Result<Option<User>, ApiError
     } else {
         groups
     };
-    let anonymous = User::anonymous();
+    let anonymous = RequestUser::anonymous();
     if name == anonymous.name {
         all_groups = anonymous.groups;
     } else if !all_groups.iter().any(|g| g == "system:authenticated") {
         all_groups.push("system:authenticated".to_owned());
     }
-    Ok(Some(User {
+    Ok(Some(RequestUser {
         name,
         uid,
         groups: all_groups,
@@ -275,8 +275,8 @@ mod tests {
             seed: 1,
         };
         let api = Api::open(options, None).expect("in memory");
-        let key = Tokens::new_key().expect("random numbers");
-        let tokens = Tokens::new(&key, TokenOptions::default()).expect("a key");
+        let key = ServerTokens::new_key().expect("random numbers");
+        let tokens = ServerTokens::new(&key, TokenOptions::default()).expect("a key");
         let others = StaticToken::read("open sesame,ali,1").expect("valid");
         (Authenticator::new("secret".to_owned(), others, tokens), api)
     }

@@ -40,7 +40,7 @@ mod tests;
 mod volumes;
 mod workload;
 
-pub use self::runtime::{Activity, Clock, Handle};
+pub use self::runtime::{Activity, Handle, WallClock};
 pub use self::selection::{Selection, UnknownController};
 pub use self::volumes::SIMULATED as SIMULATED_PROVISIONER;
 
@@ -51,7 +51,7 @@ use std::time::Duration;
 
 /// The way in which the controllers behave. The defaults are kube-controller-manager's.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct ControllerOptions {
     /// The controllers that run.
     pub selection: Selection,
     /// The certificates that clients of this API trust, as PEM, for the config map `kube-root-ca.crt` of each
@@ -66,10 +66,10 @@ pub struct Options {
     /// The parts of group scheduling that the control plane has.
     pub groups: GroupGates,
     /// The time that is written into objects.
-    pub clock: Clock,
+    pub clock: WallClock,
 }
 
-impl Default for Options {
+impl Default for ControllerOptions {
     fn default() -> Self {
         Self {
             selection: Selection::All,
@@ -78,13 +78,13 @@ impl Default for Options {
             node_grace: Duration::from_secs(50),
             ended_pods_max: 12_500,
             groups: GroupGates::default(),
-            clock: Clock::system(),
+            clock: WallClock::system(),
         }
     }
 }
 
 /// Starts the controllers. Must be called within an async runtime with time enabled.
-pub fn spawn(api: Arc<dyn Access>, options: Options) -> Handle {
+pub fn spawn(api: Arc<dyn Access>, options: ControllerOptions) -> Handle {
     let clock = options.clock;
     let event_ttl = jiff::SignedDuration::try_from(options.event_ttl)
         .unwrap_or(jiff::SignedDuration::from_hours(1));
@@ -97,7 +97,7 @@ pub fn spawn(api: Arc<dyn Access>, options: Options) -> Handle {
         };
     }
     start!(GARBAGE_COLLECTOR, garbage::Garbage::new(&*api));
-    start!(NAMESPACE, namespaces::Namespaces::new());
+    start!(NAMESPACE, namespaces::NamespaceController::new());
     start!(
         SERVICE_ACCOUNT,
         service_accounts::ServiceAccounts::new(options.root_ca)

@@ -27,28 +27,28 @@ pub(crate) fn zone(name: &str) -> Option<TimeZone> {
 
 /// One field: a bit for each matching value, and whether it is `*`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Field {
+struct CronField {
     bits: u64,
     any: bool,
 }
 
 /// The five fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Fields {
-    minute: Field,
-    hour: Field,
-    day: Field,
-    month: Field,
-    weekday: Field,
+struct CronFields {
+    minute: CronField,
+    hour: CronField,
+    day: CronField,
+    month: CronField,
+    weekday: CronField,
 }
 
 /// A parsed schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Schedule(Kind);
+pub(crate) struct Schedule(FieldKind);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Kind {
-    Fields(Fields),
+enum FieldKind {
+    Fields(CronFields),
     /// A time after each other one, in whole seconds.
     Every(SignedDuration),
 }
@@ -62,6 +62,7 @@ impl Schedule {
         if text.is_empty() {
             return Err("empty spec string".to_owned());
         }
+        // Berth has no time zones in the schedule itself; `timeZone` of the spec is the supported way.
         let text = if text.starts_with("TZ=") || text.starts_with("CRON_TZ=") {
             without_zone(text)?
         } else {
@@ -84,12 +85,12 @@ impl Schedule {
                 fields.join(" ")
             ));
         };
-        Ok(Self(Kind::Fields(Fields {
-            minute: Field::parse(minute, 0, 59, &[])?,
-            hour: Field::parse(hour, 0, 23, &[])?,
-            day: Field::parse(day, 1, 31, &[])?,
-            month: Field::parse(month, 1, 12, &MONTHS)?,
-            weekday: Field::parse(weekday, 0, 6, &DAYS)?,
+        Ok(Self(FieldKind::Fields(CronFields {
+            minute: CronField::parse(minute, 0, 59, &[])?,
+            hour: CronField::parse(hour, 0, 23, &[])?,
+            day: CronField::parse(day, 1, 31, &[])?,
+            month: CronField::parse(month, 1, 12, &MONTHS)?,
+            weekday: CronField::parse(weekday, 0, 6, &DAYS)?,
         })))
     }
 
@@ -97,8 +98,8 @@ impl Schedule {
     pub(crate) fn next_after(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         let after = Timestamp::from_second(after.as_second()).ok()?;
         match &self.0 {
-            Kind::Fields(fields) => fields.next_after(after, zone),
-            Kind::Every(delay) => after.checked_add(*delay).ok(),
+            FieldKind::Fields(fields) => fields.next_after(after, zone),
+            FieldKind::Every(delay) => after.checked_add(*delay).ok(),
         }
     }
 }
@@ -128,7 +129,9 @@ fn every(text: &str) -> Result<Schedule, String> {
         .parse()
         .map_err(|e| format!("failed to parse duration {text}: {e}"))?;
     let seconds = (duration.as_nanos() / 1_000_000_000).max(1);
-    Ok(Schedule(Kind::Every(SignedDuration::from_secs(seconds))))
+    Ok(Schedule(FieldKind::Every(SignedDuration::from_secs(
+        seconds,
+    ))))
 }
 
 /// A time in a zone as Go's `time.Date` finds it: in the hour that a change of the clock leaves out, that of one of
@@ -142,11 +145,11 @@ fn instant(zone: &TimeZone, local: DateTime) -> Option<Timestamp> {
     shifted(shifted(as_utc)?)
 }
 
-impl Fields {
+impl CronFields {
     /// Looks for the month, the day, the hour and the minute in turn. A part that overflows starts the search anew,
     /// because the parts above it have changed.
     fn next_after(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
-        let mut search = Search {
+        let mut search = TimeSearch {
             at: after.checked_add(SignedDuration::from_secs(1)).ok()?,
             moved: false,
             zone,
@@ -161,7 +164,7 @@ impl Fields {
     }
 
     /// Moves to a day that matches; false when the month or the year changed on the way.
-    fn find_day(&self, search: &mut Search<'_>) -> Option<bool> {
+    fn find_day(&self, search: &mut TimeSearch<'_>) -> Option<bool> {
         while !self.month.has(search.local().month()) {
             let start = search.local().date().first_of_month();
             search.start_at(start.to_datetime(jiff::civil::Time::midnight()))?;
@@ -191,7 +194,7 @@ impl Fields {
     }
 
     /// Moves to an hour and a minute that match; false when the day or the hour changed on the way.
-    fn find_time(&self, search: &mut Search<'_>) -> Option<bool> {
+    fn find_time(&self, search: &mut TimeSearch<'_>) -> Option<bool> {
         while !self.hour.has(search.local().hour()) {
             let local = search.local();
             search.start_at(local.date().at(local.hour(), 0, 0, 0))?;
@@ -228,14 +231,14 @@ impl Fields {
 }
 
 /// The time that is tried.
-struct Search<'a> {
+struct TimeSearch<'a> {
     at: Timestamp,
     /// Whether the time has been moved to the start of a part.
     moved: bool,
     zone: &'a TimeZone,
 }
 
-impl Search<'_> {
+impl TimeSearch<'_> {
     fn local(&self) -> DateTime {
         self.zone.to_datetime(self.at)
     }
@@ -258,7 +261,7 @@ impl Search<'_> {
     }
 }
 
-impl Field {
+impl CronField {
     fn has(self, value: i8) -> bool {
         self.bits & (1 << value) != 0
     }

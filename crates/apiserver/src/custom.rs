@@ -21,8 +21,8 @@ use crate::openapi::descriptions;
 use crate::registry::meta_mut;
 use crate::schema::model::{Model, TypeId};
 use crate::schema::{Decoded, Schemas};
-use crate::strategy::{Strategy, Subresource};
-use crate::validation::view::{View, copy_field, remove};
+use crate::strategy::{KindStrategy, Subresource};
+use crate::validation::view::{FieldView, copy_field, remove};
 use regex::Regex;
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
@@ -43,7 +43,7 @@ pub struct CustomType {
     /// Whether the status is a subresource.
     pub(crate) has_status: bool,
     /// The paths of the replicas and the selector of the subresource `scale`.
-    pub(crate) scale: Option<Scale>,
+    pub(crate) scale: Option<ScalePaths>,
     /// The version in which objects are stored, such as `example.com/v1`.
     pub(crate) stored_version: String,
     /// The webhook that converts objects between the versions; `None` where these differ in nothing but their names.
@@ -54,7 +54,7 @@ pub struct CustomType {
 
 /// The paths of the subresource `scale`, as JSON pointers.
 #[derive(Debug, Clone)]
-pub(crate) struct Scale {
+pub(crate) struct ScalePaths {
     pub(crate) spec: String,
     pub(crate) status: String,
     pub(crate) selector: Option<String>,
@@ -66,7 +66,7 @@ impl CustomType {
         let schema = version.part("schema").part("openAPIV3Schema");
         let subresources = version.part("subresources");
         let pointer = |path: &str| path.replace('.', "/");
-        let scale = subresources.field("scale").map(|scale| Scale {
+        let scale = subresources.field("scale").map(|scale| ScalePaths {
             spec: pointer(scale.text("specReplicasPath")),
             status: pointer(scale.text("statusReplicasPath")),
             selector: scale.maybe_text("labelSelectorPath").map(pointer),
@@ -162,7 +162,7 @@ fn publish_embedded(schema: &mut Value, metadata: &Value) {
     }
 }
 
-impl Strategy for CustomType {
+impl KindStrategy for CustomType {
     fn default(&self, object: &mut Value) {
         objects::drop_nulls(&self.schema, object);
         objects::fill_defaults(&self.schema, object);

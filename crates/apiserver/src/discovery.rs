@@ -1,6 +1,6 @@
 //! Discovery: which groups, versions and resources there are, in the plain and in the aggregated form.
 
-use crate::registry::{Catalog, Resource, Sub};
+use crate::registry::{Catalog, ServedResource, Sub};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
@@ -117,7 +117,7 @@ fn of_version<'a>(
     catalog: &'a Catalog,
     group: &'a str,
     version: &'a str,
-) -> impl Iterator<Item = &'a Arc<Resource>> {
+) -> impl Iterator<Item = &'a Arc<ServedResource>> {
     catalog
         .resources()
         .iter()
@@ -133,7 +133,7 @@ fn group_value(catalog: &Catalog, name: &str) -> Value {
     json!({"name": name, "versions": versions, "preferredVersion": preferred})
 }
 
-fn resource_value(resource: &Resource) -> Value {
+fn resource_value(resource: &ServedResource) -> Value {
     let mut value = Map::new();
     value.insert("name".to_owned(), resource.resource.resource.into());
     value.insert("singularName".to_owned(), resource.singular.into());
@@ -144,7 +144,7 @@ fn resource_value(resource: &Resource) -> Value {
     Value::Object(value)
 }
 
-fn put_names(value: &mut Map<String, Value>, resource: &Resource) {
+fn put_names(value: &mut Map<String, Value>, resource: &ServedResource) {
     for (field, names) in [
         ("shortNames", &resource.short_names),
         ("categories", &resource.categories),
@@ -156,11 +156,11 @@ fn put_names(value: &mut Map<String, Value>, resource: &Resource) {
 }
 
 /// Returns whether a subresource speaks another kind than its resource.
-fn has_own_kind(resource: &Resource, sub: &Sub) -> bool {
+fn has_own_kind(resource: &ServedResource, sub: &Sub) -> bool {
     (sub.group, sub.version) != (resource.resource.group, resource.version)
 }
 
-fn subresource_value(resource: &Resource, sub: &Sub) -> Value {
+fn subresource_value(resource: &ServedResource, sub: &Sub) -> Value {
     let mut value = json!({
         "name": format!("{}/{}", resource.resource.resource, sub.name),
         "singularName": "",
@@ -175,7 +175,7 @@ fn subresource_value(resource: &Resource, sub: &Sub) -> Value {
     value
 }
 
-fn aggregated_resource(resource: &Resource) -> Value {
+fn aggregated_resource(resource: &ServedResource) -> Value {
     let scope = if resource.namespaced {
         "Namespaced"
     } else {

@@ -1,11 +1,11 @@
 //! Group scheduling in the API: its feature gates, the versions in which its kinds are served, and fields whose gate is
 //! off. Follows KEP-4671, KEP-5732, KEP-6012 and KEP-5547.
 
-use crate::registry::{Catalog, Resource};
+use crate::registry::{Catalog, ServedResource};
 use crate::releases::ApiRelease;
 use crate::schema::Schemas;
-use crate::schema::model::{ListType, Model, Shape, TypeId};
-use crate::validation::view::{View, existing, remove};
+use crate::schema::model::{ListType, Model, TypeId, ValueShape};
+use crate::validation::view::{FieldView, existing, remove};
 use berth_api::Release;
 use serde_json::Value;
 use std::sync::Arc;
@@ -108,7 +108,7 @@ const SERVED: [ServedVersion; 4] = [
 ];
 
 /// Returns whether a release with these gates serves a resource. Resources of other features are served always.
-fn is_served(resource: &Resource, release: Release, gates: GroupGates) -> bool {
+fn is_served(resource: &ServedResource, release: Release, gates: GroupGates) -> bool {
     let (group, plural) = (resource.resource.group, resource.resource.resource);
     let is_of_groups = |served: &&ServedVersion| served.plurals.contains(&plural);
     if group != GROUP || !SERVED.iter().any(|served| is_of_groups(&served)) {
@@ -146,7 +146,7 @@ fn pod_spec<'o>(kind: &str, object: &'o mut Value) -> Option<&'o mut Value> {
 /// Drops the fields of a new object whose gate is off. An update keeps those that the object has already.
 pub(crate) fn drop_disabled(
     gates: GroupGates,
-    resource: &Resource,
+    resource: &ServedResource,
     object: &mut Value,
     old: Option<&Value>,
 ) {
@@ -189,13 +189,13 @@ fn drop_fields(
             remove(object, &field.name);
         }
         match &field.shape {
-            Shape::Object(id) => {
+            ValueShape::Object(id) => {
                 if let Some(value) = existing(object, &field.name) {
                     drop_fields(model, gates, *id, (value, before));
                 }
             }
-            Shape::List(entries) => {
-                let (Shape::Object(id), Some(Value::Array(list))) =
+            ValueShape::List(entries) => {
+                let (ValueShape::Object(id), Some(Value::Array(list))) =
                     (&**entries, object.get_mut(&*field.name))
                 else {
                     continue;

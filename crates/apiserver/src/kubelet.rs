@@ -37,14 +37,14 @@ mod resize;
 mod status;
 
 pub use self::devices::{DEVICES_MAX, DRIVER};
-pub use self::node::Shape;
+pub use self::node::SimulatedNodeShape;
 pub(crate) use self::node::is_simulated;
 pub use crate::controllers::Handle;
 
 use self::heartbeat::Heartbeats;
-use self::pods::Pods;
-use crate::access::{self, Access, AccessError, GroupResource, Object};
-use crate::controllers::Clock;
+use self::pods::KubeletPods;
+use crate::access::{self, Access, AccessError, GroupResource, StoredObject};
+use crate::controllers::WallClock;
 use crate::controllers::object::{self, NAMESPACE, NODE, annotation_number};
 use serde_json::{Value, json};
 use std::fmt;
@@ -77,7 +77,7 @@ const RESOURCE_SLICE: GroupResource = GroupResource {
     resource: "resourceslices",
 };
 
-/// The annotation of a node that [`Options::given`] has: how many GPUs a driver publishes for it.
+/// The annotation of a node that [`KubeletOptions::given`] has: how many GPUs a driver publishes for it.
 pub const GPUS: &str = "berth.dev/gpus";
 /// More simulated nodes than any known use needs.
 pub const NODES_MAX: usize = 1_000_000;
@@ -90,11 +90,11 @@ const UNTAINT_ATTEMPTS: usize = 10;
 const NODES_PER_TURN: usize = 64;
 
 /// Receives the number of nodes as they are created.
-pub type Progress = Arc<dyn Fn(usize) + Send + Sync>;
+pub type NodeProgress = Arc<dyn Fn(usize) + Send + Sync>;
 
 /// The nodes to make and the behaviour of their kubelets.
 #[derive(Clone)]
-pub struct Options {
+pub struct KubeletOptions {
     /// The number of nodes that to make.
     pub nodes: usize,
     /// Further nodes to make, as they are; their kubelets add what they lack.
@@ -102,7 +102,7 @@ pub struct Options {
     /// The text before the number in a node's name.
     pub name_prefix: String,
     /// The shape of each node.
-    pub shape: Shape,
+    pub shape: SimulatedNodeShape,
     /// The number of GPUs that a driver publishes for each node in ResourceSlices, at most [`DEVICES_MAX`].
     pub devices: u32,
     /// The time that a pod takes from bound to running, unless its annotation states otherwise.
@@ -117,31 +117,31 @@ pub struct Options {
     /// Whether kubelets record events of pods (Pulled, Created, Started, Killing).
     pub events: bool,
     /// The time that is written into objects.
-    pub clock: Clock,
+    pub clock: WallClock,
     /// Receives the number of nodes as they are created.
-    pub progress: Option<Progress>,
+    pub progress: Option<NodeProgress>,
 }
 
-impl Default for Options {
+impl Default for KubeletOptions {
     fn default() -> Self {
         Self {
             nodes: 0,
             given: Vec::new(),
             name_prefix: "berth-node-".to_owned(),
-            shape: Shape::default(),
+            shape: SimulatedNodeShape::default(),
             devices: 0,
             startup: Duration::from_millis(500),
             job_run: Some(Duration::from_secs(1)),
             stop: Duration::from_millis(500),
             lease_renewal: Duration::from_secs(10),
             events: true,
-            clock: Clock::system(),
+            clock: WallClock::system(),
             progress: None,
         }
     }
 }
 
-impl fmt::Debug for Options {
+impl fmt::Debug for KubeletOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
             .field("nodes", &self.nodes)
@@ -160,7 +160,7 @@ impl fmt::Debug for Options {
 
 /// The reason why the simulated nodes could not be made.
 #[derive(Debug, Clone, thiserror::Error)]
-pub enum Error {
+pub enum KubeletError {
     /// The namespace of the leases is missing and cannot be made.
     #[error("namespace {LEASE_NAMESPACE}, where nodes keep their leases, cannot be created: {0}")]
     LeaseNamespace(AccessError),
@@ -189,10 +189,10 @@ pub enum Error {
 ///
 /// # Errors
 /// When a node or the namespace of the leases is refused.
-pub async fn spawn(api: Arc<dyn Access>, options: Options) -> Result<Handle, Error> {
+pub async fn spawn(api: Arc<dyn Access>, options: KubeletOptions) -> Result<Handle, KubeletError> {
     let namespace = NAMESPACE.object(json!({"metadata": {"name": LEASE_NAMESPACE},
     }));
-    exists(api.create(NAMESPACE.resource, namespace)).map_err(Error::LeaseNamespace)?;
+    exists(api.create(NAMESPACE.resource, namespace)).map_err(KubeletError::LeaseNamespace)?;
     let numbered = (1..=options.nodes).map(|index| {
         let name = format!("{}{index}", options.name_prefix);
         let node = options.shape.node(&name, index, options.clock.now());
@@ -202,7 +202,8 @@ pub async fn spawn(api: Arc<dyn Access>, options: Options) -> Result<Handle, Err
     let mut has_class = false;
     for (index, (node, devices)) in numbered.chain(given).enumerate() {
         if devices > 0 && !has_class {
-            exists(api.create(DEVICE_CLASS, devices::class())).map_err(Error::DeviceClass)?;
+            exists(api.create(DEVICE_CLASS, devices::class()))
+                .map_err(KubeletError::DeviceClass)?;
             has_class = true;
         }
         make(&*api, node, devices)?;
@@ -217,21 +218,21 @@ pub async fn spawn(api: Arc<dyn Access>, options: Options) -> Result<Handle, Err
     let mut handle = Handle::new();
     // However busy the process is, the heartbeats are on time.
     handle.start_apart(Heartbeats::new(&options), api.clone(), clock.clone());
-    handle.start(Pods::new(&options), api, clock);
+    handle.start(KubeletPods::new(&options), api, clock);
     Ok(handle)
 }
 
 /// A node of a user, ready to be created, and the number of its devices.
-fn given(node: &Value, options: &Options) -> (Value, u32) {
+fn given(node: &Value, options: &KubeletOptions) -> (Value, u32) {
     let devices = annotation_number(node, GPUS).unwrap_or(options.devices);
     let node = options.shape.given(node.clone(), options.clock.now());
     (node, devices.min(DEVICES_MAX))
 }
 
 /// Creates a node with its devices. Its kubelet is ready at once, so the taint of a new node is taken away.
-fn make(api: &dyn Access, node: Value, devices: u32) -> Result<(), Error> {
+fn make(api: &dyn Access, node: Value, devices: u32) -> Result<(), KubeletError> {
     let name = object::name(&node).to_owned();
-    let failed = |source| Error::Node {
+    let failed = |source| KubeletError::Node {
         name: name.clone(),
         source,
     };
@@ -245,11 +246,12 @@ fn make(api: &dyn Access, node: Value, devices: u32) -> Result<(), Error> {
         return Ok(());
     }
     let slice = devices::slice(&node, devices);
-    exists(api.create(RESOURCE_SLICE, slice)).map_err(|source| Error::Devices { name, source })
+    exists(api.create(RESOURCE_SLICE, slice))
+        .map_err(|source| KubeletError::Devices { name, source })
 }
 
 /// Takes away the taint with which a node was created. Controllers change new nodes at the same time.
-fn untaint(api: &dyn Access, node: &Object) -> Result<(), AccessError> {
+fn untaint(api: &dyn Access, node: &StoredObject) -> Result<(), AccessError> {
     let mut node = Arc::clone(node);
     for _ in 0..UNTAINT_ATTEMPTS {
         let Some(untainted) = node::without_not_ready(&node) else {

@@ -5,5 +5,7 @@
 mod strict;
 
 pub use crate::admission::pod_quota::PodQuota;
-pub use crate::controllers::daemon_set::placement::{Place, Template, assign, node_of};
+pub use crate::controllers::daemon_set::placement::{
+    DaemonTemplate, NodePlacement, assign, node_of,
+};
 pub use strict::{Misfits, UnknownField, check, errors_of_new, kinds, set_defaults};

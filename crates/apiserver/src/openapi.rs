@@ -13,7 +13,7 @@ mod v2;
 #[cfg(test)]
 mod tests;
 
-use crate::registry::{Catalog, Resource};
+use crate::registry::{Catalog, ServedResource};
 use crate::releases::ApiRelease;
 use bytes::Bytes;
 use components::{Components, openapi_name};
@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// A document as it is sent.
 #[derive(Debug, Clone)]
-pub struct Document {
+pub struct OpenApiDocument {
     /// The text, or the bytes of protobuf.
     pub body: Bytes,
     /// The hash of the body, for `ETag` and the index.
@@ -33,7 +33,7 @@ pub struct Document {
 
 /// The documents of a catalog that were built.
 #[derive(Debug, Default)]
-pub struct Documents(Mutex<BTreeMap<String, Document>>);
+pub struct Documents(Mutex<BTreeMap<String, OpenApiDocument>>);
 
 impl Clone for Documents {
     /// A changed catalog has other documents.
@@ -43,7 +43,7 @@ impl Clone for Documents {
 }
 
 impl Documents {
-    fn get(&self, name: &str, build: impl FnOnce() -> Vec<u8>) -> Document {
+    fn get(&self, name: &str, build: impl FnOnce() -> Vec<u8>) -> OpenApiDocument {
         let known = self
             .0
             .lock()
@@ -54,7 +54,7 @@ impl Documents {
             let body = build();
             let mut hasher = DefaultHasher::new();
             hasher.write(&body);
-            let document = Document {
+            let document = OpenApiDocument {
                 hash: format!("{:016X}", hasher.finish()),
                 body: Bytes::from(body),
             };
@@ -81,9 +81,9 @@ pub(crate) fn index(catalog: &Catalog) -> Value {
 }
 
 /// The answer to `/openapi/v3/<path>`, where `path` is `api/v1` or `apis/<group>/<version>`.
-pub(crate) fn document(catalog: &Catalog, path: &str) -> Option<Document> {
+pub(crate) fn document(catalog: &Catalog, path: &str) -> Option<OpenApiDocument> {
     let path = path.trim_matches('/');
-    let resources: Vec<Arc<Resource>> = catalog
+    let resources: Vec<Arc<ServedResource>> = catalog
         .resources()
         .iter()
         .filter(|r| group_version_path(r.resource.group, r.version) == path)
@@ -97,7 +97,7 @@ pub(crate) fn document(catalog: &Catalog, path: &str) -> Option<Document> {
 }
 
 /// The answer to `/openapi/v2`, as JSON or as protobuf.
-pub(crate) fn document_v2(catalog: &Catalog, protobuf: bool) -> Document {
+pub(crate) fn document_v2(catalog: &Catalog, protobuf: bool) -> OpenApiDocument {
     let name = if protobuf { "v2.pb" } else { "v2" };
     catalog.documents().get(name, || {
         let document = v2::convert(build(catalog.api(), catalog.resources()));
@@ -110,11 +110,12 @@ pub(crate) fn document_v2(catalog: &Catalog, protobuf: bool) -> Document {
 }
 
 /// A document of version 3 of these resources.
-fn build(api: ApiRelease, resources: &[Arc<Resource>]) -> Value {
+fn build(api: ApiRelease, resources: &[Arc<ServedResource>]) -> Value {
     let mut components = Components::new(api);
     let mut paths = Map::new();
     for resource in resources {
         let own = (resource.resource.group, resource.version, resource.kind);
+        // A custom resource has no type in the tables; its own schema is published.
         let name = components.add_kind(own).unwrap_or_else(|| {
             let name = custom_name(resource);
             let schema = resource
@@ -151,7 +152,7 @@ fn build(api: ApiRelease, resources: &[Arc<Resource>]) -> Value {
 }
 
 /// The schema name of a custom resource: its group backwards, its version and its kind.
-fn custom_name(resource: &Resource) -> String {
+fn custom_name(resource: &ServedResource) -> String {
     let mut parts: Vec<&str> = resource
         .resource
         .group

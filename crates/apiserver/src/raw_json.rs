@@ -5,7 +5,7 @@
 //! kube-apiserver, a strategic merge patch and server-side apply read the object as a tree and write the field anew, so
 //! they change a text that is in another form. `managedFields` contain such texts, too; see [`crate::apply`].
 
-use crate::registry::{Body, Encoding};
+use crate::registry::{Encoding, WriteBody};
 use berth_api::RawJson;
 use berth_protobuf::envelope::Envelope;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -20,10 +20,10 @@ const GROUP: &str = "resource.k8s.io";
 const KINDS: [&str; 3] = ["DeviceClass", "ResourceClaim", "ResourceClaimTemplate"];
 
 /// The way to a field: names, and `*` for each item of a list.
-type Path = &'static [&'static str];
+type TextPath = &'static [&'static str];
 
 /// The fields of all kinds; no kind has the path of another one for something else.
-const RAW: [Path; 5] = [
+const RAW: [TextPath; 5] = [
     &["spec", "config", "*", "opaque", "parameters"],
     &["spec", "devices", "config", "*", "opaque", "parameters"],
     &[
@@ -46,7 +46,7 @@ const RAW: [Path; 5] = [
     ],
     &["status", "devices", "*", "data"],
 ];
-const MANAGED: Path = &["metadata", "managedFields", "*", "fieldsV1"];
+const MANAGED: TextPath = &["metadata", "managedFields", "*", "fieldsV1"];
 
 /// Returns whether objects of a kind have such fields, besides `managedFields`.
 pub(crate) fn has(group: &str, kind: &str) -> bool {
@@ -142,7 +142,7 @@ pub(crate) fn keep_texts(stored: &Value, changed: &mut Value) {
 }
 
 /// Puts the texts in the body of a request into the object that was read from it. YAML becomes JSON first.
-pub(crate) fn keep_body(body: Body<'_>, object: &mut Value) {
+pub(crate) fn keep_body(body: WriteBody<'_>, object: &mut Value) {
     let read: Option<RawObject> = match body.encoding {
         Encoding::Json => serde_json::from_slice(body.bytes).ok(),
         Encoding::Protobuf => Envelope::open(body.bytes)
@@ -197,7 +197,7 @@ struct RawObject(Value);
 
 impl<'de> Deserialize<'de> for RawObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Texts::in_bodies().deserialize(deserializer).map(Self)
+        FieldTexts::in_bodies().deserialize(deserializer).map(Self)
     }
 }
 
@@ -205,14 +205,14 @@ impl<'de> Deserialize<'de> for RawObject {
 
 /// The ways from some value on to the fields below it that are texts.
 #[derive(Clone, Copy)]
-pub(crate) struct Texts {
-    paths: [Path; RAW.len() + 1],
+pub(crate) struct FieldTexts {
+    paths: [TextPath; RAW.len() + 1],
     count: usize,
     /// Whether the JSON is that of a stored object, whose texts are borrowed.
     is_stored: bool,
 }
 
-impl Texts {
+impl FieldTexts {
     fn none(is_stored: bool) -> Self {
         Self {
             paths: [&[]; RAW.len() + 1],
@@ -244,7 +244,7 @@ impl Texts {
         Self::of(group, kind)
     }
 
-    fn push(&mut self, path: Path) {
+    fn push(&mut self, path: TextPath) {
         if let Some(slot) = self.paths.get_mut(self.count) {
             *slot = path;
             self.count += 1;
@@ -275,7 +275,7 @@ impl Texts {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Texts {
+impl<'de> DeserializeSeed<'de> for FieldTexts {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -297,7 +297,7 @@ impl<'de> DeserializeSeed<'de> for Texts {
     }
 }
 
-impl<'de> Visitor<'de> for Texts {
+impl<'de> Visitor<'de> for FieldTexts {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -348,9 +348,9 @@ impl<'de> Visitor<'de> for Texts {
 }
 
 /// A part of an object that is written with its texts as the JSON that they are.
-pub(crate) struct Written<'a>(pub(crate) &'a Value, pub(crate) Texts);
+pub(crate) struct WrittenText<'a>(pub(crate) &'a Value, pub(crate) FieldTexts);
 
-impl Serialize for Written<'_> {
+impl Serialize for WrittenText<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(value, texts) = self;
         match value {
@@ -362,13 +362,13 @@ impl Serialize for Written<'_> {
             Value::Object(map) => {
                 let mut out = serializer.serialize_map(Some(map.len()))?;
                 for (key, value) in map {
-                    out.serialize_entry(key, &Written(value, texts.below(key)))?;
+                    out.serialize_entry(key, &WrittenText(value, texts.below(key)))?;
                 }
                 out.end()
             }
             Value::Array(list) => {
                 let below = texts.below("*");
-                serializer.collect_seq(list.iter().map(|item| Written(item, below)))
+                serializer.collect_seq(list.iter().map(|item| WrittenText(item, below)))
             }
             value => value.serialize(serializer),
         }
@@ -418,7 +418,7 @@ mod tests {
     fn bodies_contain_the_bytes() {
         let json = claim(&json!("@")).to_string().replace("\"@\"", TEXT);
         let mut read: Value = serde_json::from_str(&json).expect("JSON");
-        let body = Body {
+        let body = WriteBody {
             bytes: json.as_bytes(),
             encoding: Encoding::Json,
         };
@@ -429,7 +429,7 @@ mod tests {
         typed["kind"] = "ResourceClaim".into();
         let bytes = berth_protobuf::encode_body(&typed).expect("a message");
         let mut read = claim(&serde_json::from_str(TEXT).expect("JSON"));
-        let body = Body {
+        let body = WriteBody {
             bytes: &bytes,
             encoding: Encoding::Protobuf,
         };

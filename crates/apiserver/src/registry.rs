@@ -37,20 +37,20 @@ pub(crate) mod service_cidrs;
 mod token_request;
 mod write;
 
-pub use api::{Api, ApiOptions, Clock, OpenError};
+pub use api::{Api, ApiClock, ApiOptions, OpenError};
 pub use conversion::Conversion;
 pub(crate) use conversion::{in_version, show};
-pub use decode::{Body, Encoding, FieldValidation};
+pub use decode::{Encoding, FieldValidation, WriteBody};
 pub use delete::{DeleteRequest, Deletion, Preconditions};
-pub use list::{ListRequest, Listed, VersionMatch};
+pub use list::{ListPage, ListRequest, VersionMatch};
 pub use requester::Requester;
 pub(crate) use resource::custom_store;
-pub use resource::{Catalog, Generation, Resource, Sub, built_in, find};
+pub use resource::{Catalog, Generation, ServedResource, Sub, built_in, find};
 pub use reviews::review;
 pub use service_addresses::check_range as check_service_range;
 pub use service_cidrs::DEFAULT_CIDR as DEFAULT_SERVICE_RANGE;
-pub(crate) use write::{Change, MANAGER_BYTES_MAX, Method};
-pub use write::{WriteOptions, Written};
+pub(crate) use write::{MANAGER_BYTES_MAX, Method, UpdateInputs};
+pub use write::{WriteOptions, WriteResult};
 
 pub(crate) use api::{child_mut, meta, meta_mut};
 pub(crate) use apply::manager_of_agent;
@@ -60,7 +60,7 @@ pub(crate) use in_process::InProcess;
 pub(crate) use kubernetes::Published;
 pub(crate) use list::parse_revision;
 pub(crate) use options::bad_option;
-pub(crate) use rbac::Asked;
+pub(crate) use rbac::RequestAttributes;
 pub(crate) use scale::{
     of as scale_of, put as scale_put, resource as scale_resource, selector_text, update_scale,
 };

@@ -5,8 +5,8 @@
 //! fields of every release. [`ApiRelease`] selects among them where objects of clients are read, published or listed.
 //! Objects of this process (controllers, the first objects) are read with [`ApiRelease::EVERY`].
 
-use crate::schema::model::{Field, Model, Shape, TypeId};
-use crate::schema::path::Path;
+use crate::schema::model::{Model, ModelField, TypeId, ValueShape};
+use crate::schema::path::SchemaPath;
 use crate::schema::{Schemas, words};
 use berth_api::Release;
 use rustc_hash::FxHashSet;
@@ -182,7 +182,8 @@ impl ApiRelease {
         }
         let model = Schemas::get().model();
         for object_type in model.object_types() {
-            let is_old = |field: &&Field| field.availability.since < release;
+            // A type that is new as a whole is listed once, as a resource, not field by field.
+            let is_old = |field: &&ModelField| field.availability.since < release;
             if object_type.fields.iter().any(|field| is_old(&field)) {
                 for field in &object_type.fields {
                     let name = format!("`{}` in `{}`", field.name, object_type.name);
@@ -207,12 +208,18 @@ impl ApiRelease {
     pub(crate) fn foreign_fields(self, model: &Model, root: TypeId, object: &Value) -> Vec<String> {
         let mut found = Vec::new();
         if self.release.is_some() {
-            let mut note = |path: &Path<'_>, availability: Availability, _: Place| {
+            let mut note = |path: &SchemaPath<'_>, availability: Availability, _: TypeField| {
                 if !availability.is_in(self) {
                     found.push(path.to_string());
                 }
             };
-            visit(model, &Shape::Object(root), object, &Path::Root, &mut note);
+            visit(
+                model,
+                &ValueShape::Object(root),
+                object,
+                &SchemaPath::Root,
+                &mut note,
+            );
         }
         found
     }
@@ -229,37 +236,38 @@ impl GateFacts {
 }
 
 /// A field of a type: the type and the place of the field in it.
-type Place = (TypeId, usize);
+type TypeField = (TypeId, usize);
 
 /// Calls `found` for each field of an object, the outer ones first.
 fn visit(
     model: &Model,
-    shape: &Shape,
+    shape: &ValueShape,
     value: &Value,
-    path: &Path<'_>,
-    found: &mut dyn FnMut(&Path<'_>, Availability, Place),
+    path: &SchemaPath<'_>,
+    found: &mut dyn FnMut(&SchemaPath<'_>, Availability, TypeField),
 ) {
     match (shape, value) {
-        (Shape::Object(id), Value::Object(object)) => {
+        (ValueShape::Object(id), Value::Object(object)) => {
             let object_type = model.object_type(*id);
             for (name, value) in object {
+                // Unknown fields are reported by the decoder.
                 let Some(at) = object_type.position(name) else {
                     continue;
                 };
                 let field = &object_type.fields[at];
-                let path = Path::Field(path, name);
+                let path = SchemaPath::Field(path, name);
                 found(&path, field.availability, (*id, at));
                 visit(model, &field.shape, value, &path, found);
             }
         }
-        (Shape::List(items), Value::Array(list)) => {
+        (ValueShape::List(items), Value::Array(list)) => {
             for (i, value) in list.iter().enumerate() {
-                visit(model, items, value, &Path::Index(path, i), found);
+                visit(model, items, value, &SchemaPath::Index(path, i), found);
             }
         }
-        (Shape::Map(values), Value::Object(map)) => {
+        (ValueShape::Map(values), Value::Object(map)) => {
             for (key, value) in map {
-                visit(model, values, value, &Path::Key(path, key), found);
+                visit(model, values, value, &SchemaPath::Key(path, key), found);
             }
         }
         _ => {}
@@ -284,26 +292,33 @@ pub(crate) fn drop_disabled(
     }
     let mut used = FxHashSet::default();
     if let Some(old) = old {
-        let mut note = |_: &Path<'_>, availability: Availability, place: Place| {
+        let mut note = |_: &SchemaPath<'_>, availability: Availability, place: TypeField| {
             if !availability.is_enabled(api) {
                 used.insert(place);
             }
         };
-        visit(model, &Shape::Object(root), old, &Path::Root, &mut note);
+        visit(
+            model,
+            &ValueShape::Object(root),
+            old,
+            &SchemaPath::Root,
+            &mut note,
+        );
     }
-    drop_below(api, model, &Shape::Object(root), new, &used);
+    drop_below(api, model, &ValueShape::Object(root), new, &used);
 }
 
 fn drop_below(
     api: ApiRelease,
     model: &Model,
-    shape: &Shape,
+    shape: &ValueShape,
     value: &mut Value,
-    used: &FxHashSet<Place>,
+    used: &FxHashSet<TypeField>,
 ) {
     match (shape, value) {
-        (Shape::Object(id), Value::Object(object)) => {
+        (ValueShape::Object(id), Value::Object(object)) => {
             let object_type = model.object_type(*id);
+            // Most types have no gated field below them; they are not visited.
             if !object_type.has_gates {
                 return;
             }
@@ -312,6 +327,7 @@ fn drop_below(
                     return true;
                 };
                 let field = &object_type.fields[at];
+                // A field that the stored object uses already is kept, or an update would lose data.
                 if !field.availability.is_enabled(api) && !used.contains(&(*id, at)) {
                     return false;
                 }
@@ -319,12 +335,12 @@ fn drop_below(
                 true
             });
         }
-        (Shape::List(items), Value::Array(list)) => {
+        (ValueShape::List(items), Value::Array(list)) => {
             for value in list {
                 drop_below(api, model, items, value, used);
             }
         }
-        (Shape::Map(values), Value::Object(map)) => {
+        (ValueShape::Map(values), Value::Object(map)) => {
             for value in map.values_mut() {
                 drop_below(api, model, values, value, used);
             }

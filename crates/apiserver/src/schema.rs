@@ -21,8 +21,8 @@ mod tests;
 pub use document::{
     DEPTH_MAX, DecodeError, Parsed, TEXT_BYTES_MAX, VALUES_MAX, parse_json, parse_yaml,
 };
-pub(crate) use document::{Fault, faults_in_order, first_duplicate_line};
-pub(crate) use rules::{Check, words};
+pub(crate) use document::{FieldFault, faults_in_order, first_duplicate_line};
+pub(crate) use rules::{ValueCheck, words};
 pub(crate) use table::ResourceFacts;
 
 use crate::releases::{self, ApiRelease};
@@ -63,6 +63,7 @@ impl Schemas {
     fn read() -> Self {
         let table = table::parse(&table::TABLES);
         let (mut model, mut faults) = (table.model, table.faults);
+        // Releases come before the rules: a rule may name a field that only one release has.
         faults.extend(releases::apply(|type_name, field, change| {
             if let Some(field) = model.field_mut(type_name, field) {
                 change(&mut field.availability);
@@ -85,6 +86,7 @@ impl Schemas {
                 add(sub.group, sub.version, sub.type_name);
             }
         }
+        // These types are no resources, but clients send and receive them.
         for type_name in [
             "meta.v1.DeleteOptions",
             "meta.v1.ListMeta",

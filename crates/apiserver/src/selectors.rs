@@ -2,7 +2,7 @@
 
 pub mod field;
 
-use crate::registry::Resource;
+use crate::registry::ServedResource;
 use crate::status::ApiError;
 use crate::storage::Parts;
 use berth_api::selector::{Selector, SelectorError};
@@ -33,7 +33,7 @@ impl Selectors {
     ///
     /// # Errors
     /// 400 with upstream's words.
-    pub fn parse(resource: &Resource, labels: &str, fields: &str) -> Result<Self, ApiError> {
+    pub fn parse(resource: &ServedResource, labels: &str, fields: &str) -> Result<Self, ApiError> {
         Ok(Self {
             labels: labels
                 .parse()

@@ -23,13 +23,13 @@ pub(crate) use route::decode;
 
 use crate::access::Access;
 use crate::admission::Admission;
-use crate::auth::tokens::Tokens;
+use crate::auth::tokens::ServerTokens;
 use crate::auth::x509::Authorities;
 use crate::auth::{Authenticator, Authorization, KeyError, StaticToken, TokenOptions};
 use crate::custom::definition;
 use crate::groups::GroupGates;
 use crate::registry::{
-    self, Api, ApiOptions, Clock, InProcess, OpenError, Published, service_cidrs,
+    self, Api, ApiClock, ApiOptions, InProcess, OpenError, Published, service_cidrs,
 };
 use crate::releases::ApiRelease;
 use crate::storage::{DataDir, DataDirError, HistoryLimits};
@@ -212,7 +212,7 @@ pub struct RunningServer {
 
 /// The server's numbers, to be read while it runs. Cloning shares.
 #[derive(Debug, Clone)]
-pub struct ServerMetrics(Arc<State>);
+pub struct ServerMetrics(Arc<ServerState>);
 
 impl ServerMetrics {
     /// The numbers as they are now, in the text format of Prometheus.
@@ -224,7 +224,7 @@ impl ServerMetrics {
 /// Answers requests of this process: all that HTTP requests go through, except sockets and TLS. Cloning shares.
 #[derive(Clone)]
 pub struct LocalRequests {
-    state: Arc<State>,
+    state: Arc<ServerState>,
     authorization: String,
 }
 
@@ -248,7 +248,7 @@ impl LocalRequests {
 
 /// The state that every request needs.
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct ServerState {
     pub(crate) api: Arc<Api>,
     pub(crate) authenticator: Authenticator,
     pub(crate) client_authorities: Authorities,
@@ -276,7 +276,7 @@ impl Server {
     /// See [`StartError`].
     pub async fn start_with_clock(
         options: ServerOptions,
-        clock: Clock,
+        clock: ApiClock,
     ) -> Result<RunningServer, StartError> {
         let listener =
             TcpListener::bind(options.listen)
@@ -299,7 +299,7 @@ impl Server {
         client_ca.push_str(options.client_ca.as_deref().unwrap_or_default());
         let client_authorities =
             Authorities::new([client_ca.as_bytes()]).map_err(StartError::ClientAuthorities)?;
-        let tokens = Tokens::new(&secrets.tokens_key, options.tokens)?;
+        let tokens = ServerTokens::new(&secrets.tokens_key, options.tokens)?;
         let admin_token = options.admin_token.unwrap_or(secrets.admin_token);
         let authenticator = Authenticator::new(admin_token, options.static_tokens, tokens);
         let api = ApiOptions {
@@ -326,7 +326,7 @@ impl Server {
             .write(&api)
             .map_err(|e| StartError::Bootstrap(e.to_string()))?;
         let (stop, stopping) = watch::channel(false);
-        let state = Arc::new(State {
+        let state = Arc::new(ServerState {
             api: Arc::clone(&api),
             authenticator: authenticator.clone(),
             client_authorities,
@@ -477,7 +477,7 @@ fn secrets(data: Option<&DataDir>) -> Result<tls::Secrets, StartError> {
             .map_err(|e| StartError::Certificate(format!("the kept one cannot be read: {e}")))?,
     };
     if secrets.tokens_key.is_empty() {
-        secrets.tokens_key = Tokens::new_key().ok_or_else(tls::no_random)?;
+        secrets.tokens_key = ServerTokens::new_key().ok_or_else(tls::no_random)?;
     }
     let bytes = serde_json::to_vec(&secrets)
         .map_err(|e| StartError::Certificate(format!("it cannot be kept: {e}")))?;

@@ -52,7 +52,7 @@ pub struct ApiError {
 
 /// The way in which an object is named in messages: `pods "x"`, `deployments.apps "x"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Subject<'a> {
+pub struct StatusSubject<'a> {
     /// The group, empty for core.
     pub group: &'a str,
     /// The resource or the kind.
@@ -61,7 +61,7 @@ pub struct Subject<'a> {
     pub name: &'a str,
 }
 
-impl Subject<'_> {
+impl StatusSubject<'_> {
     /// `resource.group`, or only the resource in the core group.
     fn qualified(&self) -> String {
         if self.group.is_empty() {
@@ -111,7 +111,7 @@ impl ApiError {
     }
 
     /// 403, with the subject before the message.
-    pub fn forbidden(subject: Subject<'_>, message: &str) -> Self {
+    pub fn forbidden(subject: StatusSubject<'_>, message: &str) -> Self {
         let qualified = subject.qualified();
         let message = if subject.name.is_empty() {
             format!("{qualified} is forbidden: {message}")
@@ -133,7 +133,7 @@ impl ApiError {
     }
 
     /// 404 for an object.
-    pub fn not_found(subject: Subject<'_>) -> Self {
+    pub fn not_found(subject: StatusSubject<'_>) -> Self {
         let message = format!("{} {:?} not found", subject.qualified(), subject.name);
         Self::new(404, "NotFound", message).about(subject.details())
     }
@@ -168,13 +168,13 @@ impl ApiError {
     }
 
     /// 409 because the name is taken.
-    pub fn already_exists(subject: Subject<'_>) -> Self {
+    pub fn already_exists(subject: StatusSubject<'_>) -> Self {
         let message = format!("{} {:?} already exists", subject.qualified(), subject.name);
         Self::new(409, "AlreadyExists", message).about(subject.details())
     }
 
     /// 409 because a generated name was taken.
-    pub fn generated_name_taken(subject: Subject<'_>) -> Self {
+    pub fn generated_name_taken(subject: StatusSubject<'_>) -> Self {
         let message = format!(
             "{} {:?} already exists, the server was not able to generate a unique name for the object",
             subject.qualified(),
@@ -187,7 +187,7 @@ impl ApiError {
     }
 
     /// 409 with the words after the subject.
-    pub fn conflict(subject: Subject<'_>, message: &str) -> Self {
+    pub fn conflict(subject: StatusSubject<'_>, message: &str) -> Self {
         let message = format!(
             "Operation cannot be fulfilled on {} {:?}: {message}",
             subject.qualified(),
@@ -197,7 +197,7 @@ impl ApiError {
     }
 
     /// 409 because another client wrote the object first.
-    pub fn modified(subject: Subject<'_>) -> Self {
+    pub fn modified(subject: StatusSubject<'_>) -> Self {
         Self::conflict(
             subject,
             "the object has been modified; please apply your changes to the latest version and try again",
@@ -229,7 +229,7 @@ impl ApiError {
     }
 
     /// 422 for an object with field errors.
-    pub fn invalid(kind: Subject<'_>, errors: &[FieldError]) -> Self {
+    pub fn invalid(kind: StatusSubject<'_>, errors: &[FieldError]) -> Self {
         let mut seen: Vec<String> = Vec::with_capacity(errors.len());
         for error in errors {
             let text = error.to_string();
@@ -341,6 +341,7 @@ impl ApiError {
         };
         let message = format!("admission webhook {webhook:?} denied the request{why}");
         let code = status.get("code").and_then(Value::as_u64).unwrap_or(0);
+        // An answer that denies must not look like a success.
         let code = u16::try_from(code.max(CODE)).unwrap_or(400);
         if matches!(text("status"), "" | "Success") {
             status["status"] = "Failure".into();
@@ -454,7 +455,7 @@ pub fn success(code: u16) -> Value {
 }
 
 /// The `Status` of a request that deleted an object immediately.
-pub fn deleted(subject: Subject<'_>, uid: &str) -> Value {
+pub fn deleted(subject: StatusSubject<'_>, uid: &str) -> Value {
     let details = Details {
         uid: uid.to_owned(),
         ..subject.details()
@@ -481,7 +482,7 @@ mod tests {
             value: None,
             detail: String::new(),
         };
-        let subject = Subject {
+        let subject = StatusSubject {
             group: "apps",
             resource: "Deployment",
             name: "d",

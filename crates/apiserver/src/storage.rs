@@ -1,14 +1,14 @@
 //! The store: every object of every kind, one revision counter, and a bounded history of changes per kind.
 //!
-//! Objects live in memory. One version of an object ([`Version`]) is its JSON, serialised once and shared by the disk,
-//! gets, lists and watches. A write takes the lock of its kind only for a look-up, a comparison of
-//! revisions and an append; nothing is done per watcher: watchers read the history of their kind at their own
-//! pace ([`Cursor`]) and are cut off when they fall out of it.
+//! Objects live in memory. One version of an object ([`ObjectVersion`]) is its JSON, serialised once and shared by the
+//! disk, gets, lists and watches. A write takes the lock of its kind only for a look-up, a comparison of revisions and
+//! an append; nothing is done per watcher: watchers read the history of their kind at their own pace ([`Cursor`]) and
+//! are cut off when they fall out of it.
 //!
 //! With a data directory, each change is also appended to a journal in the order of the revisions, and a thread of its
 //! own commits what has arrived to the disk. Cursors return a change when it is on the disk, and an answer leaves the
-//! server after [`Store::settle`]: what any client has seen survives the end of the process. Without a data directory
-//! a change is visible at once, and none of this costs anything.
+//! server after [`ObjectStore::settle`]: what any client has seen survives the end of the process. Without a data
+//! directory a change is visible at once, and none of this costs anything.
 
 mod data_dir;
 mod history;
@@ -19,14 +19,14 @@ mod parts;
 mod version;
 
 pub use data_dir::{DataDir, DataDirError};
-pub use history::{Cursor, Event, EventKind, Lost};
+pub use history::{Cursor, EventKind, Lost, StoredEvent};
 pub use list::{ListQuery, Page};
 pub use parts::Parts;
-pub use version::Version;
+pub use version::ObjectVersion;
 
-use crate::access::Object;
-use history::History;
-use journal::{Committer, Entry, Journal};
+use crate::access::StoredObject;
+use history::KindHistory;
+use journal::{Committer, Journal, JournalEntry};
 use list::ListedRevisions;
 use live::Live;
 use serde_json::Value;
@@ -90,16 +90,20 @@ pub enum StoreError {
 #[derive(Debug, Default)]
 struct Table {
     live: Live,
-    history: History,
+    history: KindHistory,
 }
 
 impl Table {
-    fn version(&self, key: &str) -> Option<Arc<Version>> {
+    fn version(&self, key: &str) -> Option<Arc<ObjectVersion>> {
         self.live.get(key).map(|(_, version)| Arc::clone(version))
     }
 
     /// The key and the version of an object that has this revision.
-    fn current(&self, key: &str, revision: u64) -> Result<(Arc<str>, Arc<Version>), StoreError> {
+    fn current(
+        &self,
+        key: &str,
+        revision: u64,
+    ) -> Result<(Arc<str>, Arc<ObjectVersion>), StoreError> {
         match self.live.get(key) {
             None => Err(StoreError::NotFound),
             Some((_, version)) if version.revision() != revision => Err(StoreError::Modified),
@@ -117,7 +121,7 @@ struct KindStore {
 
 /// The progress that clients can see.
 #[derive(Debug, Clone, Default)]
-struct Progress {
+struct VisibleProgress {
     /// Every change up to this revision is visible.
     revision: u64,
     /// The reason why nothing more is written to the disk.
@@ -137,13 +141,13 @@ pub enum Unsettled {
 
 /// The objects of every kind. Kinds are numbered from zero by the caller.
 #[derive(Debug)]
-pub struct Store {
+pub struct ObjectStore {
     kinds: Vec<Arc<KindStore>>,
     /// The revision of the newest change.
     revision: Arc<AtomicU64>,
     /// The newest revision that clients can see. Without a data directory it is `revision` itself.
     visible: Arc<AtomicU64>,
-    progress: watch::Sender<Progress>,
+    progress: watch::Sender<VisibleProgress>,
     limits: HistoryLimits,
     listed: Mutex<ListedRevisions>,
     journal: Option<Arc<Journal>>,
@@ -154,13 +158,13 @@ pub struct Store {
 struct Stamp<'a> {
     revision: &'a AtomicU64,
     /// The objects that are kept parsed when the lock is released.
-    objects: Vec<(Object, usize)>,
+    objects: Vec<(StoredObject, usize)>,
 }
 
 // === impl Stamp ===
 
 impl Stamp<'_> {
-    fn version(&mut self, draft: Draft) -> Arc<Version> {
+    fn version(&mut self, draft: Draft) -> Arc<ObjectVersion> {
         let revision = self.revision.fetch_add(1, Ordering::SeqCst) + 1;
         let (version, object) = draft.version(Some(revision), Instant::now());
         self.objects.push(object);
@@ -183,7 +187,7 @@ impl Default for HistoryLimits {
 
 // === impl Store ===
 
-impl Store {
+impl ObjectStore {
     /// An empty store for this many kinds, in memory.
     pub fn new(kinds: usize, limits: HistoryLimits) -> Self {
         let revision = Arc::new(AtomicU64::new(1));
@@ -203,7 +207,7 @@ impl Store {
         };
         Self {
             kinds: tables.map(kind).collect(),
-            progress: watch::Sender::new(Progress {
+            progress: watch::Sender::new(VisibleProgress {
                 revision: revision.load(Ordering::SeqCst),
                 failure: None,
             }),
@@ -240,7 +244,7 @@ impl Store {
                     EventKind::Deleted => live.remove(&key),
                     _ => live.insert(&key, &version),
                 };
-                let event = Event::new(record.event, key, version, previous);
+                let event = StoredEvent::new(record.event, key, version, previous);
                 tables[record.kind].history.append(Arc::new(event));
             },
         )?;
@@ -274,7 +278,7 @@ impl Store {
     }
 
     /// Writes what has arrived to the disk and closes the data directory. Later changes are in memory only, and
-    /// [`Store::settle`] fails for them.
+    /// [`ObjectStore::settle`] fails for them.
     pub fn close(&self) {
         if let Some(journal) = &self.journal {
             journal.close();
@@ -366,7 +370,7 @@ impl Store {
                         && !dropped.is_empty()
                     {
                         let up_to = table.history.oldest();
-                        let entry = Entry::compact(kind, up_to, &dropped);
+                        let entry = JournalEntry::compact(kind, up_to, &dropped);
                         journal.append().push(entry);
                     }
                     dropped
@@ -383,14 +387,14 @@ impl Store {
     }
 
     /// The current version of an object.
-    pub fn get(&self, kind: usize, key: &str) -> Option<Arc<Version>> {
+    pub fn get(&self, kind: usize, key: &str) -> Option<Arc<ObjectVersion>> {
         let store = self.kinds.get(kind)?;
         let table = store.table.read().unwrap_or_else(PoisonError::into_inner);
         table.version(key)
     }
 
-    /// As [`Store::get`], with the revision of the state that was read.
-    pub fn get_at(&self, kind: usize, key: &str) -> (Option<Arc<Version>>, u64) {
+    /// As [`ObjectStore::get`], with the revision of the state that was read.
+    pub fn get_at(&self, kind: usize, key: &str) -> (Option<Arc<ObjectVersion>>, u64) {
         let Some(store) = self.kinds.get(kind) else {
             return (None, self.revision());
         };
@@ -415,7 +419,7 @@ impl Store {
         kind: usize,
         key: &str,
         object: Value,
-    ) -> Result<Arc<Version>, StoreError> {
+    ) -> Result<Arc<ObjectVersion>, StoreError> {
         let draft = Draft::new(object);
         self.write(kind, |table, stamp| {
             if table.live.get(key).is_some() {
@@ -424,7 +428,7 @@ impl Store {
             let key: Arc<str> = key.into();
             let version = stamp.version(draft);
             table.live.insert(&key, &version);
-            Ok([Event::new(EventKind::Created, key, version, None)])
+            Ok([StoredEvent::new(EventKind::Created, key, version, None)])
         })
     }
 
@@ -438,13 +442,18 @@ impl Store {
         key: &str,
         expected: u64,
         object: Value,
-    ) -> Result<Arc<Version>, StoreError> {
+    ) -> Result<Arc<ObjectVersion>, StoreError> {
         let draft = Draft::new(object);
         self.write(kind, |table, stamp| {
             let (key, old) = table.current(key, expected)?;
             let version = stamp.version(draft);
             table.live.insert(&key, &version);
-            Ok([Event::new(EventKind::Updated, key, version, Some(old))])
+            Ok([StoredEvent::new(
+                EventKind::Updated,
+                key,
+                version,
+                Some(old),
+            )])
         })
     }
 
@@ -458,13 +467,18 @@ impl Store {
         key: &str,
         expected: u64,
         last: Value,
-    ) -> Result<Arc<Version>, StoreError> {
+    ) -> Result<Arc<ObjectVersion>, StoreError> {
         let draft = Draft::new(last);
         self.write(kind, |table, stamp| {
             let (key, old) = table.current(key, expected)?;
             table.live.remove(&key);
             let version = stamp.version(draft);
-            Ok([Event::new(EventKind::Deleted, key, version, Some(old))])
+            Ok([StoredEvent::new(
+                EventKind::Deleted,
+                key,
+                version,
+                Some(old),
+            )])
         })
     }
 
@@ -479,7 +493,7 @@ impl Store {
         key: &str,
         expected: u64,
         last: Value,
-    ) -> Result<Arc<Version>, StoreError> {
+    ) -> Result<Arc<ObjectVersion>, StoreError> {
         let draft = Draft::new(last);
         self.write(kind, |table, stamp| {
             let (key, old) = table.current(key, expected)?;
@@ -488,8 +502,8 @@ impl Store {
             let removed = stamp.version(draft);
             let before = Some(Arc::clone(&replaced));
             Ok([
-                Event::new(EventKind::Updated, Arc::clone(&key), replaced, Some(old)),
-                Event::new(EventKind::Deleted, key, removed, before),
+                StoredEvent::new(EventKind::Updated, Arc::clone(&key), replaced, Some(old)),
+                StoredEvent::new(EventKind::Deleted, key, removed, before),
             ])
         })
     }
@@ -499,8 +513,8 @@ impl Store {
     fn write<const EVENTS: usize>(
         &self,
         kind: usize,
-        change: impl FnOnce(&mut Table, &mut Stamp<'_>) -> Result<[Event; EVENTS], StoreError>,
-    ) -> Result<Arc<Version>, StoreError> {
+        change: impl FnOnce(&mut Table, &mut Stamp<'_>) -> Result<[StoredEvent; EVENTS], StoreError>,
+    ) -> Result<Arc<ObjectVersion>, StoreError> {
         let store = self.kinds.get(kind).ok_or(StoreError::NotFound)?;
         if let Some(journal) = &self.journal {
             journal.wait_for_room();
@@ -520,13 +534,17 @@ impl Store {
                 let number = table.history.append(Arc::clone(&event));
                 let trimmed = table.history.trim_excess(written, &self.limits);
                 if let Some(journal) = &mut journal {
-                    journal.push(Entry::Write {
+                    journal.push(JournalEntry::Write {
                         kind,
                         number,
                         event,
                     });
                     if !trimmed.is_empty() {
-                        journal.push(Entry::compact(kind, table.history.oldest(), &trimmed));
+                        journal.push(JournalEntry::compact(
+                            kind,
+                            table.history.oldest(),
+                            &trimmed,
+                        ));
                     }
                 }
                 dropped.extend(trimmed);
@@ -597,7 +615,7 @@ impl Store {
         &self,
         kind: usize,
         prefix: &str,
-    ) -> Result<(Vec<Arc<Version>>, u64, Cursor), StoreError> {
+    ) -> Result<(Vec<Arc<ObjectVersion>>, u64, Cursor), StoreError> {
         let store = self.kinds.get(kind).ok_or(StoreError::NotFound)?;
         let table = store.table.read().unwrap_or_else(PoisonError::into_inner);
         let items = table
@@ -614,7 +632,7 @@ impl Store {
     }
 }
 
-impl Drop for Store {
+impl Drop for ObjectStore {
     fn drop(&mut self) {
         self.close();
     }

@@ -1,7 +1,7 @@
 //! The handling of the objects of a kind on their way into the store.
 
 use crate::field::FieldError;
-use crate::validation::view::View;
+use crate::validation::view::FieldView;
 use crate::validation::view::copy_field;
 use serde_json::Value;
 
@@ -25,7 +25,7 @@ pub enum Subresource {
 /// The order on create: `default`, `prepare_for_create`, `validate`. On update: `default`,
 /// `prepare_for_update`, `validate_update`. `now` is the time of the request, RFC 3339 with seconds, as it is written
 /// into objects.
-pub trait Strategy: Send + Sync {
+pub trait KindStrategy: Send + Sync {
     /// Fills in defaults, as upstream's v1 defaulting does.
     fn default(&self, _object: &mut Value) {}
 
@@ -64,7 +64,7 @@ pub trait Strategy: Send + Sync {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Plain;
 
-impl Strategy for Plain {}
+impl KindStrategy for Plain {}
 
 /// The metadata that a write of the status keeps, by kind.
 const KEPT_BY_STATUS: [(&str, &[&str]); 7] = [

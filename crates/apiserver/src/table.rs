@@ -10,17 +10,17 @@ pub(crate) mod text;
 
 use crate::apply::fields_to_json;
 use crate::custom::JsonPath;
-use crate::registry::Resource;
+use crate::registry::ServedResource;
 use crate::status::ApiError;
-use crate::storage::Version;
-use crate::validation::view::View;
+use crate::storage::ObjectVersion;
+use crate::validation::view::FieldView;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 /// A column.
 #[derive(Debug, Clone)]
-pub struct Column {
+pub struct TableColumn {
     name: Box<str>,
     kind: Box<str>,
     format: Box<str>,
@@ -36,7 +36,7 @@ enum Cell {
     /// A field, read through filters.
     Field {
         pointer: Box<str>,
-        filters: Vec<Filter>,
+        filters: Vec<CellFilter>,
     },
     /// The age of the object.
     Age,
@@ -51,7 +51,7 @@ pub(crate) type CellFn = fn(&Value, Timestamp) -> Value;
 
 /// The conversion of the value of a field.
 #[derive(Debug, Clone)]
-enum Filter {
+enum CellFilter {
     Age,
     Flag,
     Join,
@@ -90,7 +90,7 @@ impl Include {
     }
 }
 
-impl Column {
+impl TableColumn {
     fn new(name: &str, kind: &str, cell: Cell) -> Self {
         Self {
             name: name.into(),
@@ -230,16 +230,16 @@ impl Cell {
         let pointer = parts.next().unwrap_or("").replace('.', "/");
         let filters = parts.filter_map(|word| {
             Some(match word {
-                "age" => Filter::Age,
-                "flag" => Filter::Flag,
-                "join" => Filter::Join,
-                "len" => Filter::Len,
-                "number" => Filter::Number,
-                "selector" => Filter::Selector,
-                "none" => Filter::Or(text::NONE.into()),
-                "unset" => Filter::Or(text::UNSET.into()),
-                "unknown" => Filter::Or(text::UNKNOWN.into()),
-                word => Filter::Or(word.strip_prefix("or(")?.strip_suffix(')')?.into()),
+                "age" => CellFilter::Age,
+                "flag" => CellFilter::Flag,
+                "join" => CellFilter::Join,
+                "len" => CellFilter::Len,
+                "number" => CellFilter::Number,
+                "selector" => CellFilter::Selector,
+                "none" => CellFilter::Or(text::NONE.into()),
+                "unset" => CellFilter::Or(text::UNSET.into()),
+                "unknown" => CellFilter::Or(text::UNKNOWN.into()),
+                word => CellFilter::Or(word.strip_prefix("or(")?.strip_suffix(')')?.into()),
             })
         });
         Self::Field {
@@ -249,7 +249,7 @@ impl Cell {
     }
 }
 
-impl Filter {
+impl CellFilter {
     fn apply(&self, value: Value, now: Timestamp) -> Value {
         match self {
             Self::Age => match value.as_str() {
@@ -280,9 +280,9 @@ impl Filter {
 }
 
 /// The columns of a resource.
-fn columns_of(resource: &Resource) -> std::borrow::Cow<'_, [Column]> {
+fn columns_of(resource: &ServedResource) -> std::borrow::Cow<'_, [TableColumn]> {
     if resource.columns.is_empty() {
-        Column::generic().into()
+        TableColumn::generic().into()
     } else {
         resource.columns.as_slice().into()
     }
@@ -290,8 +290,8 @@ fn columns_of(resource: &Resource) -> std::borrow::Cow<'_, [Column]> {
 
 /// A table of these objects. `with_columns` is whether the definitions are in it, which a stream sends only once.
 pub(crate) fn table(
-    resource: &Resource,
-    versions: &[Arc<Version>],
+    resource: &ServedResource,
+    versions: &[Arc<ObjectVersion>],
     list_meta: Map<String, Value>,
     include: Include,
     with_columns: bool,
@@ -303,7 +303,7 @@ pub(crate) fn table(
         .map(|version| row(resource, &columns, &version.object(), include, now))
         .collect();
     let definitions = if with_columns {
-        columns.iter().map(Column::to_value).collect()
+        columns.iter().map(TableColumn::to_value).collect()
     } else {
         Value::Null
     };
@@ -316,13 +316,13 @@ pub(crate) fn table(
     })
 }
 
-fn cells(columns: &[Column], object: &Value, now: Timestamp) -> Vec<Value> {
+fn cells(columns: &[TableColumn], object: &Value, now: Timestamp) -> Vec<Value> {
     columns.iter().map(|c| c.cell(object, now)).collect()
 }
 
 fn row(
-    resource: &Resource,
-    columns: &[Column],
+    resource: &ServedResource,
+    columns: &[TableColumn],
     object: &Value,
     include: Include,
     now: Timestamp,

@@ -48,19 +48,19 @@ mod workloads;
 use crate::access::GroupResource;
 use crate::field::FieldError;
 use crate::schema::Schemas;
-use crate::strategy::{Plain, Strategy, Subresource};
+use crate::strategy::{KindStrategy, Plain, Subresource};
 pub(crate) use engine::{CheckFn, checks};
-pub(crate) use must::{Condition, Must};
+pub(crate) use must::{Must, MustCondition};
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 use std::sync::LazyLock;
 
 /// Finds the faults of a string.
-pub(crate) type Format = fn(&str) -> Vec<String>;
+pub(crate) type StringFormat = fn(&str) -> Vec<String>;
 
 /// A format by the name that the rules give it.
-pub(crate) fn format(name: &str) -> Option<Format> {
-    let check: Format = match name {
+pub(crate) fn format(name: &str) -> Option<StringFormat> {
+    let check: StringFormat = match name {
         "config-key" => names::config_key,
         "dns1035-label" => berth_api::names::dns1035_label,
         "dns-label" | "short-name" => names::dns_label,
@@ -138,7 +138,7 @@ pub(crate) fn default_fn(name: &str) -> Option<fn(&mut Value)> {
 }
 
 /// The rules of a kind: those that the tables state, then those that are code.
-pub fn strategy(kind: GroupResource) -> &'static dyn Strategy {
+pub fn strategy(kind: GroupResource) -> &'static dyn KindStrategy {
     static RULES: LazyLock<FxHashMap<GroupResource, Rules>> = LazyLock::new(|| {
         let resources = crate::registry::built_in().resources().iter();
         // Of several versions, the first has the rules.
@@ -158,7 +158,7 @@ pub fn strategy(kind: GroupResource) -> &'static dyn Strategy {
 }
 
 /// The checks of a kind that are code.
-fn of_code(kind: GroupResource) -> &'static dyn Strategy {
+fn of_code(kind: GroupResource) -> &'static dyn KindStrategy {
     match (kind.group, kind.resource) {
         ("", "persistentvolumeclaims") => &storage::ClaimStrategy,
         ("", "persistentvolumes") => &storage::VolumeStrategy,
@@ -189,10 +189,10 @@ fn of_code(kind: GroupResource) -> &'static dyn Strategy {
 /// The rules of the tables for a kind, and its code.
 struct Rules {
     kind: (&'static str, &'static str, &'static str),
-    code: &'static dyn Strategy,
+    code: &'static dyn KindStrategy,
 }
 
-impl Strategy for Rules {
+impl KindStrategy for Rules {
     fn default(&self, object: &mut Value) {
         let (group, version, kind) = self.kind;
         Schemas::get().normalize(group, version, kind, object);

@@ -3,13 +3,13 @@
 //! An object that comes to match is ADDED, one that ceases to is DELETED, whatever really happened to it. The
 //! stream ends with its time, with the server, or with an ERROR event when the watcher was too slow.
 
-use crate::registry::{Api, Resource, in_version, meta_mut};
+use crate::registry::{Api, ServedResource, in_version, meta_mut};
 use crate::selectors::Selectors;
-use crate::server::encode::{self, Shape};
-use crate::server::negotiate::Format;
+use crate::server::encode::{self, AnswerShape};
+use crate::server::negotiate::MediaFormat;
 use crate::server::stopped;
 use crate::status::ApiError;
-use crate::storage::{Cursor, Event, EventKind, Version};
+use crate::storage::{Cursor, EventKind, ObjectVersion, StoredEvent};
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::{self, Stream};
 use serde_json::Value;
@@ -27,11 +27,11 @@ const CHUNK_BYTES: usize = 64 * 1024;
 /// The request of a watcher.
 #[derive(Debug)]
 pub(crate) struct WatchRequest {
-    pub(crate) resource: Arc<Resource>,
+    pub(crate) resource: Arc<ServedResource>,
     /// The namespace; `None` is all of them.
     pub(crate) namespace: Option<String>,
     pub(crate) selectors: Selectors,
-    pub(crate) shape: Shape,
+    pub(crate) shape: AnswerShape,
     /// Whether the watcher wants to know how far it is when nothing happens.
     pub(crate) bookmarks: bool,
     /// The interval at which a bookmark is sent.
@@ -43,7 +43,7 @@ pub(crate) struct WatchRequest {
 #[derive(Debug)]
 pub(crate) struct Start {
     /// The objects that are there, which come first.
-    pub(crate) initial: Vec<Arc<Version>>,
+    pub(crate) initial: Vec<Arc<ObjectVersion>>,
     /// The revision that a bookmark names as the end of the initial objects.
     pub(crate) initial_end: Option<u64>,
     /// The position after them.
@@ -52,9 +52,9 @@ pub(crate) struct Start {
 
 /// The events that a watch has still to send.
 struct Backlog {
-    initial: VecDeque<Arc<Version>>,
+    initial: VecDeque<Arc<ObjectVersion>>,
     initial_end: Option<u64>,
-    events: VecDeque<Arc<Event>>,
+    events: VecDeque<Arc<StoredEvent>>,
     cursor: Cursor,
     /// The revision up to which the watcher has seen everything.
     seen: u64,
@@ -62,7 +62,7 @@ struct Backlog {
 
 impl Backlog {
     /// The next object of the initial list.
-    fn next_initial(&mut self) -> Option<Arc<Version>> {
+    fn next_initial(&mut self) -> Option<Arc<ObjectVersion>> {
         let version = self.initial.pop_front()?;
         self.seen = self.seen.max(version.revision());
         Some(version)
@@ -76,7 +76,7 @@ impl Backlog {
     }
 
     /// The next event after the initial list.
-    fn next_event(&mut self) -> Option<Arc<Event>> {
+    fn next_event(&mut self) -> Option<Arc<StoredEvent>> {
         if !self.initial.is_empty() {
             return None;
         }
@@ -140,6 +140,7 @@ pub(crate) fn chunks(
         stopping,
         ended: false,
     };
+    // The stream owns the watcher, and ends with it.
     stream::unfold(watcher, |mut watcher| async move {
         let chunk = watcher.next_chunk().await?;
         Some((chunk, watcher))
@@ -175,6 +176,7 @@ impl Watcher {
             } else {
                 self.deadline
             };
+            // The end is checked first: a busy kind must not delay a shutdown.
             let woken = tokio::select! {
                 biased;
                 () = stopped(&mut self.stopping) => Woken::End,
@@ -220,7 +222,7 @@ impl Watcher {
         }
     }
 
-    fn take_event(&mut self, chunk: &mut BytesMut, event: &Event) {
+    fn take_event(&mut self, chunk: &mut BytesMut, event: &StoredEvent) {
         let was = event.previous.as_ref().is_some_and(|v| self.matches(v));
         let is = event.kind != EventKind::Deleted && self.matches(&event.version);
         match (was, is) {
@@ -237,19 +239,19 @@ impl Watcher {
                         "resourceVersion".to_owned(),
                         event.revision().to_string().into(),
                     );
-                    self.write(chunk, "DELETED", &Version::unstored(last));
+                    self.write(chunk, "DELETED", &ObjectVersion::unstored(last));
                 }
             }
             (false, false) => {}
         }
     }
 
-    fn matches(&self, version: &Version) -> bool {
+    fn matches(&self, version: &ObjectVersion) -> bool {
         let selectors = &self.request.selectors;
         selectors.is_everything() || selectors.matches(&version.object())
     }
 
-    fn write(&mut self, chunk: &mut BytesMut, kind: &str, version: &Arc<Version>) {
+    fn write(&mut self, chunk: &mut BytesMut, kind: &str, version: &Arc<ObjectVersion>) {
         if self.ended {
             return;
         }
@@ -281,7 +283,7 @@ impl Watcher {
 }
 
 /// The event that ends a stream which has failed.
-pub(crate) fn error_event(format: Format, error: &ApiError) -> Bytes {
+pub(crate) fn error_event(format: MediaFormat, error: &ApiError) -> Bytes {
     let mut chunk = BytesMut::new();
     encode::event(&mut chunk, format, "ERROR", |out| {
         out.extend_from_slice(&encode::plain(format, &error.to_status()));

@@ -8,10 +8,10 @@ mod tls;
 
 pub(crate) use tls::bundle_fault;
 
-use crate::controllers::selector::Selector;
+use crate::controllers::selector::ControllerSelector;
 use crate::kubelet;
 use crate::registry::{Api, ListRequest, find};
-use crate::validation::view::View;
+use crate::validation::view::FieldView;
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST, LOCATION, USER_AGENT};
 use http::{Method, Request, Response, StatusCode};
@@ -49,18 +49,18 @@ const REDIRECTS_MAX: usize = 10;
 const GRACE: Duration = Duration::from_secs(5);
 
 type Sender = SendRequest<Full<Bytes>>;
-type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
+type CallJob = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The address at which a webhook is called.
 #[derive(Debug)]
-pub(crate) struct Target {
-    place: Place,
+pub(crate) struct WebhookTarget {
+    place: WebhookAddress,
     tls: Result<Arc<ClientConfig>, String>,
     idle: Arc<Idle>,
 }
 
 #[derive(Debug)]
-enum Place {
+enum WebhookAddress {
     Url(String),
     Service {
         namespace: String,
@@ -81,7 +81,7 @@ pub(crate) enum Trust {
 
 /// A server to connect to.
 #[derive(Debug)]
-pub(crate) struct Endpoint {
+pub(crate) struct ServerAddress {
     /// The name that the certificate must have.
     host: String,
     /// Host and port to connect to, in order of preference.
@@ -96,7 +96,7 @@ struct Idle(Mutex<Vec<Sender>>);
 /// The thread of the calls, which starts with the first one.
 #[derive(Debug, Default)]
 pub(crate) struct Caller {
-    jobs: OnceLock<Option<mpsc::Sender<Job>>>,
+    jobs: OnceLock<Option<mpsc::Sender<CallJob>>>,
 }
 
 /// A call that runs.
@@ -106,10 +106,10 @@ pub(crate) struct Pending {
 }
 
 /// The address and the options of a request.
-struct Call {
+struct RequestCall {
     /// As messages show it.
     url: String,
-    endpoint: Endpoint,
+    endpoint: ServerAddress,
     path: String,
     body: Bytes,
     idle: Arc<Idle>,
@@ -140,13 +140,13 @@ impl Idle {
 
 // === impl Target ===
 
-impl Target {
+impl WebhookTarget {
     /// The target of a `clientConfig`. `bundle` is its authority in PEM; the roots of the system without one.
     pub(crate) fn new(config: &Value, bundle: Vec<u8>) -> Self {
         let service = config.part("service");
         let place = match config.maybe_text("url") {
-            Some(url) => Place::Url(url.to_owned()),
-            None => Place::Service {
+            Some(url) => WebhookAddress::Url(url.to_owned()),
+            None => WebhookAddress::Service {
                 namespace: service.text("namespace").to_owned(),
                 name: service.text("name").to_owned(),
                 path: service.text("path").to_owned(),
@@ -163,7 +163,7 @@ impl Target {
     /// A port of a service.
     pub(crate) fn of_service(service: &Value, trust: Trust) -> Self {
         Self {
-            place: Place::Service {
+            place: WebhookAddress::Service {
                 namespace: service.text("namespace").to_owned(),
                 name: service.text("name").to_owned(),
                 path: String::new(),
@@ -182,8 +182,8 @@ impl Target {
     ///
     /// # Errors
     /// Why it is not.
-    pub(crate) fn endpoint(&self, api: &Api) -> Result<Endpoint, String> {
-        let Place::Service {
+    pub(crate) fn endpoint(&self, api: &Api) -> Result<ServerAddress, String> {
+        let WebhookAddress::Service {
             namespace,
             name,
             port,
@@ -192,7 +192,7 @@ impl Target {
         else {
             return Err("the target is no service".to_owned());
         };
-        Ok(Endpoint {
+        Ok(ServerAddress {
             host: format!("{name}.{namespace}.svc"),
             addresses: endpoints(api, namespace, name, *port)?,
             tls: self.tls.clone()?,
@@ -200,10 +200,10 @@ impl Target {
     }
 
     /// The way in which a call is made now.
-    fn call(&self, api: &Api, seconds: u64, body: Bytes) -> Result<Call, String> {
+    fn call(&self, api: &Api, seconds: u64, body: Bytes) -> Result<RequestCall, String> {
         let (url, addresses) = match &self.place {
-            Place::Url(url) => (url.clone(), None),
-            Place::Service {
+            WebhookAddress::Url(url) => (url.clone(), None),
+            WebhookAddress::Service {
                 namespace,
                 name,
                 path,
@@ -211,6 +211,8 @@ impl Target {
             } => {
                 let path = path.trim_start_matches('/');
                 let url = format!("https://{name}.{namespace}.svc:{port}/{path}");
+                // The URL names the service, as in the certificate of the webhook; the connection goes to an
+                // endpoint.
                 (url, Some(endpoints(api, namespace, name, *port)))
             }
         };
@@ -227,12 +229,12 @@ impl Target {
             None => vec![(host.clone(), uri.port_u16().unwrap_or(443))],
         };
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
-        let endpoint = Endpoint {
+        let endpoint = ServerAddress {
             host,
             addresses,
             tls: self.tls.clone().map_err(|e| failed(&e))?,
         };
-        Ok(Call {
+        Ok(RequestCall {
             endpoint,
             path: path.to_owned(),
             body,
@@ -264,7 +266,7 @@ fn endpoints(
     };
     let slices = find("discovery.k8s.io", "endpointslices").ok_or_else(missing)?;
     let of_service = serde_json::json!({"kubernetes.io/service-name": name});
-    let of_service = Selector::of_labels(&of_service);
+    let of_service = ControllerSelector::of_labels(&of_service);
     let request = ListRequest {
         namespace: Some(namespace),
         ..ListRequest::default()
@@ -326,7 +328,7 @@ impl Caller {
     pub(crate) fn post(
         &self,
         api: &Api,
-        target: &Target,
+        target: &WebhookTarget,
         limit: Duration,
         review: &Value,
     ) -> Result<Pending, String> {
@@ -344,8 +346,10 @@ impl Caller {
             });
             let _ = sender.send(answer);
         });
+        // One thread serves the calls of all requests: a request handler has no runtime of its own.
         let jobs = self.jobs.get_or_init(start).as_ref();
         let jobs = jobs.ok_or("the thread for webhooks cannot be started")?;
+        // The queue is bounded, so that a webhook that hangs cannot use up the memory.
         jobs.try_send(job)
             .map_err(|_| "too many calls of webhooks wait".to_owned())?;
         Ok(Pending {
@@ -356,8 +360,8 @@ impl Caller {
 }
 
 /// Starts the thread of the calls. It ends when the API is dropped.
-fn start() -> Option<mpsc::Sender<Job>> {
-    let (sender, mut jobs) = mpsc::channel::<Job>(WAITING_MAX);
+fn start() -> Option<mpsc::Sender<CallJob>> {
+    let (sender, mut jobs) = mpsc::channel::<CallJob>(WAITING_MAX);
     let runtime = Builder::new_current_thread().enable_all().build().ok()?;
     let serve = move || {
         runtime.block_on(async move {
@@ -392,7 +396,7 @@ impl Pending {
 
 // === impl Call ===
 
-impl Call {
+impl RequestCall {
     /// Sends the request. An error that begins with `=` is complete without the URL.
     async fn send(&self) -> Result<Value, String> {
         if let Some(idle) = self.idle.take()
@@ -486,7 +490,7 @@ fn answer(status: StatusCode, body: &Bytes) -> Result<Value, String> {
 
 // === impl Endpoint ===
 
-impl Endpoint {
+impl ServerAddress {
     /// Host and port of the preferred address.
     pub(crate) fn authority(&self) -> String {
         let first = self.addresses.first();
@@ -498,13 +502,14 @@ impl Endpoint {
 ///
 /// # Errors
 /// Why none of them can be used.
-pub(crate) async fn connect<B>(endpoint: &Endpoint) -> Result<SendRequest<B>, String>
+pub(crate) async fn connect<B>(endpoint: &ServerAddress) -> Result<SendRequest<B>, String>
 where
     B: Body + Send + 'static,
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let mut failure = "no address".to_owned();
+    // Few endpoints are tried, so that a request fails within its time.
     for (host, port) in endpoint.addresses.iter().take(ENDPOINTS_TRIED_MAX) {
         let stream = match TcpStream::connect((host.as_str(), *port)).await {
             Ok(stream) => stream,

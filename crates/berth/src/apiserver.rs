@@ -1,8 +1,8 @@
 //! `berth apiserver`: only the control plane.
 
 use crate::cli::{AdmissionPlugin, ApiserverArgs, Switch};
-use crate::control_plane::{self, ControlPlane, Options};
-use crate::exit::Failure;
+use crate::control_plane::{self, ControlPlane, ControlPlaneOptions};
+use crate::exit::CommandFailure;
 use crate::print::{self, say};
 use crate::serve::{self, Probe};
 use crate::signal::{self, StopSignals};
@@ -49,15 +49,16 @@ pub(crate) fn admission_without(disabled: &[AdmissionPlugin]) -> Admission {
 ///
 /// # Errors
 /// When something cannot be had at the start.
-pub(crate) async fn run(args: ApiserverArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: ApiserverArgs) -> Result<(), CommandFailure> {
     let client_ca = args.client_ca_file.as_ref().map(|path| {
         std::fs::read_to_string(path).map_err(|e| {
-            Failure::Usage(format!(
+            CommandFailure::Usage(format!(
                 "--client-ca-file: failed to read {}: {e}",
                 path.display()
             ))
         })
     });
+    // The flag switches a group of admission plugins off together.
     let mut admission = admission_without(&args.disable_admission_plugins);
     admission.service_account &= args.admission == Switch::On;
     admission.taint_nodes_by_condition &= args.admission == Switch::On;
@@ -67,6 +68,7 @@ pub(crate) async fn run(args: ApiserverArgs) -> Result<(), Failure> {
     for warning in warnings {
         tracing::warn!("{warning}");
     }
+    // The port is taken before the API server starts: a conflict is reported at once.
     let listener = serve::bind(args.metrics).await?;
     let metrics = serve::address(&listener)?;
     let server = control_plane::serve(ServerOptions {
@@ -80,7 +82,7 @@ pub(crate) async fn run(args: ApiserverArgs) -> Result<(), Failure> {
     })
     .await?;
     control_plane::write_kubeconfig(&server, args.control_plane.own_kubeconfig(), None)?;
-    let options = Options {
+    let options = ControlPlaneOptions {
         controllers: args.controllers.clone(),
         nodes: args.control_plane.nodes(0),
         kubelets: args.control_plane.nodes.is_some_and(|nodes| nodes > 0),
@@ -89,6 +91,7 @@ pub(crate) async fn run(args: ApiserverArgs) -> Result<(), Failure> {
     let probe = ServerProbe(plane.server().metrics());
     tokio::spawn(serve::serve(listener, Arc::new(probe)));
     let outcome = until_stopped(&args, metrics, &plane).await;
+    // The reason is printed before the stop, which may take a while.
     if let Ok(why) = &outcome {
         print::complain(format_args!("{why}, stopping"));
     }
@@ -104,7 +107,7 @@ async fn until_stopped(
     args: &ApiserverArgs,
     metrics: SocketAddr,
     plane: &ControlPlane,
-) -> Result<&'static str, Failure> {
+) -> Result<&'static str, CommandFailure> {
     // A user, or a script, that has read the first line may stop the process.
     let signals = StopSignals::listen()?;
     say!("API server  {}", plane.server().url())?;

@@ -1,7 +1,7 @@
 //! Applies manifests given on the command line to the control plane of this process.
 
-use crate::exit::Failure;
-use crate::manifest::Document;
+use crate::exit::CommandFailure;
+use crate::manifest::ManifestDocument;
 use berth_apiserver::access::{Access, GroupResource, KindInfo};
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ impl fmt::Display for Applied {
 }
 
 /// An object that others need is applied first: definitions, whose kinds must be served, and namespaces.
-fn order(document: &Document) -> u8 {
+fn order(document: &ManifestDocument) -> u8 {
     match document.kind() {
         "CustomResourceDefinition" => 0,
         "Namespace" => 1,
@@ -41,9 +41,9 @@ fn order(document: &Document) -> u8 {
 /// Names the file, the document, the object and what is wrong with it.
 pub(crate) async fn apply(
     api: &dyn Access,
-    documents: &[Document],
-) -> Result<Vec<Applied>, Failure> {
-    let mut ordered: Vec<&Document> = documents.iter().collect();
+    documents: &[ManifestDocument],
+) -> Result<Vec<Applied>, CommandFailure> {
+    let mut ordered: Vec<&ManifestDocument> = documents.iter().collect();
     ordered.sort_by_key(|document| order(document));
     let mut kinds = api.kinds();
     let defines = ordered.iter().any(|document| order(document) == 0);
@@ -65,7 +65,11 @@ pub(crate) async fn apply(
     Ok(applied)
 }
 
-fn apply_one(api: &dyn Access, document: &Document, kind: KindInfo) -> Result<Applied, Failure> {
+fn apply_one(
+    api: &dyn Access,
+    document: &ManifestDocument,
+    kind: KindInfo,
+) -> Result<Applied, CommandFailure> {
     let mut object = document.object.clone();
     let namespace = document.object["metadata"]["namespace"]
         .as_str()
@@ -86,7 +90,7 @@ fn apply_one(api: &dyn Access, document: &Document, kind: KindInfo) -> Result<Ap
         answer => answer,
     };
     let written = written.map_err(|error| {
-        Failure::Usage(format!(
+        CommandFailure::Usage(format!(
             "failed to apply {} {} ({}): {error}",
             document.kind(),
             document.name(),
@@ -105,7 +109,10 @@ fn apply_one(api: &dyn Access, document: &Document, kind: KindInfo) -> Result<Ap
     })
 }
 
-fn served<'a>(kinds: &'a [KindInfo], document: &Document) -> Result<&'a KindInfo, Failure> {
+fn served<'a>(
+    kinds: &'a [KindInfo],
+    document: &ManifestDocument,
+) -> Result<&'a KindInfo, CommandFailure> {
     let (group, version) = document
         .api_version()
         .rsplit_once('/')
@@ -114,6 +121,7 @@ fn served<'a>(kinds: &'a [KindInfo], document: &Document) -> Result<&'a KindInfo
         .iter()
         .find(|k| k.kind == document.kind() && k.resource.group == group && k.version == version)
         .ok_or_else(|| {
+            // A wrong version is the usual mistake, so the served versions are named.
             let near: Vec<String> = kinds
                 .iter()
                 .filter(|k| k.kind == document.kind())
@@ -130,7 +138,7 @@ fn served<'a>(kinds: &'a [KindInfo], document: &Document) -> Result<&'a KindInfo
             } else {
                 format!("did you mean apiVersion {}?", near.join(" or "))
             };
-            Failure::Usage(format!(
+            CommandFailure::Usage(format!(
                 "failed to apply {} {} ({}): no kind {} in {}; {hint}",
                 document.kind(),
                 document.name(),

@@ -1,7 +1,7 @@
 //! When what was applied is available, for `berth up --wait`: as `kubectl wait` and `kubectl rollout status` see it.
 
 use crate::apply::Applied;
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use berth_apiserver::access::{Access, gr};
 use serde_json::Value;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ pub(crate) async fn wait(
     api: &dyn Access,
     applied: &[Applied],
     limit: Duration,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let begun = Instant::now();
     loop {
         let missing = missing(api, applied);
@@ -33,7 +33,7 @@ pub(crate) async fn wait(
             if more > 0 {
                 named += &format!(" and {more} more");
             }
-            return Err(Failure::Environment(format!(
+            return Err(CommandFailure::Environment(format!(
                 "not available after {} s: {named}; give more time with --wait=DURATION",
                 limit.as_secs()
             )));

@@ -430,11 +430,11 @@ impl ControlPlaneArgs {
     }
 
     /// The simulated nodes, `default` of them unless the number is given.
-    pub(crate) fn nodes(&self, default: usize) -> kubelet::Options {
-        kubelet::Options {
+    pub(crate) fn nodes(&self, default: usize) -> kubelet::KubeletOptions {
+        kubelet::KubeletOptions {
             nodes: self.nodes.unwrap_or(default),
             devices: self.gpus_per_node,
-            ..kubelet::Options::default()
+            ..kubelet::KubeletOptions::default()
         }
     }
 }

@@ -5,7 +5,7 @@
 //! that was killed is known to be stale, and no process is stopped because it has the number of an earlier one.
 
 use crate::cli::{ClusterName, GetArgs, GetCommand, NamedArgs, Output};
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use crate::kubeconfig;
 use crate::print::{program, say};
 use crate::signal;
@@ -33,7 +33,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// The record of a running cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Record {
+pub(crate) struct ClusterRecord {
     /// The process.
     pub(crate) pid: u32,
     /// The URL of the API server.
@@ -45,15 +45,15 @@ pub(crate) struct Record {
     pub(crate) greeting: String,
 }
 
-fn failed(what: &str, path: &Path, e: impl std::fmt::Display) -> Failure {
-    Failure::Environment(format!(
+fn failed(what: &str, path: &Path, e: impl std::fmt::Display) -> CommandFailure {
+    CommandFailure::Environment(format!(
         "failed to {what} {}: {e}; {HOME} names another state directory",
         path.display()
     ))
 }
 
 /// The state directory: `BERTH_STATE_DIR`, `$XDG_STATE_HOME/berth` or `~/.local/state/berth`.
-fn root() -> Result<PathBuf, Failure> {
+fn root() -> Result<PathBuf, CommandFailure> {
     let given = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     if let Some(dir) = given(HOME) {
         return Ok(dir.into());
@@ -63,7 +63,7 @@ fn root() -> Result<PathBuf, Failure> {
     }
     let home = std::env::home_dir().filter(|home| !home.as_os_str().is_empty());
     home.map(|home| home.join(".local/state/berth"))
-        .ok_or_else(|| Failure::Usage(format!("there is no home directory; set {HOME}")))
+        .ok_or_else(|| CommandFailure::Usage(format!("there is no home directory; set {HOME}")))
 }
 
 /// The folder of a cluster.
@@ -78,7 +78,7 @@ impl Folder {
     ///
     /// # Errors
     /// When there is no state directory.
-    pub(crate) fn of(name: &ClusterName) -> Result<Self, Failure> {
+    pub(crate) fn of(name: &ClusterName) -> Result<Self, CommandFailure> {
         let path = root()?.join("clusters").join(name.as_str());
         Ok(Self {
             name: name.clone(),
@@ -95,12 +95,12 @@ impl Folder {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub(crate) fn create(&self) -> Result<(), Failure> {
+    pub(crate) fn create(&self) -> Result<(), CommandFailure> {
         std::fs::create_dir_all(&self.path).map_err(|e| failed("write", &self.path, e))
     }
 
     /// The record; `None` when nothing is.
-    pub(crate) fn record(&self) -> Option<Record> {
+    pub(crate) fn record(&self) -> Option<ClusterRecord> {
         let text = std::fs::read_to_string(self.path.join(RECORD)).ok()?;
         serde_json::from_str(&text).ok()
     }
@@ -118,7 +118,7 @@ impl Folder {
     ///
     /// # Errors
     /// When a cluster of that name runs, or the folder cannot be written.
-    pub(crate) fn acquire(&self) -> Result<Running, Failure> {
+    pub(crate) fn acquire(&self) -> Result<RunningName, CommandFailure> {
         self.create()?;
         let path = self.path.join(LOCK);
         let lock = File::options()
@@ -141,16 +141,16 @@ impl Folder {
         }
         // The record that an earlier process has left.
         let _ = std::fs::remove_file(self.path.join(RECORD));
-        Ok(Running {
+        Ok(RunningName {
             folder: self.clone(),
             _lock: lock,
         })
     }
 
     /// The error of a second cluster of the same name.
-    pub(crate) fn runs_already(&self) -> Failure {
+    pub(crate) fn runs_already(&self) -> CommandFailure {
         let (program, name) = (program(), self.name.as_str());
-        Failure::Environment(format!(
+        CommandFailure::Environment(format!(
             "a cluster named {name} is running; stop it with {program} down --name {name}, or choose another --name"
         ))
     }
@@ -161,12 +161,12 @@ impl Folder {
 }
 
 /// A name that this process has.
-pub(crate) struct Running {
+pub(crate) struct RunningName {
     folder: Folder,
     _lock: File,
 }
 
-impl Running {
+impl RunningName {
     /// The kubeconfig that the process itself uses. That of the user may get another current context.
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.folder.path.join(KUBECONFIG)
@@ -176,14 +176,14 @@ impl Running {
     ///
     /// # Errors
     /// When the folder cannot be written.
-    pub(crate) fn publish(&self, record: &Record) -> Result<(), Failure> {
+    pub(crate) fn publish(&self, record: &ClusterRecord) -> Result<(), CommandFailure> {
         let path = self.folder.path.join(RECORD);
         let text = serde_json::to_string_pretty(record).map_err(|e| failed("write", &path, e))?;
         replace_private_file(&path, &text).map_err(|e| failed("write", &path, e))
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningName {
     fn drop(&mut self) {
         if let Some(record) = self.folder.record() {
             let _ = kubeconfig::remove(&record.kubeconfig, &record.context);
@@ -193,7 +193,7 @@ impl Drop for Running {
 }
 
 /// The clusters of this machine that run, by name.
-fn all() -> Result<Vec<(String, Option<Record>)>, Failure> {
+fn all() -> Result<Vec<(String, Option<ClusterRecord>)>, CommandFailure> {
     let dir = root()?.join("clusters");
     let entries = match std::fs::read_dir(&dir) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -218,7 +218,7 @@ fn all() -> Result<Vec<(String, Option<Record>)>, Failure> {
 ///
 /// # Errors
 /// When the state directory cannot be read.
-pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
+pub(crate) fn get(args: &GetArgs) -> Result<(), CommandFailure> {
     let GetCommand::Clusters { output } = &args.what;
     let clusters = all()?;
     if *output == Output::Json {
@@ -231,6 +231,7 @@ pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
             .collect();
         return say!("{}", serde_json::Value::from(list));
     }
+    // An empty table would not explain how clusters get into it.
     if clusters.is_empty() {
         crate::print::remark(format_args!(
             "no cluster has a name or runs in the background; {} up -d starts one",
@@ -256,7 +257,7 @@ pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn status(record: Option<&Record>) -> &'static str {
+fn status(record: Option<&ClusterRecord>) -> &'static str {
     match record {
         Some(_) => "Ready",
         None => "Starting",
@@ -267,7 +268,7 @@ fn status(record: Option<&Record>) -> &'static str {
 ///
 /// # Errors
 /// When there is none of that name, or it does not stop.
-pub(crate) fn down(args: &NamedArgs) -> Result<(), Failure> {
+pub(crate) fn down(args: &NamedArgs) -> Result<(), CommandFailure> {
     let folder = Folder::of(&args.name)?;
     let name = args.name.as_str();
     let record = folder.record();
@@ -278,23 +279,24 @@ pub(crate) fn down(args: &NamedArgs) -> Result<(), Failure> {
             folder.remove();
             return say!("cluster {name} was not running any more; its context is removed");
         }
-        return Err(Failure::Usage(format!(
+        return Err(CommandFailure::Usage(format!(
             "no cluster named {name} runs with a name or in the background; {} get clusters lists them",
             program()
         )));
     }
     let Some(record) = record else {
-        return Err(Failure::Environment(format!(
+        return Err(CommandFailure::Environment(format!(
             "cluster {name} is starting; try again when {} get clusters shows it as Ready",
             program()
         )));
     };
-    signal::terminate(record.pid)
-        .map_err(|e| Failure::Environment(format!("failed to stop process {}: {e}", record.pid)))?;
+    signal::terminate(record.pid).map_err(|e| {
+        CommandFailure::Environment(format!("failed to stop process {}: {e}", record.pid))
+    })?;
     let begun = Instant::now();
     while folder.is_running() {
         if begun.elapsed() > STOP_PATIENCE {
-            return Err(Failure::Environment(format!(
+            return Err(CommandFailure::Environment(format!(
                 "cluster {name} (process {}) has not stopped after {} s",
                 record.pid,
                 STOP_PATIENCE.as_secs()

@@ -1,10 +1,10 @@
 //! `berth conformance`: replays recorded answers and prints the differences.
 
 use crate::cli::{ConformanceArgs, EvaluatorArg, Suite};
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use crate::print;
 use berth_conformance::decisions::Evaluators;
-use berth_conformance::report::Report;
+use berth_conformance::report::CaseReport;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -13,8 +13,8 @@ use std::path::Path;
 ///
 /// # Errors
 /// When a file cannot be read, or a case did not come out as recorded.
-pub(crate) fn run(args: &ConformanceArgs) -> Result<(), Failure> {
-    let mut report = Report::new();
+pub(crate) fn run(args: &ConformanceArgs) -> Result<(), CommandFailure> {
+    let mut report = CaseReport::new();
     for file in &args.files {
         report.merge(replay(args, open(file)?)?);
     }
@@ -22,11 +22,11 @@ pub(crate) fn run(args: &ConformanceArgs) -> Result<(), Failure> {
     if report.is_ok() {
         Ok(())
     } else {
-        Err(Failure::Check)
+        Err(CommandFailure::Check)
     }
 }
 
-fn replay(args: &ConformanceArgs, reader: impl BufRead) -> Result<Report, Failure> {
+fn replay(args: &ConformanceArgs, reader: impl BufRead) -> Result<CaseReport, CommandFailure> {
     let evaluators = match args.evaluator {
         None => Evaluators::All,
         Some(EvaluatorArg::Plain) => Evaluators::Plain,
@@ -45,9 +45,9 @@ fn replay(args: &ConformanceArgs, reader: impl BufRead) -> Result<Report, Failur
 }
 
 /// Opens a file of JSON lines; gzip is recognised by its first bytes.
-fn open(path: &Path) -> Result<Box<dyn BufRead>, Failure> {
+fn open(path: &Path) -> Result<Box<dyn BufRead>, CommandFailure> {
     let unreadable = |e: std::io::Error| {
-        Failure::Usage(format!(
+        CommandFailure::Usage(format!(
             "failed to read {}: {e}; give files of JSON lines, gzip-compressed or plain",
             path.display()
         ))

@@ -1,7 +1,7 @@
 //! Starts the embedded control plane: API server, controllers, simulated nodes.
 
 use crate::cli::ControlPlaneArgs;
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use crate::print::program;
 use berth_apiserver::{RunningServer, Server, ServerOptions, StartError, controllers, kubelet};
 use berth_client::Transport;
@@ -21,11 +21,11 @@ pub(crate) const SCHEDULER_EXTENSION: &str = "berth.dev/scheduler";
 pub(crate) const NODES_DEFAULT: usize = 3;
 /// The parts beside the API server.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Options {
+pub(crate) struct ControlPlaneOptions {
     /// The controllers that run.
     pub(crate) controllers: controllers::Selection,
     /// Simulated nodes.
-    pub(crate) nodes: kubelet::Options,
+    pub(crate) nodes: kubelet::KubeletOptions,
     /// Whether kubelets run: for the nodes above, and for those that users create.
     pub(crate) kubelets: bool,
 }
@@ -41,14 +41,18 @@ pub(crate) struct ControlPlane {
 ///
 /// # Errors
 /// Names what could not be had, and the way out.
-pub(crate) async fn serve(options: ServerOptions) -> Result<RunningServer, Failure> {
+pub(crate) async fn serve(options: ServerOptions) -> Result<RunningServer, CommandFailure> {
     Server::start(options).await.map_err(|error| match error {
-        StartError::Listen { .. } => Failure::Environment(format!(
+        StartError::Listen { .. } => CommandFailure::Environment(format!(
             "{error}, with --listen ADDR (port 0 takes a free one)"
         )),
-        StartError::DataDir(error) => Failure::Environment(format!("{error}, with --data-dir DIR")),
-        StartError::ClientAuthorities(_) => Failure::Usage(format!("--client-ca-file: {error}")),
-        other => Failure::environment(other),
+        StartError::DataDir(error) => {
+            CommandFailure::Environment(format!("{error}, with --data-dir DIR"))
+        }
+        StartError::ClientAuthorities(_) => {
+            CommandFailure::Usage(format!("--client-ca-file: {error}"))
+        }
+        other => CommandFailure::environment(other),
     })
 }
 
@@ -60,7 +64,7 @@ pub(crate) fn write_kubeconfig(
     server: &RunningServer,
     path: &Path,
     scheduler: Option<SocketAddr>,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let scheduler = scheduler.map(|address| format!("http://{address}"));
     let extensions: Vec<(&str, String)> = scheduler
         .into_iter()
@@ -68,7 +72,7 @@ pub(crate) fn write_kubeconfig(
         .collect();
     server
         .write_kubeconfig(path, &extensions)
-        .map_err(|e| Failure::Environment(format!("{e}, with --kubeconfig PATH")))
+        .map_err(|e| CommandFailure::Environment(format!("{e}, with --kubeconfig PATH")))
 }
 
 impl ControlPlane {
@@ -76,26 +80,31 @@ impl ControlPlane {
     ///
     /// # Errors
     /// Names what could not be had, and the way out.
-    pub(crate) async fn start(server: RunningServer, options: Options) -> Result<Self, Failure> {
+    pub(crate) async fn start(
+        server: RunningServer,
+        options: ControlPlaneOptions,
+    ) -> Result<Self, CommandFailure> {
         let nodes = options
             .nodes
             .nodes
             .saturating_add(options.nodes.given.len());
+        // The limit protects the memory of the process from a typing error.
         if nodes > kubelet::NODES_MAX {
-            return Err(Failure::Usage(format!(
+            return Err(CommandFailure::Usage(format!(
                 "{nodes} nodes: at most {} nodes can be simulated",
                 kubelet::NODES_MAX
             )));
         }
+        // Controllers run before the nodes: new nodes are processed at once.
         let controllers = (!options.controllers.is_empty()).then(|| {
             server.note_controllers();
             controllers::spawn(
                 server.api("kube-controller-manager"),
-                controllers::Options {
+                controllers::ControllerOptions {
                     selection: options.controllers,
                     root_ca: Some(server.ca_pem().to_owned()),
                     groups: server.groups(),
-                    ..controllers::Options::default()
+                    ..controllers::ControllerOptions::default()
                 },
             )
         });
@@ -122,9 +131,9 @@ impl ControlPlane {
     }
 
     /// Waits until writing to the data directory fails. The cluster is of no use then.
-    pub(crate) async fn failed(&self) -> Failure {
+    pub(crate) async fn failed(&self) -> CommandFailure {
         let why = self.server.storage_failed().await;
-        Failure::Environment(format!(
+        CommandFailure::Environment(format!(
             "{why}; no acknowledged write is lost, start again when that is fixed"
         ))
     }
@@ -166,8 +175,8 @@ pub(crate) fn storage(args: &ControlPlaneArgs) -> String {
 /// Makes the simulated nodes; a bar shows how far it is when that takes longer than a moment.
 async fn start_nodes(
     server: &RunningServer,
-    nodes: kubelet::Options,
-) -> Result<controllers::Handle, Failure> {
+    nodes: kubelet::KubeletOptions,
+) -> Result<controllers::Handle, CommandFailure> {
     let bar = Arc::new(ProgressBar::hidden());
     bar.set_length(nodes.nodes.saturating_add(nodes.given.len()) as u64);
     if let Ok(style) = ProgressStyle::with_template("starting nodes {bar:30} {pos}/{len} {elapsed}")
@@ -185,13 +194,13 @@ async fn start_nodes(
     };
     let handle = kubelet::spawn(
         server.api("kubelet"),
-        kubelet::Options {
+        kubelet::KubeletOptions {
             progress: Some(Arc::new(progress)),
             ..nodes
         },
     )
     .await
-    .map_err(Failure::environment)?;
+    .map_err(CommandFailure::environment)?;
     bar.finish_and_clear();
     Ok(handle)
 }

@@ -9,7 +9,7 @@ mod history;
 mod tests;
 
 pub(crate) use answer::{GroupFilter, answer};
-pub(crate) use history::{History, SAMPLE_EVERY, Sample};
+pub(crate) use history::{SAMPLE_EVERY, Sample, SampleHistory};
 
 use serde_json::Value;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,7 +38,7 @@ const SEARCH_LEN_MAX: usize = 253;
 
 /// A question of the page.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Question {
+pub(crate) enum PageQuestion {
     /// Counts, reasons, nominations, gates and calls.
     State,
     /// The heat map of a resource.
@@ -75,13 +75,14 @@ pub(crate) enum Question {
     Pod(String),
 }
 
-impl Question {
+impl PageQuestion {
     /// The question of a path below `/dashboard/`, with its query; `None` for other paths.
     pub(crate) fn of(path: &str, query: &str) -> Option<Self> {
         let get = |name: &str| {
             let parts = query.split('&').filter_map(|part| part.split_once('='));
             let found = parts.into_iter().find(|(key, _)| *key == name);
             let mut value = found.map(|(_, value)| decoded(value)).unwrap_or_default();
+            // A long text is no search; it is dropped instead of compared with every name.
             if value.len() > SEARCH_LEN_MAX * 2 {
                 value.clear();
             }
@@ -147,11 +148,11 @@ fn decoded(text: &str) -> String {
 
 /// The last answers.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Answers(Arc<Mutex<Vec<(Instant, Question, Value)>>>);
+pub(crate) struct DashboardAnswers(Arc<Mutex<Vec<(Instant, PageQuestion, Value)>>>);
 
-impl Answers {
+impl DashboardAnswers {
     /// The answer to an equal question, if it is fresh.
-    pub(crate) fn get(&self, question: &Question, now: Instant) -> Option<Value> {
+    pub(crate) fn get(&self, question: &PageQuestion, now: Instant) -> Option<Value> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.retain(|(at, _, _)| now.saturating_duration_since(*at) < FRESH);
         let found = kept.iter().find(|(_, asked, _)| asked == question);
@@ -159,7 +160,7 @@ impl Answers {
     }
 
     /// Keeps an answer.
-    pub(crate) fn put(&self, question: Question, answer: Value, now: Instant) {
+    pub(crate) fn put(&self, question: PageQuestion, answer: Value, now: Instant) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() < KEPT_MAX {
             kept.push((now, question, answer));

@@ -2,7 +2,7 @@
 
 use crate::cli::{ClusterName, UpArgs};
 use crate::clusters::Folder;
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use crate::print::{self, program};
 use std::ffi::OsString;
 use std::fs::File;
@@ -20,7 +20,7 @@ const LOG_LINES: usize = 20;
 ///
 /// # Errors
 /// When it does not start; the end of its log states why.
-pub(crate) fn start(args: &UpArgs) -> Result<(), Failure> {
+pub(crate) fn start(args: &UpArgs) -> Result<(), CommandFailure> {
     let name = args.placement.name.clone().unwrap_or_default();
     let folder = Folder::of(&name)?;
     if folder.is_running() {
@@ -29,12 +29,13 @@ pub(crate) fn start(args: &UpArgs) -> Result<(), Failure> {
     folder.create()?;
     let path = folder.log();
     let unwritable = |e: std::io::Error| {
-        Failure::Environment(format!("failed to write {}: {e}", path.display()))
+        CommandFailure::Environment(format!("failed to write {}: {e}", path.display()))
     };
     let log = File::create(&path).map_err(unwritable)?;
     let errors = log.try_clone().map_err(unwritable)?;
-    let program_file = std::env::current_exe()
-        .map_err(|e| Failure::Environment(format!("failed to find the program itself: {e}")))?;
+    let program_file = std::env::current_exe().map_err(|e| {
+        CommandFailure::Environment(format!("failed to find the program itself: {e}"))
+    })?;
     let reads_input = args.all_files().iter().any(|file| file.as_os_str() == "-");
     let mut command = Command::new(program_file);
     command
@@ -54,7 +55,7 @@ pub(crate) fn start(args: &UpArgs) -> Result<(), Failure> {
     }
     let mut child = command
         .spawn()
-        .map_err(|e| Failure::Environment(format!("failed to start {}: {e}", program())))?;
+        .map_err(|e| CommandFailure::Environment(format!("failed to start {}: {e}", program())))?;
     let patience = START_PATIENCE.saturating_add(args.placement.wait.unwrap_or_default());
     let begun = Instant::now();
     loop {
@@ -106,13 +107,13 @@ fn tail(path: &std::path::Path) -> String {
 }
 
 /// The failure of a cluster that has ended at its start: with its exit code, and the end of its log.
-fn ended(log: &std::path::Path, status: ExitStatus) -> Failure {
+fn ended(log: &std::path::Path, status: ExitStatus) -> CommandFailure {
     let text = tail(log);
     let own = format!("{}: ", program());
     let text = text.strip_prefix(&own).unwrap_or(&text).to_owned();
     match status.code() {
-        Some(2) => Failure::Usage(text),
-        _ => Failure::Environment(if text.is_empty() {
+        Some(2) => CommandFailure::Usage(text),
+        _ => CommandFailure::Environment(if text.is_empty() {
             format!("the cluster has ended at its start ({status})")
         } else {
             text
@@ -120,10 +121,10 @@ fn ended(log: &std::path::Path, status: ExitStatus) -> Failure {
     }
 }
 
-fn late(child: &mut Child, log: &std::path::Path, patience: Duration) -> Failure {
+fn late(child: &mut Child, log: &std::path::Path, patience: Duration) -> CommandFailure {
     let _ = child.kill();
     let _ = child.wait();
-    Failure::Environment(format!(
+    CommandFailure::Environment(format!(
         "the cluster was not ready after {} s and is stopped; the end of its log {}:\n{}",
         patience.as_secs(),
         log.display(),

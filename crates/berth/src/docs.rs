@@ -3,13 +3,13 @@
 //!
 //! `BERTH_WRITE_DOCS=1 cargo test -p berth docs` writes them; without the variable the tests compare.
 
-use crate::flags::{Effect, FLAGS, Flag, Section};
+use crate::flags::{FLAGS, Flag, FlagEffect, Section};
 use crate::metrics::{EdgeMetric, HealthMetric, WaitingMetric};
 use crate::shadow::SHADOW_FAMILIES;
 use berth_api::Release;
 use berth_apiserver::releases::ApiRelease;
 use berth_framework::Feature;
-use berth_framework::features::{Behaviour, GateState, Stage, Support, Versions};
+use berth_framework::features::{Behaviour, FeatureStage, GateState, Support, Versions};
 use berth_scheduler::config::FIELDS;
 use berth_scheduler::metrics::{Families, Family, Metric, MetricKind, go_number};
 use std::fmt::Write as _;
@@ -35,10 +35,10 @@ fn flag_row(page: &mut String, flag: &Flag) {
         default => format!("`{default}`"),
     };
     let note = match flag.effect {
-        Effect::Works => String::new(),
-        Effect::Deprecated("") => "Deprecated. ".to_owned(),
-        Effect::Deprecated(field) => format!("Deprecated; use `{field}`. "),
-        Effect::Ignored(reason) => format!("**No effect**, with a warning: {reason}. "),
+        FlagEffect::Works => String::new(),
+        FlagEffect::Deprecated("") => "Deprecated. ".to_owned(),
+        FlagEffect::Deprecated(field) => format!("Deprecated; use `{field}`. "),
+        FlagEffect::Ignored(reason) => format!("**No effect**, with a warning: {reason}. "),
     };
     let (name, help) = (flag.name(), cell(flag.help));
     let _ = writeln!(page, "| `--{name}` | {kind} | {default} | {note}{help} |");
@@ -120,9 +120,9 @@ fn upstream_words(state: GateState) -> String {
         GateState::Removed => "removed".to_owned(),
         GateState::Known(spec) => {
             let stage = match spec.stage {
-                Stage::Alpha => "alpha",
-                Stage::Beta => "beta",
-                Stage::Stable => "GA",
+                FeatureStage::Alpha => "alpha",
+                FeatureStage::Beta => "beta",
+                FeatureStage::Stable => "GA",
             };
             let setting = match (spec.locked, spec.on) {
                 (true, _) => "locked",
@@ -160,6 +160,7 @@ fn gate_rows(page: &mut String, before: Release, release: Release) {
 
 fn versions_page() -> String {
     let mut page = include_str!("docs/versions.md").to_owned();
+    // Each release is compared with the one before it.
     for pair in Release::ALL.windows(2) {
         let (before, release) = (pair[0], pair[1]);
         let _ = write!(

@@ -7,7 +7,7 @@
 //!
 //! A thread that is idle does not pause: the first message after a while is taken in at once.
 
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use std::cell::OnceCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -95,7 +95,9 @@ impl Pauses {
 ///
 /// # Errors
 /// Those of the edge, and when the runtime cannot be had.
-pub(crate) fn run(main: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+pub(crate) fn run(
+    main: impl Future<Output = Result<(), CommandFailure>>,
+) -> Result<(), CommandFailure> {
     let pauses = PAUSES.with(|current| {
         let pauses = current.get_or_init(|| Arc::new(Pauses::of_this_thread()));
         Arc::clone(pauses)
@@ -104,7 +106,7 @@ pub(crate) fn run(main: impl Future<Output = Result<(), Failure>>) -> Result<(),
         .enable_all()
         .on_thread_park(move || pauses.before_wait())
         .build()
-        .map_err(|e| Failure::Environment(format!("failed to start the event loop: {e}")))?;
+        .map_err(|e| CommandFailure::Environment(format!("failed to start the event loop: {e}")))?;
     let result = runtime.block_on(main);
     runtime.shutdown_background();
     result

@@ -5,8 +5,8 @@
 use crate::apply::{self, Applied};
 use crate::availability;
 use crate::cli::CoreArgs;
-use crate::control_plane::{ControlPlane, Options};
-use crate::exit::Failure;
+use crate::control_plane::{ControlPlane, ControlPlaneOptions};
+use crate::exit::CommandFailure;
 use crate::manifest;
 use crate::scheduler::{self, Scheduling};
 use berth_api::Release;
@@ -64,10 +64,10 @@ impl Default for ClusterOptions {
 #[error("{0}")]
 pub struct ClusterError(String);
 
-impl From<Failure> for ClusterError {
-    fn from(failure: Failure) -> Self {
+impl From<CommandFailure> for ClusterError {
+    fn from(failure: CommandFailure) -> Self {
         match failure {
-            Failure::Usage(text) | Failure::Environment(text) => Self(text),
+            CommandFailure::Usage(text) | CommandFailure::Environment(text) => Self(text),
             other => Self(format!("{other:?}")),
         }
     }
@@ -83,13 +83,13 @@ struct Contact {
 }
 
 /// A cluster that runs until it is dropped.
-pub struct Cluster {
+pub struct EmbeddedCluster {
     contact: Contact,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl std::fmt::Debug for Cluster {
+impl std::fmt::Debug for EmbeddedCluster {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // The token is a secret.
         f.debug_struct("Cluster")
@@ -98,7 +98,7 @@ impl std::fmt::Debug for Cluster {
     }
 }
 
-impl Cluster {
+impl EmbeddedCluster {
     /// Starts a cluster on a free port of loopback, with the in-tree plugins, and returns when it is ready.
     ///
     /// # Errors
@@ -161,7 +161,7 @@ impl Cluster {
         self.applied(manifest).await.map(drop)
     }
 
-    /// As [`Cluster::apply`], and waits until the objects are available, as `berth up --wait` does.
+    /// As [`EmbeddedCluster::apply`], and waits until the objects are available, as `berth up --wait` does.
     ///
     /// # Errors
     /// Names the objects that are not available when the time has passed.
@@ -193,7 +193,7 @@ impl Cluster {
     }
 }
 
-impl Drop for Cluster {
+impl Drop for EmbeddedCluster {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
@@ -260,7 +260,9 @@ fn run(
     runtime.shutdown_background();
 }
 
-async fn parts(options: &ClusterOptions) -> Result<(ControlPlane, Option<Scheduling>), Failure> {
+async fn parts(
+    options: &ClusterOptions,
+) -> Result<(ControlPlane, Option<Scheduling>), CommandFailure> {
     let server = Server::start(ServerOptions {
         admission: Admission {
             // Without controllers a namespace has no service account, and a node stays as it was created.
@@ -270,19 +272,19 @@ async fn parts(options: &ClusterOptions) -> Result<(ControlPlane, Option<Schedul
         ..ServerOptions::default()
     })
     .await
-    .map_err(Failure::environment)?;
+    .map_err(CommandFailure::environment)?;
     let controllers = if options.controllers {
         Selection::All
     } else {
         Selection::Named(BTreeSet::new())
     };
-    let nodes = kubelet::Options {
+    let nodes = kubelet::KubeletOptions {
         nodes: options.nodes,
         devices: options.gpus_per_node,
-        ..kubelet::Options::default()
+        ..kubelet::KubeletOptions::default()
     };
     let kubelets = options.nodes > 0;
-    let parts = Options {
+    let parts = ControlPlaneOptions {
         controllers,
         nodes,
         kubelets,
@@ -303,6 +305,6 @@ async fn parts(options: &ClusterOptions) -> Result<(ControlPlane, Option<Schedul
     };
     tokio::time::timeout(READY_PATIENCE, ready)
         .await
-        .map_err(|_| Failure::usage("the scheduler has not seen the cluster in time"))?;
+        .map_err(|_| CommandFailure::usage("the scheduler has not seen the cluster in time"))?;
     Ok((plane, Some(scheduling)))
 }

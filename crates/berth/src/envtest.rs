@@ -10,7 +10,7 @@ pub(crate) mod assets;
 mod etcd;
 mod flags;
 
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use berth_framework::registry::Registry;
 use std::ffi::OsString;
 
@@ -23,7 +23,7 @@ pub(crate) fn main(
     program: &str,
     arguments: &[OsString],
     registry: &Registry,
-) -> Option<Result<(), Failure>> {
+) -> Option<Result<(), CommandFailure>> {
     match program {
         KUBE_APISERVER => Some(apiserver::main(arguments, registry)),
         ETCD => {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 /// The reason why a command ended without success.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum CommandFailure {
     /// A check ran and found something: mismatches, violations. Exit code 1; already reported.
     Check,
     /// The command line or a file given on it is wrong. Exit code 2.
@@ -20,7 +20,7 @@ pub(crate) enum Failure {
     Unread,
 }
 
-impl Failure {
+impl CommandFailure {
     /// Wrong command line or input file.
     pub(crate) fn usage(error: impl fmt::Display) -> Self {
         Self::Usage(error.to_string())

@@ -5,7 +5,7 @@ mod leases;
 
 use crate::cli::{ExplainArgs, ExplainOutput, Explained, SchedulerPortArgs};
 use crate::discovery::user_agent;
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use crate::print::{self, program};
 use crate::serve::is_loopback;
 use berth_client::component::{self, Component, Find};
@@ -40,8 +40,8 @@ const EVENTS_LISTED_MAX: usize = 5;
 ///
 /// # Errors
 /// When the scheduler cannot be reached, or does not know the object.
-pub(crate) async fn run(args: ExplainArgs) -> Result<(), Failure> {
-    let asking = Asking::connect(&args.port, "explain").await?;
+pub(crate) async fn run(args: ExplainArgs) -> Result<(), CommandFailure> {
+    let asking = AskedScheduler::connect(&args.port, "explain").await?;
     match &args.what {
         Explained::Pod { name } => {
             let (namespace, name) = in_namespace(asking.namespace(&args), name);
@@ -80,7 +80,7 @@ fn show<T: Serialize>(
     args: &ExplainArgs,
     answer: &T,
     table: impl FnOnce(&T) -> String,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let written = match args.output {
         ExplainOutput::Table => Ok(table(answer)),
         ExplainOutput::Json => serde_json::to_string_pretty(answer)
@@ -88,34 +88,38 @@ fn show<T: Serialize>(
             .map_err(|e| e.to_string()),
         ExplainOutput::Yaml => serde_saphyr::to_string(answer).map_err(|e| e.to_string()),
     };
-    let written =
-        written.map_err(|e| Failure::Environment(format!("failed to write the answer: {e}")))?;
+    let written = written
+        .map_err(|e| CommandFailure::Environment(format!("failed to write the answer: {e}")))?;
     print::text(written)
 }
 
 /// A scheduler that is asked.
-pub(crate) struct Asking {
+pub(crate) struct AskedScheduler {
     transport: Transport,
     component: Component,
     agent: String,
 }
 
-impl Asking {
+impl AskedScheduler {
     /// A scheduler that is found as the options ask for. `command` is the command that asks.
-    pub(crate) async fn connect(args: &SchedulerPortArgs, command: &str) -> Result<Self, Failure> {
+    pub(crate) async fn connect(
+        args: &SchedulerPortArgs,
+        command: &str,
+    ) -> Result<Self, CommandFailure> {
         let component = component::find(&Find {
             url: args.server.as_deref(),
             kubeconfig: args.kubeconfig.choice(),
             extension: crate::control_plane::SCHEDULER_EXTENSION,
             default_url: DEFAULT_URL,
         })
-        .map_err(Failure::environment)?;
+        .map_err(CommandFailure::environment)?;
         let host = host_of(&component.url);
+        // Without a verified certificate, the credentials could reach another server.
         if component.url.starts_with("https:")
             && !is_loopback(host)
             && !args.insecure_skip_tls_verify
         {
-            return Err(Failure::Usage(format!(
+            return Err(CommandFailure::Usage(format!(
                 "--server {}: the certificate of a scheduler is its own and cannot be verified, so credentials are \
                  sent only to addresses on loopback; forward the port (kubectl -n kube-system port-forward \
                  deployment/berth-scheduler 10259), or give --insecure-skip-tls-verify",
@@ -125,7 +129,7 @@ impl Asking {
         let agent = user_agent(command);
         let transport = component::connect(&component, &agent)
             .await
-            .map_err(Failure::environment)?;
+            .map_err(CommandFailure::environment)?;
         Ok(Self {
             transport,
             component,
@@ -144,7 +148,7 @@ impl Asking {
         args: &ExplainArgs,
         kind: &str,
         name: &str,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandFailure> {
         let (namespace, name) = in_namespace(self.namespace(args), name);
         let path = format!("/explain/{kind}/{namespace}/{name}");
         let answer = self.ask::<GroupAnswer>(&path).await?;
@@ -218,23 +222,23 @@ impl Asking {
     }
 
     /// The answer at a path of the port.
-    pub(crate) async fn ask<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+    pub(crate) async fn ask<T: DeserializeOwned>(&self, path: &str) -> Result<T, CommandFailure> {
         let url = &self.component.url;
         let answer = self.transport.request::<T>(&request::get_path(path)).await;
         answer.map_err(|error| match &error {
             ApiError::Status {
                 code: 404, message, ..
-            } => Failure::Usage(message.clone()),
+            } => CommandFailure::Usage(message.clone()),
             ApiError::Status {
                 code: 401 | 403, ..
-            } => Failure::Environment(format!(
+            } => CommandFailure::Environment(format!(
                 "the scheduler at {url} refused the request: {error}; it takes the right to get the \
                  nonResourceURL {path} (ClusterRole berth-explain-reader)"
             )),
             ApiError::Status { .. } | ApiError::Decode { .. } => {
-                Failure::Environment(format!("the scheduler at {url} failed to answer: {error}"))
+                CommandFailure::Environment(format!("the scheduler at {url} failed to answer: {error}"))
             }
-            _ => Failure::Environment(format!(
+            _ => CommandFailure::Environment(format!(
                 "failed to reach a scheduler at {url}: {error}; start one with {} up, forward the port of one \
                  (kubectl -n kube-system port-forward deployment/berth-scheduler 10259), or give its address with \
                  --server URL",
@@ -287,6 +291,7 @@ fn add_events(gates: &mut [Gate], list: &Value, scheduler: &str) {
         .map(|event| GateEvent {
             component: first(event, &["/reportingComponent", "/source/component"]),
             reason: text(&event["reason"]),
+            // Events that Kubernetes wrote in different versions have their times in different fields.
             message: text(&event["message"]),
             at: first(
                 event,
@@ -308,6 +313,7 @@ fn add_events(gates: &mut [Gate], list: &Value, scheduler: &str) {
     for gate in gates.iter_mut().filter(|gate| gate.is_scheduling_gate) {
         let about = events.iter().filter(|event| names(event, &gate.name));
         gate.events = about.take(EVENTS_LISTED_MAX).cloned().collect();
+        // Without an event about the gate, a general one may be about it.
         if gate.events.is_empty() {
             let others = events
                 .iter()

@@ -25,7 +25,7 @@ pub(crate) struct Given<T> {
 
 /// The effect of a flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Effect {
+pub(crate) enum FlagEffect {
     /// The effect that the help text states.
     Works,
     /// The effect that the help text states, with a warning. Names the configuration field to use instead, if there is
@@ -45,7 +45,7 @@ pub(crate) struct Flag {
     /// The default, as it would be given.
     pub(crate) default: &'static str,
     /// The effect of the flag.
-    pub(crate) effect: Effect,
+    pub(crate) effect: FlagEffect,
     /// The purpose of the flag.
     pub(crate) help: &'static str,
 }
@@ -60,21 +60,21 @@ impl Flag {
     pub(crate) fn warning(&self) -> Option<String> {
         let name = self.name();
         match self.effect {
-            Effect::Works => None,
-            Effect::Deprecated("") => Some(format!("flag --{name} is deprecated")),
-            Effect::Deprecated(field) => Some(format!(
+            FlagEffect::Works => None,
+            FlagEffect::Deprecated("") => Some(format!("flag --{name} is deprecated")),
+            FlagEffect::Deprecated(field) => Some(format!(
                 "flag --{name} is deprecated; use {field} in the file of --config"
             )),
-            Effect::Ignored(reason) => Some(format!("flag --{name} has no effect: {reason}")),
+            FlagEffect::Ignored(reason) => Some(format!("flag --{name} has no effect: {reason}")),
         }
     }
 
     fn arg(&self) -> Arg {
         let mut help = self.help.to_owned();
-        if let Effect::Deprecated(_) = self.effect {
+        if let FlagEffect::Deprecated(_) = self.effect {
             help = format!("Deprecated. {help}");
         }
-        if let Effect::Ignored(reason) = self.effect {
+        if let FlagEffect::Ignored(reason) = self.effect {
             help = format!("No effect: {reason}. {help}");
         }
         if !matches!(self.default, "" | "false") {

@@ -1,7 +1,7 @@
 //! The kubeconfig of the user: the entries of a named cluster are added to it and removed from it, and everything else
 //! in it stays.
 
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use berth_apiserver::{RunningServer, replace_private_file};
 use serde_json::{Map, Value, json};
 use std::io;
@@ -15,14 +15,14 @@ const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// The contents of a kubeconfig for a cluster.
 #[derive(Debug, Clone)]
-pub(crate) struct Entry {
+pub(crate) struct KubeconfigEntry {
     /// The name of the cluster, the user and the context.
     pub(crate) name: String,
     cluster: Value,
     user: Value,
 }
 
-impl Entry {
+impl KubeconfigEntry {
     /// The administrator of a server. `scheduler` is the URL of its scheduler, for `berth explain`.
     pub(crate) fn of(server: &RunningServer, name: String, scheduler: Option<&str>) -> Self {
         use base64::Engine;
@@ -47,7 +47,7 @@ impl Entry {
 ///
 /// # Errors
 /// When there is no home directory.
-pub(crate) fn default_path() -> Result<PathBuf, Failure> {
+pub(crate) fn default_path() -> Result<PathBuf, CommandFailure> {
     let listed = std::env::var_os("KUBECONFIG").unwrap_or_default();
     let mut listed = std::env::split_paths(&listed).filter(|path| !path.as_os_str().is_empty());
     if let Some(first) = listed.next() {
@@ -56,7 +56,7 @@ pub(crate) fn default_path() -> Result<PathBuf, Failure> {
     let home = std::env::home_dir().filter(|home| !home.as_os_str().is_empty());
     home.map(|home| home.join(".kube").join("config"))
         .ok_or_else(|| {
-            Failure::usage("there is no home directory; name a file with --kubeconfig PATH")
+            CommandFailure::usage("there is no home directory; name a file with --kubeconfig PATH")
         })
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn default_path() -> Result<PathBuf, Failure> {
 ///
 /// # Errors
 /// When the file cannot be read or written.
-pub(crate) fn add(path: &Path, entry: &Entry) -> Result<(), Failure> {
+pub(crate) fn add(path: &Path, entry: &KubeconfigEntry) -> Result<(), CommandFailure> {
     change(path, |config| put(config, entry))
 }
 
@@ -72,14 +72,14 @@ pub(crate) fn add(path: &Path, entry: &Entry) -> Result<(), Failure> {
 ///
 /// # Errors
 /// When the file cannot be read or written.
-pub(crate) fn remove(path: &Path, name: &str) -> Result<(), Failure> {
+pub(crate) fn remove(path: &Path, name: &str) -> Result<(), CommandFailure> {
     if !path.exists() {
         return Ok(());
     }
     change(path, |config| take_out(config, name))
 }
 
-fn put(config: &mut Map<String, Value>, entry: &Entry) {
+fn put(config: &mut Map<String, Value>, entry: &KubeconfigEntry) {
     config.entry("apiVersion").or_insert_with(|| "v1".into());
     config.entry("kind").or_insert_with(|| "Config".into());
     let name = &entry.name;
@@ -123,9 +123,9 @@ fn take_out(config: &mut Map<String, Value>, name: &str) {
 }
 
 /// Changes the file under the lock that kubectl uses, in one step.
-fn change(path: &Path, change: impl FnOnce(&mut Map<String, Value>)) -> Result<(), Failure> {
+fn change(path: &Path, change: impl FnOnce(&mut Map<String, Value>)) -> Result<(), CommandFailure> {
     let failed = |what: &str, e: &dyn std::fmt::Display| {
-        Failure::Environment(format!(
+        CommandFailure::Environment(format!(
             "failed to {what} the kubeconfig {}: {e}; name another file with --kubeconfig PATH",
             path.display()
         ))
@@ -190,8 +190,8 @@ impl Drop for Lock {
 mod tests {
     use super::*;
 
-    fn entry(name: &str, server: &str) -> Entry {
-        Entry {
+    fn entry(name: &str, server: &str) -> KubeconfigEntry {
+        KubeconfigEntry {
             name: name.to_owned(),
             cluster: json!({"server": server}),
             user: json!({"token": "secret"}),
@@ -268,7 +268,10 @@ preferences: {}
         for text in ["[1, 2]", "clusters: [", "just text"] {
             std::fs::write(&path, text).expect("a file");
             let result = add(&path, &entry("berth", "https://127.0.0.1:1"));
-            assert!(matches!(result, Err(Failure::Environment(_))), "{text}");
+            assert!(
+                matches!(result, Err(CommandFailure::Environment(_))),
+                "{text}"
+            );
             let left = std::fs::read_to_string(&path).expect("a file");
             assert_eq!(left, text);
         }

@@ -52,7 +52,7 @@ use berth_framework::registry::{
     AlreadyRegistered, ArgsError, Extensions, FactoryContext, Registry,
 };
 use cli::Command;
-use exit::Failure;
+use exit::CommandFailure;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -110,7 +110,7 @@ impl Berth {
         code
     }
 
-    fn command(self) -> Result<(), Failure> {
+    fn command(self) -> Result<(), CommandFailure> {
         let cli = cli::parse(print::program());
         logs::init(cli.log_options());
         match cli.command {
@@ -136,11 +136,11 @@ impl Berth {
 }
 
 /// Runs the edge. What is left over when it ends is not waited for.
-fn run(main: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+fn run(main: impl Future<Output = Result<(), CommandFailure>>) -> Result<(), CommandFailure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|e| Failure::Environment(format!("failed to start threads: {e}")))?;
+        .map_err(|e| CommandFailure::Environment(format!("failed to start threads: {e}")))?;
     let result = runtime.block_on(main);
     runtime.shutdown_background();
     result

@@ -20,7 +20,7 @@ mod sink;
 
 use crate::flags::{FlagValue, Level, LogFlags, VModule};
 use berth_scheduler::{LogLevel, LogLine};
-use format::{Fields, Record};
+use format::{EventFields, LogLineRecord};
 use sink::{Sink, Stream};
 use std::path::Path;
 use std::sync::OnceLock;
@@ -160,7 +160,7 @@ pub(crate) fn write(line: LogLine) {
         return;
     }
     let place = (line.location.file(), line.location.line());
-    logger.write(severity, Level(v), place, &Fields::of(line));
+    logger.write(severity, Level(v), place, &EventFields::of(line));
 }
 
 /// The highest level that is logged of any source file.
@@ -240,12 +240,12 @@ impl Logger {
         severity: tracing::Level,
         v: Level,
         (file, line): (&str, u32),
-        fields: &Fields,
+        fields: &EventFields,
     ) {
         if v > Level(0) && v > self.level_of(file) {
             return;
         }
-        let record = Record {
+        let record = LogLineRecord {
             severity,
             v,
             time: jiff::Timestamp::now(),
@@ -304,7 +304,7 @@ impl<S: Subscriber> Layer<S> for Layered {
             return;
         };
         let metadata = event.metadata();
-        let mut fields = Fields::default();
+        let mut fields = EventFields::default();
         event.record(&mut fields);
         let default = match *metadata.level() {
             tracing::Level::DEBUG => DEBUG_LEVEL,

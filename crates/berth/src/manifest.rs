@@ -1,6 +1,6 @@
 //! Manifests given on the command line: read and checked before anything is started.
 
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use berth_apiserver::schema;
 use serde_json::Value;
 use std::io::Read;
@@ -11,14 +11,14 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// One document of a manifest.
 #[derive(Debug, Clone)]
-pub(crate) struct Document {
+pub(crate) struct ManifestDocument {
     /// The document and its file, for messages.
     pub(crate) place: String,
     /// The object.
     pub(crate) object: Value,
 }
 
-impl Document {
+impl ManifestDocument {
     /// `apiVersion` of the object.
     pub(crate) fn api_version(&self) -> &str {
         self.object["apiVersion"].as_str().unwrap_or_default()
@@ -40,7 +40,7 @@ impl Document {
 ///
 /// # Errors
 /// Names the file and the document, and what is wrong there.
-pub(crate) fn read_all(files: &[PathBuf]) -> Result<Vec<Document>, Failure> {
+pub(crate) fn read_all(files: &[PathBuf]) -> Result<Vec<ManifestDocument>, CommandFailure> {
     let mut documents = Vec::new();
     for file in files {
         if file.as_os_str() == "-" {
@@ -61,14 +61,14 @@ pub(crate) fn read_all(files: &[PathBuf]) -> Result<Vec<Document>, Failure> {
 ///
 /// # Errors
 /// Names the document, and what is wrong there.
-pub(crate) fn read_text(shown: &str, text: &str) -> Result<Vec<Document>, Failure> {
+pub(crate) fn read_text(shown: &str, text: &str) -> Result<Vec<ManifestDocument>, CommandFailure> {
     let mut documents = Vec::new();
     parse(shown, text, &mut documents)?;
     Ok(documents)
 }
 
-fn unreadable(shown: impl std::fmt::Display, e: impl std::fmt::Display) -> Failure {
-    Failure::Usage(format!(
+fn unreadable(shown: impl std::fmt::Display, e: impl std::fmt::Display) -> CommandFailure {
+    CommandFailure::Usage(format!(
         "failed to read manifest {shown}: {e}; nothing was started"
     ))
 }
@@ -77,7 +77,7 @@ fn unreadable(shown: impl std::fmt::Display, e: impl std::fmt::Display) -> Failu
 ///
 /// # Errors
 /// When it cannot be read or has none.
-pub(crate) fn in_directory(dir: &Path) -> Result<Vec<PathBuf>, Failure> {
+pub(crate) fn in_directory(dir: &Path) -> Result<Vec<PathBuf>, CommandFailure> {
     let failed = |e| unreadable(dir.display(), e);
     let entries = std::fs::read_dir(dir).map_err(failed)?;
     let mut files = Vec::new();
@@ -98,7 +98,7 @@ pub(crate) fn in_directory(dir: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(files)
 }
 
-fn read(file: &Path, documents: &mut Vec<Document>) -> Result<(), Failure> {
+fn read(file: &Path, documents: &mut Vec<ManifestDocument>) -> Result<(), CommandFailure> {
     let shown = file.display().to_string();
     let opened = std::fs::File::open(file).map_err(|e| unreadable(&shown, e))?;
     let text = take(&shown, opened)?;
@@ -106,13 +106,13 @@ fn read(file: &Path, documents: &mut Vec<Document>) -> Result<(), Failure> {
 }
 
 /// No more is taken in than is wanted, whatever the file claims to be: a pipe has no size.
-fn take(shown: &str, file: impl Read) -> Result<String, Failure> {
+fn take(shown: &str, file: impl Read) -> Result<String, CommandFailure> {
     let mut text = String::new();
     file.take(FILE_BYTES_MAX + 1)
         .read_to_string(&mut text)
         .map_err(|e| unreadable(shown, e))?;
     if text.len() as u64 > FILE_BYTES_MAX {
-        return Err(Failure::Usage(format!(
+        return Err(CommandFailure::Usage(format!(
             "failed to read manifest {shown}: more than the {FILE_BYTES_MAX} bytes that are read at once; split the \
              file"
         )));
@@ -120,19 +120,25 @@ fn take(shown: &str, file: impl Read) -> Result<String, Failure> {
     Ok(text)
 }
 
-fn parse(shown: &str, text: &str, documents: &mut Vec<Document>) -> Result<(), Failure> {
+fn parse(
+    shown: &str,
+    text: &str,
+    documents: &mut Vec<ManifestDocument>,
+) -> Result<(), CommandFailure> {
     for (index, text) in split(text).into_iter().enumerate() {
         let place = format!("{shown}, document {}", index + 1);
         let malformed = |reason: String| {
-            Failure::Usage(format!(
+            CommandFailure::Usage(format!(
                 "failed to parse manifest {place}: {reason}; correct the file; nothing was started"
             ))
         };
         let parsed = schema::parse_yaml(text.as_bytes()).map_err(|e| malformed(e.to_string()))?;
+        // A field that occurs twice is usually a mistake; the last one would count silently.
         if let Some(twice) = parsed.duplicate_fields.first() {
             return Err(malformed(format!("{twice} stands there twice")));
         }
         let value = parsed.value;
+        // An empty document, as after a trailing separator, is no object.
         if value.is_null() {
             continue;
         }
@@ -148,7 +154,7 @@ fn parse(shown: &str, text: &str, documents: &mut Vec<Document>) -> Result<(), F
             value => vec![value],
         };
         for object in items {
-            documents.push(checked(Document {
+            documents.push(checked(ManifestDocument {
                 place: place.clone(),
                 object,
             })?);
@@ -178,7 +184,7 @@ pub(crate) fn split(text: &str) -> Vec<String> {
     documents
 }
 
-fn checked(document: Document) -> Result<Document, Failure> {
+fn checked(document: ManifestDocument) -> Result<ManifestDocument, CommandFailure> {
     let missing = [
         ("apiVersion", document.api_version()),
         ("kind", document.kind()),
@@ -188,7 +194,7 @@ fn checked(document: Document) -> Result<Document, Failure> {
     .find(|(_, value)| value.is_empty());
     match missing {
         Some((field, _)) if !(field == "metadata.name" && has_generate_name(&document)) => {
-            Err(Failure::Usage(format!(
+            Err(CommandFailure::Usage(format!(
                 "failed to use manifest {}: {field} is not set; correct the file; nothing was started",
                 document.place
             )))
@@ -198,7 +204,7 @@ fn checked(document: Document) -> Result<Document, Failure> {
 }
 
 /// Refuses what is no field of the kind: most often a typing error, and silently dropped later.
-fn known_fields(document: Document) -> Result<Document, Failure> {
+fn known_fields(document: ManifestDocument) -> Result<ManifestDocument, CommandFailure> {
     let (group, version) = document
         .api_version()
         .rsplit_once('/')
@@ -213,14 +219,14 @@ fn known_fields(document: Document) -> Result<Document, Failure> {
     if wrong.is_empty() {
         return Ok(document);
     }
-    Err(Failure::Usage(format!(
+    Err(CommandFailure::Usage(format!(
         "failed to use manifest {}: {}; correct the file; nothing was started",
         document.place,
         wrong.join(", ")
     )))
 }
 
-fn has_generate_name(document: &Document) -> bool {
+fn has_generate_name(document: &ManifestDocument) -> bool {
     document.object["metadata"]["generateName"].is_string()
 }
 
@@ -228,12 +234,12 @@ fn has_generate_name(document: &Document) -> bool {
 mod tests {
     use super::*;
 
-    fn read_text(text: &str) -> Result<Vec<Document>, String> {
+    fn read_text(text: &str) -> Result<Vec<ManifestDocument>, String> {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("manifest.yaml");
         std::fs::write(&file, text).unwrap();
         read_all(&[file]).map_err(|f| match f {
-            Failure::Usage(text) => text,
+            CommandFailure::Usage(text) => text,
             other => format!("{other:?}"),
         })
     }
@@ -243,7 +249,7 @@ mod tests {
         let documents = read_text("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n---\n---\napiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Pod\n  metadata: {name: b}\n",
         )
         .unwrap();
-        let names: Vec<&str> = documents.iter().map(Document::name).collect();
+        let names: Vec<&str> = documents.iter().map(ManifestDocument::name).collect();
         assert_eq!(names, ["a", "b"]);
     }
 

@@ -8,14 +8,14 @@ mod process;
 mod tests;
 mod waiting;
 
-pub(crate) use filter::Filter;
+pub(crate) use filter::MetricFilter;
 pub(crate) use pods::render as render_pods;
 #[cfg(test)]
 pub(crate) use waiting::WaitingMetric;
 pub(crate) use waiting::add as add_waiting;
 
 use berth_api::Release;
-use berth_client::election::{Leadership, Status};
+use berth_client::election::{ElectionStatus, Leadership};
 use berth_client::observe::{Exchange, Observer};
 use berth_framework::features::Versions;
 use berth_scheduler::families;
@@ -120,7 +120,7 @@ impl EdgeMetrics {
     }
 
     /// Everything noted so far, with what is read from the system now.
-    pub(crate) fn snapshot(&self, election: Option<(&str, &Status)>) -> Snapshot {
+    pub(crate) fn snapshot(&self, election: Option<(&str, &ElectionStatus)>) -> Snapshot {
         let mut metrics = self.lock();
         for (metric, value) in process::read() {
             metrics.set(metric, &[], value);

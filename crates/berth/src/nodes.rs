@@ -1,8 +1,8 @@
 //! The simulated nodes of a file: Node objects, as kwok has them or as `kubectl get nodes -o yaml` prints them.
 
 use crate::cli::NodeArgs;
-use crate::exit::Failure;
-use crate::manifest::{self, Document};
+use crate::exit::CommandFailure;
+use crate::manifest::{self, ManifestDocument};
 use berth_apiserver::kubelet;
 use serde_json::Value;
 use std::time::Duration;
@@ -25,8 +25,8 @@ const OF_SERVER: [&str; 6] = [
 /// For a file that cannot be read, and for an object that is no Node.
 pub(crate) fn options(
     args: &NodeArgs,
-    mut options: kubelet::Options,
-) -> Result<kubelet::Options, Failure> {
+    mut options: kubelet::KubeletOptions,
+) -> Result<kubelet::KubeletOptions, CommandFailure> {
     if let Some(cpu) = &args.node_cpu {
         options.shape.cpu.clone_from(cpu);
     }
@@ -40,9 +40,9 @@ pub(crate) fn options(
     Ok(options)
 }
 
-fn add(document: Document, nodes: &mut Vec<Value>) -> Result<(), Failure> {
+fn add(document: ManifestDocument, nodes: &mut Vec<Value>) -> Result<(), CommandFailure> {
     let wrong = |what: String| {
-        Failure::Usage(format!(
+        CommandFailure::Usage(format!(
             "--node-file: {}: {what}; nothing was started",
             document.place
         ))
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
     use std::path::PathBuf;
 
-    fn read(text: &str) -> Result<kubelet::Options, Failure> {
+    fn read(text: &str) -> Result<kubelet::KubeletOptions, CommandFailure> {
         let dir = tempfile::tempdir().expect("a directory");
         let file: PathBuf = dir.path().join("nodes.yaml");
         std::fs::write(&file, text).expect("a file");
@@ -105,7 +105,7 @@ mod tests {
             node_memory: None,
             job_seconds: 2.5,
         };
-        options(&args, kubelet::Options::default())
+        options(&args, kubelet::KubeletOptions::default())
     }
 
     #[test]
@@ -165,7 +165,7 @@ metadata: {name: small}
             ),
         ] {
             match read(text) {
-                Err(Failure::Usage(error)) => {
+                Err(CommandFailure::Usage(error)) => {
                     assert!(
                         error.contains("document 1") && error.contains(expect),
                         "{error}"

@@ -14,7 +14,7 @@ use crate::cli::{
     Output, PerfArgs, PerfCommand, PerfCoreArgs, PerfDispatcherArgs, PerfMemoryArgs, PerfPlotArgs,
     PerfQueueArgs, PerfSides,
 };
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use crate::print::{self, say};
 use berth_client::Transport;
 use berth_client::content::{ContentTypes, JSON};
@@ -47,7 +47,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 ///
 /// # Errors
 /// When the core does not do its work, or a workload gives no result.
-pub(crate) fn run(args: &PerfArgs, registry: &Registry) -> Result<(), Failure> {
+pub(crate) fn run(args: &PerfArgs, registry: &Registry) -> Result<(), CommandFailure> {
     match &args.what {
         None => workloads::workloads(&args.workloads, registry),
         Some(PerfCommand::Core(args)) => run_core(args),
@@ -112,14 +112,14 @@ impl From<PerfSides> for Sides {
     }
 }
 
-fn run_core(args: &PerfCoreArgs) -> Result<(), Failure> {
+fn run_core(args: &PerfCoreArgs) -> Result<(), CommandFailure> {
     if args.nodes.contains(&0) || args.pods == 0 || args.plain_pods == Some(0) {
-        return Err(Failure::Usage(
+        return Err(CommandFailure::Usage(
             "--nodes, --pods and --plain-pods must be at least 1: there is nothing to measure"
                 .to_owned(),
         ));
     }
-    let options = core::Options {
+    let options = core::CorePerfOptions {
         rows: if args.rows.is_empty() {
             Row::ALL.to_vec()
         } else {
@@ -136,6 +136,7 @@ fn run_core(args: &PerfCoreArgs) -> Result<(), Failure> {
         events: args.events,
     };
     let bar = ProgressBar::new(options.decisions() as u64);
+    // A template that does not parse leaves the bar in its default style.
     if let Ok(style) = ProgressStyle::with_template("{msg} {bar:30} {pos}/{len} {elapsed}") {
         bar.set_style(style);
     }
@@ -147,21 +148,21 @@ fn run_core(args: &PerfCoreArgs) -> Result<(), Failure> {
         }
         bar.inc(1);
     })
-    .map_err(Failure::environment)?;
+    .map_err(CommandFailure::environment)?;
     bar.finish_and_clear();
     print_as(args.output, &report)
 }
 
-fn run_queue(args: &PerfQueueArgs) -> Result<(), Failure> {
+fn run_queue(args: &PerfQueueArgs) -> Result<(), CommandFailure> {
     let counts = [args.events, args.active, args.pairs];
     if args.waiting.is_empty() || counts.contains(&0) {
-        return Err(Failure::Usage(
+        return Err(CommandFailure::Usage(
             "--waiting needs a number, and --events, --active and --pairs must be at least 1: there is nothing to \
              measure"
                 .to_owned(),
         ));
     }
-    let options = queue::Options {
+    let options = queue::QueuePerfOptions {
         waiting: args.waiting.clone(),
         events: args.events,
         active: args.active,
@@ -173,13 +174,13 @@ fn run_queue(args: &PerfQueueArgs) -> Result<(), Failure> {
         bar.set_message(step);
         bar.inc(1);
     })
-    .map_err(Failure::environment)?;
+    .map_err(CommandFailure::environment)?;
     bar.finish_and_clear();
     print_as(args.output, &report)
 }
 
-fn run_dispatcher(args: &PerfDispatcherArgs) -> Result<(), Failure> {
-    let options = dispatcher::Options {
+fn run_dispatcher(args: &PerfDispatcherArgs) -> Result<(), CommandFailure> {
+    let options = dispatcher::DispatcherPerfOptions {
         calls: args.calls,
         patches: args.patches,
         bindings: args.bindings,
@@ -187,43 +188,43 @@ fn run_dispatcher(args: &PerfDispatcherArgs) -> Result<(), Failure> {
         pods: args.pods,
         rejected: args.rejected,
     };
-    options.check().map_err(Failure::Usage)?;
+    options.check().map_err(CommandFailure::Usage)?;
     let bar = step_bar(options.steps());
     let report = dispatcher::run(&options, |step| {
         bar.set_message(step);
         bar.inc(1);
     })
-    .map_err(Failure::environment)?;
+    .map_err(CommandFailure::environment)?;
     bar.finish_and_clear();
     print_as(args.output, &report)
 }
 
-fn run_memory(args: &PerfMemoryArgs) -> Result<(), Failure> {
-    let options = memory::Options {
+fn run_memory(args: &PerfMemoryArgs) -> Result<(), CommandFailure> {
+    let options = memory::MemoryPerfOptions {
         nodes: args.nodes,
         pods: args.pods,
     };
     let bar = step_bar(options.objects());
-    let report = memory::run(&options, || bar.inc(1)).map_err(Failure::environment)?;
+    let report = memory::run(&options, || bar.inc(1)).map_err(CommandFailure::environment)?;
     bar.finish_and_clear();
     print_as(args.output, &report)
 }
 
-fn run_plot(args: &PerfPlotArgs) -> Result<(), Failure> {
+fn run_plot(args: &PerfPlotArgs) -> Result<(), CommandFailure> {
     let read = |path: &PathBuf| {
         let shown = path.display().to_string();
         match std::fs::read_to_string(path) {
             Ok(text) => Ok((shown, text)),
-            Err(error) => Err(Failure::Environment(format!(
+            Err(error) => Err(CommandFailure::Environment(format!(
                 "failed to read {shown}: {error}"
             ))),
         }
     };
     let files = args.files.iter().map(read).collect::<Result<Vec<_>, _>>()?;
-    for plot in plot::plots(&files).map_err(Failure::usage)? {
+    for plot in plot::plots(&files).map_err(CommandFailure::usage)? {
         let path = args.directory.join(plot.file);
         std::fs::write(&path, plot.svg).map_err(|error| {
-            Failure::Environment(format!("failed to write {}: {error}", path.display()))
+            CommandFailure::Environment(format!("failed to write {}: {error}", path.display()))
         })?;
         say!("{}", path.display())?;
     }
@@ -238,10 +239,13 @@ fn step_bar(steps: usize) -> ProgressBar {
     bar
 }
 
-fn print_as(output: Output, report: &(impl Serialize + fmt::Display)) -> Result<(), Failure> {
+fn print_as(
+    output: Output,
+    report: &(impl Serialize + fmt::Display),
+) -> Result<(), CommandFailure> {
     match output {
         Output::Json => {
-            let json = serde_json::to_string_pretty(report).map_err(Failure::environment)?;
+            let json = serde_json::to_string_pretty(report).map_err(CommandFailure::environment)?;
             say!("{json}")
         }
         Output::Text => print::text(report),

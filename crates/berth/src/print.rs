@@ -1,7 +1,7 @@
 //! Prints the output of the command. When the reader closes the pipe (`berth up | head -1`), the command exits without
 //! a message.
 
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use std::ffi::OsStr;
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
@@ -22,14 +22,16 @@ pub(crate) use say;
 /// Prints text on standard output.
 ///
 /// # Errors
-/// [`Failure::Unread`] when it is not read; another one when it cannot be written, as on a full disk.
-pub(crate) fn text(text: impl fmt::Display) -> Result<(), Failure> {
+/// [`CommandFailure::Unread`] when it is not read; another one when it cannot be written, as on a full disk.
+pub(crate) fn text(text: impl fmt::Display) -> Result<(), CommandFailure> {
     let mut out = io::stdout().lock();
     write!(out, "{text}")
         .and_then(|()| out.flush())
         .map_err(|error| match error.kind() {
-            ErrorKind::BrokenPipe => Failure::Unread,
-            _ => Failure::Environment(format!("failed to write to standard output: {error}")),
+            ErrorKind::BrokenPipe => CommandFailure::Unread,
+            _ => {
+                CommandFailure::Environment(format!("failed to write to standard output: {error}"))
+            }
         })
 }
 

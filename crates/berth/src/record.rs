@@ -1,6 +1,6 @@
 //! `--record DIR`: the options of a recording, and the core that a recording describes.
 
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use crate::runner::{RunOptions, core_options, described_extenders};
 use crate::scheduler::GROUP_GATES;
 use crate::settings;
@@ -8,7 +8,7 @@ use berth_api::Release;
 use berth_framework::FeatureGates;
 use berth_framework::features::Versions;
 use berth_framework::registry::Registry;
-use berth_recording::{Limits, Pseudonyms, Recorder, RecorderOptions, Start, Status};
+use berth_recording::{Limits, Pseudonyms, Recorder, RecorderOptions, RecordingStatus, Start};
 use berth_scheduler::config::{self, Config};
 use berth_scheduler::evaluator::{EvaluatorKind, NoStopwatch};
 use berth_scheduler::{Scheduler, SchedulerOptions};
@@ -34,7 +34,7 @@ pub(crate) struct RecordOptions {
 }
 
 /// A recording under way: its figures, and the thread that writes it.
-pub(crate) type Recording = (Arc<Status>, JoinHandle<()>);
+pub(crate) type Recording = (Arc<RecordingStatus>, JoinHandle<()>);
 
 /// Records a core that was just made at this time.
 ///
@@ -45,9 +45,9 @@ pub(crate) fn start(
     options: &RunOptions,
     scheduler: &mut Scheduler,
     now: berth_api::Time,
-) -> Result<Recording, Failure> {
+) -> Result<Recording, CommandFailure> {
     let unable = |error: std::io::Error| {
-        Failure::Environment(format!(
+        CommandFailure::Environment(format!(
             "failed to record to {}: {error}; give another directory with --record DIR",
             record.dir.display()
         ))
@@ -102,7 +102,7 @@ fn without_secrets(config: &Config) -> Config {
 ///
 /// # Errors
 /// When this Berth does not have the release.
-pub(crate) fn versions_of(start: &Start) -> Result<Versions, Failure> {
+pub(crate) fn versions_of(start: &Start) -> Result<Versions, CommandFailure> {
     let given = |text: &str| {
         if text.is_empty() {
             Vec::new()
@@ -115,7 +115,7 @@ pub(crate) fn versions_of(start: &Start) -> Result<Versions, Failure> {
         minor => format!("1.{minor}"),
     };
     Versions::read(&given(&start.release), &given(&min), Release::OLDEST)
-        .map_err(|error| Failure::Usage(format!("the recording: {error}")))
+        .map_err(|error| CommandFailure::Usage(format!("the recording: {error}")))
 }
 
 /// The options of the core that a recording describes, or of one with another configuration.
@@ -126,7 +126,7 @@ pub(crate) fn recorded_options(
     start: &Start,
     other: Option<&std::path::Path>,
     registry: &Registry,
-) -> Result<SchedulerOptions, Failure> {
+) -> Result<SchedulerOptions, CommandFailure> {
     let features = recorded_gates(start, versions_of(start)?)?;
     options_with(start, features, other, registry)
 }
@@ -135,7 +135,10 @@ pub(crate) fn recorded_options(
 ///
 /// # Errors
 /// When the release does not accept them.
-pub(crate) fn recorded_gates(start: &Start, versions: Versions) -> Result<FeatureGates, Failure> {
+pub(crate) fn recorded_gates(
+    start: &Start,
+    versions: Versions,
+) -> Result<FeatureGates, CommandFailure> {
     let (mut others, mut of_groups) = (Vec::new(), Vec::new());
     for entry in start.feature_gates.split(',') {
         let (name, on) = entry.split_once('=').unwrap_or((entry, "true"));
@@ -158,7 +161,7 @@ pub(crate) fn options_with(
     features: FeatureGates,
     other: Option<&std::path::Path>,
     registry: &Registry,
-) -> Result<SchedulerOptions, Failure> {
+) -> Result<SchedulerOptions, CommandFailure> {
     let mut warnings = Vec::new();
     let config = match other {
         Some(path) => {
@@ -170,7 +173,7 @@ pub(crate) fn options_with(
             let name = "the configuration of the recording";
             let text = &start.configuration;
             let loaded = config::load(text, name, features, registry, |_| {});
-            loaded.map_err(Failure::usage)?.0
+            loaded.map_err(CommandFailure::usage)?.0
         }
     };
     for warning in warnings {
@@ -183,6 +186,7 @@ pub(crate) fn options_with(
     let extenders = described_extenders(&config.extenders);
     let flush = Duration::from_nanos(start.pod_max_in_unschedulable_pods_nanos);
     let mut options = core_options(&config, start.seed, evaluator, flush, extenders);
+    // A replay measures nothing: durations would differ each time.
     options.stopwatch = Box::new(NoStopwatch);
     Ok(options)
 }

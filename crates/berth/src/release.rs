@@ -1,7 +1,7 @@
 //! The release of Kubernetes whose behaviour a process has: that of `--emulated-version`, or of the API server; and the
 //! API that an embedded API server has with the feature gates of a command line.
 
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use crate::flags::Flags;
 use crate::settings;
 use berth_api::Release;
@@ -31,7 +31,7 @@ pub(crate) struct Chosen {
 
 /// The interval at which an API server that does not answer is asked for its version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asking {
+pub(crate) enum AskingInterval {
     /// Once.
     Once,
     /// Until it answers, for a minute at most.
@@ -114,10 +114,10 @@ impl ServerVersion {
 pub(crate) async fn choose(
     flags: &Flags,
     user_agent: String,
-    asking: Asking,
-) -> Result<Chosen, Failure> {
+    asking: AskingInterval,
+) -> Result<Chosen, CommandFailure> {
     let given = &flags.features.emulated_version.value;
-    if let Some(release) = Versions::emulated(given).map_err(Failure::usage)? {
+    if let Some(release) = Versions::emulated(given).map_err(CommandFailure::usage)? {
         return Ok(Chosen {
             release,
             reason: "--emulated-version".to_owned(),
@@ -145,7 +145,7 @@ fn newest(reason: &str) -> Chosen {
 }
 
 /// The release of an API server. The newest one when the server does not answer.
-pub(crate) async fn of_server(transport: &Transport, asking: Asking) -> Chosen {
+pub(crate) async fn of_server(transport: &Transport, asking: AskingInterval) -> Chosen {
     let server = transport.server();
     let request = get_path("/version");
     let asked_until = tokio::time::Instant::now() + PATIENCE;
@@ -167,12 +167,14 @@ pub(crate) async fn of_server(transport: &Transport, asking: Asking) -> Chosen {
             }
             Ok(Err(error)) => {
                 let code = error.code();
+                // A client error does not pass by itself; a server that is busy may answer later.
                 may_pass = !code.is_some_and(|code| (400..500).contains(&code) && code != 429);
                 error.to_string()
             }
             Err(_) => "no answer in time".to_owned(),
         };
-        if asking == Asking::Once || !may_pass || tokio::time::Instant::now() >= asked_until {
+        if asking == AskingInterval::Once || !may_pass || tokio::time::Instant::now() >= asked_until
+        {
             tracing::warn!(
                 "failed to read the version of the API server at {server}: {error}; behaving as Kubernetes {}; set \
                  --emulated-version to the version of the cluster",

@@ -1,7 +1,7 @@
 //! `berth replay`: the core over a recording of its inputs.
 
 use crate::cli::{ExplainedAt, Output, ReplayArgs};
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use crate::print::{self, say};
 use crate::record::{options_with, recorded_gates, recorded_options, versions_of};
 use crate::upgrade;
@@ -13,8 +13,8 @@ use berth_framework::extender::{ExtenderSpec, Extenders};
 use berth_framework::features::Versions;
 use berth_framework::registry::Registry;
 use berth_recording::{
-    Answers, Difference, Entries, Entry, Modelled, PodEnd, Replayed, Run, Start, Stop, Texts,
-    Until, Used, model, replay, runs,
+    Entry, Modelled, PodEnd, RecordedAnswers, RecordedRun, ReplayDifference, Replayed,
+    ReplayedTexts, RunEntries, Start, Stop, Until, Used, model, replay, runs,
 };
 use berth_scheduler::Scheduler;
 use berth_scheduler::queue::QueuedIn;
@@ -31,21 +31,21 @@ const PASSES_MAX: usize = 4;
 ///
 /// # Errors
 /// When there is no recording, it is damaged, or the core decides differently.
-pub(crate) fn run(args: &ReplayArgs, registry: &Registry) -> Result<(), Failure> {
-    let all = runs(&args.dir).map_err(Failure::usage)?;
+pub(crate) fn run(args: &ReplayArgs, registry: &Registry) -> Result<(), CommandFailure> {
+    let all = runs(&args.dir).map_err(CommandFailure::usage)?;
     let run = chosen(&all, args.run)?;
-    let mut entries = Entries::of(run);
+    let mut entries = RunEntries::of(run);
     let start = match entries.next() {
         Some(Ok(first)) => match first.entry {
             Entry::Start(start) => *start,
             _ => {
-                return Err(Failure::usage(
+                return Err(CommandFailure::usage(
                     "the recording does not begin with the options of a scheduler",
                 ));
             }
         },
-        Some(Err(damage)) => return Err(Failure::usage(damage)),
-        None => return Err(Failure::usage("the recording is empty")),
+        Some(Err(damage)) => return Err(CommandFailure::usage(damage)),
+        None => return Err(CommandFailure::usage("the recording is empty")),
     };
     if let Some(config) = &args.config {
         return compare(args, run, &start, config, registry);
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &ReplayArgs, registry: &Registry) -> Result<(), Failure>
         return preview(args, run, &start, version, registry);
     }
     if run.files[0].0 > 0 {
-        return Err(Failure::Usage(format!(
+        return Err(CommandFailure::Usage(format!(
             "the beginning of run {} was removed because the recording reached its limit of bytes: a replay needs the \
              first file; record with a larger --record-max-bytes",
             run.id
@@ -72,18 +72,19 @@ pub(crate) fn run(args: &ReplayArgs, registry: &Registry) -> Result<(), Failure>
     } else {
         DIFFERENCES_SHOWN
     };
-    let mut texts = Texts::default();
+    let mut texts = ReplayedTexts::default();
     let mut passes = 0;
     let (replayed, scheduler) = loop {
         let options = recorded_options(&start, None, registry)?;
-        let mut scheduler = Scheduler::new(options, registry, now).map_err(Failure::usage)?;
+        let mut scheduler =
+            Scheduler::new(options, registry, now).map_err(CommandFailure::usage)?;
         let known = texts.len();
-        let mut report = |difference: &Difference| {
+        let mut report = |difference: &ReplayDifference| {
             if differences.len() < shown_max {
                 differences.push(difference.to_string());
             }
         };
-        let entries = Entries::of(run).skip(1);
+        let entries = RunEntries::of(run).skip(1);
         let replayed = replay(entries, &mut scheduler, &until, &mut texts, &mut report);
         passes += 1;
         // The core compares the texts that pods have with its own ones, which are known after a replay.
@@ -93,7 +94,7 @@ pub(crate) fn run(args: &ReplayArgs, registry: &Registry) -> Result<(), Failure>
         }
         differences.clear();
     };
-    let asked = Asked {
+    let asked = ReportSubject {
         run,
         start: &start,
         differences: &differences,
@@ -123,7 +124,7 @@ pub(crate) fn run(args: &ReplayArgs, registry: &Registry) -> Result<(), Failure>
     }
     match (&replayed.stop, replayed.differences) {
         (Stop::End | Stop::Killed | Stop::Until | Stop::Pod(_), 0) => Ok(()),
-        _ => Err(Failure::Check),
+        _ => Err(CommandFailure::Check),
     }
 }
 
@@ -132,7 +133,7 @@ fn explained(
     scheduler: &Scheduler,
     what: &ExplainedAt,
     at: Time,
-) -> Result<(Value, String), Failure> {
+) -> Result<(Value, String), CommandFailure> {
     fn both<T: serde::Serialize>(answer: &T, text: fn(&T) -> String) -> (Value, String) {
         (
             serde_json::to_value(answer).unwrap_or_default(),
@@ -140,13 +141,14 @@ fn explained(
         )
     }
     let unknown = |what: String| {
-        Failure::Usage(format!(
+        CommandFailure::Usage(format!(
             "--explain: there is no {what} at {}; give another time with --until",
             at.rfc3339_micros()
         ))
     };
     match what {
         ExplainedAt::Pod(namespace, name) => {
+            // Only what the scheduler knew at that time can be explained.
             let facts = PodFacts::take(scheduler, namespace, name);
             let facts = facts.ok_or_else(|| unknown(format!("pod {namespace}/{name}")))?;
             let answer = explain_pod(&mut Snapshot::take(scheduler, at), &facts);
@@ -168,20 +170,20 @@ fn explained(
 /// Runs the model with the recorded configuration and with another one, and prints how they differ.
 fn compare(
     args: &ReplayArgs,
-    run: &Run,
+    run: &RecordedRun,
     start: &Start,
     config: &Path,
     registry: &Registry,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let beginning = Time::from_nanos(start.at_nanos);
     let until = args.until.map(|until| until.time(beginning));
     let answers = recorded_answers(run, start, Some(config), registry)?;
-    let modelled = |other: Option<&Path>| -> Result<Modelled, Failure> {
+    let modelled = |other: Option<&Path>| -> Result<Modelled, CommandFailure> {
         let mut options = recorded_options(start, other, registry)?;
         options.extenders = answers.answering(specs(&options.extenders));
         let scheduler = Scheduler::new(options, registry, beginning);
-        let mut scheduler = scheduler.map_err(Failure::usage)?;
-        Ok(model(Entries::of(run), &mut scheduler, beginning, until))
+        let mut scheduler = scheduler.map_err(CommandFailure::usage)?;
+        Ok(model(RunEntries::of(run), &mut scheduler, beginning, until))
     };
     let recorded = modelled(None)?;
     let other = modelled(Some(config))?;
@@ -293,7 +295,7 @@ fn compare(
     match recorded.damage {
         Some(damage) => {
             print::complain(format_args!("the model ends at a damage: {damage}"));
-            Err(Failure::Check)
+            Err(CommandFailure::Check)
         }
         None => Ok(()),
     }
@@ -302,14 +304,14 @@ fn compare(
 /// Runs the model with the recorded release of Kubernetes and with another one, and prints how they differ and why.
 fn preview(
     args: &ReplayArgs,
-    run: &Run,
+    run: &RecordedRun,
     start: &Start,
     version: &str,
     registry: &Registry,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let present = versions_of(start)?;
     let other = Versions::read(&[version.to_owned()], &[], present.emulated);
-    let other = other.map_err(Failure::usage)?;
+    let other = other.map_err(CommandFailure::usage)?;
     let gates = (
         recorded_gates(start, present)?,
         recorded_gates(start, other)
@@ -324,8 +326,8 @@ fn preview(
         let mut options = options_with(start, gates, None, registry)?;
         options.extenders = answers.answering(specs(&options.extenders));
         let scheduler = Scheduler::new(options, registry, beginning);
-        let mut scheduler = scheduler.map_err(Failure::usage)?;
-        let modelled = model(Entries::of(run), &mut scheduler, beginning, until);
+        let mut scheduler = scheduler.map_err(CommandFailure::usage)?;
+        let modelled = model(RunEntries::of(run), &mut scheduler, beginning, until);
         kept = modelled.kept;
         damage = modelled.damage;
         let outcome = |(uid, pod): (Str, PodEnd)| (uid.to_string(), (pod.pod.clone(), end(&pod)));
@@ -352,7 +354,7 @@ fn preview(
     match damage {
         Some(damage) => {
             print::complain(format_args!("the model ends at a damage: {damage}"));
-            Err(Failure::Check)
+            Err(CommandFailure::Check)
         }
         None => Ok(()),
     }
@@ -366,25 +368,26 @@ pub(crate) fn specs(extenders: &Extenders) -> Vec<ExtenderSpec> {
 
 /// The recorded answers of the extenders: a replay asks the questions again.
 fn recorded_answers(
-    run: &Run,
+    run: &RecordedRun,
     start: &Start,
     config: Option<&Path>,
     registry: &Registry,
-) -> Result<Answers, Failure> {
-    let mut answers = Answers::default();
+) -> Result<RecordedAnswers, CommandFailure> {
+    let mut answers = RecordedAnswers::default();
     let mut options = recorded_options(start, None, registry)?;
     let recorded = specs(&options.extenders);
     let other = specs(&recorded_options(start, config, registry)?.extenders);
     for spec in recorded.iter().chain(&other) {
         let url = &spec.name;
+        // Both configurations are checked: each would need answers that the recording cannot have.
         if spec.binds || spec.preempts {
-            return Err(Failure::Usage(format!(
+            return Err(CommandFailure::Usage(format!(
                 "extender {url}: its answers to bindVerb and preemptVerb depend on earlier decisions, so a comparison \
                  cannot use them; remove the verbs, or the extender, from both configurations"
             )));
         }
         if !recorded.iter().any(|known| known.name == *url) {
-            return Err(Failure::Usage(format!(
+            return Err(CommandFailure::Usage(format!(
                 "extender {url}: the recording contains no answers of it; remove it from the configuration"
             )));
         }
@@ -392,17 +395,18 @@ fn recorded_answers(
     if recorded.is_empty() {
         return Ok(answers);
     }
+    // Questions are numbered from the beginning of the run.
     if run.files[0].0 > 0 {
-        return Err(Failure::Usage(format!(
+        return Err(CommandFailure::Usage(format!(
             "the beginning of run {} was removed, and without it the answers of extenders cannot be assigned to pods",
             run.id
         )));
     }
     let now = Time::from_nanos(start.at_nanos);
     options.extenders = answers.asked(recorded);
-    let mut scheduler = Scheduler::new(options, registry, now).map_err(Failure::usage)?;
-    let (until, mut texts) = (Until::default(), Texts::default());
-    let entries = Entries::of(run).skip(1);
+    let mut scheduler = Scheduler::new(options, registry, now).map_err(CommandFailure::usage)?;
+    let (until, mut texts) = (Until::default(), ReplayedTexts::default());
+    let entries = RunEntries::of(run).skip(1);
     replay(entries, &mut scheduler, &until, &mut texts, &mut answers);
     Ok(answers)
 }
@@ -418,16 +422,18 @@ fn end(end: &PodEnd) -> String {
     }
 }
 
-pub(crate) fn chosen(all: &[Run], wanted: Option<u64>) -> Result<&Run, Failure> {
+pub(crate) fn chosen(
+    all: &[RecordedRun],
+    wanted: Option<u64>,
+) -> Result<&RecordedRun, CommandFailure> {
     let ids = || {
         let ids = all.iter().map(|run| run.id.to_string());
         ids.collect::<Vec<_>>().join(", ")
     };
     match wanted {
-        Some(id) => all
-            .iter()
-            .find(|run| run.id == id)
-            .ok_or_else(|| Failure::Usage(format!("there is no run {id}; the runs are {}", ids()))),
+        Some(id) => all.iter().find(|run| run.id == id).ok_or_else(|| {
+            CommandFailure::Usage(format!("there is no run {id}; the runs are {}", ids()))
+        }),
         None => {
             if all.len() > 1 {
                 print::remark(format_args!(
@@ -436,14 +442,14 @@ pub(crate) fn chosen(all: &[Run], wanted: Option<u64>) -> Result<&Run, Failure> 
                 ));
             }
             all.last()
-                .ok_or_else(|| Failure::usage("there is no recording"))
+                .ok_or_else(|| CommandFailure::usage("there is no recording"))
         }
     }
 }
 
 /// The subject of a report.
-struct Asked<'a> {
-    run: &'a Run,
+struct ReportSubject<'a> {
+    run: &'a RecordedRun,
     start: &'a Start,
     differences: &'a [String],
     pod: Option<&'a str>,
@@ -474,10 +480,10 @@ fn stop_text(stop: &Stop, pod: Option<&str>) -> String {
 }
 
 fn print_text(
-    asked: &Asked<'_>,
+    asked: &ReportSubject<'_>,
     replayed: &Replayed,
     scheduler: &Scheduler,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     for difference in asked.differences {
         say!("{difference}")?;
     }
@@ -576,7 +582,7 @@ fn waiting(scheduler: &Scheduler) -> [usize; 4] {
     counts
 }
 
-fn in_json(asked: &Asked<'_>, replayed: &Replayed, scheduler: &Scheduler) -> Value {
+fn in_json(asked: &ReportSubject<'_>, replayed: &Replayed, scheduler: &Scheduler) -> Value {
     let [active, backoff, unschedulable, gated] = waiting(scheduler);
     let time = |time: Time| time.rfc3339_micros();
     json!({

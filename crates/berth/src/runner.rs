@@ -13,12 +13,12 @@ mod handover;
 pub(crate) use explain::Explainer;
 pub(crate) use extenders::{Webhooks, described_extenders};
 
-use crate::dashboard::{self, Answers, History, Question, SAMPLE_EVERY, Sample};
+use crate::dashboard::{self, DashboardAnswers, PageQuestion, SAMPLE_EVERY, Sample, SampleHistory};
 use crate::edge::Pauses;
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use crate::metrics::add_waiting;
 use crate::record::{self, RecordOptions, Recording};
-use crate::shadow::{self, Cases, Shadow, Shared};
+use crate::shadow::{self, Cases, Shadow, SharedReport};
 use crate::traces::{Exporting, TraceExport};
 use berth_api::{Pod, Time};
 use berth_client::Transport;
@@ -55,7 +55,7 @@ const CALLS_PATIENCE: Duration = Duration::from_secs(1);
 const RECORDING_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The inputs of the core.
-enum Input {
+enum CoreInput {
     /// The cluster has changed.
     Change(ClusterChange),
     /// A call has ended.
@@ -65,7 +65,7 @@ enum Input {
     /// The metrics are to begin at zero again.
     ResetMetrics,
     /// The scheduler is read.
-    Look(Look),
+    Look(SchedulerLook),
     /// From now on pods are scheduled.
     Lead,
     /// It is over.
@@ -74,7 +74,7 @@ enum Input {
 
 /// Reads the scheduler between two steps; the time is that of the reading. It must be quick: nothing is scheduled
 /// meanwhile.
-type Look = Box<dyn FnOnce(&Scheduler, Time) + Send>;
+type SchedulerLook = Box<dyn FnOnce(&Scheduler, Time) + Send>;
 
 /// The way in which a scheduler is run.
 #[derive(Debug, Clone)]
@@ -105,7 +105,7 @@ pub(crate) struct RunOptions {
 #[derive(Debug, Clone)]
 pub(crate) struct ShadowOptions {
     /// The report.
-    pub(crate) shared: Shared,
+    pub(crate) shared: SharedReport,
     /// The directory of decision cases.
     pub(crate) cases: Option<PathBuf>,
 }
@@ -141,14 +141,14 @@ pub(crate) struct Clients {
 
 /// A scheduler that runs. It watches the cluster after [`Runner::watch`] and schedules after [`Runner::lead`].
 pub(crate) struct Runner {
-    inputs: mpsc::Sender<Input>,
+    inputs: mpsc::Sender<CoreInput>,
     ready: Arc<AtomicBool>,
     availability: Arc<Availability>,
     api: Transport,
     kinds: feed::WatchedKinds,
     raw: Arc<RawObjects>,
     watches: Vec<JoinHandle<()>>,
-    history: History,
+    history: SampleHistory,
     publisher: EventPublisher,
     exports: Exports,
     ended: oneshot::Receiver<()>,
@@ -168,7 +168,7 @@ impl Runner {
     ///
     /// # Errors
     /// When the profiles are wrong or no thread can be had.
-    pub(crate) fn start(clients: Clients, options: &RunOptions) -> Result<Self, Failure> {
+    pub(crate) fn start(clients: Clients, options: &RunOptions) -> Result<Self, CommandFailure> {
         let core = core_options(
             &options.config,
             options.seed,
@@ -177,7 +177,8 @@ impl Runner {
             options.webhooks.extenders.clone(),
         );
         let now = events::now();
-        let mut scheduler = Scheduler::new(core, &options.registry, now).map_err(Failure::usage)?;
+        let mut scheduler =
+            Scheduler::new(core, &options.registry, now).map_err(CommandFailure::usage)?;
         let recording = match &options.record {
             Some(record) => Some(record::start(record, options, &mut scheduler, now)?),
             None => None,
@@ -218,7 +219,7 @@ impl Runner {
                 core::run(scheduler, queue, edge, shadow);
             })
             .map_err(|e| {
-                Failure::Environment(format!("failed to start the scheduler's thread: {e}"))
+                CommandFailure::Environment(format!("failed to start the scheduler's thread: {e}"))
             })?;
         Ok(Self {
             inputs,
@@ -228,7 +229,7 @@ impl Runner {
             kinds,
             raw: Arc::clone(&options.webhooks.raw),
             watches: Vec::new(),
-            history: History::default(),
+            history: SampleHistory::default(),
             publisher,
             exports: Exports {
                 events: publishing,
@@ -252,7 +253,7 @@ impl Runner {
     /// Begins to schedule as soon as the whole cluster has been listed.
     pub(crate) async fn lead(&self) {
         // A core that has ended is noticed elsewhere.
-        let _ = self.inputs.send(Input::Lead).await;
+        let _ = self.inputs.send(CoreInput::Lead).await;
     }
 
     /// The publisher of events about other things than scheduling.
@@ -266,7 +267,7 @@ impl Runner {
             inputs: self.inputs.clone(),
             ready: Arc::clone(&self.ready),
             availability: Arc::clone(&self.availability),
-            answers: Answers::default(),
+            answers: DashboardAnswers::default(),
             history: self.history.clone(),
         }
     }
@@ -286,7 +287,7 @@ impl Runner {
         for watch in &self.watches {
             watch.abort();
         }
-        let _ = self.inputs.send(Input::Stop).await;
+        let _ = self.inputs.send(CoreInput::Stop).await;
         self.ended().await;
         let _ = tokio::time::timeout(CALLS_PATIENCE, self.calls.recv()).await;
     }
@@ -309,12 +310,12 @@ impl Runner {
     }
 }
 
-fn shadow_of(shadow: &ShadowOptions, options: &RunOptions) -> Result<Shadow, Failure> {
+fn shadow_of(shadow: &ShadowOptions, options: &RunOptions) -> Result<Shadow, CommandFailure> {
     let cases = match &shadow.cases {
         None => None,
         Some(dir) => Some(
             Cases::new(dir.clone(), options.config.to_value()).map_err(|error| {
-                Failure::Environment(format!(
+                CommandFailure::Environment(format!(
                     "failed to save decision cases in {}: {error}; give another directory with --shadow-cases DIR",
                     dir.display()
                 ))
@@ -329,7 +330,10 @@ fn shadow_of(shadow: &ShadowOptions, options: &RunOptions) -> Result<Shadow, Fai
 }
 
 /// Waits until the recording is on the disk.
-async fn end_recording(status: &berth_recording::Status, thread: std::thread::JoinHandle<()>) {
+async fn end_recording(
+    status: &berth_recording::RecordingStatus,
+    thread: std::thread::JoinHandle<()>,
+) {
     let written = tokio::task::spawn_blocking(move || thread.join());
     if tokio::time::timeout(RECORDING_PATIENCE, written)
         .await
@@ -348,11 +352,11 @@ async fn end_recording(status: &berth_recording::Status, thread: std::thread::Jo
 /// Asks the core.
 #[derive(Clone)]
 pub(crate) struct CoreProbe {
-    inputs: mpsc::Sender<Input>,
+    inputs: mpsc::Sender<CoreInput>,
     ready: Arc<AtomicBool>,
     availability: Arc<Availability>,
-    answers: Answers,
-    history: History,
+    answers: DashboardAnswers,
+    history: SampleHistory,
 }
 
 /// Takes samples for the time series of the dashboard, as long as the core answers.
@@ -399,8 +403,8 @@ impl CoreProbe {
     }
 
     /// The answer of the dashboard; `None` when the core does not answer.
-    pub(crate) async fn dashboard(&self, question: Question) -> Option<Value> {
-        if question == Question::History {
+    pub(crate) async fn dashboard(&self, question: PageQuestion) -> Option<Value> {
+        if question == PageQuestion::History {
             return Some(self.history.answer());
         }
         if let Some(answer) = self.answers.get(&question, Instant::now()) {
@@ -415,7 +419,7 @@ impl CoreProbe {
 
     /// Begins to count from zero.
     pub(crate) async fn reset_metrics(&self) {
-        let _ = self.inputs.send(Input::ResetMetrics).await;
+        let _ = self.inputs.send(CoreInput::ResetMetrics).await;
     }
 
     /// Reads the scheduler between two steps; `None` when the core does not answer.
@@ -429,7 +433,10 @@ impl CoreProbe {
             drop(answer.send(read(scheduler, now)));
         };
         let asked = async {
-            self.inputs.send(Input::Look(Box::new(look))).await.ok()?;
+            self.inputs
+                .send(CoreInput::Look(Box::new(look)))
+                .await
+                .ok()?;
             answered.await.ok()
         };
         tokio::time::timeout(ANSWER_TIMEOUT, asked).await.ok()?
@@ -443,8 +450,8 @@ impl CoreProbe {
             inputs,
             ready: Arc::default(),
             availability: Arc::default(),
-            answers: Answers::default(),
-            history: History::default(),
+            answers: DashboardAnswers::default(),
+            history: SampleHistory::default(),
         }
     }
 }
@@ -467,7 +474,7 @@ impl crate::serve::Probe for Explainer {
         true
     }
 
-    async fn dashboard(&self, question: Question) -> Option<Value> {
+    async fn dashboard(&self, question: PageQuestion) -> Option<Value> {
         self.probe().dashboard(question).await
     }
 }

@@ -1,17 +1,17 @@
 //! `berth scheduler`: only the scheduler, on any cluster. Also the half of `berth up` that schedules.
 
 use crate::cli::CoreArgs;
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use crate::flags::{Flags, VersionFlag};
 use crate::logs::LogFormat;
-use crate::metrics::{EdgeMetrics, Filter};
+use crate::metrics::{EdgeMetrics, MetricFilter};
 use crate::print::{self, say};
 use crate::record::{BYTES_MAX, RecordOptions};
-use crate::release::{self, Asking};
+use crate::release::{self, AskingInterval};
 use crate::runner::{Clients, RunOptions, Runner, ShadowOptions, Webhooks, hostname};
 use crate::serving::{Health, SecurePort, Shown};
 use crate::settings::{self, Settings};
-use crate::shadow::Shared;
+use crate::shadow::SharedReport;
 use crate::signal::{self, StopSignals};
 use crate::traces::TraceExport;
 use berth_api::{GoDuration, Release};
@@ -45,15 +45,15 @@ pub(crate) fn user_agent() -> String {
 ///
 /// # Errors
 /// When something cannot be had at the start, the leader lease is lost, or the core has ended by itself.
-pub(crate) async fn run(flags: Flags, registry: Registry) -> Result<(), Failure> {
+pub(crate) async fn run(flags: Flags, registry: Registry) -> Result<(), CommandFailure> {
     if let VersionFlag::Print | VersionFlag::PrintRaw = flags.global.version.value {
         return print_version(&flags.global.version.value);
     }
     let writes_config = flags.misc.write_config_to.value.is_some();
     let asking = if writes_config || flags.berth.check.value {
-        Asking::Once
+        AskingInterval::Once
     } else {
-        Asking::Patiently
+        AskingInterval::Patiently
     };
     let chosen = release::choose(&flags, user_agent(), asking).await?;
     let settings = Settings::resolve(&flags, &registry, chosen.release)?;
@@ -86,7 +86,7 @@ pub(crate) async fn run(flags: Flags, registry: Registry) -> Result<(), Failure>
         _ => release::reported(chosen.release),
     };
     let started = SystemTime::now();
-    let filter = Filter::new(&flags.metrics)?;
+    let filter = MetricFilter::new(&flags.metrics)?;
     let metrics = Arc::new(EdgeMetrics::new(
         &version,
         options.config.features().versions(),
@@ -155,7 +155,7 @@ fn shown(
     config: &Config,
     version: String,
     started: SystemTime,
-    election: Option<watch::Receiver<election::Status>>,
+    election: Option<watch::Receiver<election::ElectionStatus>>,
 ) -> Shown {
     let lease = &config.leader_election;
     let lease = format!("{}/{}", lease.resource_namespace, lease.resource_name);
@@ -178,7 +178,7 @@ fn shown(
     }
 }
 
-fn print_version(flag: &VersionFlag) -> Result<(), Failure> {
+fn print_version(flag: &VersionFlag) -> Result<(), CommandFailure> {
     let version = env!("CARGO_PKG_VERSION");
     let (oldest, newest) = (Release::OLDEST, Release::NEWEST);
     match flag {
@@ -191,9 +191,9 @@ fn print_version(flag: &VersionFlag) -> Result<(), Failure> {
     }
 }
 
-fn write_config(config: &Config, path: &Path) -> Result<(), Failure> {
+fn write_config(config: &Config, path: &Path) -> Result<(), CommandFailure> {
     std::fs::write(path, config.to_yaml()).map_err(|e| {
-        Failure::Environment(format!(
+        CommandFailure::Environment(format!(
             "failed to write the configuration to {}: {e}",
             path.display()
         ))
@@ -207,7 +207,7 @@ async fn options(
     settings: Settings,
     flags: &Flags,
     registry: Registry,
-) -> Result<RunOptions, Failure> {
+) -> Result<RunOptions, CommandFailure> {
     let Settings {
         mut config,
         pod_max_in_unschedulable_pods_duration,
@@ -217,13 +217,15 @@ async fn options(
         // It never writes, so it need not be the only one.
         config.leader_election.leader_elect = false;
     } else if flags.berth.shadow_cases.is_set {
-        return Err(Failure::usage("--shadow-cases needs --shadow"));
+        return Err(CommandFailure::usage("--shadow-cases needs --shadow"));
     }
     if flags.berth.record_pseudonyms.value && flags.berth.record.value.is_none() {
-        return Err(Failure::usage("--record-pseudonyms needs --record DIR"));
+        return Err(CommandFailure::usage(
+            "--record-pseudonyms needs --record DIR",
+        ));
     }
     if flags.berth.record_kept_names.is_set && !flags.berth.record_pseudonyms.value {
-        return Err(Failure::usage(
+        return Err(CommandFailure::usage(
             "--record-kept-names needs --record-pseudonyms",
         ));
     }
@@ -244,7 +246,7 @@ async fn options(
         }),
         candidate: None,
         shadow: flags.berth.shadow.value.then(|| ShadowOptions {
-            shared: Shared::since(now()),
+            shared: SharedReport::since(now()),
             cases: flags.berth.shadow_cases.value.clone(),
         }),
     })
@@ -308,7 +310,7 @@ pub(crate) async fn options_of_up(
     args: &CoreArgs,
     release: Release,
     registry: Registry,
-) -> Result<RunOptions, Failure> {
+) -> Result<RunOptions, CommandFailure> {
     let mut warnings = Vec::new();
     let gates = with_needed_groups(&args.feature_gates);
     let features = settings::parse_gates(&gates, Versions::of(release), &mut warnings)?;
@@ -323,13 +325,14 @@ pub(crate) async fn options_of_up(
             let config = Config::new(features, &registry);
             config
                 .check("the default configuration")
-                .map_err(Failure::usage)?;
+                .map_err(CommandFailure::usage)?;
             config
         }
     };
     for warning in warnings {
         tracing::warn!("{warning}");
     }
+    // The scheduler of `berth up` is the only one, so it need not be elected.
     config.leader_election.leader_elect = false;
     let webhooks = Webhooks::new(&config.extenders, &user_agent()).await?;
     Ok(RunOptions {
@@ -396,7 +399,7 @@ impl Scheduling {
         options: &RunOptions,
         master: &str,
         observer: Arc<dyn Observer>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CommandFailure> {
         let config = &options.config;
         let connection = &config.client_connection;
         let path = &connection.kubeconfig;
@@ -407,7 +410,7 @@ impl Scheduling {
             user_agent: user_agent(),
         })
         .await
-        .map_err(Failure::environment)?
+        .map_err(CommandFailure::environment)?
         .observed(observer);
         Self::over(transport, options).await
     }
@@ -416,7 +419,10 @@ impl Scheduling {
     ///
     /// # Errors
     /// When the profiles are wrong or no thread can be had.
-    pub(crate) async fn over(transport: Transport, options: &RunOptions) -> Result<Self, Failure> {
+    pub(crate) async fn over(
+        transport: Transport,
+        options: &RunOptions,
+    ) -> Result<Self, CommandFailure> {
         let is_shadow = options.shadow.is_some();
         let transport = if is_shadow {
             transport.read_only()
@@ -426,8 +432,9 @@ impl Scheduling {
         let config = &options.config;
         let connection = &config.client_connection;
         let (content_type, accept) = (&connection.content_type, &connection.accept_content_types);
-        let content = ContentTypes::new(content_type, accept)
-            .map_err(|e| Failure::Usage(format!("clientConnection.acceptContentTypes: {e}")))?;
+        let content = ContentTypes::new(content_type, accept).map_err(|e| {
+            CommandFailure::Usage(format!("clientConnection.acceptContentTypes: {e}"))
+        })?;
         let transport = transport.speaking(content);
         let limit = || RateLimit::new(connection.qps, connection.burst);
         let election = config.leader_election.leader_elect.then(|| {
@@ -467,20 +474,20 @@ impl Scheduling {
     }
 
     /// The status of the election, if there is one.
-    fn election_status(&self) -> Option<watch::Receiver<election::Status>> {
+    fn election_status(&self) -> Option<watch::Receiver<election::ElectionStatus>> {
         self.election
             .as_ref()
             .map(|election| election.status.clone())
     }
 
     /// Schedules when this process becomes the leader. Resolves when it cannot go on.
-    pub(crate) async fn failed(&mut self) -> Failure {
+    pub(crate) async fn failed(&mut self) -> CommandFailure {
         if let Some(election) = &mut self.election {
             let status = &mut election.status;
             tokio::select! {
                 decided = election::decided(status) => {
                     if decided != Leadership::Leading {
-                        return Failure::LeaseLost;
+                        return CommandFailure::LeaseLost;
                     }
                 }
                 () = self.runner.ended() => return ended(),
@@ -492,7 +499,7 @@ impl Scheduling {
                 .publish(became_leader(&self.lease, &status.borrow().leader), now());
             tokio::select! {
                 _ = status.wait_for(|status| status.leadership != Leadership::Leading) => {
-                    return Failure::LeaseLost;
+                    return CommandFailure::LeaseLost;
                 }
                 () = self.runner.ended() => return ended(),
             }
@@ -543,8 +550,8 @@ fn became_leader(lease: &LeaseName, identity: &str) -> Event {
 }
 
 /// The core has ended without being asked to.
-fn ended() -> Failure {
-    Failure::Environment(
+fn ended() -> CommandFailure {
+    CommandFailure::Environment(
         "the scheduler has ended unexpectedly, which is a bug; the log above says more, please report it".to_owned(),
     )
 }

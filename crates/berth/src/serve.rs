@@ -1,7 +1,7 @@
 //! Plain HTTP on loopback: `/healthz`, `/livez`, `/readyz` and `/metrics` of the scheduler or the API server.
 
-use crate::dashboard::{self, Question};
-use crate::exit::Failure;
+use crate::dashboard::{self, PageQuestion};
+use crate::exit::CommandFailure;
 use crate::runner::explain::{self, Explained};
 use bytes::Bytes;
 use flate2::Compression;
@@ -36,7 +36,7 @@ pub(crate) trait Probe: Send + Sync + 'static {
         false
     }
     /// The answer of the dashboard.
-    fn dashboard(&self, _question: Question) -> impl Future<Output = Option<Value>> + Send {
+    fn dashboard(&self, _question: PageQuestion) -> impl Future<Output = Option<Value>> + Send {
         async { None }
     }
     /// The answer of a path below `/explain`; `None` when there are no explanations.
@@ -49,16 +49,16 @@ pub(crate) trait Probe: Send + Sync + 'static {
 ///
 /// # Errors
 /// When it is taken or may not be used; the error states the way out.
-pub(crate) async fn bind(addr: SocketAddr) -> Result<TcpListener, Failure> {
+pub(crate) async fn bind(addr: SocketAddr) -> Result<TcpListener, CommandFailure> {
     if !addr.ip().is_loopback() {
-        return Err(Failure::Usage(format!(
+        return Err(CommandFailure::Usage(format!(
             "--metrics {addr}: health and metrics are served without authentication and so only on loopback; \
              give 127.0.0.1:{}",
             addr.port()
         )));
     }
     TcpListener::bind(addr).await.map_err(|e| {
-        Failure::Environment(format!(
+        CommandFailure::Environment(format!(
             "failed to serve metrics on {addr}: {e}; free the port or give another one with --metrics ADDR \
              (port 0 takes a free one)"
         ))
@@ -69,10 +69,10 @@ pub(crate) async fn bind(addr: SocketAddr) -> Result<TcpListener, Failure> {
 ///
 /// # Errors
 /// When the system does not return one.
-pub(crate) fn address(listener: &TcpListener) -> Result<SocketAddr, Failure> {
+pub(crate) fn address(listener: &TcpListener) -> Result<SocketAddr, CommandFailure> {
     listener
         .local_addr()
-        .map_err(|e| Failure::Environment(format!("failed to serve metrics: {e}")))
+        .map_err(|e| CommandFailure::Environment(format!("failed to serve metrics: {e}")))
 }
 
 /// Serves until the process ends.
@@ -84,6 +84,7 @@ pub(crate) async fn serve(listener: TcpListener, probe: Arc<impl Probe>) {
         };
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
+            // An accept can fail for want of file descriptors; a pause lets connections end.
             Err(error) => {
                 tracing::debug!(%error, "failed to accept a connection");
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -102,6 +103,7 @@ pub(crate) async fn serve(listener: TcpListener, probe: Arc<impl Probe>) {
                 .header_read_timeout(Duration::from_secs(5))
                 .keep_alive(false)
                 .serve_connection(TokioIo::new(stream), service);
+            // A client that reads slowly must not keep its place for ever.
             if let Ok(Err(error)) = tokio::time::timeout(Duration::from_secs(30), served).await {
                 tracing::debug!(%error, "a connection to the metrics port broke");
             }
@@ -146,7 +148,7 @@ async fn answer(request: &Request<Incoming>, probe: &impl Probe) -> Response<Ful
         "/dashboard" if probe.has_dashboard() => page(),
         path if probe.has_dashboard() && path.starts_with("/dashboard/") => {
             let query = request.uri().query().unwrap_or_default();
-            match Question::of(path, query) {
+            match PageQuestion::of(path, query) {
                 Some(question) => data(probe.dashboard(question).await, request.headers()),
                 None => text(StatusCode::NOT_FOUND, "the dashboard has no such data\n"),
             }
@@ -314,7 +316,7 @@ mod tests {
             let bound = bind(addr.parse().expect("an address")).await;
             match bound {
                 Ok(_) => assert!(is_fine, "{addr}"),
-                Err(Failure::Usage(text)) => {
+                Err(CommandFailure::Usage(text)) => {
                     assert!(!is_fine && text.contains("127.0.0.1:0"), "{addr}: {text}");
                 }
                 Err(other) => panic!("{addr}: {other:?}"),

@@ -28,9 +28,9 @@ mod zpages;
 pub(crate) use health::Health;
 pub(crate) use pages::Shown;
 
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use crate::flags::Flags;
-use crate::metrics::{EdgeMetrics, Filter};
+use crate::metrics::{EdgeMetrics, MetricFilter};
 use crate::runner::Explainer;
 use authn::Authenticator;
 use authz::Authorizer;
@@ -67,7 +67,10 @@ impl SecurePort {
     ///
     /// # Errors
     /// When the port is taken, or a file or kubeconfig cannot be used.
-    pub(crate) async fn bind(flags: &Flags, user_agent: &str) -> Result<Option<Self>, Failure> {
+    pub(crate) async fn bind(
+        flags: &Flags,
+        user_agent: &str,
+    ) -> Result<Option<Self>, CommandFailure> {
         let serving = &flags.serving;
         if serving.secure_port.value == 0 {
             return Ok(None);
@@ -111,10 +114,10 @@ impl SecurePort {
     ///
     /// # Errors
     /// When the system does not return one.
-    pub(crate) fn address(&self) -> Result<SocketAddr, Failure> {
+    pub(crate) fn address(&self) -> Result<SocketAddr, CommandFailure> {
         self.listener
             .local_addr()
-            .map_err(|e| Failure::Environment(format!("failed to serve HTTPS: {e}")))
+            .map_err(|e| CommandFailure::Environment(format!("failed to serve HTTPS: {e}")))
     }
 
     /// Begins to serve, within the current runtime.
@@ -124,7 +127,7 @@ impl SecurePort {
         shown: Shown,
         explainer: Explainer,
         metrics: Arc<EdgeMetrics>,
-        filter: Filter,
+        filter: MetricFilter,
     ) -> Serving {
         let authorities = Arc::clone(self.authenticator.authorities());
         let certificates = Arc::clone(&self.certificates);
@@ -133,6 +136,7 @@ impl SecurePort {
             for round in 0u32.. {
                 ticks.tick().await;
                 certificates.reload();
+                // The authorities of the cluster change rarely, so they are looked up less often.
                 if round % LOOKUP_EVERY == LOOKUP_EVERY - 1 {
                     authorities.reload().await;
                 }
@@ -182,14 +186,14 @@ async fn delegate(
     kubeconfig: Option<PathBuf>,
     user_agent: &str,
     delegates: bool,
-) -> Result<Option<Transport>, Failure> {
+) -> Result<Option<Transport>, CommandFailure> {
     if !delegates {
         return Ok(None);
     }
     if kubeconfig.is_none() {
         return connect_in_cluster(user_agent)
             .await
-            .map_err(Failure::environment);
+            .map_err(CommandFailure::environment);
     }
     let options = ConnectOptions {
         kubeconfig,
@@ -200,5 +204,5 @@ async fn delegate(
     connect(&options)
         .await
         .map(Some)
-        .map_err(Failure::environment)
+        .map_err(CommandFailure::environment)
 }

@@ -3,8 +3,8 @@
 //! The file takes precedence over the deprecated flags, and the flags of leader election over the file, as in
 //! kube-scheduler.
 
-use crate::exit::Failure;
-use crate::flags::{DeprecatedFlags, Effect, FeatureFlags, Flags, LeaderElectionFlags};
+use crate::exit::CommandFailure;
+use crate::flags::{DeprecatedFlags, FeatureFlags, FlagEffect, Flags, LeaderElectionFlags};
 use berth_api::Release;
 use berth_framework::FeatureGates;
 use berth_framework::features::Versions;
@@ -33,7 +33,7 @@ impl Settings {
         flags: &Flags,
         registry: &Registry,
         usual: Release,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CommandFailure> {
         let mut warnings: Vec<String> = flags
             .shown()
             .into_iter()
@@ -45,6 +45,7 @@ impl Settings {
             &flags.metrics.show_hidden_metrics_for_version.value,
             features.release(),
         )?;
+        // With a file, its fields count; only some flags still apply, as in kube-scheduler.
         if let Some(path) = &flags.misc.config.value {
             let mut uses_flag = false;
             let (config, more) = read_config(path, features, registry, |config| {
@@ -58,7 +59,9 @@ impl Settings {
         let mut config = Config::new(features, registry);
         apply_deprecated(&flags.deprecated, &mut config);
         override_election(&flags.leader_election, &mut config);
-        config.check("the command line").map_err(Failure::usage)?;
+        config
+            .check("the command line")
+            .map_err(CommandFailure::usage)?;
         Ok(Self::new(config, flags, warnings))
     }
 
@@ -80,12 +83,12 @@ fn gates(
     flags: &FeatureFlags,
     usual: Release,
     warnings: &mut Vec<String>,
-) -> Result<FeatureGates, Failure> {
+) -> Result<FeatureGates, CommandFailure> {
     let (emulated, min) = (
         &flags.emulated_version.value,
         &flags.min_compatibility_version.value,
     );
-    let versions = Versions::read(emulated, min, usual).map_err(Failure::usage)?;
+    let versions = Versions::read(emulated, min, usual).map_err(CommandFailure::usage)?;
     parse_gates(&flags.feature_gates.value.0, versions, warnings)
 }
 
@@ -97,10 +100,10 @@ pub(crate) fn parse_gates(
     text: &str,
     versions: Versions,
     warnings: &mut Vec<String>,
-) -> Result<FeatureGates, Failure> {
+) -> Result<FeatureGates, CommandFailure> {
     let (gates, more) = FeatureGates::parse(text, versions).map_err(|errors| {
         let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        Failure::Usage(format!("--feature-gates: {}", errors.join("; ")))
+        CommandFailure::Usage(format!("--feature-gates: {}", errors.join("; ")))
     })?;
     warnings.extend(more.iter().map(ToString::to_string));
     Ok(gates)
@@ -132,15 +135,15 @@ pub(crate) fn read_config(
     features: FeatureGates,
     registry: &Registry,
     adjust: impl FnOnce(&mut Config),
-) -> Result<(Config, Vec<String>), Failure> {
+) -> Result<(Config, Vec<String>), CommandFailure> {
     let shown = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|e| {
-        Failure::Usage(format!(
+        CommandFailure::Usage(format!(
             "failed to read configuration {shown}: {e}; give another file with --config FILE"
         ))
     })?;
     let (config, warnings) =
-        config::load(&text, &shown, features, registry, adjust).map_err(Failure::usage)?;
+        config::load(&text, &shown, features, registry, adjust).map_err(CommandFailure::usage)?;
     let warnings = warnings.iter().map(|text| format!("{shown}: {text}"));
     Ok((config, warnings.collect()))
 }
@@ -164,7 +167,8 @@ fn ignored(flags: &Flags, uses_kubeconfig: bool) -> Vec<String> {
         .shown()
         .into_iter()
         .filter(|(flag, _, is_set)| {
-            let is_ignored = matches!(flag.effect, Effect::Deprecated(field) if !field.is_empty());
+            let is_ignored =
+                matches!(flag.effect, FlagEffect::Deprecated(field) if !field.is_empty());
             *is_set && is_ignored && !(uses_kubeconfig && flag.name() == "kubeconfig")
         })
         .map(|(flag, _, _)| {
@@ -193,6 +197,7 @@ fn apply_deprecated(flags: &DeprecatedFlags, config: &mut Config) {
 /// Applies the flags of leader election that were given.
 fn override_election(flags: &LeaderElectionFlags, config: &mut Config) {
     let election = &mut config.leader_election;
+    // A flag that was not given leaves the field of the file.
     if flags.leader_elect.is_set {
         election.leader_elect = flags.leader_elect.value;
     }
@@ -235,12 +240,12 @@ fn override_election(flags: &LeaderElectionFlags, config: &mut Config) {
 ///
 /// # Errors
 /// When it is not the one before.
-fn check_hidden_metrics_version(version: &str, release: Release) -> Result<(), Failure> {
+fn check_hidden_metrics_version(version: &str, release: Release) -> Result<(), CommandFailure> {
     let previous = format!("1.{}", release.minor() - 1);
     if version.is_empty() || version == previous {
         return Ok(());
     }
-    Err(Failure::Usage(format!(
+    Err(CommandFailure::Usage(format!(
         "invalid argument {version:?} for --show-hidden-metrics-for-version: only the previous minor version is \
          meaningful, {previous}"
     )))
@@ -260,7 +265,7 @@ mod tests {
         let flags = Flags::read(&matches).map_err(|e| e.to_string())?;
         Settings::resolve(&flags, &berth_plugins::in_tree(), Release::OLDEST).map_err(|failure| {
             match failure {
-                Failure::Usage(text) | Failure::Environment(text) => text,
+                CommandFailure::Usage(text) | CommandFailure::Environment(text) => text,
                 other => format!("{other:?}"),
             }
         })

@@ -15,18 +15,18 @@ mod tests;
 pub(crate) use cases::Cases;
 #[cfg(test)]
 pub(crate) use report::SHADOW_FAMILIES;
-pub(crate) use report::Shared;
+pub(crate) use report::SharedReport;
 
 use crate::cli::{Output, ShadowArgs, ShadowCommand};
-use crate::exit::Failure;
-use crate::explain::Asking;
+use crate::exit::CommandFailure;
+use crate::explain::AskedScheduler;
 use crate::print::{self, say};
 
 use berth_api::{Duration, Object, Pod, Str, Time};
 use berth_framework::extender::{ExtenderSpec, Extenders};
-use berth_scheduler::{ClusterChange, Scheduler, Verdict};
-use preemptions::Preemptions;
-use report::{Compared, Disagreement, Report};
+use berth_scheduler::{ClusterChange, PodVerdict, Scheduler};
+use preemptions::PreemptionComparer;
+use report::{Compared, Disagreement, ShadowReport};
 use std::collections::VecDeque;
 use std::io::Read;
 use std::path::Path;
@@ -57,12 +57,12 @@ struct Open {
 
 /// Compares the decisions of another scheduler with those of a core.
 pub(crate) struct Shadow {
-    shared: Shared,
+    shared: SharedReport,
     cases: Option<Cases>,
     /// The pods that were bound last.
     bound: VecDeque<(Time, Str)>,
     open: VecDeque<Open>,
-    preemptions: Preemptions,
+    preemptions: PreemptionComparer,
     /// The extenders of the other scheduler. They are not called: an extender that keeps accounts has counted the pod
     /// by the time at which the decision becomes visible, and a call could change its state.
     extenders: Extenders,
@@ -90,13 +90,13 @@ fn same_reasons(other: &str, ours: &str) -> bool {
 }
 
 impl Shadow {
-    pub(crate) fn new(shared: Shared, cases: Option<Cases>, extenders: Extenders) -> Self {
+    pub(crate) fn new(shared: SharedReport, cases: Option<Cases>, extenders: Extenders) -> Self {
         Self {
             shared,
             cases,
             bound: VecDeque::new(),
             open: VecDeque::new(),
-            preemptions: Preemptions::default(),
+            preemptions: PreemptionComparer::default(),
             extenders,
         }
     }
@@ -131,6 +131,7 @@ impl Shadow {
         if scheduler.profiles().get(&new.spec.scheduler_name).is_none() {
             return;
         }
+        // A pod that is bound when it is first seen was decided before this process started.
         let Some(old) = scheduler.cache().stored(new.uid()).cloned() else {
             if new.is_assigned() {
                 self.shared.update(|report| report.unseen += 1);
@@ -143,6 +144,7 @@ impl Shadow {
         if new.is_assigned() {
             self.other_bound(scheduler, &old, new, now);
             self.bound.push_back((now, new.uid().clone()));
+            // The list is bounded; the oldest binding is the least likely to matter.
             if self.bound.len() > CONCURRENT_MAX {
                 self.bound.pop_front();
             }
@@ -336,7 +338,7 @@ impl Shadow {
     }
 }
 
-fn compare_unschedulable(message: &str, verdict: &Verdict) -> Compared {
+fn compare_unschedulable(message: &str, verdict: &PodVerdict) -> Compared {
     if !verdict.feasible.is_empty() {
         Compared::OnlyBerthFinds
     } else if same_reasons(message, &verdict.message) {
@@ -347,7 +349,12 @@ fn compare_unschedulable(message: &str, verdict: &Verdict) -> Compared {
 }
 
 /// A disagreement about a pod for which the other scheduler reported `message`.
-fn unschedulable_elsewhere(pod: &Pod, message: &str, verdict: &Verdict, now: Time) -> Disagreement {
+fn unschedulable_elsewhere(
+    pod: &Pod,
+    message: &str,
+    verdict: &PodVerdict,
+    now: Time,
+) -> Disagreement {
     Disagreement {
         at: now.rfc3339(),
         pod: pod.key(),
@@ -358,7 +365,7 @@ fn unschedulable_elsewhere(pod: &Pod, message: &str, verdict: &Verdict, now: Tim
 }
 
 /// Berth's decision in a line.
-fn summary(verdict: &Verdict) -> String {
+fn summary(verdict: &PodVerdict) -> String {
     match verdict.feasible.first() {
         Some((node, _)) => format!("{} feasible nodes, such as {node}", verdict.feasible.len()),
         None => format!("unschedulable: {}", verdict.message),
@@ -395,11 +402,11 @@ pub(crate) fn left_out(extenders: &Extenders) -> Vec<String> {
 
 /// The decision of the core, timed.
 fn judged(
-    shared: &Shared,
+    shared: &SharedReport,
     scheduler: &mut Scheduler,
     pod: &Arc<Pod>,
     without: &[Str],
-) -> Option<Verdict> {
+) -> Option<PodVerdict> {
     let began = Instant::now();
     let verdict = scheduler.judge(pod, without)?;
     let seconds = began.elapsed().as_secs_f64();
@@ -411,12 +418,12 @@ fn judged(
 ///
 /// # Errors
 /// When it cannot be read, or the schedulers disagree about whether pods fit.
-pub(crate) async fn run(args: ShadowArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: ShadowArgs) -> Result<(), CommandFailure> {
     let ShadowCommand::Report(args) = &args.what;
-    let report: Report = match &args.file {
+    let report: ShadowReport = match &args.file {
         Some(file) => read(file)?,
         None => {
-            let asking = Asking::connect(&args.port, "shadow").await?;
+            let asking = AskedScheduler::connect(&args.port, "shadow").await?;
             asking.ask("/shadow").await?
         }
     };
@@ -430,14 +437,14 @@ pub(crate) async fn run(args: ShadowArgs) -> Result<(), Failure> {
     }
     match report.other_verdicts() {
         0 => Ok(()),
-        _ => Err(Failure::Check),
+        _ => Err(CommandFailure::Check),
     }
 }
 
 /// Reads a saved report; `-` is standard input.
-fn read(file: &Path) -> Result<Report, Failure> {
+fn read(file: &Path) -> Result<ShadowReport, CommandFailure> {
     let unreadable = |error: &dyn std::fmt::Display| {
-        Failure::Usage(format!(
+        CommandFailure::Usage(format!(
             "failed to read a report from {}: {error}; give the JSON that the scheduler serves at /shadow",
             file.display()
         ))

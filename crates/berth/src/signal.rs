@@ -1,6 +1,6 @@
 //! Ctrl-C and SIGTERM.
 
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use std::time::Duration;
 
 /// The time that a clean stop may take before what is left over is not waited for any more.
@@ -17,10 +17,10 @@ pub(crate) struct StopSignals(platform::Signals);
 impl StopSignals {
     /// # Errors
     /// When signals cannot be received.
-    pub(crate) fn listen() -> Result<Self, Failure> {
+    pub(crate) fn listen() -> Result<Self, CommandFailure> {
         platform::Signals::listen()
             .map(Self)
-            .map_err(|e| Failure::Environment(format!("failed to listen for signals: {e}")))
+            .map_err(|e| CommandFailure::Environment(format!("failed to listen for signals: {e}")))
     }
 
     /// Resolves when the process is asked to stop. The process ends within `patience` after that and a moment.

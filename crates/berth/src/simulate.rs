@@ -1,9 +1,9 @@
 //! `berth simulate`: the core in a seeded world, judged by an independent checker.
 
 use crate::cli::{Output, SimulateArgs};
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use crate::print::{self, say};
-use berth_simulator::{Campaign, Found, Progress, Subject, Tally, tell};
+use berth_simulator::{Campaign, FailingSeed, Progress, Subject, Tally, tell};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use std::hash::{BuildHasher, RandomState};
@@ -17,8 +17,8 @@ const RANDOM_SEED_BOUND: u64 = 1 << 40;
 ///
 /// # Errors
 /// When a run shows a violation; the seed and a short script are printed.
-pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
-    let subject = Subject::in_tree().map_err(Failure::environment)?;
+pub(crate) fn run(args: &SimulateArgs) -> Result<(), CommandFailure> {
+    let subject = Subject::in_tree().map_err(CommandFailure::environment)?;
     let campaign = campaign_of(args);
     if args.random {
         let (first, seeds) = (campaign.first, campaign.seeds);
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
         (Err(found), Output::Text) => say!("{found}"),
         (Err(found), Output::Json) => say!("{}", failure_in_json(found)),
     }?;
-    outcome.map(|_| ()).map_err(|_| Failure::Check)
+    outcome.map(|_| ()).map_err(|_| CommandFailure::Check)
 }
 
 fn campaign_of(args: &SimulateArgs) -> Campaign {
@@ -101,7 +101,7 @@ fn in_json(campaign: &Campaign, tally: &Tally) -> Value {
     report
 }
 
-fn failure_in_json(found: &Found) -> Value {
+fn failure_in_json(found: &FailingSeed) -> Value {
     let shrunk = &found.shrunk;
     let script: Vec<String> = shrunk
         .script

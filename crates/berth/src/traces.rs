@@ -8,7 +8,7 @@ mod options;
 
 pub(crate) use options::TraceOptions;
 
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use berth_client::otlp::{Collector, ExportError};
 use berth_scheduler::AttemptTrace;
 use bytes::Bytes;
@@ -49,13 +49,13 @@ impl TraceExport {
     ///
     /// # Errors
     /// When a variable, or a file that it names, cannot be used.
-    pub(crate) async fn of_environment() -> Result<Option<Self>, Failure> {
+    pub(crate) async fn of_environment() -> Result<Option<Self>, CommandFailure> {
         let options = TraceOptions::read(|name| std::env::var(name).ok());
-        let Some(options) = options.map_err(Failure::Usage)? else {
+        let Some(options) = options.map_err(CommandFailure::Usage)? else {
             return Ok(None);
         };
         let collector = Collector::new(&options.collector).await.map_err(|e| {
-            Failure::Usage(format!(
+            CommandFailure::Usage(format!(
                 "failed to export traces (OTEL_EXPORTER_OTLP_…): {e}"
             ))
         })?;

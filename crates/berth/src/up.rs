@@ -2,11 +2,11 @@
 
 use crate::apply::Applied;
 use crate::cli::{NAME_DEFAULT, UpArgs};
-use crate::clusters::{Folder, Record, Running};
-use crate::control_plane::{self, ControlPlane, NODES_DEFAULT, Options};
-use crate::exit::Failure;
-use crate::kubeconfig::{self, Entry};
-use crate::manifest::Document;
+use crate::clusters::{ClusterRecord, Folder, RunningName};
+use crate::control_plane::{self, ControlPlane, ControlPlaneOptions, NODES_DEFAULT};
+use crate::exit::CommandFailure;
+use crate::kubeconfig::{self, KubeconfigEntry};
+use crate::manifest::ManifestDocument;
 use crate::print::{self, program};
 use crate::scheduler::{self, Scheduling};
 use crate::signal::{self, StopSignals};
@@ -27,22 +27,22 @@ const STORAGE_CLASS: &str = "standard";
 const IS_DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
 
 /// The kubeconfig of a cluster, and its name on this machine.
-struct Place {
+struct ClusterPlace {
     /// The file that has the context.
     kubeconfig: PathBuf,
     /// The file that the scheduler of this process uses.
     own: PathBuf,
     context: String,
     /// The name that this process has, if it has one.
-    running: Option<Running>,
+    running: Option<RunningName>,
 }
 
-impl Place {
+impl ClusterPlace {
     /// Takes the name of the command line, if it has one.
     ///
     /// # Errors
     /// When another cluster has it.
-    fn take(args: &UpArgs) -> Result<Self, Failure> {
+    fn take(args: &UpArgs) -> Result<Self, CommandFailure> {
         let given = args.control_plane.kubeconfig.clone();
         let Some(name) = &args.placement.name else {
             let own = args.control_plane.own_kubeconfig().to_owned();
@@ -69,13 +69,13 @@ impl Place {
     ///
     /// # Errors
     /// When a file cannot be read or written.
-    fn write(&self, server: &RunningServer, scheduler: SocketAddr) -> Result<(), Failure> {
+    fn write(&self, server: &RunningServer, scheduler: SocketAddr) -> Result<(), CommandFailure> {
         control_plane::write_kubeconfig(server, &self.own, Some(scheduler))?;
         if self.running.is_none() {
             return Ok(());
         }
         let url = format!("http://{scheduler}");
-        let entry = Entry::of(server, self.context.clone(), Some(&url));
+        let entry = KubeconfigEntry::of(server, self.context.clone(), Some(&url));
         kubeconfig::add(&self.kubeconfig, &entry)
     }
 }
@@ -84,7 +84,7 @@ impl Place {
 ///
 /// # Errors
 /// When a file is wrong, something cannot be had at the start, or the core has ended by itself.
-pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), Failure> {
+pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), CommandFailure> {
     // Everything that can be wrong with the input is found before anything is started.
     let documents = manifest::read_all(&args.all_files())?;
     let nodes_of_file = if args.node.node_file.is_empty() {
@@ -96,7 +96,7 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), Failure>
     let release = args.control_plane.emulated_version;
     let mut core = scheduler::options_of_up(&args.core, release, registry).await?;
     scheduler::elect(&mut core);
-    let place = Place::take(&args)?;
+    let place = ClusterPlace::take(&args)?;
     let (listen, metrics) = args.addresses();
     let listener = serve::bind(metrics).await?;
     let metrics = serve::address(&listener)?;
@@ -110,7 +110,7 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), Failure>
     .await?;
     place.write(&server, metrics)?;
     let count = nodes.nodes.saturating_add(nodes.given.len());
-    let options = Options {
+    let options = ControlPlaneOptions {
         controllers: Selection::All,
         nodes,
         kubelets: true,
@@ -156,12 +156,12 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), Failure>
 /// When a file is not accepted, an object is not available in time, or the output is not read any more.
 async fn start(
     args: &UpArgs,
-    documents: &[Document],
+    documents: &[ManifestDocument],
     plane: &ControlPlane,
-    place: &Place,
+    place: &ClusterPlace,
     metrics: SocketAddr,
     nodes: usize,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let server = plane.server();
     let api = server.api("berth");
     create_storage_class(&*api)?;
@@ -169,10 +169,10 @@ async fn start(
     if let Some(limit) = args.placement.wait {
         availability::wait(&*api, &applied, limit).await?;
     }
-    server.settle().await.map_err(Failure::Environment)?;
+    server.settle().await.map_err(CommandFailure::Environment)?;
     let greeting = greeting(args, metrics, server, place, nodes, &applied);
     if let Some(running) = &place.running {
-        running.publish(&Record {
+        running.publish(&ClusterRecord {
             pid: std::process::id(),
             server: server.url(),
             kubeconfig: absolute(&place.kubeconfig),
@@ -184,7 +184,7 @@ async fn start(
 }
 
 /// Creates the default StorageClass of a new cluster, so that claims without a class get a volume.
-fn create_storage_class(api: &dyn Access) -> Result<(), Failure> {
+fn create_storage_class(api: &dyn Access) -> Result<(), CommandFailure> {
     let classes = gr("storage.k8s.io", "storageclasses");
     if !api.list(classes, None).is_empty() {
         return Ok(());
@@ -196,7 +196,7 @@ fn create_storage_class(api: &dyn Access) -> Result<(), Failure> {
         "provisioner": SIMULATED_PROVISIONER,
     });
     api.create(classes, class).map(drop).map_err(|e| {
-        Failure::Environment(format!("failed to create the default StorageClass: {e}"))
+        CommandFailure::Environment(format!("failed to create the default StorageClass: {e}"))
     })
 }
 
@@ -205,7 +205,7 @@ fn greeting(
     args: &UpArgs,
     metrics: SocketAddr,
     server: &RunningServer,
-    place: &Place,
+    place: &ClusterPlace,
     nodes: usize,
     applied: &[Applied],
 ) -> String {

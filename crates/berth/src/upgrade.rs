@@ -4,7 +4,7 @@
 //! The same pods are decided with the present release, with the other one, and with the present one and each single
 //! change of the other. A change that alone gives a pod the new outcome makes the difference.
 
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use crate::print::say;
 use berth_api::Release;
 use berth_framework::FeatureGates;
@@ -41,8 +41,8 @@ pub(crate) struct Preview {
 pub(crate) fn compare(
     present: FeatureGates,
     other: FeatureGates,
-    mut decide: impl FnMut(FeatureGates) -> Result<Outcomes, Failure>,
-) -> Result<Preview, Failure> {
+    mut decide: impl FnMut(FeatureGates) -> Result<Outcomes, CommandFailure>,
+) -> Result<Preview, CommandFailure> {
     let (before, after) = (decide(present)?, decide(other)?);
     let keys = before.keys().filter(|key| after.contains_key(*key));
     let differing: Vec<&String> = keys.filter(|key| before[*key].1 != after[*key].1).collect();
@@ -96,9 +96,9 @@ pub(crate) fn compare(
 }
 
 /// A release would not start with the present settings.
-pub(crate) fn refused(release: Release, failure: Failure) -> Failure {
+pub(crate) fn refused(release: Release, failure: CommandFailure) -> CommandFailure {
     match failure {
-        Failure::Usage(text) => Failure::Usage(format!(
+        CommandFailure::Usage(text) => CommandFailure::Usage(format!(
             "with Kubernetes {release}, the scheduler would not start with these settings: {text}"
         )),
         other => other,
@@ -128,6 +128,7 @@ impl Preview {
             for cause in &pod.causes {
                 let _ = writeln!(text, "    {}", cause.title());
             }
+            // No single change makes the difference for this pod.
             if pod.causes.is_empty() {
                 let _ = writeln!(text, "    several changes together");
             }
@@ -191,7 +192,7 @@ impl Preview {
     ///
     /// # Errors
     /// When the output is not read any more.
-    pub(crate) fn print(&self, shown_max: usize) -> Result<(), Failure> {
+    pub(crate) fn print(&self, shown_max: usize) -> Result<(), CommandFailure> {
         say!("{}", self.text(shown_max).trim_end())
     }
 }
@@ -203,7 +204,7 @@ mod tests {
     use berth_framework::features::Behaviour;
 
     /// The outcomes of the pods a, b and c, whose decisions depend on some changes.
-    fn decide(gates: FeatureGates) -> Result<Outcomes, Failure> {
+    fn decide(gates: FeatureGates) -> Result<Outcomes, CommandFailure> {
         let has = |behaviour| gates.has(behaviour);
         let image = has(Behaviour::ImageVolumesRaiseImageThreshold);
         let spread = has(Behaviour::EmptySpreadSelectorCountsAllPods);

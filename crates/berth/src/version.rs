@@ -1,7 +1,7 @@
 //! `berth version`: the version of this program and of the API server that it reaches. `berth completion SHELL`.
 
 use crate::cli::{self, CompletionArgs, ManArgs, Output, VersionArgs};
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use crate::print::{self, program, say};
 use berth_api::Release;
 use berth_client::{connect, request};
@@ -15,7 +15,7 @@ const SERVER_TIMEOUT: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// When the API server of the kubeconfig cannot be reached; the version of this program is printed before.
-pub(crate) async fn run(args: VersionArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: VersionArgs) -> Result<(), CommandFailure> {
     let version = env!("CARGO_PKG_VERSION");
     let kubernetes = format!("{} to {}", Release::OLDEST, Release::NEWEST);
     let platform = format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH);
@@ -25,6 +25,7 @@ pub(crate) async fn run(args: VersionArgs) -> Result<(), Failure> {
         "platform": platform,
     });
     if args.output == Output::Text {
+        // The client version is printed at once: the server may take a while.
         say!("Client Version: v{version} (behaves as Kubernetes {kubernetes}, {platform})")?;
     }
     let server = if args.client {
@@ -52,19 +53,19 @@ pub(crate) async fn run(args: VersionArgs) -> Result<(), Failure> {
 }
 
 /// The URL and the version of the API server; `None` when no kubeconfig names one.
-async fn server(args: &VersionArgs) -> Option<Result<(String, Value), Failure>> {
+async fn server(args: &VersionArgs) -> Option<Result<(String, Value), CommandFailure>> {
     let is_given = args.kubeconfig.is_given();
     let options = args.kubeconfig.connect_options("version");
     let transport = match connect(&options).await {
         Ok(transport) => transport,
-        Err(error) if is_given => return Some(Err(Failure::environment(error))),
+        Err(error) if is_given => return Some(Err(CommandFailure::environment(error))),
         Err(_) => return None,
     };
     let url = transport.server().to_owned();
     let version = request::get_path("/version");
     let answer = tokio::time::timeout(SERVER_TIMEOUT, transport.request::<Value>(&version)).await;
     let unreachable = |why: String| {
-        Failure::Environment(format!(
+        CommandFailure::Environment(format!(
             "failed to reach the API server at {url}: {why}; name another kubeconfig with --kubeconfig PATH, or print \
              the version of this program alone with --client"
         ))
@@ -83,7 +84,7 @@ async fn server(args: &VersionArgs) -> Option<Result<(String, Value), Failure>> 
 ///
 /// # Errors
 /// When the output is not read.
-pub(crate) fn completion(args: &CompletionArgs) -> Result<(), Failure> {
+pub(crate) fn completion(args: &CompletionArgs) -> Result<(), CommandFailure> {
     let mut script = Vec::new();
     // As a plugin, the name has a space, and kubectl completes it itself.
     let name = program().replace(' ', "-");
@@ -95,12 +96,12 @@ pub(crate) fn completion(args: &CompletionArgs) -> Result<(), Failure> {
 ///
 /// # Errors
 /// When a page cannot be written.
-pub(crate) fn man(args: &ManArgs) -> Result<(), Failure> {
+pub(crate) fn man(args: &ManArgs) -> Result<(), CommandFailure> {
     let directory = &args.directory;
     let written = std::fs::create_dir_all(directory)
         .and_then(|()| clap_mangen::generate_to(cli::command(), directory));
     written.map_err(|error| {
-        Failure::environment(format!(
+        CommandFailure::environment(format!(
             "the manual pages cannot be written into {}: {error}",
             directory.display()
         ))

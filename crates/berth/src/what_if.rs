@@ -15,7 +15,7 @@ mod text;
 mod workloads;
 
 use crate::cli::{ExplainOutput, WhatIfArgs};
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use crate::print;
 use crate::record::versions_of;
 use crate::scheduler::with_groups;
@@ -24,8 +24,8 @@ use crate::upgrade;
 use berth_api::{Kind, Release, Time};
 use berth_client::events::now;
 use berth_explain::what_if::{
-    Balance, DisplacedPod, Fate, Objects, PendingPod, PlacedPod, Places, Report, Usage, World,
-    consolidate,
+    Balance, CopiedObjects, DisplacedPod, Fate, PendingPod, PlacedPod, PodPlaces, Usage,
+    WhatIfReport, WhatIfWorld, consolidate,
 };
 use berth_framework::FeatureGates;
 use berth_framework::features::Versions;
@@ -33,7 +33,7 @@ use berth_framework::registry::Registry;
 use berth_recording::Start;
 use berth_scheduler::SchedulerOptions;
 use berth_scheduler::config::Config;
-use changes::{Changed, Others, Raw, change_all, decode, known, set_defaults};
+use changes::{Changed, ClusterJson, Others, change_all, decode, known, set_defaults};
 use read::{documents, list_all};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ use std::path::{Path, PathBuf};
 /// The cluster before the changes.
 struct Before {
     usage: Usage,
-    places: Places,
+    places: PodPlaces,
 }
 
 /// Makes worlds of objects.
@@ -52,10 +52,11 @@ struct Worlds<'a> {
 }
 
 impl Worlds<'_> {
-    fn of(&self, setup: &Setup, objects: Objects) -> Result<World, Failure> {
+    fn of(&self, setup: &RunSetup, objects: CopiedObjects) -> Result<WhatIfWorld, CommandFailure> {
         let mut options = setup.options(self.registry)?;
         options.seed = self.seed;
-        World::new(options, self.registry, objects, self.moment).map_err(Failure::usage)
+        WhatIfWorld::new(options, self.registry, objects, self.moment)
+            .map_err(CommandFailure::usage)
     }
 }
 
@@ -63,8 +64,8 @@ impl Worlds<'_> {
 ///
 /// # Errors
 /// When a file or the cluster cannot be read, or a change does not apply.
-pub(crate) async fn run(args: WhatIfArgs, registry: Registry) -> Result<(), Failure> {
-    let (mut raw, mut others) = (Raw::new(), Others::default());
+pub(crate) async fn run(args: WhatIfArgs, registry: Registry) -> Result<(), CommandFailure> {
+    let (mut raw, mut others) = (ClusterJson::new(), Others::default());
     let mut source = read_cluster(&args, &mut raw, &mut others).await?;
     let before = decode(&raw)?;
     let changed = change_all(&args.file, &mut raw, &mut others)?;
@@ -76,7 +77,7 @@ pub(crate) async fn run(args: WhatIfArgs, registry: Registry) -> Result<(), Fail
         None => present_gates,
         Some(version) => {
             let versions = Versions::read(std::slice::from_ref(version), &[], source.release);
-            let other = versions.map_err(Failure::usage)?.emulated;
+            let other = versions.map_err(CommandFailure::usage)?.emulated;
             let gates = source.gates(&args, Some(other));
             gates.map_err(|failure| upgrade::refused(other, failure))?
         }
@@ -92,7 +93,7 @@ pub(crate) async fn run(args: WhatIfArgs, registry: Registry) -> Result<(), Fail
         usage: before.usage(),
         places: before.places(),
     };
-    let decided = |setup: &Setup, objects: Objects| {
+    let decided = |setup: &RunSetup, objects: CopiedObjects| {
         let fit = args.fit.as_deref();
         let fit = fit.map(|file| fit::template(file, &others)).transpose()?;
         drained(&args, &worlds, setup, objects, (&before, &changed, fit))
@@ -110,7 +111,7 @@ pub(crate) async fn run(args: WhatIfArgs, registry: Registry) -> Result<(), Fail
     let mut report = if args.consolidate {
         consolidated(&worlds, &setup, decode(&raw)?, &before, &changed)?
     } else if let Some(shape) = &args.add_nodes {
-        let shape = shape::Shape::new(shape, &raw)?;
+        let shape = shape::SpareNode::new(shape, &raw)?;
         shape::smallest(&shape, |nodes| {
             let mut raw = raw.clone();
             shape.add(&mut raw, &others, nodes)?;
@@ -126,7 +127,7 @@ pub(crate) async fn run(args: WhatIfArgs, registry: Registry) -> Result<(), Fail
 }
 
 /// The source of a cluster.
-struct Source {
+struct ClusterSource {
     release: Release,
     moment: Time,
     /// The options that were recorded.
@@ -136,14 +137,14 @@ struct Source {
 }
 
 /// The configuration of a run.
-enum Setup {
+enum RunSetup {
     Given(Box<Config>),
     /// Of a recording, with these gates, and with another configuration if there is one.
     Recorded(Box<Start>, FeatureGates, Option<PathBuf>),
 }
 
-impl Setup {
-    fn options(&self, registry: &Registry) -> Result<SchedulerOptions, Failure> {
+impl RunSetup {
+    fn options(&self, registry: &Registry) -> Result<SchedulerOptions, CommandFailure> {
         match self {
             Self::Given(config) => {
                 let mut options = SchedulerOptions::default();
@@ -157,9 +158,13 @@ impl Setup {
     }
 }
 
-impl Source {
+impl ClusterSource {
     /// The gates of the command line or of the recording, in another release if one is given.
-    fn gates(&self, args: &WhatIfArgs, other: Option<Release>) -> Result<FeatureGates, Failure> {
+    fn gates(
+        &self,
+        args: &WhatIfArgs,
+        other: Option<Release>,
+    ) -> Result<FeatureGates, CommandFailure> {
         match &self.recorded {
             Some(start) => record::gates(start, other),
             None => {
@@ -178,12 +183,12 @@ impl Source {
         file: Option<&Path>,
         gates: FeatureGates,
         registry: &Registry,
-    ) -> Result<Setup, Failure> {
+    ) -> Result<RunSetup, CommandFailure> {
         let Some(start) = &self.recorded else {
             let config = configured(file, gates, registry)?;
-            return Ok(Setup::Given(Box::new(config)));
+            return Ok(RunSetup::Given(Box::new(config)));
         };
-        let setup = Setup::Recorded(start.clone(), gates, file.map(Path::to_owned));
+        let setup = RunSetup::Recorded(start.clone(), gates, file.map(Path::to_owned));
         setup.options(registry)?;
         Ok(setup)
     }
@@ -192,16 +197,19 @@ impl Source {
 /// Reads the cluster from files, a recording or its API.
 async fn read_cluster(
     args: &WhatIfArgs,
-    raw: &mut Raw,
+    raw: &mut ClusterJson,
     others: &mut Others,
-) -> Result<Source, Failure> {
+) -> Result<ClusterSource, CommandFailure> {
     let inputs = args.from.iter().chain(&args.file).chain(&args.fit);
+    // Standard input can be read only once.
     if inputs.filter(|file| file.as_os_str() == "-").count() > 1 {
-        return Err(Failure::usage("standard input is read once: give - once"));
+        return Err(CommandFailure::usage(
+            "standard input is read once: give - once",
+        ));
     }
     if let Some(dir) = &args.record {
         let (start, moment) = record::read(dir, args.run, args.at, raw, others)?;
-        return Ok(Source {
+        return Ok(ClusterSource {
             release: versions_of(&start)?.emulated,
             moment,
             recorded: Some(start),
@@ -214,6 +222,7 @@ async fn read_cluster(
         for file in &args.from {
             for (place, object) in documents(file)? {
                 if let Some(object) = others.take(&place, object, None)?
+                    // Defaults are set, because files have objects as users write them.
                     && let Some((key, mut object)) = known(&place, object)?
                 {
                     set_defaults(&mut object);
@@ -223,7 +232,7 @@ async fn read_cluster(
         }
         newest_kubelet(raw)
     };
-    Ok(Source {
+    Ok(ClusterSource {
         release,
         moment: now(),
         recorded: None,
@@ -232,13 +241,13 @@ async fn read_cluster(
 }
 
 /// Checks that the nodes to drain exist.
-fn check_drained(args: &WhatIfArgs, raw: &Raw) -> Result<(), Failure> {
+fn check_drained(args: &WhatIfArgs, raw: &ClusterJson) -> Result<(), CommandFailure> {
     for node in &args.drain {
         let key = (Kind::Node, String::new(), node.clone());
         if !raw.contains_key(&key) {
             let similar = strict::similar(raw, &key);
             let text = format!("--drain {node}: there is no such node{similar}");
-            return Err(Failure::Usage(text));
+            return Err(CommandFailure::Usage(text));
         }
     }
     Ok(())
@@ -248,16 +257,17 @@ fn check_drained(args: &WhatIfArgs, raw: &Raw) -> Result<(), Failure> {
 fn drained(
     args: &WhatIfArgs,
     worlds: &Worlds<'_>,
-    setup: &Setup,
-    objects: Objects,
-    (before, changed, fit): (&Before, &Changed, Option<fit::Template>),
-) -> Result<Report, Failure> {
+    setup: &RunSetup,
+    objects: CopiedObjects,
+    (before, changed, fit): (&Before, &Changed, Option<fit::FitTemplate>),
+) -> Result<WhatIfReport, CommandFailure> {
     let mut run = worlds.of(setup, objects)?;
     run.run();
     let (mut displaced, mut drained) = (changed.displaced.clone(), Vec::new());
     let (mut moved, mut blocked) = (Vec::new(), Vec::new());
     for node in &args.drain {
         let of_node = run.drain(node);
+        // A node with a blocking pod is not empty.
         if !of_node.iter().any(|pod| pod.blocks) {
             drained.push(node.clone());
         }
@@ -278,7 +288,7 @@ fn drained(
         report.fit = Some(run.fit(&template.pod, &template.claims, fit::PODS_MAX));
         report.notes.extend(template.notes);
     }
-    Ok(Report {
+    Ok(WhatIfReport {
         moved,
         blocked,
         drained,
@@ -290,11 +300,11 @@ fn drained(
 /// Finds the nodes that are not needed.
 fn consolidated(
     worlds: &Worlds<'_>,
-    setup: &Setup,
-    objects: Objects,
+    setup: &RunSetup,
+    objects: CopiedObjects,
     before: &Before,
     changed: &Changed,
-) -> Result<Report, Failure> {
+) -> Result<WhatIfReport, CommandFailure> {
     let (mut report, end) = consolidate(objects, |objects| worlds.of(setup, objects))?;
     report.before = before.usage.clone();
     report.displaced.extend(changed.displaced.iter().cloned());
@@ -309,9 +319,9 @@ fn lost(displaced: &[DisplacedPod]) -> BTreeSet<String> {
 
 fn print_report(
     args: &WhatIfArgs,
-    report: &Report,
+    report: &WhatIfReport,
     preview: Option<upgrade::Preview>,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     if args.output == ExplainOutput::Table {
         print::text(text::report(args, report))?;
         return match preview {
@@ -319,18 +329,20 @@ fn print_report(
             None => Ok(()),
         };
     }
-    let mut json = serde_json::to_value(report).map_err(Failure::environment)?;
+    let mut json = serde_json::to_value(report).map_err(CommandFailure::environment)?;
     if let Some(preview) = preview {
         json["upgrade"] = preview.json(usize::MAX);
     }
     print::text(match args.output {
-        ExplainOutput::Yaml => serde_saphyr::to_string(&json).map_err(Failure::environment)?,
-        _ => serde_json::to_string_pretty(&json).map_err(Failure::environment)? + "\n",
+        ExplainOutput::Yaml => {
+            serde_saphyr::to_string(&json).map_err(CommandFailure::environment)?
+        }
+        _ => serde_json::to_string_pretty(&json).map_err(CommandFailure::environment)? + "\n",
     })
 }
 
 /// The outcomes of the pods of a report.
-fn outcomes(report: &Report) -> upgrade::Outcomes {
+fn outcomes(report: &WhatIfReport) -> upgrade::Outcomes {
     let placed = report.placed.iter().chain(&report.moved);
     let placed = placed.map(|pod| (&pod.pod, format!("on {}", pod.node)));
     let evicted = report.evicted.iter();
@@ -347,7 +359,7 @@ fn outcomes(report: &Report) -> upgrade::Outcomes {
 }
 
 /// The release of a cluster that is read from files: a control plane is not older than its kubelets.
-fn newest_kubelet(raw: &Raw) -> Release {
+fn newest_kubelet(raw: &ClusterJson) -> Release {
     let nodes = raw.iter().filter(|(key, _)| key.0 == Kind::Node);
     let minors = nodes.filter_map(|(_, node)| {
         let version = node["status"]["nodeInfo"]["kubeletVersion"].as_str()?;
@@ -362,7 +374,7 @@ fn newest_kubelet(raw: &Raw) -> Release {
 ///
 /// # Errors
 /// When the release does not accept them.
-fn gates(args: &WhatIfArgs, release: Release) -> Result<FeatureGates, Failure> {
+fn gates(args: &WhatIfArgs, release: Release) -> Result<FeatureGates, CommandFailure> {
     let mut warnings = Vec::new();
     let versions = Versions::of(release);
     let features = settings::parse_gates(&args.feature_gates, versions, &mut warnings)?;
@@ -376,7 +388,7 @@ fn configured(
     path: Option<&Path>,
     features: FeatureGates,
     registry: &Registry,
-) -> Result<Config, Failure> {
+) -> Result<Config, CommandFailure> {
     let mut warnings = Vec::new();
     let config = match path {
         Some(path) => {
@@ -390,7 +402,7 @@ fn configured(
         tracing::warn!("{warning}");
     }
     if !config.extenders.is_empty() {
-        return Err(Failure::Usage(
+        return Err(CommandFailure::Usage(
             "the configuration has extenders, which what-if does not call, so its result would differ from the \
              scheduler's; give a configuration without extenders with --config"
                 .to_owned(),

@@ -5,7 +5,7 @@ pub(crate) type ExprId = u32;
 
 /// A place in the text of an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Position {
+pub struct TextPosition {
     /// The line, from 1.
     pub line: u32,
     /// The character of the line, from 1.
@@ -18,19 +18,19 @@ pub(crate) struct Ast {
     /// The expression.
     pub(crate) root: Expr,
     /// The position of each node in the text.
-    pub(crate) positions: Vec<Position>,
+    pub(crate) positions: Vec<TextPosition>,
 }
 
 /// A node.
 #[derive(Debug, Clone)]
 pub(crate) struct Expr {
     pub(crate) id: ExprId,
-    pub(crate) kind: Kind,
+    pub(crate) kind: NodeKind,
 }
 
 /// The kind of a node.
 #[derive(Debug, Clone)]
-pub(crate) enum Kind {
+pub(crate) enum NodeKind {
     Literal(Literal),
     Ident(String),
     /// `operand.field`, or `has(operand.field)`.
@@ -39,13 +39,13 @@ pub(crate) enum Kind {
         field: String,
         test_only: bool,
     },
-    Call(Call),
+    Call(FunctionCall),
     List(Vec<Element>),
-    Map(Vec<Entry>),
+    Map(Vec<MapEntry>),
     /// `type_name{field: value}`.
     Struct {
         type_name: String,
-        fields: Vec<Field>,
+        fields: Vec<MessageField>,
     },
     Comprehension(Box<Comprehension>),
 }
@@ -64,7 +64,7 @@ pub(crate) enum Literal {
 
 /// `function(args)` or `target.function(args)`. Operators are functions: `_+_`, `!_`, `_[_]` …
 #[derive(Debug, Clone)]
-pub(crate) struct Call {
+pub(crate) struct FunctionCall {
     pub(crate) function: String,
     pub(crate) target: Option<Box<Expr>>,
     pub(crate) args: Vec<Expr>,
@@ -80,7 +80,7 @@ pub(crate) struct Element {
 
 /// An entry of a map.
 #[derive(Debug, Clone)]
-pub(crate) struct Entry {
+pub(crate) struct MapEntry {
     pub(crate) key: Expr,
     pub(crate) value: Expr,
     /// Whether the value is an optional, left out when it is empty.
@@ -89,7 +89,7 @@ pub(crate) struct Entry {
 
 /// A field of a message.
 #[derive(Debug, Clone)]
-pub(crate) struct Field {
+pub(crate) struct MessageField {
     /// The node of the field, for its position.
     pub(crate) id: ExprId,
     pub(crate) name: String,
@@ -117,8 +117,8 @@ pub(crate) struct Comprehension {
 impl Comprehension {
     /// Returns whether this is `cel.bind`: no loop, but a name for the value of `init`.
     pub(crate) fn is_binding(&self) -> bool {
-        matches!(&self.range.kind, Kind::List(elements) if elements.is_empty())
-            && matches!(self.condition.kind, Kind::Literal(Literal::Bool(false)))
+        matches!(&self.range.kind, NodeKind::List(elements) if elements.is_empty())
+            && matches!(self.condition.kind, NodeKind::Literal(Literal::Bool(false)))
             && self.accumulator != ACCUMULATOR
     }
 }
@@ -130,8 +130,8 @@ impl Expr {
     /// The name that identifiers and selected fields form: `a.b.c`.
     pub(crate) fn qualified_name(&self) -> Option<String> {
         match &self.kind {
-            Kind::Ident(name) => Some(name.clone()),
-            Kind::Select {
+            NodeKind::Ident(name) => Some(name.clone()),
+            NodeKind::Select {
                 operand,
                 field,
                 test_only: false,
@@ -143,7 +143,7 @@ impl Expr {
     /// The text, if this is a literal text.
     pub(crate) fn as_text(&self) -> Option<&str> {
         match &self.kind {
-            Kind::Literal(Literal::String(text)) => Some(text),
+            NodeKind::Literal(Literal::String(text)) => Some(text),
             _ => None,
         }
     }
@@ -151,23 +151,24 @@ impl Expr {
     /// Calls `visit` with each child.
     pub(crate) fn children<'e>(&'e self, visit: &mut dyn FnMut(&'e Expr)) {
         match &self.kind {
-            Kind::Literal(_) | Kind::Ident(_) => {}
-            Kind::Select { operand, .. } => visit(operand),
-            Kind::Call(call) => {
+            NodeKind::Literal(_) | NodeKind::Ident(_) => {}
+            NodeKind::Select { operand, .. } => visit(operand),
+            NodeKind::Call(call) => {
                 if let Some(target) = &call.target {
                     visit(target);
                 }
                 call.args.iter().for_each(visit);
             }
-            Kind::List(elements) => elements.iter().for_each(|element| visit(&element.value)),
-            Kind::Map(entries) => {
+            NodeKind::List(elements) => elements.iter().for_each(|element| visit(&element.value)),
+            NodeKind::Map(entries) => {
                 for entry in entries {
                     visit(&entry.key);
                     visit(&entry.value);
                 }
             }
-            Kind::Struct { fields, .. } => fields.iter().for_each(|field| visit(&field.value)),
-            Kind::Comprehension(fold) => {
+            NodeKind::Struct { fields, .. } => fields.iter().for_each(|field| visit(&field.value)),
+            NodeKind::Comprehension(fold) => {
+                // The order is that of evaluation.
                 for part in [
                     &fold.range,
                     &fold.init,

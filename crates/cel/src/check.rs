@@ -1,6 +1,8 @@
 //! Type checking: every name is resolved, every call to the overloads that it can mean.
 
-use crate::ast::{Ast, Call, Comprehension, Expr, ExprId, Field as AstField, Kind, Literal};
+use crate::ast::{
+    Ast, Comprehension, Expr, ExprId, FunctionCall, Literal, MessageField as AstField, NodeKind,
+};
 use crate::declarations::{Function, Overload, function, named_type};
 use crate::environment::{DEVICE_TYPE, Environment};
 use crate::error::Issue;
@@ -63,6 +65,7 @@ pub(crate) fn check(ast: Ast, environment: Environment) -> Result<Checked, Vec<I
         issues: Vec::new(),
     };
     checker.check(&ast.root);
+    // Variables of types are resolved at the end, when all constraints are known.
     let mut types = std::mem::take(&mut checker.types);
     for of in &mut types {
         *of = checker.inference.resolve(of, true);
@@ -165,7 +168,7 @@ impl<'a> Checker<'a> {
 
     fn check(&mut self, expr: &'a Expr) {
         match &expr.kind {
-            Kind::Literal(literal) => {
+            NodeKind::Literal(literal) => {
                 let of = match literal {
                     Literal::Null => Type::Null,
                     Literal::Bool(_) => Type::Bool,
@@ -177,12 +180,12 @@ impl<'a> Checker<'a> {
                 };
                 self.set_type(expr.id, of);
             }
-            Kind::Ident(name) => {
+            NodeKind::Ident(name) => {
                 if !self.name(expr.id, name) {
                     self.undeclared(expr.id, name);
                 }
             }
-            Kind::Select {
+            NodeKind::Select {
                 operand,
                 field,
                 test_only,
@@ -198,8 +201,8 @@ impl<'a> Checker<'a> {
                 let of = self.resolved(&of);
                 self.set_type(expr.id, of);
             }
-            Kind::Call(call) => self.call(expr, call),
-            Kind::List(elements) => {
+            NodeKind::Call(call) => self.call(expr, call),
+            NodeKind::List(elements) => {
                 let mut of = None;
                 for element in elements {
                     self.check(&element.value);
@@ -209,7 +212,7 @@ impl<'a> Checker<'a> {
                 let of = of.unwrap_or_else(|| self.inference.variable());
                 self.set_type(expr.id, Type::list(of));
             }
-            Kind::Map(entries) => {
+            NodeKind::Map(entries) => {
                 let mut of: Option<(Type, Type)> = None;
                 for entry in entries {
                     self.check(&entry.key);
@@ -223,8 +226,8 @@ impl<'a> Checker<'a> {
                     of.unwrap_or_else(|| (self.inference.variable(), self.inference.variable()));
                 self.set_type(expr.id, Type::map(key, value));
             }
-            Kind::Struct { type_name, fields } => self.message(expr.id, type_name, fields),
-            Kind::Comprehension(fold) => self.comprehension(expr.id, fold),
+            NodeKind::Struct { type_name, fields } => self.message(expr.id, type_name, fields),
+            NodeKind::Comprehension(fold) => self.comprehension(expr.id, fold),
         }
         if self.types[expr.id as usize].is_too_large() {
             self.report(expr.id, "the type of the expression is too large");
@@ -308,11 +311,13 @@ impl<'a> Checker<'a> {
                 self.report(id, format!("unexpected failed resolution of '{name}'"));
                 Type::Error
             }
+            // A type that is not known yet may be anything, so it becomes dynamic.
             Type::Variable(_) => {
                 self.inference.is_assignable(&Type::Dyn, &target);
                 Type::Dyn
             }
             other => {
+                // An error was reported for the operand already.
                 if !other.is_dyn_or_error() {
                     self.report(
                         id,
@@ -329,7 +334,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn call(&mut self, expr: &'a Expr, call: &'a Call) {
+    fn call(&mut self, expr: &'a Expr, call: &'a FunctionCall) {
         if call.function == "_?._" {
             if let [operand, field] = &call.args[..]
                 && let Some(field) = field.as_text()
@@ -357,6 +362,7 @@ impl<'a> Checker<'a> {
             }
             return;
         };
+        // A qualified name can be a function of a namespace or a call on a value; the function takes precedence.
         if let Some(prefix) = target.qualified_name()
             && let Some(function) = known(self, &format!("{prefix}.{}", call.function))
         {
@@ -481,6 +487,7 @@ impl<'a> Checker<'a> {
         self.scope.push((&fold.accumulator, accumulated.clone()));
         let is_pair = fold.second_variable.is_some();
         let (first, second) = match &range {
+            // With two variables, a list gives its indexes and elements.
             Type::List(element) if is_pair => (Type::Int, Type::clone(element)),
             Type::List(element) => (Type::clone(element), Type::Error),
             Type::Map(entry) => entry.as_ref().clone(),
@@ -509,6 +516,7 @@ impl<'a> Checker<'a> {
         self.check(&fold.step);
         self.expect(&fold.step, &accumulated);
         self.scope.truncate(inner);
+        // The result sees the accumulator, but not the variables of the loop.
         self.check(&fold.result);
         self.scope.truncate(outer);
         let of = self.resolved(&self.type_of(&fold.result));

@@ -6,7 +6,7 @@
 pub(crate) mod actual;
 mod calls;
 
-use crate::ast::{Call, Comprehension, Expr, ExprId, Kind, Literal};
+use crate::ast::{Comprehension, Expr, ExprId, FunctionCall, Literal, NodeKind};
 use crate::check::{Checked, Reference};
 use crate::types::Type;
 use calls::CallCost;
@@ -27,12 +27,12 @@ pub(crate) const REGEX_FACTOR: f64 = 0.25;
 
 /// The least and the most that something can cost, or the least and the largest size of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Range {
+pub(crate) struct CostRange {
     pub(crate) min: u64,
     pub(crate) max: u64,
 }
 
-impl Range {
+impl CostRange {
     const ZERO: Self = Self::exactly(0);
     const ONE: Self = Self::exactly(1);
     const UNKNOWN: Self = Self {
@@ -91,8 +91,8 @@ fn scaled(value: u64, factor: f64) -> u64 {
 #[derive(Debug, Clone, Copy)]
 struct EntrySizes {
     is_list: bool,
-    key: Range,
-    value: Range,
+    key: CostRange,
+    value: CostRange,
 }
 
 impl EntrySizes {
@@ -109,7 +109,7 @@ impl EntrySizes {
 #[derive(Debug, Clone, Default)]
 struct Local {
     path: Vec<String>,
-    size: Option<Range>,
+    size: Option<CostRange>,
     entries: Option<EntrySizes>,
 }
 
@@ -129,7 +129,7 @@ struct Estimator<'c> {
     checked: &'c Checked,
     /// The paths from a variable to a node.
     paths: FxHashMap<ExprId, Vec<String>>,
-    sizes: FxHashMap<ExprId, Range>,
+    sizes: FxHashMap<ExprId, CostRange>,
     entries: FxHashMap<ExprId, EntrySizes>,
     scope: Vec<(&'c str, Local)>,
 }
@@ -145,7 +145,7 @@ impl<'c> Estimator<'c> {
     }
 
     fn path(&self, expr: &Expr) -> Vec<String> {
-        if let Kind::Ident(name) = &expr.kind
+        if let NodeKind::Ident(name) = &expr.kind
             && let Some(local) = self.local(name)
         {
             return local.path.clone();
@@ -153,21 +153,21 @@ impl<'c> Estimator<'c> {
         self.paths.get(&expr.id).cloned().unwrap_or_default()
     }
 
-    fn size(&mut self, expr: &Expr) -> Option<Range> {
+    fn size(&mut self, expr: &Expr) -> Option<CostRange> {
         if let Some(size) = self.sizes.get(&expr.id) {
             return Some(*size);
         }
         match &expr.kind {
-            Kind::Literal(literal) => {
+            NodeKind::Literal(literal) => {
                 let size = match literal {
                     Literal::String(text) => text.chars().count(),
                     Literal::Bytes(bytes) => bytes.len(),
                     _ => 1,
                 };
-                return Some(Range::exactly(size as u64));
+                return Some(CostRange::exactly(size as u64));
             }
-            Kind::List(elements) => return Some(Range::exactly(elements.len() as u64)),
-            Kind::Map(entries) => return Some(Range::exactly(entries.len() as u64)),
+            NodeKind::List(elements) => return Some(CostRange::exactly(elements.len() as u64)),
+            NodeKind::Map(entries) => return Some(CostRange::exactly(entries.len() as u64)),
             _ => {}
         }
         if let Some(size) = self.size_of_path(&self.path(expr)) {
@@ -175,21 +175,21 @@ impl<'c> Estimator<'c> {
             return Some(size);
         }
         if self.type_of(expr).is_scalar() {
-            return Some(Range::ONE);
+            return Some(CostRange::ONE);
         }
         match &expr.kind {
-            Kind::Ident(name) => self.local(name).and_then(|local| local.size),
+            NodeKind::Ident(name) => self.local(name).and_then(|local| local.size),
             _ => None,
         }
     }
 
-    fn size_of_path(&self, path: &[String]) -> Option<Range> {
+    fn size_of_path(&self, path: &[String]) -> Option<CostRange> {
         let max = self.checked.environment.size_max(path)?;
-        Some(Range { min: 0, max })
+        Some(CostRange { min: 0, max })
     }
 
-    fn size_or_unknown(&mut self, expr: &Expr) -> Range {
-        self.size(expr).unwrap_or(Range::UNKNOWN)
+    fn size_or_unknown(&mut self, expr: &Expr) -> CostRange {
+        self.size(expr).unwrap_or(CostRange::UNKNOWN)
     }
 
     fn entry_sizes(&self, expr: &Expr) -> Option<EntrySizes> {
@@ -197,24 +197,24 @@ impl<'c> Estimator<'c> {
             return Some(*entries);
         }
         match &expr.kind {
-            Kind::Ident(name) => self.local(name).and_then(|local| local.entries),
+            NodeKind::Ident(name) => self.local(name).and_then(|local| local.entries),
             _ => None,
         }
     }
 
-    fn cost(&mut self, expr: &'c Expr) -> Range {
+    fn cost(&mut self, expr: &'c Expr) -> CostRange {
         match &expr.kind {
-            Kind::Literal(_) => Range::ZERO,
-            Kind::Ident(name) => {
+            NodeKind::Literal(_) => CostRange::ZERO,
+            NodeKind::Ident(name) => {
                 let name = name.strip_prefix('.').unwrap_or(name);
                 let path = match self.local(name) {
                     Some(local) => local.path.clone(),
                     None => vec![name.to_owned()],
                 };
                 self.paths.insert(expr.id, path);
-                Range::exactly(SELECT)
+                CostRange::exactly(SELECT)
             }
-            Kind::Select {
+            NodeKind::Select {
                 operand,
                 field,
                 test_only,
@@ -227,14 +227,14 @@ impl<'c> Estimator<'c> {
                 path.push(field.clone());
                 self.paths.insert(expr.id, path);
                 match self.type_of(operand) {
-                    Type::Map(_) | Type::Object(_) => cost.plus(Range::exactly(SELECT)),
+                    Type::Map(_) | Type::Object(_) => cost.plus(CostRange::exactly(SELECT)),
                     _ => cost,
                 }
             }
-            Kind::Call(call) => self.call(expr, call),
-            Kind::List(elements) => {
-                let mut sum = Range::exactly(LIST);
-                let mut sizes = Range::NONE;
+            NodeKind::Call(call) => self.call(expr, call),
+            NodeKind::List(elements) => {
+                let mut sum = CostRange::exactly(LIST);
+                let mut sizes = CostRange::NONE;
                 if elements.is_empty() {
                     sizes.min = 0;
                 }
@@ -246,15 +246,15 @@ impl<'c> Estimator<'c> {
                     expr.id,
                     EntrySizes {
                         is_list: true,
-                        key: Range::ONE,
+                        key: CostRange::ONE,
                         value: sizes,
                     },
                 );
                 sum
             }
-            Kind::Map(entries) => {
-                let mut sum = Range::exactly(MAP);
-                let (mut keys, mut values) = (Range::NONE, Range::NONE);
+            NodeKind::Map(entries) => {
+                let mut sum = CostRange::exactly(MAP);
+                let (mut keys, mut values) = (CostRange::NONE, CostRange::NONE);
                 if entries.is_empty() {
                     (keys.min, values.min) = (0, 0);
                 }
@@ -275,36 +275,36 @@ impl<'c> Estimator<'c> {
                 );
                 sum
             }
-            Kind::Struct { fields, .. } => {
-                let mut sum = Range::exactly(MESSAGE);
+            NodeKind::Struct { fields, .. } => {
+                let mut sum = CostRange::exactly(MESSAGE);
                 for field in fields {
                     sum = sum.plus(self.cost(&field.value));
                 }
                 sum
             }
-            Kind::Comprehension(fold) if fold.is_binding() => self.binding(expr, fold),
-            Kind::Comprehension(fold) => self.fold(expr, fold),
+            NodeKind::Comprehension(fold) if fold.is_binding() => self.binding(expr, fold),
+            NodeKind::Comprehension(fold) => self.fold(expr, fold),
         }
     }
 
-    fn call(&mut self, expr: &'c Expr, call: &'c Call) -> Range {
+    fn call(&mut self, expr: &'c Expr, call: &'c FunctionCall) -> CostRange {
         if let Some(Reference::Call { function, .. }) = self.checked.reference(expr.id)
             && function.name == "dyn"
             && let [arg] = &call.args[..]
         {
-            let cost = self.cost(arg).plus(Range::ONE);
+            let cost = self.cost(arg).plus(CostRange::ONE);
             self.copy_sizes(expr, arg);
             return cost;
         }
-        let arg_costs: Vec<Range> = call.args.iter().map(|arg| self.cost(arg)).collect();
-        let mut sum = Range::ZERO;
+        let arg_costs: Vec<CostRange> = call.args.iter().map(|arg| self.cost(arg)).collect();
+        let mut sum = CostRange::ZERO;
         let Some(Reference::Call {
             function,
             overloads,
             is_namespaced,
         }) = self.checked.reference(expr.id)
         else {
-            return Range::ZERO;
+            return CostRange::ZERO;
         };
         let target = call.target.as_deref().filter(|_| !is_namespaced);
         if let Some(target) = target {
@@ -316,8 +316,8 @@ impl<'c> Estimator<'c> {
         } else {
             overloads.iter().map(|overload| overload.id).collect()
         };
-        let mut cost = Range::NONE;
-        let mut result_size: Option<Range> = None;
+        let mut cost = CostRange::NONE;
+        let mut result_size: Option<CostRange> = None;
         for id in ids {
             let CallCost {
                 cost: one,
@@ -365,7 +365,7 @@ impl<'c> Estimator<'c> {
         }
     }
 
-    fn binding(&mut self, expr: &'c Expr, fold: &'c Comprehension) -> Range {
+    fn binding(&mut self, expr: &'c Expr, fold: &'c Comprehension) -> CostRange {
         let cost = self.cost(&fold.range).plus(self.cost(&fold.init));
         let local = self.bound_to(&fold.init);
         self.scope.push((&fold.accumulator, local));
@@ -375,7 +375,7 @@ impl<'c> Estimator<'c> {
         cost
     }
 
-    fn fold(&mut self, expr: &'c Expr, fold: &'c Comprehension) -> Range {
+    fn fold(&mut self, expr: &'c Expr, fold: &'c Comprehension) -> CostRange {
         let mut sum = self.cost(&fold.range).plus(self.cost(&fold.init));
         let accumulated = self.bound_to(&fold.init);
         self.scope.push((&fold.accumulator, accumulated));
@@ -385,7 +385,7 @@ impl<'c> Estimator<'c> {
             None => matches!(self.type_of(&fold.range), Type::List(_)),
         };
         let path = self.path(&fold.range);
-        let local = |step: &str, size: Option<Range>| {
+        let local = |step: &str, size: Option<CostRange>| {
             let mut path = path.clone();
             path.push(step.to_owned());
             Local {
@@ -419,12 +419,12 @@ impl<'c> Estimator<'c> {
         let count = self.size_or_unknown(&fold.range);
         sum = sum.plus(count.times(each));
         match &fold.init.kind {
-            Kind::Literal(_) => {
+            NodeKind::Literal(_) => {
                 if let Some(size) = self.size(&fold.init) {
                     self.sizes.insert(expr.id, size);
                 }
             }
-            Kind::List(_) | Kind::Map(_) => {
+            NodeKind::List(_) | NodeKind::Map(_) => {
                 self.sizes.insert(expr.id, count);
                 if let Some(entries) = self.entry_sizes(&fold.step) {
                     self.entries.insert(expr.id, entries);

@@ -164,6 +164,7 @@ impl Reader {
                 Type::map(key, value)
             }
             name @ ("net.IP" | "net.CIDR") => Type::Opaque(name),
+            // A single letter is a type parameter.
             name if name.len() == 1 => Type::Parameter(name),
             name => Type::Object(name),
         }
@@ -193,7 +194,7 @@ mod tests {
                 false,
             ),
         ] {
-            let read = overload("", signature, |_, _| Ok(crate::value::Value::Null));
+            let read = overload("", signature, |_, _| Ok(crate::value::CelValue::Null));
             let shown: Vec<String> = read.args.iter().map(ToString::to_string).collect();
             assert_eq!(shown, args, "{signature}");
             assert_eq!(read.result.to_string(), result, "{signature}");

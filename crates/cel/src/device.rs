@@ -3,8 +3,8 @@
 use crate::environment::{ATTRIBUTES, CAPACITY, DRIVER, Environment, MULTIPLE};
 use crate::error::EvaluationError;
 use crate::functions::parse_semver;
-use crate::functions::quantity::Amount;
-use crate::value::{Key, Map, Value};
+use crate::functions::quantity::CelQuantity;
+use crate::value::{CelValue, Map, MapKey};
 use berth_api::Str;
 use berth_api::devices::{Device, DeviceAttribute};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub struct DeviceValue {
     /// The device, or which attribute cannot be read and why.
-    pub(crate) value: Result<Value, EvaluationError>,
+    pub(crate) value: Result<CelValue, EvaluationError>,
 }
 
 impl DeviceValue {
@@ -30,7 +30,7 @@ fn value(
     driver: &str,
     device: &Device,
     environment: Environment,
-) -> Result<Value, EvaluationError> {
+) -> Result<CelValue, EvaluationError> {
     let mut attributes = Domains::new(driver);
     for (name, attribute) in &device.attributes {
         let value = attribute_value(attribute, environment)
@@ -39,15 +39,15 @@ fn value(
     }
     let mut capacity = Domains::new(driver);
     for (name, amount) in &device.capacity {
-        capacity.insert(name, Value::Quantity(Amount::stored(amount.value)));
+        capacity.insert(name, CelValue::Quantity(CelQuantity::stored(amount.value)));
     }
     let mut fields = Map::default();
-    let mut field = |name: &str, value| fields.insert(Key::String(name.into()), value);
-    field(DRIVER, Value::text(driver));
-    field(MULTIPLE, Value::Bool(device.allow_multiple_allocations));
+    let mut field = |name: &str, value| fields.insert(MapKey::String(name.into()), value);
+    field(DRIVER, CelValue::text(driver));
+    field(MULTIPLE, CelValue::Bool(device.allow_multiple_allocations));
     field(ATTRIBUTES, attributes.into_value());
     field(CAPACITY, capacity.into_value());
-    Ok(Value::Map(Arc::new(fields)))
+    Ok(CelValue::Map(Arc::new(fields)))
 }
 
 /// Values by domain and name.
@@ -64,44 +64,52 @@ impl<'d> Domains<'d> {
         }
     }
 
-    fn insert(&mut self, name: &'d Str, value: Value) {
+    fn insert(&mut self, name: &'d Str, value: CelValue) {
         let (domain, id) = name.split_once('/').unwrap_or((self.driver, name));
         let values = self.by_domain.entry(domain).or_default();
-        values.insert(Key::String(id.into()), value);
+        values.insert(MapKey::String(id.into()), value);
     }
 
     /// A domain that does not exist is empty.
-    fn into_value(self) -> Value {
-        let mut map = Map::with_default(Value::Map(Arc::default()));
+    fn into_value(self) -> CelValue {
+        let mut map = Map::with_default(CelValue::Map(Arc::default()));
         for (domain, values) in self.by_domain {
-            map.insert(Key::String(domain.into()), Value::Map(Arc::new(values)));
+            map.insert(
+                MapKey::String(domain.into()),
+                CelValue::Map(Arc::new(values)),
+            );
         }
-        Value::Map(Arc::new(map))
+        CelValue::Map(Arc::new(map))
     }
 }
 
-fn attribute_value(attribute: &DeviceAttribute, environment: Environment) -> Result<Value, String> {
+fn attribute_value(
+    attribute: &DeviceAttribute,
+    environment: Environment,
+) -> Result<CelValue, String> {
     let version = |text: &Str| {
         parse_semver(text)
-            .map(|version| Value::Semver(Arc::new(version)))
+            .map(|version| CelValue::Semver(Arc::new(version)))
             .map_err(|why| format!("parse semantic version: {why}"))
     };
-    let list = |values: Vec<Value>| {
+    let list = |values: Vec<CelValue>| {
         if environment.list_attributes {
-            Ok(Value::list(values))
+            Ok(CelValue::list(values))
         } else {
             Err("unsupported attribute value".to_owned())
         }
     };
     match attribute {
-        DeviceAttribute::Int(value) => Ok(Value::Int(*value)),
-        DeviceAttribute::Bool(value) => Ok(Value::Bool(*value)),
-        DeviceAttribute::String(text) => Ok(Value::text(text)),
+        DeviceAttribute::Int(value) => Ok(CelValue::Int(*value)),
+        DeviceAttribute::Bool(value) => Ok(CelValue::Bool(*value)),
+        DeviceAttribute::String(text) => Ok(CelValue::text(text)),
         DeviceAttribute::Version(text) => version(text),
-        DeviceAttribute::Ints(values) => list(values.iter().copied().map(Value::Int).collect()),
-        DeviceAttribute::Bools(values) => list(values.iter().copied().map(Value::Bool).collect()),
+        DeviceAttribute::Ints(values) => list(values.iter().copied().map(CelValue::Int).collect()),
+        DeviceAttribute::Bools(values) => {
+            list(values.iter().copied().map(CelValue::Bool).collect())
+        }
         DeviceAttribute::Strings(texts) => {
-            list(texts.iter().map(|text| Value::text(text)).collect())
+            list(texts.iter().map(|text| CelValue::text(text)).collect())
         }
         DeviceAttribute::Versions(texts) => {
             list(texts.iter().map(version).collect::<Result<_, _>>()?)

@@ -1,6 +1,6 @@
 //! The errors of expressions and their evaluation.
 
-use crate::ast::Position;
+use crate::ast::TextPosition;
 use crate::limits::ERRORS_MAX;
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issue {
     /// The position; none if it concerns the expression as a whole.
-    pub position: Option<Position>,
+    pub position: Option<TextPosition>,
     /// The message, as the CEL implementation of Kubernetes states it.
     pub message: String,
 }
@@ -78,12 +78,14 @@ impl fmt::Display for Issues {
             if self.source.is_empty() {
                 continue;
             }
+            // The position is outside of the text, so there is nothing to mark.
             let Some(text) = self.source.split('\n').nth(line.saturating_sub(1) as usize) else {
                 continue;
             };
             let text = text.replace('\t', " ");
             write!(f, "\n | {text}\n | ")?;
             let mut characters = text.chars();
+            // Wide characters get a wide mark, so that the marks are aligned.
             for character in characters.by_ref().take(column.saturating_sub(1) as usize) {
                 f.write_str(if character.is_ascii() { "." } else { "．" })?;
             }

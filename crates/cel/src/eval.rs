@@ -2,11 +2,11 @@
 
 use crate::cost::{self, LIST, MAP, MESSAGE, SELECT};
 use crate::error::EvaluationError;
-use crate::functions::{Context, insert_entry};
+use crate::functions::{FunctionContext, insert_entry};
 use crate::number;
-use crate::plan::{Attribute, Fold, Invocation, Node, Qualifier, Root, Slot};
+use crate::plan::{Attribute, Fold, Invocation, PlanNode, Qualifier, Root, Slot};
 use crate::types::Type;
-use crate::value::{Key, Map, Outcome, Steps, Value, contains, equal};
+use crate::value::{CelValue, EvalResult, Map, MapKey, Steps, contains, equal};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub struct Spent {
 
 /// The remaining budget of an evaluation.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub(crate) struct EvalBudget {
     cost: u64,
     cost_max: u64,
     steps: Steps,
@@ -39,7 +39,7 @@ pub(crate) struct Budget {
     formed: u64,
 }
 
-impl Budget {
+impl EvalBudget {
     pub(crate) const fn new(cost_max: u64) -> Self {
         Self {
             cost: 0,
@@ -69,10 +69,10 @@ impl Budget {
         }
     }
 
-    fn note_formed(&mut self, value: &Value) {
+    fn note_formed(&mut self, value: &CelValue) {
         let size = match value {
-            Value::List(values) => values.len(),
-            Value::String(text) => text.len() / BYTES_PER_COST,
+            CelValue::List(values) => values.len(),
+            CelValue::String(text) => text.len() / BYTES_PER_COST,
             _ => 0,
         };
         self.formed = self
@@ -95,21 +95,21 @@ enum Variable {
     /// Not set, or taken.
     Empty,
     /// The value is evaluated when it is used first: the first of these nodes.
-    Pending(Arc<[Node; 2]>),
-    Known(Outcome),
+    Pending(Arc<[PlanNode; 2]>),
+    Known(EvalResult),
 }
 
 /// Evaluates the nodes of one expression for one device.
 pub(crate) struct Evaluator<'e> {
-    device: &'e Value,
+    device: &'e CelValue,
     variables: Vec<Variable>,
-    budget: &'e mut Budget,
+    budget: &'e mut EvalBudget,
 }
 
 type Result<T> = std::result::Result<T, EvaluationError>;
 
 impl<'e> Evaluator<'e> {
-    pub(crate) fn new(device: &'e Value, slots: usize, budget: &'e mut Budget) -> Self {
+    pub(crate) fn new(device: &'e CelValue, slots: usize, budget: &'e mut EvalBudget) -> Self {
         Self {
             device,
             variables: vec![Variable::Empty; slots],
@@ -117,10 +117,10 @@ impl<'e> Evaluator<'e> {
         }
     }
 
-    pub(crate) fn value(&mut self, node: &Node) -> Outcome {
+    pub(crate) fn value(&mut self, node: &PlanNode) -> EvalResult {
         match node {
-            Node::Const(value) => Ok(value.clone()),
-            Node::Attribute(attribute) => {
+            PlanNode::Const(value) => Ok(value.clone()),
+            PlanNode::Attribute(attribute) => {
                 let value = self.attribute(attribute);
                 if let Err(error) = &value
                     && !error.is_absorbed()
@@ -132,9 +132,9 @@ impl<'e> Evaluator<'e> {
                 }
                 value
             }
-            Node::And(operands) => self.logical(operands, false),
-            Node::Or(operands) => self.logical(operands, true),
-            Node::Equal { operands, negated } => {
+            PlanNode::And(operands) => self.logical(operands, false),
+            PlanNode::Or(operands) => self.logical(operands, true),
+            PlanNode::Equal { operands, negated } => {
                 let (function, overload) = if *negated {
                     ("_!=_", "not_equals")
                 } else {
@@ -149,78 +149,80 @@ impl<'e> Evaluator<'e> {
                     Err(error) if *negated && error.is_absorbed() => true,
                     equal => equal? != *negated,
                 };
-                let result = Value::Bool(result);
+                let result = CelValue::Bool(result);
                 let cost = cost::actual::of_call(function, overload, &values, &result);
                 self.budget.charge(cost)?;
                 Ok(result)
             }
-            Node::NotStrictlyFalse(operand) => {
+            PlanNode::NotStrictlyFalse(operand) => {
                 let value = match self.value(operand) {
-                    Ok(Value::Bool(value)) => value,
+                    Ok(CelValue::Bool(value)) => value,
                     Err(error) if !error.is_absorbed() => return Err(error),
                     _ => true,
                 };
                 self.budget.charge(1)?;
-                Ok(Value::Bool(value))
+                Ok(CelValue::Bool(value))
             }
-            Node::IsOneOf(value, constants) => {
+            PlanNode::IsOneOf(value, constants) => {
                 let value = self.value(value)?;
-                contains(constants, &value, &mut self.budget.steps).map(Value::Bool)
+                contains(constants, &value, &mut self.budget.steps).map(CelValue::Bool)
             }
-            Node::Or2 { operands, unwrap } => match self.value(&operands[0])? {
-                Value::Optional(None) => self.value(&operands[1]),
-                Value::Optional(Some(value)) if *unwrap => Ok(Value::clone(&value)),
+            PlanNode::Or2 { operands, unwrap } => match self.value(&operands[0])? {
+                CelValue::Optional(None) => self.value(&operands[1]),
+                CelValue::Optional(Some(value)) if *unwrap => Ok(CelValue::clone(&value)),
                 other => Ok(other),
             },
-            Node::Call(call) => {
+            PlanNode::Call(call) => {
                 let mut args = SmallVec::new();
                 self.args(call, &mut args)?;
                 self.call(call, &args)
             }
-            Node::List(elements) => self.list(elements).map(Value::list),
-            Node::Map(entries) => {
+            PlanNode::List(elements) => self.list(elements).map(CelValue::list),
+            PlanNode::Map(entries) => {
                 let map = self.map(entries);
                 self.constructed(map, MAP)
             }
-            Node::Message(name, fields) => {
+            PlanNode::Message(name, fields) => {
                 let message = self.message(name, fields);
                 self.constructed(message, MESSAGE)
             }
-            Node::Fold(fold) => self.fold(fold),
-            Node::Bind { slot, parts } => {
+            PlanNode::Fold(fold) => self.fold(fold),
+            PlanNode::Bind { slot, parts } => {
                 self.variables[*slot] = Variable::Pending(parts.clone());
                 let result = self.value(&parts[1]);
                 self.variables[*slot] = Variable::Empty;
                 result
             }
-            Node::Append(slot, elements) => {
+            PlanNode::Append(slot, elements) => {
                 let list = self.taken(*slot)?;
                 self.budget.charge(SELECT)?;
                 let added = match &**elements {
-                    Node::List(elements) => self.list(elements)?,
+                    PlanNode::List(elements) => self.list(elements)?,
                     other => match self.value(other)? {
-                        Value::List(added) => added.to_vec(),
+                        CelValue::List(added) => added.to_vec(),
                         _ => return Err(EvaluationError::no_such_overload()),
                     },
                 };
                 self.budget.charge(1)?;
-                let Value::List(mut list) = list else {
+                let CelValue::List(mut list) = list else {
                     return Err(EvaluationError::no_such_overload());
                 };
                 Arc::make_mut(&mut list).extend(added);
-                Ok(Value::List(list))
+                Ok(CelValue::List(list))
             }
-            Node::Insert(slot, call) => self.insert(*slot, call),
+            PlanNode::Insert(slot, call) => self.insert(*slot, call),
         }
     }
 
     /// `&&`, or `||` if `decides` is true: an operand that decides makes errors of the other one irrelevant.
-    fn logical(&mut self, operands: &[Node; 2], decides: bool) -> Outcome {
+    fn logical(&mut self, operands: &[PlanNode; 2], decides: bool) -> EvalResult {
         let mut first_error = None;
         for operand in operands {
             let error = match self.value(operand) {
-                Ok(Value::Bool(value)) if value == decides => return Ok(Value::Bool(decides)),
-                Ok(Value::Bool(_)) => continue,
+                Ok(CelValue::Bool(value)) if value == decides => {
+                    return Ok(CelValue::Bool(decides));
+                }
+                Ok(CelValue::Bool(_)) => continue,
                 Ok(_) => EvaluationError::no_such_overload(),
                 Err(error) if error.is_absorbed() => error,
                 Err(error) => return Err(error),
@@ -229,12 +231,12 @@ impl<'e> Evaluator<'e> {
         }
         match first_error {
             Some(error) => Err(error),
-            None => Ok(Value::Bool(!decides)),
+            None => Ok(CelValue::Bool(!decides)),
         }
     }
 
     /// The value of a variable.
-    fn variable(&mut self, slot: Slot) -> Outcome {
+    fn variable(&mut self, slot: Slot) -> EvalResult {
         match &self.variables[slot] {
             Variable::Known(value) => value.clone(),
             Variable::Empty => Err(EvaluationError::failed("no such attribute(s)")),
@@ -249,7 +251,7 @@ impl<'e> Evaluator<'e> {
     }
 
     /// The value of a variable that is not used again.
-    fn taken(&mut self, slot: Slot) -> Outcome {
+    fn taken(&mut self, slot: Slot) -> EvalResult {
         match std::mem::replace(&mut self.variables[slot], Variable::Empty) {
             Variable::Known(value) => value,
             _ => Err(EvaluationError::failed("no such attribute(s)")),
@@ -257,7 +259,7 @@ impl<'e> Evaluator<'e> {
     }
 
     /// The value of an attribute, without what reading it costs.
-    fn attribute(&mut self, attribute: &Attribute) -> Outcome {
+    fn attribute(&mut self, attribute: &Attribute) -> EvalResult {
         let value = match &attribute.root {
             // The device is not copied for each selection.
             Root::Device => {
@@ -268,8 +270,8 @@ impl<'e> Evaluator<'e> {
             Root::Take(slot) => self.taken(*slot)?,
             Root::Value(node) => self.value(node)?,
             Root::Conditional(parts) => match self.value(&parts[0])? {
-                Value::Bool(true) => self.branch(&parts[1])?,
-                Value::Bool(false) => self.branch(&parts[2])?,
+                CelValue::Bool(true) => self.branch(&parts[1])?,
+                CelValue::Bool(false) => self.branch(&parts[2])?,
                 _ => return Err(EvaluationError::no_such_overload()),
             },
         };
@@ -280,23 +282,23 @@ impl<'e> Evaluator<'e> {
     }
 
     /// A branch of a conditional: reading it costs nothing in itself.
-    fn branch(&mut self, node: &Node) -> Outcome {
+    fn branch(&mut self, node: &PlanNode) -> EvalResult {
         match node {
-            Node::Attribute(attribute) => self.attribute(attribute),
+            PlanNode::Attribute(attribute) => self.attribute(attribute),
             other => reread(self.value(other)?),
         }
     }
 
     /// The value that the qualifiers select from a value.
-    fn qualified(&mut self, root: &Value, attribute: &Attribute) -> Outcome {
+    fn qualified(&mut self, root: &CelValue, attribute: &Attribute) -> EvalResult {
         let mut is_optional = false;
-        let mut current: Option<Value> = None;
+        let mut current: Option<CelValue> = None;
         let last = attribute.qualifiers.len();
         for (index, qualifier) in attribute.qualifiers.iter().enumerate() {
             let of = current.as_ref().unwrap_or(root);
             let of = match of {
-                Value::Optional(None) if index == 0 => return Ok(self.absent(attribute)),
-                Value::Optional(Some(value)) if index == 0 => {
+                CelValue::Optional(None) if index == 0 => return Ok(self.absent(attribute)),
+                CelValue::Optional(Some(value)) if index == 0 => {
                     is_optional = true;
                     native(value)?
                 }
@@ -309,6 +311,7 @@ impl<'e> Evaluator<'e> {
                 Ok(key) => selected(&of, &key, presence),
                 Err(error) => Err(error),
             };
+            // The selection costs nothing if an optional value is absent.
             let is_paid = match &found {
                 Ok(Some(_)) => true,
                 Ok(None) => !is_optional,
@@ -319,7 +322,7 @@ impl<'e> Evaluator<'e> {
             }
             let found = found?;
             if is_test {
-                return Ok(Value::Bool(found.is_some()));
+                return Ok(CelValue::Bool(found.is_some()));
             }
             match found {
                 Some(value) => current = Some(value),
@@ -328,24 +331,24 @@ impl<'e> Evaluator<'e> {
         }
         let value = current.unwrap_or_else(|| root.clone());
         if is_optional {
-            Ok(Value::some(value))
+            Ok(CelValue::some(value))
         } else {
             Ok(value)
         }
     }
 
-    fn absent(&self, attribute: &Attribute) -> Value {
+    fn absent(&self, attribute: &Attribute) -> CelValue {
         if attribute.test_only {
-            Value::Bool(false)
+            CelValue::Bool(false)
         } else {
-            Value::Optional(None)
+            CelValue::Optional(None)
         }
     }
 
-    fn key(&mut self, qualifier: &Qualifier) -> Outcome {
+    fn key(&mut self, qualifier: &Qualifier) -> EvalResult {
         match &qualifier.key {
-            Node::Const(value) => Ok(value.clone()),
-            Node::Attribute(attribute) => self.attribute(attribute),
+            PlanNode::Const(value) => Ok(value.clone()),
+            PlanNode::Attribute(attribute) => self.attribute(attribute),
             other => self.value(other),
         }
     }
@@ -355,28 +358,28 @@ impl<'e> Evaluator<'e> {
         &mut self,
         function: &str,
         overload: &str,
-        args: impl IntoIterator<Item = Outcome>,
+        args: impl IntoIterator<Item = EvalResult>,
     ) -> EvaluationError {
         let mut first_error = None;
-        let mut values: SmallVec<[Value; 3]> = SmallVec::new();
+        let mut values: SmallVec<[CelValue; 3]> = SmallVec::new();
         for arg in args {
             match arg {
                 Ok(value) => values.push(value),
                 Err(error) if !error.is_absorbed() => return error,
                 Err(error) => {
                     first_error.get_or_insert(error);
-                    values.push(Value::Null);
+                    values.push(CelValue::Null);
                 }
             }
         }
-        let cost = cost::actual::of_call(function, overload, &values, &Value::Null);
+        let cost = cost::actual::of_call(function, overload, &values, &CelValue::Null);
         match self.budget.charge(cost) {
             Ok(()) => first_error.unwrap_or_else(EvaluationError::no_such_overload),
             Err(error) => error,
         }
     }
 
-    fn args(&mut self, call: &Invocation, args: &mut SmallVec<[Value; 3]>) -> Result<()> {
+    fn args(&mut self, call: &Invocation, args: &mut SmallVec<[CelValue; 3]>) -> Result<()> {
         let count = call.args.len();
         for (index, arg) in call.args.iter().enumerate() {
             match self.value(arg) {
@@ -386,7 +389,7 @@ impl<'e> Evaluator<'e> {
                     if !error.is_absorbed() {
                         return Err(error);
                     }
-                    let mut all: SmallVec<[Outcome; 3]> = args.drain(..).map(Ok).collect();
+                    let mut all: SmallVec<[EvalResult; 3]> = args.drain(..).map(Ok).collect();
                     all.push(Err(error));
                     if let Some(next) = call.args.get(index + 1) {
                         all.push(self.value(next));
@@ -399,20 +402,25 @@ impl<'e> Evaluator<'e> {
         Ok(())
     }
 
-    fn no_overload(&mut self, call: &Invocation, args: &[Value]) -> EvaluationError {
-        let cost =
-            cost::actual::of_call(call.function.name, known_overload(call), args, &Value::Null);
+    fn no_overload(&mut self, call: &Invocation, args: &[CelValue]) -> EvaluationError {
+        let cost = cost::actual::of_call(
+            call.function.name,
+            known_overload(call),
+            args,
+            &CelValue::Null,
+        );
         match self.budget.charge(cost) {
             Ok(()) => no_such_overload(call, args),
             Err(error) => error,
         }
     }
 
-    fn call(&mut self, call: &Invocation, args: &[Value]) -> Outcome {
+    fn call(&mut self, call: &Invocation, args: &[CelValue]) -> EvalResult {
         let is_match = |types: &[Type]| {
             types.len() == args.len() && types.iter().zip(args).all(|(of, arg)| is_of(arg, of))
         };
         let chosen = match &call.overloads[..] {
+            // A single overload whose types were checked needs no test at run time.
             [overload] if overload.unguarded => Some(*overload),
             [overload] => is_match(&overload.args).then_some(*overload),
             _ => {
@@ -423,16 +431,17 @@ impl<'e> Evaluator<'e> {
         let Some(overload) = chosen else {
             return Err(self.no_overload(call, args));
         };
-        let mut cx = Context {
+        let mut cx = FunctionContext {
             steps: &mut self.budget.steps,
             pattern: call.pattern.as_ref(),
         };
         let result = (overload.implementation)(&mut cx, args);
         let returned = match &result {
             Ok(value) => value,
-            Err(error) if error.is_absorbed() => &Value::Null,
+            Err(error) if error.is_absorbed() => &CelValue::Null,
             Err(error) => return Err(error.clone()),
         };
+        // A failed call costs as much as one that returned.
         let known = known_overload(call);
         let cost = cost::actual::of_call(call.function.name, known, args, returned);
         self.budget.charge(cost)?;
@@ -452,18 +461,18 @@ impl<'e> Evaluator<'e> {
         result
     }
 
-    fn list(&mut self, elements: &[(Node, bool)]) -> Result<Vec<Value>> {
+    fn list(&mut self, elements: &[(PlanNode, bool)]) -> Result<Vec<CelValue>> {
         let list = self.elements(elements);
         self.constructed(list, LIST)
     }
 
-    fn elements(&mut self, elements: &[(Node, bool)]) -> Result<Vec<Value>> {
+    fn elements(&mut self, elements: &[(PlanNode, bool)]) -> Result<Vec<CelValue>> {
         let mut values = Vec::with_capacity(elements.len());
         for (node, optional) in elements {
             match (self.value(node)?, optional) {
                 (value, false) => values.push(value),
-                (Value::Optional(None), true) => {}
-                (Value::Optional(Some(value)), true) => values.push(Value::clone(&value)),
+                (CelValue::Optional(None), true) => {}
+                (CelValue::Optional(Some(value)), true) => values.push(CelValue::clone(&value)),
                 _ => {
                     return Err(EvaluationError::failed(
                         "cannot initialize optional list element from non-optional value",
@@ -474,17 +483,17 @@ impl<'e> Evaluator<'e> {
         Ok(values)
     }
 
-    fn map(&mut self, entries: &[(Node, Node, bool)]) -> Outcome {
+    fn map(&mut self, entries: &[(PlanNode, PlanNode, bool)]) -> EvalResult {
         let mut map = Map::default();
         for (key, value, optional) in entries {
             let key = self.value(key)?;
             let value = self.value(value)?;
-            let key = Key::new(&key)
+            let key = MapKey::new(&key)
                 .ok_or_else(|| EvaluationError::failed("unsupported type of a map's key"))?;
             match (value, optional) {
                 (value, false) => map.insert(key, value),
-                (Value::Optional(None), true) => map.remove(&key),
-                (Value::Optional(Some(value)), true) => map.insert(key, Value::clone(&value)),
+                (CelValue::Optional(None), true) => map.remove(&key),
+                (CelValue::Optional(Some(value)), true) => map.insert(key, CelValue::clone(&value)),
                 _ => {
                     return Err(EvaluationError::failed(
                         "cannot initialize optional entry from non-optional value",
@@ -492,17 +501,19 @@ impl<'e> Evaluator<'e> {
                 }
             }
         }
-        Ok(Value::Map(Arc::new(map)))
+        Ok(CelValue::Map(Arc::new(map)))
     }
 
-    fn message(&mut self, name: &Arc<str>, fields: &[(Arc<str>, Node, bool)]) -> Outcome {
+    fn message(&mut self, name: &Arc<str>, fields: &[(Arc<str>, PlanNode, bool)]) -> EvalResult {
         let mut values = Map::default();
         for (field, node, optional) in fields {
-            let key = Key::String(Arc::clone(field));
+            let key = MapKey::String(Arc::clone(field));
             match (self.value(node)?, optional) {
                 (value, false) => values.insert(key, value),
-                (Value::Optional(None), true) => {}
-                (Value::Optional(Some(value)), true) => values.insert(key, Value::clone(&value)),
+                (CelValue::Optional(None), true) => {}
+                (CelValue::Optional(Some(value)), true) => {
+                    values.insert(key, CelValue::clone(&value))
+                }
                 _ => {
                     return Err(EvaluationError::failed(
                         "cannot initialize optional entry from non-optional value",
@@ -510,21 +521,21 @@ impl<'e> Evaluator<'e> {
                 }
             }
         }
-        Ok(Value::Message(Arc::new((Arc::clone(name), values))))
+        Ok(CelValue::Message(Arc::new((Arc::clone(name), values))))
     }
 
-    fn insert(&mut self, slot: Slot, call: &Invocation) -> Outcome {
+    fn insert(&mut self, slot: Slot, call: &Invocation) -> EvalResult {
         let map = self.taken(slot)?;
         self.budget.charge(SELECT)?;
         let mut args = SmallVec::new();
         self.args(call, &mut args)?;
-        let Value::Map(mut map) = map else {
+        let CelValue::Map(mut map) = map else {
             return Err(EvaluationError::no_such_overload());
         };
         let entries = Arc::make_mut(&mut map);
         match &args[..] {
             [key, value] => insert_entry(entries, key, value.clone())?,
-            [Value::Map(more)] => {
+            [CelValue::Map(more)] => {
                 for (key, value) in more.iter() {
                     insert_entry(entries, &key.value(), value.clone())?;
                 }
@@ -532,29 +543,30 @@ impl<'e> Evaluator<'e> {
             _ => return Err(EvaluationError::no_such_overload()),
         }
         self.budget.charge(1)?;
-        Ok(Value::Map(map))
+        Ok(CelValue::Map(map))
     }
 
-    fn fold(&mut self, fold: &Fold) -> Outcome {
+    fn fold(&mut self, fold: &Fold) -> EvalResult {
         let range = self.value(&fold.range)?;
         let init = self.value(&fold.init);
         self.variables[fold.accumulator] = Variable::Known(init);
         match (&range, fold.second_variable) {
-            (Value::List(elements), None) => {
+            (CelValue::List(elements), None) => {
                 for element in elements.iter() {
                     if !self.step(fold, element.clone(), None)? {
                         break;
                     }
                 }
             }
-            (Value::List(elements), Some(_)) => {
+            // With two variables, a list gives its indexes and elements.
+            (CelValue::List(elements), Some(_)) => {
                 for (index, element) in (0_i64..).zip(elements.iter()) {
-                    if !self.step(fold, Value::Int(index), Some(element.clone()))? {
+                    if !self.step(fold, CelValue::Int(index), Some(element.clone()))? {
                         break;
                     }
                 }
             }
-            (Value::Map(map), second) => {
+            (CelValue::Map(map), second) => {
                 for (key, value) in map.iter() {
                     let second = second.map(|_| value.clone());
                     if !self.step(fold, key.value(), second)? {
@@ -569,6 +581,7 @@ impl<'e> Evaluator<'e> {
                 )));
             }
         }
+        // The slots are free for the next loop.
         self.variables[fold.variable] = Variable::Empty;
         let result = self.value(&fold.result);
         self.variables[fold.accumulator] = Variable::Empty;
@@ -576,13 +589,13 @@ impl<'e> Evaluator<'e> {
     }
 
     /// One round of a loop. Returns whether it goes on.
-    fn step(&mut self, fold: &Fold, first: Value, second: Option<Value>) -> Result<bool> {
+    fn step(&mut self, fold: &Fold, first: CelValue, second: Option<CelValue>) -> Result<bool> {
         self.variables[fold.variable] = Variable::Known(Ok(first));
         if let (Some(slot), Some(value)) = (fold.second_variable, second) {
             self.variables[slot] = Variable::Known(Ok(value));
         }
         match self.value(&fold.condition) {
-            Ok(Value::Bool(false)) => return Ok(false),
+            Ok(CelValue::Bool(false)) => return Ok(false),
             Err(error) if !error.is_absorbed() => return Err(error),
             _ => {}
         }
@@ -596,26 +609,28 @@ impl<'e> Evaluator<'e> {
 }
 
 /// The value of a variable or a branch. Upstream takes the value of an optional out of it and puts it back.
-fn reread(value: Value) -> Outcome {
+fn reread(value: CelValue) -> EvalResult {
     match value {
-        Value::Optional(Some(value)) => native(&value).map(Value::some),
+        CelValue::Optional(Some(value)) => native(&value).map(CelValue::some),
         other => Ok(other),
     }
 }
 
 /// The value of an optional as upstream reads it. It cannot read back most types of Kubernetes, takes types for texts,
 /// and optionals for their values.
-fn native(value: &Value) -> Outcome {
+fn native(value: &CelValue) -> EvalResult {
     match value {
-        Value::Quantity(_) | Value::Semver(_) | Value::Ip(_) | Value::Cidr(_) | Value::Url(_) => {
-            Err(EvaluationError::failed(format!(
-                "unsupported conversion of {} inside of an optional",
-                value.type_name()
-            )))
-        }
-        Value::Type(name) => Ok(Value::text(name)),
-        Value::Optional(None) => Ok(Value::Null),
-        Value::Optional(Some(value)) => native(value),
+        CelValue::Quantity(_)
+        | CelValue::Semver(_)
+        | CelValue::Ip(_)
+        | CelValue::Cidr(_)
+        | CelValue::Url(_) => Err(EvaluationError::failed(format!(
+            "unsupported conversion of {} inside of an optional",
+            value.type_name()
+        ))),
+        CelValue::Type(name) => Ok(CelValue::text(name)),
+        CelValue::Optional(None) => Ok(CelValue::Null),
+        CelValue::Optional(Some(value)) => native(value),
         other => Ok(other.clone()),
     }
 }
@@ -628,8 +643,8 @@ fn known_overload(call: &Invocation) -> &'static str {
     }
 }
 
-fn no_such_overload(call: &Invocation, args: &[Value]) -> EvaluationError {
-    let names: Vec<&str> = args.iter().map(Value::type_name).collect();
+fn no_such_overload(call: &Invocation, args: &[CelValue]) -> EvaluationError {
+    let names: Vec<&str> = args.iter().map(CelValue::type_name).collect();
     EvaluationError::failed(format!(
         "no such overload: {}({})",
         call.function.name,
@@ -638,27 +653,28 @@ fn no_such_overload(call: &Invocation, args: &[Value]) -> EvaluationError {
 }
 
 /// The value that a key selects from a value; nothing if it is missing and that is no error.
-fn selected(of: &Value, key: &Value, presence: bool) -> Result<Option<Value>> {
+fn selected(of: &CelValue, key: &CelValue, presence: bool) -> Result<Option<CelValue>> {
     let missing = || {
         let shown = crate::functions::convert(key).unwrap_or_else(|_| key.type_name().to_owned());
         EvaluationError::failed(format!("no such key: {shown}"))
     };
     match of {
-        Value::Message(message) => match message.1.get(key) {
+        CelValue::Message(message) => match message.1.get(key) {
             Some(value) => Ok(Some(value.clone())),
             None if presence => Ok(None),
             None => Err(missing()),
         },
-        Value::Map(map) => match map.get(key) {
+        CelValue::Map(map) => match map.get(key) {
             Some(value) => Ok(Some(value.clone())),
             None if presence => Ok(None),
             None => Err(missing()),
         },
-        Value::List(elements) => {
+        CelValue::List(elements) => {
             let index = match *key {
-                Value::Int(index) => usize::try_from(index).ok(),
-                Value::Uint(index) => usize::try_from(index).ok(),
-                Value::Double(index) => match number::lossless_i64(index) {
+                CelValue::Int(index) => usize::try_from(index).ok(),
+                CelValue::Uint(index) => usize::try_from(index).ok(),
+                // CEL compares numbers across types, so 1.0 is the index 1.
+                CelValue::Double(index) => match number::lossless_i64(index) {
                     Some(index) => usize::try_from(index).ok(),
                     None => return Err(EvaluationError::failed("unsupported index value")),
                 },
@@ -686,13 +702,13 @@ fn selected(of: &Value, key: &Value, presence: bool) -> Result<Option<Value>> {
 }
 
 /// Returns whether a value can be an argument of a type. Of lists and maps, the first element is looked at.
-fn is_of(value: &Value, of: &Type) -> bool {
+fn is_of(value: &CelValue, of: &Type) -> bool {
     match (of, value) {
         (Type::Dyn | Type::Any | Type::Parameter(_) | Type::Variable(_), _) => true,
-        (Type::List(of), Value::List(elements)) => {
+        (Type::List(of), CelValue::List(elements)) => {
             elements.first().is_none_or(|element| is_of(element, of))
         }
-        (Type::Map(of), Value::Map(map)) => map
+        (Type::Map(of), CelValue::Map(map)) => map
             .iter()
             .next()
             .is_none_or(|(key, value)| is_of(&key.value(), &of.0) && is_of(value, &of.1)),

@@ -25,11 +25,11 @@ pub(crate) use standard::insert_entry;
 use crate::declarations::Declaration;
 use crate::error::EvaluationError;
 use crate::limits::VALUE_SIZE_MAX;
-use crate::value::{Outcome, Steps, Value};
+use crate::value::{CelValue, EvalResult, Steps};
 use regex::Pattern;
 
 /// The state that an implementation may use beside its arguments.
-pub(crate) struct Context<'c> {
+pub(crate) struct FunctionContext<'c> {
     /// Pays for what the costs of CEL do not cover.
     pub(crate) steps: &'c mut Steps,
     /// The regular expression, if the call has a constant one.
@@ -37,7 +37,7 @@ pub(crate) struct Context<'c> {
 }
 
 /// The implementation of an overload. A target is the first argument.
-pub(crate) type Implementation = fn(&mut Context<'_>, &[Value]) -> Outcome;
+pub(crate) type Implementation = fn(&mut FunctionContext<'_>, &[CelValue]) -> EvalResult;
 
 /// All overloads.
 pub(crate) fn declarations() -> impl Iterator<Item = Declaration> {
@@ -94,12 +94,12 @@ const INCLUDES: &[Declaration] = &[(
 const INCLUDED_VALUES_MAX: usize = 48;
 
 /// Returns whether a value is equal to another one, or a list has an equal element.
-fn includes(cx: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn includes(cx: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     let [target, value] = args else {
         return Err(EvaluationError::no_such_overload());
     };
     let elements = match target {
-        Value::List(elements) => &elements[..],
+        CelValue::List(elements) => &elements[..],
         other => std::slice::from_ref(other),
     };
     for (index, element) in elements.iter().enumerate() {
@@ -109,16 +109,16 @@ fn includes(cx: &mut Context<'_>, args: &[Value]) -> Outcome {
             )));
         }
         match crate::value::equal(element, value, cx.steps) {
-            Ok(true) => return Ok(Value::Bool(true)),
+            Ok(true) => return Ok(CelValue::Bool(true)),
             Err(error) if !error.is_absorbed() => return Err(error),
             _ => {}
         }
     }
-    Ok(Value::Bool(false))
+    Ok(CelValue::Bool(false))
 }
 
 /// The implementation of what the evaluator does itself.
-fn evaluated(_: &mut Context<'_>, _: &[Value]) -> Outcome {
+fn evaluated(_: &mut FunctionContext<'_>, _: &[CelValue]) -> EvalResult {
     Err(EvaluationError::no_such_overload())
 }
 

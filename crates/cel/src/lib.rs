@@ -52,11 +52,11 @@ mod unify;
 mod validate;
 mod value;
 
-pub use ast::Position;
+pub use ast::TextPosition;
 pub use device::DeviceValue;
 pub use environment::Environment;
 pub use error::{CompileError, EvaluationError, Issue, Issues};
 pub use eval::Spent;
 pub use limits::{COST_MAX, DEPTH_MAX, EXPRESSION_LENGTH_MAX};
 pub use program::{Datum, Output, Program, Variables};
-pub use selector::{AttributeExpression, Selector};
+pub use selector::{AttributeExpression, CelSelector};

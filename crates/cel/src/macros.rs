@@ -3,8 +3,10 @@
 //! The expansions are those of the CEL standard library and its extensions for bindings, two-variable comprehensions,
 //! optional values and lists, since the costs of an expression are those of its expansion.
 
-use crate::ast::{ACCUMULATOR, Call, Comprehension, Element, Expr, Kind, Literal, Position};
-use crate::parse::Builder;
+use crate::ast::{
+    ACCUMULATOR, Comprehension, Element, Expr, FunctionCall, Literal, NodeKind, TextPosition,
+};
+use crate::parse::TreeBuilder;
 
 /// Another name that variables of loops cannot have.
 const OLD_ACCUMULATOR: &str = "__result__";
@@ -14,7 +16,11 @@ const UNUSED: &str = "#unused";
 const SORTED: &str = "@__sortBy_input__";
 
 /// The node for a call: its expansion if it is a macro.
-pub(crate) fn expand(builder: &mut Builder, position: Position, mut call: Call) -> Expr {
+pub(crate) fn expand(
+    builder: &mut TreeBuilder,
+    position: TextPosition,
+    mut call: FunctionCall,
+) -> Expr {
     let mut expansion = Expansion { builder, position };
     let result = match (call.target.take(), call.function.as_str(), call.args.len()) {
         (None, "has", 1) => expansion.has(call.args.pop()),
@@ -32,20 +38,22 @@ pub(crate) fn expand(builder: &mut Builder, position: Position, mut call: Call) 
             let flat = call.function == "optFlatMap";
             expansion.optional_map(flat, *target, call.args)
         }
-        (Some(target), "bind", 3) if matches!(&target.kind, Kind::Ident(name) if name == "cel") => {
+        // `bind` belongs to the namespace `cel`.
+        (Some(target), "bind", 3) if matches!(&target.kind, NodeKind::Ident(name) if name == "cel") => {
             expansion.bind(call.args)
         }
         (Some(target), "sortBy", 2) => expansion.sort_by(*target, call.args),
         (target, _, _) => {
             call.target = target;
-            return builder.node(position, Kind::Call(call));
+            return builder.node(position, NodeKind::Call(call));
         }
     };
     match result {
         Ok(expr) => expr,
+        // The error is reported; a literal lets the check of the rest continue.
         Err((id, message)) => {
             builder.report(id, message);
-            builder.node(position, Kind::Literal(Literal::Null))
+            builder.node(position, NodeKind::Literal(Literal::Null))
         }
     }
 }
@@ -53,21 +61,21 @@ pub(crate) fn expand(builder: &mut Builder, position: Position, mut call: Call) 
 type Problem = (crate::ast::ExprId, String);
 
 struct Expansion<'b> {
-    builder: &'b mut Builder,
-    position: Position,
+    builder: &'b mut TreeBuilder,
+    position: TextPosition,
 }
 
 impl Expansion<'_> {
-    fn node(&mut self, kind: Kind) -> Expr {
+    fn node(&mut self, kind: NodeKind) -> Expr {
         self.builder.node(self.position, kind)
     }
 
     fn literal(&mut self, value: Literal) -> Expr {
-        self.node(Kind::Literal(value))
+        self.node(NodeKind::Literal(value))
     }
 
     fn ident(&mut self, name: &str) -> Expr {
-        self.node(Kind::Ident(name.to_owned()))
+        self.node(NodeKind::Ident(name.to_owned()))
     }
 
     fn accumulator(&mut self) -> Expr {
@@ -75,7 +83,7 @@ impl Expansion<'_> {
     }
 
     fn call(&mut self, function: &str, args: Vec<Expr>) -> Expr {
-        self.node(Kind::Call(Call {
+        self.node(NodeKind::Call(FunctionCall {
             function: function.to_owned(),
             target: None,
             args,
@@ -83,7 +91,7 @@ impl Expansion<'_> {
     }
 
     fn member(&mut self, function: &str, target: Expr, args: Vec<Expr>) -> Expr {
-        self.node(Kind::Call(Call {
+        self.node(NodeKind::Call(FunctionCall {
             function: function.to_owned(),
             target: Some(Box::new(target)),
             args,
@@ -95,7 +103,7 @@ impl Expansion<'_> {
             value,
             optional: false,
         });
-        self.node(Kind::List(elements.collect()))
+        self.node(NodeKind::List(elements.collect()))
     }
 
     /// `accumulator + [value]`
@@ -120,7 +128,7 @@ impl Expansion<'_> {
             return Ok(self.literal(Literal::Null));
         };
         match arg.kind {
-            Kind::Select { operand, field, .. } => Ok(self.node(Kind::Select {
+            NodeKind::Select { operand, field, .. } => Ok(self.node(NodeKind::Select {
                 operand,
                 field,
                 test_only: true,
@@ -134,7 +142,7 @@ impl Expansion<'_> {
         let mut found: Vec<&String> = Vec::new();
         for name in names {
             match &name.kind {
-                Kind::Ident(variable) => found.push(variable),
+                NodeKind::Ident(variable) => found.push(variable),
                 _ => return Err((name.id, message.to_owned())),
             }
         }
@@ -159,7 +167,7 @@ impl Expansion<'_> {
         (variable, second_variable): (String, Option<String>),
         [init, condition, step, result]: [Expr; 4],
     ) -> Expr {
-        self.node(Kind::Comprehension(Box::new(Comprehension {
+        self.node(NodeKind::Comprehension(Box::new(Comprehension {
             range,
             variable,
             second_variable,
@@ -183,6 +191,7 @@ impl Expansion<'_> {
             "all" => {
                 let init = self.literal(Literal::Bool(true));
                 let accumulator = self.accumulator();
+                // The loop ends at the first element that decides, unless an evaluation failed before.
                 let condition = self.call("@not_strictly_false", vec![accumulator]);
                 let accumulator = self.accumulator();
                 let step = self.call("_&&_", vec![accumulator, predicate]);
@@ -197,6 +206,7 @@ impl Expansion<'_> {
                 let step = self.call("_||_", vec![accumulator, predicate]);
                 [init, condition, step, self.accumulator()]
             }
+            // Exactly one element has to satisfy the predicate, so all of them are counted.
             _ => {
                 let init = self.literal(Literal::Int(0));
                 let condition = self.literal(Literal::Bool(true));
@@ -255,7 +265,7 @@ impl Expansion<'_> {
             let step = self.append(value);
             return Ok(self.collect(target, variables, filter, step));
         }
-        let init = self.node(Kind::Map(Vec::new()));
+        let init = self.node(NodeKind::Map(Vec::new()));
         let condition = self.literal(Literal::Bool(true));
         let accumulator = self.accumulator();
         let step = if kind == "transformMap" {
@@ -274,7 +284,7 @@ impl Expansion<'_> {
         let range = self.list(Vec::new());
         let condition = self.literal(Literal::Bool(false));
         let step = self.ident(&name);
-        self.node(Kind::Comprehension(Box::new(Comprehension {
+        self.node(NodeKind::Comprehension(Box::new(Comprehension {
             range,
             variable: UNUSED.to_owned(),
             second_variable: None,
@@ -293,7 +303,7 @@ impl Expansion<'_> {
             return Ok(self.literal(Literal::Null));
         };
         match name.kind {
-            Kind::Ident(variable) => Ok(self.binding(variable, init, result)),
+            NodeKind::Ident(variable) => Ok(self.binding(variable, init, result)),
             _ => {
                 let message = "cel.bind() variable names must be simple identifiers";
                 Err((name.id, message.to_owned()))
@@ -311,7 +321,7 @@ impl Expansion<'_> {
         let Some(name) = args.pop() else {
             return Ok(value);
         };
-        let Kind::Ident(variable) = name.kind else {
+        let NodeKind::Ident(variable) = name.kind else {
             let function = if flat { "optFlatMap" } else { "optMap" };
             let message = format!("{function}() variable name must be a simple identifier");
             return Err((name.id, message));
@@ -329,11 +339,11 @@ impl Expansion<'_> {
 
     fn sort_by(&mut self, target: Expr, args: Vec<Expr>) -> Result<Expr, Problem> {
         match target.kind {
-            Kind::List(_)
-            | Kind::Select { .. }
-            | Kind::Ident(_)
-            | Kind::Comprehension(_)
-            | Kind::Call(_) => {}
+            NodeKind::List(_)
+            | NodeKind::Select { .. }
+            | NodeKind::Ident(_)
+            | NodeKind::Comprehension(_)
+            | NodeKind::Call(_) => {}
             _ => {
                 let message = "sortBy can only be applied to a list, identifier, comprehension, \
                                call or select expression";

@@ -1,24 +1,24 @@
 //! Arithmetic on numbers, with overflow as an error, and comparison of numbers of different types.
 
 use crate::error::EvaluationError;
-use crate::value::{Outcome, Value};
+use crate::value::{CelValue, EvalResult};
 use std::cmp::Ordering;
 
 const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
 const TWO_TO_64: f64 = 18_446_744_073_709_551_616.0;
 
 /// The order of two numbers; none when one is not a number.
-pub(crate) fn compare(a: &Value, b: &Value) -> Option<Ordering> {
+pub(crate) fn compare(a: &CelValue, b: &CelValue) -> Option<Ordering> {
     Some(match (a, b) {
-        (Value::Int(a), Value::Int(b)) => a.cmp(b),
-        (Value::Uint(a), Value::Uint(b)) => a.cmp(b),
-        (Value::Double(a), Value::Double(b)) => return a.partial_cmp(b),
-        (Value::Int(a), Value::Uint(b)) => i128::from(*a).cmp(&i128::from(*b)),
-        (Value::Uint(a), Value::Int(b)) => i128::from(*a).cmp(&i128::from(*b)),
-        (Value::Double(a), Value::Int(b)) => double_and_int(*a, *b)?,
-        (Value::Int(a), Value::Double(b)) => double_and_int(*b, *a)?.reverse(),
-        (Value::Double(a), Value::Uint(b)) => double_and_uint(*a, *b)?,
-        (Value::Uint(a), Value::Double(b)) => double_and_uint(*b, *a)?.reverse(),
+        (CelValue::Int(a), CelValue::Int(b)) => a.cmp(b),
+        (CelValue::Uint(a), CelValue::Uint(b)) => a.cmp(b),
+        (CelValue::Double(a), CelValue::Double(b)) => return a.partial_cmp(b),
+        (CelValue::Int(a), CelValue::Uint(b)) => i128::from(*a).cmp(&i128::from(*b)),
+        (CelValue::Uint(a), CelValue::Int(b)) => i128::from(*a).cmp(&i128::from(*b)),
+        (CelValue::Double(a), CelValue::Int(b)) => double_and_int(*a, *b)?,
+        (CelValue::Int(a), CelValue::Double(b)) => double_and_int(*b, *a)?.reverse(),
+        (CelValue::Double(a), CelValue::Uint(b)) => double_and_uint(*a, *b)?,
+        (CelValue::Uint(a), CelValue::Double(b)) => double_and_uint(*b, *a)?.reverse(),
         _ => return None,
     })
 }
@@ -72,72 +72,72 @@ pub(crate) fn to_u64(value: f64) -> Result<u64, EvaluationError> {
     Ok(value as u64)
 }
 
-fn int(value: Option<i64>) -> Outcome {
+fn int(value: Option<i64>) -> EvalResult {
     value
-        .map(Value::Int)
+        .map(CelValue::Int)
         .ok_or_else(|| EvaluationError::failed("integer overflow"))
 }
 
-fn uint(value: Option<u64>) -> Outcome {
+fn uint(value: Option<u64>) -> EvalResult {
     value
-        .map(Value::Uint)
+        .map(CelValue::Uint)
         .ok_or_else(|| EvaluationError::failed("unsigned integer overflow"))
 }
 
-pub(crate) fn add(a: &Value, b: &Value) -> Outcome {
+pub(crate) fn add(a: &CelValue, b: &CelValue) -> EvalResult {
     match (a, b) {
-        (Value::Int(a), Value::Int(b)) => int(a.checked_add(*b)),
-        (Value::Uint(a), Value::Uint(b)) => uint(a.checked_add(*b)),
-        (Value::Double(a), Value::Double(b)) => Ok(Value::Double(a + b)),
+        (CelValue::Int(a), CelValue::Int(b)) => int(a.checked_add(*b)),
+        (CelValue::Uint(a), CelValue::Uint(b)) => uint(a.checked_add(*b)),
+        (CelValue::Double(a), CelValue::Double(b)) => Ok(CelValue::Double(a + b)),
         _ => Err(EvaluationError::no_such_overload()),
     }
 }
 
-pub(crate) fn subtract(a: &Value, b: &Value) -> Outcome {
+pub(crate) fn subtract(a: &CelValue, b: &CelValue) -> EvalResult {
     match (a, b) {
-        (Value::Int(a), Value::Int(b)) => int(a.checked_sub(*b)),
-        (Value::Uint(a), Value::Uint(b)) => uint(a.checked_sub(*b)),
-        (Value::Double(a), Value::Double(b)) => Ok(Value::Double(a - b)),
+        (CelValue::Int(a), CelValue::Int(b)) => int(a.checked_sub(*b)),
+        (CelValue::Uint(a), CelValue::Uint(b)) => uint(a.checked_sub(*b)),
+        (CelValue::Double(a), CelValue::Double(b)) => Ok(CelValue::Double(a - b)),
         _ => Err(EvaluationError::no_such_overload()),
     }
 }
 
-pub(crate) fn multiply(a: &Value, b: &Value) -> Outcome {
+pub(crate) fn multiply(a: &CelValue, b: &CelValue) -> EvalResult {
     match (a, b) {
-        (Value::Int(a), Value::Int(b)) => int(a.checked_mul(*b)),
-        (Value::Uint(a), Value::Uint(b)) => uint(a.checked_mul(*b)),
-        (Value::Double(a), Value::Double(b)) => Ok(Value::Double(a * b)),
+        (CelValue::Int(a), CelValue::Int(b)) => int(a.checked_mul(*b)),
+        (CelValue::Uint(a), CelValue::Uint(b)) => uint(a.checked_mul(*b)),
+        (CelValue::Double(a), CelValue::Double(b)) => Ok(CelValue::Double(a * b)),
         _ => Err(EvaluationError::no_such_overload()),
     }
 }
 
-pub(crate) fn divide(a: &Value, b: &Value) -> Outcome {
+pub(crate) fn divide(a: &CelValue, b: &CelValue) -> EvalResult {
     match (a, b) {
-        (Value::Int(_), Value::Int(0)) | (Value::Uint(_), Value::Uint(0)) => {
+        (CelValue::Int(_), CelValue::Int(0)) | (CelValue::Uint(_), CelValue::Uint(0)) => {
             Err(EvaluationError::failed("division by zero"))
         }
-        (Value::Int(a), Value::Int(b)) => int(a.checked_div(*b)),
-        (Value::Uint(a), Value::Uint(b)) => uint(a.checked_div(*b)),
-        (Value::Double(a), Value::Double(b)) => Ok(Value::Double(a / b)),
+        (CelValue::Int(a), CelValue::Int(b)) => int(a.checked_div(*b)),
+        (CelValue::Uint(a), CelValue::Uint(b)) => uint(a.checked_div(*b)),
+        (CelValue::Double(a), CelValue::Double(b)) => Ok(CelValue::Double(a / b)),
         _ => Err(EvaluationError::no_such_overload()),
     }
 }
 
-pub(crate) fn modulo(a: &Value, b: &Value) -> Outcome {
+pub(crate) fn modulo(a: &CelValue, b: &CelValue) -> EvalResult {
     match (a, b) {
-        (Value::Int(_), Value::Int(0)) | (Value::Uint(_), Value::Uint(0)) => {
+        (CelValue::Int(_), CelValue::Int(0)) | (CelValue::Uint(_), CelValue::Uint(0)) => {
             Err(EvaluationError::failed("modulus by zero"))
         }
-        (Value::Int(a), Value::Int(b)) => int(a.checked_rem(*b)),
-        (Value::Uint(a), Value::Uint(b)) => uint(a.checked_rem(*b)),
+        (CelValue::Int(a), CelValue::Int(b)) => int(a.checked_rem(*b)),
+        (CelValue::Uint(a), CelValue::Uint(b)) => uint(a.checked_rem(*b)),
         _ => Err(EvaluationError::no_such_overload()),
     }
 }
 
-pub(crate) fn negate(value: &Value) -> Outcome {
+pub(crate) fn negate(value: &CelValue) -> EvalResult {
     match value {
-        Value::Int(value) => int(value.checked_neg()),
-        Value::Double(value) => Ok(Value::Double(-value)),
+        CelValue::Int(value) => int(value.checked_neg()),
+        CelValue::Double(value) => Ok(CelValue::Double(-value)),
         _ => Err(EvaluationError::no_such_overload()),
     }
 }

@@ -3,7 +3,10 @@
 //! The `cel` crate reads the text: its grammar, its recovery from errors and its messages are those of the CEL
 //! implementation of Kubernetes. What it yields is converted to our own tree, in which macros are expanded.
 
-use crate::ast::{Ast, Call, Element, Entry, Expr, ExprId, Field, Kind, Literal, Position};
+use crate::ast::{
+    Ast, Element, Expr, ExprId, FunctionCall, Literal, MapEntry, MessageField, NodeKind,
+    TextPosition,
+};
 use crate::error::{CompileError, Issue, Issues};
 use crate::limits::{DEPTH_MAX, EXPANDED_DEPTH_MAX, EXPRESSION_LENGTH_MAX, NODES_MAX};
 use crate::macros;
@@ -25,7 +28,7 @@ pub(crate) fn parse(text: &str) -> Result<Ast, CompileError> {
     let (root, info) = parser
         .parse_with_source_info(text)
         .map_err(|errors| CompileError::Invalid(syntax::issues(text, &errors.errors)))?;
-    let mut builder = Builder::new(text, info);
+    let mut builder = TreeBuilder::new(text, info);
     let converted = builder.convert(root, 0);
     match converted {
         Ok(root) if builder.issues.is_empty() => Ok(Ast {
@@ -51,16 +54,16 @@ const TOO_MANY_NODES: TooLarge =
     TooLarge("the expression is too large after its macros were expanded");
 
 /// Builds a tree: numbers nodes and keeps their positions.
-pub(crate) struct Builder {
+pub(crate) struct TreeBuilder {
     text: String,
     info: parsed::SourceInfo,
     /// The position of the start of each line, in bytes.
     lines: Vec<u32>,
-    positions: Vec<Position>,
+    positions: Vec<TextPosition>,
     issues: Vec<Issue>,
 }
 
-impl Builder {
+impl TreeBuilder {
     fn new(text: &str, info: parsed::SourceInfo) -> Self {
         let starts = text.match_indices('\n').map(|(at, _)| at + 1);
         let lines = std::iter::once(0).chain(starts);
@@ -74,7 +77,7 @@ impl Builder {
     }
 
     /// The position of a node of the parser. A negative number starts with its sign.
-    fn position_of(&self, id: u64, is_negative: bool) -> Position {
+    fn position_of(&self, id: u64, is_negative: bool) -> TextPosition {
         let offset = self.info.offset_for(id).map_or(0, |(start, _)| start);
         let sign = self
             .text
@@ -86,21 +89,21 @@ impl Builder {
         let start = self.lines[line - 1];
         let before = self.text.get(start as usize..offset as usize);
         let column = before.map_or(0, |before| before.chars().count()) + 1;
-        Position {
+        TextPosition {
             line: u32::try_from(line).unwrap_or(u32::MAX),
             column: u32::try_from(column).unwrap_or(u32::MAX),
         }
     }
 
     /// A node at a position.
-    pub(crate) fn node(&mut self, position: Position, kind: Kind) -> Expr {
+    pub(crate) fn node(&mut self, position: TextPosition, kind: NodeKind) -> Expr {
         let id = ExprId::try_from(self.positions.len()).unwrap_or(ExprId::MAX);
         self.positions.push(position);
         Expr { id, kind }
     }
 
     /// The position of a node.
-    pub(crate) fn position(&self, id: ExprId) -> Position {
+    pub(crate) fn position(&self, id: ExprId) -> TextPosition {
         self.positions[id as usize]
     }
 
@@ -116,17 +119,17 @@ impl Builder {
     pub(crate) fn copy(&mut self, expr: &Expr) -> Expr {
         let position = self.position(expr.id);
         let kind = match &expr.kind {
-            Kind::Literal(_) | Kind::Ident(_) => expr.kind.clone(),
-            Kind::Select {
+            NodeKind::Literal(_) | NodeKind::Ident(_) => expr.kind.clone(),
+            NodeKind::Select {
                 operand,
                 field,
                 test_only,
-            } => Kind::Select {
+            } => NodeKind::Select {
                 operand: Box::new(self.copy(operand)),
                 field: field.clone(),
                 test_only: *test_only,
             },
-            Kind::Call(call) => Kind::Call(Call {
+            NodeKind::Call(call) => NodeKind::Call(FunctionCall {
                 function: call.function.clone(),
                 target: call
                     .target
@@ -134,7 +137,7 @@ impl Builder {
                     .map(|target| Box::new(self.copy(target))),
                 args: call.args.iter().map(|arg| self.copy(arg)).collect(),
             }),
-            Kind::List(elements) => Kind::List(
+            NodeKind::List(elements) => NodeKind::List(
                 elements
                     .iter()
                     .map(|element| Element {
@@ -143,23 +146,23 @@ impl Builder {
                     })
                     .collect(),
             ),
-            Kind::Map(entries) => Kind::Map(
+            NodeKind::Map(entries) => NodeKind::Map(
                 entries
                     .iter()
-                    .map(|entry| Entry {
+                    .map(|entry| MapEntry {
                         key: self.copy(&entry.key),
                         value: self.copy(&entry.value),
                         optional: entry.optional,
                     })
                     .collect(),
             ),
-            Kind::Struct { type_name, fields } => Kind::Struct {
+            NodeKind::Struct { type_name, fields } => NodeKind::Struct {
                 type_name: type_name.clone(),
                 fields: fields
                     .iter()
                     .map(|field| {
                         let value = self.copy(&field.value);
-                        Field {
+                        MessageField {
                             id: value.id,
                             name: field.name.clone(),
                             value,
@@ -168,7 +171,7 @@ impl Builder {
                     })
                     .collect(),
             },
-            Kind::Comprehension(fold) => {
+            NodeKind::Comprehension(fold) => {
                 let mut fold = fold.clone();
                 for part in [
                     &mut fold.range,
@@ -179,7 +182,7 @@ impl Builder {
                 ] {
                     *part = self.copy(part);
                 }
-                Kind::Comprehension(fold)
+                NodeKind::Comprehension(fold)
             }
         };
         self.node(position, kind)
@@ -204,11 +207,11 @@ impl Builder {
         let kind = match expr.expr {
             // The parser yields these only together with errors.
             parsed::Expr::Unspecified | parsed::Expr::Comprehension(_) => {
-                Kind::Literal(Literal::Null)
+                NodeKind::Literal(Literal::Null)
             }
-            parsed::Expr::Ident(name) => Kind::Ident(name),
-            parsed::Expr::Literal(value) => Kind::Literal(literal(value)),
-            parsed::Expr::Select(select) => Kind::Select {
+            parsed::Expr::Ident(name) => NodeKind::Ident(name),
+            parsed::Expr::Literal(value) => NodeKind::Literal(literal(value)),
+            parsed::Expr::Select(select) => NodeKind::Select {
                 operand: Box::new(self.convert(*select.operand, depth)?),
                 field: select.field,
                 test_only: select.test,
@@ -221,27 +224,27 @@ impl Builder {
                         optional: list.optional_indices.contains(&index),
                     });
                 }
-                Kind::List(elements)
+                NodeKind::List(elements)
             }
             parsed::Expr::Map(map) => {
                 let mut entries = Vec::with_capacity(map.entries.len());
                 for entry in map.entries {
                     if let parsed::EntryExpr::MapEntry(entry) = entry.expr {
-                        entries.push(Entry {
+                        entries.push(MapEntry {
                             key: self.convert(entry.key, depth)?,
                             value: self.convert(entry.value, depth)?,
                             optional: entry.optional,
                         });
                     }
                 }
-                Kind::Map(entries)
+                NodeKind::Map(entries)
             }
             parsed::Expr::Struct(message) => {
                 let mut fields = Vec::with_capacity(message.entries.len());
                 for entry in message.entries {
                     if let parsed::EntryExpr::StructField(field) = entry.expr {
                         let value = self.convert(field.value, depth)?;
-                        fields.push(Field {
+                        fields.push(MessageField {
                             id: value.id,
                             name: field.field,
                             value,
@@ -249,7 +252,7 @@ impl Builder {
                         });
                     }
                 }
-                Kind::Struct {
+                NodeKind::Struct {
                     type_name: message.type_name,
                     fields,
                 }
@@ -263,7 +266,7 @@ impl Builder {
                 for arg in call.args {
                     args.push(self.convert(arg, depth)?);
                 }
-                let call = Call {
+                let call = FunctionCall {
                     function: call.func_name,
                     target,
                     args,

@@ -1,13 +1,13 @@
 //! From a checked tree to one that can be evaluated: names become places, constant parts become values.
 
-use crate::ast::{Call, Comprehension, Element, Entry, Expr, Kind, Literal};
+use crate::ast::{Comprehension, Element, Expr, FunctionCall, Literal, MapEntry, NodeKind};
 use crate::check::{Checked, Overloads, Reference};
 use crate::declarations::Function;
 use crate::error::CompileError;
-use crate::eval::{Budget, Evaluator};
+use crate::eval::{EvalBudget, Evaluator};
 use crate::functions::is_conversion;
 use crate::functions::regex::Pattern;
-use crate::value::Value;
+use crate::value::CelValue;
 use std::sync::Arc;
 
 /// The slot of a variable while an expression is evaluated.
@@ -15,37 +15,37 @@ pub(crate) type Slot = usize;
 
 /// The nodes of a plan.
 #[derive(Debug)]
-pub(crate) enum Node {
-    Const(Value),
+pub(crate) enum PlanNode {
+    Const(CelValue),
     Attribute(Box<Attribute>),
-    And(Box<[Node; 2]>),
-    Or(Box<[Node; 2]>),
+    And(Box<[PlanNode; 2]>),
+    Or(Box<[PlanNode; 2]>),
     /// `==`, or `!=` if negated.
     Equal {
-        operands: Box<[Node; 2]>,
+        operands: Box<[PlanNode; 2]>,
         negated: bool,
     },
     /// True unless its operand is false.
-    NotStrictlyFalse(Box<Node>),
+    NotStrictlyFalse(Box<PlanNode>),
     /// Whether a value is one of constants.
-    IsOneOf(Box<Node>, Arc<Vec<Value>>),
+    IsOneOf(Box<PlanNode>, Arc<Vec<CelValue>>),
     /// The value of an optional, or else the other operand. `unwrap` distinguishes `orValue` from `or`.
     Or2 {
-        operands: Box<[Node; 2]>,
+        operands: Box<[PlanNode; 2]>,
         unwrap: bool,
     },
     Call(Box<Invocation>),
-    List(Vec<(Node, bool)>),
-    Map(Vec<(Node, Node, bool)>),
-    Message(Arc<str>, Vec<(Arc<str>, Node, bool)>),
+    List(Vec<(PlanNode, bool)>),
+    Map(Vec<(PlanNode, PlanNode, bool)>),
+    Message(Arc<str>, Vec<(Arc<str>, PlanNode, bool)>),
     Fold(Box<Fold>),
     /// Gives a value a name. The value is evaluated when it is used first.
     Bind {
         slot: Slot,
-        parts: Arc<[Node; 2]>,
+        parts: Arc<[PlanNode; 2]>,
     },
     /// Adds elements to the list in a slot, which nothing else refers to.
-    Append(Slot, Box<Node>),
+    Append(Slot, Box<PlanNode>),
     /// Adds entries to the map in a slot, which nothing else refers to: a key and a value, or the entries of a map.
     Insert(Slot, Box<Invocation>),
 }
@@ -66,14 +66,14 @@ pub(crate) enum Root {
     Slot(Slot),
     /// The value of a slot that is not used again before it is replaced.
     Take(Slot),
-    Conditional(Box<[Node; 3]>),
-    Value(Node),
+    Conditional(Box<[PlanNode; 3]>),
+    Value(PlanNode),
 }
 
 /// A selection.
 #[derive(Debug)]
 pub(crate) struct Qualifier {
-    pub(crate) key: Node,
+    pub(crate) key: PlanNode,
     /// Whether what is missing makes an empty optional instead of an error.
     pub(crate) optional: bool,
 }
@@ -83,7 +83,7 @@ pub(crate) struct Qualifier {
 pub(crate) struct Invocation {
     pub(crate) function: &'static Function,
     pub(crate) overloads: Overloads,
-    pub(crate) args: Vec<Node>,
+    pub(crate) args: Vec<PlanNode>,
     /// The regular expression, if it is constant.
     pub(crate) pattern: Option<Pattern>,
 }
@@ -91,19 +91,19 @@ pub(crate) struct Invocation {
 /// A loop.
 #[derive(Debug)]
 pub(crate) struct Fold {
-    pub(crate) range: Node,
+    pub(crate) range: PlanNode,
     pub(crate) variable: Slot,
     pub(crate) second_variable: Option<Slot>,
     pub(crate) accumulator: Slot,
-    pub(crate) init: Node,
-    pub(crate) condition: Node,
-    pub(crate) step: Node,
-    pub(crate) result: Node,
+    pub(crate) init: PlanNode,
+    pub(crate) condition: PlanNode,
+    pub(crate) step: PlanNode,
+    pub(crate) result: PlanNode,
 }
 
 /// The nodes of a plan, and the number of slots.
 pub(crate) struct Plan {
-    pub(crate) node: Node,
+    pub(crate) node: PlanNode,
     pub(crate) slots: usize,
     /// The variables of the environment that the expression contains; of a program.
     pub(crate) variables: Vec<String>,
@@ -138,18 +138,18 @@ struct Planner<'c> {
     taken: Option<Slot>,
 }
 
-type Planned = Result<Node, CompileError>;
+type Planned = Result<PlanNode, CompileError>;
 
-fn constant(value: crate::value::Outcome) -> Planned {
+fn constant(value: crate::value::EvalResult) -> Planned {
     value
-        .map(Node::Const)
+        .map(PlanNode::Const)
         .map_err(|error| CompileError::Constant(error.to_string()))
 }
 
 /// Evaluates what does not depend on the device.
-fn evaluate(node: &Node) -> Planned {
-    let mut budget = Budget::for_constants();
-    constant(Evaluator::new(&Value::Null, 0, &mut budget).value(node))
+fn evaluate(node: &PlanNode) -> Planned {
+    let mut budget = EvalBudget::for_constants();
+    constant(Evaluator::new(&CelValue::Null, 0, &mut budget).value(node))
 }
 
 impl<'c> Planner<'c> {
@@ -160,17 +160,17 @@ impl<'c> Planner<'c> {
 
     fn plan(&mut self, expr: &'c Expr) -> Planned {
         match &expr.kind {
-            Kind::Literal(literal) => Ok(Node::Const(match literal {
-                Literal::Null => Value::Null,
-                Literal::Bool(value) => Value::Bool(*value),
-                Literal::Int(value) => Value::Int(*value),
-                Literal::Uint(value) => Value::Uint(*value),
-                Literal::Double(value) => Value::Double(*value),
-                Literal::String(text) => Value::text(text),
-                Literal::Bytes(bytes) => Value::Bytes(bytes.as_slice().into()),
+            NodeKind::Literal(literal) => Ok(PlanNode::Const(match literal {
+                Literal::Null => CelValue::Null,
+                Literal::Bool(value) => CelValue::Bool(*value),
+                Literal::Int(value) => CelValue::Int(*value),
+                Literal::Uint(value) => CelValue::Uint(*value),
+                Literal::Double(value) => CelValue::Double(*value),
+                Literal::String(text) => CelValue::text(text),
+                Literal::Bytes(bytes) => CelValue::Bytes(bytes.as_slice().into()),
             })),
-            Kind::Ident(_) => self.named(expr),
-            Kind::Select {
+            NodeKind::Ident(_) => self.named(expr),
+            NodeKind::Select {
                 operand,
                 field,
                 test_only,
@@ -180,35 +180,35 @@ impl<'c> Planner<'c> {
                 }
                 let operand = self.plan(operand)?;
                 let qualifier = Qualifier {
-                    key: Node::Const(Value::text(field)),
+                    key: PlanNode::Const(CelValue::text(field)),
                     optional: false,
                 };
                 Ok(qualified(operand, qualifier, *test_only))
             }
-            Kind::Call(call) => self.call(expr, call),
-            Kind::List(elements) => self.list(elements),
-            Kind::Map(entries) => self.map(entries),
-            Kind::Struct { type_name, fields } => {
+            NodeKind::Call(call) => self.call(expr, call),
+            NodeKind::List(elements) => self.list(elements),
+            NodeKind::Map(entries) => self.map(entries),
+            NodeKind::Struct { type_name, fields } => {
                 let name = type_name.strip_prefix('.').unwrap_or(type_name);
                 let mut nodes = Vec::with_capacity(fields.len());
                 for field in fields {
                     let value = self.plan(&field.value)?;
                     nodes.push((field.name.as_str().into(), value, field.optional));
                 }
-                Ok(Node::Message(name.into(), nodes))
+                Ok(PlanNode::Message(name.into(), nodes))
             }
-            Kind::Comprehension(fold) if fold.is_binding() => {
+            NodeKind::Comprehension(fold) if fold.is_binding() => {
                 let slot = self.slot();
                 let init = self.plan(&fold.init)?;
                 self.scope.push((&fold.accumulator, slot));
                 let result = self.plan(&fold.result);
                 self.scope.pop();
-                Ok(Node::Bind {
+                Ok(PlanNode::Bind {
                     slot,
                     parts: Arc::new([init, result?]),
                 })
             }
-            Kind::Comprehension(fold) => self.fold(fold),
+            NodeKind::Comprehension(fold) => self.fold(fold),
         }
     }
 
@@ -222,7 +222,7 @@ impl<'c> Planner<'c> {
                 let message = format!("reference to undefined type: {name}");
                 return Err(CompileError::Constant(message));
             }
-            Some(Reference::Type(name)) => return Ok(Node::Const(Value::Type(name))),
+            Some(Reference::Type(name)) => return Ok(PlanNode::Const(CelValue::Type(name))),
             Some(Reference::Variable(name)) => {
                 let local = self.scope.iter().rev().find(|(known, _)| known == name);
                 match local {
@@ -233,16 +233,16 @@ impl<'c> Planner<'c> {
                     None => {
                         self.variables.push(name.clone());
                         qualifiers.push(Qualifier {
-                            key: Node::Const(Value::text(name)),
+                            key: PlanNode::Const(CelValue::text(name)),
                             optional: false,
                         });
                         Root::Device
                     }
                 }
             }
-            _ => Root::Value(Node::Const(Value::Null)),
+            _ => Root::Value(PlanNode::Const(CelValue::Null)),
         };
-        Ok(Node::Attribute(Box::new(Attribute {
+        Ok(PlanNode::Attribute(Box::new(Attribute {
             root,
             qualifiers,
             test_only: false,
@@ -254,8 +254,10 @@ impl<'c> Planner<'c> {
         for element in elements {
             nodes.push((self.plan(&element.value)?, element.optional));
         }
-        let is_constant = nodes.iter().all(|(node, _)| matches!(node, Node::Const(_)));
-        let list = Node::List(nodes);
+        let is_constant = nodes
+            .iter()
+            .all(|(node, _)| matches!(node, PlanNode::Const(_)));
+        let list = PlanNode::List(nodes);
         if is_constant {
             evaluate(&list)
         } else {
@@ -263,27 +265,27 @@ impl<'c> Planner<'c> {
         }
     }
 
-    fn map(&mut self, entries: &'c [Entry]) -> Planned {
+    fn map(&mut self, entries: &'c [MapEntry]) -> Planned {
         let mut nodes = Vec::with_capacity(entries.len());
         for entry in entries {
             let key = self.plan(&entry.key)?;
             nodes.push((key, self.plan(&entry.value)?, entry.optional));
         }
-        let is_constant = nodes
-            .iter()
-            .all(|(key, value, _)| matches!((key, value), (Node::Const(_), Node::Const(_))));
-        let map = Node::Map(nodes);
+        let is_constant = nodes.iter().all(|(key, value, _)| {
+            matches!((key, value), (PlanNode::Const(_), PlanNode::Const(_)))
+        });
+        let map = PlanNode::Map(nodes);
         if is_constant { evaluate(&map) } else { Ok(map) }
     }
 
-    fn call(&mut self, expr: &'c Expr, call: &'c Call) -> Planned {
+    fn call(&mut self, expr: &'c Expr, call: &'c FunctionCall) -> Planned {
         let Some(Reference::Call {
             function,
             overloads,
             is_namespaced,
         }) = self.checked.reference(expr.id)
         else {
-            return Ok(Node::Const(Value::Null));
+            return Ok(PlanNode::Const(CelValue::Null));
         };
         let target = call.target.as_deref().filter(|_| !is_namespaced);
         let mut args = Vec::with_capacity(call.args.len() + 1);
@@ -291,19 +293,19 @@ impl<'c> Planner<'c> {
             args.push(self.plan(arg)?);
         }
         let name = function.name;
-        let args = match <[Node; 2]>::try_from(args) {
+        let args = match <[PlanNode; 2]>::try_from(args) {
             Err(args) => args,
             Ok([a, b]) => match name {
-                "_&&_" => return Ok(Node::And(Box::new([a, b]))),
-                "_||_" => return Ok(Node::Or(Box::new([a, b]))),
+                "_&&_" => return Ok(PlanNode::And(Box::new([a, b]))),
+                "_||_" => return Ok(PlanNode::Or(Box::new([a, b]))),
                 "_==_" | "_!=_" => {
-                    return Ok(Node::Equal {
+                    return Ok(PlanNode::Equal {
                         operands: Box::new([a, b]),
                         negated: name == "_!=_",
                     });
                 }
                 "or" | "orValue" => {
-                    return Ok(Node::Or2 {
+                    return Ok(PlanNode::Or2 {
                         operands: Box::new([a, b]),
                         unwrap: name == "orValue",
                     });
@@ -326,9 +328,9 @@ impl<'c> Planner<'c> {
                 _ => vec![a, b],
             },
         };
-        let args = match <[Node; 3]>::try_from(args) {
+        let args = match <[PlanNode; 3]>::try_from(args) {
             Ok(args) if name == "_?_:_" => {
-                return Ok(Node::Attribute(Box::new(Attribute {
+                return Ok(PlanNode::Attribute(Box::new(Attribute {
                     root: Root::Conditional(Box::new(args)),
                     qualifiers: Vec::new(),
                     test_only: false,
@@ -344,25 +346,29 @@ impl<'c> Planner<'c> {
         &mut self,
         function: &'static Function,
         overloads: &Overloads,
-        mut args: Vec<Node>,
+        mut args: Vec<PlanNode>,
     ) -> Planned {
         let name = function.name;
         if name == "@not_strictly_false"
             && let Some(arg) = args.pop()
         {
-            return Ok(Node::NotStrictlyFalse(Box::new(arg)));
+            return Ok(PlanNode::NotStrictlyFalse(Box::new(arg)));
         }
         let mut pattern = None;
-        if let ("matches" | "find" | "findAll", Some(Node::Const(Value::String(text)))) =
+        if let ("matches" | "find" | "findAll", Some(PlanNode::Const(CelValue::String(text)))) =
             (name, args.get(1))
+        // A constant pattern is compiled once, and its faults are reported before evaluation.
         {
             pattern = Some(Pattern::new(text).map_err(CompileError::Constant)?);
         }
-        let is_constant = is_conversion(name) && matches!(&args[..], [Node::Const(_)]);
+        let is_constant = is_conversion(name) && matches!(&args[..], [PlanNode::Const(_)]);
         let taken = match args.first() {
-            Some(Node::Attribute(attribute)) if name == "cel.@mapInsert" => taken_slot(attribute),
+            Some(PlanNode::Attribute(attribute)) if name == "cel.@mapInsert" => {
+                taken_slot(attribute)
+            }
             _ => None,
         };
+        // The map is extended in place instead of copied for each entry.
         if taken.is_some() {
             args.remove(0);
         }
@@ -373,9 +379,9 @@ impl<'c> Planner<'c> {
             pattern,
         });
         if let Some(slot) = taken {
-            return Ok(Node::Insert(slot, call));
+            return Ok(PlanNode::Insert(slot, call));
         }
-        let call = Node::Call(call);
+        let call = PlanNode::Call(call);
         if is_constant {
             evaluate(&call)
         } else {
@@ -406,7 +412,7 @@ impl<'c> Planner<'c> {
         let result = self.plan(&fold.result)?;
         self.taken = taken;
         self.scope.truncate(outer);
-        Ok(Node::Fold(Box::new(Fold {
+        Ok(PlanNode::Fold(Box::new(Fold {
             range,
             variable,
             second_variable,
@@ -420,9 +426,9 @@ impl<'c> Planner<'c> {
 }
 
 /// A selection from a value.
-fn qualified(operand: Node, qualifier: Qualifier, test_only: bool) -> Node {
+fn qualified(operand: PlanNode, qualifier: Qualifier, test_only: bool) -> PlanNode {
     let mut attribute = match operand {
-        Node::Attribute(attribute) if !attribute.test_only => attribute,
+        PlanNode::Attribute(attribute) if !attribute.test_only => attribute,
         other => Box::new(Attribute {
             root: Root::Value(other),
             qualifiers: Vec::new(),
@@ -431,30 +437,34 @@ fn qualified(operand: Node, qualifier: Qualifier, test_only: bool) -> Node {
     };
     attribute.qualifiers.push(qualifier);
     attribute.test_only = test_only;
-    Node::Attribute(attribute)
+    PlanNode::Attribute(attribute)
 }
 
 /// `value in [constants]`, if the list has only values that are quick to compare.
-fn membership(overloads: &Overloads, value: Node, list: Node) -> Result<Node, [Node; 2]> {
+fn membership(
+    overloads: &Overloads,
+    value: PlanNode,
+    list: PlanNode,
+) -> Result<PlanNode, [PlanNode; 2]> {
     let is_list = matches!(&overloads[..], [overload] if overload.id == "in_list");
     match list {
-        Node::Const(Value::List(elements)) if is_list => {
-            let is_simple = |element: &Value| {
+        PlanNode::Const(CelValue::List(elements)) if is_list => {
+            let is_simple = |element: &CelValue| {
                 matches!(
                     element,
-                    Value::Bool(_)
-                        | Value::Int(_)
-                        | Value::Uint(_)
-                        | Value::Double(_)
-                        | Value::String(_)
+                    CelValue::Bool(_)
+                        | CelValue::Int(_)
+                        | CelValue::Uint(_)
+                        | CelValue::Double(_)
+                        | CelValue::String(_)
                 )
             };
             if elements.is_empty() {
-                Ok(Node::Const(Value::Bool(false)))
+                Ok(PlanNode::Const(CelValue::Bool(false)))
             } else if elements.iter().all(is_simple) {
-                Ok(Node::IsOneOf(Box::new(value), elements))
+                Ok(PlanNode::IsOneOf(Box::new(value), elements))
             } else {
-                Err([value, Node::Const(Value::List(elements))])
+                Err([value, PlanNode::Const(CelValue::List(elements))])
             }
         }
         list => Err([value, list]),
@@ -470,15 +480,16 @@ fn taken_slot(attribute: &Attribute) -> Option<Slot> {
 }
 
 /// `accumulator + list`
-fn appended(accumulator: Node, elements: Node) -> Result<Node, [Node; 2]> {
+fn appended(accumulator: PlanNode, elements: PlanNode) -> Result<PlanNode, [PlanNode; 2]> {
     let slot = match (&accumulator, &elements) {
-        (Node::Attribute(attribute), Node::List(_) | Node::Const(Value::List(_))) => {
-            taken_slot(attribute)
-        }
+        (
+            PlanNode::Attribute(attribute),
+            PlanNode::List(_) | PlanNode::Const(CelValue::List(_)),
+        ) => taken_slot(attribute),
         _ => None,
     };
     match slot {
-        Some(slot) => Ok(Node::Append(slot, Box::new(elements))),
+        Some(slot) => Ok(PlanNode::Append(slot, Box::new(elements))),
         None => Err([accumulator, elements]),
     }
 }

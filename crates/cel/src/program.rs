@@ -1,17 +1,17 @@
 //! Programs: expressions over variables of any type, as in the validation rules of custom resources. What does not fit
 //! the type of a value is found when the program is evaluated.
 
-use crate::ast::{Expr, Kind};
+use crate::ast::{Expr, NodeKind};
 use crate::check::{Checked, Reference};
 use crate::environment::{Environment, JSON_PATCH, OBJECT};
 use crate::error::{CompileError, EvaluationError, Issue, Issues};
-use crate::eval::{Budget, Evaluator};
+use crate::eval::{EvalBudget, Evaluator};
 use crate::functions::time::Time;
 use crate::limits::STACK_BYTES;
 use crate::plan::Plan;
 use crate::selector::{EVALUATION_STACK_BYTES, compile};
 use crate::types::Type;
-use crate::value::{Key, Map, Outcome, Steps, Value};
+use crate::value::{CelValue, EvalResult, Map, MapKey, Steps};
 use std::fmt;
 use std::sync::Arc;
 
@@ -149,7 +149,7 @@ impl Program {
     ) -> (Result<bool, EvaluationError>, u64) {
         let (result, cost) = self.evaluate(variables, cost_max);
         let result = result.and_then(|value| match value {
-            Value::Bool(value) => Ok(value),
+            CelValue::Bool(value) => Ok(value),
             other => Err(EvaluationError::NotBool(other.type_name().to_owned())),
         });
         (result, cost)
@@ -166,7 +166,7 @@ impl Program {
     ) -> (Result<Option<String>, EvaluationError>, u64) {
         let (result, cost) = self.evaluate(variables, cost_max);
         let result = result.map(|value| match value {
-            Value::String(text) => Some(text.to_string()),
+            CelValue::String(text) => Some(text.to_string()),
             _ => None,
         });
         (result, cost)
@@ -185,8 +185,8 @@ impl Program {
         (result.map(Datum), cost)
     }
 
-    fn evaluate(&self, variables: &Variables, cost_max: u64) -> (Outcome, u64) {
-        let mut budget = Budget::new(cost_max);
+    fn evaluate(&self, variables: &Variables, cost_max: u64) -> (EvalResult, u64) {
+        let mut budget = EvalBudget::new(cost_max);
         let mut evaluator = Evaluator::new(&variables.0, self.plan.slots, &mut budget);
         let result = stacker::maybe_grow(EVALUATION_STACK_BYTES, STACK_BYTES, || {
             evaluator.value(&self.plan.node)
@@ -206,9 +206,10 @@ fn composed_fields(
     };
     let (mut fields, mut issues) = (Vec::new(), Vec::new());
     each_expr(&checked.ast.root, &mut |expr| {
+        // Both forms select a field.
         let (operand, field) = match &expr.kind {
-            Kind::Select { operand, field, .. } => (&**operand, field.as_str()),
-            Kind::Call(call) => match (call.function.as_str(), &call.args[..]) {
+            NodeKind::Select { operand, field, .. } => (&**operand, field.as_str()),
+            NodeKind::Call(call) => match (call.function.as_str(), &call.args[..]) {
                 ("_?._", [operand, field]) => (operand, field.as_text().unwrap_or("")),
                 _ => return,
             },
@@ -241,37 +242,37 @@ fn each_expr(expr: &Expr, see: &mut impl FnMut(&Expr)) {
 
 /// The values of the variables of a program.
 #[derive(Debug, Clone)]
-pub struct Variables(Value);
+pub struct Variables(CelValue);
 
 impl Variables {
     /// These variables.
     pub fn new<'n>(values: impl IntoIterator<Item = (&'n str, Datum)>) -> Self {
         let mut map = Map::default();
         for (name, datum) in values {
-            map.insert(Key::String(name.into()), datum.0);
+            map.insert(MapKey::String(name.into()), datum.0);
         }
-        Self(Value::Map(Arc::new(map)))
+        Self(CelValue::Map(Arc::new(map)))
     }
 }
 
 /// A value for a program.
 #[derive(Debug, Clone)]
-pub struct Datum(Value);
+pub struct Datum(CelValue);
 
 impl Datum {
     /// A value of JSON.
     pub fn json(value: &serde_json::Value) -> Self {
         use serde_json::Value as Json;
         Self(match value {
-            Json::Null => Value::Null,
-            Json::Bool(value) => Value::Bool(*value),
+            Json::Null => CelValue::Null,
+            Json::Bool(value) => CelValue::Bool(*value),
             Json::Number(number) => match (number.as_i64(), number.as_u64()) {
-                (Some(value), _) => Value::Int(value),
-                (None, Some(value)) => Value::Uint(value),
-                (None, None) => Value::Double(number.as_f64().unwrap_or_default()),
+                (Some(value), _) => CelValue::Int(value),
+                (None, Some(value)) => CelValue::Uint(value),
+                (None, None) => CelValue::Double(number.as_f64().unwrap_or_default()),
             },
-            Json::String(text) => Value::text(text),
-            Json::Array(values) => Value::list(values.iter().map(|v| Self::json(v).0).collect()),
+            Json::String(text) => CelValue::text(text),
+            Json::Array(values) => CelValue::list(values.iter().map(|v| Self::json(v).0).collect()),
             Json::Object(map) => {
                 let entries = map
                     .iter()
@@ -283,7 +284,7 @@ impl Datum {
 
     /// A number with a fraction.
     pub fn double(value: f64) -> Self {
-        Self(Value::Double(value))
+        Self(CelValue::Double(value))
     }
 
     /// A point in time in RFC 3339; the text itself when it is none.
@@ -291,37 +292,37 @@ impl Datum {
         match text.parse::<jiff::Timestamp>() {
             Ok(time) => {
                 let nanoseconds = u32::try_from(time.subsec_nanosecond()).unwrap_or_default();
-                Self(Value::Timestamp(Time::of_instant((
+                Self(CelValue::Timestamp(Time::of_instant((
                     time.as_second(),
                     nanoseconds,
                 ))))
             }
-            Err(_) => Self(Value::text(text)),
+            Err(_) => Self(CelValue::text(text)),
         }
     }
 
     /// A duration of so many nanoseconds.
     pub fn duration(nanoseconds: i64) -> Self {
-        Self(Value::Duration(nanoseconds))
+        Self(CelValue::Duration(nanoseconds))
     }
 
     /// Bytes.
     pub fn bytes(bytes: &[u8]) -> Self {
-        Self(Value::Bytes(bytes.into()))
+        Self(CelValue::Bytes(bytes.into()))
     }
 
     /// A list.
     pub fn list(elements: impl IntoIterator<Item = Self>) -> Self {
-        Self(Value::list(elements.into_iter().map(|e| e.0).collect()))
+        Self(CelValue::list(elements.into_iter().map(|e| e.0).collect()))
     }
 
     /// A map.
     pub fn map<'n>(entries: impl IntoIterator<Item = (&'n str, Self)>) -> Self {
         let mut map = Map::default();
         for (key, value) in entries {
-            map.insert(Key::String(key.into()), value.0);
+            map.insert(MapKey::String(key.into()), value.0);
         }
-        Self(Value::Map(Arc::new(map)))
+        Self(CelValue::Map(Arc::new(map)))
     }
 
     /// The value as JSON, as it is written into an object.
@@ -335,7 +336,7 @@ impl Datum {
     /// The values of a list.
     pub fn elements(&self) -> Option<Vec<Self>> {
         match &self.0 {
-            Value::List(elements) => Some(elements.iter().cloned().map(Self).collect()),
+            CelValue::List(elements) => Some(elements.iter().cloned().map(Self).collect()),
             _ => None,
         }
     }
@@ -343,7 +344,7 @@ impl Datum {
     /// A field of a message.
     pub fn field(&self, name: &str) -> Option<Self> {
         match &self.0 {
-            Value::Message(message) => message.1.get(&Value::text(name)).cloned().map(Self),
+            CelValue::Message(message) => message.1.get(&CelValue::text(name)).cloned().map(Self),
             _ => None,
         }
     }
@@ -351,7 +352,7 @@ impl Datum {
     /// The types of messages below an `Object` that do not fit the fields that they are in.
     pub fn misplaced(&self) -> Vec<String> {
         let mut faults = Vec::new();
-        if let Value::Message(message) = &self.0
+        if let CelValue::Message(message) = &self.0
             && &*message.0 != JSON_PATCH
         {
             let mut steps = Steps::new(JSON_PARTS_MAX);
@@ -362,20 +363,20 @@ impl Datum {
 
     /// An optional value.
     pub fn optional(value: Option<Self>) -> Self {
-        Self(Value::Optional(value.map(|value| Arc::new(value.0))))
+        Self(CelValue::Optional(value.map(|value| Arc::new(value.0))))
     }
 }
 
 /// A value that is written into an object has no more parts.
 const JSON_PARTS_MAX: u64 = 1_000_000;
 
-fn to_json(value: &Value, steps: &mut Steps) -> Result<serde_json::Value, EvaluationError> {
+fn to_json(value: &CelValue, steps: &mut Steps) -> Result<serde_json::Value, EvaluationError> {
     use serde_json::Value as Json;
     steps.take(1)?;
     let entries = |map: &Map, steps: &mut Steps| {
         let mut object = serde_json::Map::new();
         for (key, value) in map.iter() {
-            let Key::String(key) = key else {
+            let MapKey::String(key) = key else {
                 let found = key.value().type_name();
                 return Err(EvaluationError::failed(format!(
                     "map key is of type {found}, not string"
@@ -386,22 +387,23 @@ fn to_json(value: &Value, steps: &mut Steps) -> Result<serde_json::Value, Evalua
         Ok(Json::Object(object))
     };
     Ok(match value {
-        Value::Null => Json::Null,
-        Value::Bool(value) => (*value).into(),
-        Value::Int(value) => (*value).into(),
-        Value::Uint(value) => (*value).into(),
-        Value::Double(value) => (*value).into(),
-        Value::String(text) => {
+        CelValue::Null => Json::Null,
+        CelValue::Bool(value) => (*value).into(),
+        CelValue::Int(value) => (*value).into(),
+        CelValue::Uint(value) => (*value).into(),
+        CelValue::Double(value) => (*value).into(),
+        CelValue::String(text) => {
+            // Long texts cost steps, because they are copied.
             steps.take(text.len() as u64 / 64)?;
             Json::from(&**text)
         }
-        Value::List(elements) => {
+        CelValue::List(elements) => {
             let elements = elements.iter().map(|element| to_json(element, steps));
             Json::Array(elements.collect::<Result<_, _>>()?)
         }
-        Value::Map(map) => entries(map, steps)?,
-        Value::Message(message) => entries(&message.1, steps)?,
-        Value::Bytes(_) | Value::Duration(_) | Value::Timestamp(_) => {
+        CelValue::Map(map) => entries(map, steps)?,
+        CelValue::Message(message) => entries(&message.1, steps)?,
+        CelValue::Bytes(_) | CelValue::Duration(_) | CelValue::Timestamp(_) => {
             crate::functions::convert(value)?.into()
         }
         other => {
@@ -413,12 +415,13 @@ fn to_json(value: &Value, steps: &mut Steps) -> Result<serde_json::Value, Evalua
     })
 }
 
-fn find_misplaced(value: &Value, expected: &str, steps: &mut Steps, faults: &mut Vec<String>) {
+fn find_misplaced(value: &CelValue, expected: &str, steps: &mut Steps, faults: &mut Vec<String>) {
+    // The walk is bounded by the steps of the evaluation.
     if steps.take(1).is_err() {
         return;
     }
     match value {
-        Value::Message(message) => {
+        CelValue::Message(message) => {
             let name = &message.0;
             if **name != *expected {
                 faults.push(format!(
@@ -426,17 +429,17 @@ fn find_misplaced(value: &Value, expected: &str, steps: &mut Steps, faults: &mut
                 ));
             }
             for (field, value) in message.1.iter() {
-                if let Key::String(field) = field {
+                if let MapKey::String(field) = field {
                     find_misplaced(value, &format!("{expected}.{field}"), steps, faults);
                 }
             }
         }
-        Value::List(elements) => {
+        CelValue::List(elements) => {
             for element in elements.iter() {
                 find_misplaced(element, expected, steps, faults);
             }
         }
-        Value::Map(map) => {
+        CelValue::Map(map) => {
             for (_, value) in map.iter() {
                 find_misplaced(value, expected, steps, faults);
             }

@@ -4,30 +4,30 @@ use crate::check::Checked;
 use crate::device::DeviceValue;
 use crate::environment::Environment;
 use crate::error::{CompileError, EvaluationError, Issue, Issues};
-use crate::eval::{Budget, Evaluator, Spent};
+use crate::eval::{EvalBudget, Evaluator, Spent};
 use crate::limits::{COST_MAX, STACK_BYTES};
 use crate::plan::Plan;
 use crate::types::Type;
-use crate::value::Value;
+use crate::value::CelValue;
 use crate::{check, cost, parse, plan, validate};
 use berth_api::devices::DeviceAttribute;
 use std::fmt;
 use std::sync::Arc;
 
 /// A compiled expression.
-pub struct Selector {
+pub struct CelSelector {
     expression: Arc<str>,
     plan: Plan,
     estimated_cost: u64,
 }
 
-impl fmt::Debug for Selector {
+impl fmt::Debug for CelSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Selector").field(&self.expression).finish()
     }
 }
 
-impl Selector {
+impl CelSelector {
     /// Compiles an expression.
     ///
     /// # Errors
@@ -79,13 +79,13 @@ impl Selector {
             Ok(value) => value,
             Err(error) => return (Err(error.clone()), Spent::default()),
         };
-        let mut budget = Budget::new(cost_max);
+        let mut budget = EvalBudget::new(cost_max);
         let mut evaluator = Evaluator::new(device, self.plan.slots, &mut budget);
         let result = stacker::maybe_grow(EVALUATION_STACK_BYTES, STACK_BYTES, || {
             evaluator.value(&self.plan.node)
         });
         let result = match result {
-            Ok(Value::Bool(value)) => Ok(value),
+            Ok(CelValue::Bool(value)) => Ok(value),
             Ok(other) => Err(EvaluationError::NotBool(other.type_name().to_owned())),
             Err(error) => Err(error),
         };
@@ -149,7 +149,7 @@ impl AttributeExpression {
             Ok(value) => value,
             Err(error) => return (Err(error.clone()), Spent::default()),
         };
-        let mut budget = Budget::new(cost_max);
+        let mut budget = EvalBudget::new(cost_max);
         let mut evaluator = Evaluator::new(device, self.plan.slots, &mut budget);
         let result = stacker::maybe_grow(EVALUATION_STACK_BYTES, STACK_BYTES, || {
             evaluator.value(&self.plan.node)
@@ -159,14 +159,14 @@ impl AttributeExpression {
 }
 
 /// The value as that of an attribute.
-fn attribute(value: &Value) -> Result<DeviceAttribute, EvaluationError> {
+fn attribute(value: &CelValue) -> Result<DeviceAttribute, EvaluationError> {
     let other = || EvaluationError::NotAttribute(value.type_name().to_owned());
     Ok(match value {
-        Value::Int(value) => DeviceAttribute::Int(*value),
-        Value::Bool(value) => DeviceAttribute::Bool(*value),
-        Value::String(text) => DeviceAttribute::String(text.as_ref().into()),
-        Value::Semver(version) => DeviceAttribute::Version(version.to_string().into()),
-        Value::List(values) => {
+        CelValue::Int(value) => DeviceAttribute::Int(*value),
+        CelValue::Bool(value) => DeviceAttribute::Bool(*value),
+        CelValue::String(text) => DeviceAttribute::String(text.as_ref().into()),
+        CelValue::Semver(version) => DeviceAttribute::Version(version.to_string().into()),
+        CelValue::List(values) => {
             let values = values.iter().map(attribute);
             list(values.collect::<Result<_, _>>()?).ok_or_else(other)?
         }
@@ -184,6 +184,7 @@ fn list(values: Vec<DeviceAttribute>) -> Option<DeviceAttribute> {
         values.into_iter().map(of).collect()
     }
     match values.first() {
+        // An empty list has no type; any will do.
         None => Some(A::Strings(Vec::new())),
         Some(A::Int(_)) => all(values, |v| match v {
             A::Int(value) => Some(value),
@@ -243,7 +244,7 @@ mod tests {
         let environment = Environment::default();
         let device = DeviceValue::new("d.example.com", &Device::default(), environment);
         let spent = |expression: &str| {
-            let selector = Selector::compile(expression, environment).expect(expression);
+            let selector = CelSelector::compile(expression, environment).expect(expression);
             let (result, spent) = selector.matches_within(&device, COST_MAX);
             assert_eq!(result, Ok(true), "{expression}");
             spent

@@ -1,6 +1,6 @@
 //! The errors of the parser, in the words of the CEL implementation of Kubernetes.
 
-use crate::ast::Position;
+use crate::ast::TextPosition;
 use crate::error::{Issue, Issues};
 use crate::limits::DEPTH_MAX;
 use cel::ParseError;
@@ -31,7 +31,7 @@ pub(crate) fn issues(text: &str, errors: &[ParseError]) -> Issues {
         if is_syntax && FOLLOW_UPS.iter().any(|start| message.starts_with(start)) {
             continue;
         }
-        let place = Place::of(text, error);
+        let place = ErrorPlace::of(text, error);
         issues.push(place.issue(message));
         if message.ends_with("expecting {IDENTIFIER, ESC_IDENTIFIER}") && place.is_optional_field()
         {
@@ -42,13 +42,13 @@ pub(crate) fn issues(text: &str, errors: &[ParseError]) -> Issues {
 }
 
 /// The place of an error.
-struct Place {
-    position: Position,
+struct ErrorPlace {
+    position: TextPosition,
     /// The text before it in the line.
     before: String,
 }
 
-impl Place {
+impl ErrorPlace {
     fn of(text: &str, error: &ParseError) -> Self {
         let line = usize::try_from(error.pos.0 - 1).unwrap_or(0);
         let column = usize::try_from(error.pos.1 - 1).unwrap_or(0);
@@ -65,7 +65,7 @@ impl Place {
         }
         let one_based = |index: usize| u32::try_from(index + 1).unwrap_or(u32::MAX);
         Self {
-            position: Position {
+            position: TextPosition {
                 line: one_based(line),
                 // An empty text has no first character.
                 column: match text {

@@ -73,6 +73,7 @@ impl Inference {
         if self.comparisons > COMPARISONS_MAX {
             return false;
         }
+        // A variable on the right is bound first, as in cel-go.
         if matches!(b, Type::Variable(_)) {
             let (fits, is_bound) = self.substitutes(a, b);
             if fits || is_bound {
@@ -86,6 +87,7 @@ impl Inference {
             return true;
         }
         match (a, b) {
+            // Only these types have null as a value.
             (Type::Null, other) | (other, Type::Null) => matches!(
                 other,
                 Type::Null

@@ -1,6 +1,6 @@
 //! The faults of the constants of an expression whose types are right.
 
-use crate::ast::{Expr, Kind, Literal};
+use crate::ast::{Expr, Literal, NodeKind};
 use crate::check::Checked;
 use crate::error::Issue;
 use crate::functions::{
@@ -49,7 +49,7 @@ impl Validator<'_> {
     /// The arguments of formats may mix types.
     fn visit(&mut self, expr: &Expr, in_format: bool) {
         match &expr.kind {
-            Kind::List(elements) if !in_format => {
+            NodeKind::List(elements) if !in_format => {
                 let mut first: Option<Type> = None;
                 for element in elements {
                     let of = self.value_type(&element.value, element.optional);
@@ -57,13 +57,14 @@ impl Validator<'_> {
                         None => first = Some(of),
                         Some(first) if *first != of => {
                             self.mismatch(&element.value, first, &of);
+                            // One mismatch is reported for each literal.
                             break;
                         }
                         Some(_) => {}
                     }
                 }
             }
-            Kind::Map(entries) if !in_format => {
+            NodeKind::Map(entries) if !in_format => {
                 let mut first: Option<(Type, Type)> = None;
                 for entry in entries {
                     let key = self.value_type(&entry.key, false);
@@ -80,14 +81,15 @@ impl Validator<'_> {
                     }
                 }
             }
-            Kind::Call(call) => {
+            NodeKind::Call(call) => {
                 self.check_literal(&call.function, call.args.first());
                 self.check_format(expr);
             }
             _ => {}
         }
+        // Arguments of `format` may differ in type, at every depth below it.
         let in_format =
-            in_format || matches!(&expr.kind, Kind::Call(call) if call.function == "format");
+            in_format || matches!(&expr.kind, NodeKind::Call(call) if call.function == "format");
         expr.children(&mut |child| self.visit(child, in_format));
     }
 
@@ -102,7 +104,7 @@ impl Validator<'_> {
         let Some(arg) = arg else {
             return;
         };
-        let Kind::Literal(literal) = &arg.kind else {
+        let NodeKind::Literal(literal) = &arg.kind else {
             return;
         };
         let valid = match (function, literal) {
@@ -119,7 +121,7 @@ impl Validator<'_> {
     }
 
     fn check_format(&mut self, expr: &Expr) {
-        let Kind::Call(call) = &expr.kind else {
+        let NodeKind::Call(call) = &expr.kind else {
             return;
         };
         let (Some(target), [args]) = (&call.target, &call.args[..]) else {
@@ -128,7 +130,7 @@ impl Validator<'_> {
         if call.function != "format" {
             return;
         }
-        if let (Some(format), Kind::List(args)) = (target.as_text(), &args.kind) {
+        if let (Some(format), NodeKind::List(args)) = (target.as_text(), &args.kind) {
             let args: Vec<&Expr> = args.iter().map(|arg| &arg.value).collect();
             let type_of = |id| self.checked.type_of(id).clone();
             if let Err(FormatCheck { argument, message }) = check_format(format, &args, &type_of) {

@@ -3,7 +3,7 @@
 use crate::error::EvaluationError;
 use crate::functions::named_format::NamedFormat;
 use crate::functions::network::Cidr;
-use crate::functions::quantity::Amount;
+use crate::functions::quantity::CelQuantity;
 use crate::functions::time::Time;
 use crate::functions::url::Url;
 use crate::number;
@@ -14,11 +14,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 /// The result of an evaluation.
-pub(crate) type Outcome = Result<Value, EvaluationError>;
+pub(crate) type EvalResult = Result<CelValue, EvaluationError>;
 
 /// A value.
 #[derive(Debug, Clone)]
-pub(crate) enum Value {
+pub(crate) enum CelValue {
     Null,
     Bool(bool),
     Int(i64),
@@ -31,12 +31,12 @@ pub(crate) enum Value {
     Timestamp(Time),
     /// A type, by name.
     Type(&'static str),
-    List(Arc<Vec<Value>>),
+    List(Arc<Vec<CelValue>>),
     Map(Arc<Map>),
     /// A message: the name of its type, and its fields.
     Message(Arc<(Arc<str>, Map)>),
-    Optional(Option<Arc<Value>>),
-    Quantity(Amount),
+    Optional(Option<Arc<CelValue>>),
+    Quantity(CelQuantity),
     Semver(Arc<semver::Version>),
     Ip(IpAddr),
     Cidr(Cidr),
@@ -47,14 +47,14 @@ pub(crate) enum Value {
 /// The entries of a map. Iteration follows insertion; the implementation of Kubernetes iterates in random order.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Map {
-    entries: IndexMap<Key, Value, BuildHasherDefault<rustc_hash::FxHasher>>,
+    entries: IndexMap<MapKey, CelValue, BuildHasherDefault<rustc_hash::FxHasher>>,
     /// The value of a key that is not in the map.
-    default: Option<Value>,
+    default: Option<CelValue>,
 }
 
 /// The key of a map. Numbers of different types are different keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Key {
+pub(crate) enum MapKey {
     Null,
     Bool(bool),
     Int(i64),
@@ -68,7 +68,7 @@ pub(crate) enum Key {
     Type(&'static str),
 }
 
-impl Hash for Key {
+impl Hash for MapKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         match self {
             Self::Null => 0_u8.hash(state),
@@ -82,42 +82,42 @@ impl Hash for Key {
     }
 }
 
-impl Key {
+impl MapKey {
     /// The key, if the value can be one.
-    pub(crate) fn new(value: &Value) -> Option<Self> {
+    pub(crate) fn new(value: &CelValue) -> Option<Self> {
         Some(match value {
-            Value::Null => Self::Null,
-            Value::Bool(value) => Self::Bool(*value),
-            Value::Int(value) => Self::Int(*value),
-            Value::Uint(value) => Self::Uint(*value),
-            Value::Double(value) => Self::Double((*value + 0.0).to_bits()),
-            Value::String(value) => Self::String(value.clone()),
-            Value::Duration(value) => Self::Duration(*value),
-            Value::Timestamp(time) => Self::Timestamp(time.instant()),
-            Value::Type(value) => Self::Type(value),
+            CelValue::Null => Self::Null,
+            CelValue::Bool(value) => Self::Bool(*value),
+            CelValue::Int(value) => Self::Int(*value),
+            CelValue::Uint(value) => Self::Uint(*value),
+            CelValue::Double(value) => Self::Double((*value + 0.0).to_bits()),
+            CelValue::String(value) => Self::String(value.clone()),
+            CelValue::Duration(value) => Self::Duration(*value),
+            CelValue::Timestamp(time) => Self::Timestamp(time.instant()),
+            CelValue::Type(value) => Self::Type(value),
             _ => return None,
         })
     }
 
     /// The key as a value.
-    pub(crate) fn value(&self) -> Value {
+    pub(crate) fn value(&self) -> CelValue {
         match self {
-            Self::Null => Value::Null,
-            Self::Bool(value) => Value::Bool(*value),
-            Self::Int(value) => Value::Int(*value),
-            Self::Uint(value) => Value::Uint(*value),
-            Self::Double(bits) => Value::Double(f64::from_bits(*bits)),
-            Self::String(value) => Value::String(value.clone()),
-            Self::Duration(value) => Value::Duration(*value),
-            Self::Timestamp(instant) => Value::Timestamp(Time::of_instant(*instant)),
-            Self::Type(value) => Value::Type(value),
+            Self::Null => CelValue::Null,
+            Self::Bool(value) => CelValue::Bool(*value),
+            Self::Int(value) => CelValue::Int(*value),
+            Self::Uint(value) => CelValue::Uint(*value),
+            Self::Double(bits) => CelValue::Double(f64::from_bits(*bits)),
+            Self::String(value) => CelValue::String(value.clone()),
+            Self::Duration(value) => CelValue::Duration(*value),
+            Self::Timestamp(instant) => CelValue::Timestamp(Time::of_instant(*instant)),
+            Self::Type(value) => CelValue::Type(value),
         }
     }
 }
 
 impl Map {
     /// A map in which every key that is not in it has the default.
-    pub(crate) fn with_default(default: Value) -> Self {
+    pub(crate) fn with_default(default: CelValue) -> Self {
         Self {
             default: Some(default),
             ..Self::default()
@@ -133,54 +133,54 @@ impl Map {
     }
 
     /// Sets the value of a key.
-    pub(crate) fn insert(&mut self, key: Key, value: Value) {
+    pub(crate) fn insert(&mut self, key: MapKey, value: CelValue) {
         self.entries.insert(key, value);
     }
 
     /// Removes a key.
-    pub(crate) fn remove(&mut self, key: &Key) {
+    pub(crate) fn remove(&mut self, key: &MapKey) {
         self.entries.shift_remove(key);
     }
 
     /// Returns whether the key is in the map; an integer also finds an equal unsigned one, and a number with a fraction
     /// of zero both.
-    pub(crate) fn contains(&self, key: &Value) -> bool {
+    pub(crate) fn contains(&self, key: &CelValue) -> bool {
         self.entry(key).is_some()
     }
 
     /// The value of a key, or the default.
-    pub(crate) fn get(&self, key: &Value) -> Option<&Value> {
+    pub(crate) fn get(&self, key: &CelValue) -> Option<&CelValue> {
         self.entry(key).or(self.default.as_ref())
     }
 
-    fn entry(&self, key: &Value) -> Option<&Value> {
-        let exact = Key::new(key)?;
+    fn entry(&self, key: &CelValue) -> Option<&CelValue> {
+        let exact = MapKey::new(key)?;
         if let Some(value) = self.entries.get(&exact) {
             return Some(value);
         }
-        let int = |value: i64| self.entries.get(&Key::Int(value));
-        let uint = |value: u64| self.entries.get(&Key::Uint(value));
+        let int = |value: i64| self.entries.get(&MapKey::Int(value));
+        let uint = |value: u64| self.entries.get(&MapKey::Uint(value));
         match *key {
-            Value::Int(value) => uint(u64::try_from(value).ok()?),
-            Value::Uint(value) => int(i64::try_from(value).ok()?),
-            Value::Double(value) => number::lossless_i64(value)
+            CelValue::Int(value) => uint(u64::try_from(value).ok()?),
+            CelValue::Uint(value) => int(i64::try_from(value).ok()?),
+            CelValue::Double(value) => number::lossless_i64(value)
                 .and_then(int)
                 .or_else(|| number::lossless_u64(value).and_then(uint)),
             _ => None,
         }
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Key, &Value)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&MapKey, &CelValue)> {
         self.entries.iter()
     }
 }
 
-impl Value {
+impl CelValue {
     pub(crate) fn text(text: &str) -> Self {
         Self::String(Arc::from(text))
     }
 
-    pub(crate) fn list(elements: Vec<Value>) -> Self {
+    pub(crate) fn list(elements: Vec<CelValue>) -> Self {
         Self::List(Arc::new(elements))
     }
 
@@ -188,7 +188,7 @@ impl Value {
         Self::list(texts.into_iter().map(|text| Self::text(&text)).collect())
     }
 
-    pub(crate) fn some(value: Value) -> Self {
+    pub(crate) fn some(value: CelValue) -> Self {
         Self::Optional(Some(Arc::new(value)))
     }
 
@@ -287,8 +287,12 @@ impl Steps {
 ///
 /// # Errors
 /// The types cannot be compared, or there are too many steps.
-pub(crate) fn equal(a: &Value, b: &Value, steps: &mut Steps) -> Result<bool, EvaluationError> {
-    use Value as V;
+pub(crate) fn equal(
+    a: &CelValue,
+    b: &CelValue,
+    steps: &mut Steps,
+) -> Result<bool, EvaluationError> {
+    use CelValue as V;
     steps.take(1)?;
     Ok(match (a, b) {
         (V::Null, V::Null) => true,
@@ -367,12 +371,12 @@ pub(crate) fn equal(a: &Value, b: &Value, steps: &mut Steps) -> Result<bool, Eva
 }
 
 /// Like [`equal`], for values inside of others: null equals null there too.
-fn equal_inside(a: &Value, b: &Value, steps: &mut Steps) -> Result<bool, EvaluationError> {
+fn equal_inside(a: &CelValue, b: &CelValue, steps: &mut Steps) -> Result<bool, EvaluationError> {
     equal(a, b, steps)
 }
 
 /// Returns whether values are known to differ.
-fn is_unequal(a: &Value, b: &Value, steps: &mut Steps) -> Result<bool, EvaluationError> {
+fn is_unequal(a: &CelValue, b: &CelValue, steps: &mut Steps) -> Result<bool, EvaluationError> {
     match equal(a, b, steps) {
         Ok(equal) => Ok(!equal),
         Err(error) if error.is_absorbed() => Ok(false),
@@ -385,8 +389,8 @@ fn is_unequal(a: &Value, b: &Value, steps: &mut Steps) -> Result<bool, Evaluatio
 /// # Errors
 /// There are too many steps.
 pub(crate) fn contains(
-    elements: &[Value],
-    value: &Value,
+    elements: &[CelValue],
+    value: &CelValue,
     steps: &mut Steps,
 ) -> Result<bool, EvaluationError> {
     for element in elements {
@@ -404,8 +408,8 @@ pub(crate) fn contains(
 ///
 /// # Errors
 /// They have none.
-pub(crate) fn compare(a: &Value, b: &Value) -> Result<Ordering, EvaluationError> {
-    use Value as V;
+pub(crate) fn compare(a: &CelValue, b: &CelValue) -> Result<Ordering, EvaluationError> {
+    use CelValue as V;
     Ok(match (a, b) {
         (V::Bool(a), V::Bool(b)) => a.cmp(b),
         (V::Int(_) | V::Uint(_) | V::Double(_), V::Int(_) | V::Uint(_) | V::Double(_)) => {

@@ -24,12 +24,12 @@ pub(crate) struct Config {
     pub(crate) tls_server_name: Option<String>,
     pub(crate) connect_timeout: Option<Duration>,
     pub(crate) proxy_url: Option<Uri>,
-    pub(crate) user: User,
+    pub(crate) user: ClientUser,
 }
 
 /// The identity of Berth.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct User {
+pub(crate) struct ClientUser {
     /// A client certificate and its key, in PEM.
     pub(crate) identity: Option<(Vec<u8>, Secret)>,
     pub(crate) basic: Option<(String, Secret)>,
@@ -60,7 +60,7 @@ impl Config {
             tls_server_name: None,
             connect_timeout: None,
             proxy_url: None,
-            user: User::default(),
+            user: ClientUser::default(),
         }
     }
 

@@ -24,14 +24,14 @@ pub struct ConnectOptions {
 
 /// The source of a configuration, which is read again when it may have changed.
 #[derive(Debug, Clone)]
-pub(crate) struct Source {
-    place: Place,
+pub(crate) struct ConfigSource {
+    place: ConfigPlace,
     /// The address of the server, which does not change.
     server: Option<Uri>,
 }
 
 #[derive(Debug, Clone)]
-enum Place {
+enum ConfigPlace {
     /// This file, and the context if it is not the current one.
     Kubeconfig(PathBuf, Option<String>),
     /// `KUBECONFIG`, `~/.kube/config`, or, without a context, the service account of the pod.
@@ -40,8 +40,8 @@ enum Place {
     ServiceAccount,
 }
 
-impl Source {
-    fn new(place: Place) -> Self {
+impl ConfigSource {
+    fn new(place: ConfigPlace) -> Self {
         let server = None;
         Self { place, server }
     }
@@ -52,11 +52,11 @@ impl Source {
     /// When none can be used; the error names the places.
     pub(crate) fn load(&self) -> Result<(Config, Option<PathBuf>), ConnectError> {
         let mut config = match &self.place {
-            Place::Kubeconfig(path, context) => read_kubeconfig(path, context.as_deref())?,
-            Place::Inferred(context) => {
+            ConfigPlace::Kubeconfig(path, context) => read_kubeconfig(path, context.as_deref())?,
+            ConfigPlace::Inferred(context) => {
                 Config::infer(context.as_deref()).map_err(ConnectError::NoCluster)?
             }
-            Place::ServiceAccount => {
+            ConfigPlace::ServiceAccount => {
                 Config::in_cluster().map_err(|e| ConnectError::NoCluster(e.to_string()))?
             }
         };
@@ -96,9 +96,9 @@ fn unusable(server: &Uri, error: &dyn std::error::Error) -> ConnectError {
 /// # Errors
 /// When no usable configuration is found; the error names the places where it was looked for.
 pub async fn connect(options: &ConnectOptions) -> Result<Transport, ConnectError> {
-    let mut source = Source::new(match &options.kubeconfig {
-        Some(path) => Place::Kubeconfig(path.clone(), options.context.clone()),
-        None => Place::Inferred(options.context.clone()),
+    let mut source = ConfigSource::new(match &options.kubeconfig {
+        Some(path) => ConfigPlace::Kubeconfig(path.clone(), options.context.clone()),
+        None => ConfigPlace::Inferred(options.context.clone()),
     });
     if let Some(server) = &options.server {
         let uri = server.parse().map_err(|e| ConnectError::Client {
@@ -118,7 +118,7 @@ pub async fn connect_in_cluster(user_agent: &str) -> Result<Option<Transport>, C
     if Config::in_cluster().is_err() {
         return Ok(None);
     }
-    let source = Source::new(Place::ServiceAccount);
+    let source = ConfigSource::new(ConfigPlace::ServiceAccount);
     source.connect(user_agent.to_owned()).await.map(Some)
 }
 

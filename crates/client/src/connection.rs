@@ -8,8 +8,8 @@
 //!
 //! Tokens in files have their own rule, see `token`.
 
-use crate::config::{Config, User};
-use crate::connect::Source;
+use crate::config::{ClientUser, Config};
+use crate::connect::ConfigSource;
 use crate::error::chain;
 use crate::http_client::{self, HttpService};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -27,13 +27,13 @@ const EXEC_EVERY: Duration = Duration::from_secs(5);
 /// See the module.
 pub(crate) struct Connection {
     /// The source of the configuration; `None` when it cannot change.
-    source: Option<Source>,
-    state: Mutex<State>,
+    source: Option<ConfigSource>,
+    state: Mutex<ConnectionState>,
     /// Held while the configuration is read again.
     renewing: tokio::sync::Mutex<()>,
 }
 
-struct State {
+struct ConnectionState {
     client: Client,
     in_use: Material,
     /// The time at which the configuration was read last.
@@ -55,7 +55,7 @@ pub(crate) struct Client {
 
 /// The reason why the configuration is read again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reason {
+pub(crate) enum ReloadReason {
     /// The server rejected the credentials (401).
     Rejected,
     /// A connection failed.
@@ -69,14 +69,14 @@ impl Connection {
     }
 
     /// The connection of a configuration that was read from `source`.
-    pub(crate) fn renewable(service: HttpService, source: Source, config: &Config) -> Self {
+    pub(crate) fn renewable(service: HttpService, source: ConfigSource, config: &Config) -> Self {
         Self::new(service, Some(source), Material::of(config))
     }
 
-    fn new(service: HttpService, source: Option<Source>, in_use: Material) -> Self {
+    fn new(service: HttpService, source: Option<ConfigSource>, in_use: Material) -> Self {
         Self {
             source,
-            state: Mutex::new(State {
+            state: Mutex::new(ConnectionState {
                 client: Client {
                     service,
                     generation: 0,
@@ -104,7 +104,7 @@ impl Connection {
     }
 
     /// The client that replaces `used`, with which a request failed for this reason; `None` when there is no other one.
-    pub(crate) async fn replacement(&self, used: &Client, reason: Reason) -> Option<Client> {
+    pub(crate) async fn replacement(&self, used: &Client, reason: ReloadReason) -> Option<Client> {
         self.source.as_ref()?;
         let _renewing = self.renewing.lock().await;
         let has_changed = |client: &Client| client.generation != used.generation;
@@ -150,7 +150,7 @@ impl Connection {
 
     async fn renewed(
         &self,
-        source: &Source,
+        source: &ConfigSource,
         always: bool,
     ) -> Result<Option<(HttpService, Material)>, String> {
         let (config, _) = source.load().map_err(|e| e.to_string())?;
@@ -164,18 +164,18 @@ impl Connection {
         Ok(Some((service, material)))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ConnectionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl ConnectionState {
     /// Returns whether the configuration is read again after a failure, and whether its exec plugin is called again.
-    fn is_due(&mut self, reason: Reason, now: Instant) -> (bool, bool) {
+    fn is_due(&mut self, reason: ReloadReason, now: Instant) -> (bool, bool) {
         let has_passed = |last: Option<Instant>, period| {
             last.is_none_or(|last| now.saturating_duration_since(last) >= period)
         };
-        let executes = reason == Reason::Rejected
+        let executes = reason == ReloadReason::Rejected
             && self.in_use.user.exec.is_some()
             && has_passed(self.executed, EXEC_EVERY);
         let is_due = executes || has_passed(self.compared_failing, COMPARE_EVERY_FAILING);
@@ -192,7 +192,7 @@ impl State {
 /// Everything in a configuration that authenticates one side to the other.
 #[derive(PartialEq, Eq, Default)]
 struct Material {
-    user: User,
+    user: ClientUser,
     authorities: Option<Vec<CertificateDer<'static>>>,
 }
 

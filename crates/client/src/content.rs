@@ -2,7 +2,7 @@
 
 use crate::ApiError;
 use berth_api::{Kind, Object};
-pub use berth_protobuf::Strategy;
+pub use berth_protobuf::PatchKind;
 use berth_protobuf::envelope::{Envelope, MEDIA_TYPE, WatchEvent};
 use bytes::Bytes;
 use http::HeaderValue;
@@ -106,7 +106,7 @@ pub enum DecodeError {
     /// Of JSON.
     Json(#[from] serde_json::Error),
     /// Of protobuf.
-    Protobuf(#[from] berth_protobuf::Error),
+    Protobuf(#[from] berth_protobuf::ProtobufError),
 }
 
 /// An object as the server encoded it.
@@ -152,14 +152,14 @@ impl<'a> Payload<'a> {
 
 /// An answer.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct ApiAnswer {
     /// The format of the body.
     pub format: Format,
     /// The body.
     pub bytes: Bytes,
 }
 
-impl Answer {
+impl ApiAnswer {
     /// Decodes the object in the answer.
     ///
     /// # Errors
@@ -172,7 +172,7 @@ impl Answer {
     }
 }
 
-impl Answer {
+impl ApiAnswer {
     /// The object in the answer, in its envelope, after a patch: every byte that the patch does not change is as the
     /// server sent it. `None` when the answer is not protobuf.
     ///
@@ -181,8 +181,8 @@ impl Answer {
     pub fn patched(
         &self,
         patch: &Value,
-        strategy: Strategy,
-    ) -> Option<Result<Bytes, berth_protobuf::Error>> {
+        strategy: PatchKind,
+    ) -> Option<Result<Bytes, berth_protobuf::ProtobufError>> {
         let patched = || {
             Ok(Envelope::open(&self.bytes)?
                 .patched(patch, strategy)?
@@ -237,7 +237,7 @@ pub(crate) struct ListMeta {
     pub(crate) continue_token: Option<String>,
 }
 
-impl Answer {
+impl ApiAnswer {
     /// Reads a list, and passes each item to `each`.
     pub(crate) fn list(&self, mut each: impl FnMut(Payload<'_>)) -> Result<ListMeta, DecodeError> {
         #[derive(Deserialize)]

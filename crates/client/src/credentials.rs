@@ -4,8 +4,8 @@
 //! <https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins>. A token with
 //! an end is renewed a minute before it, by the next request.
 
-use crate::config::{Config, User};
-use crate::kubeconfig::Cluster;
+use crate::config::{ClientUser, Config};
+use crate::kubeconfig::ClusterEntry;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::AUTHORIZATION;
@@ -186,7 +186,7 @@ impl Exec {
     ///
     /// # Errors
     /// When a field cannot be used; the error begins with its name.
-    pub(crate) fn of_cluster(mut self, cluster: &Cluster) -> Result<Self, String> {
+    pub(crate) fn of_cluster(mut self, cluster: &ClusterEntry) -> Result<Self, String> {
         if self.command.as_os_str().is_empty() {
             return Err("exec.command: Required value".to_owned());
         }
@@ -222,6 +222,7 @@ impl Exec {
     fn run(&self) -> Result<ExecStatus, String> {
         let command = self.command.display();
         let failed = |reason: String| format!("exec plugin {command}: {reason}");
+        // The plugin may ask a person only at a terminal.
         let has_terminal = std::io::stdin().is_terminal();
         let is_interactive = match self.interactive_mode {
             InteractiveMode::Never => false,
@@ -255,6 +256,7 @@ impl Exec {
             .stderr(Stdio::inherit())
             .spawn();
         let child = child.map_err(|error| match self.install_hint.as_str() {
+            // The hint of the kubeconfig states how to install the plugin.
             hint if error.kind() == std::io::ErrorKind::NotFound && !hint.is_empty() => {
                 failed(format!("failed to start: {error}\n{hint}"))
             }
@@ -343,7 +345,7 @@ impl Credentials {
     /// # Errors
     /// When the plugin fails, or a value cannot be in a header.
     pub(crate) fn of(config: &Config) -> Result<Self, BoxError> {
-        let user: &User = &config.user;
+        let user: &ClientUser = &config.user;
         let mut credentials = Self {
             headers: Headers {
                 fixed: user.impersonation.headers()?,
@@ -352,6 +354,7 @@ impl Credentials {
             identity: user.identity.clone(),
         };
         let fixed = &mut credentials.headers.fixed;
+        // The order of precedence is that of client-go.
         if let Some((name, password)) = &user.basic {
             let encoded = STANDARD.encode(format!("{name}:{}", password.0));
             fixed.insert(AUTHORIZATION, sensitive(&format!("Basic {encoded}"))?);
@@ -366,6 +369,7 @@ impl Credentials {
             match (status.token, status.expiration_timestamp) {
                 (token, _) if token.0.is_empty() => {}
                 (token, None) => {
+                    // A token without an end is never renewed.
                     fixed.insert(AUTHORIZATION, bearer(&token)?);
                 }
                 (token, Some(end)) => {

@@ -49,7 +49,7 @@ pub struct ElectionOptions {
 
 /// The record that candidates read and write.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Record {
+pub struct ElectionRecord {
     /// The leader; empty when there is none.
     pub holder: String,
     /// For how long a renewal counts, in seconds.
@@ -77,7 +77,7 @@ pub enum Leadership {
 
 /// The status of the election.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Status {
+pub struct ElectionStatus {
     /// The state of this candidate.
     pub leadership: Leadership,
     /// The leader in the record that was seen last; empty when there is none.
@@ -90,7 +90,7 @@ pub struct Status {
     pub slow_renewals: u64,
 }
 
-impl Status {
+impl ElectionStatus {
     /// Returns whether some process holds the lease, as far as this one has seen: this candidate, another one, or
     /// another program.
     pub fn is_lease_held(&self) -> bool {
@@ -101,7 +101,7 @@ impl Status {
 /// A candidate. It ends with [`Election::release`], or when the lease is lost.
 pub struct Election {
     /// The status.
-    pub status: watch::Receiver<Status>,
+    pub status: watch::Receiver<ElectionStatus>,
     /// Until when this process may write.
     pub fence: Fence,
     release: oneshot::Sender<()>,
@@ -111,7 +111,7 @@ pub struct Election {
 impl Election {
     /// Takes part, within the current runtime.
     pub fn start(lock: impl Lock, options: ElectionOptions) -> Self {
-        let (status, told) = watch::channel(Status {
+        let (status, told) = watch::channel(ElectionStatus {
             leadership: Leadership::Standby,
             leader: String::new(),
             observed: Instant::now(),
@@ -126,7 +126,7 @@ impl Election {
             options,
             status,
             fence: fence.clone(),
-            observed: Record::default(),
+            observed: ElectionRecord::default(),
             observed_at: Instant::now(),
             reported: None,
         };
@@ -150,10 +150,10 @@ struct Candidate<L> {
     lock: L,
     options: ElectionOptions,
     jitter: fastrand::Rng,
-    status: watch::Sender<Status>,
+    status: watch::Sender<ElectionStatus>,
     fence: Fence,
     /// The record that was read or written last, and when it was seen to change.
-    observed: Record,
+    observed: ElectionRecord,
     observed_at: Instant,
     /// The failure that was logged last. It is logged once, not at each look, until a request succeeds.
     reported: Option<(&'static str, String)>,
@@ -307,9 +307,9 @@ impl<L: Lock> Candidate<L> {
     }
 
     /// A record of this candidate's that begins now.
-    fn fresh_record(&self) -> Record {
+    fn fresh_record(&self) -> ElectionRecord {
         let now = events::now();
-        Record {
+        ElectionRecord {
             holder: self.options.identity.clone(),
             lease_duration_seconds: self.options.lease_duration.as_secs().min(NUMBER_MAX),
             acquire_time: now,
@@ -319,13 +319,13 @@ impl<L: Lock> Candidate<L> {
     }
 
     /// The term that this candidate is in goes on.
-    fn keep_term(&self, mine: &mut Record) {
+    fn keep_term(&self, mine: &mut ElectionRecord) {
         mine.acquire_time = self.observed.acquire_time;
         mine.transitions = self.observed.transitions;
     }
 
     /// A record of this candidate's was written with a request that was sent then.
-    fn renewed(&mut self, mine: Record, sent: Instant) {
+    fn renewed(&mut self, mine: ElectionRecord, sent: Instant) {
         let ElectionOptions {
             lease_duration,
             renew_deadline,
@@ -356,7 +356,7 @@ impl<L: Lock> Candidate<L> {
             return;
         }
         let now = events::now();
-        let free = Record {
+        let free = ElectionRecord {
             holder: String::new(),
             lease_duration_seconds: 1,
             acquire_time: now,
@@ -374,12 +374,12 @@ impl<L: Lock> Candidate<L> {
         self.options.renew_deadline / 2
     }
 
-    async fn read(&mut self) -> Result<Option<Record>, ApiError> {
+    async fn read(&mut self) -> Result<Option<ElectionRecord>, ApiError> {
         let limit = self.request_timeout();
         in_time(limit, self.lock.get()).await
     }
 
-    async fn write(&mut self, record: &Record, create: bool) -> Result<(), ApiError> {
+    async fn write(&mut self, record: &ElectionRecord, create: bool) -> Result<(), ApiError> {
         let limit = self.request_timeout();
         if create {
             in_time(limit, self.lock.create(record)).await
@@ -433,7 +433,7 @@ pub fn identity(host: &str) -> String {
 }
 
 /// Resolves when this candidate leads, or never will.
-pub async fn decided(status: &mut watch::Receiver<Status>) -> Leadership {
+pub async fn decided(status: &mut watch::Receiver<ElectionStatus>) -> Leadership {
     let decided = status.wait_for(|status| status.leadership != Leadership::Standby);
     match decided.await {
         Ok(status) => status.leadership,
@@ -442,7 +442,7 @@ pub async fn decided(status: &mut watch::Receiver<Status>) -> Leadership {
 }
 
 /// Returns whether a leader has failed to renew its lease for longer than the lease and `tolerance`, and still runs.
-pub fn is_overdue(status: &Status, lease_duration: Duration, tolerance: Duration) -> bool {
+pub fn is_overdue(status: &ElectionStatus, lease_duration: Duration, tolerance: Duration) -> bool {
     status.leadership == Leadership::Leading
         && status.observed.elapsed() > lease_duration + tolerance
 }

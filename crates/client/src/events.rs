@@ -13,8 +13,8 @@ pub(crate) mod tests;
 
 use crate::Transport;
 use berth_api::{Str, Time};
-use publish::{Losses, Waiting};
-use send::Api;
+use publish::{Losses, WaitingEvent};
+use send::EventApi;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -67,7 +67,7 @@ pub struct Regarding {
 /// The entry point of events. Cloning shares it.
 #[derive(Clone)]
 pub struct EventPublisher {
-    queue: mpsc::Sender<Waiting>,
+    queue: mpsc::Sender<WaitingEvent>,
     places: Arc<Semaphore>,
     losses: Arc<Losses>,
 }
@@ -78,7 +78,7 @@ impl EventPublisher {
         Self::start_with(transport, instance, WAITING_MAX)
     }
 
-    fn start_with(api: impl Api, instance: String, waiting_max: usize) -> (Self, Publishing) {
+    fn start_with(api: impl EventApi, instance: String, waiting_max: usize) -> (Self, Publishing) {
         let (queue, waiting) = mpsc::channel(waiting_max);
         let places = Arc::new(Semaphore::new(waiting_max));
         let losses = Arc::new(Losses::default());
@@ -105,7 +105,7 @@ impl EventPublisher {
             return self.losses.dropped();
         };
         truncate(&mut event.note);
-        let waiting = Waiting {
+        let waiting = WaitingEvent {
             event,
             at: now,
             place,

@@ -236,12 +236,14 @@ pub(crate) fn webhook_config(
     enable_https: bool,
 ) -> Result<Config, String> {
     let has_ca = !tls.ca_file.is_empty() || !tls.ca_data.is_empty();
+    // Both together would leave it open whether the server is verified.
     if tls.insecure && has_ca {
         return Err(
             "tlsConfig: certificate authorities are of no use with insecure; leave out one of them"
                 .to_owned(),
         );
     }
+    // kube-scheduler does not verify an extender over HTTPS without an authority.
     let is_unchecked = tls.insecure || (enable_https && !has_ca);
     if !url.starts_with("http://") && !url.starts_with("https://") {
         return Err("urlPrefix: must begin with http:// or https://".to_owned());

@@ -3,7 +3,7 @@
 use crate::ApiError;
 use crate::content::Format;
 use crate::error::chain;
-use crate::http_client::Body;
+use crate::http_client::HttpBody;
 use bytes::{Buf, Bytes, BytesMut};
 use http_body_util::BodyExt;
 
@@ -14,7 +14,7 @@ const LENGTH_BYTES: usize = 4;
 
 /// The events of a streamed answer.
 pub struct Frames {
-    body: Body,
+    body: HttpBody,
     format: Format,
     buffer: BytesMut,
     /// The bytes of `buffer` without a line end.
@@ -23,7 +23,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    pub(crate) fn new(body: Body, format: Format) -> Self {
+    pub(crate) fn new(body: HttpBody, format: Format) -> Self {
         Self {
             body,
             format,
@@ -137,7 +137,7 @@ mod tests {
             .map(|chunk| Ok::<_, BoxError>(http_body::Frame::data(Bytes::copy_from_slice(chunk))))
             .collect();
         let body = StreamBody::new(futures_util::stream::iter(chunks)).boxed_unsync();
-        let mut frames = Frames::new(Body::Boxed(body), format);
+        let mut frames = Frames::new(HttpBody::Boxed(body), format);
         let mut events = Vec::new();
         loop {
             match frames.next().await {

@@ -35,14 +35,14 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The body of an answer.
-pub(crate) enum Body {
+pub(crate) enum HttpBody {
     /// A stream of an HTTP/2 connection.
     Stream(RecvStream),
     /// Anything else.
     Boxed(UnsyncBoxBody<Bytes, BoxError>),
 }
 
-impl http_body::Body for Body {
+impl http_body::Body for HttpBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -83,9 +83,9 @@ impl http_body::Body for Body {
 }
 
 /// The requests to one server. Cloning shares the connection.
-pub(crate) struct Requests<C: Service<Uri>>(Arc<Shared<C>>);
+pub(crate) struct HttpRequests<C: Service<Uri>>(Arc<SharedConnections<C>>);
 
-struct Shared<C: Service<Uri>> {
+struct SharedConnections<C: Service<Uri>> {
     connector: C,
     /// The address of the server.
     server: Uri,
@@ -108,13 +108,13 @@ enum Link {
     General,
 }
 
-impl<C: Service<Uri>> Clone for Requests<C> {
+impl<C: Service<Uri>> Clone for HttpRequests<C> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<C> Requests<C>
+impl<C> HttpRequests<C>
 where
     C: Service<Uri, Error = BoxError> + Clone + Send + Sync + 'static,
     C::Response: Connection + Read + Write + Send + Unpin + 'static,
@@ -134,7 +134,7 @@ where
                 connector: connector.clone(),
                 prepared: Arc::clone(&prepared),
             });
-        Self(Arc::new(Shared {
+        Self(Arc::new(SharedConnections {
             connector,
             server,
             link: Mutex::new(Link::None),
@@ -145,7 +145,7 @@ where
     }
 }
 
-impl<C> Shared<C>
+impl<C> SharedConnections<C>
 where
     C: Service<Uri, Error = BoxError> + Clone + Send + Sync + 'static,
     C::Response: Connection + Read + Write + Send + Unpin + 'static,
@@ -155,7 +155,7 @@ where
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Body>, BoxError> {
+    async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<HttpBody>, BoxError> {
         let link = self.link().clone();
         let mut sender = match self.open(link).await? {
             Some(sender) => sender,
@@ -163,7 +163,7 @@ where
                 let response = self.general.request(request).await?;
                 let boxed =
                     |body: hyper::body::Incoming| body.map_err(BoxError::from).boxed_unsync();
-                return Ok(response.map(|body| Body::Boxed(boxed(body))));
+                return Ok(response.map(|body| HttpBody::Boxed(boxed(body))));
             }
         };
         let (mut head, mut body) = request.into_parts();
@@ -180,7 +180,7 @@ where
         if !ends {
             stream.send_data(body, true)?;
         }
-        Ok(answer.await?.map(Body::Stream))
+        Ok(answer.await?.map(HttpBody::Stream))
     }
 
     /// A connection that takes requests: that of `link`, or a new one. `None` when the server has no HTTP/2.
@@ -259,15 +259,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<C> Service<Request<Full<Bytes>>> for Requests<C>
+impl<C> Service<Request<Full<Bytes>>> for HttpRequests<C>
 where
     C: Service<Uri, Error = BoxError> + Clone + Send + Sync + 'static,
     C::Response: Connection + Read + Write + Send + Unpin + 'static,
     C::Future: Send + 'static,
 {
-    type Response = Response<Body>;
+    type Response = Response<HttpBody>;
     type Error = BoxError;
-    type Future = BoxFuture<'static, Result<Response<Body>, BoxError>>;
+    type Future = BoxFuture<'static, Result<Response<HttpBody>, BoxError>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))

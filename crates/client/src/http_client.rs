@@ -5,7 +5,7 @@
 
 use crate::config::Config;
 use crate::credentials::{Credentials, Headers};
-use crate::http2::Requests;
+use crate::http2::HttpRequests;
 use crate::tls;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -25,10 +25,11 @@ use tokio_rustls::rustls::ClientConfig;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service};
 
-pub(crate) use crate::http2::Body;
+pub(crate) use crate::http2::HttpBody;
 
 /// The service that carries out requests.
-pub(crate) type HttpService = BoxCloneSyncService<Request<Full<Bytes>>, Response<Body>, BoxError>;
+pub(crate) type HttpService =
+    BoxCloneSyncService<Request<Full<Bytes>>, Response<HttpBody>, BoxError>;
 
 /// The interval of TCP's own probes.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
@@ -46,6 +47,7 @@ pub(crate) fn service(config: &Config) -> Result<HttpService, BoxError> {
         tls,
     };
     let mut tcp = HttpConnector::new();
+    // The connector below also carries connections that are encrypted above it.
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_keepalive(Some(TCP_KEEPALIVE));
@@ -112,7 +114,7 @@ impl Described<'_> {
         Ok(BoxCloneSyncService::new(Addressed {
             base: Base::of(&server)?,
             headers: self.headers,
-            requests: Requests::new(connector, server),
+            requests: HttpRequests::new(connector, server),
         }))
     }
 }
@@ -127,13 +129,13 @@ struct Addressed<S> {
 
 impl<S> Service<Request<Full<Bytes>>> for Addressed<S>
 where
-    S: Service<Request<Full<Bytes>>, Response = Response<Body>, Error = BoxError> + Clone,
+    S: Service<Request<Full<Bytes>>, Response = Response<HttpBody>, Error = BoxError> + Clone,
     S: Send + 'static,
     S::Future: Send,
 {
-    type Response = Response<Body>;
+    type Response = Response<HttpBody>;
     type Error = BoxError;
-    type Future = BoxFuture<'static, Result<Response<Body>, BoxError>>;
+    type Future = BoxFuture<'static, Result<Response<HttpBody>, BoxError>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.requests.poll_ready(cx)

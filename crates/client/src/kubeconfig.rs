@@ -2,7 +2,7 @@
 //!
 //! The format: <https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/>.
 
-use crate::config::{Config, User};
+use crate::config::{ClientUser, Config};
 use crate::credentials::{self, Exec, Secret};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -58,14 +58,14 @@ pub(crate) struct Kubeconfig {
 struct NamedCluster {
     name: String,
     #[serde(default)]
-    cluster: Option<Cluster>,
+    cluster: Option<ClusterEntry>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 struct NamedContext {
     name: String,
     #[serde(default)]
-    context: Option<Context>,
+    context: Option<ContextEntry>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -77,7 +77,7 @@ struct NamedUser {
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-struct Context {
+struct ContextEntry {
     cluster: String,
     user: Option<String>,
     namespace: Option<String>,
@@ -86,7 +86,7 @@ struct Context {
 /// The server, and how its certificate is checked.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-pub(crate) struct Cluster {
+pub(crate) struct ClusterEntry {
     pub(crate) server: String,
     pub(crate) insecure_skip_tls_verify: bool,
     pub(crate) certificate_authority: Option<PathBuf>,
@@ -280,13 +280,13 @@ impl Kubeconfig {
         self
     }
 
-    fn context(&self) -> Option<&Context> {
+    fn context(&self) -> Option<&ContextEntry> {
         let current = self.current_context.as_deref()?;
         let context = self.contexts.iter().find(|named| named.name == current)?;
         context.context.as_ref()
     }
 
-    fn cluster(&self, name: &str) -> Option<&Cluster> {
+    fn cluster(&self, name: &str) -> Option<&ClusterEntry> {
         let cluster = self.clusters.iter().find(|named| named.name == name)?;
         cluster.cluster.as_ref()
     }
@@ -335,7 +335,7 @@ impl Kubeconfig {
     }
 }
 
-impl Cluster {
+impl ClusterEntry {
     /// The connection, without credentials.
     ///
     /// # Errors
@@ -386,7 +386,7 @@ impl UserEntry {
     ///
     /// # Errors
     /// When a field cannot be used; the error begins with its name.
-    fn user(self, cluster: &Cluster) -> Result<User, String> {
+    fn user(self, cluster: &ClusterEntry) -> Result<ClientUser, String> {
         let credentials = self.credentials;
         let mut token = credentials.token.filter(|token| !token.0.is_empty());
         if let Some(provider) = &credentials.auth_provider {
@@ -397,7 +397,7 @@ impl UserEntry {
             None => None,
         };
         let basic = credentials.username.zip(credentials.password);
-        Ok(User {
+        Ok(ClientUser {
             identity: self.certificate.identity()?,
             basic: basic.filter(|(name, _)| !name.is_empty()),
             token,

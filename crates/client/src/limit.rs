@@ -38,16 +38,16 @@ impl Lane {
 
 /// A limit. Cloning shares it.
 #[derive(Debug, Clone, Default)]
-pub struct RateLimit(Option<Arc<Shared>>);
+pub struct RateLimit(Option<Arc<SharedLimit>>);
 
 #[derive(Debug)]
-struct Shared {
+struct SharedLimit {
     qps: f64,
-    state: Mutex<State>,
+    state: Mutex<LimitState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct LimitState {
     bucket: Bucket,
     waiting: [VecDeque<oneshot::Sender<()>>; Lane::COUNT],
     turns: Turns,
@@ -66,9 +66,9 @@ impl RateLimit {
             return Self::NONE;
         }
         let qps = f64::from(qps);
-        Self(Some(Arc::new(Shared {
+        Self(Some(Arc::new(SharedLimit {
             qps,
-            state: Mutex::new(State {
+            state: Mutex::new(LimitState {
                 bucket: Bucket::new(qps, burst),
                 waiting: Default::default(),
                 turns: Turns::default(),
@@ -125,13 +125,13 @@ impl RateLimit {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl SharedLimit {
+    fn lock(&self) -> MutexGuard<'_, LimitState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl LimitState {
     fn is_idle(&self) -> bool {
         self.waiting.iter().all(VecDeque::is_empty)
     }
@@ -163,7 +163,7 @@ impl State {
 }
 
 /// Hands out tokens until no request waits.
-async fn serve(shared: Arc<Shared>) {
+async fn serve(shared: Arc<SharedLimit>) {
     loop {
         let next = {
             let mut state = shared.lock();

@@ -71,6 +71,7 @@ impl Collector {
             return Err(format!("{url}: an address begins with http:// or https://"));
         }
         let path = uri.path();
+        // The configuration takes an origin; the path belongs to each request.
         let origin = url.split_once("://").map_or("", |(_, rest)| rest);
         let origin = origin.split('/').next().unwrap_or_default();
         let origin = format!("{}://{origin}", uri.scheme_str().unwrap_or_default());
@@ -93,6 +94,7 @@ impl Collector {
         ];
         for (name, value) in &options.headers {
             let (name, mut value) = header(name, value)?;
+            // Headers contain credentials, which must not be logged.
             value.set_sensitive(true);
             headers.push((name, value));
         }

@@ -13,11 +13,11 @@ const SETTLES_WITHIN: Duration = Duration::from_secs(60);
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Reach {
-    state: Mutex<State>,
+    state: Mutex<ReachState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ReachState {
     /// Since when nothing has come through.
     lost: Option<Instant>,
     /// The time of the last report.
@@ -76,7 +76,7 @@ impl Reach {
     }
 }
 
-impl State {
+impl ReachState {
     fn note(&mut self, failed: bool, now: Instant) -> Option<News> {
         if failed {
             let lost = *self.lost.get_or_insert(now);
@@ -119,7 +119,7 @@ mod tests {
             (35, false, None),
             (70, true, Some(News::Lost(seconds(0)))),
         ];
-        let mut state = State::default();
+        let mut state = ReachState::default();
         for (second, failed, news) in cases {
             assert_eq!(
                 state.note(failed, begin + seconds(second)),

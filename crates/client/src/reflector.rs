@@ -8,7 +8,7 @@ use crate::content::{DecodeError, Event, Payload};
 use crate::error::StatusBody;
 use crate::frames::Frames;
 use crate::request::{self, ApiRequest, Resource};
-use crate::store::Seen;
+use crate::store::SeenStore;
 use crate::{ApiError, Transport};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -156,7 +156,7 @@ pub async fn follow<T, D>(
     let mut told_error = String::new();
     let mut streams_lists = true;
     // The store that the objects are from, and when the last watch ended.
-    let (mut listed_in, mut ended) = (Seen::default(), Instant::now());
+    let (mut listed_in, mut ended) = (SeenStore::default(), Instant::now());
     while !updates.is_closed() {
         if let (Some(at), Some(store)) = (&version, transport.store()) {
             match store.look(&transport, ended).await {
@@ -177,7 +177,7 @@ pub async fn follow<T, D>(
         let (from, frames) = match &version {
             Some(version) => (version.clone(), None),
             None => match list(&transport, followed, &decode, &mut streams_lists).await {
-                Ok(Listed {
+                Ok(ListedObjects {
                     objects,
                     at,
                     frames,
@@ -236,23 +236,23 @@ pub async fn follow<T, D>(
         let end = watch(&transport, followed, &decode, from, frames, &updates).await;
         ended = Instant::now();
         match end {
-            Ended::At(at) => {
+            WatchEnd::At(at) => {
                 pause.reset();
                 version = Some(at);
             }
-            Ended::Expired => version = None,
-            Ended::Broken(at, error) => {
+            WatchEnd::Expired => version = None,
+            WatchEnd::Broken(at, error) => {
                 tracing::debug!(kind = followed.resource.plural, %error, "the watch broke; trying again");
                 version = Some(at);
                 pause.wait().await;
             }
-            Ended::HungUp => return,
+            WatchEnd::HungUp => return,
         }
     }
 }
 
 /// The end of a watch.
-enum Ended {
+enum WatchEnd {
     /// In good order; the next one goes on from here.
     At(String),
     /// The server has forgotten the version, or never had it: list again.
@@ -264,7 +264,7 @@ enum Ended {
 }
 
 /// All objects of a kind.
-struct Listed<T> {
+struct ListedObjects<T> {
     objects: Vec<T>,
     /// The version that they were listed at.
     at: String,
@@ -278,7 +278,7 @@ async fn list<T>(
     followed: Followed,
     decode: &impl Fn(Payload<'_>) -> Result<T, DecodeError>,
     streams: &mut bool,
-) -> Result<Listed<T>, ApiError> {
+) -> Result<ListedObjects<T>, ApiError> {
     if *streams {
         match stream_list(transport, followed, decode).await {
             Err(error) if matches!(error.code(), Some(400 | 422)) => *streams = false,
@@ -293,7 +293,7 @@ async fn list<T>(
     }
     let (objects, at) = list_all(transport, followed, decode).await?;
     let frames = None;
-    Ok(Listed {
+    Ok(ListedObjects {
         objects,
         at,
         frames,
@@ -305,7 +305,7 @@ async fn stream_list<T>(
     transport: &Transport,
     followed: Followed,
     decode: &impl Fn(Payload<'_>) -> Result<T, DecodeError>,
-) -> Result<Listed<T>, ApiError> {
+) -> Result<ListedObjects<T>, ApiError> {
     let request = followed.request(request::watch_list(
         followed.resource,
         followed.field_selector,
@@ -325,7 +325,7 @@ async fn stream_list<T>(
         };
         let bytes = bytes.ok_or_else(|| unfinished("the list ended early"))?;
         let event = Event::read(frames.format(), &bytes).map_err(|e| unfinished(&e.to_string()))?;
-        let metadata = Version::of(event.object).metadata;
+        let metadata = ListVersion::of(event.object).metadata;
         match event.kind {
             "ADDED" | "MODIFIED" => {
                 if let Some(object) = decoded(followed, decode, event.object) {
@@ -336,7 +336,7 @@ async fn stream_list<T>(
                 objects.remove(&(metadata.namespace, metadata.name));
             }
             "BOOKMARK" if ends_list(event.object) => {
-                return Ok(Listed {
+                return Ok(ListedObjects {
                     objects: objects.into_values().collect(),
                     at: metadata.resource_version,
                     frames: Some(frames),
@@ -388,7 +388,7 @@ fn decoded<T>(
     match decode(object) {
         Ok(object) => Some(object),
         Err(error) => {
-            let seen = Version::of(object);
+            let seen = ListVersion::of(object);
             tracing::warn!(
                 kind = followed.resource.plural,
                 namespace = seen.metadata.namespace,
@@ -403,11 +403,11 @@ fn decoded<T>(
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Version {
+struct ListVersion {
     metadata: VersionMeta,
 }
 
-impl Version {
+impl ListVersion {
     fn of(object: Payload<'_>) -> Self {
         object.decode().unwrap_or_default()
     }
@@ -447,7 +447,7 @@ async fn watch<T>(
     from: String,
     frames: Option<Frames>,
     updates: &mpsc::Sender<Update<T>>,
-) -> Ended {
+) -> WatchEnd {
     let request = followed.request(request::watch(
         followed.resource,
         followed.field_selector,
@@ -458,8 +458,8 @@ async fn watch<T>(
         Some(frames) => frames,
         None => match transport.stream(&request).await {
             Ok(frames) => frames,
-            Err(error) if is_to_list_anew(&error) => return Ended::Expired,
-            Err(error) => return Ended::Broken(from, error),
+            Err(error) if is_to_list_anew(&error) => return WatchEnd::Expired,
+            Err(error) => return WatchEnd::Broken(from, error),
         },
     };
     let mut at = from;
@@ -471,13 +471,13 @@ async fn watch<T>(
         let next = loop {
             tokio::select! {
                 next = frames.next() => break next,
-                () = &mut hung_up => return Ended::HungUp,
+                () = &mut hung_up => return WatchEnd::HungUp,
                 () = &mut silence => {
                     // The timer is set again when it ends, not for each event.
                     let end = heard + WATCH_SILENCE;
                     if Instant::now() >= end {
                         let seconds = WATCH_SILENCE.as_secs();
-                        return Ended::Broken(at, ApiError::Timeout { seconds });
+                        return WatchEnd::Broken(at, ApiError::Timeout { seconds });
                     }
                     silence.as_mut().reset(end);
                 }
@@ -485,20 +485,20 @@ async fn watch<T>(
         };
         let bytes = match next {
             Ok(Some(bytes)) => bytes,
-            Ok(None) => return Ended::At(at),
-            Err(error) => return Ended::Broken(at, error),
+            Ok(None) => return WatchEnd::At(at),
+            Err(error) => return WatchEnd::Broken(at, error),
         };
         let event = match Event::read(frames.format(), &bytes) {
             Ok(event) => event,
-            Err(error) => return Ended::Broken(at, (&request, error).into()),
+            Err(error) => return WatchEnd::Broken(at, (&request, error).into()),
         };
         if event.kind == "ERROR" {
             let status: StatusBody = event.object.decode().unwrap_or_default();
             let error = status.into_error(500);
             return if is_to_list_anew(&error) {
-                Ended::Expired
+                WatchEnd::Expired
             } else {
-                Ended::Broken(at, error)
+                WatchEnd::Broken(at, error)
             };
         }
         let update = match event.kind {
@@ -506,11 +506,11 @@ async fn watch<T>(
             "DELETED" => decoded(followed, decode, event.object).map(Update::Deleted),
             _ => None,
         };
-        let version = Version::of(event.object);
+        let version = ListVersion::of(event.object);
         if let Some(update) = update
             && updates.send(update).await.is_err()
         {
-            return Ended::HungUp;
+            return WatchEnd::HungUp;
         }
         if !version.metadata.resource_version.is_empty() {
             at = version.metadata.resource_version;

@@ -17,27 +17,27 @@ const LIMIT: u32 = 10;
 
 /// The state of the store of one API server. The clients that follow its objects share it.
 #[derive(Debug, Default)]
-pub(crate) struct Store(Mutex<Known>);
+pub(crate) struct ServerStore(Mutex<KnownStore>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownStore {
     /// Empty until the server has shown it.
     uid: String,
-    seen: Seen,
+    seen: SeenStore,
     /// The time of the request of which `seen` is the answer.
     asked: Option<Instant>,
 }
 
 /// The store at some time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Seen {
+pub(crate) struct SeenStore {
     /// The number of times that the store was replaced by another one.
     pub(crate) replaced: u64,
     /// Its version; `None` where it is no number, or cannot be read.
     version: Option<u64>,
 }
 
-impl Seen {
+impl SeenStore {
     /// Returns whether the store has not come to a version that it had before.
     pub(crate) fn is_behind(self, version: &str) -> bool {
         let before: Option<u64> = version.parse().ok();
@@ -47,9 +47,9 @@ impl Seen {
     }
 }
 
-impl Store {
+impl ServerStore {
     /// The store as it was seen last; it is looked at if it never was. An error counts as nothing seen.
-    pub(crate) async fn last_seen(&self, transport: &Transport) -> Seen {
+    pub(crate) async fn last_seen(&self, transport: &Transport) -> SeenStore {
         let mut known = self.0.lock().await;
         if known.asked.is_none() {
             // A client that follows a watch checks again.
@@ -66,7 +66,7 @@ impl Store {
         &self,
         transport: &Transport,
         since: Instant,
-    ) -> Result<Seen, ApiError> {
+    ) -> Result<SeenStore, ApiError> {
         let mut known = self.0.lock().await;
         if known.asked.is_none_or(|asked| asked < since) {
             known.look(transport).await?;
@@ -87,7 +87,7 @@ struct Metadata {
     uid: String,
 }
 
-impl Known {
+impl KnownStore {
     async fn look(&mut self, transport: &Transport) -> Result<(), ApiError> {
         let asked = Instant::now();
         let request = request::list(NAMESPACES, IDENTIFYING, LIMIT, "");
@@ -187,7 +187,7 @@ mod tests {
         ] {
             let server = Scripted::start(answers).await;
             let transport = server.client();
-            let store = Store::default();
+            let store = ServerStore::default();
             for expected in replaced {
                 let seen = store.look(&transport, Instant::now()).await;
                 let seen = seen.ok().map(|seen| seen.replaced);
@@ -202,7 +202,7 @@ mod tests {
     async fn those_who_ask_together_get_one_answer() {
         let mut server = Scripted::start(vec![namespaces(Some("a"), "5")]).await;
         let transport = server.client();
-        let store = Store::default();
+        let store = ServerStore::default();
         let since = Instant::now();
         let (one, other) =
             tokio::join!(store.look(&transport, since), store.look(&transport, since));

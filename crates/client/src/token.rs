@@ -13,11 +13,11 @@ const READ_EVERY: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct TokenFile {
     path: PathBuf,
-    state: Mutex<State>,
+    state: Mutex<TokenState>,
 }
 
 #[derive(Debug, Clone)]
-struct State {
+struct TokenState {
     header: HeaderValue,
     read: Instant,
 }
@@ -35,7 +35,7 @@ impl TokenFile {
         let read = Instant::now();
         Ok(Self {
             path: path.to_owned(),
-            state: Mutex::new(State { header, read }),
+            state: Mutex::new(TokenState { header, read }),
         })
     }
 
@@ -63,7 +63,7 @@ impl TokenFile {
         let header = read(&self.path).ok()?;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let is_other = state.header != header;
-        *state = State { header, read: now };
+        *state = TokenState { header, read: now };
         is_other.then(|| state.header.clone())
     }
 }

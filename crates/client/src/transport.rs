@@ -1,17 +1,17 @@
 //! Sends requests. Every request has a deadline.
 
 use crate::ApiError;
-use crate::connection::{Client, Connection, Reason};
-use crate::content::{Answer, ContentTypes, Format, JSON, JSON_TRIMMED};
+use crate::connection::{Client, Connection, ReloadReason};
+use crate::content::{ApiAnswer, ContentTypes, Format, JSON, JSON_TRIMMED};
 use crate::election::Fence;
 use crate::error::{StatusBody, chain};
 use crate::frames::Frames;
-use crate::http_client::Body;
+use crate::http_client::HttpBody;
 use crate::limit::RateLimit;
 use crate::observe::{Exchange, Observer, Unobserved};
 use crate::reach::Reach;
 use crate::request::ApiRequest;
-use crate::store::Store;
+use crate::store::ServerStore;
 use crate::token::TokenFile;
 use berth_protobuf::envelope::MEDIA_TYPE;
 use bytes::{Bytes, BytesMut};
@@ -48,7 +48,7 @@ pub struct Transport {
     is_read_only: bool,
     observer: Arc<dyn Observer>,
     content: ContentTypes,
-    store: Option<Arc<Store>>,
+    store: Option<Arc<ServerStore>>,
 }
 
 impl Transport {
@@ -88,7 +88,7 @@ impl Transport {
             let answer = answer.clone();
             async move {
                 let answer = answer(request).await;
-                let boxed = |body: B| Body::Boxed(body.map_err(BoxError::from).boxed_unsync());
+                let boxed = |body: B| HttpBody::Boxed(body.map_err(BoxError::from).boxed_unsync());
                 Ok::<_, BoxError>(answer.map(boxed))
             }
         });
@@ -133,7 +133,7 @@ impl Transport {
     }
 
     /// The state of the store, if it is checked.
-    pub(crate) fn store(&self) -> Option<&Store> {
+    pub(crate) fn store(&self) -> Option<&ServerStore> {
         self.store.as_deref()
     }
 
@@ -174,7 +174,7 @@ impl Transport {
     ///
     /// # Errors
     /// As [`Transport::request`], but for decoding.
-    pub async fn answer(&self, request: &ApiRequest) -> Result<Answer, ApiError> {
+    pub async fn answer(&self, request: &ApiRequest) -> Result<ApiAnswer, ApiError> {
         let body = self.encode(request);
         let length_sent = body.bytes.len();
         let exchange = async {
@@ -183,9 +183,9 @@ impl Transport {
             let format = Format::of(response.headers());
             let bytes = collect(response.into_body(), ANSWER_BYTES_MAX).await?;
             trace_body(request, "Response Body", &bytes);
-            Ok(Answer { format, bytes })
+            Ok(ApiAnswer { format, bytes })
         };
-        let length = |answer: &Answer| Some(answer.bytes.len());
+        let length = |answer: &ApiAnswer| Some(answer.bytes.len());
         self.exchange(request, length_sent, exchange, false, length)
             .await
     }
@@ -205,17 +205,17 @@ impl Transport {
     }
 
     /// The body of a request in the preferred format.
-    fn encode(&self, request: &ApiRequest) -> Encoded {
+    fn encode(&self, request: &ApiRequest) -> EncodedBody {
         let protobuf = match self.content.body {
             Format::Protobuf => request.protobuf(),
             Format::Json => None,
         };
         match protobuf {
-            Some(bytes) => Encoded {
+            Some(bytes) => EncodedBody {
                 content_type: MEDIA_TYPE,
                 bytes: bytes.into(),
             },
-            None => Encoded {
+            None => EncodedBody {
                 content_type: request.content_type,
                 bytes: request.body.json(),
             },
@@ -289,15 +289,15 @@ impl Transport {
     async fn send(
         &self,
         request: &ApiRequest,
-        body: &Encoded,
-    ) -> Result<http::Response<Body>, ApiError> {
+        body: &EncodedBody,
+    ) -> Result<http::Response<HttpBody>, ApiError> {
         let client = self.connection.client().await;
         let now = std::time::Instant::now;
         let token = self.token.as_ref().map(|token| token.header(now()));
         let answer = self.send_as(request, body, &client, token.clone()).await;
         let reason = match &answer {
-            Err(error) if error.code() == Some(401) => Reason::Rejected,
-            Err(ApiError::Transport(_)) => Reason::Failed,
+            Err(error) if error.code() == Some(401) => ReloadReason::Rejected,
+            Err(ApiError::Transport(_)) => ReloadReason::Failed,
             _ => return answer,
         };
         let renewed = match (&answer, &self.token) {
@@ -306,7 +306,7 @@ impl Transport {
         };
         let replacement = self.connection.replacement(&client, reason).await;
         // A request on a connection that failed may have been carried out. The caller repeats it.
-        if reason == Reason::Failed || (renewed.is_none() && replacement.is_none()) {
+        if reason == ReloadReason::Failed || (renewed.is_none() && replacement.is_none()) {
             return answer;
         }
         let client = replacement.unwrap_or(client);
@@ -318,16 +318,16 @@ impl Transport {
     async fn send_as(
         &self,
         request: &ApiRequest,
-        body: &Encoded,
+        body: &EncodedBody,
         client: &Client,
         authorization: Option<HeaderValue>,
-    ) -> Result<http::Response<Body>, ApiError> {
+    ) -> Result<http::Response<HttpBody>, ApiError> {
         let answer = self
             .send_body(request, client, body, authorization.clone())
             .await;
         match &answer {
             Err(error) if error.code() == Some(415) && body.content_type == MEDIA_TYPE => {
-                let json = Encoded {
+                let json = EncodedBody {
                     content_type: JSON,
                     bytes: request.body.json(),
                 };
@@ -341,10 +341,11 @@ impl Transport {
         &self,
         request: &ApiRequest,
         client: &Client,
-        body: &Encoded,
+        body: &EncodedBody,
         authorization: Option<HeaderValue>,
-    ) -> Result<http::Response<Body>, ApiError> {
+    ) -> Result<http::Response<HttpBody>, ApiError> {
         let accept = match (request.answer_in, request.without_managed_fields) {
+            // A request can name the format of its answer; otherwise the format of the client is used.
             (Some(Format::Json), true) => HeaderValue::from_static(JSON_TRIMMED),
             (Some(Format::Json), false) => HeaderValue::from_static(JSON),
             (Some(Format::Protobuf), _) => HeaderValue::from_static(PROTOBUF_BEFORE_JSON),
@@ -367,6 +368,7 @@ impl Transport {
         }
         let built = builder
             .body(Full::new(body.bytes.clone()))
+            // The body is shared, so a retry does not copy it.
             .map_err(|e| ApiError::Transport(format!("malformed request: {e}")))?;
         let mut service = client.service.clone();
         let failed = |e: BoxError| ApiError::Transport(chain(&*e));
@@ -388,13 +390,13 @@ fn trace_body(request: &ApiRequest, what: &'static str, body: &[u8]) {
 }
 
 /// A body as it is sent.
-struct Encoded {
+struct EncodedBody {
     content_type: &'static str,
     bytes: Bytes,
 }
 
 /// The error that an answer is.
-async fn refusal(response: http::Response<Body>) -> ApiError {
+async fn refusal(response: http::Response<HttpBody>) -> ApiError {
     let code = response.status();
     let header = response.headers().get(http::header::RETRY_AFTER);
     let retry_after = header.and_then(|v| v.to_str().ok()?.parse().ok());
@@ -402,7 +404,7 @@ async fn refusal(response: http::Response<Body>) -> ApiError {
     let bytes = collect(response.into_body(), REFUSAL_BYTES_MAX)
         .await
         .unwrap_or_default();
-    let answer = Answer { format, bytes };
+    let answer = ApiAnswer { format, bytes };
     let status = answer.decode().unwrap_or_else(|_| StatusBody {
         message: String::from_utf8_lossy(&answer.bytes).trim().to_owned(),
         ..StatusBody::default()
@@ -418,7 +420,7 @@ async fn refusal(response: http::Response<Body>) -> ApiError {
     error
 }
 
-pub(crate) async fn collect(mut body: Body, bytes_max: usize) -> Result<Bytes, ApiError> {
+pub(crate) async fn collect(mut body: HttpBody, bytes_max: usize) -> Result<Bytes, ApiError> {
     let mut collected = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|e| ApiError::Transport(chain(&*e)))?;

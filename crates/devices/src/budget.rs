@@ -5,7 +5,7 @@ use std::fmt;
 /// The budget of searches, in two parts: looking at devices, and evaluating CEL. The counts do not depend on
 /// caches, so the same search always needs the same number of steps.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Budget {
+pub struct SearchBudget {
     /// Devices and slices to look at.
     steps: u64,
     /// Units of CEL cost.
@@ -32,7 +32,7 @@ const COST_PER_BYTE: u64 = 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutOfSteps;
 
-impl Budget {
+impl SearchBudget {
     /// No limit.
     pub const fn unlimited() -> Self {
         Self {
@@ -138,7 +138,7 @@ impl Budget {
     }
 }
 
-impl fmt::Debug for Budget {
+impl fmt::Debug for SearchBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if *self == Self::unlimited() {
             f.write_str("Budget(unlimited)")
@@ -159,7 +159,7 @@ mod tests {
     /// Each attempt in a row that used up its budget adds as much CEL cost as the first one had, up to the timeout.
     #[test]
     fn the_cost_of_attempts_grows_up_to_the_timeout() {
-        let ten_seconds = Budget::of_timeout(Duration::from_secs(10));
+        let ten_seconds = SearchBudget::of_timeout(Duration::from_secs(10));
         assert_eq!(ten_seconds.steps, 10_000_000);
         assert_eq!(ten_seconds.cost, 100_000_000);
         for (used_up, cost) in [
@@ -173,14 +173,14 @@ mod tests {
             assert_eq!(budget.cost, cost, "after {used_up}");
             assert_eq!(budget.steps, 10_000_000, "after {used_up}");
         }
-        let unlimited = Budget::of_timeout(Duration::ZERO);
-        assert_eq!(unlimited.of_attempt_after(0), Budget::unlimited());
+        let unlimited = SearchBudget::of_timeout(Duration::ZERO);
+        assert_eq!(unlimited.of_attempt_after(0), SearchBudget::unlimited());
     }
 
     /// A budget that was exceeded once has nothing left, not even for a smaller search.
     #[test]
     fn a_budget_that_is_used_up_stays_used_up() {
-        let mut budget = Budget::of_steps(5);
+        let mut budget = SearchBudget::of_steps(5);
         assert_eq!(budget.evaluate(6), Err(OutOfSteps));
         assert!(budget.is_used_up());
         assert_eq!(budget.step(), Err(OutOfSteps));

@@ -8,12 +8,12 @@ use crate::AllocatorFeatures;
 use berth_api::devices::{
     CapacityRequestPolicy, CapacityRequestPolicyRange, CapacityRequirements, Device, DeviceCapacity,
 };
-use berth_api::quantity::Format;
+use berth_api::quantity::QuantityFormat;
 use berth_api::{Quantity, Str};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-type Amounts = BTreeMap<Str, Quantity>;
+type ConsumedAmounts = BTreeMap<Str, Quantity>;
 
 /// The start of messages about amounts beyond the numbers that are computed with.
 const NOT_REPRESENTABLE: &str =
@@ -28,7 +28,7 @@ pub(crate) struct Capacities<'d> {
 }
 
 /// The name of a capacity as the device publishes it, what a request consumes of it, and the capacity.
-type Amount<'d> = (&'d Str, Quantity, &'d DeviceCapacity);
+type DeviceAmount<'d> = (&'d Str, Quantity, &'d DeviceCapacity);
 
 impl<'d> Capacities<'d> {
     pub(crate) fn new(device: &'d Device, driver: &'d str, features: AllocatorFeatures) -> Self {
@@ -47,7 +47,7 @@ impl<'d> Capacities<'d> {
     pub(crate) fn fit(
         self,
         requested: Option<&CapacityRequirements>,
-        consumed: [Option<&Amounts>; 2],
+        consumed: [Option<&ConsumedAmounts>; 2],
     ) -> Result<bool, String> {
         let Some(amounts) = self.amounts(requested)? else {
             return Ok(false);
@@ -66,7 +66,7 @@ impl<'d> Capacities<'d> {
     }
 
     /// The amounts that a request consumes of each capacity, by the names that the device publishes.
-    pub(crate) fn consumed(self, requested: Option<&CapacityRequirements>) -> Amounts {
+    pub(crate) fn consumed(self, requested: Option<&CapacityRequirements>) -> ConsumedAmounts {
         let amounts = self.amounts(requested).ok().flatten().unwrap_or_default();
         let amounts = amounts.into_iter();
         amounts
@@ -79,7 +79,7 @@ impl<'d> Capacities<'d> {
     fn amounts(
         self,
         requested: Option<&CapacityRequirements>,
-    ) -> Result<Option<Vec<Amount<'d>>>, String> {
+    ) -> Result<Option<Vec<DeviceAmount<'d>>>, String> {
         let requests = requested.map(|requested| &requested.requests);
         let requests = requests.into_iter().flatten();
         let mut resolved: BTreeMap<&Str, (&Str, Quantity)> = BTreeMap::new();
@@ -140,7 +140,7 @@ impl<'d> Capacities<'d> {
     }
 
     /// The amount of a capacity among those of allocations, which may have been made with another spelling.
-    fn amount_of(self, amounts: &Amounts, name: &Str) -> Quantity {
+    fn amount_of(self, amounts: &ConsumedAmounts, name: &Str) -> Quantity {
         let exact = amounts.get(name).copied().unwrap_or_default();
         if !self.features.fixes.qualified_capacity {
             return exact;
@@ -219,7 +219,7 @@ impl Units {
     }
 
     /// The amount of so many units.
-    fn amount(self, count: i64, format: Format) -> Quantity {
+    fn amount(self, count: i64, format: QuantityFormat) -> Quantity {
         match self {
             Self::Milli if count % 1000 != 0 => Quantity::from_milli(count).with_format(format),
             Self::Milli => Quantity::from_value(count / 1000, format),
@@ -252,7 +252,9 @@ fn round_up(
             Units::Milli if exact_milli(requested).is_none() => {
                 Some("is not a representable milli value")
             }
-            Units::Whole if requested > Quantity::from_value(i64::MAX, Format::DecimalSI) => {
+            Units::Whole
+                if requested > Quantity::from_value(i64::MAX, QuantityFormat::DecimalSI) =>
+            {
                 Some("exceeds MaxInt64")
             }
             _ => None,
@@ -268,7 +270,7 @@ fn round_up(
     let format = if is_exact {
         step_amount.format()
     } else {
-        Format::BinarySI
+        QuantityFormat::BinarySI
     };
     match i64::try_from(rounded) {
         Ok(rounded) => Ok(units.amount(rounded, format)),
@@ -500,14 +502,17 @@ mod tests {
         assert_eq!(capacities.fit(Some(&requested), [None, None]), Ok(false));
         let small = requests(json!({"cap": "4"}));
         let amounts = capacities.consumed(Some(&small));
-        assert_eq!(amounts, Amounts::from([("drv/cap".into(), quantity("4"))]));
+        assert_eq!(
+            amounts,
+            ConsumedAmounts::from([("drv/cap".into(), quantity("4"))])
+        );
         // A request with both.
         let twice = requests(json!({"cap": "1", "drv/cap": "2"}));
         let capacities = Capacities::new(&plain, "drv", V1_38);
         let why = "capacity \"cap\" requested both as \"drv/cap\" and as \"cap\"".to_owned();
         assert_eq!(capacities.fit(Some(&twice), [None, None]), Err(why));
         // Shares that were allocated under the other spelling count.
-        let consumed = Amounts::from([("drv/cap".into(), quantity("6"))]);
+        let consumed = ConsumedAmounts::from([("drv/cap".into(), quantity("6"))]);
         let capacities = Capacities::new(&plain, "drv", V1_38);
         let five = requests(json!({"cap": "5"}));
         let four = requests(json!({"cap": "4"}));
@@ -520,7 +525,7 @@ mod tests {
     #[test]
     fn shares_add_up_to_the_capacity_of_the_device() {
         let device = device(Value::Null);
-        let amounts = |amount: &str| Amounts::from([("memory".into(), quantity(amount))]);
+        let amounts = |amount: &str| ConsumedAmounts::from([("memory".into(), quantity(amount))]);
         let (ten, eleven) = (amounts("10Gi"), amounts("11Gi"));
         for (name, consumed, expected) in [
             ("memory", [None, None], true),

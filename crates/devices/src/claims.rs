@@ -15,12 +15,12 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub struct ClaimRequests {
     claim: Arc<ResourceClaim>,
-    pub(crate) requests: Vec<Request>,
+    pub(crate) requests: Vec<ClaimRequest>,
 }
 
 /// A request: one set of devices, or alternatives.
 #[derive(Debug, Clone)]
-pub(crate) struct Request {
+pub(crate) struct ClaimRequest {
     pub(crate) alternatives: SmallVec<[Alternative; 1]>,
     /// Whether the request is a list of alternatives.
     pub(crate) is_list: bool,
@@ -63,7 +63,7 @@ impl ClaimRequests {
     ) -> Self {
         let requests = claim.spec.devices.requests.iter();
         let requests = requests
-            .map(|request| Request::new(claim, request, features, &class))
+            .map(|request| ClaimRequest::new(claim, request, features, &class))
             .collect();
         Self {
             claim: claim.clone(),
@@ -113,7 +113,7 @@ impl ClaimRequests {
     }
 }
 
-impl Request {
+impl ClaimRequest {
     fn new(
         claim: &ResourceClaim,
         request: &DeviceRequest,
@@ -136,6 +136,7 @@ impl Request {
                     })
                     .collect()
             }
+            // A request without devices has a problem, which is reported when it is used.
             Some(exactly) => SmallVec::from_iter([new(exactly, request.name.clone())]),
             None => SmallVec::new(),
         };

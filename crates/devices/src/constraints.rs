@@ -18,14 +18,14 @@ pub(crate) struct Constraint<'c> {
     /// The requests that it applies to; empty for all.
     requests: &'c [Str],
     attribute: &'c str,
-    kind: Kind,
+    kind: ConstraintKind,
     /// The number of devices that were picked.
     count: usize,
     features: AllocatorFeatures,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum ConstraintKind {
     /// The values that the devices have in common, after each of them.
     Match(Vec<Values>),
     /// The values of the devices with their requests. Before Kubernetes 1.37, only the last device of each request.
@@ -54,7 +54,7 @@ pub(crate) fn of_claim(
             Ok(Constraint {
                 requests: &constraint.requests,
                 attribute,
-                kind: if matching.is_some() { Kind::Match(Vec::new()) } else { Kind::Distinct(Vec::new()) },
+                kind: if matching.is_some() { ConstraintKind::Match(Vec::new()) } else { ConstraintKind::Distinct(Vec::new()) },
                 count: 0,
                 features,
             })
@@ -120,7 +120,7 @@ impl Constraint<'_> {
         let is_first = self.count == 0;
         let features = self.features;
         match &mut self.kind {
-            Kind::Match(common) => {
+            ConstraintKind::Match(common) => {
                 let values = match (values, common.last()) {
                     (Some(values), None) => values,
                     // As in kube-scheduler, the first device may have a value that matches no other.
@@ -136,7 +136,7 @@ impl Constraint<'_> {
                 };
                 common.push(values);
             }
-            Kind::Distinct(known) => {
+            ConstraintKind::Distinct(known) => {
                 let is_comparable = values.is_some();
                 if !is_comparable && features.list_attributes && !is_first {
                     return false;
@@ -162,9 +162,11 @@ impl Constraint<'_> {
     pub(crate) fn remove(&mut self, request: &Str) {
         self.count -= 1;
         match &mut self.kind {
-            Kind::Match(common) => drop(common.pop()),
-            Kind::Distinct(known) if self.features.fixes.exact_shares => drop(known.pop()),
-            Kind::Distinct(known) => known.retain(|(of, _)| of != request),
+            ConstraintKind::Match(common) => drop(common.pop()),
+            ConstraintKind::Distinct(known) if self.features.fixes.exact_shares => {
+                drop(known.pop())
+            }
+            ConstraintKind::Distinct(known) => known.retain(|(of, _)| of != request),
         }
     }
 }
@@ -186,9 +188,9 @@ mod tests {
             requests: &[],
             attribute: "d/a",
             kind: if is_match {
-                Kind::Match(Vec::new())
+                ConstraintKind::Match(Vec::new())
             } else {
-                Kind::Distinct(Vec::new())
+                ConstraintKind::Distinct(Vec::new())
             },
             count: 0,
             features,

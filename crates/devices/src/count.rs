@@ -1,11 +1,11 @@
 //! The number of devices of a class on a node, for scores.
 
 use crate::AllocatorFeatures;
-use crate::budget::Budget;
+use crate::budget::SearchBudget;
 use crate::inventory::Inventory;
 use crate::search::TargetNode;
 use crate::selectors::{self, Compiled};
-use crate::slice::Target;
+use crate::slice::SliceTarget;
 use berth_api::DeviceClass;
 
 /// The number of devices of a class that a node can use, and the number of those that are allocated. Devices that
@@ -14,19 +14,21 @@ pub fn count_devices(
     inventory: &Inventory,
     node: TargetNode<'_>,
     class: &DeviceClass,
-    budget: &mut Budget,
+    budget: &mut SearchBudget,
 ) -> (i64, i64) {
+    // Scores count devices by the default features, as in kube-scheduler.
     let features = AllocatorFeatures::default();
     let selectors = class.spec.selectors.iter();
     let selectors = selectors.filter_map(|selector| selector.cel.as_ref());
     let selectors: Vec<Compiled> = selectors
         .map(|cel| selectors::compile(&cel.expression, features.environment()))
         .collect();
-    let target = Target {
+    let target = SliceTarget {
         name: node.name,
         labels: node.labels,
         skips_operations: node.skips_operations,
     };
+    // A node whose pools cannot be read has no devices for scores.
     let Ok(pools) = inventory.pools_for(node, features) else {
         return (0, 0);
     };

@@ -93,6 +93,7 @@ impl<'i> Counters<'i> {
         let Some(allocated) = pool.allocated else {
             return counters;
         };
+        // Devices elsewhere use the counters of the pool as well.
         for slice in usable.slices.iter().chain(&usable.elsewhere) {
             for device in slice.devices() {
                 let name = device.name.as_str();

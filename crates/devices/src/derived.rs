@@ -3,7 +3,7 @@
 //! A derived attribute takes precedence over one of the same name that the device has. It is computed when a constraint
 //! needs it, once for each device in a search. An expression that fails for a device fails the claim.
 
-use crate::budget::Budget;
+use crate::budget::SearchBudget;
 use crate::claims::ClaimRequests;
 use crate::search::{AllocateError, At, Location};
 use crate::slice::PreparedSlice;
@@ -25,7 +25,7 @@ impl DerivedValues {
         requests: &ClaimRequests,
         (slice, device): (&PreparedSlice, usize),
         attribute: &str,
-        budget: &mut Budget,
+        budget: &mut SearchBudget,
     ) -> Result<Option<DeviceAttribute>, AllocateError> {
         let alternative = &requests.requests[at.request].alternatives[at.alternative];
         let mut derived = alternative.derived.iter();
@@ -33,6 +33,7 @@ impl DerivedValues {
             return Ok(None);
         };
         let key = (at.claim, at.request, at.alternative, index, location);
+        // The value depends only on the device and the request, so it is computed once for a search.
         if let Some(known) = self.known.get(&key) {
             return Ok(Some(known.clone()));
         }
@@ -49,6 +50,7 @@ impl DerivedValues {
         };
         let environment = alternative.environment;
         let (value, spent) = expression.evaluate_within(slice.value(device, environment), COST_MAX);
+        // The evaluation costs its work also if it fails.
         budget.evaluate(spent.work)?;
         let value = value.map_err(|error| failed("runtime", error.to_string()))?;
         self.known.insert(key, value.clone());

@@ -3,7 +3,7 @@
 use crate::allocated::AllocatedDevices;
 use crate::pools::{NodePool, PoolView, view};
 use crate::selectors;
-use crate::slice::{PreparedSlice, SliceId, Target};
+use crate::slice::{PreparedSlice, SliceId, SliceTarget};
 use crate::{AllocatorFeatures, TargetNode};
 use berth_api::Str;
 use berth_api::devices::{AllocationResult, Device, DeviceTaintRule, ResourceSlice};
@@ -212,6 +212,7 @@ impl Inventory {
                     }
                 }
                 None => {
+                    // A slice without a node name can apply to any node, even if its selector excludes most.
                     self.of_any_node.insert(id.clone());
                     if !slice.slice().spec.all_nodes {
                         self.selecting.insert(id.clone());
@@ -219,6 +220,7 @@ impl Inventory {
                 }
             }
         }
+        // A pool whose counters are invalid is broken on every node.
         if has_counters {
             let features = AllocatorFeatures::default();
             let counters_only = |slice: &PreparedSlice| Ok(slice.has_counters());
@@ -303,7 +305,7 @@ impl Inventory {
         if self.of_node.contains_key(node.name) {
             return None;
         }
-        let target = Target {
+        let target = SliceTarget {
             name: node.name,
             labels: node.labels,
             skips_operations: node.skips_operations,
@@ -332,7 +334,7 @@ impl Inventory {
         node: TargetNode<'_>,
         features: AllocatorFeatures,
     ) -> Result<Vec<NodePool<'_>>, String> {
-        let target = Target {
+        let target = SliceTarget {
             name: node.name,
             labels: node.labels,
             skips_operations: node.skips_operations,

@@ -13,7 +13,7 @@
 //! and optional node operations (KEP-5945). A device that uses a disabled feature is not allocated
 //! ([`SkippedDevices`]).
 //!
-//! **Architecture invariant:** no I/O, no clock, no randomness. A search ends when its [`Budget`] is used up.
+//! **Architecture invariant:** no I/O, no clock, no randomness. A search ends when its [`SearchBudget`] is used up.
 
 mod allocated;
 mod budget;
@@ -32,7 +32,7 @@ mod selectors;
 mod slice;
 
 pub use allocated::{AllocatedDevices, PoolAllocations};
-pub use budget::{Budget, OutOfSteps};
+pub use budget::{OutOfSteps, SearchBudget};
 pub use claims::ClaimRequests;
 pub use count::count_devices;
 pub use features::{AllocatorFeatures, AllocatorFixes};

@@ -157,6 +157,7 @@ pub(crate) fn view<'i>(
 impl UsablePool<'_> {
     /// Returns whether the names of devices and counter sets are unique, and all counters that devices consume exist.
     fn is_valid(&self, features: AllocatorFeatures) -> bool {
+        // A duplicate within a slice was found when the slice was read.
         if self.slices.iter().any(|slice| slice.duplicate().is_some()) {
             return false;
         }
@@ -167,6 +168,7 @@ impl UsablePool<'_> {
                 return false;
             }
         }
+        // Without the feature, counters are ignored.
         if !features.partitionable_devices {
             return true;
         }

@@ -1,7 +1,7 @@
 //! From the devices of a claim to its allocation: results, configuration, and the nodes that can use the devices.
 
 use crate::claims::Alternative;
-use crate::search::{Pick, Search};
+use crate::search::{DeviceSearch, Pick};
 use berth_api::Str;
 use berth_api::devices::{
     AllocationConfigSource, AllocationResult, DeviceAllocationConfiguration,
@@ -14,7 +14,10 @@ use std::collections::BTreeSet;
 ///
 /// # Errors
 /// The node selectors of slices cannot be combined.
-pub(crate) fn of_claim(search: &Search<'_, '_>, claim: usize) -> Result<AllocationResult, String> {
+pub(crate) fn of_claim(
+    search: &DeviceSearch<'_, '_>,
+    claim: usize,
+) -> Result<AllocationResult, String> {
     let picks = &search.picks[claim];
     let results = picks.iter().map(|pick| result(search, claim, pick));
     let node_selector = node_selector(search, picks).map_err(|why| {
@@ -31,7 +34,11 @@ pub(crate) fn of_claim(search: &Search<'_, '_>, claim: usize) -> Result<Allocati
     })
 }
 
-fn result(search: &Search<'_, '_>, claim: usize, pick: &Pick<'_>) -> DeviceRequestAllocationResult {
+fn result(
+    search: &DeviceSearch<'_, '_>,
+    claim: usize,
+    pick: &Pick<'_>,
+) -> DeviceRequestAllocationResult {
     let (slice, device) = search.device_of(pick);
     let requests = search.claims[claim];
     let alternative = &requests.requests[pick.request].alternatives[pick.alternative];
@@ -53,7 +60,7 @@ fn result(search: &Search<'_, '_>, claim: usize, pick: &Pick<'_>) -> DeviceReque
 }
 
 /// The configuration of the classes, once per class, then that of the claim.
-fn config(search: &Search<'_, '_>, claim: usize) -> Vec<DeviceAllocationConfiguration> {
+fn config(search: &DeviceSearch<'_, '_>, claim: usize) -> Vec<DeviceAllocationConfiguration> {
     let prepared = search.claims[claim];
     let selected = |request: usize| -> &Alternative {
         &prepared.requests[request].alternatives[search.selected[claim][request]]
@@ -109,7 +116,7 @@ fn config(search: &Search<'_, '_>, claim: usize) -> Vec<DeviceAllocationConfigur
 
 /// The nodes that can use the devices; `None` if all can.
 fn node_selector(
-    search: &Search<'_, '_>,
+    search: &DeviceSearch<'_, '_>,
     picks: &[Pick<'_>],
 ) -> Result<Option<NodeSelector>, String> {
     let mut combined = NodeSelectorTerm::default();
@@ -121,6 +128,7 @@ fn node_selector(
         } else {
             (spec.node_name.as_ref(), spec.node_selector.as_ref())
         };
+        // A device of one node decides the node of the pod.
         if name.is_some() || device.binds_to_node {
             return Ok(Some(only(search.target.name)));
         }
@@ -130,6 +138,7 @@ fn node_selector(
                 add_new(&term.match_fields, &mut combined.match_fields);
                 add_new(&term.match_expressions, &mut combined.match_expressions);
             }
+            // The terms of a selector are alternatives, which cannot be combined with those of others.
             Some(terms) => {
                 let count = terms.len();
                 return Err(format!(

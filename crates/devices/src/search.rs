@@ -11,7 +11,7 @@ mod survey;
 
 pub use survey::{DeviceId, DeviceState, RequestSurvey};
 
-use crate::budget::{Budget, OutOfSteps};
+use crate::budget::{OutOfSteps, SearchBudget};
 use crate::claims::{Alternative, ClaimRequests, Mode};
 use crate::constraints::{self, Constraint};
 use crate::counters::{Counters, Taken};
@@ -19,7 +19,7 @@ use crate::derived::DerivedValues;
 use crate::inventory::Inventory;
 use crate::pools::{NodePool, PoolState};
 use crate::selectors::{Compiled, MatchError};
-use crate::slice::{PreparedSlice, Target};
+use crate::slice::{PreparedSlice, SliceTarget};
 use crate::{ALLOCATION_RESULTS_MAX, ALTERNATIVES_MAX, AllocatorFeatures, result};
 use berth_api::devices::{AllocationResult, Device};
 use berth_api::{Labels, Quantity, Str};
@@ -117,7 +117,7 @@ impl<'i> Allocator<'i> {
         &self,
         node: TargetNode<'_>,
         claims: &[&ClaimRequests],
-        budget: &mut Budget,
+        budget: &mut SearchBudget,
     ) -> Result<Option<Vec<AllocationResult>>, AllocateError> {
         let Some(solution) = self.search(node, claims, budget)? else {
             return Ok(None);
@@ -138,7 +138,7 @@ impl<'i> Allocator<'i> {
         &self,
         node: TargetNode<'_>,
         claims: &[&ClaimRequests],
-        budget: &mut Budget,
+        budget: &mut SearchBudget,
     ) -> Result<Option<i64>, AllocateError> {
         let Some(solution) = self.search(node, claims, budget)? else {
             return Ok(None);
@@ -157,15 +157,15 @@ impl<'i> Allocator<'i> {
         &self,
         node: TargetNode<'a>,
         claims: &'a [&'a ClaimRequests],
-        budget: &'b mut Budget,
-    ) -> Result<Option<Search<'a, 'b>>, AllocateError>
+        budget: &'b mut SearchBudget,
+    ) -> Result<Option<DeviceSearch<'a, 'b>>, AllocateError>
     where
         'i: 'a,
     {
         let mut search = self.start(node, claims, budget)?;
         search.prepare()?;
         let first = At::default();
-        if search.next(first, false, Location::default())? == Outcome::Found {
+        if search.next(first, false, Location::default())? == BranchOutcome::Found {
             return Ok(Some(search));
         }
         let mut pools = search.pools.iter();
@@ -183,8 +183,8 @@ impl<'i> Allocator<'i> {
         &self,
         node: TargetNode<'a>,
         claims: &'a [&'a ClaimRequests],
-        budget: &'b mut Budget,
-    ) -> Result<Search<'a, 'b>, AllocateError>
+        budget: &'b mut SearchBudget,
+    ) -> Result<DeviceSearch<'a, 'b>, AllocateError>
     where
         'i: 'a,
     {
@@ -194,9 +194,9 @@ impl<'i> Allocator<'i> {
         let pools = pools
             .map_err(|why| AllocateError::Failed(format!("gather pool information: {why}")))?;
         budget.steps(pools.iter().map(|pool| pool.slices().len()).sum())?;
-        Ok(Search {
+        Ok(DeviceSearch {
             features: self.features,
-            target: Target {
+            target: SliceTarget {
                 name: node.name,
                 labels: node.labels,
                 skips_operations: node.skips_operations,
@@ -253,16 +253,16 @@ enum Shares {
 
 /// The result of a branch of the search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outcome {
+enum BranchOutcome {
     Found,
     NotFound,
     /// The claim would have more devices than fit into its status.
     TooManyDevices,
 }
 
-pub(crate) struct Search<'a, 'b> {
+pub(crate) struct DeviceSearch<'a, 'b> {
     features: AllocatorFeatures,
-    pub(crate) target: Target<'a>,
+    pub(crate) target: SliceTarget<'a>,
     pools: Vec<NodePool<'a>>,
     pub(crate) claims: &'a [&'a ClaimRequests],
     /// The devices of requests for all of them, by claim, request and alternative.
@@ -277,10 +277,10 @@ pub(crate) struct Search<'a, 'b> {
     derived: DerivedValues,
     /// The reason why a device was not used that claims select.
     skipped: Option<SkippedDevices>,
-    pub(crate) budget: &'b mut Budget,
+    pub(crate) budget: &'b mut SearchBudget,
 }
 
-impl<'a> Search<'a, '_> {
+impl<'a> DeviceSearch<'a, '_> {
     /// Checks all requests and lists the devices of those for all of them.
     fn prepare(&mut self) -> Result<(), AllocateError> {
         for (claim, requests) in self.claims.iter().enumerate() {
@@ -305,6 +305,7 @@ impl<'a> Search<'a, '_> {
                         let key = (claim, request, alternative);
                         self.all_devices.insert(key, devices);
                     }
+                    // The smallest alternative counts: another one may need more devices.
                     request_min = request_min.min(self.devices_of(at));
                 }
                 devices_min = request_min.saturating_add(devices_min);
@@ -400,7 +401,12 @@ impl<'a> Search<'a, '_> {
 
     /// Searches for the device `at` and all that come after it. `is_chosen` is true once an alternative of a list was
     /// chosen. The devices of a request are searched from `start` on.
-    fn next(&mut self, at: At, is_chosen: bool, start: Location) -> Result<Outcome, AllocateError> {
+    fn next(
+        &mut self,
+        at: At,
+        is_chosen: bool,
+        start: Location,
+    ) -> Result<BranchOutcome, AllocateError> {
         stacker::maybe_grow(STACK_RED_ZONE_BYTES, STACK_BYTES, || {
             self.next_here(at, is_chosen, start)
         })
@@ -411,10 +417,10 @@ impl<'a> Search<'a, '_> {
         at: At,
         is_chosen: bool,
         start: Location,
-    ) -> Result<Outcome, AllocateError> {
+    ) -> Result<BranchOutcome, AllocateError> {
         self.budget.step()?;
         let Some(requests) = self.claims.get(at.claim) else {
-            return Ok(Outcome::Found);
+            return Ok(BranchOutcome::Found);
         };
         let Some(request) = requests.requests.get(at.request) else {
             let following = At {
@@ -423,7 +429,7 @@ impl<'a> Search<'a, '_> {
             };
             return Ok(match self.next(following, false, Location::default())? {
                 // The next claim may need fewer devices if a different choice is made for an earlier one.
-                Outcome::TooManyDevices => Outcome::NotFound,
+                BranchOutcome::TooManyDevices => BranchOutcome::NotFound,
                 outcome => outcome,
             });
         };
@@ -433,7 +439,7 @@ impl<'a> Search<'a, '_> {
         let needed = self.devices_of(at);
         let is_all = self.alternative(at).mode == Mode::All;
         if is_all && needed == 0 {
-            return Ok(Outcome::NotFound);
+            return Ok(BranchOutcome::NotFound);
         }
         if at.device >= needed {
             let following = At {
@@ -444,30 +450,30 @@ impl<'a> Search<'a, '_> {
             return self.next(following, false, Location::default());
         }
         if self.picks[at.claim].len() + needed - at.device > ALLOCATION_RESULTS_MAX {
-            return Ok(Outcome::TooManyDevices);
+            return Ok(BranchOutcome::TooManyDevices);
         }
         if is_all {
             let location = self.all_devices[&(at.claim, at.request, at.alternative)][at.device];
             return Ok(match self.try_device(at, is_chosen, location, true)? {
                 Some(outcome) => outcome,
-                None => Outcome::NotFound,
+                None => BranchOutcome::NotFound,
             });
         }
         self.devices_from(at, is_chosen, start)
     }
 
     /// Tries the alternatives of a list, the best first.
-    fn alternatives(&mut self, at: At, count: usize) -> Result<Outcome, AllocateError> {
-        let mut result = Outcome::TooManyDevices;
+    fn alternatives(&mut self, at: At, count: usize) -> Result<BranchOutcome, AllocateError> {
+        let mut result = BranchOutcome::TooManyDevices;
         for alternative in 0..count {
             let chosen = At { alternative, ..at };
             match self.next(chosen, true, Location::default())? {
-                Outcome::Found => {
+                BranchOutcome::Found => {
                     self.selected[at.claim][at.request] = alternative;
-                    return Ok(Outcome::Found);
+                    return Ok(BranchOutcome::Found);
                 }
-                Outcome::NotFound => result = Outcome::NotFound,
-                Outcome::TooManyDevices => {}
+                BranchOutcome::NotFound => result = BranchOutcome::NotFound,
+                BranchOutcome::TooManyDevices => {}
             }
         }
         Ok(result)
@@ -479,10 +485,11 @@ impl<'a> Search<'a, '_> {
         at: At,
         is_chosen: bool,
         start: Location,
-    ) -> Result<Outcome, AllocateError> {
+    ) -> Result<BranchOutcome, AllocateError> {
         let claims = self.claims;
         let requested = claims[at.claim].requested(at.request, at.alternative);
         for pool in start.pool..self.pools.len() {
+            // The search continues where the last device was picked, so that no set of devices is tried twice.
             let is_first = pool == start.pool;
             let first_slice = if is_first { start.slice } else { 0 };
             for slice in first_slice..self.pools[pool].slices().len() {
@@ -494,6 +501,7 @@ impl<'a> Search<'a, '_> {
                         slice,
                         device,
                     };
+                    // Each device costs a step, whatever the result, so that the search is bounded.
                     self.budget.step()?;
                     if self.is_in_use(at, location)
                         || !self.is_selected(at, location)?
@@ -502,13 +510,13 @@ impl<'a> Search<'a, '_> {
                         continue;
                     }
                     match self.try_device(at, is_chosen, location, false)? {
-                        None | Some(Outcome::NotFound) => {}
+                        None | Some(BranchOutcome::NotFound) => {}
                         Some(outcome) => return Ok(outcome),
                     }
                 }
             }
         }
-        Ok(Outcome::NotFound)
+        Ok(BranchOutcome::NotFound)
     }
 
     /// Picks a device and goes on; `None` if the device cannot be picked. Where that leads to no solution, the device
@@ -519,7 +527,7 @@ impl<'a> Search<'a, '_> {
         is_chosen: bool,
         location: Location,
         is_required: bool,
-    ) -> Result<Option<Outcome>, AllocateError> {
+    ) -> Result<Option<BranchOutcome>, AllocateError> {
         if !self.pick(at, location, is_required)? {
             return Ok(None);
         }
@@ -532,7 +540,7 @@ impl<'a> Search<'a, '_> {
             ..location
         };
         let outcome = self.next(following, is_chosen, start)?;
-        if outcome != Outcome::Found {
+        if outcome != BranchOutcome::Found {
             self.give_back(at);
         }
         Ok(Some(outcome))

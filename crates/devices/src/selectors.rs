@@ -3,10 +3,10 @@
 //! Both are remembered per thread. They are pure functions of the expression and of the slice, so a result never
 //! depends on what is remembered. Results of a slice are dropped when the slice changes.
 
-use crate::budget::{Budget, OutOfSteps};
+use crate::budget::{OutOfSteps, SearchBudget};
 use crate::slice::{PreparedSlice, SliceId};
 use berth_api::Str;
-use berth_cel::{COST_MAX, CompileError, Environment, Selector};
+use berth_cel::{COST_MAX, CelSelector, CompileError, Environment};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(crate) type Compiled = Result<Arc<Expression>, Arc<CompileError>>;
 pub(crate) struct Expression {
     id: u64,
     environment: Environment,
-    selector: Selector,
+    selector: CelSelector,
 }
 
 /// Results for the devices of a slice: the work of the evaluation and whether it was true; zero where it is not known.
@@ -53,7 +53,7 @@ pub(crate) fn compile(expression: &Str, environment: Environment) -> Compiled {
             remembered.expressions.clear();
         }
         remembered.last_id += 1;
-        let compiled = match Selector::compile(expression, environment) {
+        let compiled = match CelSelector::compile(expression, environment) {
             Ok(selector) => Ok(Arc::new(Expression {
                 id: remembered.last_id,
                 environment,
@@ -95,9 +95,10 @@ impl Expression {
         &self,
         slice: &PreparedSlice,
         index: usize,
-        budget: &mut Budget,
+        budget: &mut SearchBudget,
     ) -> Result<bool, MatchError> {
         REMEMBERED.with_borrow_mut(|remembered| {
+            // The results are a cache; dropping all of them bounds its memory.
             if remembered.results_count >= RESULTS_MAX {
                 remembered.results.clear();
                 remembered.results_count = 0;
@@ -108,6 +109,7 @@ impl Expression {
                 *count += 1;
                 vec![0; slice.devices().len()].into_boxed_slice()
             });
+            // A known result costs the same work, so that budgets do not depend on the cache.
             if let Some(known) = results.get(index).filter(|known| **known != 0) {
                 budget.evaluate(u64::from((known - 1) >> 1))?;
                 return Ok((known - 1) & 1 == 1);

@@ -50,7 +50,7 @@ fn compile(selector: &NodeSelector) -> Compiled {
 
 /// A node as slices select it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Target<'n> {
+pub(crate) struct SliceTarget<'n> {
     pub(crate) name: &'n str,
     pub(crate) labels: &'n Labels,
     pub(crate) skips_operations: bool,
@@ -58,7 +58,7 @@ pub(crate) struct Target<'n> {
 
 /// Returns whether a node is selected by its name, as one of all nodes, or by a selector, in this order.
 fn selects(
-    target: Target<'_>,
+    target: SliceTarget<'_>,
     name: Option<&Str>,
     all: bool,
     selector: Option<&Compiled>,
@@ -120,6 +120,7 @@ impl PreparedSlice {
             id: SliceId::next(),
             node_selector: spec.node_selector.as_ref().map(compile),
             device_selectors,
+            // The values of devices for CEL are made when an expression needs them.
             values: spec.devices.iter().map(|_| OnceLock::new()).collect(),
             list_values: OnceLock::new(),
             duplicate: duplicate.map(|device| device.name.clone()),
@@ -185,7 +186,7 @@ impl PreparedSlice {
     ///
     /// # Errors
     /// A node selector is invalid.
-    pub(crate) fn is_relevant(&self, target: Target<'_>) -> Result<bool, String> {
+    pub(crate) fn is_relevant(&self, target: SliceTarget<'_>) -> Result<bool, String> {
         let spec = &self.slice.spec;
         if self.has_counters() {
             return Ok(true);
@@ -213,7 +214,7 @@ impl PreparedSlice {
     pub(crate) fn selects_for_device(
         &self,
         index: usize,
-        target: Target<'_>,
+        target: SliceTarget<'_>,
     ) -> Result<bool, String> {
         let Some(selector) = self.device_selectors.get(index) else {
             return Ok(true);

@@ -220,7 +220,7 @@ answers! {
         text: String,
         /// The changes, for programs, in the order in which they were made. There are two if no single change is
         /// enough.
-        changes: Vec<crate::Change>,
+        changes: Vec<crate::TriedChange>,
         /// The node on which the pod fits then, if it is the only one.
         node: Option<String>,
         /// On how many nodes it fits then, of those that the change can affect.

@@ -2,9 +2,9 @@
 
 mod devices;
 
-use crate::change::{Change, Less, PodRef, TaintRef};
+use crate::change::{Less, PodRef, TaintRef, TriedChange};
 use crate::examine::Examination;
-use crate::lacks::{self, Comparison, Distance, plugins};
+use crate::lacks::{self, Distance, NodeComparison, plugins};
 use crate::snapshot::Snapshot;
 use berth_api::resources::PODS;
 use berth_api::volumes;
@@ -32,15 +32,16 @@ pub(crate) fn candidates(
     examination: &Examination,
     closest: &[Distance],
     which: Which,
-) -> Vec<(Change, Vec<Slot>)> {
+) -> Vec<(TriedChange, Vec<Slot>)> {
     let mut of_nodes = OfNodes {
-        comparison: Comparison::new(snapshot, pod),
+        comparison: NodeComparison::new(snapshot, pod),
         pod,
         which,
         found: of_claims(snapshot, pod, examination, which),
         of_pod: BTreeMap::new(),
         least: None,
     };
+    // Pairs are tried on few nodes, because their number grows with the square.
     let nodes_max = match which {
         Which::Whole => usize::MAX,
         Which::Parts => NODES_OF_PAIRS_MAX,
@@ -56,6 +57,7 @@ pub(crate) fn candidates(
         least,
         ..
     } = of_nodes;
+    // Of the changes that request less, only the least one is useful.
     found.extend(least.map(|(_, change, node)| (change, vec![node])));
     found.extend(of_pod.into_values());
     found.sort_by_key(|(change, _)| change.cost());
@@ -64,14 +66,14 @@ pub(crate) fn candidates(
 
 /// The changes that are derived from nodes.
 struct OfNodes<'a> {
-    comparison: Comparison<'a>,
+    comparison: NodeComparison<'a>,
     pod: &'a PodInfo,
     which: Which,
-    found: Vec<(Change, Vec<Slot>)>,
+    found: Vec<(TriedChange, Vec<Slot>)>,
     /// Changes of the pod by their text, with all nodes on which they can help.
-    of_pod: BTreeMap<String, (Change, Vec<Slot>)>,
+    of_pod: BTreeMap<String, (TriedChange, Vec<Slot>)>,
     /// The smallest reduction of the requests.
-    least: Option<(i64, Change, Slot)>,
+    least: Option<(i64, TriedChange, Slot)>,
 }
 
 impl OfNodes<'_> {
@@ -88,7 +90,7 @@ impl OfNodes<'_> {
         if is_cordon && view.node().spec.unschedulable {
             let node = view.name().to_string();
             self.found
-                .push((Change::Uncordon { node }, vec![distance.node]));
+                .push((TriedChange::Uncordon { node }, vec![distance.node]));
         }
         match (&plugins[..], self.which) {
             ([plugin], _) => self.plugin(plugin, view),
@@ -98,7 +100,7 @@ impl OfNodes<'_> {
     }
 
     /// A change of the pod that helps on this node.
-    fn add(&mut self, change: Change, view: NodeView<'_>) {
+    fn add(&mut self, change: TriedChange, view: NodeView<'_>) {
         let of_change = self.of_pod.entry(change.text());
         let of_change = of_change.or_insert((change, Vec::new()));
         of_change.1.push(view.slot());
@@ -115,8 +117,8 @@ impl OfNodes<'_> {
                 if taints.len() == 1 || self.which == Which::Parts {
                     for taint in taints {
                         let tolerated = taint.clone();
-                        self.add(Change::Tolerate { taint: tolerated }, view);
-                        let change = Change::RemoveTaint {
+                        self.add(TriedChange::Tolerate { taint: tolerated }, view);
+                        let change = TriedChange::RemoveTaint {
                             node: node(),
                             taint,
                         };
@@ -130,16 +132,16 @@ impl OfNodes<'_> {
                 let misses_affinity = self.comparison.misses_affinity(view);
                 let is_part = self.which == Which::Parts;
                 if misses_affinity && (labels.is_empty() || is_part) {
-                    self.add(Change::RemoveNodeAffinity, view);
+                    self.add(TriedChange::RemoveNodeAffinity, view);
                 }
                 if !labels.is_empty() && (!misses_affinity || is_part) {
                     let keys = labels.iter().map(|(key, _)| key.to_string()).collect();
-                    self.add(Change::RemoveNodeSelector { keys }, view);
+                    self.add(TriedChange::RemoveNodeSelector { keys }, view);
                 }
                 let of_node = labels.iter().filter(|(key, _)| !is_of_kubernetes(key));
                 if (labels.len() == 1 && !misses_affinity) || is_part {
                     for (key, value) in of_node {
-                        let change = Change::LabelNode {
+                        let change = TriedChange::LabelNode {
                             node: node(),
                             key: key.to_string(),
                             value: value.to_string(),
@@ -149,20 +151,20 @@ impl OfNodes<'_> {
                 }
             }
             plugins::INTER_POD => {
-                self.add(Change::RemovePodAffinity, view);
-                self.add(Change::RemovePodAntiAffinity, view);
+                self.add(TriedChange::RemovePodAffinity, view);
+                self.add(TriedChange::RemovePodAntiAffinity, view);
             }
             plugins::SPREAD => {
                 let constraints = pod.pod.spec.topology_spread_constraints.iter();
                 for constraint in constraints.filter(|c| c.when_unsatisfiable == "DoNotSchedule") {
                     let topology_key = constraint.topology_key.to_string();
-                    self.add(Change::RelaxSpread { topology_key }, view);
+                    self.add(TriedChange::RelaxSpread { topology_key }, view);
                 }
             }
             plugins::PORTS => {
                 let taken = pod.host_ports.iter().filter(|p| view.port_conflicts(p));
                 let ports = taken.map(|port| port.port).collect();
-                self.add(Change::RemoveHostPorts { ports }, view);
+                self.add(TriedChange::RemoveHostPorts { ports }, view);
             }
             plugins::DEVICES => {
                 for change in devices::changes(&self.comparison, pod, view) {
@@ -184,7 +186,7 @@ impl OfNodes<'_> {
             amount: short.amount,
         });
         let less = less.collect();
-        let change = Change::RequestLess { less };
+        let change = TriedChange::RequestLess { less };
         let is_less = self
             .least
             .as_ref()
@@ -208,7 +210,7 @@ fn of_claims(
     pod: &PodInfo,
     examination: &Examination,
     which: Which,
-) -> Vec<(Change, Vec<Slot>)> {
+) -> Vec<(TriedChange, Vec<Slot>)> {
     let rejects_volumes = |status: &berth_framework::Status| {
         let plugin = status.plugin().map_or("", |name| name.as_str());
         plugin.starts_with("Volume") || plugin.starts_with("NodeVolume")
@@ -231,9 +233,9 @@ fn of_claims(
         for claim in volumes::claims(&pod.pod) {
             let name = claim.name.to_string();
             match claims.get(pod.pod.namespace(), &name) {
-                None => changes.push(Change::CreateClaim { name }),
+                None => changes.push(TriedChange::CreateClaim { name }),
                 Some(known) if !known.is_fully_bound() => {
-                    changes.push(Change::CreateVolume { claim: name });
+                    changes.push(TriedChange::CreateVolume { claim: name });
                 }
                 Some(known) if known.spec.access_modes.iter().any(|mode| *mode == *ONE_POD) => {
                     let users = snapshot.cluster.pods.iter().filter(|(_, other)| {
@@ -241,7 +243,7 @@ fn of_claims(
                             && !other.is_terminal()
                             && volumes::uses_claim(other, known)
                     });
-                    changes.extend(users.map(|(_, user)| Change::DeletePods {
+                    changes.extend(users.map(|(_, user)| TriedChange::DeletePods {
                         node: user.spec.node_name.to_string(),
                         pods: vec![PodRef::of(user)],
                     }));
@@ -255,12 +257,12 @@ fn of_claims(
 }
 
 /// Resource claims that the pod names and that do not exist.
-fn of_resource_claims(snapshot: &Snapshot, pod: &PodInfo) -> Vec<Change> {
+fn of_resource_claims(snapshot: &Snapshot, pod: &PodInfo) -> Vec<TriedChange> {
     let named = pod.pod.spec.resource_claims.iter();
     let named = named.filter_map(|claim| claim.resource_claim_name.as_ref());
     let claims = snapshot.cluster.devices().claims();
     let missing = named.filter(|name| claims.get(pod.pod.namespace(), name).is_none());
-    let changes = missing.map(|name| Change::CreateResourceClaim {
+    let changes = missing.map(|name| TriedChange::CreateResourceClaim {
         name: name.to_string(),
     });
     changes.collect()

@@ -6,7 +6,7 @@ use berth_api::devices::{
     ResourceSlice,
 };
 use berth_api::pod::{Affinity, PodAffinity};
-use berth_api::quantity::Format;
+use berth_api::quantity::QuantityFormat;
 use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
 use berth_api::storage::{
     BIND_COMPLETED_ANNOTATION, ClaimRef, PersistentVolumeClaimSpec, PersistentVolumeSpec, STORAGE,
@@ -96,7 +96,7 @@ pub struct Less {
     rename_all = "camelCase",
     rename_all_fields = "camelCase"
 )]
-pub enum Change {
+pub enum TriedChange {
     /// Remove scheduling gates from the pod.
     RemoveSchedulingGates {
         /// The gates.
@@ -237,7 +237,7 @@ pub enum Edit {
     Delete(Arc<Pod>),
 }
 
-impl Change {
+impl TriedChange {
     /// The key of the order of remedies: changes of one object that disturb no other workload are cheap, deletions and
     /// new nodes expensive.
     pub fn cost(&self) -> u32 {
@@ -468,6 +468,7 @@ impl Change {
                     requested.selectors.clear();
                 }
             }
+            // An earlier change may have removed a constraint.
             Self::RemoveDeviceConstraint { index, .. }
                 if *index < spec.devices.constraints.len() =>
             {
@@ -629,9 +630,10 @@ fn request_less(pod: &mut Pod, less: &Less) {
     };
     let quantity = |amount: i64| match name.as_str() {
         CPU => Quantity::from_milli(amount),
-        MEMORY | EPHEMERAL_STORAGE => Quantity::from_value(amount, Format::BinarySI),
-        _ => Quantity::from_value(amount, Format::DecimalSI),
+        MEMORY | EPHEMERAL_STORAGE => Quantity::from_value(amount, QuantityFormat::BinarySI),
+        _ => Quantity::from_value(amount, QuantityFormat::DecimalSI),
     };
+    // The request of the pod as a whole covers those of its containers.
     if let Some(resources) = &mut pod.spec.resources
         && let Some(before) = resources.requests.get(&name).map(in_unit)
     {
@@ -639,6 +641,7 @@ fn request_less(pod: &mut Pod, less: &Less) {
         resources.requests.set(name.clone(), after);
     }
     let mut left = less.amount;
+    // The greatest request is reduced first: it is the most likely one to be too large.
     loop {
         let containers = pod.spec.containers.iter_mut();
         let greatest = containers.max_by_key(|container| {
@@ -679,7 +682,7 @@ fn created_claim(namespace: &Str, name: &str) -> Vec<Edit> {
         },
         ..PersistentVolumeClaim::default()
     };
-    let storage = Quantity::from_value(CLAIM_BYTES, Format::BinarySI);
+    let storage = Quantity::from_value(CLAIM_BYTES, QuantityFormat::BinarySI);
     claim.spec.resources.requests.set(STORAGE.into(), storage);
     bound(claim)
 }

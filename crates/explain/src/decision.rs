@@ -9,7 +9,7 @@ use crate::answer::{DecisionTable, PluginScore, ScoredNode};
 use crate::limits::SCORED_NODES_MAX;
 use crate::snapshot::Snapshot;
 use berth_framework::table::TableChange;
-use berth_scheduler::Decision;
+use berth_scheduler::PodDecision;
 use berth_scheduler::evaluator::{Found, Placement, Scores};
 
 /// Supposes that the pods are on nodes as they were when the table's log ended at `since`. Returns why that is not
@@ -20,9 +20,11 @@ fn suppose_then(snapshot: &mut Snapshot, since: u64) -> Option<String> {
     let Some(changes) = nodes.log().since(since) else {
         return Some("the decision is older than the log of changes".to_owned());
     };
+    // Changes that were tried in the snapshot are logged after this.
     let changes = changes.take((snapshot.log_end.saturating_sub(since)) as usize);
     let changes: Vec<TableChange> = changes.cloned().collect();
     let mut inexact = None;
+    // Changes are reverted from the last to the first.
     for change in changes.into_iter().rev() {
         let why = match change {
             TableChange::Came(slot, pod) => nodes
@@ -40,6 +42,7 @@ fn suppose_then(snapshot: &mut Snapshot, since: u64) -> Option<String> {
                 Some(view) => format!("node {} has changed since the decision", view.name()),
                 None => "a node was deleted since the decision".to_owned(),
             }),
+            // The former state of volumes and devices is not in the log.
             TableChange::Storage(_) | TableChange::Claim { .. } => {
                 Some("volumes or devices have changed since the decision".to_owned())
             }
@@ -52,7 +55,7 @@ fn suppose_then(snapshot: &mut Snapshot, since: u64) -> Option<String> {
 /// Decides again. Returns the table, and why it is not exact, if it is not.
 pub(crate) fn decide_again(
     snapshot: &mut Snapshot,
-    decision: &Decision,
+    decision: &PodDecision,
 ) -> (DecisionTable, Option<String>) {
     let why = suppose_then(snapshot, decision.changes_end);
     let decided = decide_then(snapshot, decision, why);
@@ -63,7 +66,7 @@ pub(crate) fn decide_again(
 /// Decides in the cluster of that time.
 fn decide_then(
     snapshot: &mut Snapshot,
-    decision: &Decision,
+    decision: &PodDecision,
     mut why: Option<String>,
 ) -> (DecisionTable, Option<String>) {
     if snapshot.nominator.changes_end() != decision.nominations_end
@@ -127,16 +130,19 @@ fn fill(snapshot: &Snapshot, table: &mut DecisionTable, placement: &Placement, s
         .filter(|(_, total)| Some(*total) == best)
         .map(|(slot, _)| *slot)
         .collect();
+    // Ties are drawn in the order of slots, so the position of the node is found in this order.
     ties.sort_unstable();
     table.ties = ties.len();
     let drawn = ties.iter().position(|slot| *slot == placement.node);
     table.drawn = drawn.filter(|_| ties.len() > 1).map(|at| at + 1);
+    // The slot may have been reused by another node since the decision.
     let is_chosen = |at: usize| {
         let view = snapshot.cluster.nodes.get(scores.nodes[at].0);
         view.is_some_and(|view| *view.name() == *table.node)
     };
     let mut order: Vec<usize> = (0..scores.nodes.len()).collect();
     order.sort_by_key(|at| (std::cmp::Reverse(scores.nodes[*at].1), scores.nodes[*at].0));
+    // The chosen node is listed first, also if its score is not the best today.
     let chosen = order.iter().copied().find(|at| is_chosen(*at));
     let mut listed: Vec<usize> = chosen.into_iter().collect();
     let others = order.into_iter().filter(|at| Some(*at) != chosen);

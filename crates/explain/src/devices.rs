@@ -7,8 +7,8 @@ use berth_api::devices::{DeviceConstraint, ResourceClaim};
 use berth_api::node_selector::CompiledNodeSelector;
 use berth_api::{Pod, Str};
 use berth_devices::{
-    AllocateError, Allocator, AllocatorFeatures, Budget, ClaimRequests, DeviceId, DeviceState,
-    RequestSurvey, TargetNode,
+    AllocateError, Allocator, AllocatorFeatures, ClaimRequests, DeviceId, DeviceState,
+    RequestSurvey, SearchBudget, TargetNode,
 };
 use berth_framework::allocator::{allocator_features, skips_operations};
 use berth_framework::{Cluster, NodeView};
@@ -108,7 +108,7 @@ pub(crate) struct PodDevices {
     requests: Vec<ClaimRequests>,
     /// The claims that have devices, with the nodes that can use them.
     having: Vec<(Arc<ResourceClaim>, Option<CompiledNodeSelector>)>,
-    budget: RefCell<Budget>,
+    budget: RefCell<SearchBudget>,
 }
 
 impl PodDevices {
@@ -135,7 +135,7 @@ impl PodDevices {
             requests: requests.collect(),
             having: having.collect(),
             needing,
-            budget: RefCell::new(Budget::of_steps(DEVICE_STEPS_MAX)),
+            budget: RefCell::new(SearchBudget::of_steps(DEVICE_STEPS_MAX)),
         })
     }
 
@@ -234,18 +234,19 @@ impl PodDevices {
         node: NodeView<'_>,
         short: &[DeviceLack],
     ) -> Vec<DeviceLack> {
-        let is_short = |item: &Item| {
+        let is_short = |item: &ClaimPart| {
             short.iter().any(|lack| match lack {
                 DeviceLack::Short { claim, request, .. } => {
-                    *item == Item::Request(*claim, *request)
+                    *item == ClaimPart::Request(*claim, *request)
                 }
                 _ => false,
             })
         };
-        let (given, others): (Vec<Item>, Vec<Item>) = self.items().into_iter().partition(is_short);
+        let (given, others): (Vec<ClaimPart>, Vec<ClaimPart>) =
+            self.items().into_iter().partition(is_short);
         for count in 0..=others.len().min(TOGETHER_MAX) {
             for chosen in combinations(&others, count) {
-                let without: Vec<Item> = given.iter().chain(&chosen).copied().collect();
+                let without: Vec<ClaimPart> = given.iter().chain(&chosen).copied().collect();
                 if self.fits(cluster, node, |claim, changed| {
                     remove(&without, claim, changed)
                 }) {
@@ -258,20 +259,21 @@ impl PodDevices {
     }
 
     /// The requests and constraints of the claims.
-    fn items(&self) -> Vec<Item> {
+    fn items(&self) -> Vec<ClaimPart> {
         let claims = self.needing.iter().enumerate();
         let items = claims.flat_map(|(at, claim)| {
             let devices = &claim.spec.devices;
-            let constraints = (0..devices.constraints.len()).map(move |c| Item::Constraint(at, c));
-            let requests = (0..devices.requests.len()).map(move |r| Item::Request(at, r));
+            let constraints =
+                (0..devices.constraints.len()).map(move |c| ClaimPart::Constraint(at, c));
+            let requests = (0..devices.requests.len()).map(move |r| ClaimPart::Request(at, r));
             constraints.chain(requests)
         });
         items.collect()
     }
 
-    fn lack_of(&self, item: Item) -> DeviceLack {
+    fn lack_of(&self, item: ClaimPart) -> DeviceLack {
         match item {
-            Item::Constraint(claim, at) => {
+            ClaimPart::Constraint(claim, at) => {
                 let known = &self.needing[claim];
                 let constraint = constraint_text(&known.spec.devices.constraints[at]);
                 let text = format!(
@@ -280,7 +282,7 @@ impl PodDevices {
                 );
                 DeviceLack::Constraint { claim, text }
             }
-            Item::Request(claim, at) => {
+            ClaimPart::Request(claim, at) => {
                 let known = &self.needing[claim];
                 let request = &known.spec.devices.requests[at].name;
                 DeviceLack::Together(format!(
@@ -297,7 +299,7 @@ const TOGETHER_MAX: usize = 2;
 
 /// A part of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Item {
+enum ClaimPart {
     /// The request of a claim, by places.
     Request(usize, usize),
     /// The constraint of a claim, by places.
@@ -305,7 +307,7 @@ enum Item {
 }
 
 /// All choices of so many items, two at most.
-fn combinations(items: &[Item], count: usize) -> Vec<Vec<Item>> {
+fn combinations(items: &[ClaimPart], count: usize) -> Vec<Vec<ClaimPart>> {
     match count {
         0 => vec![Vec::new()],
         1 => items.iter().map(|item| vec![*item]).collect(),
@@ -321,17 +323,17 @@ fn combinations(items: &[Item], count: usize) -> Vec<Vec<Item>> {
 }
 
 /// Removes items from a claim.
-fn remove(items: &[Item], claim: usize, changed: &mut ResourceClaim) {
+fn remove(items: &[ClaimPart], claim: usize, changed: &mut ResourceClaim) {
     let devices = &mut changed.spec.devices;
     let mut at = 0;
     devices.constraints.retain(|_| {
         at += 1;
-        !items.contains(&Item::Constraint(claim, at - 1))
+        !items.contains(&ClaimPart::Constraint(claim, at - 1))
     });
     at = 0;
     devices.requests.retain(|_| {
         at += 1;
-        !items.contains(&Item::Request(claim, at - 1))
+        !items.contains(&ClaimPart::Request(claim, at - 1))
     });
     keep_known_requests(changed);
 }
@@ -362,6 +364,7 @@ fn counts(survey: &RequestSurvey) -> String {
             "without free counters",
         ),
     ] {
+        // Counts of zero are left out, except for the three above.
         if number > 0 {
             parts.push(format!("{number} {text}"));
         }
@@ -458,7 +461,7 @@ pub(crate) fn holders(cluster: &Cluster) -> HashMap<DeviceId, Holder> {
 
 /// A request, summed up over all nodes.
 #[derive(Default)]
-struct Sum {
+struct RequestSum {
     of_class: HashSet<DeviceId>,
     selected: HashMap<DeviceId, DeviceState>,
     /// Missing devices, node and free devices of the node that lacks the least.
@@ -475,10 +478,11 @@ pub(crate) fn device_requests(
         return Vec::new();
     };
     let cluster = &snapshot.cluster;
-    let mut sums: BTreeMap<(usize, usize, usize), (RequestSurvey, Sum)> = BTreeMap::new();
+    let mut sums: BTreeMap<(usize, usize, usize), (RequestSurvey, RequestSum)> = BTreeMap::new();
     for view in cluster.nodes.iter() {
         let surveys = match devices.survey(cluster, view) {
             Ok(surveys) => surveys,
+            // A count of some nodes is better than no answer.
             Err(AllocateError::OutOfSteps) => {
                 notes.push(format!(
                     "devices are counted on some nodes only: no more than {DEVICE_STEPS_MAX} devices are looked at"
@@ -486,6 +490,7 @@ pub(crate) fn device_requests(
                 break;
             }
             Err(error) => {
+                // The same error on many nodes is noted once.
                 let text = error.to_string();
                 if !notes.contains(&text) {
                     notes.push(text);
@@ -497,7 +502,7 @@ pub(crate) fn device_requests(
             let key = (survey.claim, survey.request, survey.alternative);
             let (_, sum) = sums
                 .entry(key)
-                .or_insert_with(|| (survey.clone(), Sum::default()));
+                .or_insert_with(|| (survey.clone(), RequestSum::default()));
             let candidate = (survey.missing(), view.name().to_string(), survey.free());
             let is_closer = |known: &(usize, String, usize)| candidate < *known;
             if !survey.of_class.is_empty() && sum.closest.as_ref().is_none_or(is_closer) {
@@ -517,7 +522,7 @@ pub(crate) fn device_requests(
 fn summed(
     devices: &PodDevices,
     survey: &RequestSurvey,
-    sum: Sum,
+    sum: RequestSum,
     holders: &HashMap<DeviceId, Holder>,
 ) -> DeviceRequest {
     let claim = devices.claim(survey.claim);

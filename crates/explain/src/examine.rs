@@ -54,6 +54,7 @@ pub(crate) fn examine_nodes(
             ..Examination::default()
         };
         let possible = match evaluator.pre_filter() {
+            // PreFilter rejects the pod on every node, so no filter is called.
             Ok(possible) => possible,
             Err((status, _)) => {
                 examination.pre_filter = Some(status);
@@ -62,6 +63,7 @@ pub(crate) fn examine_nodes(
         };
         for node in nodes.iter().copied() {
             let mut statuses = evaluator.filter_node_by_all(node);
+            // A node that PreFilter excludes has no answer of a filter.
             if statuses.is_empty() && !is_possible(evaluator.cluster, &possible.nodes, node) {
                 let by = possible.narrowed_by.first();
                 let status = Status::unresolvable("node(s) are not among those of the pod");
@@ -146,6 +148,7 @@ impl Examination {
                     sum.nodes += 1;
                     let view = cluster.nodes.get(rejecting.node);
                     if let Some((resource, view)) = sum.resource.as_deref().zip(view) {
+                        // The greatest free amount shows how far the best node is from fitting.
                         sum.free = sum.free.max(Some(free(view, resource)));
                     }
                     if sum.examples.len() < EXAMPLES_MAX {

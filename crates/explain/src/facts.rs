@@ -4,7 +4,7 @@ use berth_api::{Pod, Str, Time};
 use berth_scheduler::dispatcher::{CallView, calls_about};
 use berth_scheduler::queue::{QueuedIn, QueuedPodInfo};
 use berth_scheduler::{
-    Decision, Explanation, GateRemovals, Progress, RunningPreemption, Scheduler,
+    Explanation, GateRemovals, PodDecision, Progress, RunningPreemption, Scheduler,
 };
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub struct PodFacts {
     pub(crate) calls: Vec<CallView>,
     pub(crate) preemptions: Vec<RunningPreemption>,
     pub(crate) nominated_node: Option<Str>,
-    pub(crate) decision: Option<Decision>,
+    pub(crate) decision: Option<PodDecision>,
     pub(crate) is_assumed: bool,
     /// The removals of its gates from other pods.
     pub(crate) removals: Vec<(Str, GateRemovals)>,

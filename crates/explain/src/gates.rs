@@ -66,6 +66,7 @@ pub fn gate_accounts(scheduler: &Scheduler, now: Time) -> Vec<GateAccount> {
                 orphans: 0,
             });
             count.pods += 1;
+            // The example is the pod that has waited longest.
             if since < count.oldest {
                 count.oldest = since;
                 count.example = info.pod.key();

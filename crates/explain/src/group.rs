@@ -19,7 +19,7 @@ use berth_scheduler::profile::Profile;
 use berth_scheduler::queue::QueuedIn;
 use facts::{GroupFact, MemberFact};
 use std::sync::Arc;
-use trial::{Findings, Trial, Waiting};
+use trial::{Findings, Trial, WaitingMember};
 
 /// The limits of the explanation of a group.
 pub(crate) mod limits {
@@ -98,10 +98,11 @@ fn place(
     snapshot: &mut Snapshot,
     facts: &GroupFacts,
     group: (&Arc<Profile>, &GroupKey),
-    waiting: &[Waiting],
+    waiting: &[WaitingMember],
     answer: &mut GroupAnswer,
 ) -> Findings {
     let mut budget = limits::FILTER_RUNS_MAX;
+    // All members are tried, so that the answer lists what each of them lacks.
     let mut trial = Trial::begin(snapshot, group, waiting, &mut budget).thorough();
     let result = trial.run();
     let mut findings = trial.end();
@@ -120,12 +121,13 @@ fn place(
         answer.domains.truncate(limits::DOMAINS_LISTED_MAX);
     }
     let failed = result.err();
+    // Only a rejected group preempts; an error does not.
     if let Some(status) = &failed
         && status.is_rejected()
     {
         answer.preemption = preemption(snapshot, group, waiting, &mut budget);
     }
-    let case = remedies::Case {
+    let case = remedies::GroupCase {
         facts,
         group,
         waiting,
@@ -134,6 +136,7 @@ fn place(
     };
     answer.remedies = case.remedies(snapshot, &mut budget, &mut answer.notes);
     notes(snapshot, waiting, answer);
+    // An answer that is cut off must not look complete.
     if findings.is_cut || budget == 0 {
         let text = "the group and the cluster are so large that not all members, nodes and changes were tried";
         answer.notes.push(text.to_owned());
@@ -141,13 +144,13 @@ fn place(
     findings
 }
 
-fn notes(snapshot: &Snapshot, waiting: &[Waiting], answer: &mut GroupAnswer) {
+fn notes(snapshot: &Snapshot, waiting: &[WaitingMember], answer: &mut GroupAnswer) {
     if snapshot.has_extenders {
         let text = "extenders are configured; they are not asked here, so they may reject nodes that this answer \
                     shows as feasible";
         answer.notes.push(text.to_owned());
     }
-    let reserves = |member: &Waiting| {
+    let reserves = |member: &WaitingMember| {
         let spec = &member.pod.pod.spec;
         !spec.volumes.is_empty() || !spec.resource_claims.is_empty()
     };
@@ -159,9 +162,9 @@ fn notes(snapshot: &Snapshot, waiting: &[Waiting], answer: &mut GroupAnswer) {
 }
 
 /// The members that wait, in the order in which they are tried.
-fn waiting(facts: &GroupFacts) -> Vec<Waiting> {
+fn waiting(facts: &GroupFacts) -> Vec<WaitingMember> {
     let waiting = facts.members.iter().filter(|m| !m.pod.is_assigned());
-    let waiting = waiting.map(|member| Waiting {
+    let waiting = waiting.map(|member| WaitingMember {
         leaf: member.leaf.clone(),
         pod: Arc::new(PodInfo::new(member.pod.clone())),
         is_new: false,
@@ -261,7 +264,7 @@ fn gates_of(snapshot: &Snapshot, profile: &Profile, pod: &Pod) -> Vec<String> {
 fn members(
     (snapshot, profile): (&Snapshot, Option<&Arc<Profile>>),
     facts: &GroupFacts,
-    (waiting, findings): (&[Waiting], &Findings),
+    (waiting, findings): (&[WaitingMember], &Findings),
     answer: &mut GroupAnswer,
 ) {
     let at_of = |pod: &Pod| {
@@ -332,7 +335,7 @@ fn pod_names(snapshot: &Snapshot, pods: &[PodRef]) -> Vec<PodName> {
 fn preemption(
     snapshot: &mut Snapshot,
     group: (&Arc<Profile>, &GroupKey),
-    waiting: &[Waiting],
+    waiting: &[WaitingMember],
     budget: &mut usize,
 ) -> Option<Preemption> {
     let mut trial = Trial::begin(snapshot, group, waiting, budget);

@@ -96,7 +96,7 @@ enum Missing<'a> {
 }
 
 /// Compares a pod with nodes. What does not depend on the node is parsed once.
-pub(crate) struct Comparison<'a> {
+pub(crate) struct NodeComparison<'a> {
     pod: &'a PodInfo,
     /// The required node affinity.
     affinity: Option<CompiledNodeSelector>,
@@ -106,7 +106,7 @@ pub(crate) struct Comparison<'a> {
     pub(crate) devices: Option<PodDevices>,
 }
 
-impl<'a> Comparison<'a> {
+impl<'a> NodeComparison<'a> {
     pub(crate) fn new(snapshot: &'a Snapshot, pod: &'a PodInfo) -> Self {
         let affinity = pod.pod.spec.affinity.as_ref();
         let affinity = affinity.and_then(|affinity| affinity.node_affinity.as_ref());
@@ -179,6 +179,7 @@ impl<'a> Comparison<'a> {
             }
             _ => {}
         }
+        // A plugin that is not known, or whose reason is not found again, is shown with its own text.
         if !is_known {
             (0..status.reasons().len().max(1)).for_each(|at| found(Missing::Other(at)));
         }
@@ -285,7 +286,7 @@ pub(crate) fn closest(
     examination: &Examination,
     max: usize,
 ) -> Vec<Distance> {
-    let comparison = Comparison::new(snapshot, pod);
+    let comparison = NodeComparison::new(snapshot, pod);
     let nodes = &snapshot.cluster.nodes;
     // Fewer lacks first, then less that is short, then by name. The farthest of the closest ones is on top.
     let mut heap: BinaryHeap<((usize, i64, &Str), usize)> = BinaryHeap::new();

@@ -51,7 +51,7 @@ pub mod text;
 mod waiting;
 pub mod what_if;
 
-pub use change::{Change, Edit};
+pub use change::{Edit, TriedChange};
 pub use copied::{COPY_AGE_MAX, COPY_SHARE, Copied};
 pub use facts::PodFacts;
 pub use gates::gate_accounts;

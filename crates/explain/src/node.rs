@@ -3,7 +3,7 @@
 use crate::answer::{NodeAnswer, NodeDevice, NodeResource, PodName, PodOnNode, WaitingKind};
 use crate::devices::node_devices;
 use crate::examine::{Rejecting, is_possible};
-use crate::lacks::Comparison;
+use crate::lacks::NodeComparison;
 use crate::limits::{DEVICES_LISTED_MAX, KINDS_MAX, PODS_LISTED_MAX};
 use crate::pod::count;
 use crate::preemption::violated_budgets;
@@ -110,6 +110,7 @@ fn pods(snapshot: &Snapshot, view: NodeView<'_>) -> Vec<PodOnNode> {
     let listed = infos.into_iter().take(PODS_LISTED_MAX);
     listed
         .map(|info| {
+            // The stored pod has its latest state; the table has the pod as it is counted.
             let known = snapshot.cluster.pods.get(info.pod.uid());
             let pod: &Pod = known.unwrap_or(&info.pod);
             let requests = &info.requests;
@@ -152,6 +153,7 @@ fn nominated(snapshot: &Snapshot, view: NodeView<'_>) -> Vec<PodName> {
 fn kinds(snapshot: &mut Snapshot, slot: Slot, queue: &QueueFacts, answer: &mut NodeAnswer) {
     let mut lacking = Vec::new();
     for group in queue.groups.iter().take(KINDS_MAX) {
+        // The pods of a group have the same requirements, so one of them represents the group.
         let pod = &group.oldest;
         let Some(profile) = snapshot.profiles.get(&pod.spec.scheduler_name).cloned() else {
             continue;
@@ -172,7 +174,7 @@ fn kinds(snapshot: &mut Snapshot, slot: Slot, queue: &QueueFacts, answer: &mut N
             statuses,
         };
         if let Some(view) = snapshot.cluster.nodes.get(slot) {
-            let lacks = Comparison::new(snapshot, &info)
+            let lacks = NodeComparison::new(snapshot, &info)
                 .distance(view, &rejecting)
                 .lacks;
             lacking.push(WaitingKind { lacks, ..kind });
@@ -185,6 +187,7 @@ fn kinds(snapshot: &mut Snapshot, slot: Slot, queue: &QueueFacts, answer: &mut N
         );
         answer.notes.push(text);
     }
+    // The kinds that lack the least are the most useful ones.
     lacking.sort_by_key(|kind| kind.lacks.len());
     lacking.truncate(KINDS_LISTED_MAX);
     answer.closest_to = lacking;

@@ -82,6 +82,7 @@ pub(crate) fn with_edits<R>(
 /// The object of the same kind and name, of the kinds that changes set.
 fn stored(cluster: &Cluster, object: &Object) -> Option<Object> {
     let meta = object.metadata();
+    // Only kinds that changes set have a former object.
     match object {
         Object::PodGroup(_) => {
             let group = cluster.groups().get(&GroupKey::of_object(object)?)?;

@@ -1,14 +1,16 @@
 //! Amounts of resources for people.
 
 use berth_api::Quantity;
-use berth_api::quantity::Format;
+use berth_api::quantity::QuantityFormat;
 use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
 
 /// An amount in the unit of the node table (milli-CPU, bytes, otherwise whole), as Kubernetes writes it.
 pub(crate) fn amount(resource: &str, amount: i64) -> String {
     match resource {
         CPU => Quantity::from_milli(amount).to_string(),
-        MEMORY | EPHEMERAL_STORAGE => Quantity::from_value(amount, Format::BinarySI).to_string(),
+        MEMORY | EPHEMERAL_STORAGE => {
+            Quantity::from_value(amount, QuantityFormat::BinarySI).to_string()
+        }
         _ => amount.to_string(),
     }
 }

@@ -58,7 +58,7 @@ pub(crate) fn owner_of(pod: &Pod) -> Option<(Str, Str)> {
 
 /// Pods that wait for the same.
 #[derive(Debug, Clone)]
-pub(crate) struct Group {
+pub(crate) struct WaitingGroup {
     key: GroupKey,
     pub(crate) pods: usize,
     /// The pod that waits longest.
@@ -74,7 +74,7 @@ pub struct QueueFacts {
     counts: QueueCounts,
     in_flight: usize,
     /// The group with the oldest pod first.
-    pub(crate) groups: Vec<Group>,
+    pub(crate) groups: Vec<WaitingGroup>,
     gates: Vec<GateAccount>,
     placed: usize,
     is_rate_of_less: bool,
@@ -104,11 +104,11 @@ impl QueueFacts {
     /// Takes the facts.
     pub fn take(scheduler: &Scheduler, now: Time) -> Self {
         let places = scheduler.queue().places();
-        let mut groups: HashMap<GroupKey, Group> = HashMap::new();
+        let mut groups: HashMap<GroupKey, WaitingGroup> = HashMap::new();
         for (place, info) in places.pods() {
             let since = info.waits_since();
             let key = GroupKey::of(scheduler, place, info);
-            let group = groups.entry(key.clone()).or_insert_with(|| Group {
+            let group = groups.entry(key.clone()).or_insert_with(|| WaitingGroup {
                 key,
                 pods: 0,
                 oldest: info.pod.clone(),
@@ -123,7 +123,7 @@ impl QueueFacts {
                 group.message = gate_text(info);
             }
         }
-        let mut groups: Vec<Group> = groups.into_values().collect();
+        let mut groups: Vec<WaitingGroup> = groups.into_values().collect();
         for group in &mut groups {
             let explanation = scheduler.explanation(group.oldest.uid());
             if let Some(explanation) = explanation.filter(|_| group.message.is_empty()) {

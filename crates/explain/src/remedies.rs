@@ -10,7 +10,7 @@ mod preempting;
 
 use crate::answer::Remedy;
 use crate::candidates::{Which, candidates};
-use crate::change::{Change, Edit, PodRef};
+use crate::change::{Edit, PodRef, TriedChange};
 use crate::examine::{Examination, examine_nodes, feasible};
 use crate::lacks::{self, Distance};
 use crate::limits::{
@@ -37,7 +37,7 @@ pub(crate) struct Remedies<'a> {
     /// Whether any change on one node can change the answer of another one.
     is_about_all: bool,
     /// The changes that are made already in the snapshot and the pod.
-    made: Vec<Change>,
+    made: Vec<TriedChange>,
     /// Whether a new node may help: not if the first change is about another one.
     may_add_node: bool,
     /// The number of times that a node was filtered.
@@ -49,7 +49,7 @@ pub(crate) struct Remedies<'a> {
 }
 
 /// The result.
-pub(crate) struct Found {
+pub(crate) struct FoundRemedies {
     /// The cheapest first.
     pub(crate) remedies: Vec<Remedy>,
     /// The limits that were reached.
@@ -67,11 +67,11 @@ fn looks_at_other_nodes(pod: &PodInfo) -> bool {
 
 /// Returns whether a change on one node can change the answer of another one through the anti-affinity of pods on
 /// nodes.
-fn changes_anti_affinity(snapshot: &Snapshot, change: &Change) -> bool {
+fn changes_anti_affinity(snapshot: &Snapshot, change: &TriedChange) -> bool {
     let cluster = &snapshot.cluster;
     match change {
-        Change::DeletePods { .. } => cluster.nodes.totals().with_affinity() > 0,
-        Change::LabelNode { key, .. } => cluster.pods.is_anti_affinity_topology(key),
+        TriedChange::DeletePods { .. } => cluster.nodes.totals().with_affinity() > 0,
+        TriedChange::LabelNode { key, .. } => cluster.pods.is_anti_affinity_topology(key),
         _ => false,
     }
 }
@@ -82,11 +82,11 @@ fn changes_anti_affinity(snapshot: &Snapshot, change: &Change) -> bool {
 pub(crate) fn search(
     snapshot: &mut Snapshot,
     (profile, pod): (&Profile, &Arc<PodInfo>),
-    made: Option<Change>,
+    made: Option<TriedChange>,
     examination: &Examination,
     closest: &[Distance],
     preempts: bool,
-) -> Found {
+) -> FoundRemedies {
     let mut search = Remedies {
         profile,
         all_nodes: snapshot.cluster.nodes.occupied().collect(),
@@ -103,7 +103,7 @@ pub(crate) fn search(
     search.singles(snapshot, pod, examination, closest);
     if search.made.is_empty() {
         search.try_priorities(snapshot, pod, examination);
-        let is_of_new_node = |remedy: &Remedy| remedy.changes.iter().any(Change::is_new_node);
+        let is_of_new_node = |remedy: &Remedy| remedy.changes.iter().any(TriedChange::is_new_node);
         let needs_more =
             |search: &Remedies<'_>| !preempts && search.found.iter().all(is_of_new_node);
         if needs_more(&search) {
@@ -120,18 +120,18 @@ pub(crate) fn search(
 }
 
 /// The removal of all scheduling gates: the first change that a gated pod needs.
-pub(crate) fn without_gates(pod: &PodInfo) -> Option<Change> {
+pub(crate) fn without_gates(pod: &PodInfo) -> Option<TriedChange> {
     let gates = &pod.pod.spec.scheduling_gates;
-    (!gates.is_empty()).then(|| Change::RemoveSchedulingGates {
+    (!gates.is_empty()).then(|| TriedChange::RemoveSchedulingGates {
         gates: gates.iter().map(|gate| gate.name.to_string()).collect(),
     })
 }
 
 /// A remedy of changes after which the pod fits on these nodes.
-pub(crate) fn remedy(changes: Vec<Change>, nodes: &[String]) -> Remedy {
-    let texts: Vec<String> = changes.iter().map(Change::text).collect();
+pub(crate) fn remedy(changes: Vec<TriedChange>, nodes: &[String]) -> Remedy {
+    let texts: Vec<String> = changes.iter().map(TriedChange::text).collect();
     let mut text = texts.join(", and ");
-    let is_new = changes.iter().any(Change::is_new_node);
+    let is_new = changes.iter().any(TriedChange::is_new_node);
     let node = match nodes {
         [node] if !is_new => Some(node.clone()),
         _ => None,
@@ -142,7 +142,7 @@ pub(crate) fn remedy(changes: Vec<Change>, nodes: &[String]) -> Remedy {
         (None, 1) => {}
         (None, nodes) => text += &format!("; the pod fits on {nodes} nodes then"),
     }
-    let costs = changes.iter().map(Change::cost);
+    let costs = changes.iter().map(TriedChange::cost);
     Remedy {
         text,
         cost: costs.fold(0, u32::saturating_add),
@@ -222,7 +222,7 @@ impl Remedies<'_> {
         &mut self,
         snapshot: &mut Snapshot,
         pod: &Arc<PodInfo>,
-        change: Change,
+        change: TriedChange,
         nodes: Vec<Slot>,
     ) {
         if self.is_over() {
@@ -240,7 +240,7 @@ impl Remedies<'_> {
             nodes
         };
         let names = with_edits(snapshot, pod, &edits, |snapshot, pod| {
-            if let Change::AddNode { name, .. } = &change {
+            if let TriedChange::AddNode { name, .. } = &change {
                 nodes.extend(snapshot.cluster.nodes.slot(name));
                 nodes.dedup();
             }
@@ -283,7 +283,7 @@ impl Remedies<'_> {
         plugins.all(|member| member.plugin.pre_enqueue(&context, &pod.pod).is_success())
     }
 
-    fn propose(&mut self, change: Change, nodes: &[String]) {
+    fn propose(&mut self, change: TriedChange, nodes: &[String]) {
         let mut changes = self.made.clone();
         changes.push(change);
         let proposed = remedy(changes, nodes);
@@ -323,7 +323,7 @@ impl Remedies<'_> {
             self.runs += runs;
             let name = snapshot.cluster.nodes.get(node);
             if let Some((pods, name)) = pods.zip(name.map(|view| view.name().to_string())) {
-                let change = Change::DeletePods { node: name, pods };
+                let change = TriedChange::DeletePods { node: name, pods };
                 self.try_out(snapshot, pod, change, vec![node]);
             }
         }
@@ -345,7 +345,7 @@ impl Remedies<'_> {
                 number += 1;
             };
             let before = self.found.len();
-            let change = Change::AddNode { like, name };
+            let change = TriedChange::AddNode { like, name };
             self.try_out(snapshot, pod, change, Vec::new());
             if self.found.len() > before {
                 return;
@@ -373,9 +373,9 @@ impl Remedies<'_> {
         self.found = kept;
     }
 
-    fn finish(mut self) -> Found {
+    fn finish(mut self) -> FoundRemedies {
         self.keep_best();
-        Found {
+        FoundRemedies {
             remedies: self.found,
             notes: self.reached,
         }
@@ -390,7 +390,7 @@ fn is_of_pod(edits: &[Edit]) -> bool {
 /// The size of a change, among changes of one kind.
 fn size(remedy: &Remedy) -> i64 {
     let sizes = remedy.changes.iter().map(|change| match change {
-        Change::RequestLess { less } => less.iter().map(|less| less.amount).sum(),
+        TriedChange::RequestLess { less } => less.iter().map(|less| less.amount).sum(),
         _ => 0,
     });
     sizes.sum()

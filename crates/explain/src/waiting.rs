@@ -29,7 +29,7 @@ pub struct WaitingPods {
     pub oldest_seconds: f64,
 }
 
-type Key = (&'static str, String, String, String);
+type WaitingKey = (&'static str, String, String, String);
 
 /// The reasons of a pod, each once.
 fn reasons(
@@ -68,7 +68,7 @@ fn reasons(
 /// The pods that plugins have rejected, by reason and owner. A pod with several reasons is in several rows. The cost
 /// grows with the number of waiting pods.
 pub fn waiting_pods(scheduler: &Scheduler, now: Time) -> Vec<WaitingPods> {
-    let mut rows: HashMap<Key, WaitingPods> = HashMap::new();
+    let mut rows: HashMap<WaitingKey, WaitingPods> = HashMap::new();
     for (place, info) in scheduler.queue().places().pods() {
         let seconds = now.since(info.waits_since()).as_secs_f64();
         for (code, resource) in reasons(scheduler, place, info) {
@@ -89,7 +89,7 @@ pub fn waiting_pods(scheduler: &Scheduler, now: Time) -> Vec<WaitingPods> {
     };
     rows.sort_by_cached_key(|row| (Reverse(row.pods), name(row)));
     let others = rows.split_off(rows.len().min(ROWS_MAX));
-    let mut sums: HashMap<Key, WaitingPods> = HashMap::new();
+    let mut sums: HashMap<WaitingKey, WaitingPods> = HashMap::new();
     for row in others {
         let key = (row.code, String::new(), String::new(), OTHER.to_owned());
         add(&mut sums, key, row.pods, row.oldest_seconds);
@@ -98,7 +98,7 @@ pub fn waiting_pods(scheduler: &Scheduler, now: Time) -> Vec<WaitingPods> {
     rows
 }
 
-fn add(rows: &mut HashMap<Key, WaitingPods>, key: Key, pods: usize, seconds: f64) {
+fn add(rows: &mut HashMap<WaitingKey, WaitingPods>, key: WaitingKey, pods: usize, seconds: f64) {
     let row = rows.entry(key.clone()).or_insert_with(|| WaitingPods {
         code: key.0,
         resource: key.1,

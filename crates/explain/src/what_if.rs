@@ -7,18 +7,18 @@
 //! | `fit` | how many more pods of a template fit |
 //! | `drain` | draining nodes, and consolidation |
 //!
-//! [`World`] is a scheduler with an API server that carries out its calls at once: pods are bound, victims are deleted.
-//! Time is virtual. Nothing leaves the process.
+//! [`WhatIfWorld`] is a scheduler with an API server that carries out its calls at once: pods are bound, victims are
+//! deleted. Time is virtual. Nothing leaves the process.
 
 mod balance;
 mod drain;
 mod fit;
 mod report;
 
-pub use balance::{Balance, Places, PodPlace};
+pub use balance::{Balance, PodPlace, PodPlaces};
 pub use drain::{CONSOLIDATION_NODES_MAX, consolidate};
 pub use report::{
-    AddedNodes, DisplacedPod, Fate, Fit, NodeFit, PendingPod, PlacedPod, Report, Usage,
+    AddedNodes, DisplacedPod, Fate, Fit, NodeFit, PendingPod, PlacedPod, Usage, WhatIfReport,
 };
 
 use crate::change::{Edit, PodRef, released};
@@ -29,7 +29,7 @@ use berth_framework::ApiCall;
 use berth_framework::registry::Registry;
 use berth_framework::write::{Action, Write};
 use berth_scheduler::profile::ProfileErrors;
-use berth_scheduler::{ClusterChange, CycleResult, Outcome, Scheduler, SchedulerOptions};
+use berth_scheduler::{ClusterChange, CycleResult, ScheduleOutcome, Scheduler, SchedulerOptions};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ const ATTEMPTS_PER_POD_MAX: usize = 20;
 /// The time for which a run lasts at most, in virtual time: longer than any backoff.
 const RUN_MAX: Duration = Duration::from_secs(15 * 60);
 /// Objects by kind, namespace and name.
-pub type Objects = BTreeMap<(Kind, String, String), Object>;
+pub type CopiedObjects = BTreeMap<(Kind, String, String), Object>;
 
 /// The key of an object.
 pub fn key_of(object: &Object) -> (Kind, String, String) {
@@ -51,9 +51,9 @@ pub fn key_of(object: &Object) -> (Kind, String, String) {
 }
 
 /// A scheduler and the objects of its cluster.
-pub struct World {
+pub struct WhatIfWorld {
     scheduler: Scheduler,
-    objects: Objects,
+    objects: CopiedObjects,
     now: Time,
     /// The resource version of the last change: the scheduler ignores versions that are not newer.
     version: u128,
@@ -61,7 +61,7 @@ pub struct World {
     evicted: Vec<PlacedPod>,
 }
 
-impl std::fmt::Debug for World {
+impl std::fmt::Debug for WhatIfWorld {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("World")
             .field("objects", &self.objects.len())
@@ -73,7 +73,7 @@ fn pod_key(namespace: &str, name: &str) -> (Kind, String, String) {
     (Kind::Pod, namespace.to_owned(), name.to_owned())
 }
 
-impl World {
+impl WhatIfWorld {
     /// A scheduler that knows these objects.
     ///
     /// # Errors
@@ -81,7 +81,7 @@ impl World {
     pub fn new(
         options: SchedulerOptions,
         registry: &Registry,
-        objects: Objects,
+        objects: CopiedObjects,
         now: Time,
     ) -> Result<Self, ProfileErrors> {
         let mut scheduler = Scheduler::new(options, registry, now)?;
@@ -110,7 +110,7 @@ impl World {
     }
 
     /// The objects as they are now.
-    pub fn objects(&self) -> &Objects {
+    pub fn objects(&self) -> &CopiedObjects {
         &self.objects
     }
 
@@ -192,7 +192,7 @@ impl World {
             let outcome = self.scheduler.schedule_one(self.now);
             self.carry_out();
             match outcome {
-                Outcome::Done { .. } | Outcome::Group { .. } => {
+                ScheduleOutcome::Done { .. } | ScheduleOutcome::Group { .. } => {
                     for (pod, result) in outcome.decided() {
                         if let CycleResult::Placed { node } = result {
                             let key = format!("{}/{}", pod.namespace, pod.name);
@@ -200,9 +200,9 @@ impl World {
                         }
                     }
                 }
-                Outcome::Parked(wait) if wait.deadline > until => return,
-                Outcome::Parked(wait) => self.now = wait.deadline.max(self.now),
-                Outcome::Idle { next_wake } => {
+                ScheduleOutcome::Parked(wait) if wait.deadline > until => return,
+                ScheduleOutcome::Parked(wait) => self.now = wait.deadline.max(self.now),
+                ScheduleOutcome::Idle { next_wake } => {
                     let counts = self.scheduler.queue().places().counts();
                     let is_over = counts.active == 0 && counts.backoff == 0;
                     match next_wake {
@@ -353,12 +353,12 @@ impl World {
 
     /// The events since the beginning. `before` is the cluster at that time, `displaced` are pods of nodes that were
     /// deleted or drained: replacements that had no end yet get the present one.
-    pub fn report(&self, before: Usage, displaced: Vec<DisplacedPod>) -> Report {
+    pub fn report(&self, before: Usage, displaced: Vec<DisplacedPod>) -> WhatIfReport {
         let displaced = self.settle(displaced);
         let is_displaced: BTreeSet<&str> = displaced.iter().map(|pod| pod.pod.as_str()).collect();
         let placed = self.placed.iter();
         let placed = placed.filter(|(pod, _)| !is_displaced.contains(pod.as_str()));
-        Report {
+        WhatIfReport {
             before,
             after: self.usage(),
             placed: placed
@@ -370,7 +370,7 @@ impl World {
             pending: self.pending(),
             evicted: self.evicted.clone(),
             displaced,
-            ..Report::default()
+            ..WhatIfReport::default()
         }
     }
 }

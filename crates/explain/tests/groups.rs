@@ -8,7 +8,7 @@
 use berth_api::pod::SchedulingGate;
 use berth_api::{Kind, Node, Object, Pod, Time};
 use berth_explain::answer::{GroupAnswer, GroupChange, GroupRemedy, GroupState};
-use berth_explain::what_if::{World, key_of};
+use berth_explain::what_if::{WhatIfWorld, key_of};
 use berth_explain::{GroupFacts, QueueFacts, Snapshot, explain_group, explain_queue, text};
 use berth_framework::Feature;
 use berth_framework::cluster::GroupKind;
@@ -52,7 +52,7 @@ impl Objects {
         self.add(object.expect("a group"));
     }
 
-    fn world(&self) -> World {
+    fn world(&self) -> WhatIfWorld {
         let mut options = SchedulerOptions {
             seed: 7,
             ..SchedulerOptions::default()
@@ -62,12 +62,12 @@ impl Objects {
             .with(Feature::GenericWorkload, true)
             .with(Feature::TopologyAwareWorkloadScheduling, true);
         let objects = self.0.iter().map(|object| (key_of(object), object.clone()));
-        let world = World::new(options, &berth_plugins::in_tree(), objects.collect(), NOW);
+        let world = WhatIfWorld::new(options, &berth_plugins::in_tree(), objects.collect(), NOW);
         world.unwrap_or_else(|e| panic!("{e}"))
     }
 
     /// The cluster in which the scheduler has tried everything.
-    fn run(&self) -> World {
+    fn run(&self) -> WhatIfWorld {
         let mut world = self.world();
         world.run();
         world
@@ -176,7 +176,7 @@ fn member(name: &str, cpu: u64) -> PodBuilder {
     pod(name).request("cpu", &cpu.to_string()).member_of("g")
 }
 
-fn explain(world: &World) -> GroupAnswer {
+fn explain(world: &WhatIfWorld) -> GroupAnswer {
     let facts = GroupFacts::take(world.scheduler(), GroupKind::PodGroup, "default", "g");
     let facts = facts.expect("the group is known");
     let mut snapshot = Snapshot::take(world.scheduler(), world.now());
@@ -188,7 +188,7 @@ fn explain(world: &World) -> GroupAnswer {
 }
 
 /// The number of members of the group that have a node.
-fn placed(world: &World) -> usize {
+fn placed(world: &WhatIfWorld) -> usize {
     let nodes = world.objects().values().filter(|object| match object {
         Object::Pod(pod) => pod.pod_group_name().is_some() && pod.is_assigned(),
         _ => false,

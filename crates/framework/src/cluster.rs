@@ -22,8 +22,8 @@ pub use groups::{
     GROUP_GATE_PLUGIN, GroupKey, GroupKind, GroupView, Groups, HIERARCHY_DEPTH_MAX, NoRoot,
 };
 pub use namespaced::{ByName, Namespaced};
-pub use namespaces::Namespaces;
-pub use pods::{GroupMembers, Pods, claim_names};
+pub use namespaces::ClusterNamespaces;
+pub use pods::{ClusterPods, GroupMembers, claim_names};
 pub use services::Services;
 pub use storage::Storage;
 pub use volumes::PersistentVolumes;
@@ -46,7 +46,7 @@ pub struct Cluster {
     /// The nodes and their pods, assumed pods included.
     pub nodes: NodeTable,
     /// Every pod, by UID: the stored object with the scheduler's unconfirmed writes applied.
-    pub pods: Pods,
+    pub pods: ClusterPods,
     /// Pods, by UID, whose victims are not all evicted yet; see
     /// [`Outbox::start_preemption`](crate::stage::Outbox::start_preemption).
     pub preempting: FxHashSet<Str>,
@@ -54,7 +54,7 @@ pub struct Cluster {
     /// pods.
     pub footprint: Footprint,
     groups: Groups,
-    namespaces: Namespaces,
+    namespaces: ClusterNamespaces,
     workloads: Workloads,
     budgets: Budgets,
     storage: Storage,
@@ -107,7 +107,7 @@ impl Cluster {
     }
 
     /// Namespaces.
-    pub fn namespaces(&self) -> &Namespaces {
+    pub fn namespaces(&self) -> &ClusterNamespaces {
         &self.namespaces
     }
 

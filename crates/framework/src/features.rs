@@ -21,7 +21,7 @@ use berth_api::Release;
 
 /// The maturity of a feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Stage {
+pub enum FeatureStage {
     /// Off by default.
     Alpha,
     /// Usually on by default.
@@ -30,7 +30,7 @@ pub enum Stage {
     Stable,
 }
 
-impl Stage {
+impl FeatureStage {
     /// The name as metrics write it.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -45,7 +45,7 @@ impl Stage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spec {
     /// The maturity of the feature.
-    pub stage: Stage,
+    pub stage: FeatureStage,
     /// Whether the gate is on by default.
     pub on: bool,
     /// Whether the gate cannot be changed.
@@ -93,7 +93,7 @@ impl Feature {
     pub fn state(self, versions: Versions) -> GateState {
         if self.support() == Support::OnInBerth {
             return GateState::Known(Spec {
-                stage: Stage::Beta,
+                stage: FeatureStage::Beta,
                 on: true,
                 locked: false,
             });

@@ -251,7 +251,7 @@ impl PodInfo {
 
 impl Computed {
     fn of(pod: &Pod, footprint: Footprint) -> Self {
-        let placed = requests::Options::PLACED.counting(footprint);
+        let placed = requests::SumOptions::PLACED.counting(footprint);
         let requests = requests::pod_resources(pod, placed);
         let plain = !pod.spec.containers.is_empty()
             && pod.all_containers().all(|c| {
@@ -261,7 +261,7 @@ impl Computed {
         let (non_zero_milli_cpu, non_zero_memory) = if plain {
             (requests.milli_cpu, requests.memory)
         } else {
-            let non_zero = requests::Options::PLACED_NON_ZERO.counting(footprint);
+            let non_zero = requests::SumOptions::PLACED_NON_ZERO.counting(footprint);
             let sum = requests::pod_resources(pod, non_zero);
             (sum.milli_cpu, sum.memory)
         };

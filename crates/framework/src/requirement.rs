@@ -69,7 +69,7 @@ pub trait NodeFilter: Plugin {
 
 /// The scaling of raw scores to scores from 0 to [`MAX_NODE_SCORE`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scale {
+pub enum ScoreScale {
     /// They are in that range.
     None,
     /// The greatest becomes [`MAX_NODE_SCORE`]; see [`default_normalize`].
@@ -89,7 +89,7 @@ pub trait NodeScore: Plugin {
     const READS_PODS: bool = true;
 
     /// The way in which raw scores are scaled.
-    const SCALE: Scale = Scale::None;
+    const SCALE: ScoreScale = ScoreScale::None;
 
     /// Reads the preference of a pod; `None` if all nodes are equal to it.
     ///
@@ -110,7 +110,7 @@ pub trait NodeScore: Plugin {
 }
 
 /// The requirement of the cycle's pod, from PreFilter to Filter.
-struct Required<P: NodeFilter>(P::Requirement);
+struct RequiredState<P: NodeFilter>(P::Requirement);
 
 /// The preference of the cycle's pod, from PreScore to Score.
 struct Preferred<P: NodeScore>(P::Preference);
@@ -132,7 +132,7 @@ impl<P: NodeFilter> PreFilter for P {
             Ok(None) => PreFilterResult::Skip,
             Ok(Some(requirement)) => {
                 let only = self.only_nodes(&requirement);
-                state.write(Required::<P>(requirement));
+                state.write(RequiredState::<P>(requirement));
                 only.map_or(PreFilterResult::AllNodes, PreFilterResult::Nodes)
             }
         }
@@ -155,7 +155,7 @@ impl<P: NodeFilter> Filter for P {
                 self.check(requirement, node)
             }
         };
-        if let Some(Required(requirement)) = state.read::<Required<P>>() {
+        if let Some(RequiredState(requirement)) = state.read::<RequiredState<P>>() {
             return check(requirement);
         }
         match self.requirement(cx, pod) {
@@ -192,7 +192,7 @@ impl<P: NodeFilter> Filter for P {
                 fits
             });
         };
-        if let Some(Required(requirement)) = state.read::<Required<P>>() {
+        if let Some(RequiredState(requirement)) = state.read::<RequiredState<P>>() {
             return check(requirement);
         }
         match self.requirement(cx, pod) {
@@ -279,8 +279,8 @@ impl<P: NodeScore> Score for P {
         _pod: &PodInfo,
         scores: &mut [(Slot, i64)],
     ) -> Status {
-        if P::SCALE != Scale::None {
-            let is_reversed = P::SCALE == Scale::GreatestReversed;
+        if P::SCALE != ScoreScale::None {
+            let is_reversed = P::SCALE == ScoreScale::GreatestReversed;
             default_normalize(MAX_NODE_SCORE, is_reversed, scores);
         }
         Status::success()
@@ -327,7 +327,7 @@ impl<P: NodeScore> Keep for KeepScore<P> {
     }
 
     fn normalizes(&self) -> bool {
-        P::SCALE != Scale::None
+        P::SCALE != ScoreScale::None
     }
 }
 

@@ -26,13 +26,13 @@ pub trait KeptStatuses: Send + Sync + fmt::Debug {
 /// The status of each node. Nodes that are not listed have the `absent` status.
 #[derive(Debug, Clone)]
 pub struct NodeStatuses {
-    listed: Listed,
+    listed: ListedStatuses,
     /// Of every other node.
     pub absent: Status,
 }
 
 #[derive(Debug, Clone)]
-enum Listed {
+enum ListedStatuses {
     Own(FxHashMap<Slot, Status>),
     Kept(Arc<dyn KeptStatuses>),
 }
@@ -46,7 +46,7 @@ impl Default for NodeStatuses {
 impl FromIterator<(Slot, Status)> for NodeStatuses {
     fn from_iter<I: IntoIterator<Item = (Slot, Status)>>(answers: I) -> Self {
         Self {
-            listed: Listed::Own(answers.into_iter().collect()),
+            listed: ListedStatuses::Own(answers.into_iter().collect()),
             ..Self::new()
         }
     }
@@ -56,7 +56,7 @@ impl NodeStatuses {
     /// No node listed; the others `UnschedulableAndUnresolvable` without a reason.
     pub fn new() -> Self {
         Self {
-            listed: Listed::Own(FxHashMap::default()),
+            listed: ListedStatuses::Own(FxHashMap::default()),
             absent: Status::new(Code::UnschedulableAndUnresolvable, []),
         }
     }
@@ -64,22 +64,22 @@ impl NodeStatuses {
     /// Kept statuses; the other nodes as in [`NodeStatuses::new`].
     pub fn kept(statuses: Arc<dyn KeptStatuses>) -> Self {
         Self {
-            listed: Listed::Kept(statuses),
+            listed: ListedStatuses::Kept(statuses),
             ..Self::new()
         }
     }
 
     /// Lists a node with its answer.
     pub fn insert(&mut self, node: Slot, status: Status) {
-        if let Listed::Kept(kept) = &self.listed {
+        if let ListedStatuses::Kept(kept) = &self.listed {
             let mut own = FxHashMap::default();
             kept.each(&mut |node, status| {
                 own.insert(node, status.clone());
                 ControlFlow::Continue(())
             });
-            self.listed = Listed::Own(own);
+            self.listed = ListedStatuses::Own(own);
         }
-        if let Listed::Own(own) = &mut self.listed {
+        if let ListedStatuses::Own(own) = &mut self.listed {
             own.insert(node, status);
         }
     }
@@ -87,8 +87,8 @@ impl NodeStatuses {
     /// The status of a node.
     pub fn get(&self, node: Slot) -> &Status {
         match &self.listed {
-            Listed::Own(own) => own.get(&node),
-            Listed::Kept(kept) => kept.get(node),
+            ListedStatuses::Own(own) => own.get(&node),
+            ListedStatuses::Kept(kept) => kept.get(node),
         }
         .unwrap_or(&self.absent)
     }
@@ -96,28 +96,28 @@ impl NodeStatuses {
     /// The number of nodes that are listed.
     pub fn listed(&self) -> usize {
         match &self.listed {
-            Listed::Own(own) => own.len(),
-            Listed::Kept(kept) => kept.len(),
+            ListedStatuses::Own(own) => own.len(),
+            ListedStatuses::Kept(kept) => kept.len(),
         }
     }
 
     /// Every listed node with its status, in no particular order, until the visitor stops.
     pub fn each(&self, mut visit: impl FnMut(Slot, &Status) -> ControlFlow<()>) {
         match &self.listed {
-            Listed::Own(own) => {
+            ListedStatuses::Own(own) => {
                 let _ = own
                     .iter()
                     .try_for_each(|(node, status)| visit(*node, status));
             }
-            Listed::Kept(kept) => kept.each(&mut visit),
+            ListedStatuses::Kept(kept) => kept.each(&mut visit),
         }
     }
 
     /// The different statuses of listed nodes with their number of nodes; a status may be listed more than once.
     pub fn totals(&self, mut visit: impl FnMut(&Status, usize)) {
         match &self.listed {
-            Listed::Own(own) => own.values().for_each(|status| visit(status, 1)),
-            Listed::Kept(kept) => kept.totals(&mut visit),
+            ListedStatuses::Own(own) => own.values().for_each(|status| visit(status, 1)),
+            ListedStatuses::Kept(kept) => kept.totals(&mut visit),
         }
     }
 

@@ -21,7 +21,7 @@ mod view;
 mod volumes;
 
 pub use census::{Alike, Census, Crowd, Mark};
-pub use columns::{Column, Columns, ResourceId};
+pub use columns::{Columns, ResourceColumn, ResourceId};
 pub use images::{ImageState, Images};
 pub use log::{ChangeLog, TableChange};
 pub use order::zone_key;
@@ -35,7 +35,7 @@ use berth_api::storage::CsiVolume;
 use berth_api::{Node, ObjectMeta, Str};
 use journal::{Journal, Undo};
 use nodes::NodeSlots;
-use row::Row;
+use row::NodeRow;
 use slots::Slots;
 use std::sync::Arc;
 use topology::Topologies;
@@ -66,7 +66,7 @@ fn is_unchanged(old: &Node, new: &Node) -> bool {
 #[derive(Debug, Clone, Default)]
 pub struct NodeTable {
     slots: Slots,
-    rows: Vec<Row>,
+    rows: Vec<NodeRow>,
     nodes: NodeSlots,
     columns: Columns,
     topologies: Topologies,
@@ -410,7 +410,7 @@ impl NodeTable {
         }
         let slot = self.slots.open(name, self.rows.len());
         if slot.index() == self.rows.len() {
-            self.rows.push(Row::default());
+            self.rows.push(NodeRow::default());
             self.columns.add_slot();
             self.nodes.add_slot();
         }

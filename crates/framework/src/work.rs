@@ -6,14 +6,14 @@
 //! **Architecture invariant:** steps are counted, not time, and the count does not depend on caches. The same attempt
 //! always ends at the same step.
 
-use berth_devices::Budget;
+use berth_devices::SearchBudget;
 use std::cell::Cell;
 
 /// The remaining budget of the searches of one attempt, for all nodes together.
 #[derive(Debug, Default)]
 pub struct Work {
     used_up_before: u32,
-    budget: Cell<Option<Budget>>,
+    budget: Cell<Option<SearchBudget>>,
 }
 
 impl Work {
@@ -32,7 +32,11 @@ impl Work {
 
     /// Runs a search within the budget that earlier searches of the attempt have left. The first search begins with
     /// `budget`.
-    pub fn search<T>(&self, budget: Budget, search: impl FnOnce(&mut Budget) -> T) -> T {
+    pub fn search<T>(
+        &self,
+        budget: SearchBudget,
+        search: impl FnOnce(&mut SearchBudget) -> T,
+    ) -> T {
         let mut left = self.budget.get().unwrap_or(budget);
         let result = search(&mut left);
         self.budget.set(Some(left));
@@ -61,7 +65,7 @@ mod tests {
         let work = Work::after(2);
         assert_eq!(work.used_up_before(), 2);
         let spend = |steps| {
-            work.search(Budget::of_steps(10), |budget| {
+            work.search(SearchBudget::of_steps(10), |budget| {
                 (0..steps).all(|_| budget.step().is_ok())
             })
         };

@@ -162,9 +162,9 @@ type EffectFn = dyn Fn(&Object) -> Object + Send + Sync;
 /// The object after the API shows a write: a function of the object that changes nothing when it is called
 /// again.
 #[derive(Clone)]
-struct Effect(Arc<EffectFn>);
+struct WriteEffect(Arc<EffectFn>);
 
-impl fmt::Debug for Effect {
+impl fmt::Debug for WriteEffect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Effect")
     }
@@ -183,7 +183,7 @@ pub struct Write {
     assumed_of: Option<Str>,
     subresource: &'static str,
     action: Arc<Action>,
-    effect: Option<Effect>,
+    effect: Option<WriteEffect>,
     created: Option<Object>,
     raw: Option<Arc<[RawField]>>,
 }
@@ -253,7 +253,7 @@ impl Write {
     /// then the call is not needed. The function must change nothing of an object that it has changed before.
     #[must_use]
     pub fn seen_as(mut self, effect: impl Fn(&Object) -> Object + Send + Sync + 'static) -> Self {
-        self.effect = Some(Effect(Arc::new(effect)));
+        self.effect = Some(WriteEffect(Arc::new(effect)));
         self
     }
 
@@ -409,7 +409,7 @@ impl Write {
         let effect = match (older.effect.clone(), self.effect.clone()) {
             (Some(first), Some(second)) => {
                 let both = move |object: &Object| (second.0)(&(first.0)(object));
-                Some(Effect(Arc::new(both)))
+                Some(WriteEffect(Arc::new(both)))
             }
             // The state of one of them is unknown.
             _ => None,

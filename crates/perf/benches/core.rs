@@ -1,7 +1,7 @@
 //! `cargo bench -p berth-perf --bench core -- --nodes 5000 --rows unconstrained,mixed`: what `berth perf core` does,
 //! without building the whole command.
 
-use berth_perf::core::{self, Options, Row, Sides};
+use berth_perf::core::{self, CorePerfOptions, Row, Sides};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -22,8 +22,8 @@ fn fail(error: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
-    let mut options = Options {
+fn options(mut args: impl Iterator<Item = String>) -> Result<CorePerfOptions, String> {
+    let mut options = CorePerfOptions {
         rows: Row::ALL.to_vec(),
         nodes: vec![5_000],
         pods: 10_000,

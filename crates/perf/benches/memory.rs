@@ -1,12 +1,12 @@
 //! `cargo bench -p berth-perf --bench memory -- 100000 1000000`: what `berth perf memory` does, without building the
 //! whole command.
 
-use berth_perf::memory::{self, Options};
+use berth_perf::memory::{self, MemoryPerfOptions};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let mut numbers = std::env::args().filter_map(|arg| arg.parse().ok());
-    let options = Options {
+    let options = MemoryPerfOptions {
         nodes: numbers.next().unwrap_or(100_000),
         pods: numbers.next().unwrap_or(1_000_000),
     };

@@ -11,14 +11,14 @@ mod objects;
 mod report;
 mod watchers;
 
-pub use connection::Endpoint;
-pub use report::{Amount, Rate, Report};
+pub use connection::ApiEndpoint;
+pub use report::{ApiReport, MemoryAmount, Rate};
 
 use crate::workload::Process;
 use berth_protobuf::envelope::Envelope;
 use connection::{Connection, JSON, PROTOBUF};
-use load::{Acknowledged, Job, Pods, name_of};
-use objects::{EVENTS, Item, Items, PODS, node_of};
+use load::{Acknowledged, LoadJob, LoadedPods, name_of};
+use objects::{EVENTS, Items, ListItem, PODS, node_of};
 use report::Cpu;
 use serde::Deserialize;
 use std::fmt;
@@ -41,7 +41,7 @@ const LISTS: usize = 3;
 
 /// A part of the measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum ApiPart {
     /// Pods are created.
     Creates,
     /// Pods are created and bound, and an event is written for each.
@@ -56,9 +56,9 @@ pub enum Part {
 
 /// The measurement options.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct ApiPerfOptions {
     /// The parts.
-    pub parts: Vec<Part>,
+    pub parts: Vec<ApiPart>,
     /// Connections that write at the same time.
     pub connections: usize,
     /// Pods that are created, and pods that are created, bound and have an event.
@@ -98,19 +98,19 @@ pub enum ApiPerfError {
 /// Starts API servers with an empty data directory.
 pub trait Servers {
     /// A server.
-    type Server: Server;
+    type MeasuredServer: Server;
 
     /// Starts one.
     ///
     /// # Errors
     /// [`ApiPerfError::Start`].
-    fn start(&self) -> impl Future<Output = Result<Self::Server, ApiPerfError>>;
+    fn start(&self) -> impl Future<Output = Result<Self::MeasuredServer, ApiPerfError>>;
 }
 
 /// An API server.
 pub trait Server: Sized {
     /// The endpoint.
-    fn endpoint(&self) -> &Endpoint;
+    fn endpoint(&self) -> &ApiEndpoint;
 
     /// Its process.
     fn process(&self) -> Option<Process>;
@@ -124,7 +124,7 @@ pub trait Server: Sized {
 
 // === impl Part ===
 
-impl Part {
+impl ApiPart {
     /// All of them.
     pub const ALL: [Self; 5] = [
         Self::Creates,
@@ -145,13 +145,13 @@ impl Part {
     }
 }
 
-impl fmt::Display for Part {
+impl fmt::Display for ApiPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl FromStr for Part {
+impl FromStr for ApiPart {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -169,19 +169,21 @@ impl FromStr for Part {
 /// See [`ApiPerfError`].
 pub async fn run(
     servers: &impl Servers,
-    options: &Options,
-    progress: impl Fn(Part),
-) -> Result<Report, ApiPerfError> {
-    let mut report = Report::default();
+    options: &ApiPerfOptions,
+    progress: impl Fn(ApiPart),
+) -> Result<ApiReport, ApiPerfError> {
+    let mut report = ApiReport::default();
     for part in &options.parts {
         progress(*part);
         let server = servers.start().await?;
         match part {
-            Part::Creates => writes(server, options, Job::Create, &mut report).await?,
-            Part::Writes => writes(server, options, Job::CreateBindEvent, &mut report).await?,
-            Part::Watches => watches(&server, options, &mut report).await?,
-            Part::Lists => lists(&server, options, &mut report).await?,
-            Part::Recovery => recovery(&server, options, &mut report).await?,
+            ApiPart::Creates => writes(server, options, LoadJob::Create, &mut report).await?,
+            ApiPart::Writes => {
+                writes(server, options, LoadJob::CreateBindEvent, &mut report).await?
+            }
+            ApiPart::Watches => watches(&server, options, &mut report).await?,
+            ApiPart::Lists => lists(&server, options, &mut report).await?,
+            ApiPart::Recovery => recovery(&server, options, &mut report).await?,
         }
     }
     Ok(report)
@@ -199,11 +201,11 @@ fn resident(server: &impl Server) -> u64 {
 
 async fn writes<S: Server>(
     server: S,
-    options: &Options,
-    job: Job,
-    report: &mut Report,
+    options: &ApiPerfOptions,
+    job: LoadJob,
+    report: &mut ApiReport,
 ) -> Result<(), ApiPerfError> {
-    let pods = Pods {
+    let pods = LoadedPods {
         prefix: "load",
         count: options.pods,
     };
@@ -214,9 +216,9 @@ async fn writes<S: Server>(
     let server = server.killed_and_restarted().await?;
     let mut connection = Connection::open(server.endpoint()).await?;
     let found = list(&mut connection, PODS).await?;
-    verify(&done, &found, job == Job::CreateBindEvent)?;
+    verify(&done, &found, job == LoadJob::CreateBindEvent)?;
     let what = match job {
-        Job::CreateBindEvent => {
+        LoadJob::CreateBindEvent => {
             let events = list(&mut connection, EVENTS).await?.len();
             if events != done.pods.len() {
                 let expected = done.pods.len();
@@ -234,7 +236,7 @@ async fn writes<S: Server>(
 }
 
 /// Every acknowledged pod is stored as acknowledged, and no other.
-fn verify(done: &Acknowledged, found: &[Item], bound: bool) -> Result<(), ApiPerfError> {
+fn verify(done: &Acknowledged, found: &[ListItem], bound: bool) -> Result<(), ApiPerfError> {
     let wrong = |what: String| Err(ApiPerfError::Wrong(what));
     if found.len() != done.pods.len() {
         let (found, written) = (found.len(), done.pods.len());
@@ -257,7 +259,7 @@ fn verify(done: &Acknowledged, found: &[Item], bound: bool) -> Result<(), ApiPer
     Ok(())
 }
 
-async fn list(connection: &mut Connection, path: &str) -> Result<Vec<Item>, ApiPerfError> {
+async fn list(connection: &mut Connection, path: &str) -> Result<Vec<ListItem>, ApiPerfError> {
     let mut all = Vec::new();
     let mut next = String::new();
     loop {
@@ -275,8 +277,8 @@ async fn list(connection: &mut Connection, path: &str) -> Result<Vec<Item>, ApiP
 
 async fn watches(
     server: &impl Server,
-    options: &Options,
-    report: &mut Report,
+    options: &ApiPerfOptions,
+    report: &mut ApiReport,
 ) -> Result<(), ApiPerfError> {
     let mut connection = Connection::open(server.endpoint()).await?;
     let first = connection.read(&format!("{PODS}?limit=1"), JSON).await?;
@@ -284,16 +286,16 @@ async fn watches(
         .ok_or_else(|| ApiPerfError::Wrong("a list has no resourceVersion".to_owned()))?;
     let watched = watchers::open(server.endpoint(), options.watchers, after, options.watched);
     let watched = watched.await?;
-    let writers = Options {
+    let writers = ApiPerfOptions {
         connections: WATCHED_WRITERS,
         ..options.clone()
     };
-    let pods = Pods {
+    let pods = LoadedPods {
         prefix: "watched",
         count: options.watched,
     };
     let (before, begun) = (cpu(server), Instant::now());
-    let done = load::write(server.endpoint(), &writers, Job::Create, pods).await?;
+    let done = load::write(server.endpoint(), &writers, LoadJob::Create, pods).await?;
     let mut expected: Vec<u64> = done.pods.into_values().collect();
     expected.sort_unstable();
     let mut last = begun;
@@ -319,15 +321,15 @@ async fn watches(
 
 async fn lists(
     server: &impl Server,
-    options: &Options,
-    report: &mut Report,
+    options: &ApiPerfOptions,
+    report: &mut ApiReport,
 ) -> Result<(), ApiPerfError> {
-    let pods = Pods {
+    let pods = LoadedPods {
         prefix: "listed",
         count: options.listed,
     };
     let empty = resident(server);
-    let done = load::write(server.endpoint(), options, Job::Create, pods).await?;
+    let done = load::write(server.endpoint(), options, LoadJob::Create, pods).await?;
     let full = resident(server);
     let mut connection = Connection::open(server.endpoint()).await?;
     let mut sizes = Vec::new();
@@ -358,7 +360,7 @@ async fn lists(
         }
     }
     let each = |bytes: u64| bytes / pods.count.max(1) as u64;
-    let mut amount = |what: String, bytes| report.memory.push(Amount { what, bytes });
+    let mut amount = |what: String, bytes| report.memory.push(MemoryAmount { what, bytes });
     for (name, bytes) in sizes {
         amount(format!("one of {} pods in {name}", pods.count), each(bytes));
     }
@@ -369,9 +371,9 @@ async fn lists(
     Ok(())
 }
 
-fn names_match(bytes: &[u8], pods: Pods) -> bool {
+fn names_match(bytes: &[u8], pods: LoadedPods) -> bool {
     let list = Envelope::open(bytes).and_then(|envelope| {
-        let items: Result<Vec<Item>, _> = envelope.list()?.map(Item::deserialize).collect();
+        let items: Result<Vec<ListItem>, _> = envelope.list()?.map(ListItem::deserialize).collect();
         items
     });
     let Ok(items) = list else {
@@ -383,25 +385,25 @@ fn names_match(bytes: &[u8], pods: Pods) -> bool {
 
 async fn recovery(
     server: &impl Server,
-    options: &Options,
-    report: &mut Report,
+    options: &ApiPerfOptions,
+    report: &mut ApiReport,
 ) -> Result<(), ApiPerfError> {
-    let pods = Pods {
+    let pods = LoadedPods {
         prefix: "transient",
         count: TRANSIENT,
     };
     // The memory of connections and first requests is no part of the pods.
-    let warm = Pods {
+    let warm = LoadedPods {
         prefix: "warm",
         count: options.connections,
     };
-    for job in [Job::Create, Job::Delete] {
+    for job in [LoadJob::Create, LoadJob::Delete] {
         load::write(server.endpoint(), options, job, warm).await?;
     }
     let before = resident(server);
-    load::write(server.endpoint(), options, Job::Create, pods).await?;
+    load::write(server.endpoint(), options, LoadJob::Create, pods).await?;
     let full = resident(server);
-    load::write(server.endpoint(), options, Job::Delete, pods).await?;
+    load::write(server.endpoint(), options, LoadJob::Delete, pods).await?;
     let deleted = resident(server);
     let begun = Instant::now();
     let mut last = deleted;
@@ -416,7 +418,7 @@ async fn recovery(
         ("after the history of them has expired", last),
     ] {
         let what = format!("resident memory {what}");
-        report.memory.push(Amount { what, bytes });
+        report.memory.push(MemoryAmount { what, bytes });
     }
     Ok(())
 }

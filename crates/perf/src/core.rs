@@ -12,14 +12,14 @@ mod row;
 mod volumes;
 mod world;
 
-pub use crowd::Scale;
+pub use crowd::ClusterScale;
 pub use events::EventCost;
-pub use report::{Figures, Measured, Report};
+pub use report::{CorePerfReport, Figures, MeasuredRow};
 pub use row::{Row, UnknownRow};
 
 use berth_scheduler::SchedulerOptions;
 use berth_scheduler::evaluator::EvaluatorKind;
-use world::{Run, World};
+use world::{CoreRun, CoreWorld};
 
 /// Looks at about so many nodes, pod by pod, with the plain evaluator, when no sample is asked for.
 const PLAIN_NODES_SEEN: usize = 5_000_000;
@@ -31,7 +31,7 @@ const PLAIN_PODS_MIN: usize = 20;
 
 /// The measurement options.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct CorePerfOptions {
     /// The rows.
     pub rows: Vec<Row>,
     /// Nodes of each cluster; every row is run at each size.
@@ -76,7 +76,7 @@ impl Sides {
     }
 }
 
-impl Options {
+impl CorePerfOptions {
     /// The clusters to measure, in order. A row whose size is fixed comes once.
     fn clusters(&self) -> Vec<(Row, usize)> {
         let mut clusters = Vec::new();
@@ -91,8 +91,8 @@ impl Options {
         clusters
     }
 
-    fn scale(&self, nodes: usize, pods: usize) -> Scale {
-        Scale {
+    fn scale(&self, nodes: usize, pods: usize) -> ClusterScale {
+        ClusterScale {
             nodes,
             pods,
             bound: self.bound,
@@ -145,14 +145,17 @@ pub enum PerfError {
 ///
 /// # Errors
 /// When the core does not do its work; an internal error.
-pub fn run(options: &Options, mut progress: impl FnMut(Row, usize)) -> Result<Report, PerfError> {
-    let mut report = Report {
+pub fn run(
+    options: &CorePerfOptions,
+    mut progress: impl FnMut(Row, usize),
+) -> Result<CorePerfReport, PerfError> {
+    let mut report = CorePerfReport {
         seed: options.seed,
         rows: Vec::new(),
     };
     for (row, nodes) in options.clusters() {
         let before = calibrate(options.seed)?;
-        let mut side = |kind: EvaluatorKind, pods: usize| -> Result<Option<Run>, PerfError> {
+        let mut side = |kind: EvaluatorKind, pods: usize| -> Result<Option<CoreRun>, PerfError> {
             if !options.sides.has(kind) {
                 return Ok(None);
             }
@@ -166,9 +169,9 @@ pub fn run(options: &Options, mut progress: impl FnMut(Row, usize)) -> Result<Re
         let calibration = f64::midpoint(before, calibrate(options.seed)?);
         let existing = crowd::existing(row, &options.scale(nodes, options.pods));
         let rows = &mut report.rows;
-        rows.push(Measured {
+        rows.push(MeasuredRow {
             calibration,
-            ..Measured::of(row, nodes, existing, plain, incremental)
+            ..MeasuredRow::of(row, nodes, existing, plain, incremental)
         });
     }
     Ok(report)
@@ -177,10 +180,10 @@ pub fn run(options: &Options, mut progress: impl FnMut(Row, usize)) -> Result<Re
 /// The speed of the machine: decisions per second of the plain evaluator in a small cluster. Figures of machines, and
 /// of one machine at different times, can be compared by their ratio to it.
 fn calibrate(seed: u64) -> Result<f64, PerfError> {
-    let scale = Scale {
+    let scale = ClusterScale {
         nodes: CALIBRATION_NODES,
         pods: CALIBRATION_PODS,
-        ..Scale::default()
+        ..ClusterScale::default()
     };
     let (row, plain) = (Row::Unconstrained, EvaluatorKind::Plain);
     let run = measure(row, &scale, plain, seed, false, &mut || {})?;
@@ -189,18 +192,18 @@ fn calibrate(seed: u64) -> Result<f64, PerfError> {
 
 fn measure(
     row: Row,
-    scale: &Scale,
+    scale: &ClusterScale,
     evaluator: EvaluatorKind,
     seed: u64,
     events: bool,
     progress: &mut impl FnMut(),
-) -> Result<Run, PerfError> {
+) -> Result<CoreRun, PerfError> {
     let options = SchedulerOptions {
         evaluator,
         seed,
         ..SchedulerOptions::default()
     };
-    let world = World::new(row, scale, options).map_err(PerfError::Setup)?;
+    let world = CoreWorld::new(row, scale, options).map_err(PerfError::Setup)?;
     let run = world.run(row, scale, events, |_| progress());
     if run.left > 0 {
         return Err(PerfError::Stuck {
@@ -217,8 +220,8 @@ fn measure(
 mod tests {
     use super::*;
 
-    fn options(rows: &[Row], nodes: &[usize], pods: usize) -> Options {
-        Options {
+    fn options(rows: &[Row], nodes: &[usize], pods: usize) -> CorePerfOptions {
+        CorePerfOptions {
             rows: rows.to_vec(),
             nodes: nodes.to_vec(),
             pods,
@@ -270,7 +273,7 @@ mod tests {
 
     #[test]
     fn crowds_wait_beside_the_pods_and_events_are_raised_after_them() {
-        let options = Options {
+        let options = CorePerfOptions {
             sides: Sides::Incremental,
             bound: 40,
             gated: 20,
@@ -298,7 +301,7 @@ mod tests {
             (Sides::Incremental, false, true),
             (Sides::Both, true, true),
         ] {
-            let options = Options {
+            let options = CorePerfOptions {
                 sides,
                 ..options(&[Row::Mixed], &[5], 10)
             };

@@ -14,7 +14,7 @@ mod report;
 mod slow;
 mod waiting;
 
-pub use report::{LoopFigures, Report, ReportFigures, ThroughputFigures, WaitingFigures};
+pub use report::{DispatcherReport, LoopFigures, ReportFigures, ThroughputFigures, WaitingFigures};
 pub use waiting::Arrivals;
 
 use crate::core::PerfError;
@@ -27,7 +27,7 @@ use std::time::Instant;
 
 /// The measurement options.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct DispatcherPerfOptions {
     /// The number of calls that measure the calls per second.
     pub calls: usize,
     /// The number of status patches that are pending while bindings are made.
@@ -42,7 +42,7 @@ pub struct Options {
     pub rejected: usize,
 }
 
-impl Default for Options {
+impl Default for DispatcherPerfOptions {
     fn default() -> Self {
         Self {
             calls: 100_000,
@@ -55,7 +55,7 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl DispatcherPerfOptions {
     /// Returns whether the dispatcher takes that many.
     ///
     /// # Errors
@@ -97,7 +97,10 @@ const REPORTS: [(bool, bool); 3] = [(false, true), (true, true), (true, false)];
 ///
 /// # Errors
 /// When the default profile cannot be built: a bug.
-pub fn run(options: &Options, mut progress: impl FnMut(String)) -> Result<Report, PerfError> {
+pub fn run(
+    options: &DispatcherPerfOptions,
+    mut progress: impl FnMut(String),
+) -> Result<DispatcherReport, PerfError> {
     progress(format!("{} calls", options.calls));
     let throughput = throughput(options.calls);
     let mut waiting = Vec::new();
@@ -125,7 +128,7 @@ pub fn run(options: &Options, mut progress: impl FnMut(String)) -> Result<Report
         ));
         reports.push(slow::reports(rejected, is_reported, latency, options.pods)?);
     }
-    Ok(Report {
+    Ok(DispatcherReport {
         throughput,
         waiting,
         loops,
@@ -213,13 +216,13 @@ mod tests {
     /// the patches go on meanwhile.
     #[test]
     fn bindings_wait_no_longer_among_status_patches() {
-        let options = Options {
+        let options = DispatcherPerfOptions {
             calls: 1_000,
             patches: 20_000,
             bindings: 2_000,
             pods: 10,
             rejected: 10,
-            ..Options::default()
+            ..DispatcherPerfOptions::default()
         };
         let mut heard = 0;
         let report = run(&options, |_| heard += 1).expect("the profile is built");
@@ -259,11 +262,11 @@ mod tests {
             (1, 131_073, 1, Some("--patches 131073")),
             (1, 1, 0, Some("--bindings")),
         ] {
-            let options = Options {
+            let options = DispatcherPerfOptions {
                 calls,
                 patches,
                 bindings,
-                ..Options::default()
+                ..DispatcherPerfOptions::default()
             };
             let checked = options.check();
             let found = checked.as_ref().err().map(String::as_str);

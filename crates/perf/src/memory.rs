@@ -6,7 +6,7 @@
 
 use crate::generate;
 use berth_api::{Kind, Object, Time};
-use berth_scheduler::{ClusterChange, CycleResult, Outcome, Scheduler, SchedulerOptions};
+use berth_scheduler::{ClusterChange, CycleResult, ScheduleOutcome, Scheduler, SchedulerOptions};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::fmt;
@@ -24,14 +24,14 @@ const IMAGES_IN_ALL: usize = 400;
 
 /// The measurement options.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct MemoryPerfOptions {
     /// Nodes.
     pub nodes: usize,
     /// Pods that are bound to them.
     pub pods: usize,
 }
 
-impl Options {
+impl MemoryPerfOptions {
     /// The number of objects that are handed to the core.
     pub fn objects(&self) -> usize {
         NAMESPACES + self.nodes + self.pods + self.scheduled()
@@ -46,7 +46,7 @@ impl Options {
 /// The resident memory, in bytes.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
+pub struct MemoryReport {
     /// Nodes.
     pub nodes: usize,
     /// Pods that are bound to them.
@@ -69,7 +69,7 @@ pub struct Report {
     pub per_pod_with_answers: f64,
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for MemoryReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mebi = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         writeln!(
@@ -120,7 +120,10 @@ pub enum MemoryError {
 ///
 /// # Errors
 /// When the operating system does not report how much memory is in use.
-pub fn run(options: &Options, mut progress: impl FnMut()) -> Result<Report, MemoryError> {
+pub fn run(
+    options: &MemoryPerfOptions,
+    mut progress: impl FnMut(),
+) -> Result<MemoryReport, MemoryError> {
     let now = Time::from_secs(1_800_000_000);
     let mut scheduler = Scheduler::new(SchedulerOptions::default(), &berth_plugins::in_tree(), now)
         .map_err(|error| MemoryError::Setup(error.to_string()))?;
@@ -154,7 +157,7 @@ pub fn run(options: &Options, mut progress: impl FnMut()) -> Result<Report, Memo
         drop(scheduler.take_outputs(now));
         let is_placed = matches!(
             outcome,
-            Outcome::Done {
+            ScheduleOutcome::Done {
                 result: CycleResult::Placed { .. },
                 ..
             }
@@ -166,7 +169,7 @@ pub fn run(options: &Options, mut progress: impl FnMut()) -> Result<Report, Memo
     let with_answers = resident()?;
     let each =
         |more: u64, less: u64, count: usize| more.saturating_sub(less) as f64 / count.max(1) as f64;
-    Ok(Report {
+    Ok(MemoryReport {
         nodes: options.nodes,
         pods: options.pods,
         base,

@@ -68,16 +68,16 @@ struct CoreFigures {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Items {
-    data_items: Vec<Item>,
+    data_items: Vec<PlotItem>,
 }
 
 #[derive(Deserialize)]
-struct Item {
+struct PlotItem {
     data: BTreeMap<String, f64>,
     labels: BTreeMap<String, String>,
 }
 
-impl Item {
+impl PlotItem {
     fn label(&self, name: &str) -> &str {
         self.labels.get(name).map_or("", String::as_str)
     }
@@ -159,7 +159,7 @@ const PARTS: [&str; 6] = [
 ];
 
 /// One bar for each measurement: the CPU time of each part per pod, in milliseconds, the mean of all runs.
-fn add_bars(items: &[Item], bars: &mut Vec<Bar>) {
+fn add_bars(items: &[PlotItem], bars: &mut Vec<Bar>) {
     let mut runs: BTreeMap<&str, Vec<[f64; PARTS.len()]>> = BTreeMap::new();
     for item in items
         .iter()

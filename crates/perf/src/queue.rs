@@ -11,7 +11,7 @@ mod crowd;
 mod report;
 mod scene;
 
-pub use report::{EventFigures, PairFigures, Report};
+pub use report::{EventFigures, PairFigures, QueueReport};
 
 use crate::core::PerfError;
 use bench::Bench;
@@ -23,7 +23,7 @@ pub const GATE_OFF_MAX: usize = 10_000;
 
 /// The measurement options.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct QueuePerfOptions {
     /// The number of pods that wait; every event is raised with each number.
     pub waiting: Vec<usize>,
     /// The number of times that each event is raised.
@@ -36,7 +36,7 @@ pub struct Options {
     pub seed: u64,
 }
 
-impl Default for Options {
+impl Default for QueuePerfOptions {
     fn default() -> Self {
         Self {
             waiting: vec![100, 10_000, 1_000_000],
@@ -48,7 +48,7 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl QueuePerfOptions {
     /// The number of times that `progress` will be called.
     pub fn steps(&self) -> usize {
         let crowds = self.waiting.iter().map(|waiting| gates(*waiting).len());
@@ -69,8 +69,11 @@ fn gates(waiting: usize) -> &'static [bool] {
 ///
 /// # Errors
 /// When the default profile cannot be built: a bug.
-pub fn run(options: &Options, mut progress: impl FnMut(String)) -> Result<Report, PerfError> {
-    let mut report = Report {
+pub fn run(
+    options: &QueuePerfOptions,
+    mut progress: impl FnMut(String),
+) -> Result<QueueReport, PerfError> {
+    let mut report = QueueReport {
         seed: options.seed,
         events: Vec::new(),
         pairs: None,
@@ -106,7 +109,7 @@ mod tests {
     /// An event examines the same number of pods with few waiting pods as with many, gated or rejected.
     #[test]
     fn the_work_of_an_event_does_not_depend_on_other_waiting_pods() {
-        let options = Options {
+        let options = QueuePerfOptions {
             waiting: vec![100, 20_000],
             events: 3,
             active: 1_000,
@@ -138,7 +141,7 @@ mod tests {
     /// hint is called for every pod that waits for devices. The same pods are moved.
     #[test]
     fn the_gate_saves_nearly_all_calls_of_hints() {
-        let options = Options {
+        let options = QueuePerfOptions {
             waiting: vec![100, 2_000],
             events: 2,
             active: 1,

@@ -1,10 +1,10 @@
 //! Runs the workload files of Kubernetes' scheduler_perf, unchanged, against any scheduler and any API server.
 //!
 //! [`read_file`] reads a file with its templates and finds everything that is wrong with it. [`run()`] carries out the
-//! operations of one workload on a cluster that a [`Target`] starts, and measures: throughput by upstream's rule
-//! ([`throughput`]), the time from creation to binding, CPU, memory, API calls and attempts. Pods and nodes are watched
-//! from the beginning; when the workload is over, [`verify`] checks each binding, and a result with a violation is
-//! void. [`report`] prints results and writes them as upstream's data items.
+//! operations of one workload on a cluster that a [`WorkloadTarget`] starts, and measures: throughput by upstream's
+//! rule ([`throughput`]), the time from creation to binding, CPU, memory, API calls and attempts. Pods and nodes are
+//! watched from the beginning; when the workload is over, [`verify`] checks each binding, and a result with a violation
+//! is void. [`report`] prints results and writes them as upstream's data items.
 //!
 //! This module talks to the cluster only through the Kubernetes API. What is measured differs in nothing but the
 //! target.
@@ -28,9 +28,11 @@ pub mod verify;
 mod view;
 mod watch;
 
-pub use cluster::{Cluster, Setup, Target};
+pub use cluster::{Cluster, WorkloadSetup, WorkloadTarget};
 pub use decode::{Workload, read_file};
 pub use error::{FileError, RunError};
 pub use process::{Process, Usage};
-pub use run::{Histogram, Measured, Outcome, ProcessUsage, Progress, RunOptions, run};
+pub use run::{
+    Histogram, ProcessUsage, RunOptions, WorkloadMeasured, WorkloadOutcome, WorkloadProgress, run,
+};
 pub use select::Selection;

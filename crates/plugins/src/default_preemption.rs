@@ -80,8 +80,8 @@ impl DefaultPreemption {
         features: &FeatureGates,
         pod: &'a PodInfo,
         statuses: &'a NodeStatuses,
-    ) -> Wanted<'a> {
-        Wanted {
+    ) -> WantedRoom<'a> {
+        WantedRoom {
             args: &self.args,
             features: *features,
             pod,
@@ -92,7 +92,7 @@ impl DefaultPreemption {
 
 /// The room that is required.
 #[derive(Clone, Copy)]
-struct Wanted<'a> {
+struct WantedRoom<'a> {
     args: &'a DefaultPreemptionArgs,
     /// The release.
     features: FeatureGates,
@@ -140,7 +140,11 @@ fn as_known<'a>(cluster: &'a Cluster, counted: &'a PodInfo) -> &'a Pod {
 }
 
 /// Looks for nodes where room can be made, and asks the extenders about them; the `round`th time in this attempt.
-fn make_room(cx: &mut PostFilterContext<'_>, wanted: Wanted<'_>, round: usize) -> PostFilterStep {
+fn make_room(
+    cx: &mut PostFilterContext<'_>,
+    wanted: WantedRoom<'_>,
+    round: usize,
+) -> PostFilterStep {
     let nodes = cx.dry_run.cluster().nodes.len();
     if nodes == 0 {
         return PostFilterStep::done(

@@ -40,7 +40,7 @@ use berth_framework::plugin::{
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::stage::{StageContext, Step, Wake};
 use berth_framework::{Code, CycleState, Feature, FeatureGates, NodeView, PodInfo, Slot, Status};
-use state::State;
+use state::ClaimsState;
 use std::sync::Arc;
 
 /// The plugin's name.
@@ -104,8 +104,8 @@ impl PreFilter for DynamicResources {
         pod: &PodInfo,
     ) -> PreFilterResult {
         // Later extension points find a state without claims if the pod is rejected here.
-        state.write(State::default());
-        match State::prepare(&self.args, cx, &pod.pod) {
+        state.write(ClaimsState::default());
+        match ClaimsState::prepare(&self.args, cx, &pod.pod) {
             Err(status) => PreFilterResult::Reject(status),
             Ok(prepared) if prepared.is_empty() => PreFilterResult::Skip,
             Ok(prepared) => {
@@ -124,7 +124,7 @@ impl Filter for DynamicResources {
         pod: &PodInfo,
         node: NodeView<'_>,
     ) -> Status {
-        let Some(state) = state.read::<State>() else {
+        let Some(state) = state.read::<ClaimsState>() else {
             return Status::error("DynamicResources: Filter ran without PreFilter");
         };
         filter::filter(&self.args, cx, state, &pod.pod, node)
@@ -153,7 +153,7 @@ impl PostFilter for DynamicResources {
         wake: Option<Wake<'_>>,
     ) -> PostFilterStep {
         let rejected_before =
-            statuses.listed() == 0 && cx.dry_run.state().read::<State>().is_none();
+            statuses.listed() == 0 && cx.dry_run.state().read::<ClaimsState>().is_none();
         if wake.is_none() && rejected_before {
             let status = Status::new(Code::UnschedulableAndUnresolvable, []);
             return PostFilterStep::done(status, Nominating::Keep);
@@ -176,7 +176,7 @@ impl Score for DynamicResources {
         _pod: &PodInfo,
         node: NodeView<'_>,
     ) -> Result<i64, Status> {
-        let state = state.read::<State>();
+        let state = state.read::<ClaimsState>();
         Ok(state.map_or(0, |state| state.score(node.slot())))
     }
 
@@ -188,7 +188,7 @@ impl Score for DynamicResources {
         nodes: &[Slot],
         scores: &mut Vec<i64>,
     ) -> Result<(), Status> {
-        match state.read::<State>() {
+        match state.read::<ClaimsState>() {
             Some(state) if state.has_lists => {
                 scores.extend(nodes.iter().map(|slot| state.score(*slot)));
             }
@@ -223,19 +223,19 @@ impl Reserve for DynamicResources {
         _wake: Option<Wake<'_>>,
     ) -> Step {
         // PreFilter has not run for a pod that shares the answers of one like it.
-        if state.read::<State>().is_none() {
+        if state.read::<ClaimsState>().is_none() {
             let context = Context {
                 now: cx.now,
                 cluster: cx.cluster,
                 features: cx.features,
                 work: None,
             };
-            match State::prepare(&self.args, &context, &pod.pod) {
+            match ClaimsState::prepare(&self.args, &context, &pod.pod) {
                 Ok(prepared) => state.write(prepared),
                 Err(status) => return Step::Done(status),
             }
         }
-        Step::Done(match state.read_mut::<State>() {
+        Step::Done(match state.read_mut::<ClaimsState>() {
             Some(state) => bind::reserve(self, cx, state, &pod.pod, node),
             None => Status::success(),
         })
@@ -248,7 +248,7 @@ impl Reserve for DynamicResources {
         pod: &PodInfo,
         _node: &Str,
     ) {
-        if let Some(state) = state.read_mut::<State>() {
+        if let Some(state) = state.read_mut::<ClaimsState>() {
             bind::unreserve(cx, state, &pod.pod);
         }
     }
@@ -256,7 +256,7 @@ impl Reserve for DynamicResources {
 
 /// The decision of Reserve for the node, if the pod has claims.
 fn reserved<'s>(state: &'s mut CycleState, node: &str) -> Option<&'s mut bind::Reserved> {
-    let reserved = state.read_mut::<State>()?.reserved.as_mut();
+    let reserved = state.read_mut::<ClaimsState>()?.reserved.as_mut();
     reserved.filter(|reserved| reserved.is_for(node) && !reserved.is_empty())
 }
 
@@ -298,7 +298,7 @@ impl Keep for DynamicResources {
     /// devices of the node. Devices that several nodes can use are part of the fragment. Reserve looks the claims up
     /// again.
     fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
-        State::fragment(cx, &pod.pod, fragment)
+        ClaimsState::fragment(cx, &pod.pod, fragment)
     }
 
     /// By the alternatives of lists.

@@ -22,7 +22,7 @@ use berth_api::{Node, Pod, Str};
 use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, Hint};
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
-use berth_framework::requirement::{NodeFilter, NodeScore, Scale};
+use berth_framework::requirement::{NodeFilter, NodeScore, ScoreScale};
 use berth_framework::{FeatureGates, NodeTable, NodeView, PodInfo, Slot, Status};
 use std::sync::Arc;
 
@@ -152,7 +152,7 @@ impl NodeScore for NodeAffinity {
     type Preference = CompiledPreferredTerms;
 
     const READS_PODS: bool = false;
-    const SCALE: Scale = Scale::Greatest;
+    const SCALE: ScoreScale = ScoreScale::Greatest;
 
     fn preference(
         &self,

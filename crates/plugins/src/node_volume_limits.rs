@@ -40,7 +40,7 @@ fn not_installed(driver: &Str) -> String {
 
 /// The volumes that a pod brings to its node, of drivers for which some node has a limit.
 #[derive(Debug, Default, Hash)]
-pub struct Required {
+pub struct RequiredVolumes {
     /// The drivers of the pod's volumes that a node must have, sorted. Beside each, whether its volumes are those of an
     /// in-tree plugin: they are CSI volumes only on nodes with CSI drivers.
     installed: Vec<(Str, bool)>,
@@ -60,14 +60,14 @@ fn may_attach(volume: &Volume) -> bool {
         || volume.migrated().is_some()
 }
 
-impl Required {
+impl RequiredVolumes {
     fn of(cx: &Context<'_>, pod: &Pod) -> Self {
         let cluster = cx.cluster;
         let needs_drivers = cx.features.enabled(Feature::VolumeLimitScaling);
         let mut required = Self::default();
         let mut own: Vec<CsiVolume> = Vec::new();
         for volume in &pod.spec.volumes {
-            let Found {
+            let NewVolume {
                 volume,
                 is_own,
                 is_in_tree,
@@ -149,7 +149,7 @@ fn must_be_installed(cluster: &Cluster, driver: &str) -> bool {
 }
 
 /// A CSI volume of a new pod.
-struct Found {
+struct NewVolume {
     volume: CsiVolume,
     /// Whether no other pod can use it.
     is_own: bool,
@@ -161,9 +161,9 @@ struct Found {
 ///
 /// # Errors
 /// The fault of its claim.
-fn csi_volume(cluster: &Cluster, pod: &Pod, volume: &Volume) -> Result<Option<Found>, Status> {
+fn csi_volume(cluster: &Cluster, pod: &Pod, volume: &Volume) -> Result<Option<NewVolume>, Status> {
     let Some(used) = PodClaim::of(pod, volume) else {
-        return Ok(volume.migrated().map(|volume| Found {
+        return Ok(volume.migrated().map(|volume| NewVolume {
             volume,
             is_own: false,
             is_in_tree: true,
@@ -181,7 +181,7 @@ fn csi_volume(cluster: &Cluster, pod: &Pod, volume: &Volume) -> Result<Option<Fo
     }
     Ok(cluster.storage().csi_volume_of(claim).map(|volume| {
         let is_own = cluster.is_used_by_one(&claim.metadata, &volume);
-        Found {
+        NewVolume {
             volume,
             is_own,
             is_in_tree: cluster.storage().is_in_tree(claim),
@@ -220,15 +220,19 @@ impl Plugin for NodeVolumeLimits {
 }
 
 impl NodeFilter for NodeVolumeLimits {
-    type Requirement = Required;
+    type Requirement = RequiredVolumes;
 
-    fn requirement(&self, cx: &Context<'_>, pod: &PodInfo) -> Result<Option<Required>, Status> {
+    fn requirement(
+        &self,
+        cx: &Context<'_>,
+        pod: &PodInfo,
+    ) -> Result<Option<RequiredVolumes>, Status> {
         let pod = &pod.pod;
         let may_attach = pod.spec.volumes.iter().any(may_attach);
-        Ok(may_attach.then(|| Required::of(cx, pod)))
+        Ok(may_attach.then(|| RequiredVolumes::of(cx, pod)))
     }
 
-    fn check(&self, required: &Required, node: NodeView<'_>) -> Status {
+    fn check(&self, required: &RequiredVolumes, node: NodeView<'_>) -> Status {
         required.check(node)
     }
 }

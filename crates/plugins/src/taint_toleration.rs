@@ -13,7 +13,7 @@ use berth_framework::event::{
 };
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, FactoryContext, Registration};
-use berth_framework::requirement::{NodeFilter, NodeScore, Scale};
+use berth_framework::requirement::{NodeFilter, NodeScore, ScoreScale};
 use berth_framework::{Feature, FeatureGates, NodeTable, NodeView, PodInfo, Slot, Status};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -162,7 +162,7 @@ impl NodeScore for TaintToleration {
     type Preference = Vec<Toleration>;
 
     const READS_PODS: bool = false;
-    const SCALE: Scale = Scale::GreatestReversed;
+    const SCALE: ScoreScale = ScoreScale::GreatestReversed;
 
     fn preference(
         &self,

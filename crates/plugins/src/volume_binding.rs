@@ -55,7 +55,7 @@ pub struct VolumeBinding {
     args: VolumeBindingArgs,
 }
 
-struct PreFilterState {
+struct VolumePreFilterState {
     claims: Claims,
 }
 
@@ -135,7 +135,7 @@ impl PreFilter for VolumeBinding {
         match claims::check_all(cx.cluster, &pod.pod) {
             Err(error) => return PreFilterResult::Reject(Status::unresolvable(error)),
             Ok(false) => {
-                state.write(PreFilterState {
+                state.write(VolumePreFilterState {
                     claims: Claims::default(),
                 });
                 return PreFilterResult::Skip;
@@ -148,7 +148,7 @@ impl PreFilter for VolumeBinding {
                 PreFilterResult::Reject(Status::unresolvable(REASON_IMMEDIATE))
             }
             Ok(claims) => {
-                state.write(PreFilterState { claims });
+                state.write(VolumePreFilterState { claims });
                 PreFilterResult::AllNodes
             }
         }
@@ -163,7 +163,7 @@ impl Filter for VolumeBinding {
         _pod: &PodInfo,
         node: NodeView<'_>,
     ) -> Status {
-        let Some(kept) = state.read::<PreFilterState>() else {
+        let Some(kept) = state.read::<VolumePreFilterState>() else {
             return Status::error("VolumeBinding: Filter ran without PreFilter");
         };
         match find(cx.cluster, &kept.claims, node.node()) {

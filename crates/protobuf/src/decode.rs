@@ -3,8 +3,8 @@
 //! Repeated fields and the entries of maps are read as far as they follow each other, as Kubernetes writes them.
 //! [`crate::envelope::Envelope::decode_any_order`] accepts other orders.
 
-use crate::error::Error;
-use crate::types::{Field, MessageType, SchemaOr, Shape, Target, Types};
+use crate::error::ProtobufError;
+use crate::types::{FieldShape, FieldTarget, MessageType, ProtobufField, SchemaOr, Types};
 use crate::wire::{Reader, Wire};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -28,7 +28,7 @@ pub(crate) const DEPTH_MAX: u8 = 64;
 pub fn decode<'de, T: Deserialize<'de>>(
     message: &'static MessageType,
     bytes: &'de [u8],
-) -> Result<T, Error> {
+) -> Result<T, ProtobufError> {
     T::deserialize(Object::new(message, bytes))
 }
 
@@ -73,7 +73,10 @@ macro_rules! forward {
 /// The methods of messages, lists and maps, which all have one form only.
 macro_rules! one_form {
     () => {
-        fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        fn deserialize_option<V: Visitor<'de>>(
+            self,
+            visitor: V,
+        ) -> Result<V::Value, ProtobufError> {
             visitor.visit_some(self)
         }
 
@@ -81,7 +84,7 @@ macro_rules! one_form {
             self,
             _: &'static str,
             visitor: V,
-        ) -> Result<V::Value, Error> {
+        ) -> Result<V::Value, ProtobufError> {
             visitor.visit_newtype_struct(self)
         }
 
@@ -90,11 +93,14 @@ macro_rules! one_form {
             _: &'static str,
             _: &'static [&'static str],
             _: V,
-        ) -> Result<V::Value, Error> {
-            Err(Error::wire_type())
+        ) -> Result<V::Value, ProtobufError> {
+            Err(ProtobufError::wire_type())
         }
 
-        fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        fn deserialize_ignored_any<V: Visitor<'de>>(
+            self,
+            visitor: V,
+        ) -> Result<V::Value, ProtobufError> {
             visitor.visit_unit()
         }
 
@@ -103,11 +109,11 @@ macro_rules! one_form {
 }
 
 impl<'de> Deserializer<'de> for Object<'de> {
-    type Error = Error;
+    type Error = ProtobufError;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
         let budget = Budget::default();
-        let fields = Fields {
+        let fields = MessageFields {
             budget: &budget,
             depth: 0,
             head: self.type_meta.map_or(&[][..], |_| &["apiVersion", "kind"]),
@@ -133,13 +139,13 @@ impl Default for Budget {
 }
 
 impl Budget {
-    fn spend(&self) -> Result<(), Error> {
+    fn spend(&self) -> Result<(), ProtobufError> {
         match self.0.get().checked_sub(1) {
             Some(left) => {
                 self.0.set(left);
                 Ok(())
             }
-            None => Err(Error::new(format_args!(
+            None => Err(ProtobufError::new(format_args!(
                 "the object has more than {VALUES_MAX} values"
             ))),
         }
@@ -160,7 +166,7 @@ impl<'de> Run<'de> {
     }
 
     /// The value of the next field if it has this number.
-    fn next_of(&mut self, number: u32) -> Result<Option<Wire<'de>>, Error> {
+    fn next_of(&mut self, number: u32) -> Result<Option<Wire<'de>>, ProtobufError> {
         let mut ahead = self.reader.clone();
         match ahead.next_field()? {
             Some((found, wire)) if found == number => {
@@ -176,11 +182,11 @@ impl<'de> Run<'de> {
 enum Next<'de> {
     None,
     Text(&'de str),
-    Field(u32, &'static Field, Wire<'de>),
+    Field(u32, &'static ProtobufField, Wire<'de>),
 }
 
 /// The fields of a message, those of embedded messages included.
-struct Fields<'a, 'de> {
+struct MessageFields<'a, 'de> {
     budget: &'a Budget,
     depth: u8,
     /// The fields before those of the message.
@@ -192,18 +198,18 @@ struct Fields<'a, 'de> {
     next: Next<'de>,
 }
 
-impl<'de> MapAccess<'de> for Fields<'_, 'de> {
-    type Error = Error;
+impl<'de> MapAccess<'de> for MessageFields<'_, 'de> {
+    type Error = ProtobufError;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(
         &mut self,
         seed: K,
-    ) -> Result<Option<K::Value>, Error> {
+    ) -> Result<Option<K::Value>, ProtobufError> {
         if let [name, rest @ ..] = self.head {
             let at = self.type_meta.len() - self.head.len();
             self.next = Next::Text(self.type_meta[at]);
             self.head = rest;
-            let key: StrDeserializer<'_, Error> = (*name).into_deserializer();
+            let key: StrDeserializer<'_, ProtobufError> = (*name).into_deserializer();
             return seed.deserialize(key).map(Some);
         }
         loop {
@@ -216,9 +222,9 @@ impl<'de> MapAccess<'de> for Fields<'_, 'de> {
             };
             match self.inner.message.field(number) {
                 None => {}
-                Some(Target::Embedded(at)) => {
+                Some(FieldTarget::Embedded(at)) => {
                     let Wire::Bytes(bytes) = wire else {
-                        return Err(Error::wire_type());
+                        return Err(ProtobufError::wire_type());
                     };
                     if self.outer.len() >= usize::from(DEPTH_MAX) {
                         return Err(too_deep());
@@ -226,34 +232,37 @@ impl<'de> MapAccess<'de> for Fields<'_, 'de> {
                     let inner = Run::new(Types::get().at(*at), bytes);
                     self.outer.push(std::mem::replace(&mut self.inner, inner));
                 }
-                Some(Target::Field(field)) if field.is_left_out(wire) => {}
-                Some(Target::Field(field)) => {
+                Some(FieldTarget::Field(field)) if field.is_left_out(wire) => {}
+                Some(FieldTarget::Field(field)) => {
                     self.budget.spend()?;
                     self.next = Next::Field(number, field, wire);
-                    let key: StrDeserializer<'_, Error> = field.name.into_deserializer();
+                    let key: StrDeserializer<'_, ProtobufError> = field.name.into_deserializer();
                     return seed.deserialize(key).map(Some);
                 }
             }
         }
     }
 
-    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Error> {
+    fn next_value_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<S::Value, ProtobufError> {
         match std::mem::replace(&mut self.next, Next::None) {
-            Next::None => Err(Error::new("a value without a key")),
+            Next::None => Err(ProtobufError::new("a value without a key")),
             Next::Text(text) => seed.deserialize(BorrowedStrDeserializer::new(text)),
             Next::Field(number, field, wire) => {
-                let place = Place {
+                let place = ValuePlace {
                     budget: self.budget,
                     depth: self.depth,
                 };
                 let value = match &field.shape {
-                    Shape::List(items) => {
+                    FieldShape::List(items) => {
                         let entries = Entries::new(place, &mut self.inner, number, items, wire);
                         entries.read(|entries| seed.deserialize(List(entries)))
                     }
-                    Shape::Map(values) => {
+                    FieldShape::Map(values) => {
                         let entries = Entries::new(place, &mut self.inner, number, values, wire);
-                        entries.read(|entries| seed.deserialize(Pairs(entries)))
+                        entries.read(|entries| seed.deserialize(MapPairs(entries)))
                     }
                     shape => seed.deserialize(Value { place, shape, wire }),
                 };
@@ -263,14 +272,16 @@ impl<'de> MapAccess<'de> for Fields<'_, 'de> {
     }
 }
 
-impl Field {
+impl ProtobufField {
     /// Returns whether JSON would not have this field.
     fn is_left_out(&self, wire: Wire<'_>) -> bool {
         let is_zero = matches!(wire, Wire::Varint(0) | Wire::Bytes(&[]));
         match self.shape {
             // No time at all; the zero of Unix is written with its seconds.
-            Shape::Time | Shape::MicroTime => is_zero,
-            Shape::Bool | Shape::Int | Shape::String | Shape::Bytes => self.omits_zero && is_zero,
+            FieldShape::Time | FieldShape::MicroTime => is_zero,
+            FieldShape::Bool | FieldShape::Int | FieldShape::String | FieldShape::Bytes => {
+                self.omits_zero && is_zero
+            }
             _ => false,
         }
     }
@@ -278,52 +289,53 @@ impl Field {
 
 /// The place of a value.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct ValuePlace<'a> {
     budget: &'a Budget,
     depth: u8,
 }
 
-pub(crate) fn too_deep() -> Error {
-    Error::new(format_args!("messages are nested deeper than {DEPTH_MAX}"))
+pub(crate) fn too_deep() -> ProtobufError {
+    ProtobufError::new(format_args!("messages are nested deeper than {DEPTH_MAX}"))
 }
 
 /// One value that is not repeated.
 struct Value<'a, 'de> {
-    place: Place<'a>,
-    shape: &'static Shape,
+    place: ValuePlace<'a>,
+    shape: &'static FieldShape,
     wire: Wire<'de>,
 }
 
 impl Value<'_, '_> {
     fn is_no_time(&self) -> bool {
-        matches!(self.shape, Shape::Time | Shape::MicroTime) && self.wire == Wire::Bytes(&[])
+        matches!(self.shape, FieldShape::Time | FieldShape::MicroTime)
+            && self.wire == Wire::Bytes(&[])
     }
 }
 
 impl<'de> Deserializer<'de> for Value<'_, 'de> {
-    type Error = Error;
+    type Error = ProtobufError;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
         match (self.shape, self.wire) {
-            (Shape::String, Wire::Bytes(bytes)) => visitor.visit_borrowed_str(text(bytes)?),
-            (Shape::Int, Wire::Varint(bits)) => visitor.visit_i64(bits.cast_signed()),
-            (Shape::Bool, Wire::Varint(bits)) => visitor.visit_bool(bits != 0),
-            (Shape::Double, Wire::Fixed64(bits)) => double(f64::from_bits(bits), visitor),
-            (Shape::SchemaOr(other, schema), Wire::Bytes(bytes)) => {
+            (FieldShape::String, Wire::Bytes(bytes)) => visitor.visit_borrowed_str(text(bytes)?),
+            (FieldShape::Int, Wire::Varint(bits)) => visitor.visit_i64(bits.cast_signed()),
+            (FieldShape::Bool, Wire::Varint(bits)) => visitor.visit_bool(bits != 0),
+            (FieldShape::Double, Wire::Fixed64(bits)) => double(f64::from_bits(bits), visitor),
+            (FieldShape::SchemaOr(other, schema), Wire::Bytes(bytes)) => {
                 schema_or(self.place, *other, schema, bytes, visitor)
             }
-            (Shape::Quantity, Wire::Bytes(bytes)) => {
+            (FieldShape::Quantity, Wire::Bytes(bytes)) => {
                 visitor.visit_borrowed_str(match first_text(bytes)? {
                     "" => "0",
                     text => text,
                 })
             }
-            (Shape::Message(at), Wire::Bytes(bytes)) => {
+            (FieldShape::Message(at), Wire::Bytes(bytes)) => {
                 let depth = self.place.depth + 1;
                 if depth > DEPTH_MAX {
                     return Err(too_deep());
                 }
-                visitor.visit_map(Fields {
+                visitor.visit_map(MessageFields {
                     budget: self.place.budget,
                     depth,
                     head: &[],
@@ -333,30 +345,32 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
                     next: Next::None,
                 })
             }
-            (Shape::Time | Shape::MicroTime, Wire::Bytes(&[])) => visitor.visit_unit(),
-            (Shape::Time, Wire::Bytes(bytes)) => {
+            (FieldShape::Time | FieldShape::MicroTime, Wire::Bytes(&[])) => visitor.visit_unit(),
+            (FieldShape::Time, Wire::Bytes(bytes)) => {
                 visitor.visit_string(time(bytes, "%Y-%m-%dT%H:%M:%SZ")?)
             }
-            (Shape::MicroTime, Wire::Bytes(bytes)) => {
+            (FieldShape::MicroTime, Wire::Bytes(bytes)) => {
                 visitor.visit_string(time(bytes, "%Y-%m-%dT%H:%M:%S.%6fZ")?)
             }
-            (Shape::IntOrString, Wire::Bytes(bytes)) => int_or_string(bytes, visitor),
-            (Shape::Bytes, Wire::Bytes(bytes)) => visitor.visit_string(STANDARD.encode(bytes)),
-            (Shape::Strings, Wire::Bytes(bytes)) => visitor.visit_seq(Texts {
+            (FieldShape::IntOrString, Wire::Bytes(bytes)) => int_or_string(bytes, visitor),
+            (FieldShape::Bytes, Wire::Bytes(bytes)) => visitor.visit_string(STANDARD.encode(bytes)),
+            (FieldShape::Strings, Wire::Bytes(bytes)) => visitor.visit_seq(Texts {
                 budget: self.place.budget,
                 reader: Reader::new(bytes),
             }),
-            (Shape::Json | Shape::Raw | Shape::Fields, Wire::Bytes(bytes)) => match first(bytes)? {
-                [] => visitor.visit_unit(),
-                json => serde_json::Deserializer::from_slice(json)
-                    .deserialize_any(visitor)
-                    .map_err(Error::new),
-            },
-            _ => Err(Error::wire_type()),
+            (FieldShape::Json | FieldShape::Raw | FieldShape::Fields, Wire::Bytes(bytes)) => {
+                match first(bytes)? {
+                    [] => visitor.visit_unit(),
+                    json => serde_json::Deserializer::from_slice(json)
+                        .deserialize_any(visitor)
+                        .map_err(ProtobufError::new),
+                }
+            }
+            _ => Err(ProtobufError::wire_type()),
         }
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProtobufError> {
         if self.is_no_time() {
             return visitor.visit_none();
         }
@@ -367,14 +381,13 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
         self,
         name: &'static str,
         visitor: V,
-    ) -> Result<V::Value, Error> {
+    ) -> Result<V::Value, ProtobufError> {
         match (self.shape, self.wire) {
-            (Shape::Raw, Wire::Bytes(bytes)) if name == RAW_JSON => {
-                visitor.visit_borrowed_str(match first_text(bytes)? {
+            (FieldShape::Raw, Wire::Bytes(bytes)) if name == RAW_JSON => visitor
+                .visit_borrowed_str(match first_text(bytes)? {
                     "" => "null",
                     text => text,
-                })
-            }
+                }),
             _ => visitor.visit_newtype_struct(self),
         }
     }
@@ -384,17 +397,20 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
         _: &'static str,
         _: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Error> {
+    ) -> Result<V::Value, ProtobufError> {
         match (self.shape, self.wire) {
-            (Shape::String, Wire::Bytes(bytes)) => {
-                let variant: StrDeserializer<'_, Error> = text(bytes)?.into_deserializer();
+            (FieldShape::String, Wire::Bytes(bytes)) => {
+                let variant: StrDeserializer<'_, ProtobufError> = text(bytes)?.into_deserializer();
                 visitor.visit_enum(variant)
             }
-            _ => Err(Error::wire_type()),
+            _ => Err(ProtobufError::wire_type()),
         }
     }
 
-    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+    fn deserialize_ignored_any<V: Visitor<'de>>(
+        self,
+        visitor: V,
+    ) -> Result<V::Value, ProtobufError> {
         visitor.visit_unit()
     }
 
@@ -403,10 +419,10 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
 
 /// The values of a repeated field, or the entries of a map.
 struct Entries<'a, 'de> {
-    place: Place<'a>,
+    place: ValuePlace<'a>,
     run: &'a mut Run<'de>,
     number: u32,
-    shape: &'static Shape,
+    shape: &'static FieldShape,
     first: Option<Wire<'de>>,
     /// Integers that share one field.
     packed: Option<Reader<'de>>,
@@ -416,10 +432,10 @@ struct Entries<'a, 'de> {
 
 impl<'a, 'de> Entries<'a, 'de> {
     fn new(
-        place: Place<'a>,
+        place: ValuePlace<'a>,
         run: &'a mut Run<'de>,
         number: u32,
-        shape: &'static Shape,
+        shape: &'static FieldShape,
         first: Wire<'de>,
     ) -> Self {
         Self {
@@ -434,13 +450,16 @@ impl<'a, 'de> Entries<'a, 'de> {
     }
 
     /// Reads the entries, and skips those that `read` leaves.
-    fn read<R>(mut self, read: impl FnOnce(&mut Self) -> Result<R, Error>) -> Result<R, Error> {
+    fn read<R>(
+        mut self,
+        read: impl FnOnce(&mut Self) -> Result<R, ProtobufError>,
+    ) -> Result<R, ProtobufError> {
         let result = read(&mut self)?;
         while self.run.next_of(self.number)?.is_some() {}
         Ok(result)
     }
 
-    fn next(&mut self) -> Result<Option<Wire<'de>>, Error> {
+    fn next(&mut self) -> Result<Option<Wire<'de>>, ProtobufError> {
         loop {
             if let Some(packed) = &mut self.packed {
                 if let Some(integer) = packed.next_varint()? {
@@ -457,7 +476,7 @@ impl<'a, 'de> Entries<'a, 'de> {
                 },
             };
             match (self.shape, wire) {
-                (Shape::Int | Shape::Bool, Wire::Bytes(bytes)) => {
+                (FieldShape::Int | FieldShape::Bool, Wire::Bytes(bytes)) => {
                     self.packed = Some(Reader::new(bytes));
                 }
                 _ => {
@@ -473,14 +492,17 @@ impl<'a, 'de> Entries<'a, 'de> {
 struct List<'e, 'a, 'de>(&'e mut Entries<'a, 'de>);
 
 /// A map.
-struct Pairs<'e, 'a, 'de>(&'e mut Entries<'a, 'de>);
+struct MapPairs<'e, 'a, 'de>(&'e mut Entries<'a, 'de>);
 
 macro_rules! collection {
     ($type:ident, $visit:ident) => {
         impl<'de> Deserializer<'de> for $type<'_, '_, 'de> {
-            type Error = Error;
+            type Error = ProtobufError;
 
-            fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+            fn deserialize_any<V: Visitor<'de>>(
+                self,
+                visitor: V,
+            ) -> Result<V::Value, ProtobufError> {
                 visitor.$visit(self)
             }
 
@@ -490,15 +512,15 @@ macro_rules! collection {
 }
 
 collection!(List, visit_seq);
-collection!(Pairs, visit_map);
+collection!(MapPairs, visit_map);
 
 impl<'de> SeqAccess<'de> for List<'_, '_, 'de> {
-    type Error = Error;
+    type Error = ProtobufError;
 
     fn next_element_seed<S: DeserializeSeed<'de>>(
         &mut self,
         seed: S,
-    ) -> Result<Option<S::Value>, Error> {
+    ) -> Result<Option<S::Value>, ProtobufError> {
         let Some(wire) = self.0.next()? else {
             return Ok(None);
         };
@@ -507,16 +529,16 @@ impl<'de> SeqAccess<'de> for List<'_, '_, 'de> {
     }
 }
 
-impl<'de> MapAccess<'de> for Pairs<'_, '_, 'de> {
-    type Error = Error;
+impl<'de> MapAccess<'de> for MapPairs<'_, '_, 'de> {
+    type Error = ProtobufError;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(
         &mut self,
         seed: K,
-    ) -> Result<Option<K::Value>, Error> {
+    ) -> Result<Option<K::Value>, ProtobufError> {
         let wire = match self.0.next()? {
             Some(Wire::Bytes(bytes)) => bytes,
-            Some(_) => return Err(Error::wire_type()),
+            Some(_) => return Err(ProtobufError::wire_type()),
             None => return Ok(None),
         };
         let mut entry = Reader::new(wire);
@@ -533,7 +555,10 @@ impl<'de> MapAccess<'de> for Pairs<'_, '_, 'de> {
             .map(Some)
     }
 
-    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Error> {
+    fn next_value_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<S::Value, ProtobufError> {
         let Entries {
             place,
             shape,
@@ -545,7 +570,7 @@ impl<'de> MapAccess<'de> for Pairs<'_, '_, 'de> {
 }
 
 /// A number without a fraction is an integer in JSON.
-fn double<'de, V: Visitor<'de>>(value: f64, visitor: V) -> Result<V::Value, Error> {
+fn double<'de, V: Visitor<'de>>(value: f64, visitor: V) -> Result<V::Value, ProtobufError> {
     const INTEGER_MAX: f64 = 9_007_199_254_740_992.0;
     if value.fract() == 0.0 && value.abs() <= INTEGER_MAX {
         return visitor.visit_i64(value as i64);
@@ -555,12 +580,12 @@ fn double<'de, V: Visitor<'de>>(value: f64, visitor: V) -> Result<V::Value, Erro
 
 /// A schema, or what is in its place.
 fn schema_or<'de, V: Visitor<'de>>(
-    place: Place<'_>,
+    place: ValuePlace<'_>,
     other: SchemaOr,
-    schema: &'static Shape,
+    schema: &'static FieldShape,
     bytes: &'de [u8],
     visitor: V,
-) -> Result<V::Value, Error> {
+) -> Result<V::Value, ProtobufError> {
     let number = if other == SchemaOr::Bool { 2 } else { 1 };
     let mut reader = Reader::new(bytes);
     let (mut one, mut flag) = (None, false);
@@ -587,25 +612,25 @@ fn schema_or<'de, V: Visitor<'de>>(
         (None, SchemaOr::Strings) => visitor.visit_seq(Second {
             place,
             reader: Reader::new(bytes),
-            shape: &Shape::String,
+            shape: &FieldShape::String,
         }),
     }
 }
 
 /// The values of the second field of a message.
 struct Second<'a, 'de> {
-    place: Place<'a>,
+    place: ValuePlace<'a>,
     reader: Reader<'de>,
-    shape: &'static Shape,
+    shape: &'static FieldShape,
 }
 
 impl<'de> SeqAccess<'de> for Second<'_, 'de> {
-    type Error = Error;
+    type Error = ProtobufError;
 
     fn next_element_seed<S: DeserializeSeed<'de>>(
         &mut self,
         seed: S,
-    ) -> Result<Option<S::Value>, Error> {
+    ) -> Result<Option<S::Value>, ProtobufError> {
         while let Some((number, wire)) = self.reader.next_field()? {
             if number == 2 {
                 self.place.budget.spend()?;
@@ -617,7 +642,7 @@ impl<'de> SeqAccess<'de> for Second<'_, 'de> {
     }
 }
 
-impl Shape {
+impl FieldShape {
     /// The value that an entry of a map without one has.
     fn zero(&self) -> Wire<'static> {
         match self {
@@ -635,12 +660,12 @@ struct Texts<'a, 'de> {
 }
 
 impl<'de> SeqAccess<'de> for Texts<'_, 'de> {
-    type Error = Error;
+    type Error = ProtobufError;
 
     fn next_element_seed<S: DeserializeSeed<'de>>(
         &mut self,
         seed: S,
-    ) -> Result<Option<S::Value>, Error> {
+    ) -> Result<Option<S::Value>, ProtobufError> {
         while let Some((number, wire)) = self.reader.next_field()? {
             if let (1, Wire::Bytes(bytes)) = (number, wire) {
                 self.budget.spend()?;
@@ -652,29 +677,32 @@ impl<'de> SeqAccess<'de> for Texts<'_, 'de> {
     }
 }
 
-pub(crate) fn text(bytes: &[u8]) -> Result<&str, Error> {
-    std::str::from_utf8(bytes).map_err(|_| Error::new("invalid UTF-8"))
+pub(crate) fn text(bytes: &[u8]) -> Result<&str, ProtobufError> {
+    std::str::from_utf8(bytes).map_err(|_| ProtobufError::new("invalid UTF-8"))
 }
 
 /// The first field of a message.
-fn first(bytes: &[u8]) -> Result<&[u8], Error> {
+fn first(bytes: &[u8]) -> Result<&[u8], ProtobufError> {
     let mut reader = Reader::new(bytes);
     let mut found = &[][..];
     while let Some((number, wire)) = reader.next_field()? {
         match (number, wire) {
             (1, Wire::Bytes(bytes)) => found = bytes,
-            (1, _) => return Err(Error::wire_type()),
+            (1, _) => return Err(ProtobufError::wire_type()),
             _ => {}
         }
     }
     Ok(found)
 }
 
-fn first_text(bytes: &[u8]) -> Result<&str, Error> {
+fn first_text(bytes: &[u8]) -> Result<&str, ProtobufError> {
     first(bytes).and_then(text)
 }
 
-fn int_or_string<'de, V: Visitor<'de>>(bytes: &'de [u8], visitor: V) -> Result<V::Value, Error> {
+fn int_or_string<'de, V: Visitor<'de>>(
+    bytes: &'de [u8],
+    visitor: V,
+) -> Result<V::Value, ProtobufError> {
     const IS_STRING: u64 = 1;
     let mut reader = Reader::new(bytes);
     let (mut kind, mut integer, mut string) = (0, 0, "");
@@ -693,7 +721,7 @@ fn int_or_string<'de, V: Visitor<'de>>(bytes: &'de [u8], visitor: V) -> Result<V
 }
 
 /// A time as the API's JSON has it.
-fn time(bytes: &[u8], format: &str) -> Result<String, Error> {
+fn time(bytes: &[u8], format: &str) -> Result<String, ProtobufError> {
     let mut reader = Reader::new(bytes);
     let (mut seconds, mut nanos) = (0, 0);
     while let Some((number, wire)) = reader.next_field()? {
@@ -703,7 +731,7 @@ fn time(bytes: &[u8], format: &str) -> Result<String, Error> {
             _ => {}
         }
     }
-    let nanos = i32::try_from(nanos).map_err(Error::new)?;
-    let time = Timestamp::new(seconds, nanos).map_err(Error::new)?;
+    let nanos = i32::try_from(nanos).map_err(ProtobufError::new)?;
+    let time = Timestamp::new(seconds, nanos).map_err(ProtobufError::new)?;
     Ok(time.strftime(format).to_string())
 }

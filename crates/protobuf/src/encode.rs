@@ -2,7 +2,7 @@
 
 use crate::envelope;
 use crate::tree::{Node, Tree};
-use crate::types::{MessageType, SchemaOr, Shape, Target, Types};
+use crate::types::{FieldShape, FieldTarget, MessageType, SchemaOr, Types};
 use crate::wire::Writer;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -56,11 +56,11 @@ fn put_object<N: Node>(writer: &mut Writer, message: &MessageType, object: N) {
 fn put_fields<N: Node>(writer: &mut Writer, message: &MessageType, object: N) {
     for (number, target) in message.fields() {
         match target {
-            Target::Embedded(at) => {
+            FieldTarget::Embedded(at) => {
                 let inner = Types::get().at(*at);
                 writer.message(number, |w| put_fields(w, inner, object));
             }
-            Target::Field(field) => {
+            FieldTarget::Field(field) => {
                 if let Some(value) = object.member(field.name).filter(|v| !v.is_null()) {
                     put(writer, number, &field.shape, value);
                 }
@@ -69,21 +69,21 @@ fn put_fields<N: Node>(writer: &mut Writer, message: &MessageType, object: N) {
     }
 }
 
-pub(crate) fn put<N: Node>(writer: &mut Writer, number: u32, shape: &Shape, value: N) {
+pub(crate) fn put<N: Node>(writer: &mut Writer, number: u32, shape: &FieldShape, value: N) {
     let text = || value.text().unwrap_or_default();
     let int = || value.number().and_then(Number::as_i64).unwrap_or_default();
     match shape {
-        Shape::String => writer.bytes(number, text().as_bytes()),
-        Shape::Bool => writer.varint(number, value.flag().unwrap_or_default().into()),
-        Shape::Int => writer.varint(number, int()),
-        Shape::Bytes => writer.bytes(number, &STANDARD.decode(text()).unwrap_or_default()),
-        Shape::Quantity => writer.message(number, |w| w.bytes(1, text().as_bytes())),
-        Shape::IntOrString => writer.message(number, |w| {
+        FieldShape::String => writer.bytes(number, text().as_bytes()),
+        FieldShape::Bool => writer.varint(number, value.flag().unwrap_or_default().into()),
+        FieldShape::Int => writer.varint(number, int()),
+        FieldShape::Bytes => writer.bytes(number, &STANDARD.decode(text()).unwrap_or_default()),
+        FieldShape::Quantity => writer.message(number, |w| w.bytes(1, text().as_bytes())),
+        FieldShape::IntOrString => writer.message(number, |w| {
             w.varint(1, value.text().is_some().into());
             w.varint(2, int());
             w.bytes(3, text().as_bytes());
         }),
-        Shape::Time | Shape::MicroTime => {
+        FieldShape::Time | FieldShape::MicroTime => {
             if let Ok(time) = text().parse::<Timestamp>() {
                 writer.message(number, |w| {
                     w.varint(1, time.as_second());
@@ -91,36 +91,36 @@ pub(crate) fn put<N: Node>(writer: &mut Writer, number: u32, shape: &Shape, valu
                 });
             }
         }
-        Shape::Strings => writer.message(number, |w| {
+        FieldShape::Strings => writer.message(number, |w| {
             for item in value.items().into_iter().flatten() {
                 if let Some(text) = item.text() {
                     w.bytes(1, text.as_bytes());
                 }
             }
         }),
-        Shape::Raw | Shape::Fields if value.text().is_some() => {
+        FieldShape::Raw | FieldShape::Fields if value.text().is_some() => {
             writer.message(number, |w| w.bytes(1, text().as_bytes()));
         }
-        Shape::Json | Shape::Raw | Shape::Fields => {
+        FieldShape::Json | FieldShape::Raw | FieldShape::Fields => {
             writer.message(number, |w| w.bytes(1, value.json().as_bytes()))
         }
-        Shape::Double => {
+        FieldShape::Double => {
             let double = value.number().and_then(Number::as_f64);
             writer.double(number, double.unwrap_or_default());
         }
-        Shape::SchemaOr(other, schema) => {
+        FieldShape::SchemaOr(other, schema) => {
             writer.message(number, |w| put_schema_or(w, *other, schema, value))
         }
-        Shape::Message(at) => {
+        FieldShape::Message(at) => {
             let inner = Types::get().at(*at);
             writer.message(number, |w| put_object(w, inner, value));
         }
-        Shape::List(items) => {
+        FieldShape::List(items) => {
             for value in value.items().into_iter().flatten() {
                 put(writer, number, items, value);
             }
         }
-        Shape::Map(values) => {
+        FieldShape::Map(values) => {
             for (key, value) in value.members() {
                 writer.message(number, |w| {
                     w.bytes(1, key.as_bytes());
@@ -132,7 +132,7 @@ pub(crate) fn put<N: Node>(writer: &mut Writer, number: u32, shape: &Shape, valu
 }
 
 /// A schema, or what is in its place.
-fn put_schema_or<N: Node>(writer: &mut Writer, other: SchemaOr, schema: &Shape, value: N) {
+fn put_schema_or<N: Node>(writer: &mut Writer, other: SchemaOr, schema: &FieldShape, value: N) {
     match (other, value.flag(), value.items()) {
         (SchemaOr::Bool, Some(flag), _) => writer.varint(1, flag.into()),
         (SchemaOr::Bool, None, _) => {
@@ -146,7 +146,7 @@ fn put_schema_or<N: Node>(writer: &mut Writer, other: SchemaOr, schema: &Shape, 
         }
         (SchemaOr::Strings, _, Some(list)) => {
             for value in list {
-                put(writer, 2, &Shape::String, value);
+                put(writer, 2, &FieldShape::String, value);
             }
         }
         (SchemaOr::Schemas | SchemaOr::Strings, _, None) => put(writer, 1, schema, value),

@@ -1,7 +1,7 @@
 //! The surroundings of messages: the envelope of an object (`runtime.Unknown`), lists, and the events of watches.
 
 use crate::decode::{Object, text};
-use crate::error::Error;
+use crate::error::ProtobufError;
 use crate::order::canonical;
 use crate::types::{MessageType, Types};
 use crate::wire::{Reader, Wire, Writer};
@@ -31,10 +31,10 @@ impl<'a> Envelope<'a> {
     ///
     /// # Errors
     /// When the bytes are no envelope, or are truncated.
-    pub fn open(bytes: &'a [u8]) -> Result<Self, Error> {
+    pub fn open(bytes: &'a [u8]) -> Result<Self, ProtobufError> {
         let rest = bytes
             .strip_prefix(MAGIC)
-            .ok_or_else(|| Error::new("the body does not begin with k8s\\0"))?;
+            .ok_or_else(|| ProtobufError::new("the body does not begin with k8s\\0"))?;
         let mut envelope = Self {
             api_version: "",
             kind: "",
@@ -64,7 +64,7 @@ impl<'a> Envelope<'a> {
         if has_raw {
             Ok(envelope)
         } else {
-            Err(Error::new("the envelope has no message"))
+            Err(ProtobufError::new("the envelope has no message"))
         }
     }
 
@@ -72,7 +72,7 @@ impl<'a> Envelope<'a> {
     ///
     /// # Errors
     /// When the kind has no message.
-    pub fn object(&self) -> Result<Object<'a>, Error> {
+    pub fn object(&self) -> Result<Object<'a>, ProtobufError> {
         let Self {
             api_version, kind, ..
         } = self;
@@ -86,7 +86,7 @@ impl<'a> Envelope<'a> {
     ///
     /// # Errors
     /// When it is no list of a kind that has a message, or when it is truncated.
-    pub fn list(&self) -> Result<List<'a>, Error> {
+    pub fn list(&self) -> Result<List<'a>, ProtobufError> {
         let item = self.kind.strip_suffix("List");
         let item = item.and_then(|kind| Types::get().of_kind(self.api_version, kind));
         let mut list = List {
@@ -107,7 +107,7 @@ impl<'a> Envelope<'a> {
     ///
     /// # Errors
     /// When the kind has no message, when that is truncated or malformed, or when a value is not what `T` expects.
-    pub fn decode<T: Deserialize<'a>>(&self) -> Result<T, Error> {
+    pub fn decode<T: Deserialize<'a>>(&self) -> Result<T, ProtobufError> {
         T::deserialize(self.object()?.with_type_meta(self.api_version, self.kind))
     }
 
@@ -115,7 +115,7 @@ impl<'a> Envelope<'a> {
     ///
     /// # Errors
     /// As [`Envelope::decode`].
-    pub fn decode_any_order<T: DeserializeOwned>(&self) -> Result<T, Error> {
+    pub fn decode_any_order<T: DeserializeOwned>(&self) -> Result<T, ProtobufError> {
         let Self {
             api_version, kind, ..
         } = self;
@@ -169,7 +169,7 @@ impl<'a> List<'a> {
     ///
     /// # Errors
     /// When the metadata are malformed.
-    pub fn metadata<T: Deserialize<'a>>(&self) -> Result<T, Error> {
+    pub fn metadata<T: Deserialize<'a>>(&self) -> Result<T, ProtobufError> {
         let message = Types::get().of_kind("v1", "ListMeta");
         let message = message.ok_or_else(|| unknown("v1", "ListMeta"))?;
         T::deserialize(Object::new(message, self.metadata))
@@ -191,8 +191,8 @@ impl<'a> Iterator for List<'a> {
     }
 }
 
-fn unknown(api_version: &str, kind: &str) -> Error {
-    Error::new(format_args!(
+fn unknown(api_version: &str, kind: &str) -> ProtobufError {
+    ProtobufError::new(format_args!(
         "no kind {kind:?} is known in version {api_version:?}"
     ))
 }
@@ -211,7 +211,7 @@ impl<'a> WatchEvent<'a> {
     ///
     /// # Errors
     /// When the event is truncated.
-    pub fn read(bytes: &'a [u8]) -> Result<Self, Error> {
+    pub fn read(bytes: &'a [u8]) -> Result<Self, ProtobufError> {
         let mut event = Self {
             kind: "",
             object: &[],

@@ -4,18 +4,18 @@ use std::fmt;
 
 /// A message cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Error(Box<Fault>);
+pub struct ProtobufError(Box<DecodeFault>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Fault {
+struct DecodeFault {
     /// From the innermost field to the kind.
     path: Vec<&'static str>,
     reason: String,
 }
 
-impl Error {
+impl ProtobufError {
     pub(crate) fn new(reason: impl fmt::Display) -> Self {
-        Self(Box::new(Fault {
+        Self(Box::new(DecodeFault {
             path: Vec::new(),
             reason: reason.to_string(),
         }))
@@ -37,7 +37,7 @@ impl Error {
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for ProtobufError {
     /// As in `Pod.spec.containers.name: invalid UTF-8`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, name) in self.0.path.iter().rev().enumerate() {
@@ -53,9 +53,9 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for ProtobufError {}
 
-impl serde::de::Error for Error {
+impl serde::de::Error for ProtobufError {
     fn custom<T: fmt::Display>(message: T) -> Self {
         Self::new(message)
     }

@@ -25,6 +25,6 @@ mod tests;
 
 pub use decode::{Object, VALUES_MAX, decode};
 pub use encode::{encode, encode_body, encode_json, encode_message};
-pub use error::Error;
-pub use patch::Strategy;
+pub use error::ProtobufError;
+pub use patch::PatchKind;
 pub use types::{FACTS, GROUP_FACTS, LATER_FACTS, MessageType, Types};

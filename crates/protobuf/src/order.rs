@@ -3,8 +3,8 @@
 //! other messages into that order.
 
 use crate::decode::{DEPTH_MAX, too_deep};
-use crate::error::Error;
-use crate::types::{MessageType, Shape, Target, Types};
+use crate::error::ProtobufError;
+use crate::types::{FieldShape, FieldTarget, MessageType, Types};
 use crate::wire::{Reader, Wire, Writer};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,25 +17,30 @@ use std::collections::BTreeMap;
 pub(crate) fn canonical<'a>(
     message: &MessageType,
     bytes: &'a [u8],
-) -> Result<Cow<'a, [u8]>, Error> {
+) -> Result<Cow<'a, [u8]>, ProtobufError> {
     if is_canonical(message, bytes, 0)? {
         return Ok(Cow::Borrowed(bytes));
     }
     rewritten(message, bytes, 0).map(Cow::Owned)
 }
 
-impl Target {
+impl FieldTarget {
     fn is_repeated(&self) -> bool {
-        matches!(self, Self::Field(field) if matches!(field.shape, Shape::List(_) | Shape::Map(_)))
+        matches!(self, Self::Field(field) if matches!(field.shape, FieldShape::List(_) | FieldShape::Map(_)))
     }
 }
 
 /// The message that a value of a shape contains, and its bytes.
-fn inner<'a>(shape: &Shape, wire: Wire<'a>) -> Result<Option<(usize, &'a [u8])>, Error> {
+fn inner<'a>(
+    shape: &FieldShape,
+    wire: Wire<'a>,
+) -> Result<Option<(usize, &'a [u8])>, ProtobufError> {
     match (shape, wire) {
-        (Shape::Message(at), Wire::Bytes(bytes)) => Ok(Some((*at, bytes))),
-        (Shape::List(items), wire) => inner(items, wire),
-        (Shape::Map(values), Wire::Bytes(entry)) if matches!(**values, Shape::Message(_)) => {
+        (FieldShape::Message(at), Wire::Bytes(bytes)) => Ok(Some((*at, bytes))),
+        (FieldShape::List(items), wire) => inner(items, wire),
+        (FieldShape::Map(values), Wire::Bytes(entry))
+            if matches!(**values, FieldShape::Message(_)) =>
+        {
             inner(values, entry_value(entry)?.1)
         }
         _ => Ok(None),
@@ -43,7 +48,7 @@ fn inner<'a>(shape: &Shape, wire: Wire<'a>) -> Result<Option<(usize, &'a [u8])>,
 }
 
 /// The key and the value of an entry of a map.
-fn entry_value(entry: &[u8]) -> Result<(&[u8], Wire<'_>), Error> {
+fn entry_value(entry: &[u8]) -> Result<(&[u8], Wire<'_>), ProtobufError> {
     let (mut key, mut value) = (&[][..], Wire::Bytes(&[]));
     let mut reader = Reader::new(entry);
     while let Some((number, wire)) = reader.next_field()? {
@@ -56,7 +61,7 @@ fn entry_value(entry: &[u8]) -> Result<(&[u8], Wire<'_>), Error> {
     Ok((key, value))
 }
 
-fn is_canonical(message: &MessageType, bytes: &[u8], depth: u8) -> Result<bool, Error> {
+fn is_canonical(message: &MessageType, bytes: &[u8], depth: u8) -> Result<bool, ProtobufError> {
     if depth > DEPTH_MAX {
         return Err(too_deep());
     }
@@ -71,8 +76,8 @@ fn is_canonical(message: &MessageType, bytes: &[u8], depth: u8) -> Result<bool, 
         }
         last = number;
         let found = match (target, wire) {
-            (Target::Embedded(at), Wire::Bytes(bytes)) => Some((*at, bytes)),
-            (Target::Field(field), wire) => inner(&field.shape, wire)?,
+            (FieldTarget::Embedded(at), Wire::Bytes(bytes)) => Some((*at, bytes)),
+            (FieldTarget::Field(field), wire) => inner(&field.shape, wire)?,
             _ => None,
         };
         if let Some((at, bytes)) = found
@@ -84,7 +89,7 @@ fn is_canonical(message: &MessageType, bytes: &[u8], depth: u8) -> Result<bool, 
     Ok(true)
 }
 
-fn rewritten(message: &MessageType, bytes: &[u8], depth: u8) -> Result<Vec<u8>, Error> {
+fn rewritten(message: &MessageType, bytes: &[u8], depth: u8) -> Result<Vec<u8>, ProtobufError> {
     if depth > DEPTH_MAX {
         return Err(too_deep());
     }
@@ -98,15 +103,15 @@ fn rewritten(message: &MessageType, bytes: &[u8], depth: u8) -> Result<Vec<u8>, 
         let embedded;
         let (shape, is_repeated) = match message.field(number) {
             None => continue,
-            Some(Target::Embedded(at)) => {
-                embedded = Shape::Message(*at);
+            Some(FieldTarget::Embedded(at)) => {
+                embedded = FieldShape::Message(*at);
                 (&embedded, false)
             }
-            Some(target @ Target::Field(field)) => (&field.shape, target.is_repeated()),
+            Some(target @ FieldTarget::Field(field)) => (&field.shape, target.is_repeated()),
         };
         let scalar = matches!(
             shape,
-            Shape::Bool | Shape::Int | Shape::String | Shape::Bytes
+            FieldShape::Bool | FieldShape::Int | FieldShape::String | FieldShape::Bytes
         );
         if is_repeated || wires.len() == 1 {
             for wire in wires {
@@ -119,7 +124,7 @@ fn rewritten(message: &MessageType, bytes: &[u8], depth: u8) -> Result<Vec<u8>, 
             let mut merged = Vec::new();
             for wire in wires {
                 let Wire::Bytes(bytes) = wire else {
-                    return Err(Error::wire_type());
+                    return Err(ProtobufError::wire_type());
                 };
                 merged.extend_from_slice(bytes);
             }
@@ -132,17 +137,19 @@ fn rewritten(message: &MessageType, bytes: &[u8], depth: u8) -> Result<Vec<u8>, 
 fn put(
     out: &mut Writer,
     number: u32,
-    shape: &Shape,
+    shape: &FieldShape,
     wire: Wire<'_>,
     depth: u8,
-) -> Result<(), Error> {
+) -> Result<(), ProtobufError> {
     match (shape, wire) {
-        (Shape::List(items), wire) => put(out, number, items, wire, depth)?,
-        (Shape::Message(at), Wire::Bytes(bytes)) => {
+        (FieldShape::List(items), wire) => put(out, number, items, wire, depth)?,
+        (FieldShape::Message(at), Wire::Bytes(bytes)) => {
             let message = rewritten(Types::get().at(*at), bytes, depth + 1)?;
             out.bytes(number, &message);
         }
-        (Shape::Map(values), Wire::Bytes(entry)) if matches!(**values, Shape::Message(_)) => {
+        (FieldShape::Map(values), Wire::Bytes(entry))
+            if matches!(**values, FieldShape::Message(_)) =>
+        {
             let (key, value) = entry_value(entry)?;
             let mut rewritten = Writer::default();
             rewritten.bytes(1, key);
@@ -152,7 +159,7 @@ fn put(
         (_, Wire::Bytes(bytes)) => out.bytes(number, bytes),
         (_, Wire::Varint(bits)) => out.varint(number, bits.cast_signed()),
         (_, Wire::Fixed64(bits)) => out.double(number, f64::from_bits(bits)),
-        (_, Wire::Fixed32) => return Err(Error::wire_type()),
+        (_, Wire::Fixed32) => return Err(ProtobufError::wire_type()),
     }
     Ok(())
 }

@@ -4,11 +4,11 @@
 //! byte for byte, with fields that [`Types`] does not have. A server that computes such a patch itself decodes the
 //! whole object and encodes it again, and then compares fields such as the parameters of device drivers as bytes.
 
-use crate::Error;
+use crate::ProtobufError;
 use crate::decode::{DEPTH_MAX, text, too_deep};
 use crate::encode::put;
 use crate::envelope::{self, Envelope};
-use crate::types::{Field, ListMerge, MessageType, Shape, Target, Types};
+use crate::types::{FieldShape, FieldTarget, ListMerge, MessageType, ProtobufField, Types};
 use crate::wire::{Reader, Wire, Writer};
 use serde_json::{Map, Value};
 
@@ -19,7 +19,7 @@ const DELETE_FROM_LIST: &str = "$deleteFromPrimitiveList/";
 
 /// The kind of the patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Strategy {
+pub enum PatchKind {
     /// RFC 7396: lists are replaced.
     Merge,
     /// Lists are merged as their fields state it.
@@ -33,12 +33,12 @@ impl Envelope<'_> {
     /// # Errors
     /// When the kind has no message, when the message is malformed, and for a patch that names a field that the type
     /// does not have or uses a directive that is not supported.
-    pub fn patched(&self, patch: &Value, strategy: Strategy) -> Result<Vec<u8>, Error> {
+    pub fn patched(&self, patch: &Value, strategy: PatchKind) -> Result<Vec<u8>, ProtobufError> {
         let Self {
             api_version, kind, ..
         } = self;
         let message = Types::get().of_kind(api_version, kind).ok_or_else(|| {
-            Error::new(format_args!(
+            ProtobufError::new(format_args!(
                 "no kind {kind:?} is known in version {api_version:?}"
             ))
         })?;
@@ -51,22 +51,22 @@ impl Envelope<'_> {
     }
 }
 
-fn fields_of(patch: &Value) -> Result<&Map<String, Value>, Error> {
+fn fields_of(patch: &Value) -> Result<&Map<String, Value>, ProtobufError> {
     let fields = patch.as_object();
-    fields.ok_or_else(|| Error::new("the patch has no object in the place of an object"))
+    fields.ok_or_else(|| ProtobufError::new("the patch has no object in the place of an object"))
 }
 
 /// A field that a patch changes.
-struct Change<'p> {
+struct FieldChange<'p> {
     number: u32,
-    field: &'static Field,
+    field: &'static ProtobufField,
     value: Option<&'p Value>,
     /// The values that leave the list.
     deleted: &'p [Value],
 }
 
 struct Patching {
-    strategy: Strategy,
+    strategy: PatchKind,
     depth: u8,
 }
 
@@ -78,7 +78,7 @@ impl Patching {
         message: &'static MessageType,
         bytes: &[u8],
         patch: &Map<String, Value>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), ProtobufError> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
             return Err(too_deep());
@@ -104,7 +104,7 @@ impl Patching {
             };
             let is_written = matches!(
                 message.field(number),
-                Some(Target::Field(field)) if is_changed(field.name)
+                Some(FieldTarget::Field(field)) if is_changed(field.name)
             );
             if !is_written {
                 let length = before.len() - reader.rest().len();
@@ -119,14 +119,14 @@ impl Patching {
     fn change(
         &mut self,
         writer: &mut Writer,
-        change: &Change<'_>,
+        change: &FieldChange<'_>,
         message: &[u8],
-    ) -> Result<(), Error> {
-        let Change { number, field, .. } = *change;
+    ) -> Result<(), ProtobufError> {
+        let FieldChange { number, field, .. } = *change;
         let known = values(message, number)?;
         match (&field.shape, change.value) {
             (_, Some(Value::Null)) => Ok(()),
-            (Shape::List(items), value) if self.strategy == Strategy::Strategic => {
+            (FieldShape::List(items), value) if self.strategy == PatchKind::Strategic => {
                 let given = value.map_or(Ok(&[][..]), list)?;
                 match field.merge {
                     ListMerge::Replace => replace(writer, number, &field.shape, value),
@@ -137,7 +137,7 @@ impl Patching {
                     ListMerge::By(key) => self.entries(writer, change, items, &known, given, key),
                 }
             }
-            (Shape::Message(at), Some(Value::Object(patch))) => {
+            (FieldShape::Message(at), Some(Value::Object(patch))) => {
                 let bytes = known.last().copied().unwrap_or_default();
                 let mut inner = Writer::with_capacity(bytes.len());
                 self.message(&mut inner, Types::get().at(*at), bytes, patch)?;
@@ -148,7 +148,9 @@ impl Patching {
                 }
                 Ok(())
             }
-            (Shape::Map(_), Some(_)) => Err(Error::new("patches of maps are not supported")),
+            (FieldShape::Map(_), Some(_)) => {
+                Err(ProtobufError::new("patches of maps are not supported"))
+            }
             (shape, value) => replace(writer, number, shape, value),
         }
     }
@@ -157,21 +159,21 @@ impl Patching {
     fn entries(
         &mut self,
         writer: &mut Writer,
-        change: &Change<'_>,
-        items: &'static Shape,
+        change: &FieldChange<'_>,
+        items: &'static FieldShape,
         known: &[&[u8]],
         given: &[Value],
         key: &str,
-    ) -> Result<(), Error> {
-        let Shape::Message(at) = items else {
-            return Err(Error::new("a list with a key that has no objects"));
+    ) -> Result<(), ProtobufError> {
+        let FieldShape::Message(at) = items else {
+            return Err(ProtobufError::new("a list with a key that has no objects"));
         };
         let item = Types::get().at(*at);
         let of = |entry: &Value| entry.get(key).and_then(Value::as_str).map(str::to_owned);
         let mut rest: Vec<(String, &Value)> = Vec::with_capacity(given.len());
         for entry in given {
             let key = of(entry).ok_or_else(|| {
-                Error::new(format_args!("an entry of the patch has no text in {key:?}"))
+                ProtobufError::new(format_args!("an entry of the patch has no text in {key:?}"))
             })?;
             rest.push((key, entry));
         }
@@ -201,12 +203,14 @@ impl Patching {
 fn changes<'p>(
     message: &'static MessageType,
     patch: &'p Map<String, Value>,
-) -> Result<Vec<Change<'p>>, Error> {
-    let mut changes: Vec<Change<'p>> = Vec::with_capacity(patch.len());
+) -> Result<Vec<FieldChange<'p>>, ProtobufError> {
+    let mut changes: Vec<FieldChange<'p>> = Vec::with_capacity(patch.len());
     for (name, value) in patch {
         let deleted = name.strip_prefix(DELETE_FROM_LIST);
         let known = message.fields().find_map(|(number, target)| match target {
-            Target::Field(field) if field.name == deleted.unwrap_or(name) => Some((number, field)),
+            FieldTarget::Field(field) if field.name == deleted.unwrap_or(name) => {
+                Some((number, field))
+            }
             _ => None,
         });
         let (number, field) = match known {
@@ -214,14 +218,14 @@ fn changes<'p>(
             // They are no part of messages.
             None if matches!(&**name, "apiVersion" | "kind") => continue,
             None => {
-                return Err(Error::new(format_args!(
+                return Err(ProtobufError::new(format_args!(
                     "a patch of the unknown field {name:?}"
                 )));
             }
         };
         let at = changes.iter().position(|change| change.number == number);
         let at = at.unwrap_or_else(|| {
-            changes.push(Change {
+            changes.push(FieldChange {
                 number,
                 field,
                 value: None,
@@ -237,13 +241,13 @@ fn changes<'p>(
     Ok(changes)
 }
 
-fn list(value: &Value) -> Result<&[Value], Error> {
+fn list(value: &Value) -> Result<&[Value], ProtobufError> {
     let list = value.as_array().map(Vec::as_slice);
-    list.ok_or_else(|| Error::new("the patch has no list in the place of a list"))
+    list.ok_or_else(|| ProtobufError::new("the patch has no list in the place of a list"))
 }
 
 /// The values of a field that are bytes.
-fn values(message: &[u8], number: u32) -> Result<Vec<&[u8]>, Error> {
+fn values(message: &[u8], number: u32) -> Result<Vec<&[u8]>, ProtobufError> {
     let mut values = Vec::new();
     let mut reader = Reader::new(message);
     while let Some((found, wire)) = reader.next_field()? {
@@ -258,9 +262,9 @@ fn values(message: &[u8], number: u32) -> Result<Vec<&[u8]>, Error> {
 fn replace(
     writer: &mut Writer,
     number: u32,
-    shape: &Shape,
+    shape: &FieldShape,
     value: Option<&Value>,
-) -> Result<(), Error> {
+) -> Result<(), ProtobufError> {
     if let Some(value) = value {
         put(writer, number, shape, value);
     }
@@ -271,13 +275,13 @@ fn replace(
 fn set(
     writer: &mut Writer,
     number: u32,
-    items: &Shape,
+    items: &FieldShape,
     known: &[&[u8]],
     given: &[Value],
     deleted: &[Value],
-) -> Result<(), Error> {
-    if !matches!(items, Shape::String) {
-        return Err(Error::new("only sets of texts can be patched"));
+) -> Result<(), ProtobufError> {
+    if !matches!(items, FieldShape::String) {
+        return Err(ProtobufError::new("only sets of texts can be patched"));
     }
     let is_in = |values: &[Value], text: &[u8]| {
         let mut texts = values.iter().filter_map(Value::as_str);
@@ -295,20 +299,22 @@ fn set(
 }
 
 /// The key of an object in a list.
-fn key_of<'a>(item: &MessageType, bytes: &'a [u8], key: &str) -> Result<&'a str, Error> {
+fn key_of<'a>(item: &MessageType, bytes: &'a [u8], key: &str) -> Result<&'a str, ProtobufError> {
     let number = item.fields().find_map(|(number, target)| match target {
-        Target::Field(field) if field.name == key => Some(number),
+        FieldTarget::Field(field) if field.name == key => Some(number),
         _ => None,
     });
-    let number = number.ok_or_else(|| Error::new(format_args!("no field {key:?}")))?;
+    let number = number.ok_or_else(|| ProtobufError::new(format_args!("no field {key:?}")))?;
     text(values(bytes, number)?.last().copied().unwrap_or_default())
 }
 
-fn is_deletion(entry: &Value) -> Result<bool, Error> {
+fn is_deletion(entry: &Value) -> Result<bool, ProtobufError> {
     match entry.get(DIRECTIVE).map(Value::as_str) {
         None => Ok(false),
         Some(Some("delete")) => Ok(true),
-        Some(_) => Err(Error::new("the only directive of patches is \"delete\"")),
+        Some(_) => Err(ProtobufError::new(
+            "the only directive of patches is \"delete\"",
+        )),
     }
 }
 
@@ -360,56 +366,56 @@ mod tests {
         for (situation, strategy, patch, pointer, expected) in [
             (
                 "a finalizer is added",
-                Strategy::Strategic,
+                PatchKind::Strategic,
                 json!({"metadata": {"finalizers": [finalizer]}}),
                 "/metadata/finalizers",
                 json!(["example.com/mine", finalizer]),
             ),
             (
                 "one that is there stays",
-                Strategy::Strategic,
+                PatchKind::Strategic,
                 json!({"metadata": {"finalizers": ["example.com/mine"]}}),
                 "/metadata/finalizers",
                 json!(["example.com/mine"]),
             ),
             (
                 "a finalizer is removed",
-                Strategy::Strategic,
+                PatchKind::Strategic,
                 json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["example.com/mine"]}}),
                 "/metadata/finalizers",
                 Value::Null,
             ),
             (
                 "a reservation is added",
-                Strategy::Strategic,
+                PatchKind::Strategic,
                 json!({"status": {"reservedFor": pods(&["2"])}}),
                 "/status/reservedFor",
                 pods(&["1", "2"]),
             ),
             (
                 "a reservation is removed",
-                Strategy::Strategic,
+                PatchKind::Strategic,
                 json!({"status": {"reservedFor": [{"$patch": "delete", "uid": "1"}]}}),
                 "/status",
                 json!({}),
             ),
             (
                 "an allocation with its parameters",
-                Strategy::Merge,
+                PatchKind::Merge,
                 json!({"status": {"allocation": allocation, "reservedFor": pods(&["2"])}}),
                 "/status/reservedFor",
                 pods(&["2"]),
             ),
             (
                 "what is absent stays absent",
-                Strategy::Strategic,
+                PatchKind::Strategic,
                 json!({"status": {"allocation": {"devices": {"results": null}}}}),
                 "/status",
                 json!({"reservedFor": pods(&["1"])}),
             ),
             (
                 "a status is emptied",
-                Strategy::Merge,
+                PatchKind::Merge,
                 json!({"status": {"allocation": null, "reservedFor": null, "devices": null}}),
                 "/status",
                 json!({}),
@@ -444,7 +450,7 @@ mod tests {
         let config = json!([{"source": "FromClass", "opaque": opaque}]);
         let patch = json!({"status": {"allocation": {"devices": {"config": config}}}});
         let envelope = Envelope::open(&before).expect("an envelope");
-        for strategy in [Strategy::Merge, Strategy::Strategic] {
+        for strategy in [PatchKind::Merge, PatchKind::Strategic] {
             let after = envelope.patched(&patch, strategy).expect("a patch");
             let found = |bytes: &[u8]| {
                 let windows = bytes.windows(RAW.len());
@@ -476,7 +482,7 @@ mod tests {
                 "ResourceClaim.status.reservedFor: an entry of the patch has no text in \"uid\"",
             ),
         ] {
-            let result = envelope.patched(&patch, Strategy::Strategic);
+            let result = envelope.patched(&patch, PatchKind::Strategic);
             assert_eq!(result.unwrap_err().to_string(), error);
         }
     }

@@ -5,13 +5,14 @@ mod kinds;
 use crate::envelope::{Envelope, MAGIC};
 use crate::wire::{Writer, without_field};
 use crate::{
-    Error, FACTS, GROUP_FACTS, LATER_FACTS, Types, VALUES_MAX, encode, encode_body, encode_json,
+    FACTS, GROUP_FACTS, LATER_FACTS, ProtobufError, Types, VALUES_MAX, encode, encode_body,
+    encode_json,
 };
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-fn decode(body: &[u8]) -> Result<Value, Error> {
+fn decode(body: &[u8]) -> Result<Value, ProtobufError> {
     Envelope::open(body)?.decode()
 }
 

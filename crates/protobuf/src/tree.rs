@@ -78,10 +78,10 @@ impl Node for &Value {
 /// The values of a JSON text in its order: every object and list precedes its contents. One allocation serves
 /// all of them.
 #[derive(Debug, Default)]
-pub(crate) struct Tree<'a>(Vec<Entry<'a>>);
+pub(crate) struct Tree<'a>(Vec<TreeEntry<'a>>);
 
 #[derive(Debug)]
-struct Entry<'a> {
+struct TreeEntry<'a> {
     /// The name, of a member of an object.
     name: Cow<'a, str>,
     value: Item<'a>,
@@ -124,7 +124,7 @@ impl<'a> Tree<'a> {
 
 /// A value of a tree: the first of these entries, which the entries of what it contains follow. Others may come then.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Branch<'t, 'a>(&'t [Entry<'a>]);
+pub(crate) struct Branch<'t, 'a>(&'t [TreeEntry<'a>]);
 
 impl<'t, 'a> Branch<'t, 'a> {
     fn value(&self) -> &'t Item<'a> {
@@ -227,7 +227,7 @@ struct Next<'t, 'a> {
 impl<'a> Next<'_, 'a> {
     fn put<E>(self, value: Item<'a>) -> Result<(), E> {
         let name = self.name;
-        self.tree.0.push(Entry { name, value });
+        self.tree.0.push(TreeEntry { name, value });
         Ok(())
     }
 }
@@ -291,7 +291,7 @@ impl<'de> Visitor<'de> for Next<'_, 'de> {
         let Self { tree, name } = self;
         let at = tree.0.len();
         tree.next(name).put(Item::Object(0))?;
-        while let Some(Key(name)) = members.next_key()? {
+        while let Some(MemberName(name)) = members.next_key()? {
             if &*name != FIELDS {
                 members.next_value_seed(tree.next(name))?;
                 continue;
@@ -311,24 +311,24 @@ impl<'de> Visitor<'de> for Next<'_, 'de> {
 }
 
 /// The name of a member, borrowed where it has no escapes.
-struct Key<'a>(Cow<'a, str>);
+struct MemberName<'a>(Cow<'a, str>);
 
-impl<'de> Deserialize<'de> for Key<'de> {
+impl<'de> Deserialize<'de> for MemberName<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Name;
         impl<'de> Visitor<'de> for Name {
-            type Value = Key<'de>;
+            type Value = MemberName<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a name")
             }
 
             fn visit_borrowed_str<E>(self, name: &'de str) -> Result<Self::Value, E> {
-                Ok(Key(name.into()))
+                Ok(MemberName(name.into()))
             }
 
             fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
-                Ok(Key(name.to_owned().into()))
+                Ok(MemberName(name.to_owned().into()))
             }
         }
         deserializer.deserialize_str(Name)

@@ -39,24 +39,24 @@ pub struct MessageType {
     /// The name without group and version, such as `PodSpec`.
     pub(crate) name: &'static str,
     /// By number.
-    fields: Vec<Option<Target>>,
+    fields: Vec<Option<FieldTarget>>,
 }
 
 /// The target of a field of a message.
 #[derive(Debug, Clone)]
-pub(crate) enum Target {
+pub(crate) enum FieldTarget {
     /// Into a field in JSON.
-    Field(Field),
+    Field(ProtobufField),
     /// Into the fields of the message around it: the index of an embedded message.
     Embedded(usize),
 }
 
 /// A field.
 #[derive(Debug, Clone)]
-pub(crate) struct Field {
+pub(crate) struct ProtobufField {
     /// The name in JSON.
     pub(crate) name: &'static str,
-    pub(crate) shape: Shape,
+    pub(crate) shape: FieldShape,
     /// Whether JSON leaves the field out when it is zero. Protobuf has no such rule: the message contains the zero.
     pub(crate) omits_zero: bool,
     /// The effect of a strategic merge patch on the values of a list.
@@ -76,7 +76,7 @@ pub(crate) enum ListMerge {
 
 /// The shapes of a value.
 #[derive(Debug, Clone)]
-pub(crate) enum Shape {
+pub(crate) enum FieldShape {
     Bool,
     Int,
     String,
@@ -97,9 +97,9 @@ pub(crate) enum Shape {
     /// The index of a message.
     Message(usize),
     /// A message with a schema or something else, which JSON has in the same place.
-    SchemaOr(SchemaOr, Box<Shape>),
-    List(Box<Shape>),
-    Map(Box<Shape>),
+    SchemaOr(SchemaOr, Box<FieldShape>),
+    List(Box<FieldShape>),
+    Map(Box<FieldShape>),
 }
 
 /// The values that may replace the schema of a custom resource.
@@ -225,11 +225,11 @@ impl Types {
         &self,
         name: &'static str,
         mut words: impl Iterator<Item = &'static str>,
-    ) -> Option<(usize, Target)> {
+    ) -> Option<(usize, FieldTarget)> {
         let number: u8 = words.next()?.parse().ok()?;
         let text = words.next()?;
         if name == "^" {
-            let target = Target::Embedded(*self.by_name.get(text)?);
+            let target = FieldTarget::Embedded(*self.by_name.get(text)?);
             return Some((number.into(), target));
         }
         let shape = self.shape(text.trim_start_matches('*'))?;
@@ -243,7 +243,7 @@ impl Types {
                 _ => {}
             }
         }
-        let field = Field {
+        let field = ProtobufField {
             name: name.trim_end_matches('?'),
             shape,
             omits_zero: name.ends_with('?') && !text.starts_with('*'),
@@ -253,39 +253,39 @@ impl Types {
                 (false, _) => ListMerge::Replace,
             },
         };
-        Some((number.into(), Target::Field(field)))
+        Some((number.into(), FieldTarget::Field(field)))
     }
 
-    fn schema_or(&self, other: SchemaOr) -> Option<Shape> {
+    fn schema_or(&self, other: SchemaOr) -> Option<FieldShape> {
         let schema = self.shape("apiextensions.v1.JSONSchemaProps")?;
-        Some(Shape::SchemaOr(other, Box::new(schema)))
+        Some(FieldShape::SchemaOr(other, Box::new(schema)))
     }
 
-    fn shape(&self, text: &str) -> Option<Shape> {
+    fn shape(&self, text: &str) -> Option<FieldShape> {
         if let Some(items) = text.strip_prefix("[]") {
-            return Some(Shape::List(Box::new(self.shape(items)?)));
+            return Some(FieldShape::List(Box::new(self.shape(items)?)));
         }
         if let Some(values) = text.strip_prefix("map[string]") {
-            return Some(Shape::Map(Box::new(self.shape(values)?)));
+            return Some(FieldShape::Map(Box::new(self.shape(values)?)));
         }
         Some(match text {
-            "string" => Shape::String,
-            "bool" => Shape::Bool,
-            "int32" | "int64" => Shape::Int,
-            "bytes" => Shape::Bytes,
-            "time" => Shape::Time,
-            "microtime" => Shape::MicroTime,
-            "quantity" => Shape::Quantity,
-            "intorstring" => Shape::IntOrString,
-            "strings" => Shape::Strings,
-            "fields" => Shape::Fields,
-            "raw" => Shape::Raw,
-            "json" => Shape::Json,
-            "double" => Shape::Double,
+            "string" => FieldShape::String,
+            "bool" => FieldShape::Bool,
+            "int32" | "int64" => FieldShape::Int,
+            "bytes" => FieldShape::Bytes,
+            "time" => FieldShape::Time,
+            "microtime" => FieldShape::MicroTime,
+            "quantity" => FieldShape::Quantity,
+            "intorstring" => FieldShape::IntOrString,
+            "strings" => FieldShape::Strings,
+            "fields" => FieldShape::Fields,
+            "raw" => FieldShape::Raw,
+            "json" => FieldShape::Json,
+            "double" => FieldShape::Double,
             "schemaorarray" => self.schema_or(SchemaOr::Schemas)?,
             "schemaorbool" => self.schema_or(SchemaOr::Bool)?,
             "schemaorstrings" => self.schema_or(SchemaOr::Strings)?,
-            name => Shape::Message(*self.by_name.get(name)?),
+            name => FieldShape::Message(*self.by_name.get(name)?),
         })
     }
 }
@@ -303,7 +303,7 @@ impl MessageType {
         self.name
     }
 
-    fn set(&mut self, number: usize, target: Target) {
+    fn set(&mut self, number: usize, target: FieldTarget) {
         if self.fields.len() <= number {
             self.fields.resize(number + 1, None);
         }
@@ -311,12 +311,12 @@ impl MessageType {
     }
 
     /// The field of a number.
-    pub(crate) fn field(&self, number: u32) -> Option<&Target> {
+    pub(crate) fn field(&self, number: u32) -> Option<&FieldTarget> {
         self.fields.get(usize::try_from(number).ok()?)?.as_ref()
     }
 
     /// All fields, by number.
-    pub(crate) fn fields(&self) -> impl Iterator<Item = (u32, &Target)> {
+    pub(crate) fn fields(&self) -> impl Iterator<Item = (u32, &FieldTarget)> {
         let numbered = (0..).zip(&self.fields);
         numbered.filter_map(|(number, target)| Some((number, target.as_ref()?)))
     }

@@ -1,6 +1,6 @@
 //! The wire format: tags, varints, lengths. Groups and 32-bit values are skipped, Kubernetes has none.
 
-use crate::Error;
+use crate::ProtobufError;
 
 /// A value on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,28 +39,33 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// When the bytes end within the field.
-    pub fn next_field(&mut self) -> Result<Option<(u32, Wire<'a>)>, Error> {
+    pub fn next_field(&mut self) -> Result<Option<(u32, Wire<'a>)>, ProtobufError> {
         let Some(tag) = self.next_varint_bits()? else {
             return Ok(None);
         };
-        let number = u32::try_from(tag >> 3).map_err(|_| Error::truncated())?;
+        let number = u32::try_from(tag >> 3).map_err(|_| ProtobufError::truncated())?;
         let wire = match tag & 0b111 {
-            0 => Wire::Varint(self.next_varint_bits()?.ok_or_else(Error::truncated)?),
+            0 => Wire::Varint(
+                self.next_varint_bits()?
+                    .ok_or_else(ProtobufError::truncated)?,
+            ),
             1 => {
                 let bytes = self.take(8)?;
-                let bytes = <[u8; 8]>::try_from(bytes).map_err(|_| Error::truncated())?;
+                let bytes = <[u8; 8]>::try_from(bytes).map_err(|_| ProtobufError::truncated())?;
                 Wire::Fixed64(u64::from_le_bytes(bytes))
             }
             2 => {
-                let length = self.next_varint_bits()?.ok_or_else(Error::truncated)?;
-                let length = usize::try_from(length).map_err(|_| Error::truncated())?;
+                let length = self
+                    .next_varint_bits()?
+                    .ok_or_else(ProtobufError::truncated)?;
+                let length = usize::try_from(length).map_err(|_| ProtobufError::truncated())?;
                 Wire::Bytes(self.take(length)?)
             }
             5 => {
                 self.take(4)?;
                 Wire::Fixed32
             }
-            _ => return Err(Error::truncated()),
+            _ => return Err(ProtobufError::truncated()),
         };
         Ok(Some((number, wire)))
     }
@@ -69,11 +74,11 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// When the bytes end within the integer.
-    pub fn next_varint(&mut self) -> Result<Option<i64>, Error> {
+    pub fn next_varint(&mut self) -> Result<Option<i64>, ProtobufError> {
         Ok(self.next_varint_bits()?.map(u64::cast_signed))
     }
 
-    fn next_varint_bits(&mut self) -> Result<Option<u64>, Error> {
+    fn next_varint_bits(&mut self) -> Result<Option<u64>, ProtobufError> {
         if self.rest.is_empty() {
             return Ok(None);
         }
@@ -92,14 +97,14 @@ impl<'a> Reader<'a> {
                 return Ok(Some(bits));
             }
         }
-        Err(Error::truncated())
+        Err(ProtobufError::truncated())
     }
 
-    fn take(&mut self, length: usize) -> Result<&'a [u8], Error> {
+    fn take(&mut self, length: usize) -> Result<&'a [u8], ProtobufError> {
         let (taken, rest) = self
             .rest
             .split_at_checked(length)
-            .ok_or_else(Error::truncated)?;
+            .ok_or_else(ProtobufError::truncated)?;
         self.rest = rest;
         Ok(taken)
     }
@@ -109,7 +114,7 @@ impl<'a> Reader<'a> {
 ///
 /// # Errors
 /// When the bytes end within a field.
-pub fn without_field(message: &[u8], path: &[u32]) -> Result<Vec<u8>, Error> {
+pub fn without_field(message: &[u8], path: &[u32]) -> Result<Vec<u8>, ProtobufError> {
     let mut out = Writer::with_capacity(message.len());
     let Some((first, below)) = path.split_first() else {
         return Ok(message.to_vec());

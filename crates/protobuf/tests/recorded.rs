@@ -20,7 +20,7 @@ fn recorded_kinds() -> impl Iterator<Item = &'static Kind> {
     Kind::ALL.iter().filter(move |kind| !is_later(kind))
 }
 
-fn decoded(kind: Kind, body: &[u8]) -> Result<Object, berth_protobuf::Error> {
+fn decoded(kind: Kind, body: &[u8]) -> Result<Object, berth_protobuf::ProtobufError> {
     kind.decode_from(Envelope::open(body)?.object()?)
 }
 

@@ -1,12 +1,12 @@
 //! The recorded answers of extenders, for a model.
 //!
 //! A recording contains the answers of extenders without the questions. A replay of the recording asks the same
-//! questions, so its jobs determine which answer belongs to which ([`Answers::asked`]). In a model, other questions are
-//! asked: about the same pods, and in part about other nodes. They are answered as far as the recording has an answer
-//! ([`Answers::answering`]).
+//! questions, so its jobs determine which answer belongs to which ([`RecordedAnswers::asked`]). In a model, other
+//! questions are asked: about the same pods, and in part about other nodes. They are answered as far as the recording
+//! has an answer ([`RecordedAnswers::answering`]).
 
 use crate::entry::JobValue;
-use crate::replay::{Difference, Follow};
+use crate::replay::{Follow, ReplayDifference};
 use berth_api::{Pod, Str};
 use berth_framework::extender::{Answer, Extender, ExtenderSpec, Extenders, Filtered};
 use berth_framework::stage::{Job, JobId, JobResult};
@@ -19,19 +19,19 @@ const UNKNOWN: &str = "the recording contains no answer of the extender about th
 
 /// A question: to which extender, which call, and about which pod.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Question {
+struct ExtenderQuestion {
     extender: Str,
     call: &'static str,
     pod: Str,
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    answers: HashMap<Question, JobValue>,
+struct KnownAnswers {
+    answers: HashMap<ExtenderQuestion, JobValue>,
     /// The question of the job that was polled last.
-    polled: Option<Question>,
+    polled: Option<ExtenderQuestion>,
     /// The questions of jobs without a result.
-    open: HashMap<JobId, Question>,
+    open: HashMap<JobId, ExtenderQuestion>,
     used: Used,
 }
 
@@ -48,12 +48,12 @@ pub struct Used {
 
 /// The answers of a recording. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct Answers(Arc<Mutex<Known>>);
+pub struct RecordedAnswers(Arc<Mutex<KnownAnswers>>);
 
 /// An extender whose questions are noted.
-struct Asked(ExtenderSpec, Answers);
+struct AskedExtender(ExtenderSpec, RecordedAnswers);
 /// An extender that answers from the recording.
-struct Answering(ExtenderSpec, Answers);
+struct Answering(ExtenderSpec, RecordedAnswers);
 
 /// The result of a job that waits for nothing; `None` for other jobs.
 pub(crate) fn result_of(mut job: Job) -> Option<JobResult> {
@@ -63,8 +63,8 @@ pub(crate) fn result_of(mut job: Job) -> Option<JobResult> {
     }
 }
 
-impl Answers {
-    fn with<T>(&self, read: impl FnOnce(&mut Known) -> T) -> T {
+impl RecordedAnswers {
+    fn with<T>(&self, read: impl FnOnce(&mut KnownAnswers) -> T) -> T {
         read(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -75,7 +75,7 @@ impl Answers {
 
     /// The recorded extenders, for the replay that finds their questions.
     pub fn asked(&self, specs: impl IntoIterator<Item = ExtenderSpec>) -> Extenders {
-        let made = |spec| -> Arc<dyn Extender> { Arc::new(Asked(spec, self.clone())) };
+        let made = |spec| -> Arc<dyn Extender> { Arc::new(AskedExtender(spec, self.clone())) };
         Extenders::new(specs.into_iter().map(made))
     }
 
@@ -92,7 +92,7 @@ impl Answers {
         call: &'static str,
         pod: &Pod,
     ) -> Result<JobValue, String> {
-        let question = Question {
+        let question = ExtenderQuestion {
             extender: spec.name.clone(),
             call,
             pod: pod.uid().clone(),
@@ -112,8 +112,8 @@ impl Answers {
 }
 
 /// Finds the question of each recorded answer. The last answer about a pod counts.
-impl Follow for Answers {
-    fn differs(&mut self, _: &Difference) {}
+impl Follow for RecordedAnswers {
+    fn differs(&mut self, _: &ReplayDifference) {}
 
     fn job(&mut self, id: JobId, job: Job) {
         // The job of an asked extender notes its question, and has no answer.
@@ -134,9 +134,9 @@ impl Follow for Answers {
     }
 }
 
-impl Asked {
+impl AskedExtender {
     fn note<T>(&self, call: &'static str, pod: &Pod) -> Answer<T> {
-        let question = Question {
+        let question = ExtenderQuestion {
             extender: self.0.name.clone(),
             call,
             pod: pod.uid().clone(),
@@ -149,7 +149,7 @@ impl Asked {
     }
 }
 
-impl Extender for Asked {
+impl Extender for AskedExtender {
     fn spec(&self) -> &ExtenderSpec {
         &self.0
     }
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_recorded_answer_is_given_again_about_the_same_pod() {
-        let mut answers = Answers::default();
+        let mut answers = RecordedAnswers::default();
         let asked = answers.asked([spec()]);
         let asked = asked.get(0).expect("the extender");
         let [one, two] = ["one", "two"].map(|name| Arc::new(pod(name).build()));

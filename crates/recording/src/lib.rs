@@ -22,14 +22,16 @@ mod segment;
 mod state;
 mod writer;
 
-pub use answers::{Answers, Used};
+pub use answers::{RecordedAnswers, Used};
 pub use call::describe;
 pub use entry::{Entry, JobValue, Start};
 pub use model::{Modelled, PodEnd, model};
 pub use pseudonyms::Pseudonyms;
-pub use reader::{Damage, Entries, Found, OpenError, Run, runs};
-pub use recorder::{Recorder, RecorderOptions, Status};
-pub use replay::{Difference, Follow, Made, Replayed, Stop, Texts, Until, replay};
+pub use reader::{Damage, FoundEntry, OpenError, RecordedRun, RunEntries, runs};
+pub use recorder::{Recorder, RecorderOptions, RecordingStatus};
+pub use replay::{
+    Follow, ReplayDifference, ReplayOutput, Replayed, ReplayedTexts, Stop, Until, replay,
+};
 pub use segment::{FILE_HEADER_LEN, file_name};
 pub use state::{ClusterObjects, ClusterState};
 pub use writer::Limits;

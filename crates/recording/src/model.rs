@@ -10,7 +10,7 @@
 
 use crate::answers::result_of;
 use crate::entry::Entry;
-use crate::reader::{Damage, Found};
+use crate::reader::{Damage, FoundEntry};
 use berth_api::pod::PodCondition;
 use berth_api::{Kind, Object, Pod, Str, Time};
 use berth_framework::call::{ApiCall, CallError, CallErrorKind, CallResult, Response};
@@ -95,7 +95,7 @@ struct Model<'a> {
 
 /// Runs the model over a recording, up to this time. `scheduler` has received nothing yet.
 pub fn model(
-    entries: impl IntoIterator<Item = Result<Found, Damage>>,
+    entries: impl IntoIterator<Item = Result<FoundEntry, Damage>>,
     scheduler: &mut Scheduler,
     beginning: Time,
     until: Option<Time>,
@@ -130,14 +130,14 @@ fn has_claims(pod: &Pod) -> bool {
 impl Model<'_> {
     fn run(
         &mut self,
-        entries: impl IntoIterator<Item = Result<Found, Damage>>,
+        entries: impl IntoIterator<Item = Result<FoundEntry, Damage>>,
         until: Option<Time>,
     ) {
         let (mut lists, mut left): (BTreeMap<Kind, Vec<Object>>, usize) = (BTreeMap::new(), 0);
         let mut skipped = 0;
         let mut is_first = true;
         for found in entries {
-            let Found { at, entry, .. } = match found {
+            let FoundEntry { at, entry, .. } = match found {
                 Ok(found) => found,
                 Err(damage) => {
                     self.outcome.damage = Some(damage);
@@ -287,7 +287,7 @@ impl Model<'_> {
         let is_pending = !recorded.is_assigned() && !recorded.is_terminal();
         if is_new && is_pending && profiles.get(&recorded.spec.scheduler_name).is_some() {
             if has_claims(&recorded) {
-                drop(self.kept.insert(uid.clone()))
+                self.kept.insert(uid.clone());
             } else {
                 self.ours.insert(uid.clone(), self.now);
                 let end = PodEnd {

@@ -33,7 +33,7 @@ pub enum OpenError {
 
 /// A run of a scheduler in a directory of recordings.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Run {
+pub struct RecordedRun {
     /// The time at which it began, in milliseconds since 1970.
     pub id: u64,
     /// Its files with their numbers, in order.
@@ -44,7 +44,7 @@ pub struct Run {
 ///
 /// # Errors
 /// When the directory cannot be read or contains no recording.
-pub fn runs(dir: &Path) -> Result<Vec<Run>, OpenError> {
+pub fn runs(dir: &Path) -> Result<Vec<RecordedRun>, OpenError> {
     let shown = || dir.display().to_string();
     let unreadable = |source| OpenError::Unreadable {
         dir: shown(),
@@ -67,7 +67,7 @@ pub fn runs(dir: &Path) -> Result<Vec<Run>, OpenError> {
         .into_iter()
         .map(|(id, mut files)| {
             files.sort_unstable();
-            Run { id, files }
+            RecordedRun { id, files }
         })
         .collect())
 }
@@ -103,7 +103,7 @@ impl fmt::Display for Damage {
 
 /// An entry with its place.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Found {
+pub struct FoundEntry {
     /// Its number in the run, from 0.
     pub number: u64,
     /// The time of the input.
@@ -113,10 +113,10 @@ pub struct Found {
 }
 
 /// The entries of a run, in order. Ends after the first damage.
-pub struct Entries {
+pub struct RunEntries {
     files: VecDeque<(u32, PathBuf)>,
     current: Option<Opened>,
-    pending: VecDeque<Found>,
+    pending: VecDeque<FoundEntry>,
     /// The entries after the pending ones.
     late: Option<Damage>,
     kinds: Kinds,
@@ -131,9 +131,9 @@ struct Opened {
     at: usize,
 }
 
-impl Entries {
+impl RunEntries {
     /// Reads a run from its first file on.
-    pub fn of(run: &Run) -> Self {
+    pub fn of(run: &RecordedRun) -> Self {
         Self {
             files: run.files.iter().cloned().collect(),
             current: None,
@@ -232,7 +232,7 @@ impl Entries {
                 }
             };
             nanos = nanos.wrapping_add(since);
-            read.push_back(Found {
+            read.push_back(FoundEntry {
                 number,
                 at: Time::from_nanos(nanos),
                 entry,
@@ -245,8 +245,8 @@ impl Entries {
     }
 }
 
-impl Iterator for Entries {
-    type Item = Result<Found, Damage>;
+impl Iterator for RunEntries {
+    type Item = Result<FoundEntry, Damage>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {

@@ -10,7 +10,7 @@ use crate::writer::{Limits, Writer};
 use berth_api::{Object, Time};
 use berth_framework::call::{ApiCall, CallId, PodRef};
 use berth_scheduler::cache::Cache;
-use berth_scheduler::{ClusterChange, CycleResult, Input, Observer, Outputs};
+use berth_scheduler::{ClusterChange, CycleResult, ObservedInput, Observer, Outputs};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -47,13 +47,13 @@ pub struct RecorderOptions {
 
 /// The written input: an entry, or an input that becomes one in the thread that writes.
 #[derive(Debug, PartialEq)]
-enum Seen {
+enum SeenInput {
     Entry(Entry),
     Called(CallId, ApiCall),
 }
 
 enum Message {
-    Batch(Vec<(i64, Seen)>),
+    Batch(Vec<(i64, SeenInput)>),
     /// So many inputs are missing; these are the objects now.
     Gap {
         nanos: i64,
@@ -64,7 +64,7 @@ enum Message {
 
 /// The status of a recording while it is written.
 #[derive(Debug, Default)]
-pub struct Status {
+pub struct RecordingStatus {
     waiting: AtomicUsize,
     dropped: AtomicU64,
     bytes: AtomicU64,
@@ -73,7 +73,7 @@ pub struct Status {
     error: Mutex<Option<String>>,
 }
 
-impl Status {
+impl RecordingStatus {
     /// The number of inputs that were dropped because the queue was full.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
@@ -108,8 +108,8 @@ impl Status {
 /// is dropped.
 pub struct Recorder {
     sender: SyncSender<Message>,
-    status: Arc<Status>,
-    batch: Vec<(i64, Seen)>,
+    status: Arc<RecordingStatus>,
+    batch: Vec<(i64, SeenInput)>,
     now: Time,
     sent: Time,
     /// The number of inputs that are missing since the queue was full, and when that was noticed last.
@@ -125,7 +125,7 @@ impl Recorder {
     pub fn start(
         options: RecorderOptions,
         start: Start,
-    ) -> io::Result<(Self, Arc<Status>, JoinHandle<()>)> {
+    ) -> io::Result<(Self, Arc<RecordingStatus>, JoinHandle<()>)> {
         let began = Time::from_nanos(start.at_nanos);
         let start = Start {
             pseudonyms: options.pseudonyms.is_some(),
@@ -135,7 +135,7 @@ impl Recorder {
         writer.flush()?;
         let mut pseudonyms = options.pseudonyms;
         let (sender, receiver) = sync_channel(BATCHES_MAX);
-        let status = Arc::new(Status::default());
+        let status = Arc::new(RecordingStatus::default());
         let shared = Arc::clone(&status);
         let thread = std::thread::Builder::new()
             .name("berth-record".to_owned())
@@ -152,7 +152,8 @@ impl Recorder {
     }
 
     fn push(&mut self, entry: Entry) {
-        self.batch.push((self.now.as_nanos(), Seen::Entry(entry)));
+        self.batch
+            .push((self.now.as_nanos(), SeenInput::Entry(entry)));
     }
 
     fn send(&mut self) {
@@ -205,7 +206,7 @@ impl Recorder {
 }
 
 impl Observer for Recorder {
-    fn input(&mut self, now: Time, input: Input<'_>, cache: &Cache) {
+    fn input(&mut self, now: Time, input: ObservedInput<'_>, cache: &Cache) {
         self.now = now;
         if self.status.failed.load(Ordering::Relaxed) {
             return;
@@ -224,22 +225,26 @@ impl Observer for Recorder {
             return;
         }
         match input {
-            Input::Apply(ClusterChange::Applied(object)) => self.push(Entry::Apply(object.clone())),
-            Input::Apply(ClusterChange::Deleted(object)) => {
+            ObservedInput::Apply(ClusterChange::Applied(object)) => {
+                self.push(Entry::Apply(object.clone()))
+            }
+            ObservedInput::Apply(ClusterChange::Deleted(object)) => {
                 self.push(Entry::Delete(object.clone()));
             }
-            Input::Apply(ClusterChange::Replaced(kind, objects)) => {
+            ObservedInput::Apply(ClusterChange::Replaced(kind, objects)) => {
                 self.push(Entry::List(*kind, objects.len()));
                 for object in objects {
                     self.push(Entry::Item(object.clone()));
                 }
             }
-            Input::Complete(id, result) => self.push(Entry::Complete(id, result.clone())),
-            Input::JobDone(id, result) => self.push(Entry::JobDone(id, JobValue::of(result))),
-            Input::Tick => self.push(Entry::Tick),
-            Input::ScheduleOne => self.push(Entry::ScheduleOne),
-            Input::TakeOutputs => self.push(Entry::TakeOutputs),
-            Input::Close => self.push(Entry::Close),
+            ObservedInput::Complete(id, result) => self.push(Entry::Complete(id, result.clone())),
+            ObservedInput::JobDone(id, result) => {
+                self.push(Entry::JobDone(id, JobValue::of(result)))
+            }
+            ObservedInput::Tick => self.push(Entry::Tick),
+            ObservedInput::ScheduleOne => self.push(Entry::ScheduleOne),
+            ObservedInput::TakeOutputs => self.push(Entry::TakeOutputs),
+            ObservedInput::Close => self.push(Entry::Close),
         }
     }
 
@@ -254,7 +259,7 @@ impl Observer for Recorder {
             return;
         }
         for (id, call) in &outputs.calls {
-            let seen = Seen::Called(*id, call.clone());
+            let seen = SeenInput::Called(*id, call.clone());
             self.batch.push((self.now.as_nanos(), seen));
         }
     }
@@ -275,12 +280,12 @@ impl Drop for Recorder {
 }
 
 /// The entry for an input that was seen.
-fn entry_of(seen: Seen, pseudonyms: &mut Option<Pseudonyms>) -> io::Result<Entry> {
+fn entry_of(seen: SeenInput, pseudonyms: &mut Option<Pseudonyms>) -> io::Result<Entry> {
     Ok(match (seen, pseudonyms) {
-        (Seen::Entry(entry), None) => entry,
-        (Seen::Entry(entry), Some(pseudonyms)) => pseudonyms.entry(entry)?,
-        (Seen::Called(id, call), None) => Entry::Called(id, describe(&call)),
-        (Seen::Called(id, call), Some(pseudonyms)) => {
+        (SeenInput::Entry(entry), None) => entry,
+        (SeenInput::Entry(entry), Some(pseudonyms)) => pseudonyms.entry(entry)?,
+        (SeenInput::Called(id, call), None) => Entry::Called(id, describe(&call)),
+        (SeenInput::Called(id, call), Some(pseudonyms)) => {
             Entry::Called(id, describe_in(&call, pseudonyms))
         }
     })
@@ -290,7 +295,7 @@ fn write_all(
     messages: &Receiver<Message>,
     mut writer: Writer,
     pseudonyms: &mut Option<Pseudonyms>,
-    status: &Status,
+    status: &RecordingStatus,
 ) {
     let mut flushed = Instant::now();
     loop {
@@ -310,7 +315,7 @@ fn write_all(
                 tracing::warn!(dropped, "the recording continues after a gap");
                 writer.objects = Default::default();
                 let set = objects.into_iter().try_for_each(|object| {
-                    let item = entry_of(Seen::Entry(Entry::Item(object)), pseudonyms)?;
+                    let item = entry_of(SeenInput::Entry(Entry::Item(object)), pseudonyms)?;
                     if let Entry::Item(object) = &item {
                         writer.objects.set(object);
                     }
@@ -343,7 +348,7 @@ fn write_all(
 
 fn write_batch(
     writer: &mut Writer,
-    batch: Vec<(i64, Seen)>,
+    batch: Vec<(i64, SeenInput)>,
     pseudonyms: &mut Option<Pseudonyms>,
 ) -> io::Result<()> {
     for (nanos, seen) in batch {
@@ -393,7 +398,7 @@ mod tests {
         let node = node("n").object();
         cache.set_node(node.as_node().expect("a node").clone());
         let tick = |recorder: &mut Recorder, millis: i64| {
-            recorder.input(Time::from_millis(millis), Input::Tick, &cache);
+            recorder.input(Time::from_millis(millis), ObservedInput::Tick, &cache);
         };
         // The first batch is sent at 10 ms, the second one finds the queue full at 20 ms.
         for millis in [0, 10, 20, 30] {
@@ -403,7 +408,7 @@ mod tests {
         let Ok(Message::Batch(batch)) = messages.try_recv() else {
             panic!("no batch");
         };
-        assert_eq!(batch, [(0, Seen::Entry(Entry::Tick))]);
+        assert_eq!(batch, [(0, SeenInput::Entry(Entry::Tick))]);
         recorder.status.waiting.store(0, Ordering::Relaxed);
         tick(&mut recorder, 40);
         assert_eq!(recorder.status.dropped(), 4, "it is too early to continue");
@@ -419,7 +424,10 @@ mod tests {
         };
         assert_eq!((dropped, nanos), (4, 1_020_000_000));
         assert_eq!(objects, [node]);
-        assert_eq!(recorder.batch, [(1_020_000_000, Seen::Entry(Entry::Tick))]);
+        assert_eq!(
+            recorder.batch,
+            [(1_020_000_000, SeenInput::Entry(Entry::Tick))]
+        );
     }
 
     /// A list of more objects than may wait is one input.
@@ -429,8 +437,8 @@ mod tests {
         let cache = Cache::default();
         let nodes: Vec<Object> = vec![node("n").object(); ENTRIES_MAX + 1];
         let list = ClusterChange::Replaced(berth_api::Kind::Node, nodes);
-        recorder.input(Time::EPOCH, Input::Apply(&list), &cache);
-        recorder.input(Time::EPOCH, Input::Tick, &cache);
+        recorder.input(Time::EPOCH, ObservedInput::Apply(&list), &cache);
+        recorder.input(Time::EPOCH, ObservedInput::Tick, &cache);
         let Ok(Message::Batch(batch)) = messages.try_recv() else {
             panic!("no batch");
         };

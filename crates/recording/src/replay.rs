@@ -3,26 +3,26 @@
 use crate::call::{describe, numbers};
 use crate::entry::{Entry, JobValue};
 use crate::pseudonyms::TEXT;
-use crate::reader::{Damage, Found};
+use crate::reader::{Damage, FoundEntry};
 use berth_api::{Kind, Object, Str, Time};
 use berth_framework::call::{CallId, PodRef};
 use berth_framework::stage::{Job, JobId};
 use berth_scheduler::cache::Cache;
-use berth_scheduler::{ClusterChange, CycleResult, Input, Observer, Outputs, Scheduler};
+use berth_scheduler::{ClusterChange, CycleResult, ObservedInput, Observer, Outputs, Scheduler};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The output of a core for an input.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Made {
+pub enum ReplayOutput {
     /// A scheduling cycle has ended.
     Decided(PodRef, CycleResult),
     /// A call was handed out.
     Called(CallId, String),
 }
 
-impl fmt::Display for Made {
+impl fmt::Display for ReplayOutput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Decided(pod, CycleResult::Placed { node }) => write!(f, "{pod} on {node}"),
@@ -40,20 +40,23 @@ impl fmt::Display for Made {
 
 /// The replayed core made something else of an input than the recorded one.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Difference {
+pub struct ReplayDifference {
     /// The number of the input.
     pub number: u64,
     /// The time of the input.
     pub at: Time,
     /// The output of the recorded core.
-    pub recorded: Option<Made>,
+    pub recorded: Option<ReplayOutput>,
     /// The output of the replayed core.
-    pub replayed: Option<Made>,
+    pub replayed: Option<ReplayOutput>,
 }
 
-impl fmt::Display for Difference {
+impl fmt::Display for ReplayDifference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = |made: &Option<Made>| made.as_ref().map_or("nothing".into(), Made::to_string);
+        let shown = |made: &Option<ReplayOutput>| {
+            made.as_ref()
+                .map_or("nothing".into(), ReplayOutput::to_string)
+        };
         write!(
             f,
             "entry {}, {}: recorded {}; replayed {}",
@@ -128,9 +131,9 @@ pub struct Replayed {
 /// The texts that the replayed core makes where a recording has their pseudonyms. The replayed core sees its own texts
 /// in the status of pods, as the recorded core did, and compares them with those that it would write.
 #[derive(Debug, Clone, Default)]
-pub struct Texts(HashMap<String, Str>);
+pub struct ReplayedTexts(HashMap<String, Str>);
 
-impl Texts {
+impl ReplayedTexts {
     /// The number of texts that are known.
     pub fn len(&self) -> usize {
         self.0.len()
@@ -204,12 +207,12 @@ fn pseudonym(text: &str) -> Option<(&str, &str)> {
 }
 
 /// The output of the core, with the message for people of a call.
-type Collected = (Made, Option<Str>);
+type Collected = (ReplayOutput, Option<Str>);
 
 /// Follows a replay. A closure follows the differences.
 pub trait Follow {
     /// A difference was found.
-    fn differs(&mut self, difference: &Difference);
+    fn differs(&mut self, difference: &ReplayDifference);
 
     /// The core handed out a job. It is not carried out.
     fn job(&mut self, _id: JobId, _job: Job) {}
@@ -218,8 +221,8 @@ pub trait Follow {
     fn job_done(&mut self, _id: JobId, _value: &JobValue) {}
 }
 
-impl<F: FnMut(&Difference)> Follow for F {
-    fn differs(&mut self, difference: &Difference) {
+impl<F: FnMut(&ReplayDifference)> Follow for F {
+    fn differs(&mut self, difference: &ReplayDifference) {
         self(difference);
     }
 }
@@ -241,23 +244,23 @@ impl Collector {
 }
 
 impl Observer for Collector {
-    fn input(&mut self, _: Time, _: Input<'_>, _: &Cache) {}
+    fn input(&mut self, _: Time, _: ObservedInput<'_>, _: &Cache) {}
 
     fn decided(&mut self, pod: &PodRef, result: &CycleResult) {
-        self.push((Made::Decided(pod.clone(), result.clone()), None));
+        self.push((ReplayOutput::Decided(pod.clone(), result.clone()), None));
     }
 
     fn outputs(&mut self, outputs: &Outputs) {
         for (id, call) in &outputs.calls {
             let message = call.conditions().first();
             let message = message.map(|condition| condition.message.clone());
-            self.push((Made::Called(*id, describe(call)), message));
+            self.push((ReplayOutput::Called(*id, describe(call)), message));
         }
     }
 }
 
 /// A list of which not all items have been read.
-struct List {
+struct PendingList {
     kind: Kind,
     left: usize,
     objects: Vec<Object>,
@@ -267,7 +270,7 @@ struct Replay<'a, 'd> {
     scheduler: &'a mut Scheduler,
     made: Collector,
     follow: &'d mut dyn Follow,
-    texts: &'d mut Texts,
+    texts: &'d mut ReplayedTexts,
     replayed: Replayed,
     /// The input that was given last.
     last: (u64, Time),
@@ -278,10 +281,10 @@ struct Replay<'a, 'd> {
 /// has received nothing yet. `follow` receives each difference as soon as it is found. `texts` are those that are known
 /// of an earlier replay, and those that this one finds.
 pub fn replay(
-    entries: impl IntoIterator<Item = Result<Found, Damage>>,
+    entries: impl IntoIterator<Item = Result<FoundEntry, Damage>>,
     scheduler: &mut Scheduler,
     until: &Until,
-    texts: &mut Texts,
+    texts: &mut ReplayedTexts,
     follow: &mut dyn Follow,
 ) -> Replayed {
     let made = Collector::default();
@@ -313,13 +316,13 @@ pub fn replay(
 impl Replay<'_, '_> {
     fn run(
         &mut self,
-        entries: impl IntoIterator<Item = Result<Found, Damage>>,
+        entries: impl IntoIterator<Item = Result<FoundEntry, Damage>>,
         until: &Until,
     ) -> Stop {
-        let mut list: Option<List> = None;
+        let mut list: Option<PendingList> = None;
         let mut skipped = 0;
         for found in entries {
-            let Found { number, at, entry } = match found {
+            let FoundEntry { number, at, entry } = match found {
                 Ok(found) => found,
                 Err(damage) => return Stop::Damage(damage),
             };
@@ -345,7 +348,7 @@ impl Replay<'_, '_> {
                     });
                 }
                 Entry::List(kind, left) => {
-                    list = Some(List {
+                    list = Some(PendingList {
                         kind,
                         left,
                         objects: Vec::new(),
@@ -398,8 +401,8 @@ impl Replay<'_, '_> {
                     }
                 }
                 Entry::Close => self.give(number, at, until, |core| core.close(at)),
-                Entry::Decided(pod, result) => self.compare(Made::Decided(pod, result)),
-                Entry::Called(id, text) => self.compare(Made::Called(id, text)),
+                Entry::Decided(pod, result) => self.compare(ReplayOutput::Decided(pod, result)),
+                Entry::Called(id, text) => self.compare(ReplayOutput::Called(id, text)),
                 Entry::End => return Stop::End,
             }
         }
@@ -420,7 +423,7 @@ impl Replay<'_, '_> {
         if until.pod.is_some() && self.reached.is_none() {
             let made = self.made.0.lock().unwrap_or_else(PoisonError::into_inner);
             self.reached = made.iter().find_map(|(made, _)| match made {
-                Made::Decided(pod, _) if until.is_pod(pod) => Some(pod.clone()),
+                ReplayOutput::Decided(pod, _) if until.is_pod(pod) => Some(pod.clone()),
                 _ => None,
             });
         }
@@ -434,16 +437,16 @@ impl Replay<'_, '_> {
         }
     }
 
-    fn compare(&mut self, recorded: Made) {
+    fn compare(&mut self, recorded: ReplayOutput) {
         let Some((replayed, message)) = self.made.pop() else {
             return self.differ(Some(recorded), None);
         };
         self.count(&replayed);
         let is_same = match (&recorded, &replayed) {
-            (Made::Decided(one, recorded), Made::Decided(two, replayed)) => {
+            (ReplayOutput::Decided(one, recorded), ReplayOutput::Decided(two, replayed)) => {
                 one == two && self.texts.is_same_result(recorded, replayed)
             }
-            (Made::Called(one, recorded), Made::Called(two, replayed)) => {
+            (ReplayOutput::Called(one, recorded), ReplayOutput::Called(two, replayed)) => {
                 one == two
                     && self
                         .texts
@@ -456,11 +459,11 @@ impl Replay<'_, '_> {
         }
     }
 
-    fn count(&mut self, made: &Made) {
+    fn count(&mut self, made: &ReplayOutput) {
         let counts = &mut self.replayed;
         match made {
-            Made::Called(..) => counts.calls += 1,
-            Made::Decided(_, result) => {
+            ReplayOutput::Called(..) => counts.calls += 1,
+            ReplayOutput::Decided(_, result) => {
                 counts.decisions += 1;
                 match result {
                     CycleResult::Placed { .. } => counts.placed += 1,
@@ -471,10 +474,10 @@ impl Replay<'_, '_> {
         }
     }
 
-    fn differ(&mut self, recorded: Option<Made>, replayed: Option<Made>) {
+    fn differ(&mut self, recorded: Option<ReplayOutput>, replayed: Option<ReplayOutput>) {
         self.replayed.differences += 1;
         let (number, at) = self.last;
-        self.follow.differs(&Difference {
+        self.follow.differs(&ReplayDifference {
             number,
             at,
             recorded,

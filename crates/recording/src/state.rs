@@ -1,7 +1,7 @@
 //! The objects of the cluster at a moment of a recording, without a core.
 
 use crate::entry::Entry;
-use crate::reader::{Damage, Found};
+use crate::reader::{Damage, FoundEntry};
 use berth_api::{Kind, Object, Time};
 use std::collections::BTreeMap;
 
@@ -33,13 +33,13 @@ impl ClusterState {
     /// Reads the entries up to a time, or to the end. Files that were removed at the beginning are not needed: each
     /// file begins with all objects.
     pub fn read(
-        entries: impl IntoIterator<Item = Result<Found, Damage>>,
+        entries: impl IntoIterator<Item = Result<FoundEntry, Damage>>,
         until: Option<Time>,
     ) -> Self {
         let mut state = Self::default();
         let mut items = 0;
         for found in entries {
-            let Found { at, entry, .. } = match found {
+            let FoundEntry { at, entry, .. } = match found {
                 Ok(found) => found,
                 Err(damage) => {
                     state.damage = Some(damage);
@@ -108,7 +108,7 @@ mod tests {
             (None, vec![("c", "n2")]),
         ] {
             let entries = entries.iter().enumerate().map(|(number, (at, entry))| {
-                Ok(Found {
+                Ok(FoundEntry {
                     number: number as u64,
                     at: Time::from_secs(*at),
                     entry: entry.clone(),

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// The cluster as the recorded core has received it: what a new file begins with.
 #[derive(Debug, Default)]
-pub(crate) struct Objects(BTreeMap<(Kind, Str, Str), Object>);
+pub(crate) struct RecordedObjects(BTreeMap<(Kind, Str, Str), Object>);
 
 fn key(object: &Object) -> (Kind, Str, Str) {
     let metadata = object.metadata();
@@ -18,7 +18,7 @@ fn key(object: &Object) -> (Kind, Str, Str) {
     (object.kind(), namespace, name)
 }
 
-impl Objects {
+impl RecordedObjects {
     pub(crate) fn set(&mut self, object: &Object) {
         self.0.insert(key(object), object.clone());
     }
@@ -74,7 +74,7 @@ pub(crate) struct Writer {
     preamble: u64,
     block: BlockBuilder,
     entries: u64,
-    pub(crate) objects: Objects,
+    pub(crate) objects: RecordedObjects,
     pub(crate) bytes_total: u64,
 }
 
@@ -93,7 +93,7 @@ impl Writer {
             preamble: 0,
             block: BlockBuilder::default(),
             entries: 0,
-            objects: Objects::default(),
+            objects: RecordedObjects::default(),
             bytes_total: 0,
         };
         writer.raw(&file_header(run, 0))?;

@@ -3,7 +3,7 @@
 use berth_api::{Kind, Object, Time};
 use berth_framework::call::CallId;
 use berth_framework::testing::{PodBuilder, node, pod};
-use berth_recording::{Damage, Entry, Found, Modelled, model};
+use berth_recording::{Damage, Entry, FoundEntry, Modelled, model};
 use berth_scheduler::profile::{PluginConfig, ProfileSpec};
 use berth_scheduler::{Scheduler, SchedulerOptions};
 
@@ -42,7 +42,7 @@ fn modelled(profile: ProfileSpec, entries: Vec<Entry>) -> Modelled {
     all.extend(entries);
     let found = all.into_iter().enumerate().map(|(number, entry)| {
         let seconds = number.saturating_sub(listed) as i64;
-        Ok::<_, Damage>(Found {
+        Ok::<_, Damage>(FoundEntry {
             number: number as u64,
             at: Time::from_secs(1_000 + seconds),
             entry,

@@ -6,8 +6,8 @@
 
 use berth_framework::FeatureGates;
 use berth_recording::{
-    Difference, Entries, Entry, FILE_HEADER_LEN, Limits, Pseudonyms, Recorder, RecorderOptions,
-    Replayed, Start, Stop, Texts, Until, replay, runs,
+    Entry, FILE_HEADER_LEN, Limits, Pseudonyms, Recorder, RecorderOptions, ReplayDifference,
+    Replayed, ReplayedTexts, RunEntries, Start, Stop, Until, replay, runs,
 };
 use berth_scheduler::evaluator::EvaluatorKind;
 use berth_scheduler::profile::ProfileSpec;
@@ -131,7 +131,7 @@ fn replayed(
     until: &Until,
 ) -> (Replayed, Vec<String>) {
     let run = &runs(dir).expect("a recording")[at];
-    let mut entries = Entries::of(run);
+    let mut entries = RunEntries::of(run);
     let Some(Ok(first)) = entries.next() else {
         panic!("no first entry");
     };
@@ -140,8 +140,8 @@ fn replayed(
     };
     let mut scheduler = setup.scheduler(subject, &start);
     let mut differences = Vec::new();
-    let mut texts = Texts::default();
-    let mut report = |difference: &Difference| differences.push(difference.to_string());
+    let mut texts = ReplayedTexts::default();
+    let mut report = |difference: &ReplayDifference| differences.push(difference.to_string());
     let result = replay(entries, &mut scheduler, until, &mut texts, &mut report);
     (result, differences)
 }
@@ -195,10 +195,11 @@ fn a_run_with_pseudonyms_replays_to_the_same_decisions_and_calls() {
         record(seed, 300, one_scheduler(), NO_LIMITS, names.path());
         let of = |dir: &TempDir| -> Vec<String> {
             let run = &runs(dir.path()).expect("a recording")[0];
-            let objects = Entries::of(run).filter_map(|found| match found.expect("whole").entry {
-                Entry::Item(object) | Entry::Apply(object) => Some(object),
-                _ => None,
-            });
+            let objects =
+                RunEntries::of(run).filter_map(|found| match found.expect("whole").entry {
+                    Entry::Item(object) | Entry::Apply(object) => Some(object),
+                    _ => None,
+                });
             objects.map(|o| o.metadata().name.to_string()).collect()
         };
         let (names, pseudonyms) = (of(&names), of(&dir));
@@ -242,7 +243,7 @@ fn a_replay_stops_where_it_is_asked_to() {
     assert!(half.entries <= whole.entries / 2 + 8 && half.inputs > 0);
 
     let run = &runs(dir.path()).expect("a recording")[0];
-    let decided = Entries::of(run).find_map(|found| match found.expect("no damage").entry {
+    let decided = RunEntries::of(run).find_map(|found| match found.expect("no damage").entry {
         Entry::Decided(pod, _) => Some(pod),
         _ => None,
     });
@@ -360,7 +361,10 @@ fn a_damaged_recording_names_the_byte_and_replays_up_to_it() {
         std::fs::write(&path, &damaged).expect("a file");
         if byte == 0 {
             let run = &runs(dir.path()).expect("a recording")[0];
-            let damage = Entries::of(run).next().expect("a result").expect_err(name);
+            let damage = RunEntries::of(run)
+                .next()
+                .expect("a result")
+                .expect_err(name);
             assert_eq!(damage.byte, 0, "{name}");
             assert!(damage.what.contains(what), "{name}: {damage}");
             continue;

@@ -13,7 +13,7 @@ mod unbound;
 pub(crate) use unbound::{Hold, PERMIT_WAIT_MAX, UnboundPods};
 
 use crate::core::{Core, PointRun, WaitId};
-use crate::cycle::{Attempt, Permitted, Placed};
+use crate::cycle::{AssumedPod, Attempt, Permitted};
 use crate::profile::{PluginIds, Point};
 use berth_api::Str;
 use berth_framework::call::PodRef;
@@ -24,28 +24,28 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// A pod on its way from a node in memory to a node in the API.
-struct Binding {
+struct PodBinding {
     attempt: Attempt,
-    placed: Placed,
+    placed: AssumedPod,
     /// PreBind plugins that have nothing to do.
     skip_pre_bind: PluginIds,
-    stage: Stage,
+    stage: BindingStage,
 }
 
-impl Binding {
+impl PodBinding {
     fn uid(&self) -> &Str {
         self.placed.pod.pod.uid()
     }
 }
 
 /// The progress of a binding.
-enum Stage {
+enum BindingStage {
     /// Permit plugins hold the pod.
     Permit {
         /// Ends when the first of them has held it for long enough.
         timer: WaitId,
         /// Those that are called again.
-        waiting: SmallVec<[Waiting; 2]>,
+        waiting: SmallVec<[WaitingPlugin; 2]>,
     },
     /// A group of PreBind plugins is at work.
     PreBind {
@@ -53,7 +53,7 @@ enum Stage {
         /// The groups that have not begun, last first.
         groups: Vec<SmallVec<[usize; 2]>>,
         /// Those of the present group that wait.
-        waiting: SmallVec<[Waiting; 2]>,
+        waiting: SmallVec<[WaitingPlugin; 2]>,
     },
     /// An extender is to bind the pod when it is this binding's turn.
     Turn {
@@ -70,7 +70,7 @@ enum Stage {
 }
 
 /// A Permit or PreBind plugin that waits.
-struct Waiting {
+struct WaitingPlugin {
     /// The part of the run that calls it.
     run: PointRun,
     wait: WaitId,
@@ -78,7 +78,7 @@ struct Waiting {
 
 /// All pods that are being bound.
 pub(crate) struct Bindings {
-    by_id: FxHashMap<u64, Box<Binding>>,
+    by_id: FxHashMap<u64, Box<PodBinding>>,
     of_pod: FxHashMap<Str, u64>,
     next: u64,
     /// The bindings that extenders carry out.
@@ -123,11 +123,11 @@ impl Bindings {
         let uid = placed.pod.pod.uid().clone();
         let id = self.next;
         self.next += 1;
-        let mut binding = Box::new(Binding {
+        let mut binding = Box::new(PodBinding {
             attempt,
             placed,
             skip_pre_bind: PluginIds::default(),
-            stage: Stage::Bind(PointRun::begin(core, Point::Bind.as_str())),
+            stage: BindingStage::Bind(PointRun::begin(core, Point::Bind.as_str())),
         });
         core.unbound.add(&uid);
         self.of_pod.insert(uid, id);
@@ -167,7 +167,7 @@ impl Bindings {
 }
 
 /// Writes the node into the pod's status before a binding that takes time (KEP-5278, C-39).
-fn announce_node(core: &mut Core, binding: &Binding) {
+fn announce_node(core: &mut Core, binding: &PodBinding) {
     if !core
         .settings
         .is_on(Feature::NominatedNodeNameForExpectation)

@@ -16,7 +16,7 @@ mod tests;
 
 pub use node_events::node_update_events;
 
-use crate::dispatcher::{Version, Writes, version_number};
+use crate::dispatcher::{VersionNumber, Writes, version_number};
 use berth_api::{Kind, Node, Object, ObjectMeta, Pod, Str};
 use berth_framework::{Cluster, PodInfo, Write};
 use names::PodsByName;
@@ -65,7 +65,7 @@ enum Why {
     Assumed,
     /// We decided so, and the API has answered that the object is on the node since this version. The stored object is
     /// an earlier one.
-    Confirmed(Version),
+    Confirmed(VersionNumber),
 }
 
 impl Why {
@@ -86,7 +86,7 @@ fn unshown_node(counted: &Option<(Str, Why)>) -> Option<&Str> {
 }
 
 /// Returns whether the object is of that version or a later one.
-fn has_reached(pod: &Pod, version: Version) -> bool {
+fn has_reached(pod: &Pod, version: VersionNumber) -> bool {
     version_number(&pod.metadata.resource_version).is_some_and(|shown| shown >= version)
 }
 
@@ -206,7 +206,7 @@ impl Cache {
 
     /// The API has answered that a pod is bound, in this version: the pod is not assumed any more, though the stored
     /// object does not show its node yet. An object of that version or a later one decides.
-    pub(crate) fn confirm(&mut self, uid: &str, version: Version) {
+    pub(crate) fn confirm(&mut self, uid: &str, version: VersionNumber) {
         let Some(known) = self.known.get_mut(uid) else {
             return;
         };

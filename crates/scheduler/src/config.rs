@@ -36,7 +36,7 @@ mod write;
 
 pub use error::{ConfigError, ConfigErrors};
 pub use extender::{Extender, ExtenderTls, ManagedResource};
-pub use fields::{FIELDS, Field};
+pub use fields::{ConfigField, FIELDS};
 pub use profile::ProfileConfig;
 
 use crate::dispatcher::DispatcherOptions;
@@ -80,17 +80,17 @@ pub struct Config {
     pub extenders: Vec<Extender>,
     /// Whether nothing is watched before this scheduler is at work.
     pub delay_cache_until_active: bool,
-    known: Known,
+    known: KnownPlugins,
 }
 
 /// The facts about plugins that the configuration reads.
 #[derive(Debug, Clone)]
-struct Known {
+struct KnownPlugins {
     registry: Registry,
     features: FeatureGates,
 }
 
-impl Known {
+impl KnownPlugins {
     fn new(features: FeatureGates, registry: &Registry) -> Self {
         Self {
             registry: registry.clone(),
@@ -103,7 +103,7 @@ impl Known {
     }
 }
 
-impl PartialEq for Known {
+impl PartialEq for KnownPlugins {
     /// Plugins are known by their names.
     fn eq(&self, other: &Self) -> bool {
         self.features == other.features && self.registry.names().eq(other.registry.names())
@@ -190,7 +190,7 @@ pub fn parse(
     features: FeatureGates,
     registry: &Registry,
 ) -> Result<Config, ConfigErrors> {
-    let known = Known::new(features, registry);
+    let known = KnownPlugins::new(features, registry);
     read(text, source_name, known, false, |_| {}).map(|(config, _)| config)
 }
 
@@ -206,14 +206,14 @@ pub fn load(
     registry: &Registry,
     adjust: impl FnOnce(&mut Config),
 ) -> Result<(Config, Vec<String>), ConfigErrors> {
-    let known = Known::new(features, registry);
+    let known = KnownPlugins::new(features, registry);
     read(text, source_name, known, true, adjust)
 }
 
 fn read(
     text: &str,
     source_name: &str,
-    known: Known,
+    known: KnownPlugins,
     checks_plugins: bool,
     adjust: impl FnOnce(&mut Config),
 ) -> Result<(Config, Vec<String>), ConfigErrors> {
@@ -236,10 +236,10 @@ fn read(
 impl Config {
     /// The configuration without a file and flags.
     pub fn new(features: FeatureGates, registry: &Registry) -> Self {
-        Self::of(Known::new(features, registry))
+        Self::of(KnownPlugins::new(features, registry))
     }
 
-    fn of(known: Known) -> Self {
+    fn of(known: KnownPlugins) -> Self {
         Self {
             parallelism: 16,
             leader_election: LeaderElection::default(),
@@ -270,7 +270,7 @@ impl Config {
     fn find_problems(&self, checks_plugins: bool, problems: &Problems) {
         validate::validate(self, problems);
         if checks_plugins {
-            let Known { registry, features } = &self.known;
+            let KnownPlugins { registry, features } = &self.known;
             check::check(&self.profiles, registry, features, problems);
         }
     }

@@ -18,19 +18,19 @@ mod text;
 mod trace;
 mod waits;
 
-pub use decisions::{DECISIONS_MAX, Decision};
-pub use explain::{EarlierAttempt, Explanation, Reason};
+pub use decisions::{DECISIONS_MAX, PodDecision};
+pub use explain::{EarlierAttempt, Explanation, RejectionReason};
 pub use gates::GateRemovals;
-pub use outbound::{Event, Outputs};
+pub use outbound::{ApiEvent, Outputs};
 pub use trace::{AttemptTrace, TracedPoint};
 
 pub(crate) use calls::{Calls, call_ended, note_requests, note_trial};
-pub(crate) use clock::{Clock, Moment};
+pub(crate) use clock::{CoreClock, Moment};
 pub(crate) use decisions::SearchBegin;
 pub(crate) use explain::{Explanations, reasons};
 pub(crate) use outbound::Outbound;
 pub(crate) use plugin_run::{Answered, PointRun, Ran};
-pub(crate) use requests::Requests;
+pub(crate) use requests::PluginRequests;
 pub(crate) use text::{event_note, go_duration};
 pub(crate) use waits::{WaitId, Waiter, Waits};
 
@@ -41,7 +41,7 @@ use crate::dispatcher::Dispatcher;
 use crate::evaluator::{Evaluator, EvaluatorKind};
 use crate::log::LogLine;
 use crate::metrics::Metrics;
-use crate::preemptions::Preemptions;
+use crate::preemptions::OpenPreemptions;
 use crate::profile::{Profile, Profiles};
 use crate::queue::SchedulingQueue;
 use berth_api::{Object, Pod, Str, Time};
@@ -90,7 +90,7 @@ impl Settings {
 /// The parts.
 pub(crate) struct Core {
     pub(crate) settings: Settings,
-    pub(crate) clock: Clock,
+    pub(crate) clock: CoreClock,
     pub(crate) metrics: Metrics,
     pub(crate) cache: Cache,
     pub(crate) queue: SchedulingQueue,
@@ -98,15 +98,15 @@ pub(crate) struct Core {
     pub(crate) waits: Waits,
     pub(crate) outbound: Outbound,
     pub(crate) unbound: UnboundPods,
-    pub(crate) requests: Requests,
-    pub(crate) preemptions: Preemptions,
+    pub(crate) requests: PluginRequests,
+    pub(crate) preemptions: OpenPreemptions,
     pub(crate) explanations: Explanations,
 }
 
 impl Core {
     pub(crate) fn new(
         settings: Settings,
-        clock: Clock,
+        clock: CoreClock,
         queue: SchedulingQueue,
         dispatcher: Dispatcher,
     ) -> Self {
@@ -127,8 +127,8 @@ impl Core {
             waits: Waits::default(),
             outbound: Outbound::default(),
             unbound: UnboundPods::default(),
-            requests: Requests::default(),
-            preemptions: Preemptions::default(),
+            requests: PluginRequests::default(),
+            preemptions: OpenPreemptions::default(),
             explanations: Explanations::default(),
         }
     }

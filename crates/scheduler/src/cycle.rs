@@ -15,7 +15,7 @@ pub(crate) use place::{PermitWait, Permitted, undo_placement};
 
 use crate::core::{Core, Moment, PointRun, SearchBegin, TracedPoint, WaitId, Waiter};
 use crate::evaluator::{AnswerCache, Evaluation, EvaluatorKind, FitError, Found, Placement};
-use crate::failure::{Failure, fail};
+use crate::failure::{AttemptFailure, fail};
 use crate::log::LogLine;
 use crate::profile::Profile;
 use crate::queue::QueuedPodInfo;
@@ -24,7 +24,7 @@ use berth_framework::call::PodRef;
 use berth_framework::plugin::Nominating;
 use berth_framework::stage::{Wait, WakeReason};
 use berth_framework::{PodInfo, Status, Work};
-use extended::Search;
+use extended::ExtendedSearch;
 use post_filter::PostFilterRun;
 use std::sync::Arc;
 
@@ -82,7 +82,7 @@ impl Attempt {
 
 /// A pod that is assumed on a node.
 #[derive(Debug, Clone)]
-pub(crate) struct Placed {
+pub(crate) struct AssumedPod {
     /// The pod, with its node.
     pub(crate) pod: Arc<PodInfo>,
     /// The node.
@@ -123,11 +123,11 @@ struct Parked {
 }
 
 enum ParkedAt {
-    Search(Box<Search>),
+    Search(Box<ExtendedSearch>),
     PostFilter(PostFilterRun),
     Reserve {
         run: PointRun,
-        placed: Placed,
+        placed: AssumedPod,
         /// The table of nodes as it was when the cycle was parked.
         generation: u64,
     },
@@ -244,7 +244,7 @@ impl Cycle {
             Found::Unfit(error) => self.run_post_filter(core, attempt, error),
             Found::NoNodes(status) | Found::Failed(status) => {
                 core.search_took(&attempt);
-                let failure = Failure::of_status(&status, Nominating::Set(Str::default()));
+                let failure = AttemptFailure::of_status(&status, Nominating::Set(Str::default()));
                 CycleStep::Over(fail(core, attempt, failure))
             }
         }
@@ -409,11 +409,15 @@ pub(crate) fn stage_failure(what: &str, plugin: &Str, status: &Status) -> Status
 }
 
 /// The failure of a pod that had a node.
-pub(crate) fn failure_of_stage(core: &Core, placed: &Placed, status: &Status) -> Failure {
+pub(crate) fn failure_of_stage(
+    core: &Core,
+    placed: &AssumedPod,
+    status: &Status,
+) -> AttemptFailure {
     let cleared = Nominating::Set(Str::default());
     if !status.is_rejected() {
-        return Failure::of_status(status, cleared);
+        return AttemptFailure::of_status(status, cleared);
     }
     let node = core.cache.cluster().nodes.slot(&placed.node);
-    Failure::unfit(Box::new(FitError::of_one(node, status.clone())), cleared)
+    AttemptFailure::unfit(Box::new(FitError::of_one(node, status.clone())), cleared)
 }

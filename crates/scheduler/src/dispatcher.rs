@@ -43,14 +43,14 @@ pub(crate) use sync::has_calls;
 pub use types::CallTypeError;
 pub use view::{CallState, CallView, calls_about};
 pub use writes::Writes;
-pub(crate) use writes::{Version, version_number};
+pub(crate) use writes::{VersionNumber, version_number};
 
 use berth_api::{Duration, Time};
 use berth_framework::call::{CallErrorKind, CallResult, Response};
 use berth_framework::write::{POD_DELETION, POD_STATUS_PATCH};
 use berth_framework::{ApiCall, CallError, CallId, CallType};
 use lanes::Lanes;
-use object::{Entry, Objects, is_status_patch};
+use object::{CallEntry, TrackedObjects, is_status_patch};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use types::Types;
@@ -149,7 +149,7 @@ pub struct Dispatcher {
 /// The objects with calls that have not ended or writes that are not seen yet, and where each waits.
 #[derive(Debug)]
 struct Backlog {
-    objects: Objects,
+    objects: TrackedObjects,
     lanes: Lanes,
     /// Reports and pauses, with the object they are for.
     timers: BTreeSet<(Time, u32)>,
@@ -187,7 +187,7 @@ impl Dispatcher {
         Self {
             next_id: 0,
             backlog: Backlog {
-                objects: Objects::default(),
+                objects: TrackedObjects::default(),
                 lanes: Lanes::new(options.lanes, options.in_flight_max),
                 timers: BTreeSet::new(),
                 offers: BTreeSet::new(),
@@ -280,7 +280,7 @@ impl Dispatcher {
     }
 
     /// A call and those that joined it have ended.
-    fn end(&mut self, entry: Entry, result: CallResult, now: Time) {
+    fn end(&mut self, entry: CallEntry, result: CallResult, now: Time) {
         let ids = 1 + entry.joined.len();
         debug_assert!(self.backlog.tracked >= ids, "a call that ends was tracked");
         self.backlog.tracked = self.backlog.tracked.saturating_sub(ids);
@@ -310,7 +310,7 @@ impl Dispatcher {
     /// # Errors
     /// The first disagreement.
     pub fn check(&self) -> Result<(), String> {
-        use object::Place;
+        use object::WaitingPlace;
         let mut tracked = 0;
         let mut pending: BTreeMap<&'static str, usize> =
             self.pending().keys().map(|name| (*name, 0)).collect();
@@ -338,11 +338,11 @@ impl Dispatcher {
             }
             let waits = !object.waiting.is_empty() || object.report.is_some();
             let can_go = object.in_flight.is_none() && waits;
-            if can_go == (object.place == Place::Nowhere) {
+            if can_go == (object.place == WaitingPlace::Nowhere) {
                 return Err(format!("{uid} is in the wrong place: {:?}", object.place));
             }
-            ready += usize::from(matches!(object.place, Place::Ready(..)));
-            if let Place::Timer(time) = object.place {
+            ready += usize::from(matches!(object.place, WaitingPlace::Ready(..)));
+            if let WaitingPlace::Timer(time) = object.place {
                 timers += 1;
                 if !self.backlog.timers.contains(&(time, at)) {
                     return Err(format!("{uid} has no timer"));
@@ -394,7 +394,11 @@ impl Dispatcher {
 impl Backlog {
     /// Forgets an object that there is nothing to remember of.
     pub(super) fn tidy(&mut self, at: u32) {
-        if self.objects.get(at).is_some_and(object::Object::is_idle) {
+        if self
+            .objects
+            .get(at)
+            .is_some_and(object::TrackedObject::is_idle)
+        {
             self.objects.remove(at);
         }
     }

@@ -1,13 +1,13 @@
 //! The handling of a pod whose attempt has failed.
 
-use crate::core::{Core, Explanation, Reason, note_requests, reasons};
+use crate::core::{Core, Explanation, RejectionReason, note_requests, reasons};
 use crate::cycle::{Attempt, CycleResult};
 use crate::evaluator::FitError;
 use crate::log::LogLine;
 use crate::metrics::Metric;
 use crate::nominations;
 use crate::pod_status::{UNSCHEDULABLE, correct_status};
-use crate::queue::{POD_SCHEDULED, QueuedPodInfo, Template};
+use crate::queue::{POD_SCHEDULED, PodTemplateKey, QueuedPodInfo};
 use berth_api::Str;
 use berth_framework::call::{ConditionPatch, PodRef};
 use berth_framework::plugin::Nominating;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// The reason why an attempt has failed.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct AttemptFailure {
     message: String,
     /// Whether the pod was rejected; otherwise an error occurred.
     is_rejected: bool,
@@ -28,7 +28,7 @@ pub(crate) struct Failure {
     nominating: Nominating,
 }
 
-impl Failure {
+impl AttemptFailure {
     /// No node fits the pod.
     pub(crate) fn unfit(error: Box<FitError>, nominating: Nominating) -> Self {
         Self {
@@ -75,7 +75,7 @@ impl Failure {
 }
 
 /// The state of a pod whose attempt failed, as the API shows it (C-48).
-enum Known {
+enum KnownStatus {
     /// It is still waiting for a node.
     Pending,
     /// It was deleted.
@@ -87,7 +87,7 @@ enum Known {
 }
 
 /// Handles the failure of an attempt: back into the queue, nomination, event, condition.
-pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: Failure) -> CycleResult {
+pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: AttemptFailure) -> CycleResult {
     if attempt.is_resize() {
         return resize_waits(core, attempt, failure);
     }
@@ -129,10 +129,11 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: Failure) -> C
     let known = look_up(core, &pod);
     // Of a bound pod nothing of this is true any more.
     let call = match known {
-        Known::Pending => status_patch(core, &pod, reason, &failure),
-        Known::Gone | Known::Bound | Known::Replaced => None,
+        KnownStatus::Pending => status_patch(core, &pod, reason, &failure),
+        KnownStatus::Gone | KnownStatus::Bound | KnownStatus::Replaced => None,
     };
-    if by_same && matches!(known, Known::Pending) && is_as_before(core, info, &failure, &call) {
+    if by_same && matches!(known, KnownStatus::Pending) && is_as_before(core, info, &failure, &call)
+    {
         let is_of_attempt = |o: &Observation| matches!(o, Observation::PreemptionAttempt);
         core.count_observations(observations.into_iter().filter(|o| !is_of_attempt(o)));
         return rejected_as_before(core, attempt, failure);
@@ -140,14 +141,14 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: Failure) -> C
     core.count_observations(observations);
     core.attempt_took(&attempt, result);
     core.trace_ended(&mut attempt, result, None, &failure.message);
-    if let Known::Replaced = known {
+    if let KnownStatus::Replaced = known {
         core.queue.done(&pod.uid);
         return failure.into_result();
     }
     let Attempt { info, profile, .. } = attempt;
     let mut returns_later = None;
     match known {
-        Known::Pending => {
+        KnownStatus::Pending => {
             log(core, &pod, &failure);
             explain(core, &info, &failure);
             if call.is_some() && !core.settings.is_on(Feature::SchedulerAsyncAPICalls) {
@@ -157,15 +158,15 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: Failure) -> C
                 return_to_queue(core, info);
             }
         }
-        Known::Gone | Known::Bound => {
+        KnownStatus::Gone | KnownStatus::Bound => {
             let why = match known {
-                Known::Gone => "Pod is gone and not tried again",
+                KnownStatus::Gone => "Pod is gone and not tried again",
                 _ => "Pod has been assigned to node. Abort adding it back to queue.",
             };
             core.log(LogLine::info(why).with("pod", &pod));
             core.queue.done(&pod.uid);
         }
-        Known::Replaced => {}
+        KnownStatus::Replaced => {}
     }
     if let Some(object) = core.cache.effective(&pod.uid).cloned() {
         nominations::nominate(core, &object, &failure.nominating);
@@ -189,7 +190,7 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: Failure) -> C
 
 /// The resize of a pod with a node waits on: for the kubelet, for victims that terminate, or for room. The status of
 /// the pod shows where it runs, so neither its condition nor a nomination is written, and no event is published.
-fn resize_waits(core: &mut Core, mut attempt: Attempt, failure: Failure) -> CycleResult {
+fn resize_waits(core: &mut Core, mut attempt: Attempt, failure: AttemptFailure) -> CycleResult {
     let observations = core.requests.take_observations();
     core.count_observations(observations);
     note_requests(core);
@@ -222,7 +223,7 @@ fn resize_waits(core: &mut Core, mut attempt: Attempt, failure: Failure) -> Cycl
     failure.into_result()
 }
 
-fn log(core: &mut Core, pod: &PodRef, failure: &Failure) {
+fn log(core: &mut Core, pod: &PodRef, failure: &AttemptFailure) {
     let describe = |line: LogLine| line.with("pod", pod).with("err", &*failure.message);
     match failure.is_rejected {
         true if core.cache.cluster().nodes.is_empty() => core.v(
@@ -237,7 +238,11 @@ fn log(core: &mut Core, pod: &PodRef, failure: &Failure) {
 
 /// The pod's template, if all pods of it would be rejected as this one was. With SchedulerPreQueueingHints off, each
 /// event asks all pods, as before KEP-6132.
-fn template(core: &Core, attempt: &Attempt, failure: &Failure) -> Option<Arc<Template>> {
+fn template(
+    core: &Core,
+    attempt: &Attempt,
+    failure: &AttemptFailure,
+) -> Option<Arc<PodTemplateKey>> {
     let pod = &attempt.pod.pod;
     let diagnosis = &failure.error.as_ref()?.diagnosis;
     let keeps_room = match &failure.nominating {
@@ -252,7 +257,7 @@ fn template(core: &Core, attempt: &Attempt, failure: &Failure) -> Option<Arc<Tem
         && !keeps_room
         && core.queue.nominator().node_of(pod.uid()).is_none()
         && post_filter.all(|member| member.plugin.judges_by_template());
-    let template = follows.then(|| Template::of(pod)).flatten()?;
+    let template = follows.then(|| PodTemplateKey::of(pod)).flatten()?;
     let known = attempt.info.own.template.as_ref();
     let known = known.filter(|known| ***known == template).cloned();
     Some(known.unwrap_or_else(|| Arc::new(template)))
@@ -263,7 +268,7 @@ fn template(core: &Core, attempt: &Attempt, failure: &Failure) -> Option<Arc<Tem
 fn is_as_before(
     core: &Core,
     info: &QueuedPodInfo,
-    failure: &Failure,
+    failure: &AttemptFailure,
     call: &Option<ApiCall>,
 ) -> bool {
     let Some(last) = core.explanations.get(info.pod.uid()) else {
@@ -303,7 +308,7 @@ fn is_as_before(
 }
 
 fn has_reasons_of(core: &Core, error: &FitError, last: &Explanation) -> bool {
-    let texts = |reasons: &[Reason]| -> BTreeSet<(Str, String)> {
+    let texts = |reasons: &[RejectionReason]| -> BTreeSet<(Str, String)> {
         let texts = reasons.iter().map(|r| (r.plugin.clone(), r.text.clone()));
         texts.collect()
     };
@@ -312,7 +317,7 @@ fn has_reasons_of(core: &Core, error: &FitError, last: &Explanation) -> bool {
 
 /// An event woke the pod without need: its status gives these reasons already. kube-scheduler counts an attempt,
 /// publishes an event and lengthens the backoff. Where many pods wait for room, nearly all attempts are of this kind.
-fn rejected_as_before(core: &mut Core, attempt: Attempt, failure: Failure) -> CycleResult {
+fn rejected_as_before(core: &mut Core, attempt: Attempt, failure: AttemptFailure) -> CycleResult {
     let Attempt {
         mut info, profile, ..
     } = attempt;
@@ -329,13 +334,13 @@ fn rejected_as_before(core: &mut Core, attempt: Attempt, failure: Failure) -> Cy
     failure.into_result()
 }
 
-fn look_up(core: &Core, pod: &PodRef) -> Known {
+fn look_up(core: &Core, pod: &PodRef) -> KnownStatus {
     match core.cache.stored(&pod.uid) {
-        Some(stored) if stored.is_assigned() => Known::Bound,
-        Some(_) => Known::Pending,
+        Some(stored) if stored.is_assigned() => KnownStatus::Bound,
+        Some(_) => KnownStatus::Pending,
         None => match core.cache.stored_by_name(&pod.namespace, &pod.name) {
-            Some(_) => Known::Replaced,
-            None => Known::Gone,
+            Some(_) => KnownStatus::Replaced,
+            None => KnownStatus::Gone,
         },
     }
 }
@@ -363,7 +368,12 @@ fn give_back(core: &mut Core, info: QueuedPodInfo) {
 }
 
 /// The patch of the pod's status; `None` when it contains all that already (C-50).
-fn status_patch(core: &Core, pod: &PodRef, reason: &str, failure: &Failure) -> Option<ApiCall> {
+fn status_patch(
+    core: &Core,
+    pod: &PodRef,
+    reason: &str,
+    failure: &AttemptFailure,
+) -> Option<ApiCall> {
     let object = core.cache.effective(&pod.uid)?;
     let condition = ConditionPatch::of(object, POD_SCHEDULED, "False", reason, &failure.message);
     let is_said = object.condition(POD_SCHEDULED).is_some_and(|c| {
@@ -386,7 +396,7 @@ fn status_patch(core: &Core, pod: &PodRef, reason: &str, failure: &Failure) -> O
     })
 }
 
-fn explain(core: &mut Core, info: &QueuedPodInfo, failure: &Failure) {
+fn explain(core: &mut Core, info: &QueuedPodInfo, failure: &AttemptFailure) {
     let cluster = core.cache.cluster();
     let error = failure.error.as_deref();
     let explanation = Explanation {

@@ -29,12 +29,12 @@ mod scheduler;
 pub mod testing;
 
 pub use crate::core::{
-    AttemptTrace, DECISIONS_MAX, Decision, EarlierAttempt, Event, Explanation, GateRemovals,
-    Outputs, Reason, TracedPoint,
+    ApiEvent, AttemptTrace, DECISIONS_MAX, EarlierAttempt, Explanation, GateRemovals, Outputs,
+    PodDecision, RejectionReason, TracedPoint,
 };
 pub use cycle::CycleResult;
 pub use log::{LogLevel, LogLine, LogValue};
 pub use scheduler::{
-    ClusterChange, Input, Observer, Outcome, Progress, RunningPreemption, Scheduler,
-    SchedulerOptions, Verdict,
+    ClusterChange, ObservedInput, Observer, PodVerdict, Progress, RunningPreemption,
+    ScheduleOutcome, Scheduler, SchedulerOptions,
 };

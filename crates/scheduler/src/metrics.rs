@@ -30,7 +30,7 @@ const SERIES_MAX: usize = 4096;
 
 /// The numbers of one series.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Value {
+pub enum SeriesValue {
     /// Of a counter or gauge.
     Number(f64),
     /// Of a histogram.
@@ -46,7 +46,7 @@ pub struct HistogramValue {
     pub sum: f64,
 }
 
-impl Value {
+impl SeriesValue {
     /// Adds another value of the same metric.
     pub fn absorb(&mut self, other: &Self) {
         match (self, other) {
@@ -88,7 +88,7 @@ impl HistogramValue {
 
 /// The series of one metric, found by their labels without making any of these.
 #[derive(Debug, Clone, Default)]
-struct Series(HashTable<(LabelValues, Value)>);
+struct Series(HashTable<(LabelValues, SeriesValue)>);
 
 impl Series {
     fn hash(labels: impl Iterator<Item: AsRef<str>>) -> u64 {
@@ -105,7 +105,7 @@ impl Series {
         values.iter().map(Str::as_str).eq(labels.iter().copied())
     }
 
-    fn get(&self, labels: &[&str]) -> Option<&Value> {
+    fn get(&self, labels: &[&str]) -> Option<&SeriesValue> {
         let hash = Self::hash(labels.iter());
         let found = self.0.find(hash, |(values, _)| Self::is(values, labels));
         found.map(|(_, value)| value)
@@ -115,8 +115,8 @@ impl Series {
     fn get_or_insert(
         &mut self,
         labels: &[&str],
-        fresh: impl FnOnce() -> Value,
-    ) -> Option<&mut Value> {
+        fresh: impl FnOnce() -> SeriesValue,
+    ) -> Option<&mut SeriesValue> {
         let is_full = self.0.len() >= SERIES_MAX;
         let entry = self.0.entry(
             Self::hash(labels.iter()),
@@ -165,12 +165,12 @@ impl Metrics {
 }
 
 impl<F: Families> MetricsOf<F> {
-    fn value(&mut self, metric: F, labels: &[&str]) -> Option<&mut Value> {
+    fn value(&mut self, metric: F, labels: &[&str]) -> Option<&mut SeriesValue> {
         let family = metric.family();
         debug_assert_eq!(labels.len(), family.labels.len(), "{}", family.name);
         let fresh = || match family.kind {
-            MetricKind::Counter | MetricKind::Gauge => Value::Number(0.0),
-            MetricKind::Histogram(buckets) => Value::Histogram(HistogramValue::new(buckets)),
+            MetricKind::Counter | MetricKind::Gauge => SeriesValue::Number(0.0),
+            MetricKind::Histogram(buckets) => SeriesValue::Histogram(HistogramValue::new(buckets)),
         };
         let value = self.series[metric.at()].get_or_insert(labels, fresh);
         self.dropped += u64::from(value.is_none());
@@ -179,7 +179,7 @@ impl<F: Families> MetricsOf<F> {
 
     /// Adds to a counter or gauge.
     pub fn add(&mut self, metric: F, labels: &[&str], amount: f64) {
-        if let Some(Value::Number(number)) = self.value(metric, labels) {
+        if let Some(SeriesValue::Number(number)) = self.value(metric, labels) {
             *number += amount;
         }
     }
@@ -192,7 +192,7 @@ impl<F: Families> MetricsOf<F> {
     /// Sets a gauge.
     pub fn set(&mut self, metric: F, labels: &[&str], number: f64) {
         if let Some(value) = self.value(metric, labels) {
-            *value = Value::Number(number);
+            *value = SeriesValue::Number(number);
         }
     }
 
@@ -202,14 +202,14 @@ impl<F: Families> MetricsOf<F> {
             debug_assert!(false, "{} is no histogram", metric.family().name);
             return;
         };
-        if let Some(Value::Histogram(histogram)) = self.value(metric, labels) {
+        if let Some(SeriesValue::Histogram(histogram)) = self.value(metric, labels) {
             histogram.observe(buckets, observed);
         }
     }
 
     /// Adds observations to a histogram that were made elsewhere with its bounds.
     pub fn merge(&mut self, metric: F, labels: &[&str], observed: &HistogramValue) {
-        if let Some(Value::Histogram(histogram)) = self.value(metric, labels) {
+        if let Some(SeriesValue::Histogram(histogram)) = self.value(metric, labels) {
             histogram.absorb(observed);
         }
     }
@@ -220,8 +220,8 @@ impl<F: Families> MetricsOf<F> {
             for (values, value) in &series.0 {
                 let labels: SmallVec<[&str; 3]> = values.iter().map(Str::as_str).collect();
                 let fresh = || match value {
-                    Value::Number(_) => Value::Number(0.0),
-                    Value::Histogram(histogram) => Value::Histogram(HistogramValue {
+                    SeriesValue::Number(_) => SeriesValue::Number(0.0),
+                    SeriesValue::Histogram(histogram) => SeriesValue::Histogram(HistogramValue {
                         counts: vec![0; histogram.counts.len()].into(),
                         sum: 0.0,
                     }),
@@ -238,13 +238,13 @@ impl<F: Families> MetricsOf<F> {
     /// The number of a counter or gauge; zero when nothing was noted.
     pub fn number(&self, metric: F, labels: &[&str]) -> f64 {
         match self.get(metric, labels) {
-            Some(Value::Number(number)) => *number,
+            Some(SeriesValue::Number(number)) => *number,
             _ => 0.0,
         }
     }
 
     /// A series, if anything was noted.
-    pub fn get(&self, metric: F, labels: &[&str]) -> Option<&Value> {
+    pub fn get(&self, metric: F, labels: &[&str]) -> Option<&SeriesValue> {
         self.series[metric.at()].get(labels)
     }
 
@@ -264,7 +264,8 @@ impl<F: Families> MetricsOf<F> {
             .iter()
             .zip(&self.series)
             .map(|(family, series)| {
-                let mut series: Vec<(LabelValues, Value)> = series.0.iter().cloned().collect();
+                let mut series: Vec<(LabelValues, SeriesValue)> =
+                    series.0.iter().cloned().collect();
                 series.sort_by(|(a, _), (b, _)| a.cmp(b));
                 FamilySnapshot { family, series }
             })
@@ -279,7 +280,7 @@ pub struct FamilySnapshot {
     /// The metric.
     pub family: &'static Family,
     /// Its series, sorted by label values.
-    pub series: Vec<(LabelValues, Value)>,
+    pub series: Vec<(LabelValues, SeriesValue)>,
 }
 
 /// All metrics at some moment.
@@ -291,7 +292,7 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// A series of a metric.
-    pub fn get(&self, metric: impl Families, labels: &[&str]) -> Option<&Value> {
+    pub fn get(&self, metric: impl Families, labels: &[&str]) -> Option<&SeriesValue> {
         let name = metric.family().name;
         let family = self.families.iter().find(|f| f.family.name == name)?;
         let same = |values: &LabelValues| values.iter().map(Str::as_str).eq(labels.iter().copied());
@@ -301,7 +302,7 @@ impl Snapshot {
     /// The number of a counter or gauge; zero when nothing was noted.
     pub fn number(&self, metric: impl Families, labels: &[&str]) -> f64 {
         match self.get(metric, labels) {
-            Some(Value::Number(number)) => *number,
+            Some(SeriesValue::Number(number)) => *number,
             _ => 0.0,
         }
     }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 /// A preemption that has not ended.
 #[derive(Debug)]
-struct Running {
+struct OpenPreemption {
     preemptor: PodRef,
     /// The kind of the preemptor, a label of metrics.
     kind: &'static str,
@@ -37,16 +37,16 @@ struct Running {
 
 /// The preemptions that have not ended.
 #[derive(Debug, Default)]
-pub(crate) struct Preemptions {
+pub(crate) struct OpenPreemptions {
     next: u64,
-    running: FxHashMap<u64, Running>,
+    running: FxHashMap<u64, OpenPreemption>,
     /// The preemption that a call belongs to, and the event to publish when the call has succeeded.
     calls: FxHashMap<CallId, (u64, PodEvent)>,
     /// Last victims that are being evicted, with their preemptions.
     last_evicted: FxHashMap<Str, Vec<u64>>,
 }
 
-impl Preemptions {
+impl OpenPreemptions {
     /// The preemptions for a pod that have not ended.
     pub(crate) fn of(&self, uid: &str) -> Vec<RunningPreemption> {
         let running = self.running.iter();
@@ -124,7 +124,7 @@ pub(crate) fn start(core: &mut Core, preemption: Preemption, reporter: Str) {
         .cluster_mut()
         .preempting
         .insert(preemptor.uid.clone());
-    let mut running = Running {
+    let mut running = OpenPreemption {
         preemptor,
         kind,
         plugin,
@@ -141,7 +141,7 @@ pub(crate) fn start(core: &mut Core, preemption: Preemption, reporter: Str) {
 }
 
 /// Evicts a victim. Returns whether that takes a call.
-fn evict(core: &mut Core, id: u64, running: &mut Running, victim: Eviction) -> bool {
+fn evict(core: &mut Core, id: u64, running: &mut OpenPreemption, victim: Eviction) -> bool {
     let uid = &victim.event.regarding.uid;
     // Another scheduler may have bound it while it was being prepared here: then it has to be evicted through the API.
     let is_bound = core.cache.stored(uid).is_some_and(|pod| pod.is_assigned());
@@ -158,7 +158,7 @@ fn evict(core: &mut Core, id: u64, running: &mut Running, victim: Eviction) -> b
 }
 
 /// A victim is evicted.
-fn preempted(core: &mut Core, running: &Running, event: PodEvent) {
+fn preempted(core: &mut Core, running: &OpenPreemption, event: PodEvent) {
     core.v(2, "Preemptor Pod preempted victim Pod", |line| {
         let line = line.with("preemptor", &running.preemptor);
         line.with("victim", &event.regarding)
@@ -167,7 +167,7 @@ fn preempted(core: &mut Core, running: &Running, event: PodEvent) {
 }
 
 /// The next step of a preemption.
-fn go_on(core: &mut Core, id: u64, mut running: Running) {
+fn go_on(core: &mut Core, id: u64, mut running: OpenPreemption) {
     // A preemptor that was deleted or bound needs no room.
     let stored = core.cache.stored(&running.preemptor.uid);
     let is_wanted =
@@ -226,7 +226,7 @@ pub(crate) fn eviction_ended(core: &mut Core, finished: &Finished) {
 
 /// All victims that could be evicted are. If an eviction has failed, no event may ever come, so the preemptor is
 /// retried.
-fn preemption_ended(core: &mut Core, running: Running) {
+fn preemption_ended(core: &mut Core, running: OpenPreemption) {
     let result = if running.has_failed {
         "error"
     } else {
@@ -246,7 +246,7 @@ fn preemption_ended(core: &mut Core, running: Running) {
         core.metrics
             .observe(metric, &[running.kind, result], seconds);
     }
-    let Running {
+    let OpenPreemption {
         preemptor,
         plugin,
         has_failed,
@@ -273,7 +273,8 @@ pub(crate) fn seen_terminating(core: &mut Core, uid: &str) -> Vec<(PodRef, Str)>
         let Some(one) = running.get(id) else {
             continue;
         };
-        let same = |(other, r): (&u64, &Running)| other != id && r.preemptor == one.preemptor;
+        let same =
+            |(other, r): (&u64, &OpenPreemption)| other != id && r.preemptor == one.preemptor;
         if !running.iter().any(same) {
             core.cache
                 .cluster_mut()

@@ -53,10 +53,10 @@ pub use members::GroupEnd;
 pub(crate) use members::{group_changed, group_ended, group_untried, remove_pod};
 pub use metrics::POD_POPPED;
 pub use nominator::Nominator;
-pub use place::Places;
+pub use place::QueuePlaces;
 pub use pod_events::{PodEvents, pod_update_events};
 pub use report::{NOT_READY_FOR_SCHEDULING, PreEnqueueReport, SCHEDULING_GATED};
-pub use templates::Template;
+pub use templates::PodTemplateKey;
 
 use crate::evaluator::{NoStopwatch, Stopwatch};
 use crate::log::{Log, LogLine};
@@ -68,7 +68,7 @@ use berth_framework::plugin::{Context, Nominating};
 use berth_framework::{ActionType, ClusterEvent, EventResource, Feature};
 use entry::EntryId;
 use flushes::Flushes;
-use hints::{Question, Strategy, Tally};
+use hints::{EventQuestion, HintTally, MoveStrategy};
 use hooks::Profiles;
 use members::{
     add_member, group_of, place_of_member, return_member, take_off_members, update_member,
@@ -123,7 +123,7 @@ fn place_text(place: QueuedIn) -> &'static str {
 pub struct SchedulingQueue {
     config: QueueConfig,
     profiles: Profiles,
-    places: Places,
+    places: QueuePlaces,
     in_flight: InFlight,
     nominator: Nominator,
     metrics: QueueMetrics,
@@ -151,7 +151,7 @@ impl SchedulingQueue {
             let line = LogLine::error("Incorrect event registration, which matches no event");
             log.push(line.with("plugin", &plugin).with("err", error));
         }
-        let places = Places::new(&config, sort);
+        let places = QueuePlaces::new(&config, sort);
         Self {
             flushes: Some(Flushes::new(now, places.pops_from_backoff())),
             profiles,
@@ -282,7 +282,7 @@ impl SchedulingQueue {
             self.reports.shown(&entry.info, new, cx.now);
         }
         let is_of_template =
-            |template: &Arc<Template>| Template::of(new).as_ref() == Some(template);
+            |template: &Arc<PodTemplateKey>| PodTemplateKey::of(new).as_ref() == Some(template);
         if !entry.info.own.template.as_ref().is_some_and(is_of_template) {
             entry.info.own.template = None;
         }
@@ -322,7 +322,7 @@ impl SchedulingQueue {
             let Some(entry) = self.places.get(id) else {
                 return;
             };
-            let question = Question {
+            let question = EventQuestion {
                 cluster: cx.cluster,
                 matched: &matched,
                 change: Change {
@@ -333,11 +333,11 @@ impl SchedulingQueue {
                 matching: entry.profile.map_or(&[], |profile| matched.of(profile)),
                 narrowed: &[],
             };
-            let mut tally = Tally::new(self.stopwatch.clone());
+            let mut tally = HintTally::new(self.stopwatch.clone());
             let strategy = question.put_to(&entry.info, None, &mut tally, &mut self.log);
             tally.record(&matched.label, &mut self.metrics);
             // A pod that one event has moved to backoff can only be made active by another one.
-            if !waits && strategy != Strategy::Immediately {
+            if !waits && strategy != MoveStrategy::Immediately {
                 continue;
             }
             let place = self.requeue(cx, id, strategy, &matched.label);
@@ -453,7 +453,8 @@ impl SchedulingQueue {
         let strategy = strategy_after_flight(self, cx, &info);
         // The pod may have changed since it was evaluated.
         let evaluated = info.own.template.take();
-        info.own.template = evaluated.filter(|of| Template::of(&info.pod).as_ref() == Some(of));
+        info.own.template =
+            evaluated.filter(|of| PodTemplateKey::of(&info.pod).as_ref() == Some(of));
         let template = info.own.template.clone();
         let id = self.places.enter(info, &self.profiles);
         let place = self.requeue(cx, id, strategy, label::SCHEDULE_ATTEMPT_FAILURE);
@@ -524,22 +525,22 @@ fn strategy_after_flight(
     queue: &mut SchedulingQueue,
     cx: &Context<'_>,
     info: &QueuedPodInfo,
-) -> Strategy {
+) -> MoveStrategy {
     if !info.has_rejectors() {
-        return Strategy::AfterBackoff;
+        return MoveStrategy::AfterBackoff;
     }
     let Some(events) = queue.in_flight.events_for(info.pod.uid()) else {
         let line = LogLine::error(
             "in flight Pod isn't found in the scheduling queue. If you see this error log, it's likely a bug in the scheduler",
         );
         queue.log.push(line.with("pod", &*info.pod));
-        return Strategy::AfterBackoff;
+        return MoveStrategy::AfterBackoff;
     };
     let id = queue.profiles.by_name(&info.pod.spec.scheduler_name);
     let profile = queue.profiles.get(id);
-    let mut strategy = Strategy::Skip;
+    let mut strategy = MoveStrategy::Skip;
     for event in events {
-        let question = Question {
+        let question = EventQuestion {
             cluster: cx.cluster,
             matched: &event.matched,
             change: event.change(),
@@ -547,14 +548,14 @@ fn strategy_after_flight(
             matching: id.map_or(&[], |id| event.matched.of(id)),
             narrowed: &[],
         };
-        let mut tally = Tally::new(queue.stopwatch.clone());
+        let mut tally = HintTally::new(queue.stopwatch.clone());
         let answer = question.put_to(info, None, &mut tally, &mut queue.log);
         tally.record(&event.matched.label, &mut queue.metrics);
         match answer {
-            Strategy::Skip => {}
-            Strategy::Immediately => return answer,
-            Strategy::AfterBackoff if info.pending_plugins.is_empty() => return answer,
-            Strategy::AfterBackoff => strategy = answer,
+            MoveStrategy::Skip => {}
+            MoveStrategy::Immediately => return answer,
+            MoveStrategy::AfterBackoff if info.pending_plugins.is_empty() => return answer,
+            MoveStrategy::AfterBackoff => strategy = answer,
         }
     }
     strategy

@@ -17,12 +17,14 @@ mod tests;
 
 pub use changes::ClusterChange;
 pub use inspect::{Progress, RunningPreemption};
-pub use judge::Verdict;
-pub use observe::{Input, Observer};
+pub use judge::PodVerdict;
+pub use observe::{ObservedInput, Observer};
 
 use crate::binding::Bindings;
 use crate::cache::Cache;
-use crate::core::{Clock, Core, Explanation, Outputs, Settings, Waiter, call_ended, note_requests};
+use crate::core::{
+    Core, CoreClock, Explanation, Outputs, Settings, Waiter, call_ended, note_requests,
+};
 use crate::cycle::{Cycle, CycleResult, CycleStep, GroupCycle};
 use crate::dispatcher::{Dispatcher, DispatcherOptions};
 use crate::evaluator::{AnswerCache, EvaluatorKind, NoStopwatch, Stopwatch};
@@ -42,7 +44,7 @@ use std::fmt;
 
 /// The result of [`Scheduler::schedule_one`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ScheduleOutcome {
     /// There is no pod to try. Ask again after the next input, or at this time.
     Idle {
         /// The next time at which time alone may cause one.
@@ -66,7 +68,7 @@ pub enum Outcome {
     Parked(Wait),
 }
 
-impl Outcome {
+impl ScheduleOutcome {
     /// The pods that were tried, and how their cycles have ended.
     pub fn decided(&self) -> impl Iterator<Item = (&PodRef, &CycleResult)> {
         let (one, group) = match self {
@@ -183,7 +185,7 @@ impl Scheduler {
         if features.enabled(Feature::GenericWorkload) {
             group_status::register(&mut dispatcher);
         }
-        let clock = Clock::new(now, options.stopwatch);
+        let clock = CoreClock::new(now, options.stopwatch);
         let queue = SchedulingQueue::new(config, hooks, now).timed_by(clock.shared_laps());
         let preempts_for_resizes = Feature::InPlacePodVerticalScalingSchedulerPreemption;
         let settings = Settings {
@@ -214,7 +216,7 @@ impl Scheduler {
 
     /// Takes in a change of the cluster.
     pub fn apply(&mut self, change: ClusterChange, now: Time) {
-        self.observed(now, Input::Apply(&change));
+        self.observed(now, ObservedInput::Apply(&change));
         self.core.clock.begin_step(now);
         let intake = &mut Intake {
             core: &mut self.core,
@@ -235,7 +237,7 @@ impl Scheduler {
         now: Time,
     ) {
         let result: CallResult = result.map(Into::into);
-        self.observed(now, Input::Complete(call, &result));
+        self.observed(now, ObservedInput::Complete(call, &result));
         self.core.clock.begin_step(now);
         self.core.calls.dispatcher_mut().complete(call, result, now);
         self.settle();
@@ -243,7 +245,7 @@ impl Scheduler {
 
     /// A job of [`Outputs::jobs`] has ended. Unknown ids are ignored.
     pub fn job_done(&mut self, job: JobId, result: JobResult, now: Time) {
-        self.observed(now, Input::JobDone(job, &result));
+        self.observed(now, ObservedInput::JobDone(job, &result));
         self.core.clock.begin_step(now);
         self.core.waits.job_ended(job, result);
         self.settle();
@@ -251,7 +253,7 @@ impl Scheduler {
 
     /// Time has passed: deadlines, backoffs and flushes that are due.
     pub fn tick(&mut self, now: Time) {
-        self.observed(now, Input::Tick);
+        self.observed(now, ObservedInput::Tick);
         self.tick_unobserved(now);
     }
 
@@ -275,8 +277,8 @@ impl Scheduler {
 
     /// Tries to place the pod whose turn it is. Never waits: a cycle that has to is parked, and goes on by itself when
     /// its wait ends.
-    pub fn schedule_one(&mut self, now: Time) -> Outcome {
-        self.observed(now, Input::ScheduleOne);
+    pub fn schedule_one(&mut self, now: Time) -> ScheduleOutcome {
+        self.observed(now, ObservedInput::ScheduleOne);
         self.tick_unobserved(now);
         let outcome = self.run_cycle();
         if let Some(observer) = &mut self.observer {
@@ -291,7 +293,7 @@ impl Scheduler {
     /// The scheduler stops: events are not kept for pods any more, and no call is made. Calls in flight may still be
     /// answered.
     pub fn close(&mut self, now: Time) {
-        self.observed(now, Input::Close);
+        self.observed(now, ObservedInput::Close);
         self.core.queue.close();
         let dispatcher = self.core.calls.dispatcher_mut();
         dispatcher.close(now);
@@ -303,7 +305,7 @@ impl Scheduler {
 
     /// The outputs, since the last time.
     pub fn take_outputs(&mut self, now: Time) -> Outputs {
-        self.observed(now, Input::TakeOutputs);
+        self.observed(now, ObservedInput::TakeOutputs);
         self.core.clock.set(now);
         let mut outputs = self.core.take_outputs();
         // Calls that turned out to be needless have ended without being sent: what follows goes out as well.
@@ -415,16 +417,16 @@ impl Scheduler {
 
     // --- inside --------------------------------------------------------------------------------------------
 
-    fn observed(&mut self, now: Time, input: Input<'_>) {
+    fn observed(&mut self, now: Time, input: ObservedInput<'_>) {
         if let Some(observer) = &mut self.observer {
             observer.input(now, input, &self.core.cache);
         }
     }
 
     /// Pops the pod whose turn it is, and runs its cycle.
-    fn run_cycle(&mut self) -> Outcome {
+    fn run_cycle(&mut self) -> ScheduleOutcome {
         if let Some(wait) = self.cycle.waits_for() {
-            return Outcome::Parked(wait.clone());
+            return ScheduleOutcome::Parked(wait.clone());
         }
         let now = self.core.now();
         let popped = if self.is_saturated() {
@@ -434,7 +436,7 @@ impl Scheduler {
         };
         let Some(info) = popped else {
             let next_wake = self.next_wake(now);
-            return Outcome::Idle { next_wake };
+            return ScheduleOutcome::Idle { next_wake };
         };
         if let Some(group) = info.group() {
             let group = group.key().clone();
@@ -442,20 +444,20 @@ impl Scheduler {
             for member in permitted {
                 self.bindings.start(&mut self.core, member);
             }
-            return Outcome::Group {
+            return ScheduleOutcome::Group {
                 group,
                 pods: results,
             };
         }
         let pod = PodRef::of(&info.pod);
         match self.cycle.run(&mut self.core, info) {
-            CycleStep::Parked(wait) => Outcome::Parked(wait),
-            CycleStep::Over(result) => Outcome::Done { pod, result },
+            CycleStep::Parked(wait) => ScheduleOutcome::Parked(wait),
+            CycleStep::Over(result) => ScheduleOutcome::Done { pod, result },
             CycleStep::Placed(permitted) => {
                 let node = permitted.placed.node.clone();
                 self.bindings.start(&mut self.core, *permitted);
                 let result = CycleResult::Placed { node };
-                Outcome::Done { pod, result }
+                ScheduleOutcome::Done { pod, result }
             }
         }
     }

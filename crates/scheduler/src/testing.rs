@@ -1,11 +1,11 @@
 //! A scheduler in virtual time, and an API server that answers as the test specifies and stores the pods.
 
-use crate::core::{AttemptTrace, Event};
+use crate::core::{ApiEvent, AttemptTrace};
 use crate::log::LogLine;
 use crate::metrics::Metric;
 use crate::profile::ProfileSpec;
 use crate::queue::QueuedIn;
-use crate::{ClusterChange, CycleResult, Outcome, Scheduler, SchedulerOptions};
+use crate::{ClusterChange, CycleResult, ScheduleOutcome, Scheduler, SchedulerOptions};
 use berth_api::{Duration, Kind, Object, Pod, Time};
 use berth_framework::ApiCall;
 use berth_framework::call::{CallError, CallErrorKind, CallId, Response};
@@ -48,7 +48,7 @@ pub struct Driver {
     /// The jobs that wait to be run, oldest first.
     pub jobs: Vec<(JobId, Job)>,
     /// The events, oldest first.
-    pub events: Vec<Event>,
+    pub events: Vec<ApiEvent>,
     /// The lines of the log.
     pub log: Vec<LogLine>,
     /// The attempts that were traced.
@@ -167,7 +167,7 @@ impl Driver {
     }
 
     /// Tries one pod.
-    pub fn schedule(&mut self) -> Outcome {
+    pub fn schedule(&mut self) -> ScheduleOutcome {
         let outcome = self.scheduler.schedule_one(self.now);
         self.take();
         outcome
@@ -183,8 +183,10 @@ impl Driver {
         let outcome = self.schedule();
         let end = ended(&outcome);
         match outcome {
-            Outcome::Idle { .. } | Outcome::Parked(_) | Outcome::Group { .. } => end,
-            Outcome::Done { pod, result } => match result {
+            ScheduleOutcome::Idle { .. }
+            | ScheduleOutcome::Parked(_)
+            | ScheduleOutcome::Group { .. } => end,
+            ScheduleOutcome::Done { pod, result } => match result {
                 CycleResult::Placed { .. } | CycleResult::Skipped => format!("{} {end}", pod.name),
                 _ => format!("{}: {end}", pod.name),
             },
@@ -338,18 +340,18 @@ impl Driver {
     }
 }
 
-fn ended(outcome: &Outcome) -> String {
+fn ended(outcome: &ScheduleOutcome) -> String {
     match outcome {
-        Outcome::Idle { .. } => "idle".to_owned(),
-        Outcome::Parked(_) => "parked".to_owned(),
-        Outcome::Group { group, pods } => {
+        ScheduleOutcome::Idle { .. } => "idle".to_owned(),
+        ScheduleOutcome::Parked(_) => "parked".to_owned(),
+        ScheduleOutcome::Group { group, pods } => {
             let pods = pods
                 .iter()
                 .map(|(pod, result)| format!("{} {}", pod.name, in_a_word(result)));
             let pods: Vec<String> = pods.collect();
             format!("{}: {}", group.name, pods.join(", "))
         }
-        Outcome::Done { result, .. } => match result {
+        ScheduleOutcome::Done { result, .. } => match result {
             CycleResult::Placed { node } => format!("on {node}"),
             CycleResult::Unschedulable { message } => message.clone(),
             CycleResult::Error { message } => format!("error: {message}"),

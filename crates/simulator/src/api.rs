@@ -1,6 +1,6 @@
 //! The API server's part: carries out the scheduler's calls on the world.
 
-use crate::script::Answer;
+use crate::script::CallAnswer;
 use crate::world::{Devices, Refusal, World};
 use berth_api::{Kind, Object, Time};
 use berth_framework::Write;
@@ -125,10 +125,10 @@ fn update_storage(world: &mut World, write: &Write) -> Result<(), Refusal> {
 }
 
 /// The result that the caller receives, given the outcome of the call if it was carried out.
-pub(crate) fn answer_of(answer: Answer, outcome: Option<Result<(), Refusal>>) -> CallResult {
+pub(crate) fn answer_of(answer: CallAnswer, outcome: Option<Result<(), Refusal>>) -> CallResult {
     let failure = |kind, message: &str| Err(CallError::new(kind, message));
     match answer {
-        Answer::Honest => match outcome {
+        CallAnswer::Honest => match outcome {
             Some(Ok(())) => Ok(Response::default()),
             Some(Err(Refusal::Conflict)) => failure(
                 CallErrorKind::Conflict,
@@ -138,10 +138,10 @@ pub(crate) fn answer_of(answer: Answer, outcome: Option<Result<(), Refusal>>) ->
                 failure(CallErrorKind::NotFound, "the object is not found")
             }
         },
-        Answer::Conflict => failure(CallErrorKind::Conflict, "the object has been modified"),
-        Answer::TooManyRequests => failure(CallErrorKind::Unavailable, "too many requests"),
-        Answer::ServerError => failure(CallErrorKind::Unavailable, "internal error"),
-        Answer::TimeoutBefore | Answer::TimeoutAfter => {
+        CallAnswer::Conflict => failure(CallErrorKind::Conflict, "the object has been modified"),
+        CallAnswer::TooManyRequests => failure(CallErrorKind::Unavailable, "too many requests"),
+        CallAnswer::ServerError => failure(CallErrorKind::Unavailable, "internal error"),
+        CallAnswer::TimeoutBefore | CallAnswer::TimeoutAfter => {
             failure(CallErrorKind::Timeout, "timed out")
         }
     }
@@ -171,6 +171,6 @@ pub(crate) fn full_answer_of(world: &World, call: &ApiCall, result: CallResult) 
 }
 
 /// Returns whether a call that is answered so is carried out.
-pub(crate) fn is_carried_out(answer: Answer) -> bool {
-    matches!(answer, Answer::Honest | Answer::TimeoutAfter)
+pub(crate) fn is_carried_out(answer: CallAnswer) -> bool {
+    matches!(answer, CallAnswer::Honest | CallAnswer::TimeoutAfter)
 }

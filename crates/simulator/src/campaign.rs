@@ -60,7 +60,7 @@ pub enum Progress<'a> {
 
 /// A seed that fails.
 #[derive(Debug, Clone)]
-pub struct Found {
+pub struct FailingSeed {
     /// The seed.
     pub seed: u64,
     /// The campaign.
@@ -71,7 +71,7 @@ pub struct Found {
     pub shrunk: Shrunk,
 }
 
-impl Found {
+impl FailingSeed {
     /// The command that replays the seed.
     pub fn command(&self) -> String {
         let Campaign {
@@ -89,7 +89,7 @@ impl Found {
     }
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for FailingSeed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "seed {}, {}", self.seed, self.failure)?;
         writeln!(f, "run it again: {}", self.command())?;
@@ -119,7 +119,7 @@ impl Campaign {
         &self,
         subject: &Subject,
         told: impl Fn(Progress<'_>) + Sync,
-    ) -> Result<Tally, Box<Found>> {
+    ) -> Result<Tally, Box<FailingSeed>> {
         let threads = self.threads.or_else(|| available_parallelism().ok());
         let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
         let playing = Playing {
@@ -152,7 +152,7 @@ impl Campaign {
         };
         told(Progress::Failed(seed, &failure));
         let shrunk = shrink(subject, &self.script(seed), &failure, self.shrink_runs_max);
-        Err(Box::new(Found {
+        Err(Box::new(FailingSeed {
             seed,
             campaign: self.clone(),
             failure,

@@ -20,8 +20,8 @@ mod shrink;
 pub mod world;
 
 pub use api::{Api, FaithfulApi};
-pub use campaign::{Campaign, Found, Progress};
+pub use campaign::{Campaign, FailingSeed, Progress};
 pub use checker::Violation;
 pub use run::{Failure, Listener, Observe, Subject, Tally, run, tell};
-pub use script::{Answer, Faults, GROUP_SEEDS, Script, Step, UnknownFault};
+pub use script::{CallAnswer, Faults, GROUP_SEEDS, Script, Step, UnknownFault};
 pub use shrink::{Shrunk, shrink};

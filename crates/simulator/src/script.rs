@@ -19,7 +19,7 @@ use std::fmt;
 
 /// The answer of the API to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub enum CallAnswer {
     /// The true result: done, or refused for a reason.
     Honest,
     /// 409 although nothing conflicts: another client wrote at the same time.
@@ -111,7 +111,7 @@ pub enum Step {
     /// The scheduler tries so many pods.
     Schedule(usize),
     /// So many calls are answered, from this one on (counted round).
-    Answer(usize, usize, Answer),
+    Answer(usize, usize, CallAnswer),
     /// A job ends, well or not.
     EndJob(usize, bool),
     /// The scheduler exits and another one starts. Two bits for each call under way: whether it was carried out (1),
@@ -143,7 +143,7 @@ pub(crate) fn namespace_name(at: usize) -> &'static str {
     NAMESPACES[at % NAMESPACES.len()]
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for CallAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Honest => "as is true",

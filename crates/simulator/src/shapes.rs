@@ -22,7 +22,7 @@ pub(crate) use others::{
 };
 
 use berth_api::Quantity;
-use berth_api::quantity::Format;
+use berth_api::quantity::QuantityFormat;
 use fastrand::Rng;
 
 /// The label of a node's host name.
@@ -81,11 +81,11 @@ pub(crate) fn chance(rng: &mut Rng, percent: u32) -> bool {
 }
 
 fn bytes(mebibytes: i64) -> Quantity {
-    Quantity::from_value(mebibytes * 1024 * 1024, Format::BinarySI)
+    Quantity::from_value(mebibytes * 1024 * 1024, QuantityFormat::BinarySI)
 }
 
 fn count(n: i64) -> Quantity {
-    Quantity::from_value(n, Format::DecimalSI)
+    Quantity::from_value(n, QuantityFormat::DecimalSI)
 }
 
 /// Another label by which pods may be known.

@@ -7,7 +7,7 @@ use berth_simulator::shapes::{
     Access, ClaimShape, DeviceUse, DeviceWant, DriverShape, Near, NodeChange, NodeShape, PodShape,
     Reach, SHUT_OUT, Slow,
 };
-use berth_simulator::{Answer, Script, Step, Subject, run, tell};
+use berth_simulator::{CallAnswer, Script, Step, Subject, run, tell};
 
 fn node(cpu_milli: i64) -> NodeShape {
     NodeShape {
@@ -142,9 +142,9 @@ fn two_schedulers() -> Scripts {
                 everywhere(Kind::Pod).to_vec(),
                 vec![FailOver, Schedule(1), CreateNode(1, node(1000))],
                 vec![other(Deliver(Kind::Node, 9)), other(Schedule(1))],
-                vec![Answered(0, 1, Answer::Honest), Deliver(Kind::Node, 9)],
+                vec![Answered(0, 1, CallAnswer::Honest), Deliver(Kind::Node, 9)],
                 vec![Step::Advance(Duration::from_secs(11)), Schedule(1)],
-                vec![Answered(0, 1, Answer::TooManyRequests)],
+                vec![Answered(0, 1, CallAnswer::TooManyRequests)],
             ]
             .concat(),
         ),
@@ -154,8 +154,8 @@ fn two_schedulers() -> Scripts {
                 vec![CreatePod(1, pod(250)), CreateNode(0, node(4000))],
                 everywhere(Kind::Pod).to_vec(),
                 vec![FailOver, other(Schedule(1)), Deliver(Kind::Node, 9)],
-                vec![Schedule(1), Answered(0, 1, Answer::TimeoutAfter)],
-                vec![other(Answered(0, 1, Answer::Honest))],
+                vec![Schedule(1), Answered(0, 1, CallAnswer::TimeoutAfter)],
+                vec![other(Answered(0, 1, CallAnswer::Honest))],
                 vec![Step::Advance(Duration::from_millis(100)), Relist(Kind::Pod)],
             ]
             .concat(),
@@ -180,7 +180,7 @@ fn two_schedulers() -> Scripts {
                 vec![CreatePod(1, shut_out(1)), Deliver(Kind::Pod, 9)],
                 vec![Step::Advance(Duration::from_secs(5))],
                 vec![
-                    Answered(0, 1, Answer::Honest),
+                    Answered(0, 1, CallAnswer::Honest),
                     Step::Close(0, None),
                     FailOver,
                 ],
@@ -199,7 +199,7 @@ fn one_scheduler() -> Scripts {
     let pods = |n| Deliver(Kind::Pod, n);
     let nodes = |n| Deliver(Kind::Node, n);
     let millis = Duration::from_millis;
-    let honest = |n| Answered(0, n, Answer::Honest);
+    let honest = |n| Answered(0, n, CallAnswer::Honest);
     let scripts: [(&str, Vec<Step>); 12] = [
         (
             "a pod that was bound and deleted between two lists keeps no place",
@@ -283,7 +283,7 @@ fn one_scheduler() -> Scripts {
                 pods(1),
                 Schedule(1),
                 CreatePod(2, pod(100)),
-                Answered(0, 1, Answer::TimeoutAfter),
+                Answered(0, 1, CallAnswer::TimeoutAfter),
                 CreatePod(
                     3,
                     PodShape {
@@ -362,7 +362,7 @@ fn one_scheduler() -> Scripts {
                 Advance(millis(5000)),
                 pods(1),
                 Deliver(Kind::Namespace, 9),
-                Answered(0, 1, Answer::TimeoutAfter),
+                Answered(0, 1, CallAnswer::TimeoutAfter),
                 Schedule(1),
             ],
         ),
@@ -429,7 +429,14 @@ fn one_scheduler() -> Scripts {
             [
                 vec![CreateNode(0, node(100)), nodes(1), CreatePod(1, pod(500))],
                 vec![pods(1), Schedule(1)],
-                vec![[Answered(0, 1, Answer::ServerError), Advance(millis(5000))]; 4].concat(),
+                vec![
+                    [
+                        Answered(0, 1, CallAnswer::ServerError),
+                        Advance(millis(5000))
+                    ];
+                    4
+                ]
+                .concat(),
             ]
             .concat(),
         ),

@@ -26,8 +26,8 @@
 //! let client = kube::Client::try_from(config)?;
 //! ```
 //!
-//! Without further options a cluster has one node, all controllers and the scheduler. [`Cluster::builder`] changes
-//! that:
+//! Without further options a cluster has one node, all controllers and the scheduler. [`EmbeddedCluster::builder`]
+//! changes that:
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -46,7 +46,7 @@
 //! # }
 //! ```
 //!
-//! [`Cluster::write_kubeconfig`] writes the kubeconfig for programs that are called.
+//! [`EmbeddedCluster::write_kubeconfig`] writes the kubeconfig for programs that are called.
 //!
 //! Containers are simulated: pods run, become ready and end as their annotations state, and no image is started.
 
@@ -57,11 +57,11 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The reason why a cluster cannot start, or an object cannot be applied.
-pub type Error = embedded::ClusterError;
+pub type TestError = embedded::ClusterError;
 
 /// A cluster that runs until it is dropped.
 #[derive(Debug)]
-pub struct Cluster(embedded::Cluster);
+pub struct Cluster(embedded::EmbeddedCluster);
 
 /// The options of a cluster.
 #[derive(Debug, Clone, Default)]
@@ -98,8 +98,8 @@ impl Builder {
     ///
     /// # Errors
     /// When there is no free port, or no thread can be had.
-    pub async fn start(self) -> Result<Cluster, Error> {
-        embedded::Cluster::start(self.0).await.map(Cluster)
+    pub async fn start(self) -> Result<Cluster, TestError> {
+        embedded::EmbeddedCluster::start(self.0).await.map(Cluster)
     }
 }
 
@@ -108,7 +108,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When there is no free port, or no thread can be had.
-    pub async fn start() -> Result<Self, Error> {
+    pub async fn start() -> Result<Self, TestError> {
         Self::builder().start().await
     }
 
@@ -150,12 +150,12 @@ impl Cluster {
     ///
     /// # Errors
     /// Names the object and what is wrong with it.
-    pub async fn apply(&self, manifest: impl fmt::Display) -> Result<(), Error> {
+    pub async fn apply(&self, manifest: impl fmt::Display) -> Result<(), TestError> {
         self.0.apply(&manifest.to_string()).await
     }
 
-    /// As [`Cluster::apply`], and waits until the objects are available: Deployments and StatefulSets have their pods,
-    /// pods are ready, Jobs are complete, claims are bound.
+    /// As [`EmbeddedCluster::apply`], and waits until the objects are available: Deployments and StatefulSets have
+    /// their pods, pods are ready, Jobs are complete, claims are bound.
     ///
     /// # Errors
     /// Names the objects that are not available when the time has passed.
@@ -163,7 +163,7 @@ impl Cluster {
         &self,
         manifest: impl fmt::Display,
         limit: Duration,
-    ) -> Result<(), Error> {
+    ) -> Result<(), TestError> {
         let manifest = manifest.to_string();
         self.0.apply_and_wait(&manifest, limit).await
     }
@@ -172,7 +172,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The message of the API, for an answer that is no success.
-    pub async fn get(&self, path: &str) -> Result<Value, Error> {
+    pub async fn get(&self, path: &str) -> Result<Value, TestError> {
         self.0.get(path).await
     }
 }

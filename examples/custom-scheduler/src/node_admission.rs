@@ -83,7 +83,7 @@ pub struct NodeAdmission {
 }
 
 /// Stored in the state of the cycle when the service has been called: the admission may have to be revoked.
-struct Asked;
+struct AskedService;
 
 impl NodeAdmission {
     fn is_required(pod: &PodInfo) -> bool {
@@ -125,7 +125,7 @@ impl PreBind for NodeAdmission {
             return Step::success();
         }
         let Some(wake) = wake else {
-            state.write(Asked);
+            state.write(AskedService);
             let limit = self.service.timeout() + GRACE;
             return cx.wait_for_job(limit, self.service.admit(&pod.pod, node));
         };
@@ -158,7 +158,7 @@ impl Reserve for NodeAdmission {
         pod: &PodInfo,
         node: &Str,
     ) {
-        if state.read::<Asked>().is_some() {
+        if state.read::<AskedService>().is_some() {
             cx.start_job(self.service.withdraw(&pod.pod, node));
         }
     }

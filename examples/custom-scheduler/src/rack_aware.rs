@@ -12,7 +12,7 @@
 use berth_framework::event::{ActionType, Change, EventRegistration, EventResource};
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsError, Extensions, FactoryContext};
-use berth_framework::requirement::{NodeFilter, NodeScore, Scale};
+use berth_framework::requirement::{NodeFilter, NodeScore, ScoreScale};
 use berth_framework::{FeatureGates, NodeTable, NodeView, PodInfo, Slot, Status};
 use serde::Deserialize;
 use std::sync::Arc;
@@ -126,7 +126,7 @@ impl NodeScore for RackAware {
     type Preference = ();
 
     const READS_PODS: bool = false;
-    const SCALE: Scale = Scale::Greatest;
+    const SCALE: ScoreScale = ScoreScale::Greatest;
 
     fn preference(&self, _cx: &Context<'_>, _pod: &PodInfo) -> Result<Option<()>, Status> {
         Ok((!self.args.tiers.is_empty()).then_some(()))

@@ -78,7 +78,7 @@ pub struct WarmUp {
 }
 
 /// The progress for a pod; stored in the state of the cycle between calls of the plugin.
-struct Progress {
+struct WarmUpProgress {
     /// The time at which the node must be ready.
     deadline: Time,
 }
@@ -144,9 +144,9 @@ impl PreBind for WarmUp {
         if progress_of(view.node(), what) == Some(DONE) {
             return Step::success();
         }
-        let Some(progress) = state.read::<Progress>() else {
+        let Some(progress) = state.read::<WarmUpProgress>() else {
             let deadline = cx.now + self.timeout;
-            state.write(Progress { deadline });
+            state.write(WarmUpProgress { deadline });
             return cx.wait_for_call(CALL_MAX, request(&view.node().metadata, what));
         };
         Step::Wait(Wait {

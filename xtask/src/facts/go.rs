@@ -1,7 +1,7 @@
 //! The facts that only the Go types contain: the pointer fields, the fields that are left out when empty, the values
 //! that a type enumerates, and the markers of declarative validation.
 
-use super::Error;
+use super::FactsError;
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
@@ -19,7 +19,7 @@ const MARKERS: [&str; 8] = [
 
 /// A field of a struct.
 #[derive(Debug, Clone)]
-pub(super) struct Field {
+pub(super) struct StructField {
     /// The name in JSON; empty for an embedded struct.
     pub(super) json: String,
     /// The name in the `.proto` file; `None` where the field is not part of it.
@@ -37,7 +37,7 @@ pub(super) struct Field {
 /// The declarations of one Go package.
 #[derive(Debug, Default)]
 pub(super) struct Package {
-    structs: HashMap<String, Vec<Field>>,
+    structs: HashMap<String, Vec<StructField>>,
     /// The underlying type of a named type, such as `[]string`.
     named: HashMap<String, String>,
     /// The values of types marked `+enum`.
@@ -46,10 +46,10 @@ pub(super) struct Package {
 
 impl Package {
     /// Reads every Go file of a directory but tests and generated code.
-    pub(super) fn read(directory: &Path) -> Result<Self, Error> {
+    pub(super) fn read(directory: &Path) -> Result<Self, FactsError> {
         let mut package = Self::default();
         let mut files: Vec<_> = std::fs::read_dir(directory)
-            .map_err(|e| Error::read(directory, e))?
+            .map_err(|e| FactsError::read(directory, e))?
             .filter_map(|entry| entry.ok().map(|e| e.path()))
             .filter(|path| {
                 let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("");
@@ -60,7 +60,7 @@ impl Package {
         let mut constants: HashMap<String, Vec<Option<String>>> = HashMap::new();
         let mut marked: Vec<String> = Vec::new();
         for file in files {
-            let text = std::fs::read_to_string(&file).map_err(|e| Error::read(&file, e))?;
+            let text = std::fs::read_to_string(&file).map_err(|e| FactsError::read(&file, e))?;
             package.add_file(&text, &mut constants, &mut marked);
         }
         for name in marked {
@@ -81,7 +81,7 @@ impl Package {
         marked: &mut Vec<String>,
     ) {
         let mut comments: Vec<&str> = Vec::new();
-        let mut current: Option<(String, Vec<Field>)> = None;
+        let mut current: Option<(String, Vec<StructField>)> = None;
         for line in text.lines() {
             let line = line.trim();
             if let Some(comment) = line.strip_prefix("//") {
@@ -118,7 +118,7 @@ impl Package {
     }
 
     /// The fields of a struct.
-    pub(super) fn fields(&self, name: &str) -> Option<&[Field]> {
+    pub(super) fn fields(&self, name: &str) -> Option<&[StructField]> {
         self.structs.get(name).map(Vec::as_slice)
     }
 
@@ -158,7 +158,7 @@ fn constant(line: &str) -> Option<(String, Option<String>)> {
     ))
 }
 
-fn field(line: &str, comments: &[&str]) -> Option<Field> {
+fn field(line: &str, comments: &[&str]) -> Option<StructField> {
     let (declared, rest) = line.split_once('`')?;
     let (tags, _) = rest.split_once('`')?;
     let json = tag(tags, "json")?;
@@ -176,7 +176,7 @@ fn field(line: &str, comments: &[&str]) -> Option<Field> {
             .find_map(|part| part.strip_prefix("name="))
             .map_or_else(|| lower_first(first), str::to_owned)
     });
-    Some(Field {
+    Some(StructField {
         json: name.to_owned(),
         proto,
         go_type: go_type.trim_start_matches('*').to_owned(),

@@ -1,12 +1,12 @@
 //! The numbers and types of fields in `.proto` files.
 
-use super::Error;
+use super::FactsError;
 use std::collections::HashMap;
 use std::path::Path;
 
 /// A field of a message.
 #[derive(Debug, Clone)]
-pub(super) struct Field {
+pub(super) struct ProtoField {
     pub(super) number: u32,
     pub(super) repeated: bool,
     /// The type of the values of a map with string keys.
@@ -16,11 +16,11 @@ pub(super) struct Field {
 }
 
 /// The messages of one package: fields by name.
-pub(super) type Messages = HashMap<String, HashMap<String, Field>>;
+pub(super) type Messages = HashMap<String, HashMap<String, ProtoField>>;
 
 /// Reads a `.proto` file as go-to-protobuf writes it.
-pub(super) fn read(file: &Path) -> Result<Messages, Error> {
-    let text = std::fs::read_to_string(file).map_err(|e| Error::read(file, e))?;
+pub(super) fn read(file: &Path) -> Result<Messages, FactsError> {
+    let text = std::fs::read_to_string(file).map_err(|e| FactsError::read(file, e))?;
     let mut package = String::new();
     let mut messages = Messages::new();
     let mut current: Option<String> = None;
@@ -44,7 +44,7 @@ pub(super) fn read(file: &Path) -> Result<Messages, Error> {
     Ok(messages)
 }
 
-fn field(line: &str, package: &str) -> Option<(String, Field)> {
+fn field(line: &str, package: &str) -> Option<(String, ProtoField)> {
     let (declared, number) = line.trim_end_matches(';').split_once(" = ")?;
     let number = number.parse().ok()?;
     let (map, repeated, rest) = if let Some(rest) = declared.strip_prefix("map<string, ") {
@@ -64,7 +64,7 @@ fn field(line: &str, package: &str) -> Option<(String, Field)> {
         None if is_scalar => type_name.to_owned(),
         None => format!("{package}.{type_name}"),
     };
-    let field = Field {
+    let field = ProtoField {
         number,
         repeated,
         map,

@@ -3,7 +3,7 @@
 //! The scanner is as lenient as the API's: `1.`, `.5`, `+1`, even `.` and `Ki` (both zero) are quantities, and
 //! what the API refuses is refused with its words.
 
-use super::{Format, NANOS, NANOS_MAX, Quantity};
+use super::{NANOS, NANOS_MAX, Quantity, QuantityFormat};
 
 /// The reason why a text is no quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -74,9 +74,9 @@ pub(super) fn parse(text: &str) -> Result<Parsed, ParseQuantityError> {
                 && whole.is_some_and(|whole| whole & 7 != 0);
             // A binary quantity below one is a decimal one from then on.
             let format = if magnitude > 0 && magnitude < NANOS as u128 {
-                Format::DecimalSI
+                QuantityFormat::DecimalSI
             } else {
-                Format::BinarySI
+                QuantityFormat::BinarySI
             };
             (magnitude, format, canonical.then_some(0))
         }
@@ -109,12 +109,14 @@ fn scan(text: &str) -> Result<Scanned<'_>, ParseQuantityError> {
         b'+' => (false, &text[1..]),
         _ => (false, text),
     };
+    // Leading zeros are no significant digits: `007` is 7.
     let significant = unsigned.trim_start_matches('0');
     let (integer, rest) = take_while(significant, |byte| byte.is_ascii_digit());
     let (fraction, suffix) = match rest.strip_prefix('.') {
         Some(rest) => take_while(rest, |byte| byte.is_ascii_digit()),
         None => ("", rest),
     };
+    // The suffix is only delimited here; `interpret` decides whether it exists.
     let (_, rest) = take_while(suffix, |byte| b"eEinumkKMGTP".contains(&byte));
     let rest = rest.strip_prefix(['-', '+']).unwrap_or(rest);
     let (_, rest) = take_while(rest, |byte| byte.is_ascii_digit());
@@ -147,15 +149,20 @@ fn ends_with_thousand(integer: &str, fraction: &str) -> bool {
 }
 
 enum Suffix {
-    Decimal { exponent: i64, format: Format },
-    Binary { exponent: u32 },
+    Decimal {
+        exponent: i64,
+        format: QuantityFormat,
+    },
+    Binary {
+        exponent: u32,
+    },
 }
 
 impl Suffix {
     fn interpret(suffix: &str) -> Result<Self, ParseQuantityError> {
         let si = |exponent| Self::Decimal {
             exponent,
-            format: Format::DecimalSI,
+            format: QuantityFormat::DecimalSI,
         };
         Ok(match suffix {
             "n" => si(-9),
@@ -180,8 +187,10 @@ impl Suffix {
                     .and_then(|digits| digits.parse().ok())
                     .ok_or(ParseQuantityError::Suffix)?;
                 Self::Decimal {
+                    // A greater exponent overflows in any case; the clamp keeps the later sum of exponents within
+                    // its type.
                     exponent: exponent.clamp(-EXPONENT_MAX, EXPONENT_MAX),
-                    format: Format::DecimalExponent,
+                    format: QuantityFormat::DecimalExponent,
                 }
             }
         })

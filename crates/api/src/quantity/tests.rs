@@ -217,11 +217,13 @@ fn sums_keep_the_format_of_the_first_that_is_not_zero() {
 fn constructors_and_questions() {
     assert_eq!(Quantity::from_milli(1500).to_string(), "1500m");
     assert_eq!(
-        Quantity::from_value(200 << 20, Format::BinarySI).to_string(),
+        Quantity::from_value(200 << 20, QuantityFormat::BinarySI).to_string(),
         "200Mi"
     );
     assert_eq!(
-        quantity("1Ki").with_format(Format::DecimalSI).to_string(),
+        quantity("1Ki")
+            .with_format(QuantityFormat::DecimalSI)
+            .to_string(),
         "1024"
     );
     assert_eq!(quantity("-1").sign(), -1);
@@ -291,11 +293,11 @@ fn json_gives_strings_numbers_or_null() {
     );
 }
 
-fn any_format() -> impl Strategy<Value = Format> {
+fn any_format() -> impl Strategy<Value = QuantityFormat> {
     prop_oneof![
-        Just(Format::DecimalSI),
-        Just(Format::BinarySI),
-        Just(Format::DecimalExponent)
+        Just(QuantityFormat::DecimalSI),
+        Just(QuantityFormat::BinarySI),
+        Just(QuantityFormat::DecimalExponent)
     ]
 }
 
@@ -316,7 +318,7 @@ proptest! {
         let again: Quantity = text.parse().unwrap();
         prop_assert_eq!(again, quantity, "{}", text);
         // A binary quantity without a factor of 1024 has no suffix, so its text reads as a decimal one.
-        if quantity.format() != Format::BinarySI || text.ends_with('i') {
+        if quantity.format() != QuantityFormat::BinarySI || text.ends_with('i') {
             prop_assert_eq!(again.to_string(), text);
         }
     }

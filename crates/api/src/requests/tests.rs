@@ -4,7 +4,7 @@ use super::*;
 use crate::resources::EPHEMERAL_STORAGE;
 
 /// CPU in milli, memory in bytes, and pods-level resources as far as a case has them.
-fn sums(pod: &str, options: Options) -> (i64, i64) {
+fn sums(pod: &str, options: SumOptions) -> (i64, i64) {
     let pod: Pod = serde_json::from_str(pod).unwrap_or_else(|e| panic!("{pod}: {e}"));
     let resources = pod_resources(&pod, options);
     (resources.milli_cpu, resources.memory)
@@ -81,14 +81,14 @@ fn containers_add_up_and_init_containers_take_turns() {
         ),
         ("nothing", pod(&[], &["{}".to_owned()], ""), 0),
     ] {
-        assert_eq!(sums(&pod, Options::PENDING).0, expected, "{name}");
+        assert_eq!(sums(&pod, SumOptions::PENDING).0, expected, "{name}");
     }
 }
 
 /// PL-12: what is absent has a default where scores are made, an explicit zero has not.
 #[test]
 fn absent_requests_have_defaults_where_scores_are_made() {
-    let scored = Options {
+    let scored = SumOptions {
         use_status: false,
         pod_level: true,
         non_zero: true,
@@ -183,9 +183,9 @@ fn resized_containers_count_with_what_they_have() {
             3000,
         ),
     ] {
-        assert_eq!(sums(&pod, Options::PLACED).0, expected, "{name}");
+        assert_eq!(sums(&pod, SumOptions::PLACED).0, expected, "{name}");
         // The pod that is to be placed requests the amounts of its spec.
-        assert_eq!(sums(&pod, Options::PENDING).0, 3000, "{name}, pending");
+        assert_eq!(sums(&pod, SumOptions::PENDING).0, 3000, "{name}, pending");
     }
 }
 
@@ -205,33 +205,33 @@ fn pod_level_requests_replace_the_sums() {
                 "resources":{{"requests":{{"cpu":"{actuated}"}}}}}}"#
         )
     };
-    let plain = Options {
+    let plain = SumOptions {
         pod_level: false,
-        ..Options::PENDING
+        ..SumOptions::PENDING
     };
     for (name, pod, options, expected) in [
         (
             "both",
             pod(r#"{"requests":{"cpu":"1","memory":"9Mi"}}"#, ""),
-            Options::PENDING,
+            SumOptions::PENDING,
             (2000, 9 * MIB),
         ),
         (
             "CPU alone",
             pod(r#"{"requests":{"cpu":"4"}}"#, ""),
-            Options::PENDING,
+            SumOptions::PENDING,
             (5000, 2 * MIB),
         ),
         (
             "limits alone",
             pod(r#"{"limits":{"cpu":"4"}}"#, ""),
-            Options::PENDING,
+            SumOptions::PENDING,
             (3000, 2 * MIB),
         ),
         (
             "of what pods cannot ask for",
             pod(r#"{"requests":{"ephemeral-storage":"9"}}"#, ""),
-            Options::PENDING,
+            SumOptions::PENDING,
             (3000, 2 * MIB),
         ),
         (
@@ -243,13 +243,13 @@ fn pod_level_requests_replace_the_sums() {
         (
             "it was given more",
             pod(r#"{"requests":{"cpu":"4"}}"#, &status("6", "4")),
-            Options::PLACED,
+            SumOptions::PLACED,
             (7000, 2 * MIB),
         ),
         (
             "it has more, and is to be placed",
             pod(r#"{"requests":{"cpu":"4"}}"#, &status("4", "6")),
-            Options::PENDING,
+            SumOptions::PENDING,
             (5000, 2 * MIB),
         ),
     ] {
@@ -264,7 +264,7 @@ fn what_is_tracked() {
         "ephemeral-storage":"1500m","memory":"1500m","hugepages-2Mi":"4Mi","example.com/gpu":"2",
         "attachable-volumes-csi":"1","kubernetes.io/batch-cpu":"3","bandwidth":"7","pods":"9"}}}]}}"#;
     let pod: Pod = serde_json::from_str(pod).unwrap_or_else(|e| panic!("{e}"));
-    let resources = pod_resources(&pod, Options::PENDING);
+    let resources = pod_resources(&pod, SumOptions::PENDING);
     assert_eq!(resources.memory, 2);
     assert_eq!(resources.ephemeral_storage, 2, "{EPHEMERAL_STORAGE}");
     assert_eq!(resources.pods, 0, "a capacity of nodes, never a request");
@@ -337,11 +337,11 @@ fn a_resize_counts_by_container_or_by_pod() {
             3000,
         ),
     ] {
-        let counted = |footprint| sums(&pod, Options::PLACED.counting(footprint)).0;
+        let counted = |footprint| sums(&pod, SumOptions::PLACED.counting(footprint)).0;
         assert_eq!(counted(Footprint::Containers), of_containers, "{situation}");
         assert_eq!(counted(Footprint::Pod), of_pod, "{situation}");
         assert_eq!(
-            sums(&pod, Options::PENDING.counting(Footprint::Pod)).0,
+            sums(&pod, SumOptions::PENDING.counting(Footprint::Pod)).0,
             3000
         );
     }

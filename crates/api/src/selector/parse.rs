@@ -18,7 +18,7 @@ impl FromStr for Selector {
     /// Reads the text form. The empty text is everything.
     fn from_str(text: &str) -> Result<Self, SelectorError> {
         let mut parser = Parser {
-            tokens: Tokens { rest: text }.collect(),
+            tokens: SelectorTokens { rest: text }.collect(),
             at: 0,
         };
         let requirements = parser.selector().map_err(SelectorError)?;
@@ -45,7 +45,7 @@ impl<'a> Token<'a> {
 }
 
 /// Splits a text into tokens; spaces, tabs and line ends only separate.
-struct Tokens<'a> {
+struct SelectorTokens<'a> {
     rest: &'a str,
 }
 
@@ -57,7 +57,7 @@ fn is_symbol(character: char) -> bool {
     matches!(character, '=' | '!' | '(' | ')' | ',' | '<' | '>')
 }
 
-impl<'a> Iterator for Tokens<'a> {
+impl<'a> Iterator for SelectorTokens<'a> {
     type Item = Token<'a>;
 
     fn next(&mut self) -> Option<Token<'a>> {

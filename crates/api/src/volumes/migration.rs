@@ -125,6 +125,7 @@ impl PersistentVolume {
             let mut requirements = terms.flat_map(|term| &term.match_expressions);
             requirements.any(|r| r.key == key && !r.values.is_empty())
         };
+        // The zone label decides which generation of labels the driver migration translates.
         let is_beta = !requires(ZONE)
             && (requires(BETA_ZONE)
                 || (labels.get(ZONE).is_none() && labels.get(BETA_ZONE).is_some()));
@@ -138,6 +139,7 @@ impl PersistentVolume {
             region == BETA_REGION && has_values(region),
         );
         let mut affinity = affinity;
+        // The affinity takes precedence over the labels of the volume, which may be outdated.
         if in_affinity {
             replace(&mut affinity, zone, label);
         } else if let Some(zones) = labels.get(zone) {

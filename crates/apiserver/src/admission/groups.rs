@@ -2,9 +2,9 @@
 
 use crate::access::{GroupResource, gr};
 use crate::groups::GROUP;
-use crate::registry::{self, Api, Resource};
+use crate::registry::{self, Api, ServedResource};
 use crate::status::ApiError;
-use crate::validation::view::View;
+use crate::validation::view::FieldView;
 use serde_json::Value;
 
 /// The finalizers of groups.
@@ -47,7 +47,7 @@ pub(crate) fn parent_of(object: &Value) -> Option<(&'static str, GroupResource, 
 /// 403.
 pub(super) fn check_parent(
     api: &Api,
-    resource: &Resource,
+    resource: &ServedResource,
     namespace: &str,
     object: &Value,
 ) -> Result<(), ApiError> {

@@ -2,11 +2,11 @@
 
 use super::siblings;
 use crate::access::gr;
-use crate::registry::{Api, Resource};
+use crate::registry::{Api, ServedResource};
 use crate::status::ApiError;
 use crate::validation::amounts::{self, Amounts};
 use crate::validation::pod::requests;
-use crate::validation::view::{View, child, items_mut, set_if_absent};
+use crate::validation::view::{FieldView, child, items_mut, set_if_absent};
 use berth_api::Quantity;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -22,6 +22,7 @@ const CONTAINERS: [(&str, &str); 2] = [
 /// Gives containers without requests or limits those of the limit ranges of the namespace.
 pub(super) fn set_defaults(api: &Api, namespace: &str, pod: &mut Value) {
     for range in siblings(api, "limitranges", namespace) {
+        // Later ranges and later items override earlier ones, as in kube-apiserver.
         let (mut requests, mut limits) = (Map::new(), Map::new());
         for item in range.object().part("spec").items("limits") {
             if item.text("type") == "Container" {
@@ -48,6 +49,7 @@ pub(super) fn set_defaults(api: &Api, namespace: &str, pod: &mut Value) {
                 }
             }
         }
+        // kube-apiserver records the defaults that it sets in an annotation.
         if !notes.is_empty() {
             let note = format!("LimitRanger plugin set: {}", notes.join("; "));
             let annotations = child(pod, "metadata").and_then(|m| child(m, "annotations"));
@@ -81,7 +83,7 @@ fn fill<'d>(container: &mut Value, field: &str, defaults: &'d Map<String, Value>
 /// 403 that names every bound of the first range that does not hold.
 pub(super) fn check(
     api: &Api,
-    resource: &Resource,
+    resource: &ServedResource,
     namespace: &str,
     object: &Value,
 ) -> Result<(), ApiError> {
@@ -110,6 +112,7 @@ pub(super) fn check(
                 _ => {}
             }
         }
+        // Several containers can break the same bound with the same text.
         let mut seen = BTreeSet::new();
         faults.retain(|fault| seen.insert(fault.clone()));
         let message = match faults.as_slice() {

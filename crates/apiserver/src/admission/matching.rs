@@ -1,25 +1,25 @@
 //! The requests that webhooks and policies receive: rules and selectors.
 
-use super::webhooks::{Attributes, Operation};
-use crate::registry::{Api, Resource, find};
+use super::webhooks::{Attributes, WebhookOperation};
+use crate::registry::{Api, ServedResource, find};
 use crate::status::ApiError;
 use crate::validation::selectors;
-use crate::validation::view::View;
+use crate::validation::view::FieldView;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// The requests that a webhook or a policy receives.
 #[derive(Debug)]
 pub(super) struct Matching {
-    rules: Vec<Rule>,
-    excluded: Vec<Rule>,
+    rules: Vec<MatchRule>,
+    excluded: Vec<MatchRule>,
     matches_equivalents: bool,
     namespaces: Value,
     objects: Value,
 }
 
 #[derive(Debug)]
-struct Rule {
+struct MatchRule {
     operations: Vec<String>,
     groups: Vec<String>,
     versions: Vec<String>,
@@ -33,11 +33,11 @@ impl Matching {
     /// The selectors of an object with these rules.
     pub(super) fn new(stated: &Value, rules: &[Value]) -> Self {
         Self {
-            rules: rules.iter().map(Rule::of).collect(),
+            rules: rules.iter().map(MatchRule::of).collect(),
             excluded: stated
                 .items("excludeResourceRules")
                 .iter()
-                .map(Rule::of)
+                .map(MatchRule::of)
                 .collect(),
             matches_equivalents: stated.text("matchPolicy") != "Exact",
             namespaces: stated.part("namespaceSelector").clone(),
@@ -65,7 +65,7 @@ impl Matching {
         api: &Api,
         attributes: &Attributes<'_>,
         (object, old): (Option<&Value>, Option<&Value>),
-    ) -> Result<Option<Arc<Resource>>, ApiError> {
+    ) -> Result<Option<Arc<ServedResource>>, ApiError> {
         let selected = |object: &Value| selectors::matches(&self.objects, object.part("metadata"));
         if !selectors::is_empty(&self.objects)
             && !object.is_some_and(selected)
@@ -88,17 +88,17 @@ impl Matching {
         &self,
         api: &Api,
         attributes: &Attributes<'_>,
-        rules: &[Rule],
-    ) -> Option<Arc<Resource>> {
+        rules: &[MatchRule],
+    ) -> Option<Arc<ServedResource>> {
         let requested = attributes.resource;
         let catalog = api.catalog();
         let same =
-            |r: &Resource| (r.resource, r.version) == (requested.resource, requested.version);
-        let shares = |r: &Resource| {
+            |r: &ServedResource| (r.resource, r.version) == (requested.resource, requested.version);
+        let shares = |r: &ServedResource| {
             r.store.is_some() && (r.store, &r.prefix) == (requested.store, &requested.prefix)
         };
         let matching =
-            |resource: &Resource| rules.iter().any(|rule| rule.matches(attributes, resource));
+            |resource: &ServedResource| rules.iter().any(|rule| rule.matches(attributes, resource));
         let mut all = catalog.resources().iter();
         if matching(requested) {
             return all.find(|r| same(r)).cloned();
@@ -118,7 +118,10 @@ impl Matching {
         if selectors::is_empty(&self.namespaces) || attributes.namespace.is_empty() {
             return Ok(true);
         }
-        let writes = matches!(attributes.operation, Operation::Create | Operation::Update);
+        let writes = matches!(
+            attributes.operation,
+            WebhookOperation::Create | WebhookOperation::Update
+        );
         if attributes.is_of_namespace() && attributes.sub.is_empty() && writes {
             let metadata = object.map_or(&Value::Null, |object| object.part("metadata"));
             return Ok(selectors::matches(&self.namespaces, metadata));
@@ -131,7 +134,7 @@ impl Matching {
     }
 }
 
-impl Rule {
+impl MatchRule {
     fn of(rule: &Value) -> Self {
         let texts = |field: &str| -> Vec<String> {
             rule.strings(field).into_iter().map(str::to_owned).collect()
@@ -146,7 +149,7 @@ impl Rule {
         }
     }
 
-    fn matches(&self, attributes: &Attributes<'_>, resource: &Resource) -> bool {
+    fn matches(&self, attributes: &Attributes<'_>, resource: &ServedResource) -> bool {
         let has = |list: &[String], wanted: &str| list.iter().any(|e| e == "*" || e == wanted);
         let is_of_cluster = attributes.namespace.is_empty() || attributes.is_of_namespace();
         let in_scope = match self.scope.as_str() {

@@ -2,10 +2,10 @@
 //! ResourceSlices of its own devices only.
 
 use crate::access::gr;
-use crate::auth::User;
-use crate::registry::Resource;
+use crate::auth::RequestUser;
+use crate::registry::ServedResource;
 use crate::status::ApiError;
-use crate::validation::view::View;
+use crate::validation::view::FieldView;
 use serde_json::Value;
 
 /// Checks the creation or the deletion of an object; `verb` is how messages name it.
@@ -13,8 +13,8 @@ use serde_json::Value;
 /// # Errors
 /// 403 for a node that is not that of the object.
 pub(crate) fn check(
-    user: &User,
-    resource: &Resource,
+    user: &RequestUser,
+    resource: &ServedResource,
     verb: &str,
     object: &Value,
 ) -> Result<(), ApiError> {

@@ -2,7 +2,7 @@
 
 use super::NOT_READY;
 use crate::registry::child_mut;
-use crate::validation::view::View;
+use crate::validation::view::FieldView;
 use serde_json::{Value, json};
 
 const EFFECT: &str = "NoSchedule";

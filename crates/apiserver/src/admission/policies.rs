@@ -13,14 +13,14 @@ pub(super) use mutation::any as any_mutating;
 
 use super::matching::Matching;
 use super::webhooks::Attributes;
-use crate::registry::{Api, ListRequest, Resource, find, show};
+use crate::registry::{Api, ListRequest, ServedResource, find, show};
 use crate::status::{ApiError, Cause};
-use crate::storage::Version;
+use crate::storage::ObjectVersion;
 use crate::validation::policies;
 use crate::validation::selectors;
-use crate::validation::view::View;
+use crate::validation::view::FieldView;
 use berth_cel::{Output, Program};
-use decision::{Decision, Input};
+use decision::{PolicyDecision, PolicyInput};
 use mutation::Mutation;
 use serde_json::Value;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,13 +35,13 @@ enum Sort {
 /// The policies of the cluster with their bindings.
 #[derive(Debug, Default)]
 pub(crate) struct Policies {
-    mutating: Known,
-    validating: Known,
+    mutating: KnownPolicies,
+    validating: KnownPolicies,
 }
 
 /// The policies of one sort, as long as no object of them changes.
 #[derive(Debug, Default)]
-struct Known(Mutex<(Vec<u64>, Arc<Vec<Policy>>)>);
+struct KnownPolicies(Mutex<(Vec<u64>, Arc<Vec<Policy>>)>);
 
 impl Sort {
     fn policies(self) -> &'static str {
@@ -71,7 +71,7 @@ struct Policy {
     parameters: Option<(String, String)>,
     /// The expressions, or why one is not valid.
     expressions: Result<Expressions, String>,
-    bindings: Vec<Binding>,
+    bindings: Vec<PolicyBinding>,
 }
 
 #[derive(Debug)]
@@ -99,7 +99,7 @@ struct Validation {
 }
 
 #[derive(Debug)]
-struct Binding {
+struct PolicyBinding {
     name: String,
     matching: Option<Matching>,
     parameter: Value,
@@ -123,14 +123,14 @@ impl Policies {
         let mut known = known.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.0 != revisions {
             let bindings: Vec<_> = bindings.iter().map(|v| v.object()).collect();
-            let read = |policy: &Arc<Version>| Policy::of(&policy.object(), &bindings);
+            let read = |policy: &Arc<ObjectVersion>| Policy::of(&policy.object(), &bindings);
             *known = (revisions, Arc::new(policies.iter().map(read).collect()));
         }
         Arc::clone(&known.1)
     }
 }
 
-fn list(api: &Api, plural: &str) -> Vec<Arc<Version>> {
+fn list(api: &Api, plural: &str) -> Vec<Arc<ObjectVersion>> {
     let resource = find("admissionregistration.k8s.io", plural);
     let listed = resource.and_then(|r| api.list(r, &ListRequest::default()).ok());
     listed.map(|l| l.items).unwrap_or_default()
@@ -176,8 +176,8 @@ pub(super) fn check(
 fn act(
     attributes: &Attributes<'_>,
     policy: &Policy,
-    binding: Option<&Binding>,
-    decision: Decision,
+    binding: Option<&PolicyBinding>,
+    decision: PolicyDecision,
     denied: &mut Option<(String, &'static str)>,
 ) {
     let name = &policy.name;
@@ -201,6 +201,7 @@ fn act(
         let warning = format!("Validation failed for {by}: {message}");
         attributes.options.requester().warn(&warning);
     }
+    // The first denial decides the answer; later ones are still logged or returned as warnings.
     if binding.denies || decision.is_forced {
         denied.get_or_insert((format!("{by} denied request: {message}"), decision.reason));
     }
@@ -261,7 +262,7 @@ impl Policy {
             expressions: Expressions::of(spec),
             bindings: bindings
                 .filter(|(_, spec)| spec.text("policyName") == name)
-                .map(|(metadata, spec)| Binding::of(metadata.text("name"), spec))
+                .map(|(metadata, spec)| PolicyBinding::of(metadata.text("name"), spec))
                 .collect(),
         }
     }
@@ -279,7 +280,7 @@ impl Policy {
         api: &Api,
         attributes: &Attributes<'_>,
         objects: (Option<&Value>, Option<&Value>),
-    ) -> Result<Vec<(Option<&Binding>, Decision)>, ApiError> {
+    ) -> Result<Vec<(Option<&PolicyBinding>, PolicyDecision)>, ApiError> {
         let mut found = Vec::new();
         if self.bindings.is_empty() {
             return Ok(found);
@@ -293,6 +294,7 @@ impl Policy {
                 return Ok(found);
             }
         };
+        // The variables are expensive for large objects; they are made when a parameter needs them.
         let mut input = None;
         for binding in &self.bindings {
             let parameters = match self.parameters(api, attributes, objects, binding) {
@@ -306,7 +308,7 @@ impl Policy {
             for parameter in &parameters {
                 let input = match &mut input {
                     Some(input) => input,
-                    None => input.insert(Input::new(api, attributes, &resource, objects)?),
+                    None => input.insert(PolicyInput::new(api, attributes, &resource, objects)?),
                 };
                 let decisions = input.decide(self, parameter);
                 found.extend(
@@ -320,10 +322,10 @@ impl Policy {
     }
 
     /// The refusal of a request that cannot be checked; `None` when it is admitted then.
-    fn misconfigured(&self, what: &str, error: &str) -> Option<Decision> {
-        (!self.fails_open).then(|| Decision {
+    fn misconfigured(&self, what: &str, error: &str) -> Option<PolicyDecision> {
+        (!self.fails_open).then(|| PolicyDecision {
             is_forced: true,
-            ..Decision::invalid(format!("failed to configure {what}: {error}"))
+            ..PolicyDecision::invalid(format!("failed to configure {what}: {error}"))
         })
     }
 
@@ -334,7 +336,7 @@ impl Policy {
         api: &Api,
         attributes: &Attributes<'_>,
         objects: (Option<&Value>, Option<&Value>),
-        binding: &Binding,
+        binding: &PolicyBinding,
     ) -> Result<Vec<Value>, String> {
         if let Some(matching) = &binding.matching {
             let matched = matching.resource(api, attributes, objects);
@@ -343,13 +345,14 @@ impl Policy {
             }
         }
         let reference = &binding.parameter;
+        // A policy without `paramKind`, or a binding without `paramRef`, is evaluated once, with null.
         let Some((api_version, kind)) = self.parameters.as_ref().filter(|_| !reference.is_null())
         else {
             return Ok(vec![Value::Null]);
         };
         let catalog = api.catalog();
         let mut all = catalog.resources().iter();
-        let is_kind = |r: &&Arc<Resource>| r.kind == kind && r.api_version() == *api_version;
+        let is_kind = |r: &&Arc<ServedResource>| r.kind == kind && r.api_version() == *api_version;
         let Some(resource) = all.find(is_kind) else {
             return Err(format!(
                 "paramKind kind `{api_version}, Kind={kind}` not known"
@@ -367,7 +370,7 @@ impl Policy {
 }
 
 fn parameter_namespace<'a>(
-    resource: &Resource,
+    resource: &ServedResource,
     reference: &'a Value,
     requested: &'a str,
 ) -> Result<&'a str, String> {
@@ -387,7 +390,7 @@ fn parameter_namespace<'a>(
 
 fn find_parameters(
     api: &Api,
-    resource: &Resource,
+    resource: &ServedResource,
     namespace: &str,
     reference: &Value,
 ) -> Result<Vec<Value>, ApiError> {
@@ -405,7 +408,7 @@ fn find_parameters(
         }
         name => api.get(resource, namespace, name).into_iter().collect(),
     };
-    let shown = |version: Arc<Version>| {
+    let shown = |version: Arc<ObjectVersion>| {
         let mut object = show(api, resource, &version.object())?;
         object["apiVersion"] = resource.api_version().into();
         object["kind"] = resource.kind.into();
@@ -422,7 +425,7 @@ impl Expressions {
     /// # Errors
     /// The fault of the first one that is not valid.
     fn of(spec: &Value) -> Result<Self, String> {
-        let mut scope = policies::Scope::of(spec);
+        let mut scope = policies::ExpressionScope::of(spec);
         let conditions = spec.items("matchConditions").iter();
         let conditions = conditions
             .map(|c| Expression::compile(&scope, c.text("expression"), Output::Bool))
@@ -431,6 +434,7 @@ impl Expressions {
         for variable in spec.items("variables") {
             let compiled = Expression::compile(&scope, variable.text("expression"), Output::Any)?;
             variables.push((variable.text("name").to_owned(), compiled.program));
+            // A variable sees only those before it.
             scope.declare(variable.text("name"));
         }
         let validations = spec.items("validations").iter();
@@ -458,7 +462,11 @@ impl Expressions {
 }
 
 impl Expression {
-    fn compile(scope: &policies::Scope<'_>, text: &str, output: Output) -> Result<Self, String> {
+    fn compile(
+        scope: &policies::ExpressionScope<'_>,
+        text: &str,
+        output: Output,
+    ) -> Result<Self, String> {
         let program = scope.compile(text, output);
         Ok(Self {
             text: text.to_owned(),
@@ -468,7 +476,7 @@ impl Expression {
 }
 
 impl Validation {
-    fn compile(scope: &policies::Scope<'_>, stated: &Value) -> Result<Self, String> {
+    fn compile(scope: &policies::ExpressionScope<'_>, stated: &Value) -> Result<Self, String> {
         let message = stated.text("messageExpression");
         let message = (!message.is_empty())
             .then(|| Expression::compile(scope, message, Output::Text))
@@ -486,7 +494,7 @@ impl Validation {
     }
 }
 
-impl Binding {
+impl PolicyBinding {
     fn of(name: &str, spec: &Value) -> Self {
         let actions = spec.strings("validationActions");
         Self {

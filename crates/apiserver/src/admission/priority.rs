@@ -1,8 +1,8 @@
 //! Priority: from the class that a pod or a group names, or the cluster's default class, to numbers.
 
-use crate::registry::{self, Api, ListRequest, Resource};
+use crate::registry::{self, Api, ListRequest, ServedResource};
 use crate::status::ApiError;
-use crate::validation::view::View;
+use crate::validation::view::FieldView;
 use serde_json::{Map, Value};
 
 const PREEMPT: &str = "PreemptLowerPriority";
@@ -15,7 +15,7 @@ struct Resolved {
 }
 
 /// Sets `priority`, `preemptionPolicy` and, for the default class, `priorityClassName`.
-pub(super) fn resolve(api: &Api, pods: &Resource, pod: &mut Value) -> Result<(), ApiError> {
+pub(super) fn resolve(api: &Api, pods: &ServedResource, pod: &mut Value) -> Result<(), ApiError> {
     let name = super::given_name(pod).to_owned();
     let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else {
         return Ok(());
@@ -26,6 +26,7 @@ pub(super) fn resolve(api: &Api, pods: &Resource, pod: &mut Value) -> Result<(),
         Err(message) => return forbid(message),
     };
     let given = spec.maybe_int("priority");
+    // A client may state the priority, but only the one that the class results in.
     if let Some(given) = given
         && given != resolved.priority
     {
@@ -52,7 +53,7 @@ pub(super) fn resolve(api: &Api, pods: &Resource, pod: &mut Value) -> Result<(),
 /// The same for a group.
 pub(super) fn resolve_group(
     api: &Api,
-    groups: &Resource,
+    groups: &ServedResource,
     group: &mut Value,
 ) -> Result<(), ApiError> {
     let name = group.part("metadata").text("name").to_owned();
@@ -71,6 +72,7 @@ pub(super) fn resolve_group(
             resolved.priority
         ));
     }
+    // The gate decides whether groups have a preemption policy at all.
     if api.groups.has("PodGroupPreemptionPolicy") {
         let given = text(spec, "preemptionPolicy");
         if !given.is_empty() && given != resolved.preemption {
@@ -112,7 +114,11 @@ pub(super) fn keep(new: &mut Value, old: &Value) {
 }
 
 /// Only one class may be the default of the cluster.
-pub(super) fn check_class(api: &Api, classes: &Resource, class: &Value) -> Result<(), ApiError> {
+pub(super) fn check_class(
+    api: &Api,
+    classes: &ServedResource,
+    class: &Value,
+) -> Result<(), ApiError> {
     if class.get("globalDefault") != Some(&Value::Bool(true)) {
         return Ok(());
     }

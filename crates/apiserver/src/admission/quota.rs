@@ -3,16 +3,16 @@
 //! The resource quota controller counts with the same functions.
 
 use super::siblings;
-use crate::access::{GroupResource, Object, gr};
+use crate::access::{GroupResource, StoredObject, gr};
 use crate::controllers::object::time;
 use crate::controllers::pod;
-use crate::registry::{Api, Change, Method, Resource, WriteOptions};
+use crate::registry::{Api, Method, ServedResource, UpdateInputs, WriteOptions};
 use crate::status::ApiError;
 use crate::validation::amounts::{self, Amounts};
 use crate::validation::pod::requests;
-use crate::validation::view::View;
-use berth_api::quantity::Format;
-use berth_api::requests::{Options, pod_limits, pod_requests};
+use crate::validation::view::FieldView;
+use berth_api::quantity::QuantityFormat;
+use berth_api::requests::{SumOptions, pod_limits, pod_requests};
 use berth_api::{Quantity, ResourceList};
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
@@ -49,7 +49,7 @@ const OF_DEVICE_CLASSES: &str = ".deviceclass.resource.k8s.io/devices";
 const DEVICES_MAX: i64 = 32;
 
 fn units(number: i64) -> Quantity {
-    Quantity::from_value(number, Format::DecimalSI)
+    Quantity::from_value(number, QuantityFormat::DecimalSI)
 }
 
 /// `count/pods`, `count/jobs.batch`.
@@ -93,7 +93,7 @@ pub(crate) fn usage(kind: GroupResource, object: &Value, now: Timestamp) -> Amou
     match (kind.group, kind.resource) {
         ("", "pods") if is_counted(object, now) => {
             if let Ok(pod) = berth_api::Pod::deserialize(object) {
-                let requests = pod_requests(&pod, Options::PLACED);
+                let requests = pod_requests(&pod, SumOptions::PLACED);
                 used.extend(of_resources(&named(&requests), &named(&pod_limits(&pod))));
             }
         }
@@ -221,6 +221,7 @@ pub(crate) fn is_in_scope(quota: &Value, kind: GroupResource, object: &Value) ->
 fn is_pod_in(scope: &str, term: &Value, pod: &Value) -> bool {
     let spec = pod.part("spec");
     let is_best_effort = || match pod.part("status").text("qosClass") {
+        // The status may not be set yet when the pod is created.
         "" => requests::qos_class(spec) == "BestEffort",
         class => class == "BestEffort",
     };
@@ -274,14 +275,14 @@ fn matches_names(term: &Value, names: &[&str]) -> bool {
 /// 403 when that exceeds a quota, or a container does not state what a quota counts.
 pub(super) fn charge(
     api: &Api,
-    resource: &Resource,
+    resource: &ServedResource,
     namespace: &str,
     (object, old): (&Value, Option<&Value>),
     dry_run: bool,
 ) -> Result<(), ApiError> {
     let kind = resource.resource;
     let quotas = siblings(api, "resourcequotas", namespace);
-    let quotas: Vec<Object> = quotas.iter().map(|v| v.object()).collect();
+    let quotas: Vec<StoredObject> = quotas.iter().map(|v| v.object()).collect();
     if quotas.is_empty() {
         return Ok(());
     }
@@ -333,7 +334,7 @@ pub(super) fn charge(
     let quotas =
         crate::registry::find("", "resourcequotas").ok_or_else(ApiError::no_such_resource)?;
     for (quota, more) in charges.iter().filter(|_| !dry_run) {
-        let change = Change {
+        let change = UpdateInputs {
             resource: quotas,
             namespace,
             name: quota,
@@ -397,6 +398,7 @@ pub(crate) fn shown(amounts: &Amounts) -> Value {
 /// The resources that containers do not state although a quota counts it: `limits.cpu for: a,b; memory for: c`.
 pub(super) fn unstated(spec: &Value, counted: &BTreeSet<&str>) -> Option<String> {
     let of_pod = spec.part("resources");
+    // With pod-level resources, containers need not state their own.
     if ["requests", "limits"]
         .iter()
         .any(|list| !of_pod.entries(list).is_empty())

@@ -1,16 +1,16 @@
 //! RuntimeClass: a pod gets the overhead, the node selector and the tolerations of its runtime class.
 
-use crate::registry::{self, Api, Resource};
+use crate::registry::{self, Api, ServedResource};
 use crate::status::ApiError;
 use crate::validation::amounts;
-use crate::validation::view::{View, child, set};
+use crate::validation::view::{FieldView, child, set};
 use serde_json::Value;
 
 /// Sets what the runtime class of a pod defines.
 ///
 /// # Errors
 /// 403 when the class does not exist or the pod states something else.
-pub(super) fn apply(api: &Api, pods: &Resource, pod: &mut Value) -> Result<(), ApiError> {
+pub(super) fn apply(api: &Api, pods: &ServedResource, pod: &mut Value) -> Result<(), ApiError> {
     let name = super::given_name(pod).to_owned();
     let forbid = |message: String| Err(ApiError::forbidden(pods.subject(&name), &message));
     let Some(spec) = child(pod, "spec") else {

@@ -3,9 +3,9 @@
 //! A pod whose account does not exist is rejected. The account `default` may be missing: a controller creates it after
 //! its namespace, and kube-apiserver waits for it.
 
-use crate::registry::{Api, Resource, find};
+use crate::registry::{Api, ServedResource, find};
 use crate::status::ApiError;
-use crate::validation::view::{View, items_mut};
+use crate::validation::view::{FieldView, items_mut};
 use serde_json::{Value, json};
 
 /// The place where containers expect the token.
@@ -28,7 +28,7 @@ const DEFAULT: &str = "default";
 /// 403: the account does not exist.
 pub(super) fn apply(
     api: &Api,
-    pods: &Resource,
+    pods: &ServedResource,
     namespace: &str,
     pod: &mut Value,
 ) -> Result<(), ApiError> {

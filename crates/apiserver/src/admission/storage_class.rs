@@ -1,8 +1,8 @@
 //! DefaultStorageClass: a claim that names no class gets the default one.
 
 use crate::registry::{self, Api, ListRequest, child_mut};
-use crate::storage::Version;
-use crate::validation::view::View;
+use crate::storage::ObjectVersion;
+use crate::validation::view::FieldView;
 use serde_json::Value;
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(super) fn set_default(api: &Api, claim: &mut Value) {
 }
 
 /// The name of the default class: of several, the newest one, then the first by name.
-fn default_of(classes: &[Arc<Version>]) -> Option<String> {
+fn default_of(classes: &[Arc<ObjectVersion>]) -> Option<String> {
     let defaults = classes.iter().filter_map(|class| {
         let class = class.object();
         let metadata = class.part("metadata");
@@ -53,8 +53,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn class(name: &str, created: &str, is_default: &str) -> Arc<Version> {
-        Version::unstored(json!({"metadata": {
+    fn class(name: &str, created: &str, is_default: &str) -> Arc<ObjectVersion> {
+        ObjectVersion::unstored(json!({"metadata": {
             "name": name,
             "creationTimestamp": created,
             "annotations": {IS_DEFAULT[0]: is_default},

@@ -13,13 +13,13 @@ use crate::access::gr;
 use crate::apply::fields_to_json;
 use crate::patch::{self, PatchError};
 use crate::registry::{
-    Api, DeleteRequest, FieldValidation, ListRequest, Requester, Resource, WriteOptions, find,
-    meta_mut, scale_of, scale_put, show,
+    Api, DeleteRequest, FieldValidation, ListRequest, Requester, ServedResource, WriteOptions,
+    find, meta_mut, scale_of, scale_put, show,
 };
 use crate::schema::Schemas;
 use crate::status::ApiError;
 use crate::webhook_client::Pending;
-use hook::{Hook, Verdict};
+use hook::{Hook, WebhookVerdict};
 use rustc_hash::FxHashSet;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,7 +34,7 @@ const CONNECTS: [(&str, &str); 4] = [
 
 /// The operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Operation {
+pub(crate) enum WebhookOperation {
     Create,
     Update,
     Delete,
@@ -44,19 +44,19 @@ pub(crate) enum Operation {
 /// A request, as webhooks see it.
 #[derive(Debug)]
 pub(crate) struct Attributes<'a> {
-    pub(crate) resource: &'a Resource,
+    pub(crate) resource: &'a ServedResource,
     /// The subresource; empty for the object itself.
     pub(crate) sub: &'a str,
     /// The namespace; that of a namespace is itself.
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
-    pub(crate) operation: Operation,
-    pub(crate) options: Options<'a>,
+    pub(crate) operation: WebhookOperation,
+    pub(crate) options: WebhookOptions<'a>,
 }
 
 /// The options of a request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Options<'a> {
+pub(crate) enum WebhookOptions<'a> {
     /// Those of a write, with their kind.
     Write(&'static str, &'a WriteOptions),
     Delete(&'a DeleteRequest),
@@ -74,15 +74,15 @@ enum Sort {
 /// The configured webhooks.
 #[derive(Debug, Default)]
 pub(crate) struct Webhooks {
-    mutating: Known,
-    validating: Known,
+    mutating: KnownWebhooks,
+    validating: KnownWebhooks,
 }
 
 /// The webhooks of the configurations of one sort, with the revisions of those.
 #[derive(Debug, Default)]
-struct Known(Mutex<(Vec<u64>, Arc<Vec<Hook>>)>);
+struct KnownWebhooks(Mutex<(Vec<u64>, Arc<Vec<Hook>>)>);
 
-impl Operation {
+impl WebhookOperation {
     pub(super) fn text(self) -> &'static str {
         match self {
             Self::Create => "CREATE",
@@ -104,7 +104,7 @@ impl Sort {
 
 // === impl Options ===
 
-impl Options<'_> {
+impl WebhookOptions<'_> {
     pub(super) fn requester(&self) -> &Requester {
         match self {
             Self::Write(_, options) => &options.requester,
@@ -206,7 +206,7 @@ impl Attributes<'_> {
     pub(super) fn shown(
         &self,
         api: &Api,
-        resource: &Resource,
+        resource: &ServedResource,
         object: &Value,
     ) -> Result<Value, ApiError> {
         if !self.is_whole() {
@@ -227,7 +227,7 @@ impl Attributes<'_> {
     pub(super) fn accept(
         &self,
         api: &Api,
-        resource: &Resource,
+        resource: &ServedResource,
         object: &Value,
         shown: &Value,
         new: Value,
@@ -253,7 +253,7 @@ impl Attributes<'_> {
     }
 
     /// An object that a webhook has patched, as it is stored: without unknown fields, with defaults.
-    fn accepted(&self, resource: &Resource, mut object: Value) -> Result<Value, ApiError> {
+    fn accepted(&self, resource: &ServedResource, mut object: Value) -> Result<Value, ApiError> {
         let decoded = match resource.subresource(self.sub) {
             Some(sub) if !self.is_whole() => {
                 Schemas::get().normalize(sub.group, sub.version, sub.kind, &mut object)
@@ -391,6 +391,7 @@ impl Attributes<'_> {
         let Some(hooks) = self.hooks(api, Sort::Validating) else {
             return Ok(());
         };
+        // All calls are started before the first answer is awaited: they run at the same time.
         let mut calls = Vec::new();
         for hook in hooks.iter() {
             if let Some(resource) = hook.receives(api, self, objects)? {
@@ -410,6 +411,7 @@ impl Attributes<'_> {
                 }
                 Err(failure) => fail(hook, &failure),
             });
+            // The first refusal is returned, but all calls are awaited, because their warnings count.
             result = result.and(answer);
         }
         result
@@ -503,10 +505,10 @@ impl Attributes<'_> {
         &self,
         api: &Api,
         hook: &Hook,
-        resource: &Resource,
+        resource: &ServedResource,
         objects: (Option<&Value>, Option<&Value>),
         mutates: bool,
-    ) -> Result<Call, ApiError> {
+    ) -> Result<WebhookCall, ApiError> {
         if self.options.dry_run() && !hook.allows_dry_run {
             return Err(ApiError::bad_request(format!(
                 "admission webhook {:?} does not support dry run",
@@ -518,22 +520,22 @@ impl Attributes<'_> {
         tracing::debug!(webhook = hook.name, mutates, "calling an admission webhook");
         let calls = &api.webhook_calls;
         let pending = calls.post(api, &hook.target, hook.timeout, &review);
-        Ok(Call { uid, pending })
+        Ok(WebhookCall { uid, pending })
     }
 }
 
 /// A call of a webhook that runs.
-struct Call {
+struct WebhookCall {
     uid: String,
     pending: Result<Pending, String>,
 }
 
-impl Call {
+impl WebhookCall {
     /// The answer of the webhook.
     ///
     /// # Errors
     /// Why it cannot be called or understood.
-    fn wait(self, hook: &Hook, mutates: bool) -> Result<Verdict, String> {
+    fn wait(self, hook: &Hook, mutates: bool) -> Result<WebhookVerdict, String> {
         let review = self.pending.and_then(Pending::wait);
         let review = review.map_err(|e| format!("failed to call webhook: {e}"))?;
         hook::verdict(hook, &self.uid, mutates, &review)
@@ -551,7 +553,7 @@ fn fail(hook: &Hook, failure: &str) -> Result<(), ApiError> {
     Err(ApiError::internal(message))
 }
 
-fn take_warnings(attributes: &Attributes<'_>, verdict: &Verdict) {
+fn take_warnings(attributes: &Attributes<'_>, verdict: &WebhookVerdict) {
     for warning in &verdict.warnings {
         attributes.options.requester().warn(warning);
     }
@@ -562,7 +564,7 @@ fn patched(
     api: &Api,
     attributes: &Attributes<'_>,
     hook: &Hook,
-    resource: &Resource,
+    resource: &ServedResource,
     object: Option<&Value>,
     operations: Value,
 ) -> Result<Option<Value>, ApiError> {

@@ -192,6 +192,8 @@ impl<'de> Deserialize<'de> for FieldSet {
                 let mut is_leaf = true;
                 while let Some(element) = map.next_key::<Cow<'_, str>>()? {
                     if is_leaf {
+                        // A set without elements but with braces is a leaf, which is a member; with elements, only
+                        // `.` makes it one.
                         set.member = false;
                         is_leaf = false;
                     }

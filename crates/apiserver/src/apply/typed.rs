@@ -4,7 +4,7 @@
 //! lists are atomic, sets, or maps by their keys.
 
 use super::fields::{FieldSet, shown};
-use crate::schema::model::{Field, ListType, Model, Presence, Shape, TypeId};
+use crate::schema::model::{ListType, Model, ModelField, Presence, TypeId, ValueShape};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,24 +14,24 @@ const WITHOUT_KEYS: &str = "associative list with keys has an element that omits
 
 /// The schema of a value.
 #[derive(Debug, Clone, Copy)]
-enum Kind<'m> {
+enum SchemaKind<'m> {
     /// A scalar, or a value that is owned as a whole.
-    Leaf(&'m Shape),
+    Leaf(&'m ValueShape),
     /// An object with known fields.
     Object(TypeId),
     /// An object with free keys.
-    Map(&'m Shape),
+    Map(&'m ValueShape),
     /// A list whose entries are unique scalars.
-    Set(&'m Shape),
+    Set(&'m ValueShape),
     /// A list whose entries are identified by keys.
-    List(&'m [Box<str>], &'m Shape),
+    List(&'m [Box<str>], &'m ValueShape),
     /// A value without a type: objects are granular, lists atomic.
     Free,
 }
 
 /// The way in which two objects differ.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Comparison {
+pub(crate) struct ObjectComparison {
     pub(crate) added: FieldSet,
     pub(crate) modified: FieldSet,
     pub(crate) removed: FieldSet,
@@ -45,48 +45,48 @@ pub(crate) struct Typed<'m> {
 }
 
 impl<'m> Typed<'m> {
-    fn root(&self) -> Kind<'m> {
-        self.root.map_or(Kind::Free, Kind::Object)
+    fn root(&self) -> SchemaKind<'m> {
+        self.root.map_or(SchemaKind::Free, SchemaKind::Object)
     }
 
-    fn kind(&self, shape: &'m Shape, field: Option<&'m Field>) -> Kind<'m> {
+    fn kind(&self, shape: &'m ValueShape, field: Option<&'m ModelField>) -> SchemaKind<'m> {
         let atomic = field.and_then(|f| f.atomic);
         match shape {
-            Shape::Object(id) => {
+            ValueShape::Object(id) => {
                 if atomic.unwrap_or(self.model.object_type(*id).atomic) {
-                    Kind::Leaf(shape)
+                    SchemaKind::Leaf(shape)
                 } else {
-                    Kind::Object(*id)
+                    SchemaKind::Object(*id)
                 }
             }
-            Shape::Map(values) if atomic != Some(true) => Kind::Map(values),
-            Shape::List(items) => match field.map(|f| &f.list) {
-                Some(ListType::Set) => Kind::Set(items),
-                Some(ListType::Map(keys)) => Kind::List(keys, items),
-                _ => Kind::Leaf(shape),
+            ValueShape::Map(values) if atomic != Some(true) => SchemaKind::Map(values),
+            ValueShape::List(items) => match field.map(|f| &f.list) {
+                Some(ListType::Set) => SchemaKind::Set(items),
+                Some(ListType::Map(keys)) => SchemaKind::List(keys, items),
+                _ => SchemaKind::Leaf(shape),
             },
-            Shape::Any => Kind::Free,
-            _ => Kind::Leaf(shape),
+            ValueShape::Any => SchemaKind::Free,
+            _ => SchemaKind::Leaf(shape),
         }
     }
 
     /// The kind of a member of an object; `None` when the type does not have it.
-    fn member(&self, kind: Kind<'m>, name: &str) -> Option<Kind<'m>> {
+    fn member(&self, kind: SchemaKind<'m>, name: &str) -> Option<SchemaKind<'m>> {
         match kind {
-            Kind::Object(id) => {
+            SchemaKind::Object(id) => {
                 let object_type = self.model.object_type(id);
                 match object_type.field(name) {
                     Some(field) => Some(self.kind(&field.shape, Some(field))),
-                    None => object_type.open.then_some(Kind::Free),
+                    None => object_type.open.then_some(SchemaKind::Free),
                 }
             }
-            Kind::Map(values) => Some(self.kind(values, None)),
-            _ => Some(Kind::Free),
+            SchemaKind::Map(values) => Some(self.kind(values, None)),
+            _ => Some(SchemaKind::Free),
         }
     }
 
     /// The element of an entry of a list by its keys. Keys that the entry leaves out have their defaults.
-    fn element(&self, keys: &[Box<str>], items: &Shape, entry: &Value) -> Option<String> {
+    fn element(&self, keys: &[Box<str>], items: &ValueShape, entry: &Value) -> Option<String> {
         let mut found: BTreeMap<&str, Cow<'_, Value>> = BTreeMap::new();
         for key in keys {
             let field = items
@@ -108,19 +108,19 @@ impl<'m> Typed<'m> {
         (!found.is_empty()).then(|| format!("k:{text}"))
     }
 
-    fn elements(&self, kind: Kind<'m>, list: &[Value]) -> Vec<Option<String>> {
+    fn elements(&self, kind: SchemaKind<'m>, list: &[Value]) -> Vec<Option<String>> {
         let element = |entry: &Value| match kind {
-            Kind::Set(_) => Some(format!("v:{entry}")),
-            Kind::List(keys, items) => self.element(keys, items, entry),
+            SchemaKind::Set(_) => Some(format!("v:{entry}")),
+            SchemaKind::List(keys, items) => self.element(keys, items, entry),
             _ => None,
         };
         list.iter().map(element).collect()
     }
 
-    fn item(&self, kind: Kind<'m>) -> Kind<'m> {
+    fn item(&self, kind: SchemaKind<'m>) -> SchemaKind<'m> {
         match kind {
-            Kind::List(_, items) | Kind::Set(items) => self.kind(items, None),
-            _ => Kind::Free,
+            SchemaKind::List(_, items) | SchemaKind::Set(items) => self.kind(items, None),
+            _ => SchemaKind::Free,
         }
     }
 
@@ -140,14 +140,14 @@ impl<'m> Typed<'m> {
 
     fn set_of(
         &self,
-        kind: Kind<'m>,
+        kind: SchemaKind<'m>,
         value: &Value,
         path: &str,
         faults: &mut Vec<String>,
     ) -> FieldSet {
         let mut set = FieldSet::default();
         match (kind, value) {
-            (Kind::Object(_) | Kind::Map(_) | Kind::Free, Value::Object(map)) => {
+            (SchemaKind::Object(_) | SchemaKind::Map(_) | SchemaKind::Free, Value::Object(map)) => {
                 for (name, value) in map {
                     let path = format!("{path}.{name}");
                     let Some(kind) = self.member(kind, name) else {
@@ -159,7 +159,7 @@ impl<'m> Typed<'m> {
                     set.put(format!("f:{name}"), child);
                 }
             }
-            (Kind::Set(_) | Kind::List(..), Value::Array(list)) => {
+            (SchemaKind::Set(_) | SchemaKind::List(..), Value::Array(list)) => {
                 let mut seen = BTreeSet::new();
                 for (i, (element, entry)) in
                     self.elements(kind, list).into_iter().zip(list).enumerate()
@@ -178,30 +178,37 @@ impl<'m> Typed<'m> {
                     set.put(element, child);
                 }
             }
-            (Kind::Object(_) | Kind::Map(_) | Kind::Set(_) | Kind::List(..), Value::Null) => {}
-            (Kind::Object(_) | Kind::Map(_), _) => {
+            (
+                SchemaKind::Object(_)
+                | SchemaKind::Map(_)
+                | SchemaKind::Set(_)
+                | SchemaKind::List(..),
+                Value::Null,
+            ) => {}
+            (SchemaKind::Object(_) | SchemaKind::Map(_), _) => {
                 faults.push(format!("{path}: expected map, got &{{{}}}", go_text(value)));
             }
-            (Kind::Set(_) | Kind::List(..), _) => {
+            (SchemaKind::Set(_) | SchemaKind::List(..), _) => {
                 faults.push(format!(
                     "{path}: expected list, got &{{{}}}",
                     go_text(value)
                 ));
             }
-            (Kind::Leaf(shape), value) => {
+            (SchemaKind::Leaf(shape), value) => {
                 self.check_leaf(shape, value, path, faults);
                 set.member = true;
             }
-            (Kind::Free, _) => set.member = true,
+            (SchemaKind::Free, _) => set.member = true,
         }
         set
     }
 
     /// Finds the values of a wrong type in what is owned as a whole.
-    fn check_leaf(&self, shape: &Shape, value: &Value, path: &str, faults: &mut Vec<String>) {
+    fn check_leaf(&self, shape: &ValueShape, value: &Value, path: &str, faults: &mut Vec<String>) {
         let expected = match (shape, value) {
+            // Null is accepted for every type: it removes the field.
             (_, Value::Null) => return,
-            (Shape::Object(id), Value::Object(map)) => {
+            (ValueShape::Object(id), Value::Object(map)) => {
                 let object_type = self.model.object_type(*id);
                 for (name, value) in map {
                     let path = format!("{path}.{name}");
@@ -213,32 +220,41 @@ impl<'m> Typed<'m> {
                 }
                 return;
             }
-            (Shape::Map(values), Value::Object(map)) => {
+            (ValueShape::Map(values), Value::Object(map)) => {
                 for (name, value) in map {
                     self.check_leaf(values, value, &format!("{path}.{name}"), faults);
                 }
                 return;
             }
-            (Shape::List(items), Value::Array(list)) => {
+            (ValueShape::List(items), Value::Array(list)) => {
                 for (i, value) in list.iter().enumerate() {
                     self.check_leaf(items, value, &format!("{path}[{i}]"), faults);
                 }
                 return;
             }
-            (Shape::Object(_) | Shape::Map(_), _) => format!("map, got &{{{}}}", go_text(value)),
-            (Shape::List(_), _) => format!("list, got &{{{}}}", go_text(value)),
-            (Shape::Bool, _) if !value.is_boolean() => {
+            (ValueShape::Object(_) | ValueShape::Map(_), _) => {
+                format!("map, got &{{{}}}", go_text(value))
+            }
+            (ValueShape::List(_), _) => format!("list, got &{{{}}}", go_text(value)),
+            (ValueShape::Bool, _) if !value.is_boolean() => {
                 format!("boolean, got &{{{}}}", go_text(value))
             }
-            (Shape::Int32 | Shape::Int64 | Shape::Float, _) if !value.is_number() => {
+            (ValueShape::Int32 | ValueShape::Int64 | ValueShape::Float, _)
+                if !value.is_number() =>
+            {
                 format!("numeric (int or float), got {}", go_type(value))
             }
-            (Shape::String | Shape::Bytes | Shape::Duration, _) if !value.is_string() => {
+            (ValueShape::String | ValueShape::Bytes | ValueShape::Duration, _)
+                if !value.is_string() =>
+            {
                 let value = go_text(value);
                 format!("string, got &value.valueUnstructured{{Value:{value}}}")
             }
             (
-                Shape::Quantity | Shape::IntOrString | Shape::Time | Shape::MicroTime,
+                ValueShape::Quantity
+                | ValueShape::IntOrString
+                | ValueShape::Time
+                | ValueShape::MicroTime,
                 Value::Object(_) | Value::Array(_),
             ) => format!("any scalar, got &{{{}}}", go_text(value)),
             _ => return,
@@ -247,18 +263,18 @@ impl<'m> Typed<'m> {
     }
 
     /// The way in which an object differs from what it was.
-    pub(crate) fn compare(&self, old: &Value, new: &Value) -> Comparison {
-        let mut found = Comparison::default();
+    pub(crate) fn compare(&self, old: &Value, new: &Value) -> ObjectComparison {
+        let mut found = ObjectComparison::default();
         self.compare_values(self.root(), Some(old), Some(new), &mut found);
         found
     }
 
     fn compare_values<'v>(
         &self,
-        kind: Kind<'m>,
+        kind: SchemaKind<'m>,
         old: Option<&'v Value>,
         new: Option<&'v Value>,
-        found: &mut Comparison,
+        found: &mut ObjectComparison,
     ) {
         if old == new {
             return;
@@ -276,9 +292,9 @@ impl<'m> Typed<'m> {
                 .all(|v| v.is_null() || test(v))
         };
         let granular = match kind {
-            Kind::Leaf(_) => false,
-            Kind::Object(_) | Kind::Map(_) | Kind::Free => is(Value::is_object),
-            Kind::Set(_) | Kind::List(..) => is(Value::is_array),
+            SchemaKind::Leaf(_) => false,
+            SchemaKind::Object(_) | SchemaKind::Map(_) | SchemaKind::Free => is(Value::is_object),
+            SchemaKind::Set(_) | SchemaKind::List(..) => is(Value::is_array),
         };
         if !granular || (is_empty(old) && is_empty(new)) {
             match (old, new) {
@@ -288,7 +304,7 @@ impl<'m> Typed<'m> {
             }
             return;
         }
-        if matches!(kind, Kind::Set(_) | Kind::List(..)) {
+        if matches!(kind, SchemaKind::Set(_) | SchemaKind::List(..)) {
             self.compare_lists(kind, old, new, found);
         } else {
             let nothing = Map::new();
@@ -298,7 +314,7 @@ impl<'m> Typed<'m> {
             for name in after.keys().chain(gone) {
                 let (old, new) = (before.get(name), after.get(name));
                 if old != new {
-                    let kind = self.member(kind, name).unwrap_or(Kind::Free);
+                    let kind = self.member(kind, name).unwrap_or(SchemaKind::Free);
                     self.compare_below(kind, ["f:", name].concat(), old, new, found);
                 }
             }
@@ -309,10 +325,10 @@ impl<'m> Typed<'m> {
 
     fn compare_lists<'v>(
         &self,
-        kind: Kind<'m>,
+        kind: SchemaKind<'m>,
         old: Option<&'v Value>,
         new: Option<&'v Value>,
-        found: &mut Comparison,
+        found: &mut ObjectComparison,
     ) {
         let first = |list: Option<&[&'v Value]>| list.and_then(|list| list.first().copied());
         let (before, after) = (self.indexed(kind, old), self.indexed(kind, new));
@@ -337,7 +353,7 @@ impl<'m> Typed<'m> {
     /// The entries of a list by their elements.
     fn indexed<'v>(
         &self,
-        kind: Kind<'m>,
+        kind: SchemaKind<'m>,
         list: Option<&'v Value>,
     ) -> BTreeMap<String, Vec<&'v Value>> {
         let list = list
@@ -354,13 +370,13 @@ impl<'m> Typed<'m> {
 
     fn compare_below(
         &self,
-        kind: Kind<'m>,
+        kind: SchemaKind<'m>,
         element: String,
         old: Option<&Value>,
         new: Option<&Value>,
-        found: &mut Comparison,
+        found: &mut ObjectComparison,
     ) {
-        let mut below = Comparison::default();
+        let mut below = ObjectComparison::default();
         self.compare_values(kind, old, new, &mut below);
         if !below.modified.is_empty() {
             found.modified.put(element.as_str(), below.modified);
@@ -378,9 +394,16 @@ impl<'m> Typed<'m> {
         found
     }
 
-    fn find_atomics(&self, kind: Kind<'m>, value: &Value, path: &str, found: &mut Vec<String>) {
+    fn find_atomics(
+        &self,
+        kind: SchemaKind<'m>,
+        value: &Value,
+        path: &str,
+        found: &mut Vec<String>,
+    ) {
         match (kind, value) {
-            (Kind::Leaf(_), Value::Object(_)) | (Kind::Leaf(_) | Kind::Free, Value::Array(_)) => {
+            (SchemaKind::Leaf(_), Value::Object(_))
+            | (SchemaKind::Leaf(_) | SchemaKind::Free, Value::Array(_)) => {
                 found.push(path.to_owned());
             }
             (_, Value::Object(map)) => {
@@ -404,26 +427,31 @@ impl<'m> Typed<'m> {
         self.merge_values(self.root(), live.clone(), config)
     }
 
-    fn merge_values(&self, kind: Kind<'m>, live: Value, config: &Value) -> Value {
+    fn merge_values(&self, kind: SchemaKind<'m>, live: Value, config: &Value) -> Value {
         match (kind, live, config) {
             (
-                Kind::Object(_) | Kind::Map(_) | Kind::Free,
+                SchemaKind::Object(_) | SchemaKind::Map(_) | SchemaKind::Free,
                 Value::Object(mut live),
                 Value::Object(config),
             ) => {
                 for (name, value) in config {
-                    let kind = self.member(kind, name).unwrap_or(Kind::Free);
+                    let kind = self.member(kind, name).unwrap_or(SchemaKind::Free);
                     let before = live.remove(name).unwrap_or(Value::Null);
                     live.insert(name.clone(), self.merge_values(kind, before, value));
                 }
                 Value::Object(live)
             }
-            (Kind::Set(_) | Kind::List(..), Value::Array(live), Value::Array(config)) => {
-                Value::Array(self.merge_lists(kind, live, config))
-            }
+            (
+                SchemaKind::Set(_) | SchemaKind::List(..),
+                Value::Array(live),
+                Value::Array(config),
+            ) => Value::Array(self.merge_lists(kind, live, config)),
             // Null owns a map or list and removes nothing that others set in it.
             (
-                Kind::Object(_) | Kind::Map(_) | Kind::Set(_) | Kind::List(..),
+                SchemaKind::Object(_)
+                | SchemaKind::Map(_)
+                | SchemaKind::Set(_)
+                | SchemaKind::List(..),
                 live @ (Value::Object(_) | Value::Array(_)),
                 Value::Null,
             ) => live,
@@ -432,7 +460,7 @@ impl<'m> Typed<'m> {
     }
 
     /// The entries of the configuration in its order; the others keep their place between them.
-    fn merge_lists(&self, kind: Kind<'m>, live: Vec<Value>, config: &[Value]) -> Vec<Value> {
+    fn merge_lists(&self, kind: SchemaKind<'m>, live: Vec<Value>, config: &[Value]) -> Vec<Value> {
         let config_elements = self.elements(kind, config);
         let wanted: BTreeSet<&Option<String>> = config_elements.iter().collect();
         let live_elements = self.elements(kind, &live);
@@ -445,6 +473,7 @@ impl<'m> Typed<'m> {
         let take_others = |live: &mut Vec<(Option<String>, Option<Value>)>,
                            next: &mut usize,
                            merged: &mut Vec<Value>| {
+            // Entries that only the live object has stay before the entry that they preceded.
             while let Some((element, value)) = live.get_mut(*next) {
                 if wanted.contains(element) && value.is_some() {
                     break;
@@ -473,12 +502,12 @@ impl<'m> Typed<'m> {
         self.remove_below(self.root(), object, set);
     }
 
-    fn remove_below(&self, kind: Kind<'m>, value: &mut Value, set: &FieldSet) {
+    fn remove_below(&self, kind: SchemaKind<'m>, value: &mut Value, set: &FieldSet) {
         match value {
             Value::Object(map) => map.retain(|name, value| match set.child(&format!("f:{name}")) {
                 Some(below) if below.member => false,
                 Some(below) => {
-                    let kind = self.member(kind, name).unwrap_or(Kind::Free);
+                    let kind = self.member(kind, name).unwrap_or(SchemaKind::Free);
                     self.remove_below(kind, value, below);
                     true
                 }

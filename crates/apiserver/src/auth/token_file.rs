@@ -1,6 +1,6 @@
 //! Tokens of a file, as kube-apiserver's `--token-auth-file` has them: lines of `token,user,uid,"group,group"`.
 
-use super::User;
+use super::RequestUser;
 
 /// The token of a user.
 #[derive(Clone, PartialEq, Eq)]
@@ -8,7 +8,7 @@ pub struct StaticToken {
     /// The token.
     pub token: String,
     /// The user.
-    pub user: User,
+    pub user: RequestUser,
 }
 
 impl std::fmt::Debug for StaticToken {
@@ -53,11 +53,11 @@ impl StaticToken {
             .filter(|group| !group.is_empty())
             .collect();
         groups.push("system:authenticated".to_owned());
-        let user = User {
+        let user = RequestUser {
             name,
             uid,
             groups,
-            ..User::default()
+            ..RequestUser::default()
         };
         Some(Self { token, user })
     }
@@ -90,7 +90,7 @@ mod tests {
         let shown: Vec<_> = read
             .iter()
             .map(|t| {
-                let User {
+                let RequestUser {
                     name, uid, groups, ..
                 } = &t.user;
                 (

@@ -1,6 +1,6 @@
 //! Tokens of service accounts: JSON Web Tokens (RFC 7519) that this server signs and recognises.
 
-use super::User;
+use super::RequestUser;
 use super::keys::{KeyError, SigningKey, VerifyingKey};
 use crate::access::gr;
 use crate::controllers::object::is_deleting;
@@ -42,7 +42,7 @@ impl std::fmt::Debug for TokenOptions {
 }
 
 /// The keys of this server.
-pub(crate) struct Tokens {
+pub(crate) struct ServerTokens {
     signing: SigningKey,
     verifying: Vec<VerifyingKey>,
     issuers: Vec<String>,
@@ -50,7 +50,7 @@ pub(crate) struct Tokens {
     random: SystemRandom,
 }
 
-impl std::fmt::Debug for Tokens {
+impl std::fmt::Debug for ServerTokens {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tokens").finish_non_exhaustive()
     }
@@ -60,7 +60,7 @@ fn encoded(value: &Value) -> String {
     URL_SAFE_NO_PAD.encode(value.to_string())
 }
 
-impl Tokens {
+impl ServerTokens {
     /// A new key, in PKCS #8; `None` when the system gives no random numbers.
     pub(crate) fn new_key() -> Option<Vec<u8>> {
         SigningKey::generate(&SystemRandom::new())
@@ -81,6 +81,7 @@ impl Tokens {
             verifying.extend(VerifyingKey::all_from_pem(pem, &random)?);
         }
         let own = signing.verifying();
+        // Tokens of this server are accepted without being listed among the keys.
         if !verifying.contains(&own) {
             verifying.push(own);
         }
@@ -149,12 +150,13 @@ impl Tokens {
 
     /// The service account that a token was issued for, if the token is valid: signed, not expired, for this server,
     /// and bound to objects that still exist.
-    pub(crate) fn user(&self, api: &Api, token: &str) -> Option<User> {
+    pub(crate) fn user(&self, api: &Api, token: &str) -> Option<RequestUser> {
         let claims = self.claims(token)?;
         let now = api.now().as_second();
         let is_current = claims["exp"].as_i64().is_some_and(|end| now < end)
             && claims["nbf"].as_i64().is_none_or(|begin| begin <= now);
         let issuer = claims["iss"].as_str()?;
+        // Several issuers can be known, so that tokens stay valid while the issuer is changed.
         let is_known = self.issuers.iter().any(|known| known == issuer);
         let is_for_this_server = claims["aud"].as_array()?.iter().any(|audience| {
             let audience = audience.as_str();
@@ -174,6 +176,7 @@ impl Tokens {
             if let Some(name) = reference["name"].as_str() {
                 let resource = registry::find("", plural)?;
                 let found = api.get(resource, namespace, name).ok()?;
+                // An object of the same name with another UID is not the one to which the token was bound.
                 if meta(&found.object(), "uid") != reference["uid"] || is_deleting(&found.object())
                 {
                     return None;
@@ -182,7 +185,7 @@ impl Tokens {
         }
         let account = &bound["serviceaccount"];
         let name = account["name"].as_str()?;
-        Some(User {
+        Some(RequestUser {
             extra: extra(&claims),
             ..service_account(namespace, name, &account["uid"])
         })
@@ -190,8 +193,8 @@ impl Tokens {
 }
 
 /// The user that a service account is.
-fn service_account(namespace: &str, name: &str, uid: &Value) -> User {
-    User {
+fn service_account(namespace: &str, name: &str, uid: &Value) -> RequestUser {
+    RequestUser {
         name: format!("{PREFIX}{namespace}:{name}"),
         uid: uid.as_str().unwrap_or_default().to_owned(),
         groups: vec![
@@ -199,7 +202,7 @@ fn service_account(namespace: &str, name: &str, uid: &Value) -> User {
             format!("system:serviceaccounts:{namespace}"),
             "system:authenticated".to_owned(),
         ],
-        ..User::default()
+        ..RequestUser::default()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Client certificates: the common name is the user, the organizations are its groups.
 
-use super::User;
+use super::RequestUser;
 use std::fmt;
 use std::sync::Arc;
 use tokio_rustls::rustls::client::danger::HandshakeSignatureValid;
@@ -18,7 +18,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// The user in a client certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identity {
+pub struct CertificateUser {
     /// The common name.
     pub name: String,
     /// The organizations.
@@ -63,7 +63,7 @@ impl Authorities {
 
     /// The user in the first certificate of a chain; `None` when no authority has signed it, or when it is not valid
     /// now.
-    pub fn verified(&self, chain: &[CertificateDer<'static>]) -> Option<Identity> {
+    pub fn verified(&self, chain: &[CertificateDer<'static>]) -> Option<CertificateUser> {
         let (first, intermediates) = chain.split_first()?;
         self.verifier
             .as_ref()?
@@ -73,13 +73,13 @@ impl Authorities {
     }
 }
 
-fn identity(certificate: &CertificateDer<'_>) -> Option<Identity> {
+fn identity(certificate: &CertificateDer<'_>) -> Option<CertificateUser> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     let subject = certificate.subject();
     let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
     let organizations = subject.iter_organization();
     let groups = organizations.filter_map(|name| name.as_str().ok().map(str::to_owned));
-    (!name.is_empty()).then(|| Identity {
+    (!name.is_empty()).then(|| CertificateUser {
         name,
         groups: groups.collect(),
         not_after: certificate.validity().not_after.timestamp(),
@@ -90,7 +90,7 @@ fn identity(certificate: &CertificateDer<'_>) -> Option<Identity> {
 #[derive(Debug, Clone)]
 pub(crate) enum Presented {
     /// An authority has signed it.
-    Accepted(Arc<Identity>),
+    Accepted(Arc<CertificateUser>),
     /// It is not accepted.
     Refused,
 }
@@ -109,7 +109,7 @@ impl Presented {
     }
 
     /// The user, while the certificate is valid.
-    pub(super) fn user(&self, now: i64) -> Option<User> {
+    pub(super) fn user(&self, now: i64) -> Option<RequestUser> {
         let Self::Accepted(identity) = self else {
             return None;
         };
@@ -118,10 +118,10 @@ impl Presented {
         if !groups.iter().any(|group| group == authenticated) {
             groups.push(authenticated.to_owned());
         }
-        (now <= identity.not_after).then(|| User {
+        (now <= identity.not_after).then(|| RequestUser {
             name: identity.name.clone(),
             groups,
-            ..User::default()
+            ..RequestUser::default()
         })
     }
 }

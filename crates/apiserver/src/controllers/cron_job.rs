@@ -2,11 +2,11 @@
 
 use super::job::finished;
 use super::object::{
-    self, CRON_JOB, JOB, Key, controller_key, controller_reference, count, created_at, is_deleting,
-    items, name, namespace, seconds, set, time, uid,
+    self, CRON_JOB, ControllerKey, JOB, controller_key, controller_reference, count, created_at,
+    is_deleting, items, name, namespace, seconds, set, time, uid,
 };
-use super::runtime::{Context, Controller, Difference, Index, Watch, watching};
-use crate::access::{AccessError, GroupResource, Object};
+use super::runtime::{CacheDifference, Controller, ControllerContext, Index, Watch, watching};
+use crate::access::{AccessError, GroupResource, StoredObject};
 use crate::cron::{self, Schedule};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
@@ -25,29 +25,38 @@ const KEPT_FAILED: i32 = 1;
 pub(super) struct CronJobs;
 
 impl Controller for CronJobs {
-    type Key = Key;
+    type Key = ControllerKey;
     const NAME: &'static str = "cronjob-controller";
     const WATCHES: &'static [Watch] =
         &[watching(CRON_JOB, &[]), watching(JOB, &[Index::Controller])];
 
-    fn observe(&mut self, cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
+    fn observe(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        kind: GroupResource,
+        diff: &CacheDifference,
+    ) {
         for object in [&diff.old, &diff.new].into_iter().flatten() {
             if kind == CRON_JOB.resource {
-                cx.enqueue(Key::of(object));
+                cx.enqueue(ControllerKey::of(object));
             } else if let Some(key) = controller_key(CRON_JOB, object) {
                 cx.enqueue(key);
             }
         }
     }
 
-    fn reconcile(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+    fn reconcile(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        key: &ControllerKey,
+    ) -> Result<(), AccessError> {
         let Some(cron) = cx.cache(CRON_JOB).get(key).cloned() else {
             return Ok(());
         };
         if is_deleting(&cron) {
             return Ok(());
         }
-        let jobs: Vec<Object> = owned(cx, &cron);
+        let jobs: Vec<StoredObject> = owned(cx, &cron);
         let mut status = match &cron["status"] {
             Value::Object(status) => Value::Object(status.clone()),
             _ => json!({}),
@@ -62,7 +71,7 @@ impl Controller for CronJobs {
     }
 }
 
-fn owned(cx: &Context<Key>, cron: &Value) -> Vec<Object> {
+fn owned(cx: &ControllerContext<ControllerKey>, cron: &Value) -> Vec<StoredObject> {
     let jobs = cx.cache(JOB).by(Index::Controller, uid(cron));
     jobs.cloned().collect()
 }
@@ -101,9 +110,9 @@ fn remove_active(status: &mut Value, job: &str) {
 
 /// Reports jobs that were active before and have finished or were deleted, and jobs that are not expected.
 fn observe_jobs(
-    cx: &mut Context<Key>,
-    cron: &Object,
-    jobs: &[Object],
+    cx: &mut ControllerContext<ControllerKey>,
+    cron: &StoredObject,
+    jobs: &[StoredObject],
     status: &mut Value,
 ) -> Result<(), AccessError> {
     for job in jobs {
@@ -155,7 +164,11 @@ fn observe_jobs(
 }
 
 /// Deletes the oldest finished jobs.
-fn clean_up(cx: &mut Context<Key>, cron: &Object, jobs: &[Object]) -> Result<(), AccessError> {
+fn clean_up(
+    cx: &mut ControllerContext<ControllerKey>,
+    cron: &StoredObject,
+    jobs: &[StoredObject],
+) -> Result<(), AccessError> {
     for (successful, limit) in [
         (
             true,
@@ -166,7 +179,7 @@ fn clean_up(cx: &mut Context<Key>, cron: &Object, jobs: &[Object]) -> Result<(),
             count(&cron["spec"]["failedJobsHistoryLimit"], KEPT_FAILED),
         ),
     ] {
-        let mut ended: Vec<&Object> = jobs
+        let mut ended: Vec<&StoredObject> = jobs
             .iter()
             .filter(|j| finished(j).is_some() && is_successful(j) == successful)
             .collect();
@@ -181,7 +194,11 @@ fn clean_up(cx: &mut Context<Key>, cron: &Object, jobs: &[Object]) -> Result<(),
     Ok(())
 }
 
-fn delete(cx: &mut Context<Key>, cron: &Object, job: &Object) -> Result<(), AccessError> {
+fn delete(
+    cx: &mut ControllerContext<ControllerKey>,
+    cron: &StoredObject,
+    job: &StoredObject,
+) -> Result<(), AccessError> {
     cx.delete(JOB, job)?;
     let message = format!("Deleted job {}", name(job));
     cx.normal(cron, "SuccessfulDelete", message);
@@ -229,9 +246,9 @@ fn close_to(now: Timestamp, at: Timestamp, next: Option<Timestamp>) -> Timestamp
 
 /// Starts the job whose time has come, if the CronJob allows it, and comes back at the next time.
 fn start_due(
-    cx: &mut Context<Key>,
-    key: &Key,
-    cron: &Object,
+    cx: &mut ControllerContext<ControllerKey>,
+    key: &ControllerKey,
+    cron: &StoredObject,
     status: &mut Value,
 ) -> Result<(), AccessError> {
     let (spec, now) = (&cron["spec"], cx.now());
@@ -281,7 +298,7 @@ fn start_due(
         return Ok(());
     }
     let jobs = owned(cx, cron);
-    let active: Vec<Object> = jobs
+    let active: Vec<StoredObject> = jobs
         .into_iter()
         .filter(|j| is_active(status, |r| r["uid"] == uid(j)))
         .collect();
@@ -453,7 +470,7 @@ mod tests {
         (api, handle)
     }
 
-    fn jobs(api: &Fake) -> Vec<Object> {
+    fn jobs(api: &Fake) -> Vec<StoredObject> {
         api.list(JOB.resource, Some("n"))
     }
 

@@ -4,18 +4,18 @@
 
 pub(crate) mod placement;
 
-use self::placement::{Place, Template, node_of};
+use self::placement::{DaemonTemplate, NodePlacement, node_of};
 use super::failed_pods::FailedPods;
 use super::object::{
-    self, DAEMON_SET, Key, NODE, POD, annotation, count, generation, is_deleting, items, labels,
-    name, namespace, scaled, set,
+    self, ControllerKey, DAEMON_SET, NODE, POD, annotation, count, generation, is_deleting, items,
+    labels, name, namespace, scaled, set,
 };
 use super::ownership::{Ownership, owned};
 use super::pod;
 use super::revisions::{self, REVISION_LABEL};
-use super::runtime::{Context, Controller, Difference, Watch, watching};
+use super::runtime::{CacheDifference, Controller, ControllerContext, Watch, watching};
 use super::workload::{create_pod, delete_pod, pod_from_template};
-use crate::access::{AccessError, GroupResource, Object};
+use crate::access::{AccessError, GroupResource, StoredObject};
 use jiff::Timestamp;
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
@@ -45,7 +45,7 @@ impl Default for DaemonSets {
 }
 
 impl Controller for DaemonSets {
-    type Key = Key;
+    type Key = ControllerKey;
     const NAME: &'static str = "daemonset-controller";
 
     fn watches(&self) -> Vec<Watch> {
@@ -54,10 +54,15 @@ impl Controller for DaemonSets {
         watches
     }
 
-    fn observe(&mut self, cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
+    fn observe(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        kind: GroupResource,
+        diff: &CacheDifference,
+    ) {
         self.ownership.observe(cx, kind, diff);
         if kind == NODE.resource && placement::concerns_placement(diff) {
-            let sets: Vec<Key> = cx
+            let sets: Vec<ControllerKey> = cx
                 .cache(DAEMON_SET)
                 .iter()
                 .map(|(k, _)| k.clone())
@@ -68,7 +73,11 @@ impl Controller for DaemonSets {
         }
     }
 
-    fn reconcile(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+    fn reconcile(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        key: &ControllerKey,
+    ) -> Result<(), AccessError> {
         let Some(set) = cx.cache(DAEMON_SET).get(key).cloned() else {
             return Ok(());
         };
@@ -82,18 +91,20 @@ impl Controller for DaemonSets {
             .and_then(|r| hash_of(r))
             .unwrap_or_default();
         let newest = newest.to_owned();
-        let nodes: Vec<Object> = cx.cache(NODE).iter().map(|(_, n)| n.clone()).collect();
-        let template = Template::new(&set["spec"]["template"]);
-        let view = View::new(cx, &set, &template, &nodes, &newest);
+        let nodes: Vec<StoredObject> = cx.cache(NODE).iter().map(|(_, n)| n.clone()).collect();
+        let template = DaemonTemplate::new(&set["spec"]["template"]);
+        let view = DaemonView::new(cx, &set, &template, &nodes, &newest);
         let mut steps = view.steps();
         let mut wait: Option<Duration> = None;
+        // Failed pods on a node are replaced later and later; others are not delayed by that.
         steps.failed.retain(|(_, node)| {
             let pause = self.failed.replace(key, node, Instant::now()).err();
             wait = wait.into_iter().chain(pause).min();
             pause.is_none()
         });
         let done = carry_out(cx, &set, &steps, &newest);
-        let view = View::new(cx, &set, &template, &nodes, &newest);
+        // The status is computed from the pods after the steps, not from those before.
+        let view = DaemonView::new(cx, &set, &template, &nodes, &newest);
         let (status, next) = view.status();
         cx.write_status(DAEMON_SET, &set, status)?;
         if let Some(at) = next {
@@ -105,8 +116,9 @@ impl Controller for DaemonSets {
         if let Some(pause) = wait {
             cx.enqueue_after(key.clone(), pause);
         }
+        // The status is written even if a step failed; the error is reported afterwards.
         done?;
-        let pods: Vec<Object> = owned(cx, &set).collect();
+        let pods: Vec<StoredObject> = owned(cx, &set).collect();
         revisions::clean_up(cx, &set, &revisions, |revision| {
             pods.iter().any(|p| hash_of(p) == hash_of(revision))
         })
@@ -124,15 +136,15 @@ struct Steps {
     /// The nodes that get a pod.
     create: Vec<String>,
     /// The pods that are deleted.
-    delete: Vec<Object>,
+    delete: Vec<StoredObject>,
     /// Pods that have failed, and their nodes. They are deleted, and replaced after that.
-    failed: Vec<(Object, String)>,
+    failed: Vec<(StoredObject, String)>,
 }
 
 /// Carries out what is to be done.
 fn carry_out(
-    cx: &mut Context<Key>,
-    set: &Object,
+    cx: &mut ControllerContext<ControllerKey>,
+    set: &StoredObject,
     steps: &Steps,
     newest: &str,
 ) -> Result<(), AccessError> {
@@ -157,7 +169,7 @@ fn carry_out(
 }
 
 /// The pod of a node.
-fn new_pod(daemon_set: &Object, node: &str, newest: &str) -> Value {
+fn new_pod(daemon_set: &StoredObject, node: &str, newest: &str) -> Value {
     let mut pod = pod_from_template(&daemon_set["spec"]["template"], DAEMON_SET, daemon_set);
     set(
         &mut pod,
@@ -176,25 +188,25 @@ fn new_pod(daemon_set: &Object, node: &str, newest: &str) -> Value {
 }
 
 /// The pods of a DaemonSet, by node.
-struct View<'a> {
+struct DaemonView<'a> {
     set: &'a Value,
     newest: &'a str,
     now: Timestamp,
     /// For each node: its name, whether a pod should be created on it and may stay on it, and its pods.
-    places: Vec<(&'a str, Place, Vec<Object>)>,
+    places: Vec<(&'a str, NodePlacement, Vec<StoredObject>)>,
     /// Pods of nodes that do not exist.
-    lost: Vec<Object>,
+    lost: Vec<StoredObject>,
 }
 
-impl<'a> View<'a> {
+impl<'a> DaemonView<'a> {
     fn new(
-        cx: &Context<Key>,
-        set: &'a Object,
-        template: &Template,
-        nodes: &'a [Object],
+        cx: &ControllerContext<ControllerKey>,
+        set: &'a StoredObject,
+        template: &DaemonTemplate,
+        nodes: &'a [StoredObject],
         newest: &'a str,
     ) -> Self {
-        let mut by_node: FxHashMap<String, Vec<Object>> = FxHashMap::default();
+        let mut by_node: FxHashMap<String, Vec<StoredObject>> = FxHashMap::default();
         for pod in owned(cx, set) {
             if let Some(node) = node_of(&pod) {
                 by_node.entry(node.to_owned()).or_default().push(pod);
@@ -272,14 +284,14 @@ impl<'a> View<'a> {
     }
 
     /// The pods that a node has too many or too few, whatever their revision.
-    fn place(&self, steps: &mut Steps, node: &str, place: Place, pods: &[Object]) {
+    fn place(&self, steps: &mut Steps, node: &str, place: NodePlacement, pods: &[StoredObject]) {
         if !place.may_stay {
             steps
                 .delete
                 .extend(pods.iter().filter(|p| !is_deleting(p)).cloned());
             return;
         }
-        let mut running: Vec<&Object> = Vec::new();
+        let mut running: Vec<&StoredObject> = Vec::new();
         for pod in pods.iter().filter(|p| !is_deleting(p)) {
             match pod::phase(pod) {
                 "Failed" => steps.failed.push((pod.clone(), node.to_owned())),
@@ -294,7 +306,7 @@ impl<'a> View<'a> {
         // During an update with a surge, a node has one pod of each revision.
         let (_, surge) = self.bounds();
         running.sort_by(|a, b| object::by_age(a, b));
-        let groups: Vec<Vec<&Object>> = if surge > 0 && self.is_rolling() {
+        let groups: Vec<Vec<&StoredObject>> = if surge > 0 && self.is_rolling() {
             let (new, old) = running.into_iter().partition(|p| self.is_newest(p));
             vec![new, old]
         } else {
@@ -313,8 +325,8 @@ impl<'a> View<'a> {
         let (unavailable_max, surge_max) = self.bounds();
         let mut unavailable = 0;
         let mut surging = 0;
-        let mut candidates: Vec<&Object> = Vec::new();
-        let mut doomed: Vec<&Object> = Vec::new();
+        let mut candidates: Vec<&StoredObject> = Vec::new();
+        let mut doomed: Vec<&StoredObject> = Vec::new();
         let mut to_surge: Vec<&str> = Vec::new();
         for (node, place, pods) in &self.places {
             if !place.should_run {

@@ -13,11 +13,11 @@ pub(super) mod template;
 
 use self::rollout::Rollout;
 use self::status::set_condition;
-use super::object::{DEPLOYMENT, Key, POD, REPLICA_SET, controller_key, is_deleting};
+use super::object::{ControllerKey, DEPLOYMENT, POD, REPLICA_SET, controller_key, is_deleting};
 use super::ownership::Ownership;
 use super::pod;
-use super::runtime::{Context, Controller, Difference, Index, Watch, watching};
-use super::selector::Selector;
+use super::runtime::{CacheDifference, Controller, ControllerContext, Index, Watch, watching};
+use super::selector::ControllerSelector;
 use crate::access::{AccessError, GroupResource};
 
 /// See the module.
@@ -35,7 +35,7 @@ impl Default for Deployments {
 }
 
 impl Controller for Deployments {
-    type Key = Key;
+    type Key = ControllerKey;
     const NAME: &'static str = "deployment-controller";
 
     fn watches(&self) -> Vec<Watch> {
@@ -44,18 +44,27 @@ impl Controller for Deployments {
         watches
     }
 
-    fn observe(&mut self, cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
+    fn observe(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        kind: GroupResource,
+        diff: &CacheDifference,
+    ) {
         self.ownership.observe(cx, kind, diff);
         if kind == POD.resource {
             observe_pod(cx, diff);
         }
     }
 
-    fn reconcile(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+    fn reconcile(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        key: &ControllerKey,
+    ) -> Result<(), AccessError> {
         let Some(deployment) = cx.cache(DEPLOYMENT).get(key).cloned() else {
             return Ok(());
         };
-        let selector = Selector::parse(&deployment["spec"]["selector"]);
+        let selector = ControllerSelector::parse(&deployment["spec"]["selector"]);
         if selector.is_everything() {
             let message =
                 "This deployment is selecting all pods. A non-empty selector is required.";
@@ -83,7 +92,7 @@ impl Controller for Deployments {
 }
 
 /// The end of a pod matters to a deployment that waits for its old pods to go.
-fn observe_pod(cx: &mut Context<Key>, diff: &Difference) {
+fn observe_pod(cx: &mut ControllerContext<ControllerKey>, diff: &CacheDifference) {
     let Some(pod) = diff.old.as_ref().or(diff.new.as_ref()) else {
         return;
     };

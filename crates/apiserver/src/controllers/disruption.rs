@@ -2,13 +2,13 @@
 //! off.
 
 use super::object::{
-    self, DEPLOYMENT, DISRUPTION_BUDGET, Key, POD, REPLICA_SET, controller_of, count, generation,
-    is_deleting, labels, name, namespace, new_condition, scaled, uid, update_condition,
+    self, ControllerKey, DEPLOYMENT, DISRUPTION_BUDGET, POD, REPLICA_SET, controller_of, count,
+    generation, is_deleting, labels, name, namespace, new_condition, scaled, uid, update_condition,
 };
 use super::pod;
-use super::runtime::{Context, Controller, Difference, Index, Watch, watching};
-use super::selector::Selector;
-use crate::access::{AccessError, GroupResource, Object, gr};
+use super::runtime::{CacheDifference, Controller, ControllerContext, Index, Watch, watching};
+use super::selector::ControllerSelector;
+use crate::access::{AccessError, GroupResource, StoredObject, gr};
 use jiff::{SignedDuration, Timestamp};
 use rustc_hash::FxHashMap;
 use serde_json::{Map, Value, json};
@@ -27,7 +27,7 @@ pub(super) struct Disruption;
 
 /// The inputs of the status of a budget.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Expected {
+struct ExpectedPods {
     /// The pods that the budget counts.
     pods: i32,
     /// The pods of them that have to be healthy.
@@ -37,26 +37,31 @@ struct Expected {
 }
 
 impl Controller for Disruption {
-    type Key = Key;
+    type Key = ControllerKey;
     const NAME: &'static str = "controllermanager";
     const WATCHES: &'static [Watch] = &[
         watching(DISRUPTION_BUDGET, &[Index::Namespace]),
         watching(POD, &[Index::Namespace]),
     ];
 
-    fn observe(&mut self, cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
+    fn observe(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        kind: GroupResource,
+        diff: &CacheDifference,
+    ) {
         if kind == DISRUPTION_BUDGET.resource {
             if let Some(budget) = &diff.new {
-                cx.enqueue(Key::of(budget));
+                cx.enqueue(ControllerKey::of(budget));
             }
             return;
         }
         for pod in [&diff.old, &diff.new].into_iter().flatten() {
-            let concerned: Vec<Key> = cx
+            let concerned: Vec<ControllerKey> = cx
                 .cache(DISRUPTION_BUDGET)
                 .by(Index::Namespace, namespace(pod))
                 .filter(|budget| selects(budget, pod))
-                .map(|budget| Key::of(budget))
+                .map(|budget| ControllerKey::of(budget))
                 .collect();
             let pods = cx.cache(POD).count_by(Index::Namespace, namespace(pod));
             let pods = u32::try_from(pods).unwrap_or(u32::MAX);
@@ -67,16 +72,21 @@ impl Controller for Disruption {
         }
     }
 
-    fn reconcile(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+    fn reconcile(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        key: &ControllerKey,
+    ) -> Result<(), AccessError> {
         let Some(budget) = cx.cache(DISRUPTION_BUDGET).get(key).cloned() else {
             return Ok(());
         };
-        let pods: Vec<Object> = cx
+        let pods: Vec<StoredObject> = cx
             .cache(POD)
             .by(Index::Namespace, namespace(&budget))
             .filter(|pod| selects(&budget, pod))
             .cloned()
             .collect();
+        // A budget without pods is valid; the event helps to find a wrong selector.
         if pods.is_empty() {
             cx.normal(&budget, "NoPods", "No matching pods found");
         }
@@ -93,6 +103,7 @@ impl Controller for Disruption {
                 status
             }
             Err(problem) => {
+                // Without an expected number no disruption is safe, so the status allows none.
                 let message = format!("Failed to calculate the number of expected pods: {problem}");
                 let reason = "CalculateExpectedPodCountFailed";
                 cx.warn(&budget, reason, message);
@@ -105,32 +116,36 @@ impl Controller for Disruption {
 }
 
 fn selects(budget: &Value, pod: &Value) -> bool {
-    Selector::parse(&budget["spec"]["selector"]).matches(labels(pod))
+    ControllerSelector::parse(&budget["spec"]["selector"]).matches(labels(pod))
 }
 
 /// The number of pods that there should be and how many of them healthy.
-fn expected(cx: &Context<Key>, budget: &Value, pods: &[Object]) -> Result<Expected, String> {
+fn expected(
+    cx: &ControllerContext<ControllerKey>,
+    budget: &Value,
+    pods: &[StoredObject],
+) -> Result<ExpectedPods, String> {
     let spec = &budget["spec"];
     if !spec["maxUnavailable"].is_null() {
         let (whole, unmanaged) = scale(cx, pods)?;
         let healthy = whole.saturating_sub(scaled(&spec["maxUnavailable"], whole, true));
-        return Ok(Expected {
+        return Ok(ExpectedPods {
             pods: whole,
             healthy: healthy.max(0),
             unmanaged,
         });
     }
     Ok(match &spec["minAvailable"] {
-        Value::Null => Expected::default(),
+        Value::Null => ExpectedPods::default(),
         share @ Value::String(_) => {
             let (whole, unmanaged) = scale(cx, pods)?;
-            Expected {
+            ExpectedPods {
                 pods: whole,
                 healthy: scaled(share, whole, true),
                 unmanaged,
             }
         }
-        number => Expected {
+        number => ExpectedPods {
             pods: i32::try_from(pods.len()).unwrap_or(i32::MAX),
             healthy: count(number, 0),
             unmanaged: false,
@@ -139,7 +154,10 @@ fn expected(cx: &Context<Key>, budget: &Value, pods: &[Object]) -> Result<Expect
 }
 
 /// The replicas of all controllers of these pods, and whether a pod has no controller.
-fn scale(cx: &Context<Key>, pods: &[Object]) -> Result<(i32, bool), String> {
+fn scale(
+    cx: &ControllerContext<ControllerKey>,
+    pods: &[StoredObject],
+) -> Result<(i32, bool), String> {
     let mut scales: FxHashMap<&str, i32> = FxHashMap::default();
     let mut unmanaged = false;
     for pod in pods {
@@ -161,7 +179,11 @@ fn scale(cx: &Context<Key>, pods: &[Object]) -> Result<(i32, bool), String> {
 }
 
 /// The replicas that the owner of a pod wants, or the Deployment of that owner.
-fn replicas_of(cx: &Context<Key>, namespace: &str, owner: &Value) -> Option<i32> {
+fn replicas_of(
+    cx: &ControllerContext<ControllerKey>,
+    namespace: &str,
+    owner: &Value,
+) -> Option<i32> {
     let kind = match owner["kind"].as_str()? {
         "ReplicaSet" => REPLICA_SET.resource,
         "ReplicationController" => gr("", "replicationcontrollers"),
@@ -183,8 +205,8 @@ fn replicas_of(cx: &Context<Key>, namespace: &str, owner: &Value) -> Option<i32>
 /// The status of a budget, and when it has to be computed again if no pod changes.
 fn status(
     budget: &Value,
-    pods: &[Object],
-    expected: &Expected,
+    pods: &[StoredObject],
+    expected: &ExpectedPods,
     now: Timestamp,
 ) -> (Value, Option<Timestamp>) {
     let before = &budget["status"];
@@ -194,6 +216,7 @@ fn status(
     for pod in pods.iter().filter(|pod| !is_deleting(pod)) {
         let admitted = &before["disruptedPods"][name(pod)];
         let until = object::time(admitted).and_then(|t| t.checked_add(DELETION_TIMEOUT).ok());
+        // An admitted eviction counts against the budget until the pod is deleted or the eviction is given up.
         if let Some(until) = until.filter(|until| *until > now) {
             recheck = Some(recheck.map_or(until, |at| at.min(until)));
             disrupted.insert(name(pod).to_owned(), admitted.clone());

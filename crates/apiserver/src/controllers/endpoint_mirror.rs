@@ -3,11 +3,11 @@
 
 use super::endpoints::{MANAGED_BY, SERVICE_NAME};
 use super::object::{
-    ENDPOINT_SLICE, ENDPOINTS, Key, SERVICE, controller_reference, is_deleting, items, labels,
-    name, namespace, set,
+    ControllerKey, ENDPOINT_SLICE, ENDPOINTS, SERVICE, controller_reference, is_deleting, items,
+    labels, name, namespace, set,
 };
-use super::runtime::{Context, Controller, Difference, Index, Watch, watching};
-use crate::access::{AccessError, GroupResource, Object};
+use super::runtime::{CacheDifference, Controller, ControllerContext, Index, Watch, watching};
+use crate::access::{AccessError, GroupResource, StoredObject};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -33,18 +33,18 @@ pub(super) struct Mirror;
 type Addresses<'a> = BTreeMap<(&'a str, &'a str), (&'a Value, bool)>;
 
 /// The address family of a slice and its ports, sorted.
-type Place = (&'static str, Vec<(String, String)>);
+type SliceKey = (&'static str, Vec<(String, String)>);
 
 /// The slices that Endpoints ask for.
 #[derive(Debug, Default)]
-struct Wanted {
+struct WantedSlices {
     /// By family and ports: the ports as slices have them, and the endpoints.
-    slices: BTreeMap<Place, (Value, Vec<Value>)>,
+    slices: BTreeMap<SliceKey, (Value, Vec<Value>)>,
     invalid: usize,
     skipped: usize,
 }
 
-impl Wanted {
+impl WantedSlices {
     fn new(endpoints: &Value) -> Self {
         let mut wanted = Self::default();
         for (ports, addresses) in repack(items(&endpoints["subsets"])) {
@@ -177,7 +177,7 @@ fn endpoint(address: &Value, ip: IpAddr, is_ready: bool) -> Value {
 }
 
 /// A slice without its name.
-fn slice(endpoints: &Value, place: &Place, ports: Value, members: Vec<Value>) -> Value {
+fn slice(endpoints: &Value, place: &SliceKey, ports: Value, members: Vec<Value>) -> Value {
     let mut own: Map<String, Value> = labels(endpoints).cloned().unwrap_or_default();
     own.insert(SERVICE_NAME.to_owned(), name(endpoints).into());
     own.insert(MANAGED_BY.to_owned(), MANAGER.into());
@@ -205,7 +205,7 @@ fn annotations(object: &Value) -> Map<String, Value> {
     all
 }
 
-fn place_of(slice: &Value) -> Place {
+fn place_of(slice: &Value) -> SliceKey {
     let family = match slice["addressType"].as_str() {
         Some("IPv6") => "IPv6",
         _ => "IPv4",
@@ -221,7 +221,7 @@ fn is_own(slice: &Value) -> bool {
 }
 
 /// The Endpoints of this key, if they are mirrored.
-fn mirrored(cx: &Context<Key>, key: &Key) -> Option<Object> {
+fn mirrored(cx: &ControllerContext<ControllerKey>, key: &ControllerKey) -> Option<StoredObject> {
     let endpoints = cx.cache(ENDPOINTS).get(key)?;
     let service = cx.cache(SERVICE).get(key)?;
     let metadata = &endpoints["metadata"];
@@ -231,7 +231,11 @@ fn mirrored(cx: &Context<Key>, key: &Key) -> Option<Object> {
 }
 
 /// Writes a slice that exists, if it differs from what it should be.
-fn update(cx: &mut Context<Key>, old: &Object, wanted: &Value) -> Result<(), AccessError> {
+fn update(
+    cx: &mut ControllerContext<ControllerKey>,
+    old: &StoredObject,
+    wanted: &Value,
+) -> Result<(), AccessError> {
     let mut new = Value::clone(old);
     new["metadata"]["labels"] = wanted["metadata"]["labels"].clone();
     let annotations = &wanted["metadata"]["annotations"];
@@ -252,7 +256,7 @@ fn update(cx: &mut Context<Key>, old: &Object, wanted: &Value) -> Result<(), Acc
 }
 
 impl Controller for Mirror {
-    type Key = Key;
+    type Key = ControllerKey;
     const NAME: &'static str = "endpoint-slice-mirroring-controller";
     const WATCHES: &'static [Watch] = &[
         watching(ENDPOINTS, &[]),
@@ -260,39 +264,49 @@ impl Controller for Mirror {
         watching(ENDPOINT_SLICE, &[Index::Namespace]),
     ];
 
-    fn observe(&mut self, cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
-        let changed: Vec<Object> = [&diff.old, &diff.new]
+    fn observe(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        kind: GroupResource,
+        diff: &CacheDifference,
+    ) {
+        let changed: Vec<StoredObject> = [&diff.old, &diff.new]
             .into_iter()
             .flatten()
             .cloned()
             .collect();
         for object in changed {
             if kind != ENDPOINT_SLICE.resource {
-                cx.enqueue(Key::of(&object));
+                cx.enqueue(ControllerKey::of(&object));
             } else if let (true, Some(service)) = (
                 is_own(&object),
                 object["metadata"]["labels"][SERVICE_NAME].as_str(),
             ) {
-                cx.enqueue(Key::new(namespace(&object), service));
+                cx.enqueue(ControllerKey::new(namespace(&object), service));
             }
         }
     }
 
-    fn reconcile(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+    fn reconcile(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        key: &ControllerKey,
+    ) -> Result<(), AccessError> {
         let in_namespace = cx
             .cache(ENDPOINT_SLICE)
             .by(Index::Namespace, &key.namespace);
-        let mut own: Vec<Object> = in_namespace
+        let mut own: Vec<StoredObject> = in_namespace
             .filter(|s| is_own(s) && s["metadata"]["labels"][SERVICE_NAME] == *key.name)
             .filter(|s| !is_deleting(s))
             .cloned()
             .collect();
+        // Without Endpoints to mirror, the slices have no purpose.
         let Some(endpoints) = mirrored(cx, key) else {
             return own
                 .iter()
                 .try_for_each(|slice| cx.delete(ENDPOINT_SLICE, slice));
         };
-        let wanted = Wanted::new(&endpoints);
+        let wanted = WantedSlices::new(&endpoints);
         if wanted.invalid > 0 {
             let message = format!(
                 "Skipped {} invalid IP addresses when mirroring to EndpointSlices",
@@ -312,6 +326,7 @@ impl Controller for Mirror {
             let known = own.iter().position(|slice| place_of(slice) == place);
             match known {
                 Some(at) => update(cx, &own.remove(at), &new)?,
+                // New slices of Endpoints that are being deleted would be deleted at once.
                 None if is_deleting(&endpoints) => {}
                 None => {
                     new["metadata"]["generateName"] = format!("{}-", name(&endpoints)).into();
@@ -322,6 +337,7 @@ impl Controller for Mirror {
                 }
             }
         }
+        // Slices that no part of the Endpoints asks for any more.
         own.iter()
             .try_for_each(|slice| cx.delete(ENDPOINT_SLICE, slice))
     }
@@ -354,7 +370,7 @@ mod tests {
             "annotations": {"note": "b", OWN_ANNOTATIONS[1]: "c"}}, "subsets": subsets})
     }
 
-    fn slices(api: &Fake) -> Vec<Object> {
+    fn slices(api: &Fake) -> Vec<StoredObject> {
         api.list(ENDPOINT_SLICE.resource, Some("n"))
     }
 

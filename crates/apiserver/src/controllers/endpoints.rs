@@ -4,13 +4,13 @@
 //! in its slice as long as it exists, so that a change of one pod changes one slice.
 
 use super::object::{
-    ENDPOINT_SLICE, ENDPOINTS, Key, NODE, POD, SERVICE, controller_reference, is_deleting, items,
-    labels, name, namespace, uid,
+    ControllerKey, ENDPOINT_SLICE, ENDPOINTS, NODE, POD, SERVICE, controller_reference,
+    is_deleting, items, labels, name, namespace, uid,
 };
 use super::pod;
-use super::runtime::{Context, Controller, Difference, Index, Watch, watching};
-use super::selector::Selector;
-use crate::access::{AccessError, GroupResource, Object};
+use super::runtime::{CacheDifference, Controller, ControllerContext, Index, Watch, watching};
+use super::selector::ControllerSelector;
+use crate::access::{AccessError, GroupResource, StoredObject};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -47,13 +47,13 @@ struct Backend {
 
 /// The pods behind a service with addresses of this family, by name.
 fn backends<K: Clone + Eq + std::hash::Hash>(
-    cx: &Context<K>,
+    cx: &ControllerContext<K>,
     service: &Value,
     is_v6: bool,
 ) -> Vec<Backend> {
-    let selector = Selector::of_labels(&service["spec"]["selector"]);
+    let selector = ControllerSelector::of_labels(&service["spec"]["selector"]);
     let announces_all = service["spec"]["publishNotReadyAddresses"] == true;
-    let mut pods: Vec<&Object> = cx
+    let mut pods: Vec<&StoredObject> = cx
         .cache(POD)
         .by(Index::Namespace, namespace(service))
         .filter(|p| selector.matches(labels(p)) && !pod::is_terminal(p))
@@ -77,7 +77,7 @@ fn backends<K: Clone + Eq + std::hash::Hash>(
         });
         if let Some(node) = pod::node_name(pod) {
             endpoint["nodeName"] = node.into();
-            let node = cx.cache(NODE).get(&Key::new("", node));
+            let node = cx.cache(NODE).get(&ControllerKey::new("", node));
             if let Some(zone) = node.and_then(|n| labels(n)?.get(ZONE)) {
                 endpoint["zone"] = zone.clone();
             }
@@ -156,37 +156,40 @@ fn own_labels(service: &Value, more: &[(&str, &str)]) -> Value {
 }
 
 /// The services that select a pod.
-fn services_of<'a>(cx: &'a Context<Key>, pod: &'a Value) -> impl Iterator<Item = Key> + 'a {
+fn services_of<'a>(
+    cx: &'a ControllerContext<ControllerKey>,
+    pod: &'a Value,
+) -> impl Iterator<Item = ControllerKey> + 'a {
     let services = cx.cache(SERVICE).by(Index::Namespace, namespace(pod));
     let selecting = services.filter(|service| {
         is_selecting(service)
-            && Selector::of_labels(&service["spec"]["selector"]).matches(labels(pod))
+            && ControllerSelector::of_labels(&service["spec"]["selector"]).matches(labels(pod))
     });
-    selecting.map(|service| Key::of(service))
+    selecting.map(|service| ControllerKey::of(service))
 }
 
 /// Enqueues the services that a change of the zone of a node concerns.
-fn observe_node(cx: &mut Context<Key>, diff: &Difference) {
-    let zone = |node: &Option<Object>| labels(node.as_ref()?)?.get(ZONE).cloned();
+fn observe_node(cx: &mut ControllerContext<ControllerKey>, diff: &CacheDifference) {
+    let zone = |node: &Option<StoredObject>| labels(node.as_ref()?)?.get(ZONE).cloned();
     let node = diff.new.as_ref().or(diff.old.as_ref());
     let Some(node) = node.filter(|_| zone(&diff.old) != zone(&diff.new)) else {
         return;
     };
     let pods = cx.cache(POD).by(Index::Node, name(node));
-    let concerned: Vec<Key> = pods.flat_map(|pod| services_of(cx, pod)).collect();
+    let concerned: Vec<ControllerKey> = pods.flat_map(|pod| services_of(cx, pod)).collect();
     for key in concerned {
         cx.enqueue(key);
     }
 }
 
 /// Enqueues the services that a change of a pod concerns.
-fn observe(cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
+fn observe(cx: &mut ControllerContext<ControllerKey>, kind: GroupResource, diff: &CacheDifference) {
     if kind == SERVICE.resource {
         if let Some(service) = diff.new.as_ref().or(diff.old.as_ref()) {
-            cx.enqueue(Key::of(service));
+            cx.enqueue(ControllerKey::of(service));
         }
     } else if kind == POD.resource {
-        let seen = |pod: &Object| {
+        let seen = |pod: &StoredObject| {
             let status = &pod["status"];
             let parts = [&status["podIPs"], &pod["metadata"]["labels"]];
             let states = [pod::is_ready(pod), is_deleting(pod), pod::is_terminal(pod)];
@@ -196,7 +199,7 @@ fn observe(cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
             return;
         }
         let pods = [&diff.old, &diff.new].into_iter().flatten();
-        let concerned: Vec<Key> = pods.flat_map(|pod| services_of(cx, pod)).collect();
+        let concerned: Vec<ControllerKey> = pods.flat_map(|pod| services_of(cx, pod)).collect();
         for key in concerned {
             cx.enqueue(key);
         }
@@ -208,20 +211,24 @@ fn observe(cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
             Some(name(object))
         };
         if let Some(service) = service {
-            cx.enqueue(Key::new(namespace(object), service));
+            cx.enqueue(ControllerKey::new(namespace(object), service));
         }
     }
 }
 
 /// A service whose endpoints are to be written.
-fn wanted(cx: &Context<Key>, key: &Key) -> Option<Object> {
+fn wanted(cx: &ControllerContext<ControllerKey>, key: &ControllerKey) -> Option<StoredObject> {
     let service = cx.cache(SERVICE).get(key)?;
     (is_selecting(service) && !is_deleting(service)).then(|| service.clone())
 }
 
 impl Slices {
     /// Writes the slices of one family of addresses.
-    fn write(cx: &mut Context<Key>, service: &Object, is_v6: bool) -> Result<(), AccessError> {
+    fn write(
+        cx: &mut ControllerContext<ControllerKey>,
+        service: &StoredObject,
+        is_v6: bool,
+    ) -> Result<(), AccessError> {
         let family = if is_v6 { "IPv6" } else { "IPv4" };
         // One set of slices for each set of ports; pods without an address leave one empty slice.
         let mut sets: Vec<(Value, BTreeMap<String, Value>)> = Vec::new();
@@ -240,12 +247,12 @@ impl Slices {
             }
         }
         let own = cx.cache(ENDPOINT_SLICE).by(Index::Controller, uid(service));
-        let mut own: Vec<Object> = own
+        let mut own: Vec<StoredObject> = own
             .filter(|s| s["addressType"] == family && !is_deleting(s))
             .cloned()
             .collect();
         own.sort_unstable_by(|a, b| name(a).cmp(name(b)));
-        let mut slices: Vec<(Option<Object>, Value, Vec<Value>)> = Vec::new();
+        let mut slices: Vec<(Option<StoredObject>, Value, Vec<Value>)> = Vec::new();
         for slice in own {
             let ports = slice["ports"].clone();
             let set = sets.iter_mut().find(|(p, _)| *p == ports);
@@ -283,22 +290,22 @@ impl Slices {
 
     /// Deletes the slices of a family that the service does not have any more.
     fn delete_family(
-        cx: &mut Context<Key>,
+        cx: &mut ControllerContext<ControllerKey>,
         service: &Value,
         family: &str,
     ) -> Result<(), AccessError> {
         let own = cx.cache(ENDPOINT_SLICE).by(Index::Controller, uid(service));
         let stale = own.filter(|s| s["addressType"] == family && !is_deleting(s));
-        let stale: Vec<Object> = stale.cloned().collect();
+        let stale: Vec<StoredObject> = stale.cloned().collect();
         stale
             .iter()
             .try_for_each(|slice| cx.delete(ENDPOINT_SLICE, slice))
     }
 
     fn write_slice(
-        cx: &mut Context<Key>,
+        cx: &mut ControllerContext<ControllerKey>,
         service: &Value,
-        (slice, is_kept): (Option<Object>, bool),
+        (slice, is_kept): (Option<StoredObject>, bool),
         family: &str,
         ports: Value,
         endpoints: Vec<Value>,
@@ -312,6 +319,7 @@ impl Slices {
                 new["metadata"]["labels"] = labels;
                 new["endpoints"] = endpoints.into();
                 new["ports"] = ports;
+                // An update without a change would wake every watcher of slices.
                 if new == *slice {
                     Ok(())
                 } else {
@@ -336,7 +344,7 @@ impl Slices {
 }
 
 impl Controller for Slices {
-    type Key = Key;
+    type Key = ControllerKey;
     const NAME: &'static str = "endpoint-slice-controller";
     const WATCHES: &'static [Watch] = &[
         watching(SERVICE, &[Index::Namespace]),
@@ -345,7 +353,12 @@ impl Controller for Slices {
         watching(ENDPOINT_SLICE, &[Index::Controller]),
     ];
 
-    fn observe(&mut self, cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
+    fn observe(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        kind: GroupResource,
+        diff: &CacheDifference,
+    ) {
         if kind == NODE.resource {
             observe_node(cx, diff);
         } else {
@@ -353,7 +366,11 @@ impl Controller for Slices {
         }
     }
 
-    fn reconcile(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+    fn reconcile(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        key: &ControllerKey,
+    ) -> Result<(), AccessError> {
         // The garbage collector deletes the slices of a service that was deleted.
         let Some(service) = wanted(cx, key) else {
             return Ok(());
@@ -385,6 +402,7 @@ fn subsets(backends: Vec<Backend>) -> (Value, bool) {
         let ports: Value = items(&backend.ports)
             .iter()
             .map(|port| {
+                // An empty name and no name are the same port.
                 let mut port = port.clone();
                 if let Some(fields) = port.as_object_mut() {
                     fields.retain(|field, value| field != "name" || value != "");
@@ -425,7 +443,7 @@ fn subsets(backends: Vec<Backend>) -> (Value, bool) {
 }
 
 impl Controller for Legacy {
-    type Key = Key;
+    type Key = ControllerKey;
     const NAME: &'static str = "endpoint-controller";
     const WATCHES: &'static [Watch] = &[
         watching(SERVICE, &[Index::Namespace]),
@@ -433,11 +451,20 @@ impl Controller for Legacy {
         watching(ENDPOINTS, &[]),
     ];
 
-    fn observe(&mut self, cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
+    fn observe(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        kind: GroupResource,
+        diff: &CacheDifference,
+    ) {
         observe(cx, kind, diff);
     }
 
-    fn reconcile(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+    fn reconcile(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        key: &ControllerKey,
+    ) -> Result<(), AccessError> {
         let known = cx.cache(ENDPOINTS).get(key).cloned();
         let Some(service) = wanted(cx, key) else {
             // Those of services without a selector are not made here.
@@ -519,7 +546,7 @@ mod tests {
         handle
     }
 
-    fn slices(api: &Fake) -> Vec<Object> {
+    fn slices(api: &Fake) -> Vec<StoredObject> {
         api.list(ENDPOINT_SLICE.resource, None)
     }
 

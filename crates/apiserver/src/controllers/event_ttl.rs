@@ -1,7 +1,7 @@
 //! Forgets events an hour after they last happened.
 
-use super::object::{EVENT, Key, created_at, time};
-use super::runtime::{Context, Controller, Difference, Watch, watching};
+use super::object::{ControllerKey, EVENT, created_at, time};
+use super::runtime::{CacheDifference, Controller, ControllerContext, Watch, watching};
 use crate::access::{AccessError, GroupResource};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -32,17 +32,26 @@ impl EventTtl {
 }
 
 impl Controller for EventTtl {
-    type Key = Key;
+    type Key = ControllerKey;
     const NAME: &'static str = "event-ttl-controller";
     const WATCHES: &'static [Watch] = &[watching(EVENT, &[])];
 
-    fn observe(&mut self, cx: &mut Context<Key>, _kind: GroupResource, diff: &Difference) {
+    fn observe(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        _kind: GroupResource,
+        diff: &CacheDifference,
+    ) {
         if let (None, Some(event)) = (&diff.old, &diff.new) {
-            cx.enqueue_at(Key::of(event), self.ends_at(event));
+            cx.enqueue_at(ControllerKey::of(event), self.ends_at(event));
         }
     }
 
-    fn reconcile(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+    fn reconcile(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        key: &ControllerKey,
+    ) -> Result<(), AccessError> {
         let Some(event) = cx.cache(EVENT).get(key).cloned() else {
             return Ok(());
         };

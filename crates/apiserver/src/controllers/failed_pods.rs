@@ -2,7 +2,7 @@
 //! in the DaemonSet controller of kube-controller-manager. Without that, a controller and a kubelet that rejects its
 //! pods would create and delete pods without a pause.
 
-use super::object::Key;
+use super::object::ControllerKey;
 use rustc_hash::FxHashMap;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -16,12 +16,12 @@ const PLACES: usize = 1024;
 
 /// The last failure at a place.
 #[derive(Debug, Clone, Copy)]
-struct Failure {
+struct LastFailure {
     at: Instant,
     pause: Duration,
 }
 
-impl Failure {
+impl LastFailure {
     fn is_over(self, now: Instant) -> bool {
         now.saturating_duration_since(self.at) > 2 * PAUSE_MAX
     }
@@ -30,7 +30,7 @@ impl Failure {
 /// The failures of the pods of workloads, each at its place: a node, or an ordinal.
 #[derive(Debug)]
 pub(super) struct FailedPods {
-    failures: FxHashMap<(Key, String), Failure>,
+    failures: FxHashMap<(ControllerKey, String), LastFailure>,
     /// At this number of places, those without a failure for long are forgotten.
     places_max: usize,
 }
@@ -51,7 +51,7 @@ impl FailedPods {
     /// The delay before the next run.
     pub(super) fn replace(
         &mut self,
-        workload: &Key,
+        workload: &ControllerKey,
         place: &str,
         now: Instant,
     ) -> Result<(), Duration> {
@@ -66,7 +66,7 @@ impl FailedPods {
                 (last.pause * 2).min(PAUSE_MAX)
             }
         };
-        self.failures.insert(key, Failure { at: now, pause });
+        self.failures.insert(key, LastFailure { at: now, pause });
         if self.failures.len() >= self.places_max {
             self.failures.retain(|_, f| !f.is_over(now));
             self.places_max = PLACES.max(2 * self.failures.len());
@@ -83,7 +83,7 @@ mod tests {
     async fn each_place_waits_longer_until_it_has_been_well_for_long() {
         let mut now = Instant::now();
         let mut failed = FailedPods::default();
-        let set = Key::new("n", "ds");
+        let set = ControllerKey::new("n", "ds");
         let waits = |failed: &mut FailedPods, now: &mut Instant, place: &str| {
             let mut waited = Duration::ZERO;
             while let Err(pause) = failed.replace(&set, place, *now) {

@@ -7,13 +7,13 @@
 //! the dependants are let go first).
 
 use super::object::{
-    self, EVENT, Key, has_finalizer, is_deleting, namespace, owner_references, remove_finalizer,
-    set, uid,
+    self, ControllerKey, EVENT, has_finalizer, is_deleting, namespace, owner_references,
+    remove_finalizer, set, uid,
 };
-use super::runtime::{Context, Controller, Difference, Watch};
+use super::runtime::{CacheDifference, Controller, ControllerContext, Watch};
 use super::served_kinds::{DEFINITIONS, SERVED_AFTER, ServedKinds};
 use crate::access::{
-    Access, AccessError, DeleteOptions, GroupResource, KindInfo, Object, Propagation,
+    Access, AccessError, DeleteOptions, GroupResource, KindInfo, Propagation, StoredObject,
     unless_not_found,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -24,9 +24,9 @@ const FOREGROUND: &str = "foregroundDeletion";
 
 /// An object of any kind.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Item {
+pub(super) struct DependantItem {
     kind: GroupResource,
-    key: Key,
+    key: ControllerKey,
 }
 
 /// The target of an owner reference.
@@ -45,7 +45,7 @@ enum Owner {
 pub(super) struct Garbage {
     kinds: ServedKinds,
     /// By the UID of an owner.
-    dependants: FxHashMap<String, FxHashSet<Item>>,
+    dependants: FxHashMap<String, FxHashSet<DependantItem>>,
 }
 
 impl Garbage {
@@ -65,7 +65,11 @@ impl Garbage {
             .find(|k| k.resource.group == group && reference["kind"] == k.kind)
     }
 
-    fn dependants_of(&self, cx: &Context<Item>, owner: &str) -> Vec<(Item, Object)> {
+    fn dependants_of(
+        &self,
+        cx: &ControllerContext<DependantItem>,
+        owner: &str,
+    ) -> Vec<(DependantItem, StoredObject)> {
         let items = self.dependants.get(owner).into_iter().flatten();
         items
             .filter_map(|item| {
@@ -76,7 +80,7 @@ impl Garbage {
     }
 
     /// The object that a reference names, by its place; it may turn out to be another one.
-    fn place(&self, reference: &Value, of: &Value) -> Option<Item> {
+    fn place(&self, reference: &Value, of: &Value) -> Option<DependantItem> {
         let info = self.kind_of(reference)?;
         let name = reference["name"].as_str()?;
         let namespace = match (info.namespaced, namespace(of)) {
@@ -85,15 +89,15 @@ impl Garbage {
             (true, "") => return None,
             (true, namespace) => namespace,
         };
-        Some(Item {
+        Some(DependantItem {
             kind: info.resource,
-            key: Key::new(namespace, name),
+            key: ControllerKey::new(namespace, name),
         })
     }
 
     fn find_owner(
         &self,
-        cx: &Context<Item>,
+        cx: &ControllerContext<DependantItem>,
         reference: &Value,
         of: &Value,
     ) -> Result<Owner, AccessError> {
@@ -126,9 +130,9 @@ impl Garbage {
     /// Deletes an object all of whose owners were deleted, and removes references to owners that were.
     fn check_owners(
         &self,
-        cx: &mut Context<Item>,
-        item: &Item,
-        object: &Object,
+        cx: &mut ControllerContext<DependantItem>,
+        item: &DependantItem,
+        object: &StoredObject,
     ) -> Result<(), AccessError> {
         let mut found = Vec::new();
         for reference in owner_references(object) {
@@ -141,6 +145,7 @@ impl Garbage {
         if found.is_empty() || !(has(Owner::Dangling) || has(Owner::Waiting)) {
             return Ok(());
         }
+        // One owner that remains keeps the object; only the references to the others are removed.
         if has(Owner::Solid) {
             let mut kept = (**object).clone();
             object::remove_owners(&mut kept, |uid| {
@@ -149,6 +154,7 @@ impl Garbage {
             return unless_not_found(cx.update(item.kind, kept));
         }
         let has_dependants = !self.dependants_of(cx, uid(object)).is_empty();
+        // A circle of owners that wait for each other would block deletion for ever.
         let propagation = if has(Owner::Waiting) && has_dependants {
             self.break_circle(cx, object)?;
             Propagation::Foreground
@@ -168,7 +174,11 @@ impl Garbage {
 
     /// Objects that own each other and all wait for their dependants would wait for ever: a dependant that is
     /// itself waiting no longer blocks.
-    fn break_circle(&self, cx: &mut Context<Item>, owner: &Value) -> Result<(), AccessError> {
+    fn break_circle(
+        &self,
+        cx: &mut ControllerContext<DependantItem>,
+        owner: &Value,
+    ) -> Result<(), AccessError> {
         for (item, dependant) in self.dependants_of(cx, uid(owner)) {
             if !is_deleting(&dependant) || !has_finalizer(&dependant, FOREGROUND) {
                 continue;
@@ -197,9 +207,9 @@ impl Garbage {
     /// Lets the dependants of an object go, then the object.
     fn orphan(
         &self,
-        cx: &mut Context<Item>,
-        item: &Item,
-        owner: &Object,
+        cx: &mut ControllerContext<DependantItem>,
+        item: &DependantItem,
+        owner: &StoredObject,
     ) -> Result<(), AccessError> {
         for (dependant_item, dependant) in self.dependants_of(cx, uid(owner)) {
             let mut free = (*dependant).clone();
@@ -213,9 +223,9 @@ impl Garbage {
     /// Deletes the dependants of an object that waits for them; lets it go when none blocks it any more.
     fn wait_for_dependants(
         &self,
-        cx: &mut Context<Item>,
-        item: &Item,
-        owner: &Object,
+        cx: &mut ControllerContext<DependantItem>,
+        item: &DependantItem,
+        owner: &StoredObject,
     ) -> Result<(), AccessError> {
         let blocks = |dependant: &Value| {
             owner_references(dependant)
@@ -236,9 +246,9 @@ impl Garbage {
 }
 
 fn finish(
-    cx: &mut Context<Item>,
-    item: &Item,
-    object: &Object,
+    cx: &mut ControllerContext<DependantItem>,
+    item: &DependantItem,
+    object: &StoredObject,
     finalizer: &str,
 ) -> Result<(), AccessError> {
     let mut done = (**object).clone();
@@ -247,7 +257,7 @@ fn finish(
 }
 
 impl Controller for Garbage {
-    type Key = Item;
+    type Key = DependantItem;
     const NAME: &'static str = "garbage-collector-controller";
 
     fn watches(&self) -> Vec<Watch> {
@@ -269,18 +279,23 @@ impl Controller for Garbage {
         self.kinds.take_removed()
     }
 
-    fn observe(&mut self, cx: &mut Context<Item>, kind: GroupResource, diff: &Difference) {
+    fn observe(
+        &mut self,
+        cx: &mut ControllerContext<DependantItem>,
+        kind: GroupResource,
+        diff: &CacheDifference,
+    ) {
         let Some(object) = diff.new.as_ref().or(diff.old.as_ref()) else {
             return;
         };
-        let item = Item {
+        let item = DependantItem {
             kind,
-            key: Key::of(object),
+            key: ControllerKey::of(object),
         };
         if ServedKinds::concerns(kind, diff) {
             cx.enqueue_after(item.clone(), SERVED_AFTER);
         }
-        let owners = |o: &Option<Object>| -> Vec<(String, Value)> {
+        let owners = |o: &Option<StoredObject>| -> Vec<(String, Value)> {
             let references = o.as_ref().map_or(&[][..], |o| owner_references(o));
             references
                 .iter()
@@ -322,7 +337,11 @@ impl Controller for Garbage {
         }
     }
 
-    fn reconcile(&mut self, cx: &mut Context<Item>, item: &Item) -> Result<(), AccessError> {
+    fn reconcile(
+        &mut self,
+        cx: &mut ControllerContext<DependantItem>,
+        item: &DependantItem,
+    ) -> Result<(), AccessError> {
         if item.kind == DEFINITIONS {
             _ = self.kinds.refresh(cx.api());
         }

@@ -3,11 +3,11 @@
 //! up. The admission plugin PodGroupProtection sets the finalizers.
 
 use super::object::{
-    COMPOSITE_POD_GROUP, Key, Kind, POD, POD_GROUP, has_finalizer, is_deleting, namespace,
-    remove_finalizer, uid,
+    COMPOSITE_POD_GROUP, ControllerKey, ControllerKind, POD, POD_GROUP, has_finalizer, is_deleting,
+    namespace, remove_finalizer, uid,
 };
 use super::pod;
-use super::runtime::{Context, Controller, Difference, Index, Watch, watching};
+use super::runtime::{CacheDifference, Controller, ControllerContext, Index, Watch, watching};
 use crate::access::{AccessError, GroupResource, unless_not_found};
 use crate::admission::groups::{COMPOSITE_PROTECTION, GROUP_PROTECTION, parent_of};
 use serde_json::Value;
@@ -21,17 +21,17 @@ pub(super) struct GroupProtection;
 pub(super) struct CompositeProtection;
 
 /// The key of the group that an object belongs to.
-fn parent(object: &Value) -> Option<Key> {
+fn parent(object: &Value) -> Option<ControllerKey> {
     let (_, _, name) = parent_of(object)?;
-    Some(Key::new(namespace(object), name))
+    Some(ControllerKey::new(namespace(object), name))
 }
 
 /// Removes the finalizer of a group that is being deleted and not in use.
 fn release(
-    cx: &mut Context<Key>,
-    (kind, finalizer): (Kind, &str),
-    key: &Key,
-    is_in_use: impl Fn(&Context<Key>) -> bool,
+    cx: &mut ControllerContext<ControllerKey>,
+    (kind, finalizer): (ControllerKind, &str),
+    key: &ControllerKey,
+    is_in_use: impl Fn(&ControllerContext<ControllerKey>) -> bool,
 ) -> Result<(), AccessError> {
     let Some(group) = cx.cache(kind).get(key).cloned() else {
         return Ok(());
@@ -46,9 +46,9 @@ fn release(
 
 /// Returns whether an object of a kind that is not ignored belongs to a group.
 fn has_member(
-    cx: &Context<Key>,
-    (kind, index): (Kind, Index),
-    key: &Key,
+    cx: &ControllerContext<ControllerKey>,
+    (kind, index): (ControllerKind, Index),
+    key: &ControllerKey,
     counts: impl Fn(&Value) -> bool,
 ) -> bool {
     let mut members = cx.cache(kind).by(index, &key.name);
@@ -56,15 +56,20 @@ fn has_member(
 }
 
 impl Controller for GroupProtection {
-    type Key = Key;
+    type Key = ControllerKey;
     const NAME: &'static str = "podgroup-protection-controller";
     const WATCHES: &'static [Watch] =
         &[watching(POD_GROUP, &[]), watching(POD, &[Index::PodGroup])];
 
-    fn observe(&mut self, cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
+    fn observe(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        kind: GroupResource,
+        diff: &CacheDifference,
+    ) {
         if kind == POD_GROUP.resource {
             if let Some(group) = diff.new.as_ref().filter(|group| is_deleting(group)) {
-                cx.enqueue(Key::of(group));
+                cx.enqueue(ControllerKey::of(group));
             }
             return;
         }
@@ -83,7 +88,11 @@ impl Controller for GroupProtection {
         }
     }
 
-    fn reconcile(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+    fn reconcile(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        key: &ControllerKey,
+    ) -> Result<(), AccessError> {
         release(cx, (POD_GROUP, GROUP_PROTECTION), key, |cx| {
             has_member(cx, (POD, Index::PodGroup), key, |pod| {
                 !pod::is_terminal(pod)
@@ -93,25 +102,34 @@ impl Controller for GroupProtection {
 }
 
 impl Controller for CompositeProtection {
-    type Key = Key;
+    type Key = ControllerKey;
     const NAME: &'static str = "compositepodgroup-protection-controller";
     const WATCHES: &'static [Watch] = &[
         watching(COMPOSITE_POD_GROUP, &[Index::ParentGroup]),
         watching(POD_GROUP, &[Index::ParentGroup]),
     ];
 
-    fn observe(&mut self, cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
+    fn observe(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        kind: GroupResource,
+        diff: &CacheDifference,
+    ) {
         if kind == COMPOSITE_POD_GROUP.resource
             && let Some(group) = diff.new.as_ref().filter(|group| is_deleting(group))
         {
-            cx.enqueue(Key::of(group));
+            cx.enqueue(ControllerKey::of(group));
         }
         if let Some(parent) = diff.old.as_ref().and_then(|child| parent(child)) {
             cx.enqueue(parent);
         }
     }
 
-    fn reconcile(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+    fn reconcile(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        key: &ControllerKey,
+    ) -> Result<(), AccessError> {
         release(cx, (COMPOSITE_POD_GROUP, COMPOSITE_PROTECTION), key, |cx| {
             [COMPOSITE_POD_GROUP, POD_GROUP]
                 .into_iter()

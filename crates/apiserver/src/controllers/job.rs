@@ -8,19 +8,21 @@ mod group;
 mod per_index;
 mod tally;
 
-use self::failure::Failure;
-use self::tally::Tally;
+use self::failure::JobFailure;
+use self::tally::JobTally;
 use super::object::{
-    self, JOB, Key, POD, POD_GROUP, WORKLOAD, controller_key, controller_uid, count, has_finalizer,
-    is_deleting, items, name, new_condition, put_condition, remove_finalizer, seconds, set, time,
-    uid,
+    self, ControllerKey, JOB, POD, POD_GROUP, WORKLOAD, controller_key, controller_uid, count,
+    has_finalizer, is_deleting, items, name, new_condition, put_condition, remove_finalizer,
+    seconds, set, time, uid,
 };
 use super::ownership::{Ownership, owned};
 use super::pod;
-use super::runtime::{Context, Controller, Difference, EventType, Index, Subject, Watch, watching};
+use super::runtime::{
+    CacheDifference, Controller, ControllerContext, EventSubject, EventType, Index, Watch, watching,
+};
 use super::workload::{create_pod, delete_pod, pod_from_template};
 use crate::access::{
-    AccessError, DeleteOptions, GroupResource, Object, Propagation, unless_not_found,
+    AccessError, DeleteOptions, GroupResource, Propagation, StoredObject, unless_not_found,
 };
 use jiff::{SignedDuration, Timestamp};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -45,9 +47,9 @@ const BACK_OFF_SECONDS_MAX: i64 = 600;
 pub(super) struct Jobs {
     ownership: Ownership,
     /// The UIDs of jobs that were deleted and may have left pods with the finalizer.
-    deleted: FxHashMap<Key, FxHashSet<String>>,
+    deleted: FxHashMap<ControllerKey, FxHashSet<String>>,
     /// Pods with the finalizer that belong to no job.
-    orphans: FxHashSet<Key>,
+    orphans: FxHashSet<ControllerKey>,
     /// Whether jobs are scheduled as groups.
     has_groups: bool,
 }
@@ -62,7 +64,12 @@ impl Jobs {
         }
     }
 
-    fn note_deleted(&mut self, cx: &mut Context<Key>, key: Key, uid: &str) {
+    fn note_deleted(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        key: ControllerKey,
+        uid: &str,
+    ) {
         self.deleted
             .entry(key.clone())
             .or_default()
@@ -71,7 +78,11 @@ impl Jobs {
     }
 
     /// Removes the finalizer of the pod of this name, unless a job has adopted it. Its keys are those of jobs, too.
-    fn release_orphan(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+    fn release_orphan(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        key: &ControllerKey,
+    ) -> Result<(), AccessError> {
         if !self.orphans.contains(key) {
             return Ok(());
         }
@@ -85,9 +96,13 @@ impl Jobs {
     }
 
     /// Removes the finalizer of the pods of deleted jobs of this name, which are never counted.
-    fn release_left_pods(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+    fn release_left_pods(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        key: &ControllerKey,
+    ) -> Result<(), AccessError> {
         let jobs = self.deleted.get(key).into_iter().flatten();
-        let left: Vec<Object> = jobs
+        let left: Vec<StoredObject> = jobs
             .flat_map(|job| cx.cache(POD).by(Index::Controller, job))
             .filter(|pod| has_finalizer(pod, TRACKING))
             .cloned()
@@ -108,7 +123,7 @@ pub(super) fn finished(job: &Value) -> Option<&Value> {
 }
 
 impl Controller for Jobs {
-    type Key = Key;
+    type Key = ControllerKey;
     const NAME: &'static str = "job-controller";
 
     fn watches(&self) -> Vec<Watch> {
@@ -120,13 +135,18 @@ impl Controller for Jobs {
         watches
     }
 
-    fn observe(&mut self, cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
+    fn observe(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        kind: GroupResource,
+        diff: &CacheDifference,
+    ) {
         self.ownership.observe(cx, kind, diff);
         if kind == JOB.resource
             && let Some(old) = &diff.old
             && diff.new.as_ref().is_none_or(|new| uid(new) != uid(old))
         {
-            self.note_deleted(cx, Key::of(old), uid(old));
+            self.note_deleted(cx, ControllerKey::of(old), uid(old));
         }
         if (kind == POD_GROUP.resource || kind == WORKLOAD.resource)
             && let Some(object) = diff.new.as_ref().or(diff.old.as_ref())
@@ -134,12 +154,13 @@ impl Controller for Jobs {
         {
             cx.enqueue(job);
         }
+        // A pod without its job keeps the finalizer for ever unless this controller removes it.
         if kind == POD.resource
             && let Some(pod) = &diff.new
             && is_orphan(pod)
         {
-            self.orphans.insert(Key::of(pod));
-            cx.enqueue(Key::of(pod));
+            self.orphans.insert(ControllerKey::of(pod));
+            cx.enqueue(ControllerKey::of(pod));
         }
         if kind == POD.resource
             && let Some(pod) = &diff.new
@@ -148,13 +169,18 @@ impl Controller for Jobs {
         {
             let owner = controller_uid(pod).unwrap_or_default();
             let job = cx.cache(JOB).get(&key);
+            // The owner was replaced by a job of the same name, or does not exist.
             if job.is_none_or(|job| uid(job) != owner) {
                 self.note_deleted(cx, key, owner);
             }
         }
     }
 
-    fn reconcile(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+    fn reconcile(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        key: &ControllerKey,
+    ) -> Result<(), AccessError> {
         self.release_orphan(cx, key)?;
         self.release_left_pods(cx, key)?;
         let Some(job) = cx.cache(JOB).get(key).cloned() else {
@@ -179,7 +205,7 @@ impl Controller for Jobs {
         } else {
             None
         };
-        let mut run = Run::new(&job, pods, cx.now());
+        let mut run = JobRun::new(&job, pods, cx.now());
         run.group = group;
         run.decide();
         run.manage(cx, key)?;
@@ -200,14 +226,21 @@ fn is_orphan(pod: &Value) -> bool {
 }
 
 /// Removes the finalizer of a pod, which has been counted or need not be.
-fn release(cx: &mut Context<Key>, pod: &Object) -> Result<(), AccessError> {
+fn release(
+    cx: &mut ControllerContext<ControllerKey>,
+    pod: &StoredObject,
+) -> Result<(), AccessError> {
     let mut released = (**pod).clone();
     remove_finalizer(&mut released, TRACKING);
     unless_not_found(cx.update(POD, released))
 }
 
 /// Deletes a finished job when its time is over.
-fn expire(cx: &mut Context<Key>, key: &Key, job: &Object) -> Result<(), AccessError> {
+fn expire(
+    cx: &mut ControllerContext<ControllerKey>,
+    key: &ControllerKey,
+    job: &StoredObject,
+) -> Result<(), AccessError> {
     let (Some(ttl), Some(end)) = (
         job["spec"]["ttlSecondsAfterFinished"].as_i64(),
         finished(job).and_then(|c| time(&c["lastTransitionTime"])),
@@ -248,24 +281,24 @@ struct Success {
 }
 
 /// One reconcile of a job.
-struct Run<'a> {
-    job: &'a Object,
-    pods: Vec<Object>,
+struct JobRun<'a> {
+    job: &'a StoredObject,
+    pods: Vec<StoredObject>,
     now: Timestamp,
     /// The group of the pods.
-    group: Option<Object>,
-    tally: Tally,
+    group: Option<StoredObject>,
+    tally: JobTally,
     status: Value,
-    failure: Option<Failure>,
+    failure: Option<JobFailure>,
     success: Option<Success>,
     /// The time at which the job must be looked at again.
     next: Option<Timestamp>,
     events: Vec<(EventType, &'static str, String)>,
 }
 
-impl<'a> Run<'a> {
-    fn new(job: &'a Object, pods: Vec<Object>, now: Timestamp) -> Self {
-        let tally = Tally::new(job, &pods);
+impl<'a> JobRun<'a> {
+    fn new(job: &'a StoredObject, pods: Vec<StoredObject>, now: Timestamp) -> Self {
+        let tally = JobTally::new(job, &pods);
         let mut status = job["status"].clone();
         if !status.is_object() {
             status = json!({});
@@ -288,7 +321,7 @@ impl<'a> Run<'a> {
         &self.job["spec"]
     }
 
-    fn active(&self) -> impl Iterator<Item = &Object> {
+    fn active(&self) -> impl Iterator<Item = &StoredObject> {
         self.pods.iter().filter(|p| pod::is_active(p))
     }
 
@@ -327,7 +360,7 @@ impl<'a> Run<'a> {
         {
             let deadline = after(start, limit);
             if deadline <= self.now {
-                self.failure = Some(Failure::deadline());
+                self.failure = Some(JobFailure::deadline());
             } else {
                 self.look_again(deadline);
             }
@@ -359,16 +392,20 @@ impl<'a> Run<'a> {
     }
 
     /// Creates and deletes pods.
-    fn manage(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+    fn manage(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        key: &ControllerKey,
+    ) -> Result<(), AccessError> {
         let ended = self.failure.is_some() || self.success.is_some();
         if ended || self.is_suspended() {
-            let surplus: Vec<Object> = self.active().cloned().collect();
+            let surplus: Vec<StoredObject> = self.active().cloned().collect();
             self.delete(cx, surplus)?;
         } else {
             let active = self.active().count();
             let wanted = self.wanted(active);
             if wanted < active {
-                let mut surplus: Vec<Object> = self.active().cloned().collect();
+                let mut surplus: Vec<StoredObject> = self.active().cloned().collect();
                 // Pods that are further on stay.
                 surplus.sort_by_key(|p| (pod::is_ready(p), pod::node_name(p).is_some()));
                 surplus.truncate(active - wanted);
@@ -402,17 +439,22 @@ impl<'a> Run<'a> {
         wanted
     }
 
-    fn delete(&mut self, cx: &mut Context<Key>, pods: Vec<Object>) -> Result<(), AccessError> {
+    fn delete(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        pods: Vec<StoredObject>,
+    ) -> Result<(), AccessError> {
         pods.iter()
             .try_for_each(|pod| delete_pod(cx, self.job, pod))
     }
 
     fn create(
         &mut self,
-        cx: &mut Context<Key>,
-        key: &Key,
+        cx: &mut ControllerContext<ControllerKey>,
+        key: &ControllerKey,
         missing: usize,
     ) -> Result<(), AccessError> {
+        // Jobs per index wait per index; the others wait as a whole.
         if self.tally.per_index.is_none()
             && let Some(at) = failure::back_off_ends(&self.pods)
             && at > self.now
@@ -439,6 +481,7 @@ impl<'a> Run<'a> {
         } else {
             vec![None; missing]
         };
+        // A large job creates its pods in several turns, so that other jobs are not delayed.
         if indexes.len() > CREATE_MAX {
             cx.enqueue(key.clone());
         }
@@ -471,6 +514,7 @@ impl<'a> Run<'a> {
     fn pod(&self, index: Option<u64>) -> Value {
         let mut pod = pod_from_template(&self.spec()["template"], JOB, self.job);
         let mut finalizers = items(&pod["metadata"]["finalizers"]).to_vec();
+        // The finalizer keeps a pod until its end is counted.
         finalizers.push(TRACKING.into());
         set(&mut pod, &["metadata", "finalizers"], finalizers.into());
         if let Some(group) = &self.group {
@@ -503,6 +547,7 @@ impl<'a> Run<'a> {
             let containers = pod["spec"].get_mut(field).and_then(Value::as_array_mut);
             for container in containers.into_iter().flatten() {
                 let mut env = items(&container["env"]).to_vec();
+                // A variable that the template sets itself takes precedence.
                 if env.iter().all(|e| e["name"] != variable["name"]) {
                     env.push(variable.clone());
                     container["env"] = env.into();
@@ -513,7 +558,7 @@ impl<'a> Run<'a> {
     }
 
     /// Writes the status, if it has changed.
-    fn write(&mut self, cx: &mut Context<Key>) -> Result<(), AccessError> {
+    fn write(&mut self, cx: &mut ControllerContext<ControllerKey>) -> Result<(), AccessError> {
         self.suspend_or_start();
         let active = self.active().count();
         let terminating = self.terminating();
@@ -525,7 +570,7 @@ impl<'a> Run<'a> {
         self.conclude(active + terminating);
         cx.write_status(JOB, self.job, self.status.clone())?;
         for (event_type, reason, message) in std::mem::take(&mut self.events) {
-            cx.event(Subject::of(self.job), event_type, reason, message);
+            cx.event(EventSubject::of(self.job), event_type, reason, message);
         }
         Ok(())
     }

@@ -4,9 +4,9 @@
 //! list the remaining objects and the reason, with upstream's messages.
 
 use super::object::{
-    Key, NAMESPACE, POD, is_deleting, items, new_condition, set, update_condition,
+    ControllerKey, NAMESPACE, POD, is_deleting, items, new_condition, set, update_condition,
 };
-use super::runtime::{Context, Controller, Difference, Watch, watching};
+use super::runtime::{CacheDifference, Controller, ControllerContext, Watch, watching};
 use crate::access::{AccessError, GroupResource, KindInfo, unless_not_found};
 use rustc_hash::FxHashMap;
 use serde_json::Value;
@@ -20,12 +20,12 @@ const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(20), Duration::f
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Namespaces {
+pub(super) struct NamespaceController {
     /// The objects that were left in a namespace, and the number of times that the same ones were left.
-    looks: FxHashMap<Key, (Left, u32)>,
+    looks: FxHashMap<ControllerKey, (Left, u32)>,
 }
 
-impl Namespaces {
+impl NamespaceController {
     pub(super) fn new() -> Self {
         Self::default()
     }
@@ -46,7 +46,12 @@ struct Content {
 
 impl Content {
     /// Deletes all objects of these kinds and counts what is left.
-    fn empty(&mut self, cx: &mut Context<Key>, namespace: &str, kinds: &[KindInfo]) {
+    fn empty(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        namespace: &str,
+        kinds: &[KindInfo],
+    ) {
         for kind in kinds {
             for object in cx.api().list(kind.resource, Some(namespace)) {
                 if is_deleting(&object) {
@@ -168,20 +173,29 @@ impl Content {
     }
 }
 
-impl Controller for Namespaces {
-    type Key = Key;
+impl Controller for NamespaceController {
+    type Key = ControllerKey;
     const NAME: &'static str = "namespace-controller";
     const WATCHES: &'static [Watch] = &[watching(NAMESPACE, &[])];
 
-    fn observe(&mut self, cx: &mut Context<Key>, _kind: GroupResource, diff: &Difference) {
+    fn observe(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        _kind: GroupResource,
+        diff: &CacheDifference,
+    ) {
         match (&diff.old, &diff.new) {
-            (_, Some(new)) if is_deleting(new) => cx.enqueue(Key::of(new)),
-            (Some(old), None) => _ = self.looks.remove(&Key::of(old)),
+            (_, Some(new)) if is_deleting(new) => cx.enqueue(ControllerKey::of(new)),
+            (Some(old), None) => _ = self.looks.remove(&ControllerKey::of(old)),
             _ => {}
         }
     }
 
-    fn reconcile(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+    fn reconcile(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        key: &ControllerKey,
+    ) -> Result<(), AccessError> {
         let Some(namespace) = cx.cache(NAMESPACE).get(key).cloned() else {
             return Ok(());
         };
@@ -238,7 +252,7 @@ mod tests {
     async fn a_namespace_goes_after_everything_in_it() {
         let api = Fake::new();
         let mut handle = Handle::new();
-        handle.start(Namespaces::new(), api.clone(), api.clock());
+        handle.start(NamespaceController::new(), api.clone(), api.clock());
         for name in ["going", "staying"] {
             api.create(NAMESPACE.resource, json!({"metadata": {"name": name}}))
                 .unwrap();
@@ -292,7 +306,7 @@ mod tests {
     async fn failed_deletions_are_tried_later_and_later() {
         let api = Fake::new();
         let mut handle = Handle::new();
-        handle.start(Namespaces::new(), api.clone(), api.clock());
+        handle.start(NamespaceController::new(), api.clone(), api.clock());
         api.create(NAMESPACE.resource, json!({"metadata": {"name": "going"}}))
             .unwrap();
         let object = json!({"metadata": {"name": "x", "namespace": "going"}});

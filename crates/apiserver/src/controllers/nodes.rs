@@ -8,13 +8,13 @@ mod taints;
 
 use self::taints::{corrected, evicting, leaves_at};
 use super::object::{
-    Key, LEASE, NODE, POD, condition, created_at, is_deleting, items, name, namespace,
+    ControllerKey, LEASE, NODE, POD, condition, created_at, is_deleting, items, name, namespace,
     new_condition, put_condition, set, time,
 };
 use super::pod;
 use super::pod_gc::disrupted;
-use super::runtime::{Context, Controller, Difference, Index, Watch, watching};
-use crate::access::{AccessError, GroupResource, Object, unless_not_found};
+use super::runtime::{CacheDifference, Controller, ControllerContext, Index, Watch, watching};
+use crate::access::{AccessError, GroupResource, StoredObject, unless_not_found};
 use jiff::Timestamp;
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
@@ -72,7 +72,7 @@ impl Nodes {
         }
     }
 
-    fn observe_lease(&mut self, cx: &mut Context<String>, diff: &Difference) {
+    fn observe_lease(&mut self, cx: &mut ControllerContext<String>, diff: &CacheDifference) {
         let Some(lease) = diff.new.as_ref().or(diff.old.as_ref()) else {
             return;
         };
@@ -99,10 +99,10 @@ impl Nodes {
     /// Marks a node whose kubelet has been silent for too long, unless it is this controller that is late.
     fn check_signs(
         &mut self,
-        cx: &mut Context<String>,
+        cx: &mut ControllerContext<String>,
         key: &str,
-        node: Object,
-    ) -> Result<Object, AccessError> {
+        node: StoredObject,
+    ) -> Result<StoredObject, AccessError> {
         let Some(sign) = self.signs.get_mut(key) else {
             return Ok(node);
         };
@@ -144,8 +144,8 @@ impl Nodes {
     }
 
     /// Pods on a node that sends no heartbeats are not ready, whatever their last status is.
-    fn mark_pods(&self, cx: &mut Context<String>, key: &str) -> Result<(), AccessError> {
-        let pods: Vec<Object> = cx
+    fn mark_pods(&self, cx: &mut ControllerContext<String>, key: &str) -> Result<(), AccessError> {
+        let pods: Vec<StoredObject> = cx
             .cache(POD)
             .by(Index::Node, key)
             .filter(|p| pod::is_ready(p))
@@ -163,18 +163,19 @@ impl Nodes {
     }
 
     /// Evicts the pods whose time on this node is up; comes back for the next.
-    fn evict(&self, cx: &mut Context<String>, node: &Value) -> Result<(), AccessError> {
+    fn evict(&self, cx: &mut ControllerContext<String>, node: &Value) -> Result<(), AccessError> {
         let (taints, since) = evicting(node);
         if taints.is_empty() {
             return Ok(());
         }
-        let pods: Vec<Object> = cx
+        let pods: Vec<StoredObject> = cx
             .cache(POD)
             .by(Index::Node, name(node))
             .filter(|p| !is_deleting(p) && !pod::is_terminal(p))
             .cloned()
             .collect();
         for pod in pods {
+            // A pod that came after the taint is evicted by its own start.
             let came = time(&pod["status"]["startTime"]).unwrap_or_else(|| created_at(&pod));
             let since = since.map_or(came, |since| since.max(came));
             let Some(at) = leaves_at(&pod, &taints, since) else {
@@ -184,7 +185,7 @@ impl Nodes {
                 cx.enqueue_at(name(node).to_owned(), at);
                 continue;
             }
-            let message = format!("Marking for deletion Pod {}", Key::of(&pod));
+            let message = format!("Marking for deletion Pod {}", ControllerKey::of(&pod));
             cx.normal(&pod, "TaintManagerEviction", message);
             let message = "Taint manager: deleting due to NoExecute taint";
             let marked = disrupted(&pod, "DeletionByTaintManager", message, cx.now());
@@ -196,7 +197,13 @@ impl Nodes {
 }
 
 /// Reports by an event that a node has come or gone.
-fn tell(cx: &mut Context<String>, node: &Value, reason: &str, verb: &str, where_to: &str) {
+fn tell(
+    cx: &mut ControllerContext<String>,
+    node: &Value,
+    reason: &str,
+    verb: &str,
+    where_to: &str,
+) {
     let name = name(node);
     let message = format!("Node {name} event: {verb} Node {name} {where_to} Controller");
     cx.normal(node, reason, message);
@@ -217,6 +224,7 @@ fn unknown(node: &Value, now: Timestamp) -> Option<Value> {
     let mut changed = false;
     for kind in ["MemoryPressure", "DiskPressure", "PIDPressure", "Ready"] {
         let old = condition(&status, kind);
+        // A condition that is Unknown already keeps its reason and its times.
         if old.is_some_and(|c| c["status"] == "Unknown") {
             continue;
         }
@@ -255,7 +263,12 @@ impl Controller for Nodes {
         watching(POD, &[Index::Node]),
     ];
 
-    fn observe(&mut self, cx: &mut Context<String>, kind: GroupResource, diff: &Difference) {
+    fn observe(
+        &mut self,
+        cx: &mut ControllerContext<String>,
+        kind: GroupResource,
+        diff: &CacheDifference,
+    ) {
         if kind == LEASE.resource {
             self.observe_lease(cx, diff);
         } else if kind == NODE.resource {
@@ -274,13 +287,14 @@ impl Controller for Nodes {
             }
         } else if let Some(pod) = &diff.new
             && let Some(node) = pod::node_name(pod)
+            // Only changes that affect the eviction by taints are of interest.
             && diff.old.as_ref().is_none_or(|old| {
                 pod::node_name(old).is_none()
                     || old["spec"]["tolerations"] != pod["spec"]["tolerations"]
             })
             && cx
                 .cache(NODE)
-                .get(&Key::new("", node))
+                .get(&ControllerKey::new("", node))
                 .is_some_and(|n| has_no_execute_taint(n))
         {
             let node = node.to_owned();
@@ -288,8 +302,12 @@ impl Controller for Nodes {
         }
     }
 
-    fn reconcile(&mut self, cx: &mut Context<String>, key: &String) -> Result<(), AccessError> {
-        let Some(node) = cx.cache(NODE).get(&Key::new("", key)).cloned() else {
+    fn reconcile(
+        &mut self,
+        cx: &mut ControllerContext<String>,
+        key: &String,
+    ) -> Result<(), AccessError> {
+        let Some(node) = cx.cache(NODE).get(&ControllerKey::new("", key)).cloned() else {
             return Ok(());
         };
         let mut node = self.check_signs(cx, key, node)?;

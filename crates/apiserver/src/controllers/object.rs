@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// A kind as the controllers need it: where to find it and how others refer to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Kind {
+pub(crate) struct ControllerKind {
     /// Group and resource.
     pub(crate) resource: GroupResource,
     /// `apiVersion` as written into owner references and events.
@@ -21,7 +21,7 @@ pub(crate) struct Kind {
     pub(crate) kind: &'static str,
 }
 
-impl Kind {
+impl ControllerKind {
     /// The fields of an object of this kind, completed with the kind.
     pub(crate) fn object(self, mut fields: Value) -> Value {
         fields["apiVersion"] = self.api_version.into();
@@ -30,8 +30,8 @@ impl Kind {
     }
 }
 
-impl From<Kind> for GroupResource {
-    fn from(kind: Kind) -> Self {
+impl From<ControllerKind> for GroupResource {
+    fn from(kind: ControllerKind) -> Self {
         kind.resource
     }
 }
@@ -39,7 +39,7 @@ impl From<Kind> for GroupResource {
 /// The kinds that controllers know: group, API version, resource and kind.
 macro_rules! kinds {
     ($($name:ident: $group:literal $api_version:literal $resource:literal $kind:literal,)*) => {
-        $(pub(crate) const $name: Kind = Kind {
+        $(pub(crate) const $name: ControllerKind = ControllerKind {
             resource: gr($group, $resource),
             api_version: $api_version,
             kind: $kind,
@@ -82,14 +82,14 @@ kinds! {
 /// Namespace and name of an object within its kind; the namespace is empty for cluster-scoped kinds.
 /// Clones share the text.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Key {
+pub(crate) struct ControllerKey {
     /// The namespace, or empty.
     pub(crate) namespace: Arc<str>,
     /// The name.
     pub(crate) name: Arc<str>,
 }
 
-impl Key {
+impl ControllerKey {
     /// The key of these two.
     pub(crate) fn new(namespace: &str, name: &str) -> Self {
         Self {
@@ -104,14 +104,14 @@ impl Key {
     }
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for ControllerKey {
     /// As people write it: logs show keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for ControllerKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.namespace.is_empty() {
             write!(f, "{}", self.name)
@@ -299,14 +299,14 @@ pub(crate) fn controller_uid(object: &Value) -> Option<&str> {
 }
 
 /// The key of the managing controller, if that is of this kind.
-pub(crate) fn controller_key(kind: Kind, object: &Value) -> Option<Key> {
+pub(crate) fn controller_key(kind: ControllerKind, object: &Value) -> Option<ControllerKey> {
     let owner = controller_of(object)?;
     (owner["kind"] == kind.kind && owner["apiVersion"] == kind.api_version)
-        .then(|| Key::new(namespace(object), text(&owner["name"])))
+        .then(|| ControllerKey::new(namespace(object), text(&owner["name"])))
 }
 
 /// The owner reference that makes `owner` the managing controller of an object.
-pub(crate) fn controller_reference(kind: Kind, owner: &Value) -> Value {
+pub(crate) fn controller_reference(kind: ControllerKind, owner: &Value) -> Value {
     json!({
         "apiVersion": kind.api_version,
         "kind": kind.kind,

@@ -4,13 +4,13 @@
 //! Cost follows the change: objects without a controller are examined when they appear, and when a workload appears.
 
 use super::object::{
-    self, Key, Kind, POD, controller_key, controller_of, controller_reference, is_deleting, labels,
-    name, namespace, uid,
+    self, ControllerKey, ControllerKind, POD, controller_key, controller_of, controller_reference,
+    is_deleting, labels, name, namespace, uid,
 };
 use super::pod;
-use super::runtime::{Context, Difference, Index, Watch, watching};
-use super::selector::Selector;
-use crate::access::{AccessError, GroupResource, Object, unless_not_found};
+use super::runtime::{CacheDifference, ControllerContext, Index, Watch, watching};
+use super::selector::ControllerSelector;
+use crate::access::{AccessError, GroupResource, StoredObject, unless_not_found};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::Value;
 use std::time::Duration;
@@ -24,35 +24,35 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// The objects that the workloads of one kind own.
 #[derive(Debug)]
 pub(super) struct Ownership {
-    kind: Kind,
+    kind: ControllerKind,
     /// The kind of what they own.
-    owned: Kind,
+    owned: ControllerKind,
     /// The finalizer that objects have while they belong to a workload.
     finalizer: Option<&'static str>,
     /// Workloads (by UID) that have examined the objects that existed before them.
     introduced: FxHashSet<String>,
     /// Objects without a controller that a workload may adopt.
-    candidates: FxHashMap<Key, FxHashSet<Key>>,
+    candidates: FxHashMap<ControllerKey, FxHashSet<ControllerKey>>,
 }
 
 /// The selector of a workload: a map of labels in a ReplicationController, a label selector elsewhere.
-pub(super) fn selector_of(kind: Kind, workload: &Value) -> Selector {
+pub(super) fn selector_of(kind: ControllerKind, workload: &Value) -> ControllerSelector {
     let selector = &workload["spec"]["selector"];
     if kind == object::REPLICATION_CONTROLLER {
-        Selector::of_labels(selector)
+        ControllerSelector::of_labels(selector)
     } else {
-        Selector::parse(selector)
+        ControllerSelector::parse(selector)
     }
 }
 
 impl Ownership {
     /// Workloads that own pods.
-    pub(super) fn new(kind: Kind) -> Self {
+    pub(super) fn new(kind: ControllerKind) -> Self {
         Self::over(kind, POD)
     }
 
     /// Workloads that own objects of another kind.
-    pub(super) fn over(kind: Kind, owned: Kind) -> Self {
+    pub(super) fn over(kind: ControllerKind, owned: ControllerKind) -> Self {
         Self {
             kind,
             owned,
@@ -63,7 +63,7 @@ impl Ownership {
     }
 
     /// Workloads whose pods have a finalizer as long as they belong to them.
-    pub(super) fn with_finalizer(kind: Kind, finalizer: &'static str) -> Self {
+    pub(super) fn with_finalizer(kind: ControllerKind, finalizer: &'static str) -> Self {
         Self {
             finalizer: Some(finalizer),
             ..Self::new(kind)
@@ -81,16 +81,16 @@ impl Ownership {
     /// A workload, or what it may own, has changed: the workloads that this concerns are enqueued.
     pub(super) fn observe(
         &mut self,
-        cx: &mut Context<Key>,
+        cx: &mut ControllerContext<ControllerKey>,
         kind: GroupResource,
-        diff: &Difference,
+        diff: &CacheDifference,
     ) {
         if kind == self.owned.resource {
             self.observe_owned(cx, diff);
         } else if kind == self.kind.resource
             && let Some(workload) = diff.new.as_ref().or(diff.old.as_ref())
         {
-            let key = Key::of(workload);
+            let key = ControllerKey::of(workload);
             if diff.new.is_none() {
                 self.introduced.remove(uid(workload));
                 self.candidates.remove(&key);
@@ -100,7 +100,7 @@ impl Ownership {
         }
     }
 
-    fn observe_owned(&mut self, cx: &mut Context<Key>, diff: &Difference) {
+    fn observe_owned(&mut self, cx: &mut ControllerContext<ControllerKey>, diff: &CacheDifference) {
         for object in [&diff.old, &diff.new].into_iter().flatten() {
             if let Some(key) = controller_key(self.kind, object) {
                 let owner = object::controller_uid(object).unwrap_or_default();
@@ -122,15 +122,15 @@ impl Ownership {
         {
             return;
         }
-        let adopters: Vec<Key> = cx
+        let adopters: Vec<ControllerKey> = cx
             .cache(self.kind)
             .by(Index::Namespace, namespace(object))
             .filter(|workload| selector_of(self.kind, workload).matches(labels(object)))
-            .map(|workload| Key::of(workload))
+            .map(|workload| ControllerKey::of(workload))
             .collect();
         for key in adopters {
             let candidates = self.candidates.entry(key.clone()).or_default();
-            candidates.insert(Key::of(object));
+            candidates.insert(ControllerKey::of(object));
             cx.enqueue(key);
         }
     }
@@ -138,10 +138,10 @@ impl Ownership {
     /// Adopts and releases objects, and returns those that the workload has then.
     pub(super) fn claim(
         &mut self,
-        cx: &mut Context<Key>,
-        key: &Key,
-        workload: &Object,
-    ) -> Result<Vec<Object>, AccessError> {
+        cx: &mut ControllerContext<ControllerKey>,
+        key: &ControllerKey,
+        workload: &StoredObject,
+    ) -> Result<Vec<StoredObject>, AccessError> {
         if !is_deleting(workload) {
             let selector = selector_of(self.kind, workload);
             let owned = self.owned_by(cx, workload);
@@ -162,22 +162,26 @@ impl Ownership {
         Ok(self.owned_by(cx, workload))
     }
 
-    fn owned_by(&self, cx: &Context<Key>, workload: &Value) -> Vec<Object> {
+    fn owned_by(
+        &self,
+        cx: &ControllerContext<ControllerKey>,
+        workload: &Value,
+    ) -> Vec<StoredObject> {
         let owned = cx.cache(self.owned).by(Index::Controller, uid(workload));
         owned.cloned().collect()
     }
 
     fn adopt_all(
         &mut self,
-        cx: &mut Context<Key>,
-        key: &Key,
-        workload: &Object,
-        selector: &Selector,
+        cx: &mut ControllerContext<ControllerKey>,
+        key: &ControllerKey,
+        workload: &StoredObject,
+        selector: &ControllerSelector,
     ) -> Result<(), AccessError> {
         let mut candidates = self.candidates.remove(key).unwrap_or_default();
         if self.introduced.insert(uid(workload).to_owned()) {
             let orphans = cx.cache(self.owned).by(Index::Orphan, namespace(workload));
-            candidates.extend(orphans.map(|o| Key::of(o)));
+            candidates.extend(orphans.map(|o| ControllerKey::of(o)));
         }
         let mut problem = Ok(());
         for candidate in candidates {
@@ -192,10 +196,10 @@ impl Ownership {
 
     fn adopt(
         &self,
-        cx: &mut Context<Key>,
-        workload: &Object,
-        selector: &Selector,
-        candidate: &Key,
+        cx: &mut ControllerContext<ControllerKey>,
+        workload: &StoredObject,
+        selector: &ControllerSelector,
+        candidate: &ControllerKey,
     ) -> Result<(), AccessError> {
         let Some(object) = cx.cache(self.owned).get(candidate) else {
             return Ok(());
@@ -221,8 +225,8 @@ fn is_adoptable(object: &Value) -> bool {
 
 /// The pods of which a workload is the controller.
 pub(super) fn owned<'a>(
-    cx: &'a Context<Key>,
+    cx: &'a ControllerContext<ControllerKey>,
     workload: &'a Value,
-) -> impl Iterator<Item = Object> + 'a {
+) -> impl Iterator<Item = StoredObject> + 'a {
     cx.cache(POD).by(Index::Controller, uid(workload)).cloned()
 }

@@ -1,11 +1,11 @@
 //! Pod garbage: pods on nodes that no longer exist, and the oldest of very many ended pods.
 
 use super::object::{
-    Key, NODE, POD, created_at, is_deleting, name, new_condition, put_condition, set,
+    ControllerKey, NODE, POD, created_at, is_deleting, name, new_condition, put_condition, set,
 };
 use super::pod;
-use super::runtime::{Context, Controller, Difference, Index, Watch, watching};
-use crate::access::{AccessError, DeleteOptions, GroupResource, Object};
+use super::runtime::{CacheDifference, Controller, ControllerContext, Index, Watch, watching};
+use crate::access::{AccessError, DeleteOptions, GroupResource, StoredObject};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -29,7 +29,7 @@ pub(super) struct PodGc {
     /// The number of ended pods that are kept.
     ended_max: usize,
     /// Pods that have ended, oldest first.
-    ended: BTreeSet<(Timestamp, Key)>,
+    ended: BTreeSet<(Timestamp, ControllerKey)>,
 }
 
 impl PodGc {
@@ -40,8 +40,8 @@ impl PodGc {
         }
     }
 
-    fn observe_pod(&mut self, cx: &mut Context<Task>, diff: &Difference) {
-        let entry = |pod: &Object| (created_at(pod), Key::of(pod));
+    fn observe_pod(&mut self, cx: &mut ControllerContext<Task>, diff: &CacheDifference) {
+        let entry = |pod: &StoredObject| (created_at(pod), ControllerKey::of(pod));
         if let Some(old) = &diff.old {
             self.ended.remove(&entry(old));
         }
@@ -58,7 +58,7 @@ impl PodGc {
             .is_some_and(|p| pod::node_name(p).is_some());
         if let Some(node) = pod::node_name(pod)
             && !was_bound
-            && cx.cache(NODE).get(&Key::new("", node)).is_none()
+            && cx.cache(NODE).get(&ControllerKey::new("", node)).is_none()
         {
             cx.enqueue_after(Task::Node(node.to_owned()), QUARANTINE);
         }
@@ -77,7 +77,7 @@ pub(super) fn disrupted(pod: &Value, reason: &str, message: &str, now: Timestamp
     new
 }
 
-fn force_delete(cx: &mut Context<Task>, pod: &Object) -> Result<(), AccessError> {
+fn force_delete(cx: &mut ControllerContext<Task>, pod: &StoredObject) -> Result<(), AccessError> {
     let options = DeleteOptions {
         grace_period_seconds: Some(0),
         ..DeleteOptions::default()
@@ -90,7 +90,12 @@ impl Controller for PodGc {
     const NAME: &'static str = "pod-garbage-collector-controller";
     const WATCHES: &'static [Watch] = &[watching(POD, &[Index::Node]), watching(NODE, &[])];
 
-    fn observe(&mut self, cx: &mut Context<Task>, kind: GroupResource, diff: &Difference) {
+    fn observe(
+        &mut self,
+        cx: &mut ControllerContext<Task>,
+        kind: GroupResource,
+        diff: &CacheDifference,
+    ) {
         if kind == POD.resource {
             self.observe_pod(cx, diff);
         } else if let (Some(old), None) = (&diff.old, &diff.new) {
@@ -98,11 +103,15 @@ impl Controller for PodGc {
         }
     }
 
-    fn reconcile(&mut self, cx: &mut Context<Task>, task: &Task) -> Result<(), AccessError> {
+    fn reconcile(
+        &mut self,
+        cx: &mut ControllerContext<Task>,
+        task: &Task,
+    ) -> Result<(), AccessError> {
         let node = match task {
             Task::Ended => {
                 let surplus = self.ended.len().saturating_sub(self.ended_max);
-                let oldest: Vec<Key> = self
+                let oldest: Vec<ControllerKey> = self
                     .ended
                     .iter()
                     .take(surplus)
@@ -117,14 +126,16 @@ impl Controller for PodGc {
             }
             Task::Node(node) => node,
         };
+        // The cache can be behind: a node that was just created must not lose its pods.
         match cx.api().get(NODE.resource, "", node) {
             Ok(_) => return Ok(()),
             Err(error) if !error.is_not_found() => return Err(error),
             Err(_) => {}
         }
-        let pods: Vec<Object> = cx.cache(POD).by(Index::Node, node).cloned().collect();
+        let pods: Vec<StoredObject> = cx.cache(POD).by(Index::Node, node).cloned().collect();
         for pod in pods {
             let mut pod = pod;
+            // The phase is set before the deletion, so that the owner of the pod sees a failure.
             if !pod::is_terminal(&pod) {
                 let message = "PodGC: node no longer exists";
                 let mut failed = disrupted(&pod, "DeletionByPodGC", message, cx.now());

@@ -1,10 +1,10 @@
 //! The status of ValidatingAdmissionPolicies: which generation was type-checked, and what was found. The expressions
 //! are checked when a policy is written, without the types of the fields, so nothing is ever found.
 
-use super::object::{ADMISSION_POLICY, Key, generation};
-use super::runtime::{Context, Controller, Difference, Watch, watching};
+use super::object::{ADMISSION_POLICY, ControllerKey, generation};
+use super::runtime::{CacheDifference, Controller, ControllerContext, Watch, watching};
 use crate::access::{AccessError, GroupResource};
-use crate::validation::view::View;
+use crate::validation::view::FieldView;
 use serde_json::json;
 
 /// See the module.
@@ -12,17 +12,26 @@ use serde_json::json;
 pub(super) struct PolicyStatus;
 
 impl Controller for PolicyStatus {
-    type Key = Key;
+    type Key = ControllerKey;
     const NAME: &'static str = "validatingadmissionpolicy-status-controller";
     const WATCHES: &'static [Watch] = &[watching(ADMISSION_POLICY, &[])];
 
-    fn observe(&mut self, cx: &mut Context<Key>, _kind: GroupResource, diff: &Difference) {
+    fn observe(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        _kind: GroupResource,
+        diff: &CacheDifference,
+    ) {
         if let Some(policy) = &diff.new {
-            cx.enqueue(Key::of(policy));
+            cx.enqueue(ControllerKey::of(policy));
         }
     }
 
-    fn reconcile(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+    fn reconcile(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        key: &ControllerKey,
+    ) -> Result<(), AccessError> {
         let Some(policy) = cx.cache(ADMISSION_POLICY).get(key).cloned() else {
             return Ok(());
         };

@@ -7,25 +7,27 @@ mod status;
 
 use self::ranking::pods_to_delete;
 use self::status::{Failed, summarize};
-use super::object::{Key, Kind, REPLICA_SET, controller_uid, count, is_deleting};
+use super::object::{
+    ControllerKey, ControllerKind, REPLICA_SET, controller_uid, count, is_deleting,
+};
 use super::ownership::{Ownership, owned};
 use super::pod;
-use super::runtime::{Context, Controller, Difference, Index, Watch};
+use super::runtime::{CacheDifference, Controller, ControllerContext, Index, Watch};
 use super::workload::{create_pod, delete_pod, pod_from_template};
-use crate::access::{AccessError, GroupResource, Object};
+use crate::access::{AccessError, GroupResource, StoredObject};
 
 /// The number of pods that one reconcile makes or deletes at most.
 const BURST: usize = 500;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct ReplicaSets {
-    kind: Kind,
+    kind: ControllerKind,
     ownership: Ownership,
 }
 
 impl ReplicaSets {
     /// The controller of one of both kinds.
-    pub(super) fn new(kind: Kind) -> Self {
+    pub(super) fn new(kind: ControllerKind) -> Self {
         Self {
             kind,
             ownership: Ownership::new(kind),
@@ -34,7 +36,7 @@ impl ReplicaSets {
 }
 
 impl Controller for ReplicaSets {
-    type Key = Key;
+    type Key = ControllerKey;
 
     const NAME: &'static str = "replicaset-controller";
 
@@ -50,11 +52,20 @@ impl Controller for ReplicaSets {
         self.ownership.watches()
     }
 
-    fn observe(&mut self, cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
+    fn observe(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        kind: GroupResource,
+        diff: &CacheDifference,
+    ) {
         self.ownership.observe(cx, kind, diff);
     }
 
-    fn reconcile(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+    fn reconcile(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        key: &ControllerKey,
+    ) -> Result<(), AccessError> {
         let kind = self.kind;
         let Some(set) = cx.cache(kind).get(key).cloned() else {
             return Ok(());
@@ -68,6 +79,7 @@ impl Controller for ReplicaSets {
         if !is_deleting(&set) {
             match manage(cx, kind, &set, &pods, resumes.is_none()) {
                 Ok(false) => {}
+                // The status counts the pods as they are after the changes, not before.
                 Ok(true) => pods = owned(cx, &set).collect(),
                 Err(error) => {
                     pods = owned(cx, &set).collect();
@@ -97,10 +109,10 @@ impl Controller for ReplicaSets {
 /// Makes pods, unless they fail as soon as they are made, or deletes some, until there are as many as wanted; whether
 /// that was needed. The error states whether it was about creating.
 fn manage(
-    cx: &mut Context<Key>,
-    kind: Kind,
-    set: &Object,
-    pods: &[Object],
+    cx: &mut ControllerContext<ControllerKey>,
+    kind: ControllerKind,
+    set: &StoredObject,
+    pods: &[StoredObject],
     may_create: bool,
 ) -> Result<bool, (bool, AccessError)> {
     let wanted = usize::try_from(count(&set["spec"]["replicas"], 1)).unwrap_or_default();
@@ -117,7 +129,7 @@ fn manage(
         delete_pods(cx, kind, set, active, burst).map_err(|error| (false, error))?;
     }
     if there.abs_diff(wanted) > BURST {
-        cx.enqueue(Key::of(set));
+        cx.enqueue(ControllerKey::of(set));
     }
     Ok(there != wanted)
 }
@@ -125,9 +137,9 @@ fn manage(
 /// Makes pods in batches that double, so that a namespace without quota does not receive one failing request for each
 /// of them.
 fn create_pods(
-    cx: &mut Context<Key>,
-    kind: Kind,
-    set: &Object,
+    cx: &mut ControllerContext<ControllerKey>,
+    kind: ControllerKind,
+    set: &StoredObject,
     wanted: usize,
 ) -> Result<(), AccessError> {
     let template = pod_from_template(&set["spec"]["template"], kind, set);
@@ -150,13 +162,13 @@ fn create_pods(
 }
 
 fn delete_pods(
-    cx: &mut Context<Key>,
-    kind: Kind,
-    set: &Object,
-    active: Vec<Object>,
+    cx: &mut ControllerContext<ControllerKey>,
+    kind: ControllerKind,
+    set: &StoredObject,
+    active: Vec<StoredObject>,
     surplus: usize,
 ) -> Result<(), AccessError> {
-    let related: Vec<Object> = match controller_uid(set) {
+    let related: Vec<StoredObject> = match controller_uid(set) {
         Some(owner) => cx
             .cache(kind)
             .by(Index::Controller, owner)

@@ -21,12 +21,12 @@ mod pod;
 mod tests;
 
 use super::object::{
-    Key, Kind, POD, POD_GROUP, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, controller_key,
-    controller_of, items, name, namespace,
+    ControllerKey, ControllerKind, POD, POD_GROUP, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE,
+    controller_key, controller_of, items, name, namespace,
 };
 use super::pod::{claims_of, is_terminal, node_name};
-use super::runtime::{Context, Controller, Difference, Index, Watch, watching};
-use crate::access::{AccessError, GroupResource, Object};
+use super::runtime::{CacheDifference, Controller, ControllerContext, Index, Watch, watching};
+use crate::access::{AccessError, GroupResource, StoredObject};
 use serde_json::Value;
 
 /// The entry of the pod for which a claim was made.
@@ -40,16 +40,16 @@ pub(super) struct ResourceClaims;
 
 /// The key of the work.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Work {
+pub(super) enum ClaimWork {
     /// A pod may need claims.
-    Pod(Key),
+    Pod(ControllerKey),
     /// A claim may be held for nothing.
-    Claim(Key),
+    Claim(ControllerKey),
     /// A group may need claims.
-    Group(Key),
+    Group(ControllerKey),
 }
 
-type Cx = Context<Work>;
+type Cx = ControllerContext<ClaimWork>;
 
 /// Returns whether the pod does not use its claims, and will not any more.
 fn is_done(pod: &Value) -> bool {
@@ -57,78 +57,81 @@ fn is_done(pod: &Value) -> bool {
 }
 
 /// The pod that a claim was made for: its key and UID.
-fn owning_pod(claim: &Value) -> Option<(Key, &str)> {
+fn owning_pod(claim: &Value) -> Option<(ControllerKey, &str)> {
     let owner = controller_of(claim)?;
     let is_pod = owner["apiVersion"] == POD.api_version && owner["kind"] == POD.kind;
     let (pod, uid) = (owner["name"].as_str()?, owner["uid"].as_str()?);
-    is_pod.then(|| (Key::new(namespace(claim), pod), uid))
+    is_pod.then(|| (ControllerKey::new(namespace(claim), pod), uid))
 }
 
 impl ResourceClaims {
-    fn pod_changed(cx: &mut Cx, diff: &Difference) {
+    fn pod_changed(cx: &mut Cx, diff: &CacheDifference) {
         let uses_claims = |pod: &Value| !items(&pod["spec"]["resourceClaims"]).is_empty();
         if let Some(pod) = diff.new.as_ref().filter(|pod| uses_claims(pod))
             && !is_done(pod)
         {
-            cx.enqueue(Work::Pod(Key::of(pod)));
+            cx.enqueue(ClaimWork::Pod(ControllerKey::of(pod)));
             return;
         }
         // Gone, or ended: whatever it used may be free.
         for pod in [&diff.old, &diff.new].into_iter().flatten() {
             for claim in claims_of(pod) {
-                cx.enqueue(Work::Claim(Key::new(namespace(pod), claim)));
+                cx.enqueue(ClaimWork::Claim(ControllerKey::new(namespace(pod), claim)));
             }
         }
     }
 
-    fn claim_changed(cx: &mut Cx, diff: &Difference) {
+    fn claim_changed(cx: &mut Cx, diff: &CacheDifference) {
         let Some(claim) = diff.new.as_ref().or(diff.old.as_ref()) else {
             return;
         };
         if diff.new.is_some() {
-            cx.enqueue(Work::Claim(Key::of(claim)));
+            cx.enqueue(ClaimWork::Claim(ControllerKey::of(claim)));
         }
         let users = cx.cache(POD).by(Index::ResourceClaim, name(claim));
         let users = users.filter(|pod| namespace(pod) == namespace(claim));
-        let mut pods: Vec<Key> = users.map(|pod| Key::of(pod)).collect();
+        let mut pods: Vec<ControllerKey> = users.map(|pod| ControllerKey::of(pod)).collect();
         pods.extend(owning_pod(claim).map(|(pod, _)| pod));
         if diff.new.is_none()
             && let Some(group) = controller_key(POD_GROUP, claim)
         {
-            cx.enqueue(Work::Group(group));
+            cx.enqueue(ClaimWork::Group(group));
         }
         for pod in pods {
-            cx.enqueue(Work::Pod(pod));
+            cx.enqueue(ClaimWork::Pod(pod));
         }
     }
 
     /// Pods that could not have claims for want of a template may have them now.
-    fn template_changed(cx: &mut Cx, diff: &Difference) {
+    fn template_changed(cx: &mut Cx, diff: &CacheDifference) {
         let Some(template) = &diff.new else { return };
         let pods = cx
             .cache(POD)
             .by(Index::ResourceClaimTemplate, name(template));
         let pods = pods.filter(|pod| namespace(pod) == namespace(template));
-        let pods: Vec<Key> = pods.map(|pod| Key::of(pod)).collect();
+        let pods: Vec<ControllerKey> = pods.map(|pod| ControllerKey::of(pod)).collect();
         for pod in pods {
-            cx.enqueue(Work::Pod(pod));
+            cx.enqueue(ClaimWork::Pod(pod));
         }
         let groups = cx
             .cache(POD_GROUP)
             .by(Index::Namespace, namespace(template));
-        let asks = |group: &&Object| {
+        let asks = |group: &&StoredObject| {
             let mut claims = items(&group["spec"]["resourceClaims"]).iter();
             claims.any(|claim| claim["resourceClaimTemplateName"] == name(template))
         };
-        let groups: Vec<Key> = groups.filter(asks).map(|group| Key::of(group)).collect();
+        let groups: Vec<ControllerKey> = groups
+            .filter(asks)
+            .map(|group| ControllerKey::of(group))
+            .collect();
         for group in groups {
-            cx.enqueue(Work::Group(group));
+            cx.enqueue(ClaimWork::Group(group));
         }
     }
 }
 
 impl Controller for ResourceClaims {
-    type Key = Work;
+    type Key = ClaimWork;
     const NAME: &'static str = "resource_claim";
     const WATCHES: &'static [Watch] = &[
         watching(
@@ -144,8 +147,8 @@ impl Controller for ResourceClaims {
         watching(RESOURCE_CLAIM_TEMPLATE, &[]),
     ];
 
-    fn observe(&mut self, cx: &mut Cx, kind: GroupResource, diff: &Difference) {
-        let is = |other: Kind| kind == other.resource;
+    fn observe(&mut self, cx: &mut Cx, kind: GroupResource, diff: &CacheDifference) {
+        let is = |other: ControllerKind| kind == other.resource;
         if is(POD) {
             Self::pod_changed(cx, diff);
         } else if is(RESOURCE_CLAIM) {
@@ -157,11 +160,11 @@ impl Controller for ResourceClaims {
         }
     }
 
-    fn reconcile(&mut self, cx: &mut Cx, key: &Work) -> Result<(), AccessError> {
+    fn reconcile(&mut self, cx: &mut Cx, key: &ClaimWork) -> Result<(), AccessError> {
         match key {
-            Work::Pod(key) => pod::sync(cx, key),
-            Work::Claim(key) => claim::sync(cx, key),
-            Work::Group(key) => group::sync(cx, key),
+            ClaimWork::Pod(key) => pod::sync(cx, key),
+            ClaimWork::Claim(key) => claim::sync(cx, key),
+            ClaimWork::Group(key) => group::sync(cx, key),
         }
     }
 }

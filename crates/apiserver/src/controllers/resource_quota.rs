@@ -1,13 +1,13 @@
 //! The resource quota controller: counts what the objects of a namespace use. Admission adds to these counts; this
 //! controller corrects them when objects are deleted or end.
 
-use super::object::{Key, RESOURCE_QUOTA, namespace};
-use super::runtime::{Context, Controller, Difference, Index, Watch};
+use super::object::{ControllerKey, RESOURCE_QUOTA, namespace};
+use super::runtime::{CacheDifference, Controller, ControllerContext, Index, Watch};
 use super::served_kinds::{DEFINITIONS, SERVED_AFTER, ServedKinds};
-use crate::access::{Access, AccessError, GroupResource, KindInfo, Object};
+use crate::access::{Access, AccessError, GroupResource, KindInfo, StoredObject};
 use crate::admission::quota::{is_in_scope, shown, tracks, usage};
 use crate::validation::amounts::{self, Amounts};
-use crate::validation::view::View;
+use crate::validation::view::FieldView;
 use std::time::Duration;
 
 /// Changes of one namespace within this time are counted once.
@@ -17,9 +17,9 @@ const RESYNC: Duration = Duration::from_secs(5 * 60);
 
 /// The keys that are being processed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Work {
+pub(super) enum QuotaWork {
     /// A quota.
-    Quota(Key),
+    Quota(ControllerKey),
     /// The kinds that are served.
     Kinds,
 }
@@ -53,7 +53,7 @@ fn watch(kind: GroupResource) -> Watch {
 }
 
 impl Controller for ResourceQuotas {
-    type Key = Work;
+    type Key = QuotaWork;
     const NAME: &'static str = "resourcequota-controller";
 
     fn watches(&self) -> Vec<Watch> {
@@ -70,21 +70,26 @@ impl Controller for ResourceQuotas {
         self.kinds.take_removed()
     }
 
-    fn observe(&mut self, cx: &mut Context<Work>, kind: GroupResource, diff: &Difference) {
+    fn observe(
+        &mut self,
+        cx: &mut ControllerContext<QuotaWork>,
+        kind: GroupResource,
+        diff: &CacheDifference,
+    ) {
         let Some(object) = diff.new.as_ref().or(diff.old.as_ref()) else {
             return;
         };
         if ServedKinds::concerns(kind, diff) {
-            cx.enqueue_after(Work::Kinds, SERVED_AFTER);
+            cx.enqueue_after(QuotaWork::Kinds, SERVED_AFTER);
             return;
         }
         let now = cx.now();
         // The usage of a quota by an object.
-        let of = |quota: &Object, object: &Option<Object>| {
+        let of = |quota: &StoredObject, object: &Option<StoredObject>| {
             let object = object.as_ref().filter(|o| is_in_scope(quota, kind, o));
             object.map(|o| usage(kind, o, now))
         };
-        let concerned: Vec<Key> = cx
+        let concerned: Vec<ControllerKey> = cx
             .cache(RESOURCE_QUOTA)
             .by(Index::Namespace, namespace(object))
             .filter(|quota| {
@@ -92,29 +97,33 @@ impl Controller for ResourceQuotas {
                 hard.any(|(name, _)| tracks(kind, name))
                     && of(quota, &diff.old) != of(quota, &diff.new)
             })
-            .map(|quota| Key::of(quota))
+            .map(|quota| ControllerKey::of(quota))
             .collect();
         for key in concerned {
-            cx.enqueue_after(Work::Quota(key), PAUSE);
+            cx.enqueue_after(QuotaWork::Quota(key), PAUSE);
         }
         // Admission changes the status before the object that it counts is stored.
-        let spec = |quota: &Option<Object>| quota.as_ref().map(|q| q.part("spec").clone());
+        let spec = |quota: &Option<StoredObject>| quota.as_ref().map(|q| q.part("spec").clone());
         if kind == RESOURCE_QUOTA.resource
             && diff.new.is_some()
             && spec(&diff.old) != spec(&diff.new)
         {
-            cx.enqueue(Work::Quota(Key::of(object)));
+            cx.enqueue(QuotaWork::Quota(ControllerKey::of(object)));
         }
     }
 
-    fn reconcile(&mut self, cx: &mut Context<Work>, work: &Work) -> Result<(), AccessError> {
-        let Work::Quota(key) = work else {
+    fn reconcile(
+        &mut self,
+        cx: &mut ControllerContext<QuotaWork>,
+        work: &QuotaWork,
+    ) -> Result<(), AccessError> {
+        let QuotaWork::Quota(key) = work else {
             if self.kinds.refresh(cx.api()) {
                 // An object that was not counted for want of its kind is counted now.
                 let quotas = cx.cache(RESOURCE_QUOTA).iter();
-                let quotas: Vec<Key> = quotas.map(|(key, _)| key.clone()).collect();
+                let quotas: Vec<ControllerKey> = quotas.map(|(key, _)| key.clone()).collect();
                 for key in quotas {
-                    cx.enqueue(Work::Quota(key));
+                    cx.enqueue(QuotaWork::Quota(key));
                 }
             }
             return Ok(());

@@ -2,11 +2,11 @@
 
 use super::deployment::template;
 use super::object::{
-    CONTROLLER_REVISION, Key, Kind, controller_reference, count, name, namespace, next_count, set,
-    uid,
+    CONTROLLER_REVISION, ControllerKey, ControllerKind, controller_reference, count, name,
+    namespace, next_count, set, uid,
 };
-use super::runtime::{Context, Index, Watch, watching};
-use crate::access::{AccessError, Object};
+use super::runtime::{ControllerContext, Index, Watch, watching};
+use crate::access::{AccessError, StoredObject};
 use serde_json::{Value, json};
 
 /// The number of revisions that are kept that no pod has, where the workload does not state it.
@@ -25,11 +25,11 @@ pub(super) fn watch() -> Watch {
 /// The revisions of a workload, oldest first. The last one has the template of the workload: it is created, or an
 /// older one with the same template becomes the newest.
 pub(super) fn sync(
-    cx: &mut Context<Key>,
-    kind: Kind,
-    workload: &Object,
+    cx: &mut ControllerContext<ControllerKey>,
+    kind: ControllerKind,
+    workload: &StoredObject,
     label: &str,
-) -> Result<Vec<Object>, AccessError> {
+) -> Result<Vec<StoredObject>, AccessError> {
     let mut revisions = of(cx, workload);
     let wanted = &workload["spec"]["template"];
     let newest = revisions.last().map_or(0, |r| number(r));
@@ -62,8 +62,8 @@ pub(super) fn template_of(revision: &Value) -> Value {
     template
 }
 
-fn of(cx: &Context<Key>, workload: &Object) -> Vec<Object> {
-    let mut revisions: Vec<Object> = cx
+fn of(cx: &ControllerContext<ControllerKey>, workload: &StoredObject) -> Vec<StoredObject> {
+    let mut revisions: Vec<StoredObject> = cx
         .cache(CONTROLLER_REVISION)
         .by(Index::Controller, uid(workload))
         .cloned()
@@ -77,14 +77,15 @@ fn number(revision: &Value) -> i64 {
 }
 
 fn create(
-    cx: &mut Context<Key>,
-    kind: Kind,
-    workload: &Object,
+    cx: &mut ControllerContext<ControllerKey>,
+    kind: ControllerKind,
+    workload: &StoredObject,
     label: &str,
     number: i64,
 ) -> Result<(), AccessError> {
     let template = &workload["spec"]["template"];
     let mut data = json!({"spec": {"template": template}});
+    // A revision is applied as a patch that replaces the template as a whole.
     data["spec"]["template"]["$patch"] = "replace".into();
     let mut collisions = workload["status"]["collisionCount"].as_i64();
     for _ in 0..NAMES_MAX {
@@ -106,6 +107,7 @@ fn create(
         }
         set(&mut revision, &["metadata", "labels", label], hash.into());
         match cx.create(CONTROLLER_REVISION, revision) {
+            // The name is taken by another template: the collision count changes the hash.
             Err(error) if error.reason == "AlreadyExists" => {
                 collisions = Some(next_count(collisions.unwrap_or(0)));
             }
@@ -121,16 +123,16 @@ fn create(
 
 /// Deletes the oldest revisions that no pod has; `used` returns whether a pod has the revision.
 pub(super) fn clean_up(
-    cx: &mut Context<Key>,
-    workload: &Object,
-    revisions: &[Object],
+    cx: &mut ControllerContext<ControllerKey>,
+    workload: &StoredObject,
+    revisions: &[StoredObject],
     used: impl Fn(&Value) -> bool,
 ) -> Result<(), AccessError> {
     let kept = count(&workload["spec"]["revisionHistoryLimit"], KEPT);
     let Some((_, older)) = revisions.split_last() else {
         return Ok(());
     };
-    let unused: Vec<&Object> = older.iter().filter(|r| !used(r)).collect();
+    let unused: Vec<&StoredObject> = older.iter().filter(|r| !used(r)).collect();
     let surplus = unused
         .len()
         .saturating_sub(usize::try_from(kept).unwrap_or(0));

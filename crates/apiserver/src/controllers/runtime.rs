@@ -14,17 +14,18 @@ mod queue;
 mod recorder;
 
 pub use self::activity::Activity;
-pub use self::clock::Clock;
+pub use self::clock::WallClock;
 
-pub(crate) use self::cache::{Cache, Difference, Index};
-pub(crate) use self::recorder::{EventType, Subject};
+pub(crate) use self::cache::{Cache, CacheDifference, Index};
+pub(crate) use self::recorder::{EventSubject, EventType};
 
 use self::activity::Counter;
 use self::queue::WorkQueue;
 use self::recorder::Recorder;
-use super::object::{self, Key, Kind};
+use super::object::{self, ControllerKey, ControllerKind};
 use crate::access::{
-    Access, AccessError, Change, DeleteOptions, GroupResource, Object, unless_not_found,
+    Access, AccessError, DeleteOptions, GroupResource, StoredObject, WatchedChange,
+    unless_not_found,
 };
 use rustc_hash::FxHashMap;
 use serde_json::Value;
@@ -58,7 +59,7 @@ pub(crate) struct Watch {
 }
 
 /// Shorthand for [`Watch`].
-pub(crate) const fn watching(kind: Kind, indexes: &'static [Index]) -> Watch {
+pub(crate) const fn watching(kind: ControllerKind, indexes: &'static [Index]) -> Watch {
     Watch {
         kind: kind.resource,
         indexes,
@@ -96,27 +97,32 @@ pub(crate) trait Controller: Send + 'static {
     }
 
     /// Before anything is observed: add keys that are due by time alone.
-    fn start(&mut self, _cx: &mut Context<Self::Key>) {}
+    fn start(&mut self, _cx: &mut ControllerContext<Self::Key>) {}
 
     /// An object of `kind` has changed; the view shows it already. Adds the keys that this concerns.
-    fn observe(&mut self, cx: &mut Context<Self::Key>, kind: GroupResource, diff: &Difference);
+    fn observe(
+        &mut self,
+        cx: &mut ControllerContext<Self::Key>,
+        kind: GroupResource,
+        diff: &CacheDifference,
+    );
 
     /// Brings one key closer to where it should be. After an error it is tried again, later and later.
     fn reconcile(
         &mut self,
-        cx: &mut Context<Self::Key>,
+        cx: &mut ControllerContext<Self::Key>,
         key: &Self::Key,
     ) -> Result<(), AccessError>;
 }
 
 /// The context of a controller.
-pub(crate) struct Context<K> {
+pub(crate) struct ControllerContext<K> {
     api: Arc<dyn Access>,
-    clock: Clock,
+    clock: WallClock,
     queue: WorkQueue<K>,
     caches: FxHashMap<GroupResource, Cache>,
     /// Differences that the controller's own writes made and that it has not observed yet.
-    unobserved: VecDeque<(GroupResource, Difference)>,
+    unobserved: VecDeque<(GroupResource, CacheDifference)>,
     recorder: Recorder,
     nothing: Cache,
     /// Whether a key is being worked on; what is enqueued then is no change from outside.
@@ -125,8 +131,13 @@ pub(crate) struct Context<K> {
     has_progressed: bool,
 }
 
-impl<K: Clone + Eq + Hash> Context<K> {
-    fn new(api: Arc<dyn Access>, clock: Clock, component: &'static str, watches: &[Watch]) -> Self {
+impl<K: Clone + Eq + Hash> ControllerContext<K> {
+    fn new(
+        api: Arc<dyn Access>,
+        clock: WallClock,
+        component: &'static str,
+        watches: &[Watch],
+    ) -> Self {
         Self {
             api,
             clock,
@@ -154,11 +165,11 @@ impl<K: Clone + Eq + Hash> Context<K> {
     }
 
     /// The view of a watched kind; empty for any other.
-    pub(crate) fn cache(&self, kind: Kind) -> &Cache {
+    pub(crate) fn cache(&self, kind: ControllerKind) -> &Cache {
         self.cache_of(kind.resource)
     }
 
-    /// As [`Context::cache`], for kinds that are known at run time only.
+    /// As [`ControllerContext::cache`], for kinds that are known at run time only.
     pub(crate) fn cache_of(&self, kind: GroupResource) -> &Cache {
         self.caches.get(&kind).unwrap_or(&self.nothing)
     }
@@ -181,14 +192,18 @@ impl<K: Clone + Eq + Hash> Context<K> {
         }
     }
 
-    /// Works on `key` at `time`; as [`Context::enqueue_after`], also for a time that is over.
+    /// Works on `key` at `time`; as [`ControllerContext::enqueue_after`], also for a time that is over.
     pub(crate) fn enqueue_at(&mut self, key: K, time: jiff::Timestamp) {
         let delay = time.duration_since(self.now());
         self.enqueue_after(key, Duration::try_from(delay).unwrap_or_default());
     }
 
     /// Creates an object.
-    pub(crate) fn create(&mut self, kind: Kind, object: Value) -> Result<Object, AccessError> {
+    pub(crate) fn create(
+        &mut self,
+        kind: ControllerKind,
+        object: Value,
+    ) -> Result<StoredObject, AccessError> {
         let created = self.api.create(kind.resource, object)?;
         self.has_progressed = true;
         self.wrote(kind.resource, &created);
@@ -200,7 +215,7 @@ impl<K: Clone + Eq + Hash> Context<K> {
         &mut self,
         kind: impl Into<GroupResource>,
         object: Value,
-    ) -> Result<Object, AccessError> {
+    ) -> Result<StoredObject, AccessError> {
         let kind = kind.into();
         let updated = self.api.update(kind, object)?;
         // Taking away the last finalizer of an object that is being deleted ends it.
@@ -215,9 +230,9 @@ impl<K: Clone + Eq + Hash> Context<K> {
     /// Replaces the status of an object.
     pub(crate) fn update_status(
         &mut self,
-        kind: Kind,
+        kind: ControllerKind,
         object: Value,
-    ) -> Result<Object, AccessError> {
+    ) -> Result<StoredObject, AccessError> {
         let updated = self.api.update_status(kind.resource, object)?;
         self.wrote(kind.resource, &updated);
         Ok(updated)
@@ -226,10 +241,10 @@ impl<K: Clone + Eq + Hash> Context<K> {
     /// Gives an object this status, unless it has it already.
     pub(crate) fn write_status(
         &mut self,
-        kind: Kind,
-        object: &Object,
+        kind: ControllerKind,
+        object: &StoredObject,
         status: Value,
-    ) -> Result<Object, AccessError> {
+    ) -> Result<StoredObject, AccessError> {
         if status == object["status"] {
             return Ok(object.clone());
         }
@@ -247,7 +262,7 @@ impl<K: Clone + Eq + Hash> Context<K> {
         self.delete_with(kind, object, DeleteOptions::default())
     }
 
-    /// As [`Context::delete`], with options.
+    /// As [`ControllerContext::delete`], with options.
     pub(crate) fn delete_with(
         &mut self,
         kind: impl Into<GroupResource>,
@@ -266,7 +281,7 @@ impl<K: Clone + Eq + Hash> Context<K> {
     /// Records an event about an object that reports no problem.
     pub(crate) fn normal(&mut self, regarding: &Value, reason: &str, message: impl Into<String>) {
         self.event(
-            Subject::of(regarding),
+            EventSubject::of(regarding),
             EventType::Normal,
             reason,
             message.into(),
@@ -276,7 +291,7 @@ impl<K: Clone + Eq + Hash> Context<K> {
     /// Records an event about a problem of an object.
     pub(crate) fn warn(&mut self, regarding: &Value, reason: &str, message: impl Into<String>) {
         self.event(
-            Subject::of(regarding),
+            EventSubject::of(regarding),
             EventType::Warning,
             reason,
             message.into(),
@@ -286,7 +301,7 @@ impl<K: Clone + Eq + Hash> Context<K> {
     /// Records an event. That it cannot be written is no error of the controller's.
     pub(crate) fn event(
         &mut self,
-        subject: Subject<'_>,
+        subject: EventSubject<'_>,
         event_type: EventType,
         reason: &str,
         message: String,
@@ -296,7 +311,7 @@ impl<K: Clone + Eq + Hash> Context<K> {
             .record(&*self.api, now, subject, event_type, reason, message);
     }
 
-    fn wrote(&mut self, kind: GroupResource, object: &Object) {
+    fn wrote(&mut self, kind: GroupResource, object: &StoredObject) {
         if let Some(cache) = self.caches.get_mut(&kind) {
             let differences = cache.put(object.clone());
             self.unobserved
@@ -310,7 +325,7 @@ impl<K: Clone + Eq + Hash> Context<K> {
             return;
         };
         let uid = object::uid(object);
-        let key = Key::of(object);
+        let key = ControllerKey::of(object);
         let differences = match self.api.get(kind, &key.namespace, &key.name) {
             Ok(current) if object::uid(&current) == uid => cache.put(current),
             Ok(_) => cache.remove_ahead(&key, uid),
@@ -323,15 +338,15 @@ impl<K: Clone + Eq + Hash> Context<K> {
 }
 
 /// The channel of one watch.
-struct Source {
+struct WatchChannel {
     kind: GroupResource,
-    receiver: Option<mpsc::Receiver<Change>>,
+    receiver: Option<mpsc::Receiver<WatchedChange>>,
     /// The time at which a closed watch is opened again.
     reopen_at: Instant,
     pause: Duration,
 }
 
-impl Source {
+impl WatchChannel {
     fn new(kind: GroupResource) -> Self {
         Self {
             kind,
@@ -352,13 +367,14 @@ impl Source {
 async fn run<C: Controller>(
     mut controller: C,
     api: Arc<dyn Access>,
-    clock: Clock,
+    clock: WallClock,
     counter: Arc<Counter>,
     mut stop: watch::Receiver<bool>,
 ) {
     let watches = controller.watches();
-    let mut cx = Context::new(api, clock, controller.name(), &watches);
-    let mut sources: Vec<Source> = watches.iter().map(|w| Source::new(w.kind)).collect();
+    let mut cx = ControllerContext::new(api, clock, controller.name(), &watches);
+    let mut sources: Vec<WatchChannel> =
+        watches.iter().map(|w| WatchChannel::new(w.kind)).collect();
     // All views are filled before the first difference is reported: a controller never acts on half of them.
     for source in &mut sources {
         open(source, &mut cx);
@@ -379,7 +395,7 @@ async fn run<C: Controller>(
             }
             for added in controller.added() {
                 cx.caches.insert(added.kind, Cache::new(added.indexes));
-                sources.push(Source::new(added.kind));
+                sources.push(WatchChannel::new(added.kind));
             }
             turns += 1;
             if turns.is_multiple_of(KEYS_PER_TURN) {
@@ -408,7 +424,7 @@ async fn run<C: Controller>(
     }
 }
 
-fn open<K: Clone + Eq + Hash>(source: &mut Source, cx: &mut Context<K>) {
+fn open<K: Clone + Eq + Hash>(source: &mut WatchChannel, cx: &mut ControllerContext<K>) {
     // The watch begins before the list is read, so that no change falls between the two.
     source.receiver = Some(cx.api.watch(source.kind));
     let list = cx.api.list(source.kind, None);
@@ -419,7 +435,7 @@ fn open<K: Clone + Eq + Hash>(source: &mut Source, cx: &mut Context<K>) {
     }
 }
 
-fn absorb<K: Clone + Eq + Hash>(source: &mut Source, cx: &mut Context<K>) {
+fn absorb<K: Clone + Eq + Hash>(source: &mut WatchChannel, cx: &mut ControllerContext<K>) {
     if source.receiver.is_none() && source.reopen_at <= Instant::now() {
         open(source, cx);
     }
@@ -435,7 +451,11 @@ fn absorb<K: Clone + Eq + Hash>(source: &mut Source, cx: &mut Context<K>) {
     }
 }
 
-fn take<K: Clone + Eq + Hash>(source: &mut Source, cx: &mut Context<K>, change: Option<Change>) {
+fn take<K: Clone + Eq + Hash>(
+    source: &mut WatchChannel,
+    cx: &mut ControllerContext<K>,
+    change: Option<WatchedChange>,
+) {
     let Some(change) = change else {
         debug!(
             kind = source.kind.resource,
@@ -453,7 +473,7 @@ fn take<K: Clone + Eq + Hash>(source: &mut Source, cx: &mut Context<K>, change: 
 }
 
 /// The next change of any open watch, with the index of the watch; no change when it closed.
-async fn next_change(sources: &mut [Source]) -> (usize, Option<Change>) {
+async fn next_change(sources: &mut [WatchChannel]) -> (usize, Option<WatchedChange>) {
     std::future::poll_fn(|cx| {
         for (i, source) in sources.iter_mut().enumerate() {
             if let Some(receiver) = &mut source.receiver
@@ -467,13 +487,13 @@ async fn next_change(sources: &mut [Source]) -> (usize, Option<Change>) {
     .await
 }
 
-fn observe_all<C: Controller>(controller: &mut C, cx: &mut Context<C::Key>) {
+fn observe_all<C: Controller>(controller: &mut C, cx: &mut ControllerContext<C::Key>) {
     while let Some((kind, difference)) = cx.unobserved.pop_front() {
         controller.observe(cx, kind, &difference);
     }
 }
 
-fn work<C: Controller>(controller: &mut C, cx: &mut Context<C::Key>, key: &C::Key) {
+fn work<C: Controller>(controller: &mut C, cx: &mut ControllerContext<C::Key>, key: &C::Key) {
     cx.is_working = true;
     cx.has_progressed = false;
     // A bug that one object brings out must not end the control of all others.
@@ -529,7 +549,7 @@ impl Handle {
         &mut self,
         controller: C,
         api: Arc<dyn Access>,
-        clock: Clock,
+        clock: WallClock,
     ) {
         let stop = self.stop.subscribe();
         let counter = Arc::new(Counter::new(controller.name()));
@@ -545,7 +565,7 @@ impl Handle {
         &mut self,
         controller: C,
         api: Arc<dyn Access>,
-        clock: Clock,
+        clock: WallClock,
     ) {
         let runtime = if clock.is_virtual() {
             None

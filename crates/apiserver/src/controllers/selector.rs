@@ -7,9 +7,9 @@ use serde_json::{Map, Value};
 
 /// A parsed label selector. An empty one matches everything, one that cannot be read matches nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Selector(selector::Selector);
+pub(crate) struct ControllerSelector(selector::Selector);
 
-impl Selector {
+impl ControllerSelector {
     /// Reads a `LabelSelector`. As upstream, an absent selector matches nothing.
     pub(crate) fn parse(selector: &Value) -> Self {
         let compiled = Option::<LabelSelector>::deserialize(selector)
@@ -81,10 +81,10 @@ mod tests {
             ),
             ("an unknown operator", &odd, json!({"app": "2"}), false),
         ] {
-            let got = Selector::parse(selector).matches(labels.as_object());
+            let got = ControllerSelector::parse(selector).matches(labels.as_object());
             assert_eq!(got, expected, "{situation}");
         }
-        assert!(Selector::parse(&json!({})).is_everything());
-        assert!(!Selector::parse(&app).is_everything());
+        assert!(ControllerSelector::parse(&json!({})).is_everything());
+        assert!(!ControllerSelector::parse(&app).is_everything());
     }
 }

@@ -1,6 +1,6 @@
 //! The kinds that are served, for controllers that watch all of them: CustomResourceDefinitions add and remove kinds.
 
-use super::runtime::Difference;
+use super::runtime::CacheDifference;
 use crate::access::{Access, GroupResource, KindInfo, gr};
 use rustc_hash::FxHashSet;
 use std::time::Duration;
@@ -37,7 +37,7 @@ impl ServedKinds {
     }
 
     /// Returns whether a change concerns the kinds that are served.
-    pub(super) fn concerns(kind: GroupResource, diff: &Difference) -> bool {
+    pub(super) fn concerns(kind: GroupResource, diff: &CacheDifference) -> bool {
         kind == DEFINITIONS && (diff.old.is_some() || diff.new.is_some())
     }
 

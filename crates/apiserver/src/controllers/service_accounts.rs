@@ -1,9 +1,11 @@
 //! Gives every namespace what pods in it expect: the service account `default` and the config map
 //! `kube-root-ca.crt`.
 
-use super::object::{CONFIG_MAP, Key, NAMESPACE, SERVICE_ACCOUNT, is_deleting, name, namespace};
-use super::runtime::{Context, Controller, Difference, Watch, watching};
-use crate::access::{AccessError, GroupResource, Object};
+use super::object::{
+    CONFIG_MAP, ControllerKey, NAMESPACE, SERVICE_ACCOUNT, is_deleting, name, namespace,
+};
+use super::runtime::{CacheDifference, Controller, ControllerContext, Watch, watching};
+use crate::access::{AccessError, GroupResource, StoredObject};
 use serde_json::json;
 
 const ACCOUNT: &str = "default";
@@ -22,7 +24,7 @@ impl ServiceAccounts {
     }
 }
 
-fn already_there(result: Result<Object, AccessError>) -> Result<(), AccessError> {
+fn already_there(result: Result<StoredObject, AccessError>) -> Result<(), AccessError> {
     match result {
         Err(e) if e.reason != "AlreadyExists" && !e.is_namespace_terminating() => Err(e),
         _ => Ok(()),
@@ -30,7 +32,7 @@ fn already_there(result: Result<Object, AccessError>) -> Result<(), AccessError>
 }
 
 impl Controller for ServiceAccounts {
-    type Key = Key;
+    type Key = ControllerKey;
     const NAME: &'static str = "serviceaccount-controller";
     const WATCHES: &'static [Watch] = &[
         watching(NAMESPACE, &[]),
@@ -38,10 +40,15 @@ impl Controller for ServiceAccounts {
         watching(CONFIG_MAP, &[]),
     ];
 
-    fn observe(&mut self, cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
+    fn observe(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        kind: GroupResource,
+        diff: &CacheDifference,
+    ) {
         if kind == NAMESPACE.resource {
             if let Some(new) = &diff.new {
-                cx.enqueue(Key::of(new));
+                cx.enqueue(ControllerKey::of(new));
             }
             return;
         }
@@ -49,18 +56,22 @@ impl Controller for ServiceAccounts {
         if let Some(old) = &diff.old
             && matches!(name(old), ACCOUNT | ROOT_CA)
         {
-            cx.enqueue(Key::new("", namespace(old)));
+            cx.enqueue(ControllerKey::new("", namespace(old)));
         }
     }
 
-    fn reconcile(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+    fn reconcile(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        key: &ControllerKey,
+    ) -> Result<(), AccessError> {
         let found = cx.cache(NAMESPACE).get(key);
         if found.is_none_or(|n| is_deleting(n)) {
             return Ok(());
         }
         if cx
             .cache(SERVICE_ACCOUNT)
-            .get(&Key::new(&key.name, ACCOUNT))
+            .get(&ControllerKey::new(&key.name, ACCOUNT))
             .is_none()
         {
             let account = SERVICE_ACCOUNT.object(
@@ -73,7 +84,10 @@ impl Controller for ServiceAccounts {
             return Ok(());
         };
         let data = json!({"ca.crt": root_ca});
-        match cx.cache(CONFIG_MAP).get(&Key::new(&key.name, ROOT_CA)) {
+        match cx
+            .cache(CONFIG_MAP)
+            .get(&ControllerKey::new(&key.name, ROOT_CA))
+        {
             None => {
                 let map = CONFIG_MAP.object(
                     json!({"metadata": {"name": ROOT_CA, "namespace": &*key.name},
@@ -82,6 +96,7 @@ impl Controller for ServiceAccounts {
                 );
                 already_there(cx.create(CONFIG_MAP, map))
             }
+            // Clients of the namespace trust this authority; a change by another client would break them.
             Some(map) if map["data"] != data => {
                 let mut right = (**map).clone();
                 right["data"] = data;

@@ -6,14 +6,14 @@ mod identity;
 use self::identity::ordinal_of;
 use super::failed_pods::FailedPods;
 use super::object::{
-    self, CLAIM, Key, POD, STATEFUL_SET, count, generation, is_deleting, items, labels, name,
-    namespace,
+    self, CLAIM, ControllerKey, POD, STATEFUL_SET, count, generation, is_deleting, items, labels,
+    name, namespace,
 };
 use super::ownership::{Ownership, owned};
 use super::pod;
 use super::revisions::{self, REVISION_LABEL};
-use super::runtime::{Context, Controller, Difference, Watch, watching};
-use crate::access::{AccessError, GroupResource, Object, unless_not_found};
+use super::runtime::{CacheDifference, Controller, ControllerContext, Watch, watching};
+use crate::access::{AccessError, GroupResource, StoredObject, unless_not_found};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ impl Default for StatefulSets {
 }
 
 impl Controller for StatefulSets {
-    type Key = Key;
+    type Key = ControllerKey;
     const NAME: &'static str = "statefulset-controller";
 
     fn watches(&self) -> Vec<Watch> {
@@ -48,7 +48,12 @@ impl Controller for StatefulSets {
         watches
     }
 
-    fn observe(&mut self, cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
+    fn observe(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        kind: GroupResource,
+        diff: &CacheDifference,
+    ) {
         self.ownership.observe(cx, kind, diff);
         if kind == CLAIM.resource {
             for key in claims::sets_of(cx, diff) {
@@ -57,7 +62,11 @@ impl Controller for StatefulSets {
         }
     }
 
-    fn reconcile(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+    fn reconcile(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        key: &ControllerKey,
+    ) -> Result<(), AccessError> {
         let Some(set) = cx.cache(STATEFUL_SET).get(key).cloned() else {
             return Ok(());
         };
@@ -69,11 +78,12 @@ impl Controller for StatefulSets {
         let Some(update) = revisions.last() else {
             return Ok(());
         };
+        // Without its current revision, as after the first sync, the set runs the newest one.
         let current = revisions
             .iter()
             .find(|r| set["status"]["currentRevision"] == name(r))
             .unwrap_or(update);
-        let mut run = Run {
+        let mut run = SetRun {
             set: &set,
             current,
             update,
@@ -82,16 +92,17 @@ impl Controller for StatefulSets {
             failed: &mut self.failed,
         };
         let done = run.carry_out(cx);
-        let pods: Vec<Object> = owned(cx, &set).collect();
+        let pods: Vec<StoredObject> = owned(cx, &set).collect();
         let status = run.status(&pods);
         cx.write_status(STATEFUL_SET, &set, status)?;
         if let Some(at) = run.next {
             cx.enqueue_at(key.clone(), at);
         }
+        // The status is written even if a step failed; the error is reported afterwards.
         done?;
         let kept = [name(current), name(update)];
         revisions::clean_up(cx, &set, &revisions, |revision| {
-            let used = |p: &Object| revision_of(p) == Some(name(revision));
+            let used = |p: &StoredObject| revision_of(p) == Some(name(revision));
             kept.contains(&name(revision)) || pods.iter().any(used)
         })
     }
@@ -103,19 +114,19 @@ fn revision_of(pod: &Value) -> Option<&str> {
 }
 
 /// One reconcile of a set.
-struct Run<'a> {
-    set: &'a Object,
+struct SetRun<'a> {
+    set: &'a StoredObject,
     /// The revision of the pods that are not updated yet.
-    current: &'a Object,
+    current: &'a StoredObject,
     /// The revision with the template of the set.
-    update: &'a Object,
+    update: &'a StoredObject,
     now: Timestamp,
     /// The time at which the set must be looked at again.
     next: Option<Timestamp>,
     failed: &'a mut FailedPods,
 }
 
-impl Run<'_> {
+impl SetRun<'_> {
     fn spec(&self) -> &Value {
         &self.set["spec"]
     }
@@ -162,10 +173,10 @@ impl Run<'_> {
     }
 
     /// Takes the next steps. An ordered set takes one at a time, and waits for its pods.
-    fn carry_out(&mut self, cx: &mut Context<Key>) -> Result<(), AccessError> {
+    fn carry_out(&mut self, cx: &mut ControllerContext<ControllerKey>) -> Result<(), AccessError> {
         let ordinals = self.ordinals();
-        let mut pods: BTreeMap<i64, Object> = BTreeMap::new();
-        let mut condemned: BTreeMap<i64, Object> = BTreeMap::new();
+        let mut pods: BTreeMap<i64, StoredObject> = BTreeMap::new();
+        let mut condemned: BTreeMap<i64, StoredObject> = BTreeMap::new();
         for pod in owned(cx, self.set) {
             match ordinal_of(self.set, &pod) {
                 Some(at) if ordinals.contains(&at) => _ = pods.insert(at, pod),
@@ -195,11 +206,12 @@ impl Run<'_> {
     /// Brings one pod to where it should be; whether it is there.
     fn bring_up(
         &mut self,
-        cx: &mut Context<Key>,
+        cx: &mut ControllerContext<ControllerKey>,
         at: i64,
-        pod: Option<&Object>,
+        pod: Option<&StoredObject>,
     ) -> Result<bool, AccessError> {
         let Some(pod) = pod else {
+            // A claim that is being deleted would be used by the new pod, and then be lost.
             if !claims::is_stale(cx, self.set, at) {
                 self.create(cx, at)?;
             }
@@ -207,7 +219,8 @@ impl Run<'_> {
         };
         if pod::is_terminal(pod) {
             if !is_deleting(pod) {
-                let key = Key::of(self.set);
+                let key = ControllerKey::of(self.set);
+                // Pods that fail again and again are replaced later and later.
                 if let Err(pause) = self.failed.replace(&key, name(pod), Instant::now()) {
                     cx.enqueue_after(key, pause);
                     return Ok(false);
@@ -236,7 +249,11 @@ impl Run<'_> {
         Ok(self.is_available(pod))
     }
 
-    fn create(&self, cx: &mut Context<Key>, at: i64) -> Result<(), AccessError> {
+    fn create(
+        &self,
+        cx: &mut ControllerContext<ControllerKey>,
+        at: i64,
+    ) -> Result<(), AccessError> {
         let is_old = at < self.partition() && self.spec()["updateStrategy"]["type"] != "OnDelete";
         let revision = if is_old { self.current } else { self.update };
         let template = revisions::template_of(revision);
@@ -260,7 +277,11 @@ impl Run<'_> {
         }
     }
 
-    fn delete(&self, cx: &mut Context<Key>, pod: &Object) -> Result<(), AccessError> {
+    fn delete(
+        &self,
+        cx: &mut ControllerContext<ControllerKey>,
+        pod: &StoredObject,
+    ) -> Result<(), AccessError> {
         cx.delete(POD, pod)?;
         let message = format!(
             "Delete Pod {} in StatefulSet {} successful",
@@ -274,8 +295,8 @@ impl Run<'_> {
     /// Deletes a pod of another revision than the set's, the last one first; it is created anew then.
     fn roll(
         &mut self,
-        cx: &mut Context<Key>,
-        pods: &BTreeMap<i64, Object>,
+        cx: &mut ControllerContext<ControllerKey>,
+        pods: &BTreeMap<i64, StoredObject>,
     ) -> Result<(), AccessError> {
         let partition = self.partition();
         let mut room = self.unavailable_max();
@@ -303,7 +324,7 @@ impl Run<'_> {
         usize::try_from(object::scaled(value, replicas, false).max(1)).unwrap_or(1)
     }
 
-    fn status(&mut self, pods: &[Object]) -> Value {
+    fn status(&mut self, pods: &[StoredObject]) -> Value {
         let (mut replicas, mut ready, mut available) = (0, 0, 0);
         let (mut current, mut updated) = (0, 0);
         for pod in pods {
@@ -323,6 +344,7 @@ impl Run<'_> {
             }
         }
         let mut current_revision = name(self.current);
+        // Only a rollout to all ordinals makes the new revision the current one.
         let is_complete = self.partition() == self.ordinals().start
             && updated == replicas
             && ready == replicas

@@ -1,10 +1,11 @@
 //! A small API server for the controllers' tests: objects in a map, with versions, generations, finalizers,
 //! grace periods and watches as the real one has them; no defaults, no validation.
 
-use super::object::{self, Key, NAMESPACE, POD, items, seconds, set};
-use super::runtime::Clock;
+use super::object::{self, ControllerKey, NAMESPACE, POD, items, seconds, set};
+use super::runtime::WallClock;
 use crate::access::{
-    Access, AccessError, Change, DeleteOptions, GroupResource, KindInfo, Object, Propagation, gr,
+    Access, AccessError, DeleteOptions, GroupResource, KindInfo, Propagation, StoredObject,
+    WatchedChange, gr,
 };
 use crate::strategy::{Subresource, keep_other_half};
 use serde_json::{Value, json};
@@ -21,15 +22,15 @@ struct State {
     version: u64,
     uid: u64,
     name: u64,
-    objects: BTreeMap<(GroupResource, Key), Object>,
-    watchers: Vec<(GroupResource, mpsc::Sender<Change>)>,
+    objects: BTreeMap<(GroupResource, ControllerKey), StoredObject>,
+    watchers: Vec<(GroupResource, mpsc::Sender<WatchedChange>)>,
     fault: Option<Fault>,
 }
 
 /// See the module.
 pub(crate) struct Fake {
     state: Mutex<State>,
-    clock: Clock,
+    clock: WallClock,
 }
 
 const fn kind(
@@ -98,12 +99,12 @@ impl Fake {
         let start = "2026-01-01T00:00:00Z".parse().unwrap_or_default();
         Arc::new(Self {
             state: Mutex::default(),
-            clock: Clock::virtual_from(start),
+            clock: WallClock::virtual_from(start),
         })
     }
 
     /// The clock it stamps objects with.
-    pub(crate) fn clock(&self) -> Clock {
+    pub(crate) fn clock(&self) -> WallClock {
         self.clock.clone()
     }
 
@@ -151,14 +152,14 @@ impl Fake {
         kind: GroupResource,
         mut new: Value,
         subresource: Subresource,
-    ) -> Result<Object, AccessError> {
+    ) -> Result<StoredObject, AccessError> {
         let mut state = self.lock();
         let verb = match subresource {
             Subresource::Status => "update_status",
             _ => "update",
         };
         state.check(verb, kind, &new)?;
-        let key = Key::of(&new);
+        let key = ControllerKey::of(&new);
         let old = state.find(kind, &key)?;
         let expected = &new["metadata"]["resourceVersion"];
         if !expected.is_null() && *expected != old["metadata"]["resourceVersion"] {
@@ -189,7 +190,7 @@ impl State {
         }
     }
 
-    fn find(&self, kind: GroupResource, key: &Key) -> Result<Object, AccessError> {
+    fn find(&self, kind: GroupResource, key: &ControllerKey) -> Result<StoredObject, AccessError> {
         self.objects
             .get(&(kind, key.clone()))
             .cloned()
@@ -202,27 +203,27 @@ impl State {
             })
     }
 
-    fn tell(&mut self, kind: GroupResource, change: &Change) {
+    fn tell(&mut self, kind: GroupResource, change: &WatchedChange) {
         self.watchers
             .retain(|(k, sender)| *k != kind || sender.try_send(change.clone()).is_ok());
     }
 
     /// Stores or, when its deletion has nothing more to wait for, removes.
-    fn store(&mut self, kind: GroupResource, mut object: Value) -> Object {
+    fn store(&mut self, kind: GroupResource, mut object: Value) -> StoredObject {
         self.version += 1;
         object["metadata"]["resourceVersion"] = self.version.to_string().into();
-        let id = (kind, Key::of(&object));
+        let id = (kind, ControllerKey::of(&object));
         let waits = !items(&object["metadata"]["finalizers"]).is_empty()
             || object["metadata"]["deletionGracePeriodSeconds"].as_i64() > Some(0)
             || (kind == NAMESPACE.resource && !items(&object["spec"]["finalizers"]).is_empty());
         let object = Arc::new(object);
         let change = if object::is_deleting(&object) && !waits {
             self.objects.remove(&id);
-            Change::Deleted(object.clone())
+            WatchedChange::Deleted(object.clone())
         } else if self.objects.insert(id, object.clone()).is_some() {
-            Change::Modified(object.clone())
+            WatchedChange::Modified(object.clone())
         } else {
-            Change::Added(object.clone())
+            WatchedChange::Added(object.clone())
         };
         self.tell(kind, &change);
         object
@@ -230,11 +231,16 @@ impl State {
 }
 
 impl Access for Fake {
-    fn get(&self, kind: GroupResource, namespace: &str, name: &str) -> Result<Object, AccessError> {
-        self.lock().find(kind, &Key::new(namespace, name))
+    fn get(
+        &self,
+        kind: GroupResource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<StoredObject, AccessError> {
+        self.lock().find(kind, &ControllerKey::new(namespace, name))
     }
 
-    fn list(&self, kind: GroupResource, namespace: Option<&str>) -> Vec<Object> {
+    fn list(&self, kind: GroupResource, namespace: Option<&str>) -> Vec<StoredObject> {
         self.lock()
             .objects
             .iter()
@@ -243,7 +249,7 @@ impl Access for Fake {
             .collect()
     }
 
-    fn create(&self, kind: GroupResource, mut object: Value) -> Result<Object, AccessError> {
+    fn create(&self, kind: GroupResource, mut object: Value) -> Result<StoredObject, AccessError> {
         let mut state = self.lock();
         state.check("create", kind, &object)?;
         if let Some(prefix) = object["metadata"]["generateName"].as_str()
@@ -253,12 +259,12 @@ impl Access for Fake {
             let name = format!("{prefix}{:05}", state.name);
             object["metadata"]["name"] = name.into();
         }
-        let key = Key::of(&object);
+        let key = ControllerKey::of(&object);
         if state.objects.contains_key(&(kind, key.clone())) {
             let message = format!("{} \"{}\" already exists", kind.resource, key.name);
             return Err(refused(409, "AlreadyExists", &message));
         }
-        let namespace = Key::new("", &key.namespace);
+        let namespace = ControllerKey::new("", &key.namespace);
         if let Some(namespace) = state.objects.get(&(NAMESPACE.resource, namespace))
             && object::is_deleting(namespace)
         {
@@ -287,18 +293,22 @@ impl Access for Fake {
         Ok(state.store(kind, object))
     }
 
-    fn update(&self, kind: GroupResource, object: Value) -> Result<Object, AccessError> {
+    fn update(&self, kind: GroupResource, object: Value) -> Result<StoredObject, AccessError> {
         self.write(kind, object, Subresource::Main)
     }
 
-    fn update_status(&self, kind: GroupResource, object: Value) -> Result<Object, AccessError> {
+    fn update_status(
+        &self,
+        kind: GroupResource,
+        object: Value,
+    ) -> Result<StoredObject, AccessError> {
         self.write(kind, object, Subresource::Status)
     }
 
-    fn finalize_namespace(&self, namespace: Value) -> Result<Object, AccessError> {
+    fn finalize_namespace(&self, namespace: Value) -> Result<StoredObject, AccessError> {
         let mut state = self.lock();
         state.check("finalize", NAMESPACE.resource, &namespace)?;
-        state.find(NAMESPACE.resource, &Key::of(&namespace))?;
+        state.find(NAMESPACE.resource, &ControllerKey::of(&namespace))?;
         Ok(state.store(NAMESPACE.resource, namespace))
     }
 
@@ -310,7 +320,7 @@ impl Access for Fake {
         options: &DeleteOptions,
     ) -> Result<(), AccessError> {
         let mut state = self.lock();
-        let mut object = (*state.find(kind, &Key::new(namespace, name))?).clone();
+        let mut object = (*state.find(kind, &ControllerKey::new(namespace, name))?).clone();
         state.check("delete", kind, &object)?;
         if options
             .uid
@@ -361,9 +371,9 @@ impl Access for Fake {
         Ok(())
     }
 
-    fn watch(&self, kind: GroupResource) -> mpsc::Receiver<Change> {
+    fn watch(&self, kind: GroupResource) -> mpsc::Receiver<WatchedChange> {
         let mut state = self.lock();
-        let initial: Vec<Object> = state
+        let initial: Vec<StoredObject> = state
             .objects
             .iter()
             .filter(|((k, _), _)| *k == kind)
@@ -371,7 +381,7 @@ impl Access for Fake {
             .collect();
         let (sender, receiver) = mpsc::channel(initial.len() + 4096);
         for object in initial {
-            _ = sender.try_send(Change::Added(object));
+            _ = sender.try_send(WatchedChange::Added(object));
         }
         state.watchers.push((kind, sender));
         receiver

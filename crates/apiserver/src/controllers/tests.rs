@@ -6,10 +6,10 @@ use super::object::{
     CONFIG_MAP, DEPLOYMENT, EVENT, LEASE, NAMESPACE, NODE, POD, REPLICA_SET, RESOURCE_QUOTA,
     SERVICE_ACCOUNT, condition, condition_is_true, is_deleting, items, name, set,
 };
-use super::runtime::Clock;
+use super::runtime::WallClock;
 use super::testing::{eventually, pass};
-use super::{Handle, Options, spawn};
-use crate::access::{Access, AccessError, DeleteOptions, GroupResource, Object, Propagation};
+use super::{ControllerOptions, Handle, spawn};
+use crate::access::{Access, AccessError, DeleteOptions, GroupResource, Propagation, StoredObject};
 use crate::{RunningServer, Server, ServerOptions, kubelet};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -23,23 +23,23 @@ struct World {
 
 impl World {
     async fn new(nodes: usize) -> Self {
-        let clock = Clock::virtual_from("2026-01-01T00:00:00Z".parse().unwrap());
+        let clock = WallClock::virtual_from("2026-01-01T00:00:00Z".parse().unwrap());
         let of_server = clock.clone();
         let now = Arc::new(move || of_server.now());
         let server = Server::start_with_clock(ServerOptions::default(), now)
             .await
             .unwrap();
         let api = server.api("test");
-        let options = Options {
+        let options = ControllerOptions {
             root_ca: Some(server.ca_pem().to_owned()),
             clock: clock.clone(),
-            ..Options::default()
+            ..ControllerOptions::default()
         };
         let controllers = spawn(api.clone(), options);
-        let options = kubelet::Options {
+        let options = kubelet::KubeletOptions {
             nodes,
             clock,
-            ..kubelet::Options::default()
+            ..kubelet::KubeletOptions::default()
         };
         let kubelets = kubelet::spawn(api.clone(), options).await.unwrap();
         Self {
@@ -97,15 +97,15 @@ impl World {
         self.api.delete(kind, namespace, name, &options).unwrap();
     }
 
-    fn pods(&self, namespace: &str) -> Vec<Object> {
+    fn pods(&self, namespace: &str) -> Vec<StoredObject> {
         self.api.list(POD.resource, Some(namespace))
     }
 
-    fn sets(&self, namespace: &str) -> Vec<Object> {
+    fn sets(&self, namespace: &str) -> Vec<StoredObject> {
         self.api.list(REPLICA_SET.resource, Some(namespace))
     }
 
-    fn deployment(&self) -> Result<Object, AccessError> {
+    fn deployment(&self) -> Result<StoredObject, AccessError> {
         self.api.get(DEPLOYMENT.resource, "default", "web")
     }
 

@@ -20,9 +20,9 @@ mod provision;
 mod tests;
 mod volume;
 
-use super::object::{CLAIM, Key, Kind, STORAGE_CLASS, VOLUME, name, namespace};
-use super::runtime::{Context, Controller, Difference, Index, Watch, watching};
-use crate::access::{AccessError, GroupResource, Object};
+use super::object::{CLAIM, ControllerKey, ControllerKind, STORAGE_CLASS, VOLUME, name, namespace};
+use super::runtime::{CacheDifference, Controller, ControllerContext, Index, Watch, watching};
+use crate::access::{AccessError, GroupResource, StoredObject};
 use matching::class;
 use serde_json::{Value, json};
 
@@ -44,14 +44,14 @@ pub(super) struct Volumes;
 
 /// The keys that are being processed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Work {
+pub(super) enum VolumeWork {
     /// A claim.
-    Claim(Key),
+    Claim(ControllerKey),
     /// A volume.
-    Volume(Key),
+    Volume(ControllerKey),
 }
 
-type Cx = Context<Work>;
+type Cx = ControllerContext<VolumeWork>;
 
 fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     let found = object.pointer(pointer).and_then(Value::as_str);
@@ -59,10 +59,10 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
 }
 
 /// The claim that a volume is given to.
-fn claim_of(volume: &Value) -> Option<Key> {
+fn claim_of(volume: &Value) -> Option<ControllerKey> {
     let namespace = text(volume, "/spec/claimRef/namespace");
     let name = text(volume, "/spec/claimRef/name");
-    (!name.is_empty()).then(|| Key::new(namespace, name))
+    (!name.is_empty()).then(|| ControllerKey::new(namespace, name))
 }
 
 /// A reference to a claim, as it is written into a volume.
@@ -76,10 +76,10 @@ fn reference(claim: &Value) -> Value {
 /// Sets the phase of an object, and more of its status; writes only what changes.
 fn set_status(
     cx: &mut Cx,
-    kind: Kind,
-    object: &Object,
+    kind: ControllerKind,
+    object: &StoredObject,
     fields: &[(&str, Value)],
-) -> Result<Object, AccessError> {
+) -> Result<StoredObject, AccessError> {
     let mut new = (**object).clone();
     for (field, value) in fields {
         super::object::set(&mut new, &["status", field], value.clone());
@@ -91,7 +91,7 @@ fn set_status(
 }
 
 /// The claims of a class that have no volume yet.
-fn waiting_claims(cx: &Cx, class_name: &str) -> Vec<Key> {
+fn waiting_claims(cx: &Cx, class_name: &str) -> Vec<ControllerKey> {
     let claims = cx.cache(CLAIM).iter();
     let waiting = claims.filter(|(_, claim)| {
         class(claim) == class_name && text(claim, "/spec/volumeName").is_empty()
@@ -100,50 +100,50 @@ fn waiting_claims(cx: &Cx, class_name: &str) -> Vec<Key> {
 }
 
 impl Volumes {
-    fn volume_changed(cx: &mut Cx, diff: &Difference) {
+    fn volume_changed(cx: &mut Cx, diff: &CacheDifference) {
         for volume in [&diff.old, &diff.new].into_iter().flatten() {
             if let Some(claim) = claim_of(volume) {
-                cx.enqueue(Work::Claim(claim));
+                cx.enqueue(VolumeWork::Claim(claim));
             }
         }
         let claims = cx.cache(CLAIM);
         let named = [&diff.old, &diff.new].into_iter().flatten();
-        let mut waiting: Vec<Key> = named
+        let mut waiting: Vec<ControllerKey> = named
             .flat_map(|volume| claims.by(Index::VolumeName, name(volume)))
-            .map(|claim| Key::of(claim))
+            .map(|claim| ControllerKey::of(claim))
             .collect();
         if let Some(volume) = &diff.new {
-            cx.enqueue(Work::Volume(Key::of(volume)));
+            cx.enqueue(VolumeWork::Volume(ControllerKey::of(volume)));
             if claim_of(volume).is_none() {
                 waiting.extend(waiting_claims(cx, class(volume)));
             }
         }
         for claim in waiting {
-            cx.enqueue(Work::Claim(claim));
+            cx.enqueue(VolumeWork::Claim(claim));
         }
     }
 
-    fn claim_changed(cx: &mut Cx, diff: &Difference) {
+    fn claim_changed(cx: &mut Cx, diff: &CacheDifference) {
         let mut volumes = Vec::new();
         for claim in [&diff.old, &diff.new].into_iter().flatten() {
             let given = cx.cache(VOLUME).by(Index::ClaimName, name(claim));
-            volumes.extend(given.map(|volume| Key::of(volume)));
+            volumes.extend(given.map(|volume| ControllerKey::of(volume)));
             let named = text(claim, "/spec/volumeName");
             if !named.is_empty() {
-                volumes.push(Key::new("", named));
+                volumes.push(ControllerKey::new("", named));
             }
         }
         if let Some(claim) = &diff.new {
-            cx.enqueue(Work::Claim(Key::of(claim)));
+            cx.enqueue(VolumeWork::Claim(ControllerKey::of(claim)));
         }
         for volume in volumes {
-            cx.enqueue(Work::Volume(volume));
+            cx.enqueue(VolumeWork::Volume(volume));
         }
     }
 }
 
 impl Controller for Volumes {
-    type Key = Work;
+    type Key = VolumeWork;
     const NAME: &'static str = "persistentvolume-controller";
     const WATCHES: &'static [Watch] = &[
         watching(VOLUME, &[Index::ClaimName]),
@@ -151,22 +151,22 @@ impl Controller for Volumes {
         watching(STORAGE_CLASS, &[]),
     ];
 
-    fn observe(&mut self, cx: &mut Cx, kind: GroupResource, diff: &Difference) {
+    fn observe(&mut self, cx: &mut Cx, kind: GroupResource, diff: &CacheDifference) {
         if kind == VOLUME.resource {
             Self::volume_changed(cx, diff);
         } else if kind == CLAIM.resource {
             Self::claim_changed(cx, diff);
         } else if let Some(class) = &diff.new {
             for claim in waiting_claims(cx, name(class)) {
-                cx.enqueue(Work::Claim(claim));
+                cx.enqueue(VolumeWork::Claim(claim));
             }
         }
     }
 
-    fn reconcile(&mut self, cx: &mut Cx, key: &Work) -> Result<(), AccessError> {
+    fn reconcile(&mut self, cx: &mut Cx, key: &VolumeWork) -> Result<(), AccessError> {
         match key {
-            Work::Claim(key) => claims::sync(cx, key),
-            Work::Volume(key) => volume::sync(cx, key),
+            VolumeWork::Claim(key) => claims::sync(cx, key),
+            VolumeWork::Volume(key) => volume::sync(cx, key),
         }
     }
 }

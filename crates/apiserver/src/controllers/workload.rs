@@ -1,12 +1,12 @@
 //! The shared parts of the controllers of workloads: pods from templates, and the events about them.
 
-use super::object::{Key, Kind, POD, controller_reference, name, namespace};
-use super::runtime::Context;
-use crate::access::{AccessError, Object};
+use super::object::{ControllerKey, ControllerKind, POD, controller_reference, name, namespace};
+use super::runtime::ControllerContext;
+use crate::access::{AccessError, StoredObject};
 use serde_json::{Value, json};
 
 /// The pod that a workload's template asks for, owned by the workload.
-pub(super) fn pod_from_template(template: &Value, kind: Kind, owner: &Value) -> Value {
+pub(super) fn pod_from_template(template: &Value, kind: ControllerKind, owner: &Value) -> Value {
     let mut metadata = json!({
         "generateName": format!("{}-", name(owner)),
         "namespace": namespace(owner),
@@ -24,8 +24,8 @@ pub(super) fn pod_from_template(template: &Value, kind: Kind, owner: &Value) -> 
 
 /// Creates a pod of a workload; `false` when its namespace is being deleted, after which there is nothing to do.
 pub(super) fn create_pod(
-    cx: &mut Context<Key>,
-    workload: &Object,
+    cx: &mut ControllerContext<ControllerKey>,
+    workload: &StoredObject,
     pod: Value,
 ) -> Result<bool, AccessError> {
     match cx.create(POD, pod) {
@@ -44,9 +44,9 @@ pub(super) fn create_pod(
 
 /// Deletes a pod of a workload.
 pub(super) fn delete_pod(
-    cx: &mut Context<Key>,
-    workload: &Object,
-    pod: &Object,
+    cx: &mut ControllerContext<ControllerKey>,
+    workload: &StoredObject,
+    pod: &StoredObject,
 ) -> Result<(), AccessError> {
     let deleted = cx.delete(POD, pod);
     match &deleted {

@@ -7,11 +7,11 @@
 use super::objects;
 use crate::apply::fields_to_json;
 use crate::registry::{Api, meta};
-use crate::validation::errors::{Errors, Path};
+use crate::validation::errors::{ErrorPath, Errors};
 use crate::validation::metadata::validate_annotations;
 use crate::validation::selectors::validate_labels;
-use crate::validation::view::View;
-use crate::webhook_client::{Pending, Target};
+use crate::validation::view::FieldView;
+use crate::webhook_client::{Pending, WebhookTarget};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
@@ -31,14 +31,14 @@ pub(super) const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 /// The conversion webhook of a definition.
 #[derive(Debug)]
 pub(crate) struct Converter {
-    target: Target,
+    target: WebhookTarget,
     review_version: &'static str,
     /// The versions of the definition, such as `example.com/v1`, with their schemas.
     versions: Vec<(String, Value)>,
 }
 
 /// A call that runs, with the objects that it converts.
-struct Call {
+struct ConversionCall {
     uid: String,
     objects: Vec<Value>,
     pending: Result<Pending, String>,
@@ -68,7 +68,7 @@ impl Converter {
             (name, schema.clone())
         });
         Some(Self {
-            target: Target::new(config, bundle),
+            target: WebhookTarget::new(config, bundle),
             review_version: stated.iter().find_map(known).unwrap_or("v1"),
             versions: versions.collect(),
         })
@@ -97,7 +97,8 @@ impl Converter {
         let mut batches = batches(objects).into_iter().peekable();
         while batches.peek().is_some() {
             let batches = batches.by_ref().take(CALLS_MAX);
-            let calls: Vec<Call> = batches.map(|batch| self.call(api, batch, wanted)).collect();
+            let calls: Vec<ConversionCall> =
+                batches.map(|batch| self.call(api, batch, wanted)).collect();
             for call in calls {
                 converted.extend(self.finish(call, wanted)?);
             }
@@ -113,7 +114,7 @@ impl Converter {
         known.map(|(_, schema)| schema)
     }
 
-    fn call(&self, api: &Api, objects: Vec<Value>, wanted: &str) -> Call {
+    fn call(&self, api: &Api, objects: Vec<Value>, wanted: &str) -> ConversionCall {
         let uid = api.new_uid();
         let sent: Vec<Value> = objects.iter().cloned().map(as_sent).collect();
         let review = json!({
@@ -128,14 +129,14 @@ impl Converter {
             "calling a conversion webhook"
         );
         let pending = api.webhook_calls.post(api, &self.target, TIMEOUT, &review);
-        Call {
+        ConversionCall {
             uid,
             objects,
             pending,
         }
     }
 
-    fn finish(&self, call: Call, wanted: &str) -> Result<Vec<Value>, String> {
+    fn finish(&self, call: ConversionCall, wanted: &str) -> Result<Vec<Value>, String> {
         let first = call.objects.first().unwrap_or(&Value::Null);
         let kind = format!("{}, Kind={}", first.text("apiVersion"), first.text("kind"));
         let of_webhook = |what: String| format!("conversion webhook for {kind} {what}");
@@ -147,21 +148,26 @@ impl Converter {
             let what = format!("returned {found} objects, expected {expected}");
             return Err(of_webhook(what));
         }
+        // The texts differ for one object and for several, as in kube-apiserver.
         let is_alone = expected == 1;
         let pairs = call.objects.iter().zip(converted).enumerate();
         pairs
             .map(|(i, (original, converted))| {
                 restored(original, converted, wanted).map_err(|fault| {
                     of_webhook(match (fault, is_alone) {
-                        (Fault::Type(e), true) => {
+                        (ConversionFault::Type(e), true) => {
                             format!("returned invalid object at index 0: {e}")
                         }
-                        (Fault::Object(e), true) => format!("returned invalid object: {e}"),
-                        (Fault::Metadata(e), true) => format!("returned invalid metadata: {e}"),
-                        (Fault::Type(e) | Fault::Object(e), false) => {
+                        (ConversionFault::Object(e), true) => {
+                            format!("returned invalid object: {e}")
+                        }
+                        (ConversionFault::Metadata(e), true) => {
+                            format!("returned invalid metadata: {e}")
+                        }
+                        (ConversionFault::Type(e) | ConversionFault::Object(e), false) => {
                             format!("returned invalid converted object at index {i}: {e}")
                         }
-                        (Fault::Metadata(e), false) => {
+                        (ConversionFault::Metadata(e), false) => {
                             format!("returned invalid metadata in object at index {i}: {e}")
                         }
                     })
@@ -172,6 +178,7 @@ impl Converter {
 
     /// The objects of a response.
     fn converted(&self, uid: &str, mut review: Value) -> Result<Vec<Value>, String> {
+        // Only v1 requires the type of the review and its UID.
         if self.review_version == "v1" {
             let (group, version) = review
                 .text("apiVersion")
@@ -239,7 +246,7 @@ fn batches(objects: Vec<Value>) -> Vec<Vec<Value>> {
 
 /// An error in an object that a webhook returned.
 #[derive(Debug, PartialEq, Eq)]
-enum Fault {
+enum ConversionFault {
     /// Its version or its kind.
     Type(String),
     /// The object of the answer.
@@ -248,23 +255,27 @@ enum Fault {
 }
 
 /// A converted object with the metadata of the original, besides labels and annotations.
-fn restored(original: &Value, mut converted: Value, wanted: &str) -> Result<Value, Fault> {
+fn restored(
+    original: &Value,
+    mut converted: Value,
+    wanted: &str,
+) -> Result<Value, ConversionFault> {
     let version = converted.text("apiVersion");
     if version != wanted {
-        return Err(Fault::Type(format!(
+        return Err(ConversionFault::Type(format!(
             "invalid groupVersion (expected {wanted}, received {version})"
         )));
     }
     let (kind, expected) = (converted.text("kind"), original.text("kind"));
     if kind != expected {
-        return Err(Fault::Type(format!(
+        return Err(ConversionFault::Type(format!(
             "invalid kind (expected {expected}, received {kind})"
         )));
     }
     for (field, shown) in [("name", "name"), ("namespace", "namespace"), ("uid", "UID")] {
         let (expected, found) = (meta(original, field), meta(&converted, field));
         if expected != found {
-            return Err(Fault::Object(format!(
+            return Err(ConversionFault::Object(format!(
                 "must have the same {shown}: {expected} != {found}"
             )));
         }
@@ -272,24 +283,24 @@ fn restored(original: &Value, mut converted: Value, wanted: &str) -> Result<Valu
     let given = match converted.field("metadata") {
         Some(Value::Object(given)) => given.clone(),
         Some(other) => {
-            return Err(Fault::Metadata(format!(
+            return Err(ConversionFault::Metadata(format!(
                 "invalid metadata of type {} in converted object",
                 go_type(other)
             )));
         }
         None => {
             let missing = "missing metadata in converted object";
-            return Err(Fault::Metadata(missing.to_owned()));
+            return Err(ConversionFault::Metadata(missing.to_owned()));
         }
     };
     let mut metadata = original.map("metadata").cloned().unwrap_or_default();
     for field in ["labels", "annotations"] {
-        let new = texts(&given, field).map_err(Fault::Metadata)?;
+        let new = texts(&given, field).map_err(ConversionFault::Metadata)?;
         match new {
             None => metadata.remove(field),
             Some(new) => {
                 if metadata.get(field).and_then(Value::as_object) != Some(&new) {
-                    check_texts(field, &new).map_err(Fault::Metadata)?;
+                    check_texts(field, &new).map_err(ConversionFault::Metadata)?;
                 }
                 metadata.insert(field.to_owned(), new.into())
             }
@@ -323,7 +334,7 @@ fn texts(metadata: &Map<String, Value>, field: &str) -> Result<Option<Map<String
 fn check_texts(field: &str, texts: &Map<String, Value>) -> Result<(), String> {
     let mut errors = Errors::new();
     let holder = json!({ field: texts });
-    let path = Path::new("metadata");
+    let path = ErrorPath::new("metadata");
     match field {
         "labels" => validate_labels(&mut errors, &holder, field, &path.child(field)),
         _ => validate_annotations(&mut errors, &holder, &path.child("annotation")),
@@ -420,9 +431,9 @@ mod tests {
         ] {
             let found = restored(&original, returned.clone(), "e.com/v2").err();
             let found = match found {
-                Some(Fault::Type(text)) => ("type", text),
-                Some(Fault::Object(text)) => ("object", text),
-                Some(Fault::Metadata(text)) => ("metadata", text),
+                Some(ConversionFault::Type(text)) => ("type", text),
+                Some(ConversionFault::Object(text)) => ("object", text),
+                Some(ConversionFault::Metadata(text)) => ("metadata", text),
                 None => ("", String::new()),
             };
             assert_eq!(found.0, fault, "{returned}");

@@ -7,13 +7,13 @@ use super::conversion::Converter;
 use super::{CustomType, JsonPath};
 use crate::access::{gr, intern};
 use crate::registry::{
-    Api, Catalog, Change, DeleteRequest, Generation, ListRequest, Method, Requester, Resource, Sub,
-    WriteOptions, api_services, built_in, custom_store, find, meta, meta_mut,
+    Api, Catalog, DeleteRequest, Generation, ListRequest, Method, Requester, ServedResource, Sub,
+    UpdateInputs, WriteOptions, api_services, built_in, custom_store, find, meta, meta_mut,
 };
 use crate::selectors::field::Selectable;
 use crate::status::ApiError;
-use crate::table::Column;
-use crate::validation::view::View;
+use crate::table::TableColumn;
+use crate::validation::view::FieldView;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::{Value, json};
 use std::cmp::Reverse;
@@ -41,7 +41,7 @@ const GROUP: &str = "apiextensions.k8s.io";
 type Basis = (String, i64, bool, bool);
 
 /// The resources of a definition.
-type Made = (Basis, Vec<Arc<Resource>>);
+type DefinitionResources = (Basis, Vec<Arc<ServedResource>>);
 
 /// The served resources.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ pub(crate) struct Served {
     built_in: Arc<Catalog>,
     catalog: RwLock<Arc<Catalog>>,
     /// The definitions from which the catalog was made.
-    made: Mutex<Vec<Made>>,
+    made: Mutex<Vec<DefinitionResources>>,
     /// The revisions of the definitions when all of them had the right conditions.
     settled: Mutex<Vec<u64>>,
 }
@@ -79,7 +79,7 @@ impl Served {
         if made.iter().map(|(basis, _)| basis).eq(&bases) {
             return;
         }
-        let mut known: FxHashMap<Basis, Vec<Arc<Resource>>> =
+        let mut known: FxHashMap<Basis, Vec<Arc<ServedResource>>> =
             std::mem::take(&mut *made).into_iter().collect();
         *made = definitions
             .iter()
@@ -94,7 +94,7 @@ impl Served {
             })
             .collect();
         let mut catalog = Catalog::clone(&self.built_in);
-        let mut served: Vec<&Arc<Resource>> = made.iter().flat_map(|(_, r)| r).collect();
+        let mut served: Vec<&Arc<ServedResource>> = made.iter().flat_map(|(_, r)| r).collect();
         served.sort_by_key(|r| r.resource.group);
         for resource in served {
             catalog.add(Arc::clone(resource));
@@ -122,12 +122,12 @@ fn basis(definition: &Value) -> Basis {
     )
 }
 
-fn definitions() -> Option<&'static Arc<Resource>> {
+fn definitions() -> Option<&'static Arc<ServedResource>> {
     find(GROUP, "customresourcedefinitions")
 }
 
 /// Returns whether a resource is that of definitions.
-pub(crate) fn is_definitions(resource: &Resource) -> bool {
+pub(crate) fn is_definitions(resource: &ServedResource) -> bool {
     resource.resource == gr(GROUP, "customresourcedefinitions")
 }
 
@@ -179,7 +179,7 @@ pub(crate) fn sync(api: &Api) -> bool {
 
 fn write_definition(
     api: &Api,
-    resource: &Resource,
+    resource: &ServedResource,
     name: &str,
     sub: &str,
     write: impl Fn(&Value) -> Result<Value, ApiError>,
@@ -189,7 +189,7 @@ fn write_definition(
         requester: Requester::component(MANAGER),
         ..WriteOptions::default()
     };
-    let change = Change {
+    let change = UpdateInputs {
         resource,
         namespace: "",
         name,
@@ -205,7 +205,7 @@ fn write_definition(
 
 /// Brings the conditions of all definitions up to date, and returns the definitions. Nothing is computed for
 /// definitions that have not changed since all had the right conditions.
-fn accept(api: &Api, resource: &Resource) -> Vec<Arc<Value>> {
+fn accept(api: &Api, resource: &ServedResource) -> Vec<Arc<Value>> {
     let listed = || {
         let listed = api.list(resource, &ListRequest::default());
         listed.map(|l| l.items).unwrap_or_default()
@@ -213,6 +213,7 @@ fn accept(api: &Api, resource: &Resource) -> Vec<Arc<Value>> {
     let versions = listed();
     let revisions: Vec<u64> = versions.iter().map(|v| v.revision()).collect();
     let mut all: Vec<Arc<Value>> = versions.iter().map(|v| v.object()).collect();
+    // Nothing has changed since all conditions were right.
     if api.served.is_settled(&revisions) {
         return all;
     }
@@ -228,6 +229,7 @@ fn accept(api: &Api, resource: &Resource) -> Vec<Arc<Value>> {
             };
             write_definition(api, resource, meta(definition, "name"), "status", write);
             has_written = true;
+            // The names that this definition has now can decide about the next one.
             all = listed().iter().map(|v| v.object()).collect();
         }
     }
@@ -281,6 +283,7 @@ fn status(definition: &Value, names: &Names<'_>, now: &str) -> Value {
     let mut status = definition.part("status").clone();
     let wanted = definition.part("spec").part("names");
     let conflict = conflict(wanted, names, status.part("acceptedNames"));
+    // Accepted names stay when a later change conflicts: objects may exist under them.
     if conflict.is_none() {
         status["acceptedNames"] = wanted.clone();
     }
@@ -297,6 +300,7 @@ fn status(definition: &Value, names: &Names<'_>, now: &str) -> Value {
             ("True", "InitialNamesAccepted", message),
             now,
         );
+    // An established definition stays established: clients may use it.
     } else if !is_established(definition) {
         let message = "not all names are accepted".to_owned();
         put(
@@ -355,6 +359,7 @@ impl<'a> Names<'a> {
         };
         for other in all {
             let spec = other.part("spec");
+            // A definition does not conflict with itself.
             if spec.text("group") != group || meta(other, "uid") == meta(definition, "uid") {
                 continue;
             }
@@ -397,6 +402,7 @@ fn conflict(wanted: &Value, names: &Names<'_>, accepted: &Value) -> Option<(&'st
             last = Some((reason, name.to_owned()));
         }
     };
+    // The order is that of kube-apiserver: the last conflict is the reported one.
     for (reason, name) in [
         ("PluralConflict", wanted.text("plural")),
         ("SingularConflict", wanted.text("singular")),
@@ -441,7 +447,7 @@ pub(crate) fn stability(name: &str) -> (u8, Reverse<u64>, Reverse<u64>, String) 
 }
 
 /// The resources of the served versions.
-fn resources(definition: &Value) -> Vec<Resource> {
+fn resources(definition: &Value) -> Vec<ServedResource> {
     let versions = definition.part("spec").items("versions").iter();
     let mut served: Vec<&Value> = versions.filter(|v| v.flag("served")).collect();
     served.sort_by_key(|v| stability(v.text("name")));
@@ -453,13 +459,17 @@ fn resources(definition: &Value) -> Vec<Resource> {
 }
 
 /// The resource of the storage version, served or not. Its objects are not converted.
-fn stored_resource(definition: &Value) -> Option<Resource> {
+fn stored_resource(definition: &Value) -> Option<ServedResource> {
     let mut versions = definition.part("spec").items("versions").iter();
     let version = versions.find(|v| v.flag("storage"))?;
     Some(resource(definition, version, None))
 }
 
-fn resource(definition: &Value, version: &Value, converter: Option<Arc<Converter>>) -> Resource {
+fn resource(
+    definition: &Value,
+    version: &Value,
+    converter: Option<Arc<Converter>>,
+) -> ServedResource {
     let spec = definition.part("spec");
     let names = definition.part("status").part("acceptedNames");
     let (group, name) = (intern(spec.text("group")), intern(version.text("name")));
@@ -476,7 +486,7 @@ fn resource(definition: &Value, version: &Value, converter: Option<Arc<Converter
         let warning = version.maybe_text("deprecationWarning");
         custom.deprecated = Some(warning.map_or_else(default, str::to_owned));
     }
-    let mut resource = Resource::new(gr(group, plural), name, kind);
+    let mut resource = ServedResource::new(gr(group, plural), name, kind);
     resource.list_kind = intern(names.text("listKind"));
     resource.singular = intern(names.text("singular"));
     resource.short_names = names
@@ -533,16 +543,16 @@ fn resource(definition: &Value, version: &Value, converter: Option<Arc<Converter
     resource
 }
 
-fn columns(version: &Value) -> Vec<Column> {
-    let mut columns = vec![Column::parse(["Name"].into_iter(), false)];
+fn columns(version: &Value) -> Vec<TableColumn> {
+    let mut columns = vec![TableColumn::parse(["Name"].into_iter(), false)];
     let own = version.items("additionalPrinterColumns");
     for column in own {
         if let Some(path) = JsonPath::parse(column.text("jsonPath")) {
-            columns.push(Column::custom(column, path));
+            columns.push(TableColumn::custom(column, path));
         }
     }
     if own.is_empty() {
-        columns.push(Column::parse(["Age", "date"].into_iter(), false));
+        columns.push(TableColumn::parse(["Age", "date"].into_iter(), false));
     }
     columns
 }

@@ -7,10 +7,10 @@ const STEPS_MAX: usize = 64;
 
 /// A parsed path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct JsonPath(Vec<Step>);
+pub(crate) struct JsonPath(Vec<PathStep>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Step {
+enum PathStep {
     Field(String),
     Index(i64),
     All,
@@ -38,8 +38,8 @@ impl JsonPath {
             rest = rest.strip_prefix('.').unwrap_or(rest);
             let (name, after) = field(rest)?;
             steps.push(match name.as_str() {
-                "*" => Step::All,
-                _ => Step::Field(name),
+                "*" => PathStep::All,
+                _ => PathStep::Field(name),
             });
             rest = after;
         }
@@ -59,7 +59,7 @@ impl JsonPath {
     }
 }
 
-impl Step {
+impl PathStep {
     fn find<'v>(&self, value: &'v Value) -> Vec<&'v Value> {
         match (self, value) {
             (Self::Field(name), value) => value.get(name).into_iter().collect(),
@@ -125,13 +125,13 @@ fn unquoted(text: &str) -> Option<&str> {
     inner('\'').or_else(|| inner('"'))
 }
 
-fn bracket(text: &str) -> Option<Step> {
+fn bracket(text: &str) -> Option<PathStep> {
     let text = text.trim();
     if text == "*" {
-        return Some(Step::All);
+        return Some(PathStep::All);
     }
     if let Some(name) = unquoted(text) {
-        return Some(Step::Field(name.to_owned()));
+        return Some(PathStep::Field(name.to_owned()));
     }
     if let Some(filter) = text.strip_prefix("?(").and_then(|t| t.strip_suffix(')')) {
         let (left, equal, right) = match (filter.split_once("=="), filter.split_once("!=")) {
@@ -142,9 +142,9 @@ fn bracket(text: &str) -> Option<Step> {
         let path = JsonPath::parse(left.trim().strip_prefix('@')?)?;
         let right = right.trim();
         let text = unquoted(right).unwrap_or(right);
-        return Some(Step::Filter(path, equal, text.to_owned()));
+        return Some(PathStep::Filter(path, equal, text.to_owned()));
     }
-    text.parse().ok().map(Step::Index)
+    text.parse().ok().map(PathStep::Index)
 }
 
 #[cfg(test)]

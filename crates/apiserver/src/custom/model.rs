@@ -1,8 +1,8 @@
 //! A structural schema as a [`Model`], for server-side apply.
 
 use crate::schema::Schemas;
-use crate::schema::model::{Field, ListType, Model, ObjectType, Shape, TypeId};
-use crate::validation::view::View;
+use crate::schema::model::{ListType, Model, ModelField, ObjectType, TypeId, ValueShape};
+use crate::validation::view::FieldView;
 use serde_json::Value;
 
 /// The model of a schema and the type of its objects.
@@ -11,17 +11,17 @@ pub(super) fn of(schema: &Value) -> (Model, TypeId) {
     let kubernetes = Schemas::get().model();
     let metadata = kubernetes
         .find("meta.v1.ObjectMeta")
-        .map_or(Shape::Any, |id| {
-            Shape::Object(import(&mut model, kubernetes, id))
+        .map_or(ValueShape::Any, |id| {
+            ValueShape::Object(import(&mut model, kubernetes, id))
         });
     let mut fields = fields(&mut model, schema, "");
     for (name, shape) in [
-        ("apiVersion", Shape::String),
-        ("kind", Shape::String),
+        ("apiVersion", ValueShape::String),
+        ("kind", ValueShape::String),
         ("metadata", metadata),
     ] {
         fields.retain(|field| &*field.name != name);
-        fields.push(Field::new(name, shape));
+        fields.push(ModelField::new(name, shape));
     }
     let root = object(&mut model, schema, "", fields);
     (model, root)
@@ -42,16 +42,16 @@ fn import(model: &mut Model, from: &Model, id: TypeId) -> TypeId {
     copied
 }
 
-fn import_shape(model: &mut Model, from: &Model, shape: &Shape) -> Shape {
+fn import_shape(model: &mut Model, from: &Model, shape: &ValueShape) -> ValueShape {
     match shape {
-        Shape::Object(id) => Shape::Object(import(model, from, *id)),
-        Shape::List(items) => Shape::List(Box::new(import_shape(model, from, items))),
-        Shape::Map(values) => Shape::Map(Box::new(import_shape(model, from, values))),
+        ValueShape::Object(id) => ValueShape::Object(import(model, from, *id)),
+        ValueShape::List(items) => ValueShape::List(Box::new(import_shape(model, from, items))),
+        ValueShape::Map(values) => ValueShape::Map(Box::new(import_shape(model, from, values))),
         other => other.clone(),
     }
 }
 
-fn object(model: &mut Model, schema: &Value, path: &str, mut fields: Vec<Field>) -> TypeId {
+fn object(model: &mut Model, schema: &Value, path: &str, mut fields: Vec<ModelField>) -> TypeId {
     fields.sort_by(|a, b| a.name.cmp(&b.name));
     let mut object_type = ObjectType::new(&format!("custom{path}"));
     object_type.fields = fields;
@@ -60,11 +60,11 @@ fn object(model: &mut Model, schema: &Value, path: &str, mut fields: Vec<Field>)
     model.add(object_type)
 }
 
-fn fields(model: &mut Model, schema: &Value, path: &str) -> Vec<Field> {
+fn fields(model: &mut Model, schema: &Value, path: &str) -> Vec<ModelField> {
     let mut fields = Vec::new();
     for (name, property) in schema.entries("properties") {
         let shape = shape(model, property, &format!("{path}.{name}"));
-        let mut field = Field::new(name, shape);
+        let mut field = ModelField::new(name, shape);
         field.default = property.field("default").cloned();
         field.list = match property.text("x-kubernetes-list-type") {
             "set" => ListType::Set,
@@ -83,33 +83,38 @@ fn fields(model: &mut Model, schema: &Value, path: &str) -> Vec<Field> {
     fields
 }
 
-fn shape(model: &mut Model, schema: &Value, path: &str) -> Shape {
+fn shape(model: &mut Model, schema: &Value, path: &str) -> ValueShape {
     if schema.flag("x-kubernetes-int-or-string") {
-        return Shape::IntOrString;
+        return ValueShape::IntOrString;
     }
     let additional = schema.part("additionalProperties");
     match schema.text("type") {
         "object" if schema.field("properties").is_some() => {
             let mut fields = fields(model, schema, path);
+            // An embedded object has these fields whether its schema lists them or not.
             if schema.flag("x-kubernetes-embedded-resource") {
                 let missing = ["apiVersion", "kind", "metadata"];
                 let is_missing = |n: &&str| !fields.iter().any(|f| &*f.name == *n);
                 let missing: Vec<&str> = missing.into_iter().filter(is_missing).collect();
-                fields.extend(missing.into_iter().map(|name| Field::new(name, Shape::Any)));
+                fields.extend(
+                    missing
+                        .into_iter()
+                        .map(|name| ModelField::new(name, ValueShape::Any)),
+                );
             }
-            Shape::Object(object(model, schema, path, fields))
+            ValueShape::Object(object(model, schema, path, fields))
         }
         "object" if additional.is_object() => {
-            Shape::Map(Box::new(shape(model, additional, &format!("{path}.*"))))
+            ValueShape::Map(Box::new(shape(model, additional, &format!("{path}.*"))))
         }
         "array" => {
             let items = shape(model, schema.part("items"), &format!("{path}[]"));
-            Shape::List(Box::new(items))
+            ValueShape::List(Box::new(items))
         }
-        "string" => Shape::String,
-        "integer" => Shape::Int64,
-        "number" => Shape::Float,
-        "boolean" => Shape::Bool,
-        _ => Shape::Any,
+        "string" => ValueShape::String,
+        "integer" => ValueShape::Int64,
+        "number" => ValueShape::Float,
+        "boolean" => ValueShape::Bool,
+        _ => ValueShape::Any,
     }
 }

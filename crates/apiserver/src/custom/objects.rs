@@ -3,9 +3,9 @@
 //! The messages of errors are those of kube-apiserver, which clients compare.
 
 use crate::field::FieldError;
-use crate::validation::errors::{Errors, Path, Shown};
+use crate::validation::errors::{ErrorPath, Errors, Shown};
 use crate::validation::names;
-use crate::validation::view::View;
+use crate::validation::view::FieldView;
 use regex::Regex;
 use rustc_hash::FxHashMap;
 use serde_json::{Map, Value};
@@ -187,7 +187,7 @@ pub(super) fn validate(
     patterns: &FxHashMap<String, Regex>,
     object: &Value,
 ) -> Vec<FieldError> {
-    let mut errors = faults(schema, patterns, object, &Path::default(), true).into_vec();
+    let mut errors = faults(schema, patterns, object, &ErrorPath::default(), true).into_vec();
     errors.truncate(ERRORS_MAX);
     errors
 }
@@ -197,10 +197,10 @@ pub(super) fn faults(
     schema: &Value,
     patterns: &FxHashMap<String, Regex>,
     value: &Value,
-    path: &Path<'_>,
+    path: &ErrorPath<'_>,
     is_root: bool,
 ) -> Errors {
-    let mut check = Check {
+    let mut check = ObjectCheck {
         patterns,
         errors: Errors::new(),
     };
@@ -208,7 +208,7 @@ pub(super) fn faults(
     check.errors
 }
 
-struct Check<'p> {
+struct ObjectCheck<'p> {
     patterns: &'p FxHashMap<String, Regex>,
     errors: Errors,
 }
@@ -226,8 +226,8 @@ fn type_of(value: &Value) -> &'static str {
     }
 }
 
-impl Check<'_> {
-    fn value(&mut self, schema: &Value, value: &Value, path: &Path<'_>, is_root: bool) {
+impl ObjectCheck<'_> {
+    fn value(&mut self, schema: &Value, value: &Value, path: &ErrorPath<'_>, is_root: bool) {
         if !schema.is_object() || (value.is_null() && schema.flag("nullable")) {
             return;
         }
@@ -245,6 +245,7 @@ impl Check<'_> {
             };
             let detail = format!("{path} in body must be of type {wanted}: {found:?}");
             self.errors.invalid(path, found, detail);
+            // Further checks of a value of the wrong type would only repeat the error.
             return;
         }
         match value {
@@ -262,17 +263,18 @@ impl Check<'_> {
             let texts: Vec<&str> = texts.iter().map(AsRef::as_ref).collect();
             self.errors.not_supported(path, &plain(value), &texts);
         }
+        // Combinations apply to values of every type.
         self.combined(schema, value, path, is_root);
     }
 
-    fn combined(&mut self, schema: &Value, value: &Value, path: &Path<'_>, is_root: bool) {
+    fn combined(&mut self, schema: &Value, value: &Value, path: &ErrorPath<'_>, is_root: bool) {
         for part in schema.items("allOf") {
             self.value(part, value, path, is_root);
         }
         // The faults of each part.
         let faults = |parts: &[Value]| -> Vec<Errors> {
             let check = |part: &Value| {
-                let mut check = Check {
+                let mut check = ObjectCheck {
                     patterns: self.patterns,
                     errors: Errors::new(),
                 };
@@ -315,10 +317,10 @@ impl Check<'_> {
 
     /// A fault of a combination, which is reported without a field.
     fn combination(&mut self, detail: &str) {
-        self.errors.invalid(&Path::default(), "", detail);
+        self.errors.invalid(&ErrorPath::default(), "", detail);
     }
 
-    fn text(&mut self, schema: &Value, text: &str, path: &Path<'_>) {
+    fn text(&mut self, schema: &Value, text: &str, path: &ErrorPath<'_>) {
         let length = i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
         if let Some(max) = schema.maybe_int("maxLength")
             && length > max
@@ -348,7 +350,7 @@ impl Check<'_> {
         }
     }
 
-    fn number(&mut self, schema: &Value, number: f64, value: &Value, path: &Path<'_>) {
+    fn number(&mut self, schema: &Value, number: f64, value: &Value, path: &ErrorPath<'_>) {
         let bound = |name: &str| schema.field(name).and_then(Value::as_f64);
         let fault = if let Some(max) = bound("maximum")
             && (number > max || (number == max && schema.flag("exclusiveMaximum")))
@@ -369,6 +371,7 @@ impl Check<'_> {
             };
             Some(format!("should be greater than{or} {min}"))
         } else if let Some(factor) = bound("multipleOf")
+            // A factor of zero divides nothing.
             && factor > 0.0
             && (number / factor).fract() != 0.0
         {
@@ -382,7 +385,7 @@ impl Check<'_> {
         }
     }
 
-    fn list(&mut self, schema: &Value, list: &[Value], path: &Path<'_>) {
+    fn list(&mut self, schema: &Value, list: &[Value], path: &ErrorPath<'_>) {
         let count = i64::try_from(list.len()).unwrap_or(i64::MAX);
         if let Some(min) = schema.maybe_int("minItems")
             && count < min
@@ -394,6 +397,7 @@ impl Check<'_> {
             let max = usize::try_from(max).unwrap_or(0);
             self.errors.check_at_most(path, list.len(), max);
         }
+        // Entries are checked before their identity: both kinds of faults are reported.
         let items = schema.part("items");
         for (i, value) in list.iter().enumerate() {
             self.value(items, value, &path.index(i), false);
@@ -422,7 +426,13 @@ impl Check<'_> {
         }
     }
 
-    fn object(&mut self, schema: &Value, map: &Map<String, Value>, path: &Path<'_>, is_root: bool) {
+    fn object(
+        &mut self,
+        schema: &Value,
+        map: &Map<String, Value>,
+        path: &ErrorPath<'_>,
+        is_root: bool,
+    ) {
         for name in schema.strings("required") {
             if !map.contains_key(name) {
                 self.errors.required(&path.child(name), "");
@@ -451,6 +461,7 @@ impl Check<'_> {
             }
         }
         for (name, value) in map {
+            // The metadata of an embedded object is checked as metadata, not by the schema.
             let is_metadata = name == "metadata" && (is_root || is_embedded(schema));
             if let Some(field) = of_field(schema, name).filter(|_| !is_metadata || is_root) {
                 self.value(field, value, &path.child(name), false);

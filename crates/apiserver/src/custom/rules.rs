@@ -4,8 +4,8 @@
 //! it compiles a rule; here a rule that does not fit them fails when it is evaluated.
 
 use crate::field::{ErrorType, FieldError};
-use crate::validation::errors::{Errors, Path, Shown};
-use crate::validation::view::View;
+use crate::validation::errors::{ErrorPath, Errors, Shown};
+use crate::validation::view::FieldView;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use berth_cel::{COST_MAX, CompileError, Datum, EvaluationError, Program, Variables};
@@ -53,7 +53,7 @@ pub(crate) const RESERVED: [&str; 21] = [
 
 /// A compiled rule.
 #[derive(Debug)]
-struct Rule {
+struct CompiledRule {
     program: Program,
     message: Option<Program>,
     /// The rule as its definition states it.
@@ -65,14 +65,14 @@ struct Rule {
 /// The rules of a schema and of those below it. Schemas without rules are left out.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Rules {
-    own: Arc<Vec<Rule>>,
+    own: Arc<Vec<CompiledRule>>,
     properties: BTreeMap<String, Rules>,
     /// Those of all other fields.
     values: Option<Box<Rules>>,
     items: Option<Box<Rules>>,
 }
 
-impl Rule {
+impl CompiledRule {
     fn compile(stated: &Value) -> Result<Self, (&'static str, String)> {
         let program = Program::condition(stated.text("rule"), VARIABLES);
         let program = program.map_err(|e| {
@@ -138,7 +138,12 @@ pub(super) fn steps(path: &str) -> Option<Vec<String>> {
 
 /// Checks the rules of a schema. `is_correlatable` states whether values have a counterpart in the object before a
 /// change.
-pub(super) fn check(errors: &mut Errors, schema: &Value, path: &Path<'_>, is_correlatable: bool) {
+pub(super) fn check(
+    errors: &mut Errors,
+    schema: &Value,
+    path: &ErrorPath<'_>,
+    is_correlatable: bool,
+) {
     let has_lines = |text: &str| text.trim().contains(['\n', '\r']);
     for (i, stated) in schema.items(FIELD).iter().enumerate() {
         let at = path.child(FIELD).index(i);
@@ -182,7 +187,7 @@ pub(super) fn check(errors: &mut Errors, schema: &Value, path: &Path<'_>, is_cor
         if errors.len() != before {
             continue;
         }
-        match Rule::compile(stated) {
+        match CompiledRule::compile(stated) {
             Err((part, detail)) => errors.invalid(&at.child(part), Shown::from(stated), detail),
             Ok(compiled) => {
                 let uses_old = compiled.program.uses("oldSelf");
@@ -214,7 +219,7 @@ impl Rules {
         let properties = schema.entries("properties").into_iter();
         Self {
             own: Arc::new(
-                own.filter_map(|stated| Rule::compile(stated).ok())
+                own.filter_map(|stated| CompiledRule::compile(stated).ok())
                     .collect(),
             ),
             properties: properties
@@ -243,6 +248,7 @@ impl Rules {
         if self.is_empty() {
             return;
         }
+        // A rule can rely on the structure that the schema states; these faults break it.
         let blocks = |fault: &FieldError| {
             matches!(
                 fault.kind,
@@ -253,7 +259,7 @@ impl Rules {
                     | ErrorType::TypeInvalid
             ) || fault.detail.contains(" in body must be of type ")
         };
-        let mut check = Check {
+        let mut check = RuleCheck {
             errors: Errors::new(),
             left: Some(OBJECT_COST_MAX),
         };
@@ -261,27 +267,27 @@ impl Rules {
             let detail = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
             check
                 .errors
-                .invalid(&Path::default(), Shown::absent(), detail);
+                .invalid(&ErrorPath::default(), Shown::absent(), detail);
         } else {
-            check.value(self, schema, (object, old), &Path::default(), true);
+            check.value(self, schema, (object, old), &ErrorPath::default(), true);
         }
         faults.extend(check.errors.into_vec());
     }
 }
 
-struct Check {
+struct RuleCheck {
     errors: Errors,
     /// The cost that further rules may have; `None` when no further ones are evaluated.
     left: Option<u64>,
 }
 
-impl Check {
+impl RuleCheck {
     fn value(
         &mut self,
         rules: &Rules,
         schema: &Value,
         (value, old): (&Value, Option<&Value>),
-        path: &Path<'_>,
+        path: &ErrorPath<'_>,
         is_root: bool,
     ) {
         if value.is_null() {
@@ -329,10 +335,10 @@ impl Check {
     /// Evaluates the rules of one schema.
     fn own(
         &mut self,
-        rules: &[Rule],
+        rules: &[CompiledRule],
         schema: &Value,
         (value, old): (&Value, Option<&Value>),
-        path: &Path<'_>,
+        path: &ErrorPath<'_>,
         is_root: bool,
     ) {
         let kind = schema.text("type");
@@ -403,7 +409,7 @@ impl Check {
         }
     }
 
-    fn message(&mut self, rule: &Rule, variables: &Variables) -> String {
+    fn message(&mut self, rule: &CompiledRule, variables: &Variables) -> String {
         let left = self.left.unwrap_or_default();
         if let Some(program) = &rule.message {
             let (result, cost) = program.form(variables, left.min(COST_MAX));
@@ -424,7 +430,7 @@ impl Check {
     fn fault(
         &mut self,
         reason: &str,
-        path: &Path<'_>,
+        path: &ErrorPath<'_>,
         (kind, value): (&str, &Value),
         detail: String,
     ) {
@@ -638,7 +644,7 @@ mod tests {
             let schema =
                 json!({"type": "object", "properties": {"a": {"type": "integer"}}, FIELD: [rule]});
             let mut errors = Errors::new();
-            check(&mut errors, &schema, &Path::new("s"), true);
+            check(&mut errors, &schema, &ErrorPath::new("s"), true);
             let errors = errors.into_vec();
             errors.iter().map(ToString::to_string).collect::<String>()
         };

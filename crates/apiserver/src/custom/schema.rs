@@ -6,11 +6,11 @@ use super::definition::add_stored_version;
 use super::objects::{compile, faults, patterns, prune_part};
 use super::rules;
 use crate::field::FieldError;
-use crate::strategy::{Strategy, Subresource, keep_other_half};
+use crate::strategy::{KindStrategy, Subresource, keep_other_half};
 use crate::validation::engine::{Owner, checks};
-use crate::validation::errors::{Errors, IS_IMMUTABLE, Path};
+use crate::validation::errors::{ErrorPath, Errors, IS_IMMUTABLE};
 use crate::validation::names;
-use crate::validation::view::{View, child, set_if_absent, set_if_zero};
+use crate::validation::view::{FieldView, child, set_if_absent, set_if_zero};
 use crate::validation::webhooks;
 use crate::webhook_client;
 use base64::Engine;
@@ -58,7 +58,7 @@ checks! {
 /// Definitions: the storage version becomes a stored version.
 pub(crate) struct Definitions;
 
-impl Strategy for Definitions {
+impl KindStrategy for Definitions {
     fn prepare_for_create(&self, definition: &mut Value, _now: &str) {
         definition["status"] = json!({});
         add_stored_version(definition);
@@ -74,6 +74,7 @@ impl Strategy for Definitions {
     fn validate_update(&self, new: &Value, old: &Value, _part: Subresource) -> Vec<FieldError> {
         let mut errors = Errors::new();
         let mut conditions = old.part("status").items("conditions").iter();
+        // The scope and the kind may change until the first object can exist.
         let is_established =
             conditions.any(|c| c.text("type") == "Established" && c.text("status") == "True");
         for (checked, path) in [
@@ -91,15 +92,16 @@ impl Strategy for Definitions {
                     .to_owned()
             };
             if checked && text(new) != text(old) {
-                errors.invalid(&Path::new(path), &text(new), IS_IMMUTABLE);
+                errors.invalid(&ErrorPath::new(path), &text(new), IS_IMMUTABLE);
             }
         }
         let spec = new.part("spec").items("versions").iter();
         let versions: Vec<&str> = spec.map(|version| version.text("name")).collect();
         let stored = new.part("status").strings("storedVersions");
+        // Objects may be stored in this version, so it must stay known.
         for (i, stored) in stored.iter().enumerate() {
             if !versions.contains(stored) {
-                let path = Path::new("status").child("storedVersions").index(i);
+                let path = ErrorPath::new("status").child("storedVersions").index(i);
                 errors.invalid(&path, *stored, "missing from spec.versions");
             }
         }
@@ -119,17 +121,17 @@ pub(crate) fn default_spec(spec: &mut Value) {
     set_if_absent(spec, "conversion", json!({"strategy": "None"}));
 }
 
-fn definition_name(errors: &mut Errors, _: &Owner, definition: &Value, _: &Path) {
+fn definition_name(errors: &mut Errors, _: &Owner, definition: &Value, _: &ErrorPath) {
     let spec = definition.part("spec");
     let (group, plural) = (spec.text("group"), spec.part("names").text("plural"));
     let name = definition.part("metadata").text("name");
     if name != format!("{plural}.{group}") {
-        let path = Path::new("metadata").child("name");
+        let path = ErrorPath::new("metadata").child("name");
         errors.invalid(&path, name, "must be spec.names.plural+\".\"+spec.group");
     }
 }
 
-fn group(errors: &mut Errors, _: &Owner, group: &Value, path: &Path) {
+fn group(errors: &mut Errors, _: &Owner, group: &Value, path: &ErrorPath) {
     let group = group.as_str().unwrap_or("");
     let problems = names::dns_subdomain(group);
     if !problems.is_empty() {
@@ -141,7 +143,7 @@ fn group(errors: &mut Errors, _: &Owner, group: &Value, path: &Path) {
 }
 
 /// Checks how objects are converted. Errors name the fields as the internal version has them.
-fn check_conversion(errors: &mut Errors, _: &Owner, conversion: &Value, path: &Path) {
+fn check_conversion(errors: &mut Errors, _: &Owner, conversion: &Value, path: &ErrorPath) {
     let webhook = conversion.part("webhook");
     let (client, at) = (
         webhook.field("clientConfig"),
@@ -156,6 +158,7 @@ fn check_conversion(errors: &mut Errors, _: &Owner, conversion: &Value, path: &P
         if !webhook.items("conversionReviewVersions").is_empty() {
             errors.forbidden(&at_versions, detail);
         }
+        // Without the strategy, the rest of the webhook means nothing.
         return;
     }
     match client {
@@ -174,7 +177,7 @@ fn check_conversion(errors: &mut Errors, _: &Owner, conversion: &Value, path: &P
 }
 
 /// An authority in PEM. Blanks alone are none.
-fn check_bundle(errors: &mut Errors, client: &Value, path: &Path) {
+fn check_bundle(errors: &mut Errors, client: &Value, path: &ErrorPath) {
     let bundle = STANDARD.decode(client.text("caBundle")).unwrap_or_default();
     if !bundle.trim_ascii().is_empty()
         && let Some(fault) = webhook_client::bundle_fault(&bundle)
@@ -183,12 +186,12 @@ fn check_bundle(errors: &mut Errors, client: &Value, path: &Path) {
     }
 }
 
-fn approval(errors: &mut Errors, _: &Owner, definition: &Value, _: &Path) {
+fn approval(errors: &mut Errors, _: &Owner, definition: &Value, _: &ErrorPath) {
     let group = definition.part("spec").text("group");
     let is_protected = group.ends_with(".k8s.io") || group.ends_with(".kubernetes.io");
     let annotations = definition.part("metadata").part("annotations");
     if is_protected && annotations.text("api-approved.kubernetes.io").is_empty() {
-        let path = Path::new("metadata")
+        let path = ErrorPath::new("metadata")
             .child("annotations")
             .key("api-approved.kubernetes.io");
         errors.required(&path, "protected groups must have approval annotation \"api-approved.kubernetes.io\", see https://github.com/kubernetes/enhancements/pull/1111");
@@ -196,12 +199,12 @@ fn approval(errors: &mut Errors, _: &Owner, definition: &Value, _: &Path) {
 }
 
 /// The parts that all versions share are checked and reported once, as of the whole definition.
-fn check_parts(errors: &mut Errors, versions: &[Value], path: &Path) {
+fn check_parts(errors: &mut Errors, versions: &[Value], path: &ErrorPath) {
     let alike = |field: &str| {
         let first = versions.first().map(|v| v.part(field));
         versions.iter().all(|v| Some(v.part(field)) == first)
     };
-    let of_all = Path::new("spec");
+    let of_all = ErrorPath::new("spec");
     let count = |field: &str| {
         if alike(field) {
             versions.len().min(1)
@@ -255,7 +258,7 @@ fn check_parts(errors: &mut Errors, versions: &[Value], path: &Path) {
     }
 }
 
-fn check_versions(errors: &mut Errors, _: &Owner, list: &Value, path: &Path) {
+fn check_versions(errors: &mut Errors, _: &Owner, list: &Value, path: &ErrorPath) {
     let versions = list.as_array().map_or(&[][..], Vec::as_slice);
     check_parts(errors, versions, path);
     for (i, version) in versions.iter().enumerate() {
@@ -281,6 +284,7 @@ fn check_versions(errors: &mut Errors, _: &Owner, list: &Value, path: &Path) {
     if !versions.iter().all(|v| seen.insert(v.text("name"))) {
         errors.invalid(path, list, "must contain unique version names");
     }
+    // Objects are stored in exactly one version.
     if versions.iter().filter(|v| v.flag("storage")).count() != 1 {
         let detail = "must have exactly one version marked as storage version";
         errors.invalid(path, list, detail);
@@ -288,7 +292,7 @@ fn check_versions(errors: &mut Errors, _: &Owner, list: &Value, path: &Path) {
 }
 
 /// Fields to select objects by: texts, truth values and whole numbers.
-fn check_selectable(errors: &mut Errors, version: &Value, path: &Path) {
+fn check_selectable(errors: &mut Errors, version: &Value, path: &ErrorPath) {
     let schema = version.part("schema").part("openAPIV3Schema");
     let mut seen = HashSet::new();
     for (i, field) in version.items("selectableFields").iter().enumerate() {
@@ -297,6 +301,7 @@ fn check_selectable(errors: &mut Errors, version: &Value, path: &Path) {
             errors.required(&at, "");
             continue;
         }
+        // A list has many values; a selector compares one.
         let steps = rules::steps(given).filter(|_| !given.contains('['));
         let found = steps.and_then(|steps| {
             let mut below = steps.iter();
@@ -324,7 +329,7 @@ fn check_selectable(errors: &mut Errors, version: &Value, path: &Path) {
     errors.check_at_most(path, seen.len(), SELECTABLE_MAX);
 }
 
-fn check_subresources(errors: &mut Errors, subresources: &Value, path: &Path) {
+fn check_subresources(errors: &mut Errors, subresources: &Value, path: &ErrorPath) {
     let Some(scale) = subresources.field("scale") else {
         return;
     };
@@ -351,7 +356,7 @@ fn check_subresources(errors: &mut Errors, subresources: &Value, path: &Path) {
     }
 }
 
-fn check_column(errors: &mut Errors, column: &Value, path: &Path) {
+fn check_column(errors: &mut Errors, column: &Value, path: &ErrorPath) {
     if column.text("name").is_empty() {
         errors.required(&path.child("name"), "");
     }
@@ -385,7 +390,7 @@ enum Level {
 fn check_schema(
     errors: &mut Errors,
     schema: &Value,
-    path: &Path,
+    path: &ErrorPath,
     level: Level,
     depth: usize,
     has_old: bool,
@@ -493,7 +498,7 @@ fn check_schema(
     }
 }
 
-fn check_metadata(errors: &mut Errors, metadata: &Value, path: &Path) {
+fn check_metadata(errors: &mut Errors, metadata: &Value, path: &ErrorPath) {
     let properties = metadata.map("properties").into_iter().flatten();
     let mut others =
         properties.filter(|(name, _)| !matches!(name.as_str(), "name" | "generateName"));
@@ -507,7 +512,7 @@ fn check_metadata(errors: &mut Errors, metadata: &Value, path: &Path) {
 }
 
 /// A part of a combination: it restricts values, and states no structure.
-fn check_nested(errors: &mut Errors, part: &Value, path: &Path, types: bool, depth: usize) {
+fn check_nested(errors: &mut Errors, part: &Value, path: &ErrorPath, types: bool, depth: usize) {
     if depth > DEPTH_MAX {
         errors.forbidden(path, format!("schemas are nested at most {DEPTH_MAX} deep"));
         return;
@@ -522,6 +527,7 @@ fn check_nested(errors: &mut Errors, part: &Value, path: &Path, types: bool, dep
             }
             Some(_) => "must be empty to be structural",
         };
+        // At the root of a junctor, `type` is permitted for int-or-string.
         if !is_type {
             errors.forbidden(&path.child(field), must);
         }
@@ -549,7 +555,7 @@ fn check_nested(errors: &mut Errors, part: &Value, path: &Path, types: bool, dep
     }
 }
 
-fn check_values(errors: &mut Errors, schema: &Value, path: &Path) {
+fn check_values(errors: &mut Errors, schema: &Value, path: &ErrorPath) {
     if let Some(pattern) = schema.maybe_text("pattern")
         && compile(pattern).is_none()
     {
@@ -558,7 +564,7 @@ fn check_values(errors: &mut Errors, schema: &Value, path: &Path) {
     }
 }
 
-fn check_list_type(errors: &mut Errors, schema: &Value, path: &Path) {
+fn check_list_type(errors: &mut Errors, schema: &Value, path: &ErrorPath) {
     let list_type = schema.text("x-kubernetes-list-type");
     let keys = schema.strings("x-kubernetes-list-map-keys");
     let at = path.child("x-kubernetes-list-type");

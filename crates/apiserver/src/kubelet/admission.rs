@@ -2,13 +2,13 @@
 //! is Failed, and the reason is that of the first check that fails. Unlike kubelet, critical pods preempt no others.
 
 use super::resize;
-use crate::access::Object;
+use crate::access::StoredObject;
 use crate::controllers::node_fit::NodeFit;
 use crate::controllers::object::{items, seconds};
 use crate::controllers::pod;
 use crate::validation::amounts::{self, Amounts};
 use crate::validation::pod::requests;
-use crate::validation::view::{View, items_mut};
+use crate::validation::view::{FieldView, items_mut};
 use berth_api::TaintEffect;
 use berth_api::names::is_dra_extended_resource_name;
 use jiff::Timestamp;
@@ -50,7 +50,7 @@ impl Rejection {
 }
 
 /// The reason why a node cannot run a pod. `others` are the pods that it runs.
-pub(super) fn reject(pod: &Value, node: &Value, others: &[&Object]) -> Option<Rejection> {
+pub(super) fn reject(pod: &Value, node: &Value, others: &[&StoredObject]) -> Option<Rejection> {
     let spec = pod.part("spec");
     let os = spec.part("os").text("name");
     if !matches!(os, "" | "linux") {
@@ -61,6 +61,7 @@ pub(super) fn reject(pod: &Value, node: &Value, others: &[&Object]) -> Option<Re
     let room = amounts::list(node.part("status"), "allocatable");
     let pods = room.get("pods").map_or(0, |pods| pods.value());
     let used = i64::try_from(others.len()).unwrap_or(i64::MAX);
+    // The number of pods is compared first, as in kubelet.
     let lacks = if used >= pods {
         Some(Shortage::new("pods", [1, used, pods]))
     } else {
@@ -118,7 +119,11 @@ fn wanted(pod: &Value, room: &Amounts) -> Amounts {
 }
 
 /// The resource of which a node with this room has not enough beside its other pods.
-pub(super) fn shortage(wanted: &Amounts, others: &[&Object], room: &Amounts) -> Option<Shortage> {
+pub(super) fn shortage(
+    wanted: &Amounts,
+    others: &[&StoredObject],
+    room: &Amounts,
+) -> Option<Shortage> {
     let mut used = Amounts::new();
     for other in others {
         requests::add(&mut used, &allocated(other));
@@ -319,7 +324,7 @@ mod tests {
             ),
         ];
         for (pod, node, others, expect) in cases {
-            let others: Vec<&Object> = others.iter().collect();
+            let others: Vec<&StoredObject> = others.iter().collect();
             let got = reject(&pod, node, &others);
             let got = got.as_ref().map(|r| (&*r.reason, &*r.message));
             assert_eq!(got, expect, "{pod}");

@@ -146,6 +146,7 @@ impl Shell {
             ("exit", []) => return Some(true),
             ("exit", [code]) => {
                 let code: u32 = code.parse().ok()?;
+                // A shell keeps the lowest eight bits of the status.
                 self.status = i32::try_from(code % 256).ok()?;
                 return Some(true);
             }
@@ -153,6 +154,7 @@ impl Shell {
             ("set", flags) => {
                 for flag in flags {
                     let flags = flag.strip_prefix('-')?;
+                    // Other flags change how a script is read, which cannot be predicted here.
                     if !flags.chars().all(|c| "eux".contains(c)) {
                         return None;
                     }
@@ -163,6 +165,7 @@ impl Shell {
             ("exec", [program, arguments @ ..]) => {
                 let ending = simple(base_name(program), arguments)?;
                 self.add(ending);
+                // `exec` replaces the shell: what follows it never runs.
                 return Some(true);
             }
             (program, arguments) => {

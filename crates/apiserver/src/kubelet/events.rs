@@ -1,9 +1,9 @@
 //! The events of pods that a kubelet records.
 
 use super::container;
-use crate::controllers::object::{Key, items, name, namespace, uid};
+use crate::controllers::object::{ControllerKey, items, name, namespace, uid};
 use crate::controllers::pod;
-use crate::controllers::runtime::{Context, EventType, Subject};
+use crate::controllers::runtime::{ControllerContext, EventSubject, EventType};
 use serde_json::Value;
 
 /// The events to report about a step.
@@ -21,10 +21,11 @@ pub(super) enum Tell {
 }
 
 /// Records the events of a step.
-pub(super) fn tell_step(cx: &mut Context<Key>, pod: &Value, what: Tell) {
+pub(super) fn tell_step(cx: &mut ControllerContext<ControllerKey>, pod: &Value, what: Tell) {
     match what {
         Tell::Nothing | Tell::Replaced => {}
         Tell::Started => {
+            // As kubelet does, container by container within a step.
             for (reason, message) in [
                 ("Pulled", None),
                 ("Created", Some("Container created")),
@@ -54,9 +55,10 @@ pub(super) fn tell_step(cx: &mut Context<Key>, pod: &Value, what: Tell) {
     }
 }
 
-fn tell_pull(cx: &mut Context<Key>, pod: &Value, waits: bool) {
+fn tell_pull(cx: &mut ControllerContext<ControllerKey>, pod: &Value, waits: bool) {
     for container in container::without_image(pod) {
         let image = container["image"].as_str().unwrap_or_default();
+        // The events differ between the first failures and the wait after them.
         let events = if waits {
             [
                 (
@@ -89,7 +91,7 @@ fn tell_pull(cx: &mut Context<Key>, pod: &Value, waits: bool) {
 
 /// Records an event for each container of a pod.
 pub(super) fn tell(
-    cx: &mut Context<Key>,
+    cx: &mut ControllerContext<ControllerKey>,
     pod: &Value,
     event_type: EventType,
     reason: &'static str,
@@ -103,7 +105,7 @@ pub(super) fn tell(
 
 /// Records an event about one container of a pod.
 pub(super) fn tell_one(
-    cx: &mut Context<Key>,
+    cx: &mut ControllerContext<ControllerKey>,
     pod: &Value,
     container: &Value,
     event_type: EventType,
@@ -117,8 +119,8 @@ pub(super) fn tell_one(
 }
 
 /// A pod, or a part of it, as the subject of an event of its node.
-pub(super) fn subject<'a>(pod: &'a Value, field_path: &'a str) -> Subject<'a> {
-    Subject {
+pub(super) fn subject<'a>(pod: &'a Value, field_path: &'a str) -> EventSubject<'a> {
+    EventSubject {
         object: pod,
         field_path,
         host: pod::node_name(pod).unwrap_or_default(),

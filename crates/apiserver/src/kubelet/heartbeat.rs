@@ -1,11 +1,13 @@
 //! The kubelets' signs of life: leases every ten seconds, conditions when they change and every five minutes.
 
 use super::annotations;
-use super::node::{Shape, is_silent, is_simulated, reported};
-use super::{LEASE_NAMESPACE, Options};
-use crate::access::{AccessError, GroupResource, Object};
+use super::node::{SimulatedNodeShape, is_silent, is_simulated, reported};
+use super::{KubeletOptions, LEASE_NAMESPACE};
+use crate::access::{AccessError, GroupResource, StoredObject};
 use crate::controllers::object::{LEASE, NODE, condition, micros, name, set, uid};
-use crate::controllers::runtime::{Context, Controller, Difference, Watch, watching};
+use crate::controllers::runtime::{
+    CacheDifference, Controller, ControllerContext, Watch, watching,
+};
 use rustc_hash::{FxHashMap, FxHasher};
 use serde_json::{Value, json};
 use std::hash::Hasher;
@@ -20,7 +22,7 @@ const STATUS_EVERY: Duration = Duration::from_secs(300);
 #[derive(Debug)]
 struct Beat {
     /// The lease as last written, and of which node it is.
-    lease: Option<Object>,
+    lease: Option<StoredObject>,
     node_uid: String,
     renew_at: Instant,
     status_at: Instant,
@@ -29,14 +31,14 @@ struct Beat {
 /// See the module. Its keys are node names.
 #[derive(Debug)]
 pub(super) struct Heartbeats {
-    shape: Shape,
+    shape: SimulatedNodeShape,
     renewal: Duration,
     events: bool,
     beats: FxHashMap<String, Beat>,
 }
 
 impl Heartbeats {
-    pub(super) fn new(options: &Options) -> Self {
+    pub(super) fn new(options: &KubeletOptions) -> Self {
         Self {
             shape: options.shape.clone(),
             renewal: options.lease_renewal.max(Duration::from_millis(100)),
@@ -46,7 +48,7 @@ impl Heartbeats {
     }
 
     /// Reports a state of a node by an event.
-    fn tell(&self, cx: &mut Context<String>, node: &Value, reason: &str) {
+    fn tell(&self, cx: &mut ControllerContext<String>, node: &Value, reason: &str) {
         if self.events {
             let message = format!("Node {} status is now: {reason}", name(node));
             cx.normal(node, reason, message);
@@ -70,7 +72,12 @@ impl Controller for Heartbeats {
     const NAME: &'static str = "kubelet";
     const WATCHES: &'static [Watch] = &[watching(NODE, &[])];
 
-    fn observe(&mut self, cx: &mut Context<String>, _kind: GroupResource, diff: &Difference) {
+    fn observe(
+        &mut self,
+        cx: &mut ControllerContext<String>,
+        _kind: GroupResource,
+        diff: &CacheDifference,
+    ) {
         if let Some(node) = diff.new.as_ref().or(diff.old.as_ref()) {
             cx.enqueue(name(node).to_owned());
         }
@@ -97,8 +104,12 @@ impl Controller for Heartbeats {
         }
     }
 
-    fn reconcile(&mut self, cx: &mut Context<String>, key: &String) -> Result<(), AccessError> {
-        let key_of_node = crate::controllers::object::Key::new("", key);
+    fn reconcile(
+        &mut self,
+        cx: &mut ControllerContext<String>,
+        key: &String,
+    ) -> Result<(), AccessError> {
+        let key_of_node = crate::controllers::object::ControllerKey::new("", key);
         let node = cx.cache(NODE).get(&key_of_node).cloned();
         let Some(node) = node.filter(|n| is_simulated(n) && !is_silent(n)) else {
             self.beats.remove(key);
@@ -149,7 +160,11 @@ impl Controller for Heartbeats {
     }
 }
 
-fn renew(cx: &Context<String>, last: Option<Object>, node: &Value) -> Result<Object, AccessError> {
+fn renew(
+    cx: &ControllerContext<String>,
+    last: Option<StoredObject>,
+    node: &Value,
+) -> Result<StoredObject, AccessError> {
     let now = micros(cx.now());
     let last = match last {
         Some(lease) => Some(lease),

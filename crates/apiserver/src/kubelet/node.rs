@@ -19,7 +19,7 @@ const NODE_ADDRESSES_HALF: u32 = 1 << 19;
 
 /// The shape of each simulated node. Amounts are Kubernetes quantities.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shape {
+pub struct SimulatedNodeShape {
     /// CPUs.
     pub cpu: String,
     /// Memory.
@@ -38,7 +38,7 @@ pub struct Shape {
     pub zones: u32,
 }
 
-impl Default for Shape {
+impl Default for SimulatedNodeShape {
     fn default() -> Self {
         Self {
             cpu: "4".to_owned(),
@@ -53,7 +53,7 @@ impl Default for Shape {
     }
 }
 
-impl Shape {
+impl SimulatedNodeShape {
     /// The node of that name, the `index`-th (from 1), ready to be created.
     pub(super) fn node(&self, name: &str, index: usize, now: Timestamp) -> Value {
         let index = u32::try_from(index).unwrap_or(u32::MAX);
@@ -81,7 +81,7 @@ impl Shape {
     }
 }
 
-impl Shape {
+impl SimulatedNodeShape {
     /// A node of a user, as its kubelet registers it.
     pub(super) fn given(&self, mut node: Value, now: Timestamp) -> Value {
         let node_name = name(&node).to_owned();
@@ -174,7 +174,12 @@ pub(super) fn internal_ip(node: &Value) -> &str {
 }
 
 /// Gives a node what its kubelet reports and is missing. `true` when something was.
-fn complete(node: &mut Value, shape: &Shape, address: Ipv4Addr, now: Timestamp) -> bool {
+fn complete(
+    node: &mut Value,
+    shape: &SimulatedNodeShape,
+    address: Ipv4Addr,
+    now: Timestamp,
+) -> bool {
     let mut changed = false;
     if !node["status"]["capacity"].is_object() {
         let mut capacity = json!({
@@ -234,7 +239,7 @@ fn complete(node: &mut Value, shape: &Shape, address: Ipv4Addr, now: Timestamp) 
 /// times of conditions that have not changed.
 pub(super) fn reported(
     node: &Value,
-    shape: &Shape,
+    shape: &SimulatedNodeShape,
     now: Timestamp,
     heartbeat: bool,
 ) -> Option<Value> {
@@ -274,6 +279,7 @@ fn report(node: &mut Value, now: Timestamp, heartbeat: bool) -> bool {
     let mut changed = false;
     for (kind, status, reason, message) in wanted {
         let old = condition(&node["status"], kind);
+        // Between heartbeats, a condition is written only if it differs.
         let is_same = old.is_some_and(|c| c["status"] == status && c["reason"] == reason);
         if is_same && !heartbeat {
             continue;
@@ -297,9 +303,9 @@ mod tests {
 
     #[test]
     fn nodes_are_dealt_out_to_zones_and_have_their_own_addresses() {
-        let shape = Shape {
+        let shape = SimulatedNodeShape {
             gpus: 8,
-            ..Shape::default()
+            ..SimulatedNodeShape::default()
         };
         let now = T0.parse().unwrap();
         let zone = |i| {
@@ -331,7 +337,7 @@ mod tests {
 
     #[test]
     fn a_kubelet_reports_only_what_is_new() {
-        let shape = Shape::default();
+        let shape = SimulatedNodeShape::default();
         let node = shape.node("a", 1, T0.parse().unwrap());
         let later = "2026-01-01T00:05:00Z".parse().unwrap();
         assert_eq!(reported(&node, &shape, later, false), None);
@@ -355,7 +361,13 @@ mod tests {
     fn a_users_node_keeps_what_it_says_and_gets_what_it_lacks() {
         let user = json!({"metadata": {"name": "mine", "labels": {SIMULATED: "true"}},
                           "status": {"capacity": {"cpu": "64"}}});
-        let node = reported(&user, &Shape::default(), T0.parse().unwrap(), false).unwrap();
+        let node = reported(
+            &user,
+            &SimulatedNodeShape::default(),
+            T0.parse().unwrap(),
+            false,
+        )
+        .unwrap();
         assert_eq!(node["status"]["allocatable"], json!({"cpu": "64"}));
         assert!(internal_ip(&node).starts_with("172."));
         assert!(is_simulated(&node) && !is_silent(&node));
@@ -364,7 +376,13 @@ mod tests {
         let mut more = node.clone();
         more["status"]["capacity"]["example.com/gpu"] = "2".into();
         more["status"]["allocatable"]["cpu"] = "60".into();
-        let more = reported(&more, &Shape::default(), T0.parse().unwrap(), false).unwrap();
+        let more = reported(
+            &more,
+            &SimulatedNodeShape::default(),
+            T0.parse().unwrap(),
+            false,
+        )
+        .unwrap();
         assert_eq!(
             more["status"]["allocatable"],
             json!({"cpu": "60", "example.com/gpu": "2"})

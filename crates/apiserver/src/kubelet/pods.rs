@@ -9,13 +9,15 @@ use super::container;
 use super::events::{Tell, subject, tell, tell_one, tell_step};
 use super::node::{internal_ip, is_silent, is_simulated};
 use super::resize;
-use super::status::{Containers, Place, restarts, status_of};
-use super::{Options, READY_SECONDS, STARTUP_SECONDS, STOP_SECONDS};
-use crate::access::{AccessError, DeleteOptions, GroupResource, Object};
-use crate::controllers::object::{Key, NODE, POD, condition, is_deleting, items, name, time, uid};
+use super::status::{Containers, PodAddress, restarts, status_of};
+use super::{KubeletOptions, READY_SECONDS, STARTUP_SECONDS, STOP_SECONDS};
+use crate::access::{AccessError, DeleteOptions, GroupResource, StoredObject};
+use crate::controllers::object::{
+    ControllerKey, NODE, POD, condition, is_deleting, items, name, time, uid,
+};
 use crate::controllers::pod;
 use crate::controllers::runtime::{
-    Context, Controller, Difference, EventType, Index, Watch, watching,
+    CacheDifference, Controller, ControllerContext, EventType, Index, Watch, watching,
 };
 use jiff::{SignedDuration, Timestamp};
 use rustc_hash::FxHashMap;
@@ -41,7 +43,7 @@ struct Defaults {
 
 /// The record of a pod. All of it can be found again from the pod, but for fractions of seconds.
 #[derive(Debug, Default)]
-struct Record {
+struct PodRecord {
     uid: String,
     ip: String,
     bound_at: Option<Timestamp>,
@@ -54,7 +56,7 @@ struct Record {
 
 /// The next step for a pod.
 #[derive(Debug, PartialEq)]
-enum Step {
+enum PodStep {
     Write(Value, Tell),
     Delete,
     WaitUntil(Timestamp),
@@ -71,24 +73,24 @@ fn after(time: Timestamp, delay: Duration) -> Timestamp {
 /// The step to take now.
 fn next(
     pod: &Value,
-    record: &mut Record,
+    record: &mut PodRecord,
     host_ip: &str,
     defaults: Defaults,
     now: Timestamp,
-) -> Step {
+) -> PodStep {
     if is_deleting(pod) {
         return stop(pod, record, host_ip, defaults, now);
     }
     if pod::is_terminal(pod) {
-        return Step::Nothing;
+        return PodStep::Nothing;
     }
-    let place = Place {
+    let place = PodAddress {
         host_ip,
         pod_ip: &record.ip,
     };
     let write = |phase, containers, restarted, tell| {
         let status = status_of(pod, place, phase, containers, restarted, now);
-        Step::Write(status, tell)
+        PodStep::Write(status, tell)
     };
     let deadline = deadline(pod);
     if deadline.is_some_and(|at| at <= now) {
@@ -96,11 +98,11 @@ fn next(
         let mut status = status_of(pod, place, "Failed", ended, false, now);
         status["reason"] = "DeadlineExceeded".into();
         status["message"] = "Pod was active on the node longer than the specified deadline".into();
-        return Step::Write(status, Tell::Nothing);
+        return PodStep::Write(status, Tell::Nothing);
     }
     let soonest = |times: &[Option<Timestamp>]| {
         let earliest = times.iter().flatten().chain(deadline.as_ref()).min();
-        earliest.map_or(Step::Nothing, |at| Step::WaitUntil(*at))
+        earliest.map_or(PodStep::Nothing, |at| PodStep::WaitUntil(*at))
     };
     let ready_after = container::given_seconds(pod, READY_SECONDS).unwrap_or_default();
     let begun = Containers::Running {
@@ -154,7 +156,7 @@ fn next(
     let running = Containers::Running { ready };
     let status = status_of(pod, place, "Running", running, false, now);
     if shows_a_change(pod, &status) {
-        return Step::Write(status, Tell::Nothing);
+        return PodStep::Write(status, Tell::Nothing);
     }
     soonest(&[end_at, (!ready).then_some(ready_at)])
 }
@@ -207,8 +209,8 @@ fn deadline(pod: &Value) -> Option<Timestamp> {
 }
 
 /// The containers have come to their end by themselves.
-fn end(pod: &Value, record: &mut Record, host_ip: &str, now: Timestamp) -> Step {
-    let place = Place {
+fn end(pod: &Value, record: &mut PodRecord, host_ip: &str, now: Timestamp) -> PodStep {
+    let place = PodAddress {
         host_ip,
         pod_ip: &record.ip,
     };
@@ -234,11 +236,11 @@ fn end(pod: &Value, record: &mut Record, host_ip: &str, now: Timestamp) -> Step 
             } else {
                 Tell::Nothing
             };
-            return Step::Write(status, tell);
+            return PodStep::Write(status, tell);
         }
     };
     let status = status_of(pod, place, phase, Containers::Exited, false, now);
-    Step::Write(status, Tell::Nothing)
+    PodStep::Write(status, Tell::Nothing)
 }
 
 /// The next step for a pod with an image that cannot be pulled.
@@ -273,11 +275,11 @@ fn pull(pod: &Value, failed_at: &mut Option<Timestamp>, now: Timestamp) -> Pull 
 /// The pod is being deleted.
 fn stop(
     pod: &Value,
-    record: &mut Record,
+    record: &mut PodRecord,
     host_ip: &str,
     defaults: Defaults,
     now: Timestamp,
-) -> Step {
+) -> PodStep {
     let grace = pod["metadata"]["deletionGracePeriodSeconds"]
         .as_u64()
         .unwrap_or_default();
@@ -300,36 +302,36 @@ fn stop(
         .map_or_else(|| after(now, takes), |at| at.min(latest));
     record.stop_at = Some(stop_at);
     if stop_at > now {
-        return Step::WaitUntil(stop_at);
+        return PodStep::WaitUntil(stop_at);
     }
     let is_held = !items(&pod["metadata"]["finalizers"]).is_empty();
     if is_held && !pod::is_terminal(pod) {
         // A controller whose finalizer keeps the pod needs its final status.
-        let place = Place {
+        let place = PodAddress {
             host_ip,
             pod_ip: &record.ip,
         };
         let ended = Containers::Ended { exit_code: 0 };
         let status = status_of(pod, place, "Succeeded", ended, false, now);
-        return Step::Write(status, Tell::Nothing);
+        return PodStep::Write(status, Tell::Nothing);
     }
     if grace == 0 && is_held {
-        return Step::Nothing;
+        return PodStep::Nothing;
     }
-    Step::Delete
+    PodStep::Delete
 }
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Pods {
+pub(super) struct KubeletPods {
     defaults: Defaults,
     events: bool,
-    records: FxHashMap<Key, Record>,
+    records: FxHashMap<ControllerKey, PodRecord>,
     addresses: u32,
 }
 
-impl Pods {
-    pub(super) fn new(options: &Options) -> Self {
+impl KubeletPods {
+    pub(super) fn new(options: &KubeletOptions) -> Self {
         Self {
             defaults: Defaults {
                 startup: options.startup,
@@ -349,7 +351,11 @@ impl Pods {
     }
 
     /// Reports the annotations of a pod that cannot be read, when it comes to its node and when they change.
-    fn tell_wrong_annotations(&self, cx: &mut Context<Key>, diff: &Difference) {
+    fn tell_wrong_annotations(
+        &self,
+        cx: &mut ControllerContext<ControllerKey>,
+        diff: &CacheDifference,
+    ) {
         let Some(pod) = diff.new.as_ref().filter(|_| self.events) else {
             return;
         };
@@ -357,7 +363,8 @@ impl Pods {
         if wrong.is_empty() {
             return;
         }
-        let node = pod::node_name(pod).and_then(|name| cx.cache(NODE).get(&Key::new("", name)));
+        let node =
+            pod::node_name(pod).and_then(|name| cx.cache(NODE).get(&ControllerKey::new("", name)));
         if !node.is_some_and(|node| is_simulated(node)) {
             return;
         }
@@ -372,7 +379,7 @@ impl Pods {
     }
 
     /// A pod that ends makes room for deferred resizes of its node.
-    fn retry_resizes(&self, cx: &mut Context<Key>, diff: &Difference) {
+    fn retry_resizes(&self, cx: &mut ControllerContext<ControllerKey>, diff: &CacheDifference) {
         let has_ended = diff.new.as_ref().is_none_or(|pod| pod::is_terminal(pod));
         let node = diff.old.as_ref().and_then(|pod| pod::node_name(pod));
         let Some(node) = node.filter(|_| has_ended) else {
@@ -382,7 +389,7 @@ impl Pods {
             .cache(POD)
             .by(Index::Node, node)
             .filter(|p| resize::is_deferred(p));
-        let keys: Vec<Key> = deferred.map(|p| Key::of(p)).collect();
+        let keys: Vec<ControllerKey> = deferred.map(|p| ControllerKey::of(p)).collect();
         for key in keys {
             cx.enqueue(key);
         }
@@ -391,8 +398,8 @@ impl Pods {
     /// The reason why the node of a pod that is new to it cannot run it.
     fn reject(
         &mut self,
-        cx: &Context<Key>,
-        key: &Key,
+        cx: &ControllerContext<ControllerKey>,
+        key: &ControllerKey,
         pod: &Value,
         node: &Value,
     ) -> Option<Rejection> {
@@ -402,11 +409,13 @@ impl Pods {
         }
         let records = &self.records;
         let is_admitted = |p: &Value| {
-            let record = records.get(&Key::of(p)).filter(|r| r.uid == uid(p));
+            let record = records
+                .get(&ControllerKey::of(p))
+                .filter(|r| r.uid == uid(p));
             record.is_some_and(|r| r.is_admitted)
         };
         let neighbours = cx.cache(POD).by(Index::Node, name(node));
-        let others: Vec<&Object> = neighbours
+        let others: Vec<&StoredObject> = neighbours
             .filter(|p| uid(p) != uid(pod) && !pod::is_terminal(p))
             .filter(|p| admission::runs(p) || is_admitted(p))
             .collect();
@@ -416,7 +425,7 @@ impl Pods {
         rejection
     }
 
-    fn record(&mut self, key: &Key, pod: &Value, host_ip: &str) -> &mut Record {
+    fn record(&mut self, key: &ControllerKey, pod: &Value, host_ip: &str) -> &mut PodRecord {
         let is_known = self.records.get(key).is_some_and(|r| r.uid == uid(pod));
         if !is_known {
             let ip = match pod["status"]["podIP"].as_str() {
@@ -424,10 +433,10 @@ impl Pods {
                 None if pod["spec"]["hostNetwork"] == true => host_ip.to_owned(),
                 None => self.address(),
             };
-            let record = Record {
+            let record = PodRecord {
                 uid: uid(pod).to_owned(),
                 ip,
-                ..Record::default()
+                ..PodRecord::default()
             };
             self.records.insert(key.clone(), record);
         }
@@ -435,12 +444,12 @@ impl Pods {
     }
 }
 
-impl Controller for Pods {
-    type Key = Key;
+impl Controller for KubeletPods {
+    type Key = ControllerKey;
     const NAME: &'static str = "kubelet";
     const WATCHES: &'static [Watch] = &[watching(POD, &[Index::Node]), watching(NODE, &[])];
 
-    fn start(&mut self, cx: &mut Context<Key>) {
+    fn start(&mut self, cx: &mut ControllerContext<ControllerKey>) {
         // After a restart, go on where the addresses ended.
         let used = cx.cache(POD).iter().filter_map(|(_, pod)| {
             let ip: Ipv4Addr = pod["status"]["podIP"].as_str()?.parse().ok()?;
@@ -450,23 +459,28 @@ impl Controller for Pods {
         self.addresses = used.max().unwrap_or_default();
     }
 
-    fn observe(&mut self, cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
+    fn observe(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        kind: GroupResource,
+        diff: &CacheDifference,
+    ) {
         if kind == POD.resource {
             self.retry_resizes(cx, diff);
             self.tell_wrong_annotations(cx, diff);
             match &diff.new {
-                Some(pod) if pod::node_name(pod).is_some() => cx.enqueue(Key::of(pod)),
+                Some(pod) if pod::node_name(pod).is_some() => cx.enqueue(ControllerKey::of(pod)),
                 Some(_) => {}
                 None => {
                     if let Some(pod) = &diff.old {
-                        self.records.remove(&Key::of(pod));
+                        self.records.remove(&ControllerKey::of(pod));
                     }
                 }
             }
             return;
         }
         // A kubelet that comes, or speaks again, looks at its pods.
-        let serves = |node: &Option<Object>| {
+        let serves = |node: &Option<StoredObject>| {
             node.as_ref()
                 .is_some_and(|n| is_simulated(n) && !is_silent(n))
         };
@@ -474,10 +488,10 @@ impl Controller for Pods {
             && !serves(&diff.old)
             && let Some(node) = &diff.new
         {
-            let pods: Vec<Key> = cx
+            let pods: Vec<ControllerKey> = cx
                 .cache(POD)
                 .by(Index::Node, name(node))
-                .map(|p| Key::of(p))
+                .map(|p| ControllerKey::of(p))
                 .collect();
             for key in pods {
                 cx.enqueue(key);
@@ -485,13 +499,17 @@ impl Controller for Pods {
         }
     }
 
-    fn reconcile(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+    fn reconcile(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        key: &ControllerKey,
+    ) -> Result<(), AccessError> {
         let Some(pod) = cx.cache(POD).get(key).cloned() else {
             self.records.remove(key);
             return Ok(());
         };
         let node = pod::node_name(&pod)
-            .and_then(|name| cx.cache(NODE).get(&Key::new("", name)))
+            .and_then(|name| cx.cache(NODE).get(&ControllerKey::new("", name)))
             .filter(|n| is_simulated(n) && !is_silent(n))
             .cloned();
         let Some(node) = node else { return Ok(()) };
@@ -526,19 +544,19 @@ impl Controller for Pods {
             });
         }
         match step {
-            Step::Nothing => Ok(()),
-            Step::WaitUntil(at) => {
+            PodStep::Nothing => Ok(()),
+            PodStep::WaitUntil(at) => {
                 cx.enqueue_at(key.clone(), at);
                 Ok(())
             }
-            Step::Delete => {
+            PodStep::Delete => {
                 let options = DeleteOptions {
                     grace_period_seconds: Some(0),
                     ..DeleteOptions::default()
                 };
                 cx.delete_with(POD, &pod, options)
             }
-            Step::Write(status, what) => {
+            PodStep::Write(status, what) => {
                 let Some(written) = write(cx, &pod, status)? else {
                     return Ok(());
                 };
@@ -561,7 +579,11 @@ impl Controller for Pods {
 }
 
 /// Writes the status of a pod; `None` when it does not exist any more.
-fn write(cx: &mut Context<Key>, pod: &Value, status: Value) -> Result<Option<Object>, AccessError> {
+fn write(
+    cx: &mut ControllerContext<ControllerKey>,
+    pod: &Value,
+    status: Value,
+) -> Result<Option<StoredObject>, AccessError> {
     let mut new = pod.clone();
     new["status"] = status;
     match cx.update_status(POD, new) {

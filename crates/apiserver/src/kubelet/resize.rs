@@ -5,13 +5,13 @@
 //! deferred (condition PodResizePending) until another pod of the node ends.
 
 use super::admission;
-use crate::access::Object;
+use crate::access::StoredObject;
 use crate::controllers::object::{
     condition, generation, next_count, put_condition, remove_condition, seconds,
 };
 use crate::controllers::pod;
 use crate::validation::amounts::{self, Amounts};
-use crate::validation::view::{View, copy_field, items_mut, set};
+use crate::validation::view::{FieldView, copy_field, items_mut, set};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -71,7 +71,7 @@ pub(super) fn is_deferred(pod: &Value) -> bool {
 pub(super) fn step<'p>(
     pod: &Value,
     node: &Value,
-    neighbours: impl Iterator<Item = &'p Object>,
+    neighbours: impl Iterator<Item = &'p StoredObject>,
     now: Timestamp,
 ) -> Option<Value> {
     let in_progress = condition(&pod["status"], IN_PROGRESS).is_some();
@@ -81,11 +81,13 @@ pub(super) fn step<'p>(
         if is_actuated && !in_progress && !is_deferred(pod) {
             return None;
         }
+        // The amounts are allocated already: only the actuation is left.
         remove_condition(&mut status, PENDING);
         remove_condition(&mut status, IN_PROGRESS);
         write(&mut status, pod, actuate);
     } else if let Some(message) = lacks(pod, node, neighbours) {
         let known = condition(&status, PENDING);
+        // A deferred resize with the same reason is not written again.
         if known
             .is_some_and(|c| c["message"] == message && c["observedGeneration"] == generation(pod))
         {
@@ -160,11 +162,11 @@ fn put(status: &mut Value, pod: &Value, kind: &str, why: Option<(&str, String)>,
 fn lacks<'p>(
     pod: &Value,
     node: &Value,
-    neighbours: impl Iterator<Item = &'p Object>,
+    neighbours: impl Iterator<Item = &'p StoredObject>,
 ) -> Option<String> {
     let is_other =
-        |p: &&Object| p["metadata"]["uid"] != pod["metadata"]["uid"] && !pod::is_terminal(p);
-    let others: Vec<&Object> = neighbours.filter(is_other).collect();
+        |p: &&StoredObject| p["metadata"]["uid"] != pod["metadata"]["uid"] && !pod::is_terminal(p);
+    let others: Vec<&StoredObject> = neighbours.filter(is_other).collect();
     let mut wanted = admission::total(pod, pod.part("spec"));
     wanted.retain(|name, _| matches!(name.as_str(), "cpu" | "memory"));
     let room = amounts::list(node.part("status"), "allocatable");

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 /// The node and the address of a pod.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct PodAddress<'a> {
     pub(super) host_ip: &'a str,
     pub(super) pod_ip: &'a str,
 }
@@ -69,7 +69,7 @@ fn go_seconds(seconds: u64) -> String {
 /// The status of `pod` with containers like that. `restarted` begins another run.
 pub(super) fn status_of(
     pod: &Value,
-    place: Place<'_>,
+    place: PodAddress<'_>,
     phase: &str,
     containers: Containers,
     restarted: bool,
@@ -147,7 +147,7 @@ pub(super) fn status_of(
                 // A container whose image was changed is started again.
                 let is_outdated =
                     old["state"]["running"].is_object() && old["image"] != spec["image"];
-                let run = Run {
+                let run = StatusRun {
                     old,
                     restarted: (restarted || is_outdated) && !runs_once,
                     waits_for_init,
@@ -161,7 +161,7 @@ pub(super) fn status_of(
     status
 }
 
-struct Run<'a> {
+struct StatusRun<'a> {
     old: &'a Value,
     restarted: bool,
     waits_for_init: bool,
@@ -171,7 +171,7 @@ fn container_status(
     pod: &Value,
     spec: &Value,
     containers: Containers,
-    run: &Run<'_>,
+    run: &StatusRun<'_>,
     now: Timestamp,
 ) -> Value {
     let old = run.old;
@@ -399,7 +399,7 @@ mod tests {
     use crate::controllers::object::condition_is_true;
     use crate::kubelet::EXIT_CODE;
 
-    const PLACE: Place<'_> = Place {
+    const PLACE: PodAddress<'_> = PodAddress {
         host_ip: "172.16.0.1",
         pod_ip: "10.0.0.1",
     };

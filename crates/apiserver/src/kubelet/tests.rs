@@ -1,7 +1,7 @@
 //! Simulated nodes and kubelets against an API: what users see of them.
 
 use super::*;
-use crate::access::{DeleteOptions, Object};
+use crate::access::{DeleteOptions, StoredObject};
 use crate::controllers::object::{
     EVENT, LEASE, POD, condition, condition_is_true, items, seconds, time,
 };
@@ -9,10 +9,10 @@ use crate::controllers::testing::{Fake, eventually, pass};
 use serde_json::Value;
 
 async fn start(api: &Arc<Fake>, nodes: usize) -> Handle {
-    let options = Options {
+    let options = KubeletOptions {
         nodes,
         clock: api.clock(),
-        ..Options::default()
+        ..KubeletOptions::default()
     };
     spawn(api.clone(), options).await.unwrap()
 }
@@ -45,7 +45,7 @@ fn is_ready(api: &Fake, name: &str) -> bool {
     condition_is_true(&get(api, name)["status"], "Ready")
 }
 
-fn node(api: &Fake, name: &str) -> Object {
+fn node(api: &Fake, name: &str) -> StoredObject {
     api.get(NODE.resource, "", name).unwrap()
 }
 
@@ -351,13 +351,13 @@ async fn ten_thousand_nodes_are_made_and_reported() {
     let api = Fake::new();
     let told = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let teller = told.clone();
-    let options = Options {
+    let options = KubeletOptions {
         nodes: 10_000,
         clock: api.clock(),
         progress: Some(Arc::new(move |n| {
             teller.store(n, std::sync::atomic::Ordering::Relaxed)
         })),
-        ..Options::default()
+        ..KubeletOptions::default()
     };
     let handle = spawn(api.clone(), options).await.unwrap();
     assert_eq!(told.load(std::sync::atomic::Ordering::Relaxed), 10_000);

@@ -1,9 +1,9 @@
 //! Strict decoding and validation of objects, as the API server does them with `fieldValidation=Strict`.
 
 use crate::access::GroupResource;
-use crate::schema::model::{Model, Shape};
+use crate::schema::model::{Model, ValueShape};
 use crate::schema::{ResourceFacts, Schemas};
-use crate::strategy::Strategy;
+use crate::strategy::KindStrategy;
 use crate::validation::strategy;
 use serde_json::Value;
 
@@ -56,7 +56,7 @@ pub fn check(api_version: &str, kind: &str, object: &Value) -> Option<Misfits> {
     let decoded = schemas.check(group, version, kind, object);
     let unknown = decoded.unknown_fields.into_iter();
     let unknown_fields = unknown.map(|path| UnknownField {
-        siblings: siblings(schemas.model(), Shape::Object(root), &path),
+        siblings: siblings(schemas.model(), ValueShape::Object(root), &path),
         path,
     });
     Some(Misfits {
@@ -66,13 +66,13 @@ pub fn check(api_version: &str, kind: &str, object: &Value) -> Option<Misfits> {
 }
 
 /// The fields of the object in which `path` names one; none when the path leads through a value without a type.
-fn siblings(model: &Model, root: Shape, path: &str) -> Vec<String> {
+fn siblings(model: &Model, root: ValueShape, path: &str) -> Vec<String> {
     let mut steps: Vec<&str> = path.split('.').collect();
     steps.pop();
     let mut shape = root;
     let mut steps = steps.into_iter();
     while let Some(step) = steps.next() {
-        let Shape::Object(id) = shape else {
+        let ValueShape::Object(id) = shape else {
             return Vec::new();
         };
         let name = step.split('[').next().unwrap_or(step);
@@ -80,8 +80,8 @@ fn siblings(model: &Model, root: Shape, path: &str) -> Vec<String> {
             return Vec::new();
         };
         shape = match &field.shape {
-            Shape::List(items) => (**items).clone(),
-            Shape::Map(values) => {
+            ValueShape::List(items) => (**items).clone(),
+            ValueShape::Map(values) => {
                 // The key.
                 steps.next();
                 (**values).clone()
@@ -90,7 +90,7 @@ fn siblings(model: &Model, root: Shape, path: &str) -> Vec<String> {
         };
     }
     match shape {
-        Shape::Object(id) => {
+        ValueShape::Object(id) => {
             let fields = model.object_type(id).fields.iter();
             fields.map(|field| field.name.to_string()).collect()
         }
@@ -117,7 +117,7 @@ pub fn errors_of_new(api_version: &str, kind: &str, object: &Value) -> Vec<Strin
     errors.map(|error| error.to_string()).collect()
 }
 
-fn rules_of(api_version: &str, kind: &str) -> Option<&'static dyn Strategy> {
+fn rules_of(api_version: &str, kind: &str) -> Option<&'static dyn KindStrategy> {
     let (group, version) = group_and_version(api_version);
     let mut resources = Schemas::get().resources().iter();
     let resource = resources.find(|resource| {

@@ -3,7 +3,7 @@
 use super::descriptions;
 use crate::releases::ApiRelease;
 use crate::schema::Schemas;
-use crate::schema::model::{Field, ListType, ObjectType, Presence, Shape, TypeId};
+use crate::schema::model::{ListType, ModelField, ObjectType, Presence, TypeId, ValueShape};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
@@ -64,6 +64,7 @@ impl Components {
                 components.add_type(id);
             }
         }
+        // These types encode themselves, so their fields say nothing about their JSON.
         for (name, schema) in [
             (
                 "api.resource.Quantity",
@@ -148,6 +149,7 @@ impl Components {
         let api = self.api;
         let fields = object_type.fields.iter();
         let has = |name: &str| fields.clone().any(|field| &*field.name == name);
+        // Only fields that exist in this release are published.
         let is_kind = has("apiVersion") && has("metadata");
         for field in fields.filter(|f| f.availability.is_in(api)) {
             if field.required {
@@ -174,9 +176,9 @@ impl Components {
         schema
     }
 
-    fn field_schema(&mut self, field: &Field) -> Value {
+    fn field_schema(&mut self, field: &ModelField) -> Value {
         let mut schema = self.shape_schema(&field.shape);
-        if matches!(field.shape, Shape::List(_)) {
+        if matches!(field.shape, ValueShape::List(_)) {
             let list_type = match &field.list {
                 ListType::Atomic => "atomic",
                 ListType::Set => "set",
@@ -196,9 +198,10 @@ impl Components {
         if let Some(atomic) = field.atomic {
             schema["x-kubernetes-map-type"] = json!(if atomic { "atomic" } else { "granular" });
         }
+        // Lists, maps and objects have no zero value in OpenAPI.
         let is_value = !matches!(
             field.shape,
-            Shape::List(_) | Shape::Map(_) | Shape::Object(_)
+            ValueShape::List(_) | ValueShape::Map(_) | ValueShape::Object(_)
         );
         match &field.default {
             Some(default) => schema["default"] = default.clone(),
@@ -209,38 +212,39 @@ impl Components {
             }
             None => {}
         }
-        if !field.values.is_empty() && field.shape == Shape::String {
+        if !field.values.is_empty() && field.shape == ValueShape::String {
             schema["enum"] = json!(field.values);
         }
         schema
     }
 
-    fn shape_schema(&mut self, shape: &Shape) -> Value {
+    fn shape_schema(&mut self, shape: &ValueShape) -> Value {
         let machinery = |name: &str| all_of(reference(&format!("{MACHINERY}{name}")));
         match shape {
-            Shape::Any | Shape::SchemaOr(_) => json!({}),
-            Shape::Raw => machinery("runtime.RawExtension"),
-            Shape::Fields => machinery("apis.meta.v1.FieldsV1"),
-            Shape::Bool => json!({"type": "boolean"}),
-            Shape::Int32 => json!({"type": "integer", "format": "int32"}),
-            Shape::Int64 => json!({"type": "integer", "format": "int64"}),
-            Shape::Float => json!({"type": "number", "format": "double"}),
-            Shape::String => json!({"type": "string"}),
-            Shape::Bytes => json!({"type": "string", "format": "byte"}),
-            Shape::Time => machinery("apis.meta.v1.Time"),
-            Shape::MicroTime => machinery("apis.meta.v1.MicroTime"),
-            Shape::Duration => machinery("apis.meta.v1.Duration"),
-            Shape::Quantity => machinery("api.resource.Quantity"),
-            Shape::IntOrString => machinery("util.intstr.IntOrString"),
-            Shape::Strings => json!({"type": "array", "items": {"type": "string"}}),
-            Shape::Object(id) => {
+            ValueShape::Any | ValueShape::SchemaOr(_) => json!({}),
+            ValueShape::Raw => machinery("runtime.RawExtension"),
+            ValueShape::Fields => machinery("apis.meta.v1.FieldsV1"),
+            ValueShape::Bool => json!({"type": "boolean"}),
+            ValueShape::Int32 => json!({"type": "integer", "format": "int32"}),
+            ValueShape::Int64 => json!({"type": "integer", "format": "int64"}),
+            ValueShape::Float => json!({"type": "number", "format": "double"}),
+            ValueShape::String => json!({"type": "string"}),
+            ValueShape::Bytes => json!({"type": "string", "format": "byte"}),
+            ValueShape::Time => machinery("apis.meta.v1.Time"),
+            ValueShape::MicroTime => machinery("apis.meta.v1.MicroTime"),
+            ValueShape::Duration => machinery("apis.meta.v1.Duration"),
+            ValueShape::Quantity => machinery("api.resource.Quantity"),
+            ValueShape::IntOrString => machinery("util.intstr.IntOrString"),
+            ValueShape::Strings => json!({"type": "array", "items": {"type": "string"}}),
+            // Types are referenced, because they can contain themselves.
+            ValueShape::Object(id) => {
                 let name = self.add_type(*id);
                 all_of(reference(&name))
             }
-            Shape::List(items) => {
+            ValueShape::List(items) => {
                 json!({"type": "array", "items": self.shape_schema(items)})
             }
-            Shape::Map(values) => {
+            ValueShape::Map(values) => {
                 json!({"type": "object", "additionalProperties": self.shape_schema(values)})
             }
         }

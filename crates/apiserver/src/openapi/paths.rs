@@ -6,7 +6,7 @@
 use super::components::{group_version_kind, meta_reference, reference};
 use super::{group_version_path, schema_name};
 use crate::patch::PatchType;
-use crate::registry::Resource;
+use crate::registry::ServedResource;
 use serde_json::{Map, Value, json};
 
 /// A name and type of a query parameter.
@@ -64,7 +64,7 @@ fn method_and_prefix(verb: &str) -> (&'static str, &'static str) {
 }
 
 /// Adds the paths of a resource whose schema has this name.
-pub(super) fn add(paths: &mut Map<String, Value>, resource: &Resource, schema: &str) {
+pub(super) fn add(paths: &mut Map<String, Value>, resource: &ServedResource, schema: &str) {
     let root = group_version_path(resource.resource.group, resource.version);
     let scope = if resource.namespaced {
         "/namespaces/{namespace}"
@@ -115,7 +115,7 @@ pub(super) fn add(paths: &mut Map<String, Value>, resource: &Resource, schema: &
 
 /// The subject of a path: the resource, the last words of the ids of its operations, and what is sent and answered.
 struct Spoken<'a> {
-    resource: &'a Resource,
+    resource: &'a ServedResource,
     suffix: &'a str,
     kind: (&'a str, &'a str, &'a str),
     schema: &'a str,
@@ -147,6 +147,7 @@ impl Spoken<'_> {
             "list" => (LIST, None, reference(&format!("{}List", self.schema))),
             "create" | "update" => (WRITE, Some(any_body(&own)), own),
             "patch" => (PATCH, Some(patch_body(self.resource)), own),
+            // A deletion answers with a `Status` or the object; clients expect the former.
             "delete" | "deletecollection" => {
                 let options = any_body(&meta_reference("DeleteOptions"));
                 (DELETE, Some(options), meta_reference("Status"))
@@ -201,7 +202,7 @@ impl Spoken<'_> {
     }
 }
 
-fn patch_body(resource: &Resource) -> Value {
+fn patch_body(resource: &ServedResource) -> Value {
     let mut content = json!({});
     for patch in [PatchType::Json, PatchType::Merge, PatchType::Strategic] {
         if patch != PatchType::Strategic || resource.custom.is_none() {

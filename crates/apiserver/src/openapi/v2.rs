@@ -2,7 +2,7 @@
 //! gnostic's `OpenAPIv2.proto`), in which kubectl asks for it.
 
 use super::components::COMPONENTS;
-use crate::validation::view::View;
+use crate::validation::view::FieldView;
 use berth_protobuf::wire::Writer;
 use serde_json::{Map, Value, json};
 
@@ -77,6 +77,7 @@ fn convert_operation(operation: &mut Value) {
     };
     let list = map.entry("parameters").or_insert(json!([]));
     parameters(list);
+    // Version 2 has the body among the parameters.
     let body = map.remove("requestBody");
     if let Some(content) = body.as_ref().and_then(|b| b.get("content")?.as_object()) {
         let consumes: Vec<&String> = content.keys().collect();
@@ -92,6 +93,7 @@ fn convert_operation(operation: &mut Value) {
         }
     }
     map.insert("produces".to_owned(), json!(["application/json"]));
+    // Version 2 has one schema for each response, whatever the media type.
     for response in map
         .get_mut("responses")
         .and_then(Value::as_object_mut)

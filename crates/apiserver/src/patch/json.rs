@@ -25,7 +25,7 @@ pub(super) fn apply(current: Value, patch: Value) -> Result<Value, PatchError> {
     if operations.len() > JSON_PATCH_OPERATIONS_MAX {
         return Err(PatchError::TooManyOperations(operations.len()));
     }
-    let mut document = Document {
+    let mut document = PatchDocument {
         root: current,
         copied_bytes: 0,
         steps: 0,
@@ -56,13 +56,13 @@ pub(super) fn type_name(value: &Value) -> &'static str {
     }
 }
 
-struct Document {
+struct PatchDocument {
     root: Value,
     copied_bytes: usize,
     steps: usize,
 }
 
-impl Document {
+impl PatchDocument {
     /// Counts work, so that a small patch cannot cost minutes.
     fn step(&mut self, steps: usize) -> Result<(), String> {
         self.steps = self.steps.saturating_add(steps);

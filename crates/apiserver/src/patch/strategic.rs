@@ -16,7 +16,7 @@
 
 use super::PatchError;
 use super::json::type_name;
-use crate::schema::model::{Field, ListType, Model, Shape, TypeId};
+use crate::schema::model::{ListType, Model, ModelField, TypeId, ValueShape};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::{Map, Value};
 
@@ -41,7 +41,7 @@ pub(super) fn apply(
         Value::Object(current) => current,
         _ => Map::new(),
     };
-    let shape = kind.map(|(_, id)| Shape::Object(id));
+    let shape = kind.map(|(_, id)| ValueShape::Object(id));
     let typed = match (kind, &shape) {
         (Some((model, _)), Some(shape)) => Some(Typed { model, shape }),
         _ => None,
@@ -54,18 +54,18 @@ pub(super) fn apply(
 #[derive(Clone, Copy)]
 struct Typed<'m> {
     model: &'m Model,
-    shape: &'m Shape,
+    shape: &'m ValueShape,
 }
 
 impl<'m> Typed<'m> {
     /// A member of this object: its type and its rule.
-    fn member(self, name: &str) -> (Option<Self>, Option<&'m Field>) {
+    fn member(self, name: &str) -> (Option<Self>, Option<&'m ModelField>) {
         match self.shape {
-            Shape::Object(id) => match self.model.object_type(*id).field(name) {
+            ValueShape::Object(id) => match self.model.object_type(*id).field(name) {
                 Some(field) => (Some(self.with(&field.shape)), Some(field)),
                 None => (None, None),
             },
-            Shape::Map(values) => (Some(self.with(values)), None),
+            ValueShape::Map(values) => (Some(self.with(values)), None),
             shape if is_free(shape) => (Some(self), None),
             _ => (None, None),
         }
@@ -73,13 +73,13 @@ impl<'m> Typed<'m> {
 
     fn items(self) -> Option<Self> {
         match self.shape {
-            Shape::List(items) => Some(self.with(items)),
+            ValueShape::List(items) => Some(self.with(items)),
             shape if is_free(shape) => Some(self),
             _ => None,
         }
     }
 
-    fn with(self, shape: &'m Shape) -> Self {
+    fn with(self, shape: &'m ValueShape) -> Self {
         Self { shape, ..self }
     }
 
@@ -89,14 +89,14 @@ impl<'m> Typed<'m> {
     }
 }
 
-fn is_free(shape: &Shape) -> bool {
+fn is_free(shape: &ValueShape) -> bool {
     matches!(
         shape,
-        Shape::Any | Shape::Raw | Shape::Fields | Shape::SchemaOr(_)
+        ValueShape::Any | ValueShape::Raw | ValueShape::Fields | ValueShape::SchemaOr(_)
     )
 }
 
-fn member<'m>(typed: Option<Typed<'m>>, name: &str) -> (Option<Typed<'m>>, Option<&'m Field>) {
+fn member<'m>(typed: Option<Typed<'m>>, name: &str) -> (Option<Typed<'m>>, Option<&'m ModelField>) {
     typed.map_or((None, None), |t| t.member(name))
 }
 
@@ -121,6 +121,7 @@ fn merge_object(
         }
         return Ok(());
     }
+    // The keys are dropped before the merge, so that fields of the patch are kept.
     if let Some(keys) = patch.remove(RETAIN_KEYS) {
         retain_keys(original, &patch, keys)?;
     }
@@ -132,6 +133,7 @@ fn merge_object(
         }
         let (typed, rule) = member(typed, &key);
         let merged = match (original.remove(&key), value) {
+            // Null deletes the field, which is removed already.
             (_, Value::Null) => continue,
             (Some(Value::Object(mut old)), Value::Object(new))
                 if !rule.is_some_and(|r| r.patch.replace) =>
@@ -142,6 +144,7 @@ fn merge_object(
             (Some(Value::Array(old)), Value::Array(new)) => {
                 Value::Array(merge_list(old, new, rule, typed, &key)?)
             }
+            // The deletion of an absent field changes nothing.
             (None, Value::Object(new)) if is_deletion(&new) => continue,
             (_, new) => plain(new, typed),
         };
@@ -294,7 +297,7 @@ fn check_order(patch: &[Value], order: &[String], key: Option<&str>) -> Result<(
 fn merge_list(
     original: Vec<Value>,
     patch: Vec<Value>,
-    rule: Option<&Field>,
+    rule: Option<&ModelField>,
     typed: Option<Typed<'_>>,
     field: &str,
 ) -> Result<Vec<Value>, PatchError> {
@@ -326,7 +329,7 @@ fn merge_scalars(original: Vec<Value>, patch: Vec<Value>) -> Vec<Value> {
 fn merge_entries(
     mut original: Vec<Value>,
     patch: Vec<Value>,
-    rule: &Field,
+    rule: &ModelField,
     key: &str,
     typed: Option<Typed<'_>>,
     field: &str,
@@ -343,7 +346,7 @@ fn merge_entries(
             .map(|entry| Value::Object(plain_object(entry, items)))
             .collect());
     }
-    let identity = Identity::new(rule, key, items);
+    let identity = EntryIdentity::new(rule, key, items);
     let original_keys: Vec<Option<String>> = original
         .iter()
         .map(|entry| entry_key(entry, Some(key)))
@@ -424,6 +427,7 @@ impl Directed {
                     "{field}: an entry does not contain declared merge key: {key}"
                 ))
             };
+            // Deletions are kept apart: they apply to the live list before the others are merged.
             match entry.remove(PATCH) {
                 None if entry.contains_key(key) => sorted.entries.push(entry),
                 None => return Err(no_key()),
@@ -446,19 +450,19 @@ impl Directed {
 }
 
 /// The entries that of a list are the same one, beyond the merge key.
-struct Identity<'m> {
+struct EntryIdentity<'m> {
     /// The other keys of the list, each with the default that applies when it is absent.
     others: Vec<(&'m str, Option<&'m str>)>,
 }
 
-impl<'m> Identity<'m> {
-    fn new(rule: &'m Field, key: &str, items: Option<Typed<'m>>) -> Self {
+impl<'m> EntryIdentity<'m> {
+    fn new(rule: &'m ModelField, key: &str, items: Option<Typed<'m>>) -> Self {
         let keys: &[Box<str>] = match &rule.list {
             ListType::Map(keys) => keys,
             _ => &[],
         };
         let default_of = |name: &str| match items.map(|t| (t.model, t.shape)) {
-            Some((model, Shape::Object(id))) => model
+            Some((model, ValueShape::Object(id))) => model
                 .object_type(*id)
                 .field(name)
                 .and_then(|field| field.default.as_ref()?.as_str()),
@@ -521,6 +525,7 @@ fn in_order(
     let mut ordered = Vec::with_capacity(named.len() + rest.len());
     let mut rest = rest.into_iter().peekable();
     for (_, old, entry) in named {
+        // An entry that only the live list has goes before the named entry that followed it there.
         while let Some((_, before)) = rest
             .next_if(|(other, _)| matches!((other, old), (Some(other), Some(old)) if *other < old))
         {

@@ -1,7 +1,7 @@
 //! The API of one control plane: the store, the rules of the kinds, admission, the clock and randomness.
 
 use super::component_statuses;
-use super::resource::{self, Catalog, Resource};
+use super::resource::{self, Catalog, ServedResource};
 use crate::admission::Admission;
 use crate::admission::policies::Policies;
 use crate::admission::webhooks::Webhooks;
@@ -10,9 +10,11 @@ use crate::custom::definition::{self, Served};
 use crate::groups::{self, GroupGates};
 use crate::raw_json;
 use crate::releases::ApiRelease;
-use crate::status::{ApiError, Subject};
-use crate::storage::{DataDir, DataDirError, HistoryLimits, Store, StoreError, Version};
-use crate::strategy::Strategy;
+use crate::status::{ApiError, StatusSubject};
+use crate::storage::{
+    DataDir, DataDirError, HistoryLimits, ObjectStore, ObjectVersion, StoreError,
+};
+use crate::strategy::KindStrategy;
 use crate::validation;
 use crate::webhook_client::Caller;
 use jiff::Timestamp;
@@ -23,7 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The source of the time.
-pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+pub type ApiClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// The time for which a request waits for a revision that has not been written yet.
 const REVISION_PATIENCE: Duration = Duration::from_secs(3);
@@ -51,7 +53,7 @@ pub struct ApiOptions {
     /// The first range of the addresses of Services, as an IPv4 prefix such as `10.96.0.0/12`.
     pub service_cidr: String,
     /// The source of the time.
-    pub clock: Clock,
+    pub clock: ApiClock,
     /// The seed of UIDs and generated names.
     pub seed: u64,
 }
@@ -67,12 +69,12 @@ impl fmt::Debug for ApiOptions {
 
 /// The API of one control plane.
 pub struct Api {
-    pub(super) store: Store,
+    pub(super) store: ObjectStore,
     pub(super) admission: Admission,
     pub(super) authorization: Authorization,
     pub(crate) groups: GroupGates,
     pub(super) service_cidr: String,
-    clock: Clock,
+    clock: ApiClock,
     random: Mutex<fastrand::Rng>,
     pub(crate) served: Served,
     pub(crate) webhook_calls: Caller,
@@ -111,8 +113,8 @@ impl Api {
     /// See [`OpenError`].
     pub fn open(options: ApiOptions, data: Option<DataDir>) -> Result<Self, OpenError> {
         let store = match data {
-            Some(data) => Store::open(resource::store_names(), options.history, data)?,
-            None => Store::new(resource::store_names().len(), options.history),
+            Some(data) => ObjectStore::open(resource::store_names(), options.history, data)?,
+            None => ObjectStore::new(resource::store_names().len(), options.history),
         };
         let api = Self {
             store,
@@ -212,7 +214,7 @@ impl Api {
     }
 
     /// The store, to watch it.
-    pub fn store(&self) -> &Store {
+    pub fn store(&self) -> &ObjectStore {
         &self.store
     }
 
@@ -254,10 +256,10 @@ impl Api {
     /// 404.
     pub fn get(
         &self,
-        resource: &Resource,
+        resource: &ServedResource,
         namespace: &str,
         name: &str,
-    ) -> Result<Arc<Version>, ApiError> {
+    ) -> Result<Arc<ObjectVersion>, ApiError> {
         if let Some(component) = component_statuses::one(self, resource, name) {
             return component;
         }
@@ -284,10 +286,10 @@ impl Api {
 
 // === impl Resource ===
 
-impl Resource {
+impl ServedResource {
     /// The way in which messages name an object of this resource.
-    pub fn subject<'a>(&self, name: &'a str) -> Subject<'a> {
-        Subject {
+    pub fn subject<'a>(&self, name: &'a str) -> StatusSubject<'a> {
+        StatusSubject {
             group: self.resource.group,
             resource: self.resource.resource,
             name,
@@ -295,8 +297,8 @@ impl Resource {
     }
 
     /// The way in which messages about the content of an object name it.
-    pub fn kind_subject<'a>(&self, name: &'a str) -> Subject<'a> {
-        Subject {
+    pub fn kind_subject<'a>(&self, name: &'a str) -> StatusSubject<'a> {
+        StatusSubject {
             group: self.resource.group,
             resource: self.kind,
             name,
@@ -312,7 +314,7 @@ impl Resource {
     }
 
     /// The rules of the kind.
-    pub(crate) fn strategy(&self) -> &dyn Strategy {
+    pub(crate) fn strategy(&self) -> &dyn KindStrategy {
         match &self.custom {
             Some(custom) => &**custom,
             None => validation::strategy(self.stored_as().resource),

@@ -4,10 +4,10 @@
 use super::api::{Api, meta};
 use super::delete::DeleteRequest;
 use super::list::ListRequest;
-use super::resource::{self, Resource};
-use super::write::{Change, Method, WriteOptions};
+use super::resource::{self, ServedResource};
+use super::write::{Method, UpdateInputs, WriteOptions};
 use crate::status::ApiError;
-use crate::validation::view::View;
+use crate::validation::view::FieldView;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -85,7 +85,12 @@ pub(crate) fn sync(api: &Api) {
     }
 }
 
-fn create(api: &Api, resource: &Resource, group: &str, version: &str) -> Result<(), ApiError> {
+fn create(
+    api: &Api,
+    resource: &ServedResource,
+    group: &str,
+    version: &str,
+) -> Result<(), ApiError> {
     let known = GROUPS.iter().find(|(known, _)| *known == group);
     let own = VERSIONS
         .iter()
@@ -120,7 +125,7 @@ fn create(api: &Api, resource: &Resource, group: &str, version: &str) -> Result<
         ..WriteOptions::default()
     };
     api.create(resource, "", service, &options)?;
-    let change = Change {
+    let change = UpdateInputs {
         resource,
         namespace: "",
         name: &name,

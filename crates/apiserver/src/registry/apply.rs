@@ -2,9 +2,9 @@
 
 use super::api::{Api, meta, meta_mut};
 use super::decode::{self, FieldValidation};
-use super::resource::Resource;
+use super::resource::ServedResource;
 use super::scale::set_replicas;
-use super::write::{Change, Method, WriteOptions, Written, adopt_namespace};
+use super::write::{Method, UpdateInputs, WriteOptions, WriteResult, adopt_namespace};
 use crate::apply::{self, ApplyError, Author, Conflict, Typed};
 use crate::schema::{self, Schemas};
 use crate::status::{ApiError, Cause};
@@ -24,7 +24,7 @@ const RESET_BY_DEPLOYMENT_STATUS: &[&[&str]] = &[&["f:spec"], &["f:metadata", "f
 /// The same for kinds whose metadata changes with their status.
 const RESET_BY_STATUS_WITH_METADATA: &[&[&str]] = &[&["f:spec"]];
 
-impl Resource {
+impl ServedResource {
     /// The type of the objects.
     pub(crate) fn typed(&self) -> Typed<'_> {
         if let Some(custom) = &self.custom {
@@ -64,7 +64,7 @@ impl Api {
     /// Gives the fields that a write changes to its manager. `old` is the stored object, `None` for a create.
     pub(super) fn track_fields(
         &self,
-        resource: &Resource,
+        resource: &ServedResource,
         old: Option<&Value>,
         new: &mut Value,
         (manager, part): (&str, &str),
@@ -100,13 +100,13 @@ impl Api {
     /// 400 and 500 for the configuration, 409 for conflicts with other managers, and those of a create or update.
     pub fn apply(
         &self,
-        resource: &Resource,
+        resource: &ServedResource,
         namespace: &str,
         name: &str,
         sub: Option<&str>,
         config: &[u8],
         options: &WriteOptions,
-    ) -> Result<(Written, bool), ApiError> {
+    ) -> Result<(WriteResult, bool), ApiError> {
         let (config, mut warnings) = read_config(resource, sub, config, options)?;
         let config = match sub {
             Some("scale") => scale_config(resource, &config),
@@ -124,7 +124,7 @@ impl Api {
             ));
         }
         let blank = resource.blank_object();
-        let change = Change {
+        let change = UpdateInputs {
             resource,
             namespace,
             name,
@@ -164,13 +164,13 @@ impl Api {
                 let version = self.store_new(resource, namespace, object, options);
                 version.map(|version| {
                     let warnings = warnings::of_new(resource.built_in_kind(), &version.object());
-                    (Written { version, warnings }, true)
+                    (WriteResult { version, warnings }, true)
                 })
             };
             match result {
                 Ok((mut written, created)) => {
                     warnings.append(&mut written.warnings);
-                    let written = Written {
+                    let written = WriteResult {
                         warnings,
                         ..written
                     };
@@ -187,7 +187,7 @@ impl Api {
 }
 
 /// The first field that the release of the server does not have.
-fn foreign_field(resource: &Resource, config: &Value) -> Option<String> {
+fn foreign_field(resource: &ServedResource, config: &Value) -> Option<String> {
     let typed = resource.typed();
     let fields = resource
         .api
@@ -197,7 +197,7 @@ fn foreign_field(resource: &Resource, config: &Value) -> Option<String> {
 
 /// Reads a configuration and checks its own type and name.
 fn read_config(
-    resource: &Resource,
+    resource: &ServedResource,
     sub: Option<&str>,
     config: &[u8],
     options: &WriteOptions,
@@ -257,7 +257,7 @@ fn read_config(
 
 /// The configuration with the name and namespace of the URL.
 fn addressed(
-    resource: &Resource,
+    resource: &ServedResource,
     namespace: &str,
     name: &str,
     mut config: Value,
@@ -274,7 +274,7 @@ fn addressed(
 }
 
 /// The configuration that a `Scale` contains of the object that it scales.
-fn scale_config(resource: &Resource, scale: &Value) -> Value {
+fn scale_config(resource: &ServedResource, scale: &Value) -> Value {
     let mut config = json!({
         "apiVersion": resource.api_version(),
         "kind": resource.kind,
@@ -286,7 +286,12 @@ fn scale_config(resource: &Resource, scale: &Value) -> Value {
     config
 }
 
-fn apply_error(resource: &Resource, namespace: &str, name: &str, error: ApplyError) -> ApiError {
+fn apply_error(
+    resource: &ServedResource,
+    namespace: &str,
+    name: &str,
+    error: ApplyError,
+) -> ApiError {
     match error {
         ApplyError::Type(fault) => ApiError::internal_plain(format!(
             "failed to create typed patch object ({namespace}/{name}; {}, Kind={}): {fault}",

@@ -2,7 +2,7 @@
 //! utilization alone; annotations have the rest, in the names of version 1.
 
 use super::api::{child_mut, meta_mut};
-use crate::validation::view::View;
+use crate::validation::view::FieldView;
 use serde_json::{Value, json};
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
@@ -55,12 +55,12 @@ const RESOURCE: &[(&str, &str)] = &[
 
 /// The kind of a list of metrics.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum MetricsPart {
     Spec,
     Status,
 }
 
-impl Part {
+impl MetricsPart {
     /// A field of version 2 and its name in version 1.
     fn names(self, pointer: &str, name: &str) -> (String, String) {
         match self {
@@ -86,7 +86,7 @@ fn set(object: &mut Value, pointer: &str, value: Value) {
 }
 
 /// A metric of version 2 in version 1, or back.
-fn convert(metric: &Value, part: Part, to_v1: bool) -> Value {
+fn convert(metric: &Value, part: MetricsPart, to_v1: bool) -> Value {
     let mut out = json!({"type": metric["type"]});
     for (source, fields) in SOURCES {
         let Some(from) = metric.get(source) else {
@@ -114,8 +114,8 @@ fn convert(metric: &Value, part: Part, to_v1: bool) -> Value {
 }
 
 /// The fields that version 2 states besides the fields of version 1.
-fn complete(source: &mut Value, part: Part) {
-    if part == Part::Spec {
+fn complete(source: &mut Value, part: MetricsPart) {
+    if part == MetricsPart::Spec {
         let target = &source["target"];
         let kind = if !target["averageUtilization"].is_null() {
             "Utilization"
@@ -130,7 +130,7 @@ fn complete(source: &mut Value, part: Part) {
     }
 }
 
-fn convert_all(metrics: &[Value], part: Part, to_v1: bool) -> Vec<Value> {
+fn convert_all(metrics: &[Value], part: MetricsPart, to_v1: bool) -> Vec<Value> {
     let converted = metrics.iter().map(|metric| convert(metric, part, to_v1));
     converted.collect()
 }
@@ -155,6 +155,7 @@ pub(super) fn to_v1(object: &Value) -> Value {
     let mut out = object.clone();
     out["apiVersion"] = "autoscaling/v1".into();
     drop_annotations(&mut out);
+    // Version 1 has one metric, the CPU utilisation; all others are kept in annotations.
     let (cpu, others): (Vec<Value>, Vec<Value>) = object
         .part("spec")
         .items("metrics")
@@ -173,14 +174,15 @@ pub(super) fn to_v1(object: &Value) -> Value {
         let status = child_mut(&mut out, "status");
         status.remove("currentMetrics");
         status.remove("conditions");
+        // The last one counts, as in kube-apiserver.
         let mut latest = current.iter().rev();
         if let Some(percent) = latest.find_map(|m| cpu_utilization(m, "current")) {
             let name = "currentCPUUtilizationPercentage".to_owned();
             status.insert(name, percent.clone());
         }
     }
-    let others = convert_all(&others, Part::Spec, true);
-    let current = convert_all(current, Part::Status, true);
+    let others = convert_all(&others, MetricsPart::Spec, true);
+    let current = convert_all(current, MetricsPart::Status, true);
     let annotations = [
         (METRICS, Value::from(others)),
         (CURRENT_METRICS, current.into()),
@@ -205,6 +207,7 @@ pub(super) fn from_v1(object: Value) -> Value {
         let text = out["metadata"]["annotations"][name].as_str()?;
         serde_json::from_str(text).ok()
     };
+    // An annotation that cannot be read is ignored, as if it were absent.
     let kept_list = |name: &str| -> Option<Vec<Value>> {
         match kept(name) {
             Some(Value::Array(list)) => Some(list),
@@ -217,7 +220,8 @@ pub(super) fn from_v1(object: Value) -> Value {
     drop_annotations(&mut out);
     let spec = child_mut(&mut out, "spec");
     let cpu = spec.remove("targetCPUUtilizationPercentage");
-    let mut metrics = convert_all(&metrics.unwrap_or_default(), Part::Spec, false);
+    // The CPU target is added last, as in kube-apiserver, so conversions in both directions agree.
+    let mut metrics = convert_all(&metrics.unwrap_or_default(), MetricsPart::Spec, false);
     metrics.extend(cpu.as_ref().map(cpu_target));
     if !metrics.is_empty() {
         spec.insert("metrics".to_owned(), metrics.into());
@@ -225,7 +229,7 @@ pub(super) fn from_v1(object: Value) -> Value {
     spec.extend(behavior.map(|behavior| ("behavior".to_owned(), behavior)));
     let cpu = child_mut(&mut out, "status").remove("currentCPUUtilizationPercentage");
     let current: Vec<Value> = match (current, cpu) {
-        (Some(kept), _) => convert_all(&kept, Part::Status, false),
+        (Some(kept), _) => convert_all(&kept, MetricsPart::Status, false),
         (None, Some(percent)) => vec![json!({
             "type": "Resource",
             "resource": {"name": "cpu", "current": {"averageUtilization": percent}},

@@ -1,17 +1,17 @@
 //! `pods/binding`: how a pod comes to a node. Rules API-17 to API-19.
 
 use super::api::{Api, child_mut, meta};
-use super::decode::{self, Body};
-use super::resource::{self, Resource};
+use super::decode::{self, WriteBody};
+use super::resource::{self, ServedResource};
 use super::write::{
-    WRITE_ATTEMPTS_MAX, WriteOptions, Written, action, check_namespace, precondition_conflict,
+    WRITE_ATTEMPTS_MAX, WriteOptions, WriteResult, action, check_namespace, precondition_conflict,
     uid_conflict,
 };
 use crate::controllers::object::{is_deleting, set, update_condition};
 use crate::field::{ErrorType, FieldError};
-use crate::status::{ApiError, Subject};
-use crate::storage::{StoreError, Version};
-use crate::validation::view::View;
+use crate::status::{ApiError, StatusSubject};
+use crate::storage::{ObjectVersion, StoreError};
+use crate::validation::view::FieldView;
 use serde_json::{Map, Value, json};
 
 /// Labels of a node that its pods get.
@@ -27,12 +27,12 @@ impl Api {
     /// 400, 404; 409 when the pod is being deleted, assigned or gated, or a precondition does not hold.
     pub fn bind(
         &self,
-        pods: &Resource,
+        pods: &ServedResource,
         namespace: &str,
         name: &str,
-        body: Body<'_>,
+        body: WriteBody<'_>,
         options: &WriteOptions,
-    ) -> Result<Written, ApiError> {
+    ) -> Result<WriteResult, ApiError> {
         let kind = ("", "v1", "Binding");
         let (binding, warnings) = decode::of_kind(kind, body, options.validation)?;
         let given = meta(&binding, "name");
@@ -62,17 +62,17 @@ impl Api {
             return Err(ApiError::internal_plain(message));
         }
         let version = self.bind_pod(pods, namespace, name, &binding, options.dry_run)?;
-        Ok(Written { version, warnings })
+        Ok(WriteResult { version, warnings })
     }
 
     fn bind_pod(
         &self,
-        pods: &Resource,
+        pods: &ServedResource,
         namespace: &str,
         name: &str,
         binding: &Value,
         dry_run: bool,
-    ) -> Result<std::sync::Arc<Version>, ApiError> {
+    ) -> Result<std::sync::Arc<ObjectVersion>, ApiError> {
         let store = pods.store.ok_or_else(ApiError::method_not_allowed)?;
         let key = pods.key(namespace, name);
         let topology = self.topology_labels(target(binding));
@@ -82,7 +82,7 @@ impl Api {
             check(pods, &key, name, binding, &pod)?;
             assign(&mut pod, binding, &topology, &self.now_text());
             if dry_run {
-                return Ok(Version::unstored(pod));
+                return Ok(ObjectVersion::unstored(pod));
             }
             match self.store.replace(store, &key, current.revision(), pod) {
                 Ok(version) => return Ok(version),
@@ -137,12 +137,13 @@ fn validate(binding: &Value) -> Vec<FieldError> {
 
 /// API-18, then API-17.
 fn check(
-    pods: &Resource,
+    pods: &ServedResource,
     key: &str,
     name: &str,
     binding: &Value,
     pod: &Value,
 ) -> Result<(), ApiError> {
+    // The UID is compared first: a new pod of the same name is another pod, whatever its version.
     let (uid, live) = (meta(binding, "uid"), meta(pod, "uid"));
     if !uid.is_empty() && uid != live {
         return Err(uid_conflict(pods, key, name, uid, live));
@@ -153,7 +154,7 @@ fn check(
         let what = "ResourceVersion";
         return Err(precondition_conflict(pods, key, name, what, version, live));
     }
-    let subject = Subject {
+    let subject = StatusSubject {
         group: "",
         resource: "pods/binding",
         name,

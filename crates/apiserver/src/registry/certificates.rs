@@ -1,20 +1,24 @@
 //! CertificateSigningRequests: who made them, and who may approve and sign them.
 
-use super::rbac::{self, Asked};
+use super::rbac::{self, RequestAttributes};
 use super::write::WriteOptions;
-use super::{Api, Resource};
+use super::{Api, ServedResource};
 use crate::access::gr;
-use crate::auth::User;
+use crate::auth::RequestUser;
 use crate::status::ApiError;
-use crate::validation::view::{View, child, remove, set};
+use crate::validation::view::{FieldView, child, remove, set};
 use serde_json::{Value, json};
 
-fn is_request(resource: &Resource) -> bool {
+fn is_request(resource: &ServedResource) -> bool {
     resource.resource == gr("certificates.k8s.io", "certificatesigningrequests")
 }
 
 /// Writes the sender into a new request, whatever it states about it.
-pub(super) fn prepare_for_create(resource: &Resource, object: &mut Value, user: &User) {
+pub(super) fn prepare_for_create(
+    resource: &ServedResource,
+    object: &mut Value,
+    user: &RequestUser,
+) {
     if !is_request(resource) {
         return;
     }
@@ -42,7 +46,7 @@ pub(super) fn prepare_for_create(resource: &Resource, object: &mut Value, user: 
 /// 403.
 pub(super) fn authorize(
     api: &Api,
-    resource: &Resource,
+    resource: &ServedResource,
     sub: &str,
     (new, old): (&Value, &Value),
     options: &WriteOptions,
@@ -58,7 +62,7 @@ pub(super) fn authorize(
     let domain = signer.split('/').next().unwrap_or("");
     let user = &options.requester.user;
     let may = |name: &str| {
-        let asked = Asked {
+        let asked = RequestAttributes {
             verb,
             group: "certificates.k8s.io",
             resource: "signers",
@@ -69,6 +73,7 @@ pub(super) fn authorize(
         };
         rbac::is_allowed(api, user, &asked)
     };
+    // The right for a domain covers all signers of it.
     if may(signer) || may(&format!("{domain}/*")) {
         return Ok(());
     }

@@ -5,14 +5,14 @@
 //! the node of the claim, with `arbitrary-node:…` otherwise.
 
 use super::api::{Api, meta};
-use super::rbac::{self, Asked};
+use super::rbac::{self, RequestAttributes};
 use super::requester::Requester;
-use super::resource::Resource;
+use super::resource::ServedResource;
 use crate::access::gr;
-use crate::auth::User;
+use crate::auth::RequestUser;
 use crate::field::{ErrorType, FieldError};
 use crate::validation::names;
-use crate::validation::view::View;
+use crate::validation::view::FieldView;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 /// The fields that the sender may not change of the status of a claim. `verb` is that of the request.
 pub(super) fn authorize(
     api: &Api,
-    resource: &Resource,
+    resource: &ServedResource,
     (verb, requester): (&str, &Requester),
     (new, old): (&Value, &Value),
 ) -> Vec<FieldError> {
@@ -43,12 +43,12 @@ pub(super) fn authorize(
         });
     };
     if differs("allocation") || differs("reservedFor") {
-        let asked = Asked {
+        let asked = RequestAttributes {
             verb,
             group: GROUP,
             resource: "resourceclaims",
             sub: "binding",
-            ..Asked::default()
+            ..RequestAttributes::default()
         };
         if let Err(error) = rbac::authorize(api, user, &asked) {
             forbid(
@@ -71,7 +71,7 @@ pub(super) fn authorize(
     for driver in changed_drivers(new_status, old_status) {
         let mut refusal = None;
         let is_allowed = verbs.iter().any(|verb| {
-            let asked = Asked {
+            let asked = RequestAttributes {
                 verb,
                 group: GROUP,
                 resource: "resourceclaims",
@@ -136,7 +136,7 @@ fn allocated_node(allocation: &Value) -> &str {
 }
 
 /// The node on which a service account runs.
-fn node_of(user: &User) -> Option<&str> {
+fn node_of(user: &RequestUser) -> Option<&str> {
     let is_account = user.name.starts_with("system:serviceaccount:");
     match user.extra.get(NODE_NAME).map(Vec::as_slice) {
         Some([node]) if is_account && names::dns_subdomain(node).is_empty() => Some(node),

@@ -4,11 +4,11 @@
 //! Lease of the scheduler, wherever it runs, and knows the controllers, which run in its process.
 
 use super::api::Api;
-use super::resource::{self, Resource};
+use super::resource::{self, ServedResource};
 use crate::access::gr;
-use crate::status::{ApiError, Subject};
-use crate::storage::Version;
-use crate::validation::view::View;
+use crate::status::{ApiError, StatusSubject};
+use crate::storage::ObjectVersion;
+use crate::validation::view::FieldView;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 const SCHEDULER_LEASE: &str = "kube-scheduler";
 
 /// The objects, if they are those of this resource.
-pub(super) fn all(api: &Api, resource: &Resource) -> Option<Vec<Arc<Version>>> {
+pub(super) fn all(api: &Api, resource: &ServedResource) -> Option<Vec<Arc<ObjectVersion>>> {
     if resource.resource != gr("", "componentstatuses") {
         return None;
     }
@@ -37,7 +37,7 @@ pub(super) fn all(api: &Api, resource: &Resource) -> Option<Vec<Arc<Version>>> {
             Ok(()) => ("True", "ok".to_owned()),
             Err(why) => ("False", why),
         };
-        Version::unstored(json!({
+        ObjectVersion::unstored(json!({
             "kind": "ComponentStatus", "apiVersion": "v1", "metadata": {"name": name},
             "conditions": [{"type": "Healthy", "status": status, "message": message}],
         }))
@@ -48,14 +48,14 @@ pub(super) fn all(api: &Api, resource: &Resource) -> Option<Vec<Arc<Version>>> {
 /// The object of this name, if it would be one of this resource.
 pub(super) fn one(
     api: &Api,
-    resource: &Resource,
+    resource: &ServedResource,
     name: &str,
-) -> Option<Result<Arc<Version>, ApiError>> {
-    let is_wanted = |part: &Arc<Version>| part.object().part("metadata").text("name") == name;
+) -> Option<Result<Arc<ObjectVersion>, ApiError>> {
+    let is_wanted = |part: &Arc<ObjectVersion>| part.object().part("metadata").text("name") == name;
     let found = all(api, resource)?.into_iter().find(is_wanted);
     Some(found.ok_or_else(|| {
         // kube-apiserver names them by the singular.
-        ApiError::not_found(Subject {
+        ApiError::not_found(StatusSubject {
             group: "",
             resource: "componentstatus",
             name,

@@ -2,14 +2,14 @@
 //! resources, which are stored in their storage version.
 
 use super::api::Api;
-use super::resource::Resource;
+use super::resource::ServedResource;
 use super::{autoscalers, devices_beta, events, groups_alpha};
-use crate::access::Object;
+use crate::access::StoredObject;
 use crate::custom::CustomType;
 use crate::raw_json;
 use crate::status::ApiError;
-use crate::storage::Version;
-use crate::validation::view::View;
+use crate::storage::ObjectVersion;
+use crate::validation::view::FieldView;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl Conversion {
 
 /// An object as it is stored, from the shape of `resource`. Custom resources are written in the version of the request,
 /// and converted last.
-pub(super) fn to_stored(resource: &Resource, object: Value) -> Value {
+pub(super) fn to_stored(resource: &ServedResource, object: Value) -> Value {
     let mut object = match resource.conversion {
         None => object,
         Some(Conversion::Events) => events::from_events_v1(object),
@@ -66,7 +66,7 @@ pub(super) fn to_stored(resource: &Resource, object: Value) -> Value {
 }
 
 /// A stored object in the shape of `resource`.
-pub(super) fn from_stored<'a>(resource: &Resource, object: &'a Value) -> Cow<'a, Value> {
+pub(super) fn from_stored<'a>(resource: &ServedResource, object: &'a Value) -> Cow<'a, Value> {
     if let Some(custom) = &resource.custom {
         return Cow::Owned(custom.shown(object, &resource.api_version()));
     }
@@ -94,7 +94,11 @@ pub(super) fn from_stored<'a>(resource: &Resource, object: &'a Value) -> Cow<'a,
 ///
 /// # Errors
 /// 500 when it is a custom resource that its webhook does not convert.
-pub(crate) fn show(api: &Api, resource: &Resource, object: &Value) -> Result<Value, ApiError> {
+pub(crate) fn show(
+    api: &Api,
+    resource: &ServedResource,
+    object: &Value,
+) -> Result<Value, ApiError> {
     let wanted = resource.api_version();
     let converted = match &resource.custom {
         Some(custom) => converted(api, custom, vec![object.clone()], &wanted)?.pop(),
@@ -109,9 +113,9 @@ pub(crate) fn show(api: &Api, resource: &Resource, object: &Value) -> Result<Val
 /// 500 when the webhook of the definition does not convert them.
 pub(crate) fn in_version(
     api: &Api,
-    resource: &Resource,
-    mut versions: Vec<Arc<Version>>,
-) -> Result<Vec<Arc<Version>>, ApiError> {
+    resource: &ServedResource,
+    mut versions: Vec<Arc<ObjectVersion>>,
+) -> Result<Vec<Arc<ObjectVersion>>, ApiError> {
     let Some(custom) = resource.custom.as_ref().filter(|c| c.converter.is_some()) else {
         return Ok(versions);
     };
@@ -126,7 +130,7 @@ pub(crate) fn in_version(
     let converted = converted(api, custom, objects, &wanted)?;
     for (i, object) in places.into_iter().zip(converted) {
         if let Some(version) = versions.get_mut(i) {
-            *version = Version::unstored(object);
+            *version = ObjectVersion::unstored(object);
         }
     }
     Ok(versions)
@@ -138,9 +142,9 @@ pub(crate) fn in_version(
 /// As [`show`].
 pub(super) fn read_for_write(
     api: &Api,
-    resource: &Resource,
-    current: &Version,
-) -> Result<Object, ApiError> {
+    resource: &ServedResource,
+    current: &ObjectVersion,
+) -> Result<StoredObject, ApiError> {
     match resource.custom {
         Some(_) => show(api, resource, &current.object()).map(Arc::new),
         None => Ok(current.object()),
@@ -153,7 +157,7 @@ pub(super) fn read_for_write(
 /// As [`show`].
 pub(super) fn to_storage(
     api: &Api,
-    resource: &Resource,
+    resource: &ServedResource,
     mut object: Value,
 ) -> Result<Value, ApiError> {
     let Some(custom) = &resource.custom else {

@@ -1,9 +1,9 @@
 //! From the bytes of a request to an object of the right kind.
 
 use super::api::meta_mut;
-use super::resource::Resource;
+use super::resource::ServedResource;
 use crate::raw_json;
-use crate::schema::{self, Decoded, Fault, Schemas};
+use crate::schema::{self, Decoded, FieldFault, Schemas};
 use crate::status::ApiError;
 use berth_protobuf::envelope::Envelope;
 use serde_json::Value;
@@ -15,7 +15,7 @@ const FAULTS_MAX: usize = 100;
 
 /// The body of a request.
 #[derive(Debug, Clone, Copy)]
-pub struct Body<'a> {
+pub struct WriteBody<'a> {
     /// As it came.
     pub bytes: &'a [u8],
     /// The way in which it is written.
@@ -66,7 +66,7 @@ impl FieldValidation {
     }
 }
 
-impl Body<'_> {
+impl WriteBody<'_> {
     /// The value in the body, and the fields that the body contains twice.
     pub(super) fn parse(&self, kind: &str) -> Result<(Value, Vec<String>), ApiError> {
         let (format, parsed) = match self.encoding {
@@ -104,8 +104,8 @@ impl Body<'_> {
 
 /// Reads an object of `resource`, in the shape in which it is stored. Returns it with the warnings to send.
 pub(super) fn object(
-    resource: &Resource,
-    body: Body<'_>,
+    resource: &ServedResource,
+    body: WriteBody<'_>,
     validation: FieldValidation,
 ) -> Result<(Value, Vec<String>), ApiError> {
     let kind = (resource.resource.group, resource.version, resource.kind);
@@ -118,7 +118,7 @@ pub(super) fn object(
     Ok((resource.stored(object), warnings))
 }
 
-impl Resource {
+impl ServedResource {
     /// Brings an object into its normal form: fields that its type does not have are dropped.
     pub(crate) fn decode(&self, object: &mut Value) -> Decoded {
         match &self.custom {
@@ -134,7 +134,7 @@ impl Resource {
 /// Reads an object of a group, version and kind.
 pub(super) fn of_kind(
     kind: (&str, &str, &str),
-    body: Body<'_>,
+    body: WriteBody<'_>,
     validation: FieldValidation,
 ) -> Result<(Value, Vec<String>), ApiError> {
     let decode = |object: &mut Value| Schemas::get().normalize(kind.0, kind.1, kind.2, object);
@@ -143,7 +143,7 @@ pub(super) fn of_kind(
 
 fn read(
     (group, version, kind): (&str, &str, &str),
-    body: Body<'_>,
+    body: WriteBody<'_>,
     validation: FieldValidation,
     decode: impl Fn(&mut Value) -> Decoded,
     in_order: bool,
@@ -166,11 +166,12 @@ fn read(
     }
     let unknown = &decoded.unknown_fields;
     let mut faults = strict_faults(unknown, &duplicates);
+    // kube-apiserver reports faults of JSON in the order of the document.
     if in_order && body.encoding == Encoding::Json && faults.len() > 1 {
         let ordered = schema::faults_in_order(body.bytes, unknown);
-        let text = |fault: Fault| match fault {
-            Fault::Unknown(field) => format!("unknown field {field:?}"),
-            Fault::Duplicate(field) => format!("duplicate field {field:?}"),
+        let text = |fault: FieldFault| match fault {
+            FieldFault::Unknown(field) => format!("unknown field {field:?}"),
+            FieldFault::Duplicate(field) => format!("duplicate field {field:?}"),
         };
         faults = ordered.into_iter().map(text).take(FAULTS_MAX).collect();
     }
@@ -180,6 +181,7 @@ fn read(
             faults.join(", ")
         )));
     }
+    // Every stored object has metadata.
     meta_mut(&mut object);
     let warnings = if validation == FieldValidation::Warn {
         faults
@@ -211,6 +213,7 @@ fn expect_kind(object: &mut Value, api_version: &str, kind: &str) -> Result<(), 
             .to_owned()
     };
     let (got_version, got_kind) = (text("apiVersion"), text("kind"));
+    // A client may leave the type out, because the URL determines it.
     let got_version = if got_version.is_empty() {
         api_version.to_owned()
     } else {

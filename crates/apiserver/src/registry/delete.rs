@@ -4,22 +4,22 @@
 //! `deletionGracePeriodSeconds`), which watchers see, and goes when its grace is zero and no finalizer holds it.
 
 use super::api::{Api, meta, meta_mut, seconds_text};
-use super::decode::{self, Body, Encoding, FieldValidation};
+use super::decode::{self, Encoding, FieldValidation, WriteBody};
 use super::list::ListRequest;
 use super::options::bad_option;
 use super::requester::Requester;
-use super::resource::{Resource, find};
+use super::resource::{ServedResource, find};
 use super::service_addresses::{self, Allocator};
 use super::write::{WRITE_ATTEMPTS_MAX, namespace_of};
 use crate::access::{Propagation, gr};
 use crate::admission::node_restriction;
-use crate::admission::webhooks::{Attributes, Operation, Options};
+use crate::admission::webhooks::{Attributes, WebhookOperation, WebhookOptions};
 use crate::custom::definition;
 use crate::field::ErrorType;
-use crate::status::{ApiError, Subject};
-use crate::storage::{StoreError, Version};
+use crate::status::{ApiError, StatusSubject};
+use crate::storage::{ObjectVersion, StoreError};
 use crate::validation::small::SYSTEM_CLASSES;
-use crate::validation::view::View;
+use crate::validation::view::FieldView;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -60,7 +60,7 @@ pub struct DeleteRequest {
 #[derive(Debug, Clone)]
 pub struct Deletion {
     /// The object's last or present state.
-    pub version: Arc<Version>,
+    pub version: Arc<ObjectVersion>,
     /// Whether the object was removed.
     pub gone: bool,
 }
@@ -73,7 +73,7 @@ impl DeleteRequest {
     /// # Errors
     /// 400 for a body that is no `DeleteOptions`, 422 for contradictions.
     pub fn parse(
-        body: Option<Body<'_>>,
+        body: Option<WriteBody<'_>>,
         query: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, ApiError> {
         let options = match body {
@@ -84,7 +84,7 @@ impl DeleteRequest {
                     map.insert("apiVersion".to_owned(), "v1".into());
                 }
                 let text = value.to_string();
-                let body = Body {
+                let body = WriteBody {
                     bytes: text.as_bytes(),
                     encoding: Encoding::Json,
                 };
@@ -189,12 +189,12 @@ impl DeleteRequest {
 impl Preconditions {
     pub(super) fn check(
         &self,
-        resource: &Resource,
+        resource: &ServedResource,
         name: &str,
         object: &Value,
     ) -> Result<(), ApiError> {
         // Upstream names the kind here where it names the resource elsewhere.
-        let subject = Subject {
+        let subject = StatusSubject {
             resource: resource.kind,
             ..resource.subject(name)
         };
@@ -225,7 +225,7 @@ impl Preconditions {
 }
 
 /// The next step for an object.
-enum Step {
+enum DeleteStep {
     /// It is being deleted already and nothing changes.
     Wait,
     /// It stays for now, marked.
@@ -243,7 +243,7 @@ impl Api {
     /// 404; 409 when a precondition does not hold; 403 for namespaces that must stay.
     pub fn delete(
         &self,
-        resource: &Resource,
+        resource: &ServedResource,
         namespace: &str,
         name: &str,
         request: &DeleteRequest,
@@ -260,8 +260,8 @@ impl Api {
                 sub: "",
                 namespace: namespace_of(resource, namespace, name),
                 name,
-                operation: Operation::Delete,
-                options: Options::Delete(request),
+                operation: WebhookOperation::Delete,
+                options: WebhookOptions::Delete(request),
             };
             if !request.is_admitted {
                 let user = &request.requester.user;
@@ -281,31 +281,31 @@ impl Api {
                 ));
             }
             let mut step = self.step(resource, &current.object(), request);
-            if let (true, Step::Remove) = (definition::is_definitions(resource), &step) {
+            if let (true, DeleteStep::Remove) = (definition::is_definitions(resource), &step) {
                 // Its objects go first.
                 let finalizers = vec![definition::CLEANUP.to_owned()];
-                step = Step::Mark(mark(&current.object(), finalizers, self.now(), 0));
+                step = DeleteStep::Mark(mark(&current.object(), finalizers, self.now(), 0));
             }
             if request.dry_run {
                 return Ok(match step {
-                    Step::Wait => pending(current),
-                    Step::Mark(marked) => pending(Version::unstored(marked)),
-                    Step::MarkAndRemove(marked) => gone(Version::unstored(marked)),
-                    Step::Remove => gone(current),
+                    DeleteStep::Wait => pending(current),
+                    DeleteStep::Mark(marked) => pending(ObjectVersion::unstored(marked)),
+                    DeleteStep::MarkAndRemove(marked) => gone(ObjectVersion::unstored(marked)),
+                    DeleteStep::Remove => gone(current),
                 });
             }
             let (revision, current_object) = (current.revision(), current.object());
             let done = match step {
-                Step::Wait => Ok(pending(current)),
-                Step::Mark(marked) => self
+                DeleteStep::Wait => Ok(pending(current)),
+                DeleteStep::Mark(marked) => self
                     .store
                     .replace(store, &key, revision, marked)
                     .map(pending),
-                Step::MarkAndRemove(marked) => self
+                DeleteStep::MarkAndRemove(marked) => self
                     .store
                     .replace_and_delete(store, &key, revision, marked)
                     .map(gone),
-                Step::Remove => {
+                DeleteStep::Remove => {
                     let last = Value::clone(&current.object());
                     self.store.delete(store, &key, revision, last).map(gone)
                 }
@@ -325,17 +325,22 @@ impl Api {
         Err(ApiError::modified(resource.subject(name)))
     }
 
-    fn step(&self, resource: &Resource, object: &Value, request: &DeleteRequest) -> Step {
+    fn step(
+        &self,
+        resource: &ServedResource,
+        object: &Value,
+        request: &DeleteRequest,
+    ) -> DeleteStep {
         let finalizers = request.finalizers(object);
         let is_graceful = resource.resource == gr("", "pods");
         let marked_before = object.pointer("/metadata/deletionTimestamp").is_some();
         if !is_graceful {
             return if marked_before {
-                Step::Wait
+                DeleteStep::Wait
             } else if finalizers.is_empty() {
-                Step::Remove
+                DeleteStep::Remove
             } else {
-                Step::Mark(mark(object, finalizers, self.now(), 0))
+                DeleteStep::Mark(mark(object, finalizers, self.now(), 0))
             };
         }
         let grace = resource
@@ -349,16 +354,16 @@ impl Api {
             // A pod whose grace has run out and that nothing holds any more may go.
             let is_free = before == 0 && finalizers.is_empty();
             if !is_shorter && !is_free {
-                return Step::Wait;
+                return DeleteStep::Wait;
             }
             shorten(object, &finalizers, before, grace.min(before))
         } else {
             mark(object, finalizers.clone(), self.now(), grace)
         };
         if grace == 0 && finalizers.is_empty() {
-            Step::MarkAndRemove(marked)
+            DeleteStep::MarkAndRemove(marked)
         } else {
-            Step::Mark(marked)
+            DeleteStep::Mark(marked)
         }
     }
 
@@ -370,7 +375,7 @@ impl Api {
         let Ok(listed) = self.list(events, &ListRequest::default()) else {
             return 0;
         };
-        let request = |version: &Version| DeleteRequest {
+        let request = |version: &ObjectVersion| DeleteRequest {
             preconditions: Preconditions {
                 uid: None,
                 resource_version: Some(version.revision().to_string()),
@@ -396,10 +401,10 @@ impl Api {
     /// The error of the list or of one of the deletions; what was deleted before stays deleted.
     pub fn delete_collection(
         &self,
-        resource: &Resource,
+        resource: &ServedResource,
         list: &ListRequest<'_>,
         request: &DeleteRequest,
-    ) -> Result<Vec<Arc<Version>>, ApiError> {
+    ) -> Result<Vec<Arc<ObjectVersion>>, ApiError> {
         let listed = self.list(resource, list)?;
         let mut deleted = Vec::with_capacity(listed.items.len());
         for version in listed.items {
@@ -415,14 +420,14 @@ impl Api {
     }
 }
 
-fn pending(version: Arc<Version>) -> Deletion {
+fn pending(version: Arc<ObjectVersion>) -> Deletion {
     Deletion {
         version,
         gone: false,
     }
 }
 
-fn gone(version: Arc<Version>) -> Deletion {
+fn gone(version: Arc<ObjectVersion>) -> Deletion {
     Deletion {
         version,
         gone: true,

@@ -1,17 +1,21 @@
 //! Access to devices for administration, which the namespace of a claim must allow. Follows KEP-5018.
 
 use super::api::Api;
-use super::resource::{self, Resource};
+use super::resource::{self, ServedResource};
 use crate::access::gr;
 use crate::field::{ErrorType, FieldError};
-use crate::validation::view::View;
+use crate::validation::view::FieldView;
 use serde_json::Value;
 
 /// The label of a namespace whose claims may have access for administration.
 const LABEL: &str = "resource.kubernetes.io/admin-access";
 
 /// The error of a new claim, or of a new template of claims, that asks for access that its namespace does not allow.
-pub(super) fn admin_access(api: &Api, rules: &Resource, object: &Value) -> Option<FieldError> {
+pub(super) fn admin_access(
+    api: &Api,
+    rules: &ServedResource,
+    object: &Value,
+) -> Option<FieldError> {
     let spec = object.part("spec");
     let spec = match rules.resource {
         r if r == gr("resource.k8s.io", "resourceclaims") => spec,
@@ -30,7 +34,7 @@ pub(super) fn admin_access(api: &Api, rules: &Resource, object: &Value) -> Optio
 /// The same for the allocation in the new status of a claim. An allocation that had such access before keeps it.
 pub(super) fn admin_access_of_status(
     api: &Api,
-    rules: &Resource,
+    rules: &ServedResource,
     (new, old): (&Value, &Value),
 ) -> Option<FieldError> {
     if rules.resource != gr("resource.k8s.io", "resourceclaims") {

@@ -1,19 +1,21 @@
 //! `pods/eviction`: deletes a pod if its PodDisruptionBudget allows that.
 
 use super::api::{Api, meta};
-use super::decode::{self, Body, Encoding};
+use super::decode::{self, Encoding, WriteBody};
 use super::delete::DeleteRequest;
 use super::list::ListRequest;
-use super::resource::{self, Resource};
-use super::write::{Change, Method, WRITE_ATTEMPTS_MAX, WriteOptions, action, check_namespace};
+use super::resource::{self, ServedResource};
+use super::write::{
+    Method, UpdateInputs, WRITE_ATTEMPTS_MAX, WriteOptions, action, check_namespace,
+};
 use crate::controllers::disruption;
 use crate::controllers::object::{
     condition, count, generation, is_deleting, labels, put_condition, seconds,
 };
 use crate::controllers::pod;
-use crate::controllers::selector::Selector;
-use crate::status::{ApiError, Cause, Subject};
-use crate::storage::{StoreError, Version};
+use crate::controllers::selector::ControllerSelector;
+use crate::status::{ApiError, Cause, StatusSubject};
+use crate::storage::{ObjectVersion, StoreError};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -32,10 +34,10 @@ impl Api {
     /// 400 and 404; 429 when the budget does not allow it; 500 when several budgets select the pod.
     pub fn evict(
         &self,
-        pods: &Resource,
+        pods: &ServedResource,
         namespace: &str,
         name: &str,
-        body: Body<'_>,
+        body: WriteBody<'_>,
         options: &WriteOptions,
     ) -> Result<Vec<String>, ApiError> {
         let kind = ("policy", "v1", "Eviction");
@@ -54,9 +56,11 @@ impl Api {
         for _ in 0..WRITE_ATTEMPTS_MAX {
             let current = self.get(pods, namespace, name)?;
             let guard = guard(self, namespace, &current, request.dry_run)?;
+            // The eviction depends on the state of the pod: if it changes meanwhile, it is judged again.
             let pin = (guard != Guard::Free).then(|| current.revision());
             match disrupt(self, pods, (namespace, name), pin, request.clone()) {
                 Err(e) if e.is_conflict() && pin.is_some() && !is_pinned(&request) => {
+                    // The budget has to see the change of an unready pod first.
                     if let Guard::Unready(budget) = guard {
                         return Err(out_of_date(&budget));
                     }
@@ -69,7 +73,12 @@ impl Api {
 }
 
 /// Determines the object that protects a pod. A budget that protects it is charged for the disruption.
-fn guard(api: &Api, namespace: &str, current: &Version, dry_run: bool) -> Result<Guard, ApiError> {
+fn guard(
+    api: &Api,
+    namespace: &str,
+    current: &ObjectVersion,
+    dry_run: bool,
+) -> Result<Guard, ApiError> {
     let evicted = &*current.object();
     if pod::is_terminal(evicted) || is_deleting(evicted) {
         return Ok(Guard::Free);
@@ -85,7 +94,7 @@ fn guard(api: &Api, namespace: &str, current: &Version, dry_run: bool) -> Result
     };
     let mut selecting = api.list(budgets, &request)?.items;
     selecting.retain(|budget| {
-        let selector = Selector::parse(&budget.object()["spec"]["selector"]);
+        let selector = ControllerSelector::parse(&budget.object()["spec"]["selector"]);
         selector.matches(labels(evicted))
     });
     let budget = match selecting.as_slice() {
@@ -110,7 +119,7 @@ fn guard(api: &Api, namespace: &str, current: &Version, dry_run: bool) -> Result
         manager: "kube-apiserver".to_owned(),
         ..WriteOptions::default()
     };
-    let change = Change {
+    let change = UpdateInputs {
         resource: budgets,
         namespace,
         name,
@@ -131,7 +140,7 @@ fn guard(api: &Api, namespace: &str, current: &Version, dry_run: bool) -> Result
 /// Records in the status of a pod that it is evicted, and deletes it. `pin` is the revision that it must have.
 fn disrupt(
     api: &Api,
-    pods: &Resource,
+    pods: &ServedResource,
     (namespace, name): (&str, &str),
     pin: Option<u64>,
     mut request: DeleteRequest,
@@ -207,7 +216,7 @@ fn delete_request(eviction: &Value) -> Result<DeleteRequest, ApiError> {
         map.insert("kind".to_owned(), "DeleteOptions".into());
     }
     let text = options.to_string();
-    let body = Body {
+    let body = WriteBody {
         bytes: text.as_bytes(),
         encoding: Encoding::Json,
     };
@@ -218,12 +227,14 @@ fn delete_request(eviction: &Value) -> Result<DeleteRequest, ApiError> {
 fn charged(budget: &Value, evicted: &str, now: Timestamp) -> Result<Value, ApiError> {
     let (name, status) = (meta(budget, "name"), &budget["status"]);
     let observed = status["observedGeneration"].as_i64().unwrap_or(0);
+    // The budget has changed since the controller counted: its numbers are not valid.
     if observed < generation(budget) {
         return Err(out_of_date(name));
     }
     let listed = status["disruptedPods"].as_object();
+    // The map grows if the controller does not confirm evictions; without a limit the object could grow as well.
     if listed.is_some_and(|pods| pods.len() > DISRUPTED_PODS_MAX) {
-        let subject = Subject {
+        let subject = StatusSubject {
             group: "policy",
             resource: "poddisruptionbudget",
             name,
@@ -248,6 +259,7 @@ fn charged(budget: &Value, evicted: &str, now: Timestamp) -> Result<Value, ApiEr
         status["disruptedPods"] = json!({});
     }
     status["disruptedPods"][evicted] = seconds(now);
+    // The condition follows the number at once, not at the next turn of the controller.
     if allowed == 1 {
         disruption::set_allowed(status, now);
     }

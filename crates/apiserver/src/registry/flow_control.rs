@@ -6,7 +6,7 @@ use super::api::{Api, meta};
 use super::resource::find;
 use super::write::WriteOptions;
 use crate::status::ApiError;
-use crate::validation::view::View;
+use crate::validation::view::FieldView;
 use serde_json::{Value, json};
 
 const FACTS: &str = include_str!("../../facts/flowcontrol.jsonl");

@@ -5,7 +5,7 @@ use super::api::Api;
 use super::list::ListRequest;
 use super::resource;
 use crate::groups::GROUP;
-use crate::validation::view::{View, existing, items_mut, remove, set};
+use crate::validation::view::{FieldView, existing, items_mut, remove, set};
 use serde_json::{Map, Value, json};
 
 /// The names of a disruption mode in v1alpha2 and in v1beta1.
@@ -93,6 +93,7 @@ pub(super) fn to_v1alpha2(object: &Value) -> Value {
         ] {
             remove(spec, field);
         }
+        // v1alpha2 has the reference under another name and without a choice.
         if let Some(reference) = reference {
             let workload = json!({
                 "workloadName": reference.text("workloadName"),

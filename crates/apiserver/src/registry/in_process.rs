@@ -6,14 +6,15 @@ use super::api::{Api, meta};
 use super::delete::{DeleteRequest, Preconditions};
 use super::list::ListRequest;
 use super::requester::Requester;
-use super::resource::{self, Resource};
-use super::write::{Change, Method, WriteOptions};
+use super::resource::{self, ServedResource};
+use super::write::{Method, UpdateInputs, WriteOptions};
 use crate::access::{
-    Access, AccessError, Change as Seen, DeleteOptions, GroupResource, KindInfo, Object,
+    Access, AccessError, DeleteOptions, GroupResource, KindInfo, StoredObject,
+    WatchedChange as Seen,
 };
 use crate::server::stopped;
 use crate::status::ApiError;
-use crate::storage::{Cursor, Event, EventKind, Version};
+use crate::storage::{Cursor, EventKind, ObjectVersion, StoredEvent};
 use rustc_hash::FxHashSet;
 use serde_json::Value;
 use std::sync::Arc;
@@ -57,7 +58,7 @@ impl InProcess {
 
     /// A served resource; of a custom one the version in which objects are stored, where that is served: components of
     /// this process do not depend on conversion webhooks.
-    fn resource(&self, kind: GroupResource) -> Result<Arc<Resource>, ApiError> {
+    fn resource(&self, kind: GroupResource) -> Result<Arc<ServedResource>, ApiError> {
         if let Some(known) = resource::find(kind.group, kind.resource) {
             return Ok(Arc::clone(known));
         }
@@ -71,13 +72,18 @@ impl InProcess {
         Ok(Arc::clone(stored.unwrap_or(custom)))
     }
 
-    fn write(&self, kind: GroupResource, object: Value, sub: &str) -> Result<Object, AccessError> {
+    fn write(
+        &self,
+        kind: GroupResource,
+        object: Value,
+        sub: &str,
+    ) -> Result<StoredObject, AccessError> {
         let resource = &*self.resource(kind)?;
         let (namespace, name) = (
             meta(&object, "namespace").to_owned(),
             meta(&object, "name").to_owned(),
         );
-        let change = Change {
+        let change = UpdateInputs {
             resource,
             namespace: &namespace,
             name: &name,
@@ -91,12 +97,17 @@ impl InProcess {
 }
 
 impl Access for InProcess {
-    fn get(&self, kind: GroupResource, namespace: &str, name: &str) -> Result<Object, AccessError> {
+    fn get(
+        &self,
+        kind: GroupResource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<StoredObject, AccessError> {
         let version = self.api.get(&*self.resource(kind)?, namespace, name)?;
         Ok(version.object())
     }
 
-    fn list(&self, kind: GroupResource, namespace: Option<&str>) -> Vec<Object> {
+    fn list(&self, kind: GroupResource, namespace: Option<&str>) -> Vec<StoredObject> {
         let request = ListRequest {
             namespace,
             ..ListRequest::default()
@@ -108,7 +119,7 @@ impl Access for InProcess {
         items.iter().map(|v| v.object()).collect()
     }
 
-    fn create(&self, kind: GroupResource, object: Value) -> Result<Object, AccessError> {
+    fn create(&self, kind: GroupResource, object: Value) -> Result<StoredObject, AccessError> {
         let namespace = meta(&object, "namespace").to_owned();
         let version = self
             .api
@@ -116,15 +127,19 @@ impl Access for InProcess {
         Ok(version.object())
     }
 
-    fn update(&self, kind: GroupResource, object: Value) -> Result<Object, AccessError> {
+    fn update(&self, kind: GroupResource, object: Value) -> Result<StoredObject, AccessError> {
         self.write(kind, object, "")
     }
 
-    fn update_status(&self, kind: GroupResource, object: Value) -> Result<Object, AccessError> {
+    fn update_status(
+        &self,
+        kind: GroupResource,
+        object: Value,
+    ) -> Result<StoredObject, AccessError> {
         self.write(kind, object, "status")
     }
 
-    fn finalize_namespace(&self, namespace: Value) -> Result<Object, AccessError> {
+    fn finalize_namespace(&self, namespace: Value) -> Result<StoredObject, AccessError> {
         let name = meta(&namespace, "name").to_owned();
         let resource = &*self.resource(crate::access::gr("", "namespaces"))?;
         let version = self
@@ -195,7 +210,7 @@ impl Access for InProcess {
 
 /// Sends the state and then the changes, until the watcher has ended or has fallen out of the history.
 async fn feed(
-    items: Vec<Arc<Version>>,
+    items: Vec<Arc<ObjectVersion>>,
     mut cursor: Cursor,
     prefix: &str,
     sender: mpsc::Sender<Seen>,
@@ -210,6 +225,8 @@ async fn feed(
         let Ok((events, _)) = cursor.read(READ_MAX) else {
             return;
         };
+        // Waiting for a change and for the end of the watcher at the same time: an idle kind must not keep the task
+        // alive.
         if events.is_empty() {
             tokio::select! {
                 () = cursor.changed() => {}
@@ -225,7 +242,7 @@ async fn feed(
     }
 }
 
-fn seen(event: &Event) -> Seen {
+fn seen(event: &StoredEvent) -> Seen {
     let object = event.version.object();
     match event.kind {
         EventKind::Created => Seen::Added(object),

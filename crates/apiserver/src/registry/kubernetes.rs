@@ -6,7 +6,7 @@ use super::api::{Api, meta};
 use super::flow_control;
 use super::resource;
 use super::service_addresses;
-use super::write::{Change, Method, WriteOptions};
+use super::write::{Method, UpdateInputs, WriteOptions};
 use crate::status::ApiError;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -83,6 +83,7 @@ fn service(api: &Api, address: SocketAddr) -> Result<(), ApiError> {
         "metadata": {
             "name": NAME,
             "namespace": NAMESPACE,
+            // The controller that mirrors Endpoints must not make a second slice of them.
             "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"},
         },
         "subsets": [{"addresses": [{"ip": address.ip()}], "ports": [port]}],
@@ -103,9 +104,10 @@ fn ensure(api: &Api, group: &str, plural: &str, object: Value, path: &str) -> Re
         Err(_) => {
             api.create(resource, &namespace, object, &options)?;
         }
+        // Other fields belong to other clients and are not corrected.
         Ok(current) if current.object().pointer(path) == object.pointer(path) => {}
         Ok(_) => {
-            let change = Change {
+            let change = UpdateInputs {
                 resource,
                 namespace: &namespace,
                 name: &name,

@@ -3,11 +3,11 @@
 use super::api::{Api, store_error};
 use super::component_statuses;
 use super::options::bad_option;
-use super::resource::Resource;
+use super::resource::ServedResource;
 use crate::field::ErrorType;
 use crate::selectors::Selectors;
 use crate::status::ApiError;
-use crate::storage::{ListQuery, StoreError, Version};
+use crate::storage::{ListQuery, ObjectVersion, StoreError};
 use base64::Engine;
 use base64::alphabet::URL_SAFE;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
@@ -43,9 +43,9 @@ pub struct ListRequest<'a> {
 
 /// A page of a list.
 #[derive(Debug, Default)]
-pub struct Listed {
+pub struct ListPage {
     /// The objects, in order of namespace and name.
-    pub items: Vec<Arc<Version>>,
+    pub items: Vec<Arc<ObjectVersion>>,
     /// The revision of the listed state.
     pub revision: u64,
     /// The place where the next page begins; empty on the last.
@@ -56,7 +56,7 @@ pub struct Listed {
 
 /// The state that is listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ListedState {
     Now,
     Exact(u64),
     NotOlderThan(u64),
@@ -106,7 +106,7 @@ pub(crate) fn parse_revision(text: &str) -> Result<Option<u64>, ApiError> {
 // === impl ListRequest ===
 
 impl ListRequest<'_> {
-    fn state(&self) -> Result<State, ApiError> {
+    fn state(&self) -> Result<ListedState, ApiError> {
         if let Some(version_match) = self.version_match {
             let forbid = |detail| {
                 Err(list_option(
@@ -131,13 +131,13 @@ impl ListRequest<'_> {
             }
         }
         let Some(revision) = parse_revision(self.resource_version)? else {
-            return Ok(State::Now);
+            return Ok(ListedState::Now);
         };
         // Without a match a limited list is exact, as it was before there were matches.
         match self.version_match {
-            Some(VersionMatch::Exact) => Ok(State::Exact(revision)),
-            None if self.limit > 0 => Ok(State::Exact(revision)),
-            _ => Ok(State::NotOlderThan(revision)),
+            Some(VersionMatch::Exact) => Ok(ListedState::Exact(revision)),
+            None if self.limit > 0 => Ok(ListedState::Exact(revision)),
+            _ => Ok(ListedState::NotOlderThan(revision)),
         }
     }
 
@@ -147,8 +147,10 @@ impl ListRequest<'_> {
     /// The fault of the options.
     pub fn awaits(&self) -> Result<Option<u64>, ApiError> {
         match self.state()? {
-            State::Now => Ok(None),
-            State::Exact(revision) | State::NotOlderThan(revision) => Ok(Some(revision)),
+            ListedState::Now => Ok(None),
+            ListedState::Exact(revision) | ListedState::NotOlderThan(revision) => {
+                Ok(Some(revision))
+            }
         }
     }
 }
@@ -158,14 +160,18 @@ impl Api {
     ///
     /// # Errors
     /// The fault of the options; 410 for a state that is forgotten; 504 for one that is not there yet.
-    pub fn list(&self, resource: &Resource, request: &ListRequest<'_>) -> Result<Listed, ApiError> {
+    pub fn list(
+        &self,
+        resource: &ServedResource,
+        request: &ListRequest<'_>,
+    ) -> Result<ListPage, ApiError> {
         let store = resource.store.ok_or_else(ApiError::method_not_allowed)?;
         let state = request.state()?;
         if let Some(mut items) = component_statuses::all(self, resource) {
             items.retain(|version| request.selectors.matches(&version.object()));
-            return Ok(Listed {
+            return Ok(ListPage {
                 items,
-                ..Listed::default()
+                ..ListPage::default()
             });
         }
         let prefix = resource.key_prefix(request.namespace);
@@ -180,15 +186,15 @@ impl Api {
                     "specifying resource version is not allowed when using continue",
                 ));
             }
-            Some(Position::parse(request.continue_token, &prefix)?)
+            Some(PageEnd::parse(request.continue_token, &prefix)?)
         };
         let at = match (&position, state) {
             (Some(position), _) => position.revision,
-            (None, State::Exact(revision)) => Some(revision),
+            (None, ListedState::Exact(revision)) => Some(revision),
             (None, _) => None,
         };
         let parts = request.selectors.parts();
-        let matches = |version: &Version| request.selectors.matches(&version.parts(&parts));
+        let matches = |version: &ObjectVersion| request.selectors.matches(&version.parts(&parts));
         let query = ListQuery {
             prefix: &prefix,
             after: position.as_ref().map(|p| p.after.as_str()),
@@ -215,7 +221,7 @@ impl Api {
             ),
             _ => store_error(&e),
         })?;
-        if let State::NotOlderThan(revision) = state
+        if let ListedState::NotOlderThan(revision) = state
             && page.revision < revision
         {
             return Err(ApiError::resource_version_too_large(
@@ -223,7 +229,7 @@ impl Api {
                 page.revision,
             ));
         }
-        Ok(Listed {
+        Ok(ListPage {
             revision: page.revision,
             continue_token: page.more_after.map_or_else(String::new, |after| {
                 token(Some(page.revision), &prefix, &after)
@@ -236,15 +242,16 @@ impl Api {
     /// A list of the one object that a selector names is a look-up.
     fn list_one(
         &self,
-        resource: &Resource,
+        resource: &ServedResource,
         store: usize,
         request: &ListRequest<'_>,
-        state: State,
-    ) -> Result<Option<Listed>, ApiError> {
+        state: ListedState,
+    ) -> Result<Option<ListPage>, ApiError> {
         let Some(name) = request.selectors.fields.required("metadata.name") else {
             return Ok(None);
         };
-        if matches!(state, State::Exact(_))
+        // A look-up returns the present state, and one namespace.
+        if matches!(state, ListedState::Exact(_))
             || !request.continue_token.is_empty()
             || (resource.namespaced && request.namespace.is_none())
         {
@@ -252,24 +259,25 @@ impl Api {
         }
         let key = resource.key(request.namespace.unwrap_or(""), name);
         let (found, revision) = self.store.get_at(store, &key);
-        if let State::NotOlderThan(wanted) = state
+        // The watch of the client is ahead of this state.
+        if let ListedState::NotOlderThan(wanted) = state
             && revision < wanted
         {
             return Err(ApiError::resource_version_too_large(wanted, revision));
         }
-        Ok(Some(Listed {
+        Ok(Some(ListPage {
             items: found
                 .into_iter()
                 .filter(|v| request.selectors.matches(&v.object()))
                 .collect(),
             revision,
-            ..Listed::default()
+            ..ListPage::default()
         }))
     }
 }
 
 /// The place where a page ended.
-struct Position {
+struct PageEnd {
     /// The pinned revision; `None` goes on with whatever is there now.
     revision: Option<u64>,
     /// The last key of the page.
@@ -304,7 +312,7 @@ fn token(revision: Option<u64>, prefix: &str, after: &str) -> String {
     TOKENS.encode(text.to_string())
 }
 
-impl Position {
+impl PageEnd {
     fn parse(token: &str, prefix: &str) -> Result<Self, ApiError> {
         let bad = |why: &str| {
             ApiError::bad_request(format!(
@@ -354,7 +362,7 @@ mod tests {
             token(Some(233), "default/", "default/gated").len(),
             "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MjMzLCJzdGFydCI6Ii9nYXRlZFx1MDAwMCJ9".len()
         );
-        let position = Position::parse(
+        let position = PageEnd::parse(
             "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MjMzLCJzdGFydCI6Ii9nYXRlZFx1MDAwMCJ9",
             "default/",
         );
@@ -386,7 +394,7 @@ mod tests {
                 "a//b",
             ),
         ] {
-            let error = Position::parse(&token, "").err();
+            let error = PageEnd::parse(&token, "").err();
             let (code, message) = error.map_or((0, String::new()), |e| (e.code, e.message));
             assert_eq!(code, 400, "{token}");
             let all = "invalid continue token: continue key is not valid: ";

@@ -1,10 +1,10 @@
 //! The special handling of namespaces: they stay, terminating, until their content was deleted and `finalize` ends it.
 
 use super::api::{Api, child_mut, meta, meta_mut, seconds_text};
-use super::resource::Resource;
+use super::resource::ServedResource;
 use super::write::{WRITE_ATTEMPTS_MAX, is_released};
 use crate::status::ApiError;
-use crate::storage::Version;
+use crate::storage::ObjectVersion;
 use crate::validation::small;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -39,11 +39,11 @@ impl Api {
     /// left.
     pub(super) fn finalize_namespace(
         &self,
-        resource: &Resource,
+        resource: &ServedResource,
         name: &str,
         object: &Value,
         dry_run: bool,
-    ) -> Result<Arc<Version>, ApiError> {
+    ) -> Result<Arc<ObjectVersion>, ApiError> {
         let finalizers = object
             .pointer("/spec/finalizers")
             .cloned()
@@ -51,6 +51,7 @@ impl Api {
         let store = resource.store.ok_or_else(ApiError::method_not_allowed)?;
         for _ in 0..WRITE_ATTEMPTS_MAX {
             let current = self.get(resource, "", name)?;
+            // A client may state the version that it has read.
             let given = meta(object, "resourceVersion");
             if !given.is_empty() && given != meta(&current.object(), "resourceVersion") {
                 return Err(ApiError::modified(resource.subject(name)));
@@ -63,8 +64,9 @@ impl Api {
                 spec.insert("finalizers".to_owned(), finalizers.clone());
             }
             if dry_run {
-                return Ok(Version::unstored(new));
+                return Ok(ObjectVersion::unstored(new));
             }
+            // The last finalizer is removed and the namespace deleted in one write.
             let written = if is_released(&new) {
                 self.store.delete(store, name, current.revision(), new)
             } else {
@@ -80,10 +82,11 @@ impl Api {
     /// Marks a namespace for deletion; it goes at once only when nothing holds it.
     pub(super) fn terminate_namespace(
         &self,
-        resource: &Resource,
+        resource: &ServedResource,
         name: &str,
         dry_run: bool,
-    ) -> Result<(Arc<Version>, bool), ApiError> {
+    ) -> Result<(Arc<ObjectVersion>, bool), ApiError> {
+        // Components of the cluster need these namespaces.
         if matches!(name, "default" | "kube-system" | "kube-public") {
             return Err(ApiError::forbidden(
                 resource.subject(name),
@@ -97,6 +100,7 @@ impl Api {
                 .object()
                 .pointer("/metadata/deletionTimestamp")
                 .is_some()
+            // A second deletion changes nothing: the first one decides the time.
             {
                 return Ok((current, false));
             }
@@ -105,10 +109,11 @@ impl Api {
                 "deletionTimestamp".to_owned(),
                 seconds_text(self.now()).into(),
             );
+            // The namespace controller deletes the content of namespaces with this phase.
             child_mut(&mut new, "status").insert("phase".to_owned(), "Terminating".into());
             let gone = is_released(&new);
             if dry_run {
-                return Ok((Version::unstored(new), gone));
+                return Ok((ObjectVersion::unstored(new), gone));
             }
             let written = if gone {
                 self.store.delete(store, name, current.revision(), new)

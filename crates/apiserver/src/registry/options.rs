@@ -1,7 +1,7 @@
 //! Faults of the options of a request, which are reported as those of an object of group `meta.k8s.io`.
 
 use crate::field::{ErrorType, FieldError};
-use crate::status::{ApiError, Subject};
+use crate::status::{ApiError, StatusSubject};
 
 /// 422 for one field of `ListOptions`, `DeleteOptions`, ….
 pub(crate) fn bad_option(
@@ -17,7 +17,7 @@ pub(crate) fn bad_option(
         value,
         detail: detail.to_owned(),
     };
-    let subject = Subject {
+    let subject = StatusSubject {
         group: "meta.k8s.io",
         resource: kind,
         name: "",

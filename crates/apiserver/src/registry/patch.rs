@@ -1,15 +1,15 @@
 //! PATCH: a change of the current object, computed anew when another write comes in between.
 
 use super::api::{Api, meta};
-use super::resource::Resource;
-use super::write::{Change, Method, WriteOptions, Written};
+use super::resource::ServedResource;
+use super::write::{Method, UpdateInputs, WriteOptions, WriteResult};
 use super::{FieldValidation, decode, scale};
 use crate::apply;
 use crate::field::{ErrorType, FieldError};
 use crate::patch::{self, PatchError, PatchType};
 use crate::raw_json;
 use crate::schema::{Decoded, Schemas};
-use crate::status::{ApiError, Subject};
+use crate::status::{ApiError, StatusSubject};
 use serde_json::Value;
 use std::sync::Mutex;
 
@@ -25,14 +25,14 @@ impl Api {
     /// 404; 400, 413 and 422 for the patch; 409 and 422 for the patched object.
     pub fn patch(
         &self,
-        resource: &Resource,
+        resource: &ServedResource,
         namespace: &str,
         name: &str,
         sub: Option<&str>,
         (patch_type, patch): (PatchType, &[u8]),
         options: &WriteOptions,
-    ) -> Result<Written, ApiError> {
-        let change = Change {
+    ) -> Result<WriteResult, ApiError> {
+        let change = UpdateInputs {
             resource,
             namespace,
             name,
@@ -83,7 +83,7 @@ impl Api {
         })?;
         let mut warnings = warnings.into_inner().unwrap_or_default();
         warnings.append(&mut written.warnings);
-        Ok(Written {
+        Ok(WriteResult {
             warnings,
             ..written
         })
@@ -121,7 +121,7 @@ fn bad_outcome(object: &Value, detail: &str) -> ApiError {
         value: Some(format!("{shown:?}")),
         detail: detail.to_owned(),
     };
-    let nothing = Subject {
+    let nothing = StatusSubject {
         group: "",
         resource: "",
         name: "",

@@ -7,11 +7,11 @@ use super::api::{Api, meta};
 use super::list::ListRequest;
 use super::resource;
 use crate::auth::tokens::groups_of;
-use crate::auth::{Authorization, User};
-use crate::controllers::selector::Selector;
-use crate::status::{ApiError, Subject};
-use crate::storage::Version;
-use crate::validation::view::View;
+use crate::auth::{Authorization, RequestUser};
+use crate::controllers::selector::ControllerSelector;
+use crate::status::{ApiError, StatusSubject};
+use crate::storage::ObjectVersion;
+use crate::validation::view::FieldView;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const BOOTSTRAP: &str = include_str!("../../facts/rbac.txt");
 
 /// The attributes of a request.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct RequestAttributes<'a> {
     pub(crate) verb: &'a str,
     pub(crate) group: &'a str,
     pub(crate) resource: &'a str,
@@ -32,7 +32,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) path: &'a str,
 }
 
-impl Asked<'_> {
+impl RequestAttributes<'_> {
     fn qualified(&self) -> String {
         match self.sub {
             "" => self.resource.to_owned(),
@@ -41,7 +41,7 @@ impl Asked<'_> {
     }
 
     /// 403 for this user.
-    pub(crate) fn forbidden(&self, user: &User) -> ApiError {
+    pub(crate) fn forbidden(&self, user: &RequestUser) -> ApiError {
         let (user, verb) = (&user.name, self.verb);
         if !self.path.is_empty() {
             let path = self.path;
@@ -51,7 +51,7 @@ impl Asked<'_> {
             "" => "at the cluster scope".to_owned(),
             namespace => format!("in the namespace {namespace:?}"),
         };
-        let subject = Subject {
+        let subject = StatusSubject {
             group: self.group,
             resource: self.resource,
             name: self.name,
@@ -71,7 +71,7 @@ fn lists(rule: &Value, field: &str, entry: &str) -> bool {
     entries.any(|known| known == "*" || known == entry)
 }
 
-fn allows(rule: &Value, asked: &Asked<'_>) -> bool {
+fn allows(rule: &Value, asked: &RequestAttributes<'_>) -> bool {
     if !lists(rule, "verbs", asked.verb) {
         return false;
     }
@@ -95,7 +95,7 @@ fn allows(rule: &Value, asked: &Asked<'_>) -> bool {
 }
 
 /// Returns whether a binding in `namespace` names the user.
-fn names_user(subject: &Value, namespace: &str, user: &User) -> bool {
+fn names_user(subject: &Value, namespace: &str, user: &RequestUser) -> bool {
     let name = subject.text("name");
     match subject.text("kind") {
         "User" => name == user.name,
@@ -111,7 +111,7 @@ fn names_user(subject: &Value, namespace: &str, user: &User) -> bool {
     }
 }
 
-fn stored(api: &Api, plural: &str, namespace: Option<&str>) -> Vec<Arc<Version>> {
+fn stored(api: &Api, plural: &str, namespace: Option<&str>) -> Vec<Arc<ObjectVersion>> {
     let request = ListRequest {
         namespace,
         ..ListRequest::default()
@@ -128,7 +128,7 @@ fn rules_of(api: &Api, reference: &Value, namespace: &str) -> Vec<Value> {
     };
     let found = resource::find(GROUP, plural)
         .and_then(|roles| api.get(roles, namespace, reference.text("name")).ok());
-    let mut pending: Vec<Arc<Version>> = found.into_iter().collect();
+    let mut pending: Vec<Arc<ObjectVersion>> = found.into_iter().collect();
     // Roles may select each other.
     let mut seen = BTreeSet::new();
     let mut rules = Vec::new();
@@ -139,7 +139,8 @@ fn rules_of(api: &Api, reference: &Value, namespace: &str) -> Vec<Value> {
         }
         rules.extend_from_slice(role.items("rules"));
         let selectors = role.part("aggregationRule").items("clusterRoleSelectors");
-        let selectors: Vec<Selector> = selectors.iter().map(Selector::parse).collect();
+        let selectors: Vec<ControllerSelector> =
+            selectors.iter().map(ControllerSelector::parse).collect();
         if !selectors.is_empty() {
             let mut others = stored(api, "clusterroles", None);
             others.retain(|other| {
@@ -154,7 +155,7 @@ fn rules_of(api: &Api, reference: &Value, namespace: &str) -> Vec<Value> {
 }
 
 /// The rules that a user has in a namespace, or, with an empty one, in the whole cluster.
-pub(crate) fn rules(api: &Api, user: &User, namespace: &str) -> Vec<Value> {
+pub(crate) fn rules(api: &Api, user: &RequestUser, namespace: &str) -> Vec<Value> {
     let mut bindings = stored(api, "clusterrolebindings", None);
     if !namespace.is_empty() {
         bindings.extend(stored(api, "rolebindings", Some(namespace)));
@@ -171,7 +172,7 @@ pub(crate) fn rules(api: &Api, user: &User, namespace: &str) -> Vec<Value> {
 }
 
 /// Returns whether a user may do something.
-pub(crate) fn is_allowed(api: &Api, user: &User, asked: &Asked<'_>) -> bool {
+pub(crate) fn is_allowed(api: &Api, user: &RequestUser, asked: &RequestAttributes<'_>) -> bool {
     user.is_master()
         || api.authorization == Authorization::AlwaysAllow
         || rules(api, user, asked.namespace)
@@ -181,7 +182,11 @@ pub(crate) fn is_allowed(api: &Api, user: &User, asked: &Asked<'_>) -> bool {
 
 /// # Errors
 /// 403 when the user may not do this.
-pub(crate) fn authorize(api: &Api, user: &User, asked: &Asked<'_>) -> Result<(), ApiError> {
+pub(crate) fn authorize(
+    api: &Api,
+    user: &RequestUser,
+    asked: &RequestAttributes<'_>,
+) -> Result<(), ApiError> {
     if is_allowed(api, user, asked) {
         Ok(())
     } else {
@@ -195,9 +200,9 @@ pub(crate) fn authorize(api: &Api, user: &User, asked: &Asked<'_>) -> Result<(),
 /// 403 when the sender may not impersonate that user.
 pub(crate) fn acting_user(
     api: &Api,
-    sender: User,
-    impersonated: Option<User>,
-) -> Result<User, ApiError> {
+    sender: RequestUser,
+    impersonated: Option<RequestUser>,
+) -> Result<RequestUser, ApiError> {
     let Some(user) = impersonated else {
         return Ok(sender);
     };
@@ -207,13 +212,13 @@ pub(crate) fn acting_user(
         Some((namespace, name)) => ("serviceaccounts", namespace, name),
         None => ("users", "", user.name.as_str()),
     };
-    let asked = |group, resource, namespace, name| Asked {
+    let asked = |group, resource, namespace, name| RequestAttributes {
         verb: "impersonate",
         group,
         resource,
         namespace,
         name,
-        ..Asked::default()
+        ..RequestAttributes::default()
     };
     authorize(api, &sender, &asked("", resource, namespace, name))?;
     // The groups that follow from the name need no right of their own.
@@ -230,7 +235,7 @@ pub(crate) fn acting_user(
     }
     for (key, values) in &user.extra {
         for value in values {
-            let asked = Asked {
+            let asked = RequestAttributes {
                 sub: key,
                 ..asked("authentication.k8s.io", "userextras", "", value)
             };
@@ -383,13 +388,13 @@ mod tests {
             ("list - pods x", ("list", "", "pods", "", ""), false),
         ];
         for (text, (verb, group, resource, sub, name), expect) in cases {
-            let asked = Asked {
+            let asked = RequestAttributes {
                 verb,
                 group,
                 resource,
                 sub,
                 name,
-                ..Asked::default()
+                ..RequestAttributes::default()
             };
             assert_eq!(allows(&rule(text), &asked), expect, "{text} {asked:?}");
         }
@@ -400,10 +405,10 @@ mod tests {
             ("/versions", false),
             ("/metrics", false),
         ] {
-            let asked = Asked {
+            let asked = RequestAttributes {
                 verb: "get",
                 path,
-                ..Asked::default()
+                ..RequestAttributes::default()
             };
             assert_eq!(allows(&urls, &asked), expect, "{path}");
         }

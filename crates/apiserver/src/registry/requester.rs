@@ -1,6 +1,6 @@
 //! The sender of a request, as admission sees it, and the warnings that admission returns to it.
 
-use crate::auth::{User, tokens};
+use crate::auth::{RequestUser, tokens};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A request returns at most so many warnings of admission.
@@ -10,7 +10,7 @@ const WARNINGS_MAX: usize = 50;
 #[derive(Debug, Default)]
 pub struct Requester {
     /// The user.
-    pub user: User,
+    pub user: RequestUser,
     /// Whether this is a component of this process.
     is_component: bool,
     warnings: Mutex<Vec<String>>,
@@ -18,7 +18,7 @@ pub struct Requester {
 
 impl Requester {
     /// A user.
-    pub fn new(user: User) -> Arc<Self> {
+    pub fn new(user: RequestUser) -> Arc<Self> {
         Arc::new(Self {
             user,
             is_component: false,
@@ -31,10 +31,10 @@ impl Requester {
         let name = format!("system:serviceaccount:kube-system:{name}");
         let groups = tokens::groups_of(&name);
         Arc::new(Self {
-            user: User {
+            user: RequestUser {
                 name,
                 groups,
-                ..User::default()
+                ..RequestUser::default()
             },
             is_component: true,
             warnings: Mutex::default(),

@@ -10,7 +10,7 @@ use crate::openapi::Documents;
 use crate::releases::{self, ApiRelease, Availability};
 use crate::schema::{ResourceFacts, Schemas};
 use crate::selectors::field::Selectable;
-use crate::table::Column;
+use crate::table::TableColumn;
 use crate::validation::metadata::NameRule;
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
@@ -78,7 +78,7 @@ pub struct Sub {
 
 /// A served resource.
 #[derive(Debug, Clone)]
-pub struct Resource {
+pub struct ServedResource {
     /// Group and plural name.
     pub resource: GroupResource,
     /// The version.
@@ -114,7 +114,7 @@ pub struct Resource {
     /// The error about any other field, in which `{}` is that field; `None` is that of kinds without own fields.
     pub unknown_field: Option<&'static str>,
     /// The columns of its table.
-    pub columns: Vec<Column>,
+    pub columns: Vec<TableColumn>,
     /// The text that follows `metadata` in the JSON of an object of which nothing is set (bookmarks are such objects).
     pub blank: String,
     /// The number under which objects of this resource are stored; `None` when none are.
@@ -135,7 +135,7 @@ pub struct Resource {
 #[derive(Debug, Clone)]
 pub struct Catalog {
     api: ApiRelease,
-    resources: Vec<Arc<Resource>>,
+    resources: Vec<Arc<ServedResource>>,
     index: FxHashMap<(&'static str, &'static str), Vec<usize>>,
     group_versions: Vec<(&'static str, &'static str)>,
     documents: Documents,
@@ -149,7 +149,7 @@ pub fn built_in() -> &'static Arc<Catalog> {
 }
 
 /// One of Kubernetes' own resources, by group and plural name.
-pub fn find(group: &str, plural: &str) -> Option<&'static Arc<Resource>> {
+pub fn find(group: &str, plural: &str) -> Option<&'static Arc<ServedResource>> {
     BUILT_IN.find(group, plural)
 }
 
@@ -180,7 +180,7 @@ pub(crate) fn custom_store() -> usize {
 
 impl Catalog {
     /// A catalog of these resources.
-    pub fn new(resources: impl IntoIterator<Item = Arc<Resource>>) -> Self {
+    pub fn new(resources: impl IntoIterator<Item = Arc<ServedResource>>) -> Self {
         Self::of(ApiRelease::EVERY, resources)
     }
 
@@ -191,19 +191,19 @@ impl Catalog {
             .iter()
             .filter(|resource| api.serves(resource.availability));
         let served = served.map(|resource| {
-            let resource = Resource::clone(resource);
-            Arc::new(Resource { api, ..resource })
+            let resource = ServedResource::clone(resource);
+            Arc::new(ServedResource { api, ..resource })
         });
         Self::of(api, served)
     }
 
     /// The same catalog without the resources that `serves` rejects.
-    pub(crate) fn filtered(&self, serves: impl Fn(&Resource) -> bool) -> Self {
+    pub(crate) fn filtered(&self, serves: impl Fn(&ServedResource) -> bool) -> Self {
         let served = self.resources.iter().filter(|resource| serves(resource));
         Self::of(self.api, served.cloned())
     }
 
-    fn of(api: ApiRelease, resources: impl IntoIterator<Item = Arc<Resource>>) -> Self {
+    fn of(api: ApiRelease, resources: impl IntoIterator<Item = Arc<ServedResource>>) -> Self {
         let mut catalog = Self {
             api,
             resources: Vec::new(),
@@ -218,7 +218,7 @@ impl Catalog {
     }
 
     /// Adds a resource.
-    pub fn add(&mut self, resource: Arc<Resource>) {
+    pub fn add(&mut self, resource: Arc<ServedResource>) {
         let key = (resource.resource.group, resource.resource.resource);
         self.index
             .entry(key)
@@ -242,18 +242,23 @@ impl Catalog {
     }
 
     /// All resources, group by group.
-    pub fn resources(&self) -> &[Arc<Resource>] {
+    pub fn resources(&self) -> &[Arc<ServedResource>] {
         &self.resources
     }
 
     /// The resource of this group and plural name, in its first version.
-    pub fn find(&self, group: &str, plural: &str) -> Option<&Arc<Resource>> {
+    pub fn find(&self, group: &str, plural: &str) -> Option<&Arc<ServedResource>> {
         let first = self.index.get(&(group, plural))?.first()?;
         self.resources.get(*first)
     }
 
     /// The resource of this group, version and plural name.
-    pub fn find_version(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
+    pub fn find_version(
+        &self,
+        group: &str,
+        version: &str,
+        plural: &str,
+    ) -> Option<&Arc<ServedResource>> {
         let found = self.index.get(&(group, plural))?;
         found
             .iter()
@@ -269,7 +274,7 @@ impl Catalog {
 
 // === impl Resource ===
 
-impl Resource {
+impl ServedResource {
     /// A stored, namespaced resource of which nothing else is known.
     pub(crate) fn new(resource: GroupResource, version: &'static str, kind: &'static str) -> Self {
         Self {
@@ -324,6 +329,7 @@ impl Resource {
             resource.verbs.clone_from(verbs);
         }
         resource.subresources = facts
+            // Other subresources exist in Kubernetes, but are not implemented.
             .subresources
             .iter()
             .filter(|sub| SUBRESOURCES.contains(&sub.name))
@@ -335,6 +341,7 @@ impl Resource {
                 verbs: sub.verbs.clone(),
             })
             .collect();
+        // The defaults that every object has are computed once, not for each bookmark.
         let mut blank = json!({});
         Schemas::get().normalize(facts.group, facts.version, resource.kind, &mut blank);
         for (field, value) in blank.as_object().into_iter().flatten() {
@@ -411,11 +418,11 @@ impl Resource {
 }
 
 /// Reads the resources from both tables and numbers those that are stored.
-fn read() -> Vec<Arc<Resource>> {
-    let mut resources: Vec<Resource> = Schemas::get()
+fn read() -> Vec<Arc<ServedResource>> {
+    let mut resources: Vec<ServedResource> = Schemas::get()
         .resources()
         .iter()
-        .map(Resource::published)
+        .map(ServedResource::published)
         .collect();
     let mut shared: Vec<(usize, &str)> = Vec::new();
     let mut current = None;
@@ -464,9 +471,10 @@ fn read() -> Vec<Arc<Resource>> {
     // Another version of a resource is the same but for the shape of its objects.
     let newest = resources.clone();
     for resource in resources.iter_mut().filter(|r| r.store.is_none()) {
-        let same = |other: &&Resource| other.resource == resource.resource && other.store.is_some();
+        let same =
+            |other: &&ServedResource| other.resource == resource.resource && other.store.is_some();
         if let (Some(_), Some(stored)) = (resource.conversion, newest.iter().find(same)) {
-            *resource = Resource {
+            *resource = ServedResource {
                 version: resource.version,
                 subresources: std::mem::take(&mut resource.subresources),
                 blank: std::mem::take(&mut resource.blank),
@@ -479,7 +487,7 @@ fn read() -> Vec<Arc<Resource>> {
     resources.into_iter().map(Arc::new).collect()
 }
 
-impl Resource {
+impl ServedResource {
     fn read_line(
         &mut self,
         first: &'static str,
@@ -508,12 +516,15 @@ impl Resource {
             }
             "select" => {
                 self.fields = words.map(selectable).collect();
+                // A resource with selectable fields rejects all others.
                 self.unknown_field = self.unknown_field.or(Some("field label not supported: {}"));
             }
             "select-error" => {
                 self.unknown_field = words.clone().next().map(|w| w.trim_matches('"'))
             }
-            "column" | "wide" => self.columns.push(Column::parse(words, first == "wide")),
+            "column" | "wide" => self
+                .columns
+                .push(TableColumn::parse(words, first == "wide")),
             _ => {}
         }
     }

@@ -1,13 +1,13 @@
 //! Reviews, which are answered and not stored: the user of a request or a token, and what a user may do.
 
 use super::api::Api;
-use super::decode::{self, Body};
-use super::rbac::{self, Asked};
-use super::resource::Resource;
+use super::decode::{self, WriteBody};
+use super::rbac::{self, RequestAttributes};
+use super::resource::ServedResource;
 use super::write::WriteOptions;
-use crate::auth::{Authenticator, User};
+use crate::auth::{Authenticator, RequestUser};
 use crate::status::ApiError;
-use crate::validation::view::View;
+use crate::validation::view::FieldView;
 use serde_json::{Value, json};
 
 /// Answers a review.
@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 /// 400 for a body that is not the review.
 pub fn review(
     api: &Api,
-    resource: &Resource,
-    user: &User,
+    resource: &ServedResource,
+    user: &RequestUser,
     authenticator: &Authenticator,
-    body: Body<'_>,
+    body: WriteBody<'_>,
     options: &WriteOptions,
 ) -> Result<(Value, Vec<String>), ApiError> {
     let kind = (resource.resource.group, resource.version, resource.kind);
@@ -32,14 +32,15 @@ pub fn review(
         "TokenReview" => token_review(api, &review, authenticator),
         "SelfSubjectRulesReview" => rules(api, user, review["spec"].text("namespace")),
         "SelfSubjectAccessReview" => verdict(api, user, &review["spec"]),
+        // SubjectAccessReview and LocalSubjectAccessReview name the user in the spec.
         _ => {
             let spec = &review["spec"];
             let groups = spec.strings("groups").into_iter().map(str::to_owned);
-            let user = User {
+            let user = RequestUser {
                 name: spec.text("user").to_owned(),
                 uid: spec.text("uid").to_owned(),
                 groups: groups.collect(),
-                ..User::default()
+                ..RequestUser::default()
             };
             verdict(api, &user, spec)
         }
@@ -51,13 +52,13 @@ pub fn review(
 }
 
 /// Returns whether a user may do what the spec of a review describes.
-fn verdict(api: &Api, user: &User, spec: &Value) -> Value {
+fn verdict(api: &Api, user: &RequestUser, spec: &Value) -> Value {
     let (resource, path) = (
         spec.part("resourceAttributes"),
         spec.part("nonResourceAttributes"),
     );
     let asked = if path.is_null() {
-        Asked {
+        RequestAttributes {
             verb: resource.text("verb"),
             group: resource.text("group"),
             resource: resource.text("resource"),
@@ -67,17 +68,17 @@ fn verdict(api: &Api, user: &User, spec: &Value) -> Value {
             path: "",
         }
     } else {
-        Asked {
+        RequestAttributes {
             verb: path.text("verb"),
             path: path.text("path"),
-            ..Asked::default()
+            ..RequestAttributes::default()
         }
     };
     json!({"allowed": rbac::is_allowed(api, user, &asked)})
 }
 
 /// The rules of a user in a namespace.
-fn rules(api: &Api, user: &User, namespace: &str) -> Value {
+fn rules(api: &Api, user: &RequestUser, namespace: &str) -> Value {
     let rules = rbac::rules(api, user, namespace);
     let (of_paths, of_resources): (Vec<Value>, Vec<Value>) = rules
         .into_iter()

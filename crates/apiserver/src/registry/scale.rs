@@ -1,28 +1,28 @@
 //! `…/scale`: how many replicas, whatever the kind.
 
 use super::api::{Api, child_mut, meta};
-use super::decode::{self, Body};
-use super::resource::Resource;
-use super::write::{Change, Method, WriteOptions, Written};
+use super::decode::{self, WriteBody};
+use super::resource::ServedResource;
+use super::write::{Method, UpdateInputs, WriteOptions, WriteResult};
 use crate::access::gr;
 use crate::field::{ErrorType, FieldError};
-use crate::status::{ApiError, Subject};
-use crate::table::Column;
-use crate::validation::view::View;
+use crate::status::{ApiError, StatusSubject};
+use crate::table::TableColumn;
+use crate::validation::view::FieldView;
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 
 /// The kind and the columns of a `Scale`, which is not stored.
-pub(crate) fn resource() -> &'static Resource {
-    static SCALE: LazyLock<Resource> = LazyLock::new(|| {
-        let mut scale = Resource::new(gr("autoscaling", "scales"), "v1", "Scale");
+pub(crate) fn resource() -> &'static ServedResource {
+    static SCALE: LazyLock<ServedResource> = LazyLock::new(|| {
+        let mut scale = ServedResource::new(gr("autoscaling", "scales"), "v1", "Scale");
         scale.columns = [
             "Name",
             "Desired integer .spec.replicas",
             "Available integer .status.replicas",
             "Age",
         ]
-        .map(|line| Column::parse(line.split(' '), false))
+        .map(|line| TableColumn::parse(line.split(' '), false))
         .into();
         scale
     });
@@ -30,7 +30,7 @@ pub(crate) fn resource() -> &'static Resource {
 }
 
 /// The paths of the replicas, their number in the status and the selector of an object.
-fn paths(resource: &Resource) -> (&str, &str, Option<&str>) {
+fn paths(resource: &ServedResource) -> (&str, &str, Option<&str>) {
     let custom = resource
         .custom
         .as_ref()
@@ -41,7 +41,7 @@ fn paths(resource: &Resource) -> (&str, &str, Option<&str>) {
 }
 
 /// The `Scale` of a stored object.
-pub(crate) fn of(resource: &Resource, object: &Value) -> Value {
+pub(crate) fn of(resource: &ServedResource, object: &Value) -> Value {
     let (spec_path, status_path, selector_path) = paths(resource);
     let mut metadata = Map::new();
     for field in [
@@ -89,7 +89,11 @@ pub(crate) fn of(resource: &Resource, object: &Value) -> Value {
 ///
 /// # Errors
 /// 422 for fewer than none.
-pub(crate) fn put(resource: &Resource, object: &Value, scale: &Value) -> Result<Value, ApiError> {
+pub(crate) fn put(
+    resource: &ServedResource,
+    object: &Value,
+    scale: &Value,
+) -> Result<Value, ApiError> {
     let replicas = scale.part("spec").int("replicas");
     if replicas < 0 {
         let error = FieldError {
@@ -98,13 +102,14 @@ pub(crate) fn put(resource: &Resource, object: &Value, scale: &Value) -> Result<
             value: Some(replicas.to_string()),
             detail: "must be greater than or equal to 0".to_owned(),
         };
-        let subject = Subject {
+        let subject = StatusSubject {
             group: "autoscaling",
             resource: "Scale",
             name: meta(object, "name"),
         };
         return Err(ApiError::invalid(subject, &[error]));
     }
+    // A `Scale` of an earlier object with the same name must not scale the new one.
     let given = meta(scale, "uid");
     let live = meta(object, "uid");
     if !given.is_empty() && given != live {
@@ -117,6 +122,7 @@ pub(crate) fn put(resource: &Resource, object: &Value, scale: &Value) -> Result<
     let mut new = object.clone();
     set_replicas(resource, &mut new, replicas.into());
     let metadata = child_mut(&mut new, "metadata");
+    // The version of the scale is the precondition of the update; without one there is none.
     match meta(scale, "resourceVersion") {
         "" => metadata.remove("resourceVersion"),
         version => metadata.insert("resourceVersion".to_owned(), version.into()),
@@ -125,7 +131,7 @@ pub(crate) fn put(resource: &Resource, object: &Value, scale: &Value) -> Result<
 }
 
 /// Sets the replicas of an object; objects on the way are made.
-pub(super) fn set_replicas(resource: &Resource, object: &mut Value, value: Value) {
+pub(super) fn set_replicas(resource: &ServedResource, object: &mut Value, value: Value) {
     let mut slot = object;
     for name in paths(resource).0.split('/').skip(1) {
         if !slot.is_object() {
@@ -183,12 +189,12 @@ pub(crate) fn selector_text(selector: Option<&Value>) -> String {
 /// As an update.
 pub(crate) fn update_scale(
     api: &Api,
-    resource: &Resource,
+    resource: &ServedResource,
     namespace: &str,
     name: &str,
-    body: Body<'_>,
+    body: WriteBody<'_>,
     options: &WriteOptions,
-) -> Result<Written, ApiError> {
+) -> Result<WriteResult, ApiError> {
     let kind = ("autoscaling", "v1", "Scale");
     let (scale, warnings) = decode::of_kind(kind, body, options.validation)?;
     let given = meta(&scale, "name");
@@ -197,7 +203,7 @@ pub(crate) fn update_scale(
             "the name of the object ({given}) does not match the name on the URL ({name})"
         )));
     }
-    let change = Change {
+    let change = UpdateInputs {
         resource,
         namespace,
         name,
@@ -205,8 +211,9 @@ pub(crate) fn update_scale(
         options,
         by: Method::Put,
     };
+    // The replicas are put into the stored object at each attempt, so other changes are kept.
     let written = api.update(&change, |stored| put(resource, stored, &scale))?;
-    Ok(Written {
+    Ok(WriteResult {
         warnings,
         ..written
     })

@@ -7,13 +7,13 @@ use super::api::{Api, meta};
 use super::delete::DeleteRequest;
 use super::list::ListRequest;
 use super::requester::Requester;
-use super::resource::{self, Resource};
+use super::resource::{self, ServedResource};
 use super::write::WriteOptions;
 use crate::access::gr;
 use crate::field::{ErrorType, FieldError};
 use crate::status::ApiError;
 use crate::validation::names::{parse_cidr, parse_ip};
-use crate::validation::view::View;
+use crate::validation::view::FieldView;
 use serde_json::{Value, json};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ const STATED_MAX: u32 = 256;
 pub(super) struct Taken(Vec<String>);
 
 /// Returns whether addresses belong to objects of a resource.
-pub(super) fn has_addresses(resource: &Resource) -> bool {
+pub(super) fn has_addresses(resource: &ServedResource) -> bool {
     resource.resource == gr("", "services")
 }
 
@@ -51,12 +51,12 @@ pub(super) fn addresses(service: &Value) -> Vec<String> {
 
 /// A range of IPv4 addresses: the first and the last that a Service can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Range {
+struct AddressRange {
     first: u32,
     last: u32,
 }
 
-impl Range {
+impl AddressRange {
     fn of(cidr: &str) -> Option<Self> {
         let (IpAddr::V4(address), bits) = parse_cidr(cidr)? else {
             return None;
@@ -108,7 +108,7 @@ impl Range {
 
 /// The first address of a range that a Service can have; the Service `kubernetes` has it. `None` if the range has none.
 pub(super) fn first_of(cidr: &str) -> Option<String> {
-    Range::of(cidr).map(|range| Ipv4Addr::from(range.first).to_string())
+    AddressRange::of(cidr).map(|range| Ipv4Addr::from(range.first).to_string())
 }
 
 /// Checks that Services can have addresses of a range.
@@ -116,7 +116,7 @@ pub(super) fn first_of(cidr: &str) -> Option<String> {
 /// # Errors
 /// The range is no IPv4 prefix, or has no address for a Service.
 pub fn check_range(cidr: &str) -> Result<(), String> {
-    match (parse_cidr(cidr), Range::of(cidr)) {
+    match (parse_cidr(cidr), AddressRange::of(cidr)) {
         (Some((IpAddr::V6(_), _)), _) => Err(format!("{cidr:?} is not a range of IPv4 addresses")),
         (Some(_), Some(_)) => Ok(()),
         (Some(_), None) => Err(format!("{cidr:?} has no address for a Service")),
@@ -145,6 +145,7 @@ impl Allocator<'_> {
         let had = old.map(addresses).unwrap_or_default();
         let mut taken = Taken::default();
         for address in addresses(service) {
+            // An update keeps the addresses of the service.
             if had.contains(&address) {
                 continue;
             }
@@ -160,6 +161,7 @@ impl Allocator<'_> {
                     taken.0.push(found);
                 }
                 Err(error) => {
+                    // A failure returns the addresses that this request took.
                     self.release(taken);
                     return Err(error);
                 }
@@ -235,6 +237,7 @@ impl Allocator<'_> {
     /// Creates the IPAddress of an address. Returns whether the address was free.
     fn take(&self, service: &Value, address: &str, dry_run: bool) -> Result<bool, ApiError> {
         let addresses = ip_addresses().ok_or_else(ApiError::no_such_resource)?;
+        // The look-up avoids the failing write in the usual case; the creation decides.
         if self.0.get(addresses, "", address).is_ok() {
             return Ok(false);
         }
@@ -311,7 +314,7 @@ impl Allocator<'_> {
         else {
             return;
         };
-        let listed = |resource: &Resource| {
+        let listed = |resource: &ServedResource| {
             let listed = self.0.list(resource, &ListRequest::default());
             listed.map(|l| l.items).unwrap_or_default()
         };
@@ -337,7 +340,7 @@ impl Allocator<'_> {
     }
 
     /// The ranges of the ServiceCIDRs that are ready.
-    fn ranges(&self) -> Vec<Range> {
+    fn ranges(&self) -> Vec<AddressRange> {
         let cidrs = resource::find(GROUP, "servicecidrs");
         let listed = cidrs.and_then(|r| self.0.list(r, &ListRequest::default()).ok());
         let listed = listed.map(|l| l.items).unwrap_or_default();
@@ -348,14 +351,14 @@ impl Allocator<'_> {
                 conditions.any(|c| c.text("type") == "Ready" && c.text("status") == "True");
             if is_ready && cidr.part("metadata").field("deletionTimestamp").is_none() {
                 let stated = cidr.part("spec").strings("cidrs");
-                ranges.extend(stated.into_iter().filter_map(Range::of));
+                ranges.extend(stated.into_iter().filter_map(AddressRange::of));
             }
         }
         ranges
     }
 }
 
-fn ip_addresses() -> Option<&'static Arc<Resource>> {
+fn ip_addresses() -> Option<&'static Arc<ServedResource>> {
     resource::find(GROUP, "ipaddresses")
 }
 
@@ -392,7 +395,7 @@ mod tests {
 
     #[test]
     fn a_range_offers_its_upper_part_first_and_each_address_once() {
-        let range = |cidr: &str| Range::of(cidr);
+        let range = |cidr: &str| AddressRange::of(cidr);
         let small = range("10.0.0.0/29").expect("a range");
         let all: Vec<String> = small
             .from(u32::from(Ipv4Addr::new(10, 0, 0, 4)))

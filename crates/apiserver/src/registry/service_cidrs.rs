@@ -5,11 +5,11 @@
 use super::api::{Api, meta, meta_mut};
 use super::list::ListRequest;
 use super::requester::Requester;
-use super::resource::{self, Resource};
-use super::write::{Change, Method, WriteOptions};
+use super::resource::{self, ServedResource};
+use super::write::{Method, UpdateInputs, WriteOptions};
 use crate::status::ApiError;
 use crate::validation::names::{parse_cidr, parse_ip};
-use crate::validation::view::View;
+use crate::validation::view::FieldView;
 use serde_json::{Value, json};
 use std::net::IpAddr;
 
@@ -73,6 +73,7 @@ pub(crate) fn sync(api: &Api) -> bool {
                 meta_mut(cidr).insert("finalizers".to_owned(), left.into());
             }),
         };
+        // The next turn retries; the sync does not report an error to a client.
         if let Err(error) = done {
             tracing::debug!(name, %error, "failed to write a ServiceCIDR, retrying");
             is_busy = true;
@@ -84,7 +85,7 @@ pub(crate) fn sync(api: &Api) -> bool {
 /// A ServiceCIDR that exists has the finalizer and is ready.
 fn keep(
     api: &Api,
-    resource: &Resource,
+    resource: &ServedResource,
     cidr: &Value,
     options: &WriteOptions,
 ) -> Result<(), ApiError> {
@@ -153,7 +154,7 @@ fn contains(network: IpAddr, bits: u8, address: IpAddr) -> bool {
 
 fn condition_of(
     api: &Api,
-    resource: &Resource,
+    resource: &ServedResource,
     cidr: &Value,
     condition: (&str, &str, &str),
     options: &WriteOptions,
@@ -202,12 +203,12 @@ fn options(manager: &str) -> WriteOptions {
 
 fn write(
     api: &Api,
-    resource: &Resource,
+    resource: &ServedResource,
     (name, sub): (&str, &str),
     options: &WriteOptions,
     change: impl Fn(&mut Value),
 ) -> Result<(), ApiError> {
-    let request = Change {
+    let request = UpdateInputs {
         resource,
         namespace: "",
         name,

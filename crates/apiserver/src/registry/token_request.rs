@@ -1,13 +1,13 @@
 //! `serviceaccounts/token`: tokens for service accounts (TokenRequest).
 
 use super::api::{Api, meta};
-use super::decode::{self, Body};
-use super::resource::{self, Resource};
+use super::decode::{self, WriteBody};
+use super::resource::{self, ServedResource};
 use super::write::{WriteOptions, action};
-use crate::auth::tokens::{self, Tokens};
+use crate::auth::tokens::{self, ServerTokens};
 use crate::field::{ErrorType, FieldError};
-use crate::status::{ApiError, Subject};
-use crate::validation::view::View;
+use crate::status::{ApiError, StatusSubject};
+use crate::validation::view::FieldView;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ const LIFE: (i64, i64) = (600, 1 << 32);
 const LIFE_DEFAULT: i64 = 3_600;
 
 fn invalid(name: &str, field: &str, value: String, detail: &str) -> ApiError {
-    let subject = Subject {
+    let subject = StatusSubject {
         group: KIND.0,
         resource: KIND.2,
         name,
@@ -38,9 +38,9 @@ fn invalid(name: &str, field: &str, value: String, detail: &str) -> ApiError {
 /// 404 for the service account or the object that the token is to be bound to; 400, 409 and 422 for the request.
 pub(crate) fn issue(
     api: &Api,
-    signer: &Tokens,
-    (accounts, namespace, name): (&Resource, &str, &str),
-    body: Body<'_>,
+    signer: &ServerTokens,
+    (accounts, namespace, name): (&ServedResource, &str, &str),
+    body: WriteBody<'_>,
     options: &WriteOptions,
 ) -> Result<(Value, Vec<String>), ApiError> {
     let (mut request, warnings) = decode::of_kind(KIND, body, options.validation)?;
@@ -148,6 +148,7 @@ fn bound_object(
     let name = reference.text("name");
     let found = api.get(resource, namespace, name)?;
     let object = &*found.object();
+    // A token for another account would give the pod rights that it does not have.
     if claim == "pod" && object.part("spec").text("serviceAccountName") != account {
         return Err(ApiError::bad_request(format!(
             "cannot bind token for serviceaccount {account:?} to pod running with different serviceaccount name."
@@ -155,7 +156,7 @@ fn bound_object(
     }
     let (uid, live) = (reference.text("uid"), meta(object, "uid"));
     if !uid.is_empty() && uid != live {
-        let subject = Subject {
+        let subject = StatusSubject {
             group,
             resource: kind,
             name,

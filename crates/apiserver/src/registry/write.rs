@@ -8,26 +8,26 @@ use super::api::{Api, child_mut, meta, meta_mut};
 use super::certificates;
 use super::claims;
 use super::conversion::{self, Conversion};
-use super::decode::{self, Body, FieldValidation};
+use super::decode::{self, FieldValidation, WriteBody};
 use super::devices;
 use super::namespaces;
-use super::rbac::{self, Asked};
+use super::rbac::{self, RequestAttributes};
 use super::requester::Requester;
-use super::resource::{Generation, Resource};
+use super::resource::{Generation, ServedResource};
 use super::service_addresses::{self, Allocator};
 use crate::access::gr;
 use crate::admission;
 use crate::admission::node_restriction;
-use crate::admission::webhooks::{self, Attributes, Operation, Options};
+use crate::admission::webhooks::{self, Attributes, WebhookOperation, WebhookOptions};
 use crate::apply;
 use crate::field::{ErrorType, FieldError};
 use crate::groups;
 use crate::releases::{ApiRelease, drop_disabled};
 use crate::schema::Schemas;
 use crate::status::ApiError;
-use crate::storage::{StoreError, Version};
+use crate::storage::{ObjectVersion, StoreError};
 use crate::strategy::Subresource;
-use crate::validation::view::View;
+use crate::validation::view::FieldView;
 use crate::validation::warnings;
 use crate::validation::{events, later, metadata};
 use serde_json::{Map, Value};
@@ -60,16 +60,16 @@ pub struct WriteOptions {
 
 /// The result of a write.
 #[derive(Debug, Clone)]
-pub struct Written {
+pub struct WriteResult {
     /// The object as it is now.
-    pub version: Arc<Version>,
+    pub version: Arc<ObjectVersion>,
     /// The warnings for the client.
     pub warnings: Vec<String>,
 }
 
 /// The inputs of an update.
-pub(crate) struct Change<'a> {
-    pub(crate) resource: &'a Resource,
+pub(crate) struct UpdateInputs<'a> {
+    pub(crate) resource: &'a ServedResource,
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
     /// The subresource of the request, empty for the object itself.
@@ -89,7 +89,7 @@ pub(crate) enum Method {
     Apply,
 }
 
-impl Change<'_> {
+impl UpdateInputs<'_> {
     /// The half of the object that the request writes.
     fn half(&self) -> Subresource {
         match self.sub {
@@ -120,15 +120,15 @@ impl Change<'_> {
             sub: self.sub,
             namespace: namespace_of(self.resource, self.namespace, self.name),
             name: self.name,
-            operation: Operation::Update,
-            options: Options::Write(kind, self.options),
+            operation: WebhookOperation::Update,
+            options: WebhookOptions::Write(kind, self.options),
         }
     }
 }
 
 /// The creation of an object as webhooks see it.
 fn created<'a>(
-    resource: &'a Resource,
+    resource: &'a ServedResource,
     namespace: &'a str,
     name: &'a str,
     options: &'a WriteOptions,
@@ -138,14 +138,14 @@ fn created<'a>(
         sub: "",
         namespace: namespace_of(resource, namespace, name),
         name,
-        operation: Operation::Create,
-        options: Options::Write("CreateOptions", options),
+        operation: WebhookOperation::Create,
+        options: WebhookOptions::Write("CreateOptions", options),
     }
 }
 
 /// The creation of a subresource that is an action, such as `binding`, as webhooks see it.
 pub(super) fn action<'a>(
-    resource: &'a Resource,
+    resource: &'a ServedResource,
     sub: &'a str,
     namespace: &'a str,
     name: &'a str,
@@ -158,7 +158,11 @@ pub(super) fn action<'a>(
 }
 
 /// The namespace of a request, as webhooks see it: a namespace is in itself.
-pub(super) fn namespace_of<'a>(resource: &Resource, namespace: &'a str, name: &'a str) -> &'a str {
+pub(super) fn namespace_of<'a>(
+    resource: &ServedResource,
+    namespace: &'a str,
+    name: &'a str,
+) -> &'a str {
     if resource.resource == gr("", "namespaces") {
         name
     } else {
@@ -173,11 +177,11 @@ impl Api {
     /// The fault of the body, the namespace or the object; 409 when it exists.
     pub fn create_from(
         &self,
-        resource: &Resource,
+        resource: &ServedResource,
         namespace: &str,
-        body: Body<'_>,
+        body: WriteBody<'_>,
         options: &WriteOptions,
-    ) -> Result<Written, ApiError> {
+    ) -> Result<WriteResult, ApiError> {
         let (mut object, mut warnings) = decode::object(resource, body, options.validation)?;
         adopt_namespace(resource, namespace, &mut object)?;
         if resource.is_converted() {
@@ -190,7 +194,7 @@ impl Api {
             resource.built_in_kind(),
             &version.object(),
         ));
-        Ok(Written { version, warnings })
+        Ok(WriteResult { version, warnings })
     }
 
     /// Creates a decoded object in the shape in which it is stored.
@@ -199,11 +203,11 @@ impl Api {
     /// As [`Api::create_from`], but for the body.
     pub fn create(
         &self,
-        resource: &Resource,
+        resource: &ServedResource,
         namespace: &str,
         mut object: Value,
         options: &WriteOptions,
-    ) -> Result<Arc<Version>, ApiError> {
+    ) -> Result<Arc<ObjectVersion>, ApiError> {
         adopt_namespace(resource, namespace, &mut object)?;
         resource.strategy().default(&mut object);
         self.create_complete(resource, namespace, object, options)
@@ -212,11 +216,11 @@ impl Api {
     /// Creates an object that has its namespace and its defaults.
     fn create_complete(
         &self,
-        resource: &Resource,
+        resource: &ServedResource,
         namespace: &str,
         mut object: Value,
         options: &WriteOptions,
-    ) -> Result<Arc<Version>, ApiError> {
+    ) -> Result<Arc<ObjectVersion>, ApiError> {
         meta_mut(&mut object).remove("uid");
         self.track_fields(resource, None, &mut object, (&options.manager, ""));
         self.store_new(resource, namespace, object, options)
@@ -225,11 +229,11 @@ impl Api {
     /// Creates an object that has its namespace, its defaults and its field managers.
     pub(super) fn store_new(
         &self,
-        resource: &Resource,
+        resource: &ServedResource,
         namespace: &str,
         mut object: Value,
         options: &WriteOptions,
-    ) -> Result<Arc<Version>, ApiError> {
+    ) -> Result<Arc<ObjectVersion>, ApiError> {
         let store = resource.store.ok_or_else(ApiError::method_not_allowed)?;
         let rules = resource.stored_as();
         self.admit_create(rules, namespace, &mut object)?;
@@ -257,7 +261,7 @@ impl Api {
             let added = if !options.dry_run {
                 self.store.create(store, &key, object)
             } else if self.store.get(store, &key).is_none() {
-                Ok(Version::unstored(object))
+                Ok(ObjectVersion::unstored(object))
             } else {
                 Err(StoreError::Exists)
             };
@@ -291,7 +295,7 @@ impl Api {
     /// An object with its name, as it is going to be stored.
     fn prepare_create(
         &self,
-        resource: &Resource,
+        resource: &ServedResource,
         namespace: &str,
         mut object: Value,
         options: &WriteOptions,
@@ -368,13 +372,13 @@ impl Api {
     /// the sender may not do.
     pub fn update_from(
         &self,
-        resource: &Resource,
+        resource: &ServedResource,
         namespace: &str,
         name: &str,
         sub: Option<&str>,
-        body: Body<'_>,
+        body: WriteBody<'_>,
         options: &WriteOptions,
-    ) -> Result<(Written, bool), ApiError> {
+    ) -> Result<(WriteResult, bool), ApiError> {
         let (mut object, mut warnings) = decode::object(resource, body, options.validation)?;
         adopt_namespace(resource, namespace, &mut object)?;
         let given = meta(&object, "name");
@@ -387,7 +391,7 @@ impl Api {
         }
         if sub == Some("finalize") {
             let version = self.finalize_namespace(resource, name, &object, options.dry_run)?;
-            return Ok((Written { version, warnings }, false));
+            return Ok((WriteResult { version, warnings }, false));
         }
         let creates = resource.creates_on_update && sub.is_none();
         if creates && self.get(resource, namespace, name).is_err() {
@@ -399,11 +403,11 @@ impl Api {
                         resource.built_in_kind(),
                         &version.object(),
                     ));
-                    return Ok((Written { version, warnings }, true));
+                    return Ok((WriteResult { version, warnings }, true));
                 }
             }
         }
-        let change = Change {
+        let change = UpdateInputs {
             resource,
             namespace,
             name,
@@ -413,7 +417,7 @@ impl Api {
         };
         let mut written = self.update(&change, |_| Ok(object.clone()))?;
         warnings.append(&mut written.warnings);
-        let written = Written {
+        let written = WriteResult {
             warnings,
             ..written
         };
@@ -423,19 +427,19 @@ impl Api {
     /// Creates the object of a PUT, if its sender may create it.
     fn create_by_update(
         &self,
-        resource: &Resource,
+        resource: &ServedResource,
         namespace: &str,
         mut object: Value,
         options: &WriteOptions,
-    ) -> Result<Arc<Version>, ApiError> {
+    ) -> Result<Arc<ObjectVersion>, ApiError> {
         let name = meta(&object, "name").to_owned();
-        let asked = Asked {
+        let asked = RequestAttributes {
             verb: "create",
             group: resource.resource.group,
             resource: resource.resource.resource,
             namespace,
             name: &name,
-            ..Asked::default()
+            ..RequestAttributes::default()
         };
         rbac::authorize(self, &options.requester.user, &asked)?;
         let uid = meta(&object, "uid");
@@ -452,10 +456,10 @@ impl Api {
     /// be that of the stored object.
     pub(crate) fn update(
         &self,
-        change: &Change<'_>,
+        change: &UpdateInputs<'_>,
         compute: impl Fn(&Value) -> Result<Value, ApiError>,
-    ) -> Result<Written, ApiError> {
-        let written = |version: Arc<Version>, current: &Version| {
+    ) -> Result<WriteResult, ApiError> {
+        let written = |version: Arc<ObjectVersion>, current: &ObjectVersion| {
             let warnings = match change.sub {
                 "" => warnings::of_update(
                     change.resource.built_in_kind(),
@@ -464,7 +468,7 @@ impl Api {
                 ),
                 _ => Vec::new(),
             };
-            Written { version, warnings }
+            WriteResult { version, warnings }
         };
         let resource = change.resource;
         let store = resource.store.ok_or_else(ApiError::method_not_allowed)?;
@@ -497,7 +501,7 @@ impl Api {
             }
             let gone = is_released(&new);
             if change.options.dry_run {
-                return Ok(written(Version::unstored(new), &current));
+                return Ok(written(ObjectVersion::unstored(new), &current));
             }
             let stored = if gone {
                 self.store.delete(store, &key, current.revision(), new)
@@ -525,9 +529,9 @@ impl Api {
     /// Compares UID and version with those of the stored object.
     fn check_version(
         &self,
-        change: &Change<'_>,
+        change: &UpdateInputs<'_>,
         new: &Value,
-        current: &Version,
+        current: &ObjectVersion,
     ) -> Result<(), ApiError> {
         let subject = change.resource.subject(change.name);
         let old = current.object();
@@ -546,6 +550,7 @@ impl Api {
             Err(ApiError::invalid(subject, &[error]))
         };
         let of_kind = change.resource.kind_subject(change.name);
+        // Resources such as Leases require the version, so that two writers notice each other.
         match meta(new, "resourceVersion") {
             "" | "0" if change.resource.needs_version => {
                 let detail = "must be specified for an update".to_owned();
@@ -563,7 +568,7 @@ impl Api {
 
     fn prepare_update(
         &self,
-        change: &Change<'_>,
+        change: &UpdateInputs<'_>,
         mut new: Value,
         old: &Value,
     ) -> Result<Value, ApiError> {
@@ -647,7 +652,7 @@ impl Api {
 }
 
 /// Returns whether finalizers of the resource need no domain. The kinds of Kubernetes' core need one.
-fn takes_plain_finalizers(resource: &Resource) -> bool {
+fn takes_plain_finalizers(resource: &ServedResource) -> bool {
     let is_extension = matches!(
         resource.resource.group,
         "admissionregistration.k8s.io"
@@ -659,11 +664,11 @@ fn takes_plain_finalizers(resource: &Resource) -> bool {
 }
 
 /// Adds what a typed server always writes. What goes into the store is complete; nothing before asks for it.
-fn complete(resource: &Resource, api: ApiRelease, object: &mut Value) {
+fn complete(resource: &ServedResource, api: ApiRelease, object: &mut Value) {
     Schemas::get().normalize_in(api, kind_of(resource), object);
 }
 
-fn kind_of(resource: &Resource) -> (&'static str, &'static str, &'static str) {
+fn kind_of(resource: &ServedResource) -> (&'static str, &'static str, &'static str) {
     (resource.resource.group, resource.version, resource.kind)
 }
 
@@ -681,7 +686,7 @@ pub(super) fn is_released(object: &Value) -> bool {
 
 /// 409 as the storage of upstream reports a UID that does not match.
 pub(super) fn uid_conflict(
-    resource: &Resource,
+    resource: &ServedResource,
     key: &str,
     name: &str,
     wanted: &str,
@@ -692,7 +697,7 @@ pub(super) fn uid_conflict(
 
 /// 409 as the storage of upstream reports a precondition that does not hold.
 pub(super) fn precondition_conflict(
-    resource: &Resource,
+    resource: &ServedResource,
     key: &str,
     name: &str,
     what: &str,
@@ -709,7 +714,7 @@ pub(super) fn precondition_conflict(
 }
 
 /// The place where upstream keeps objects of a resource.
-fn registry_path(resource: &Resource) -> &'static str {
+fn registry_path(resource: &ServedResource) -> &'static str {
     match resource.resource.resource {
         "nodes" => "minions",
         "services" => "services/specs",
@@ -721,7 +726,7 @@ fn registry_path(resource: &Resource) -> &'static str {
 
 /// Gives the object the namespace of the request, or finds that it names another.
 pub(super) fn adopt_namespace(
-    resource: &Resource,
+    resource: &ServedResource,
     namespace: &str,
     object: &mut Value,
 ) -> Result<(), ApiError> {
@@ -753,7 +758,7 @@ fn copy(to: &mut Map<String, Value>, from: Option<&Map<String, Value>>, field: &
 }
 
 /// Counts a change of what the kind counts. The status half never gets here with another spec.
-fn bump_generation(resource: &Resource, new: &mut Value, old: &Value) {
+fn bump_generation(resource: &ServedResource, new: &mut Value, old: &Value) {
     let changed = match resource.generation {
         Generation::Unset | Generation::One => false,
         Generation::Spec => new.get("spec") != old.get("spec"),

@@ -3,7 +3,7 @@
 //! As in Kubernetes, a field that is a pointer gets its default when it is absent, any other when it is zero. A
 //! type's constant defaults come before those of the types below it; what depends on other fields comes last.
 
-use super::model::{Model, Shape, TypeId};
+use super::model::{Model, TypeId, ValueShape};
 use crate::validation::view::is_zero;
 use serde_json::Value;
 
@@ -20,8 +20,11 @@ pub(super) fn fill(model: &Model, id: TypeId, object: &mut Value) {
         if let Some(default) = &field.default {
             let missing = match map.get(&*field.name) {
                 None | Some(Value::Null) => true,
+                // An absent pointer differs from zero; other fields are absent when they are zero.
                 value => {
-                    !field.pointer && !matches!(field.shape, Shape::Object(_)) && is_zero(value)
+                    !field.pointer
+                        && !matches!(field.shape, ValueShape::Object(_))
+                        && is_zero(value)
                 }
             };
             if missing {
@@ -34,7 +37,7 @@ pub(super) fn fill(model: &Model, id: TypeId, object: &mut Value) {
             && let Some(value) = map.get_mut(&*field.name)
         {
             match (&field.shape, value) {
-                (Shape::Object(_), value) => fill(model, id, value),
+                (ValueShape::Object(_), value) => fill(model, id, value),
                 (_, Value::Array(list)) => list.iter_mut().for_each(|v| fill(model, id, v)),
                 (_, Value::Object(map)) => map.values_mut().for_each(|v| fill(model, id, v)),
                 _ => {}

@@ -1,7 +1,7 @@
 //! Bytes to JSON values, with limits: depth, number of values, size after aliases are expanded. Fields that
 //! occur twice are reported by their place; the last one counts.
 
-use super::path::Path;
+use super::path::SchemaPath;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use serde_saphyr::options::DuplicateKeyPolicy;
@@ -44,11 +44,11 @@ pub enum DecodeError {
 /// # Errors
 /// When the bytes are no JSON, hold more than one document or exceed a limit.
 pub fn parse_json(bytes: &[u8]) -> Result<Parsed, DecodeError> {
-    let mut budget = Budget::default();
+    let mut budget = DocumentBudget::default();
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let value = Node {
+    let value = DocumentNode {
         budget: &mut budget,
-        path: &Path::Root,
+        path: &SchemaPath::Root,
         depth: 0,
     }
     .deserialize(&mut deserializer)
@@ -65,18 +65,18 @@ pub fn parse_json(bytes: &[u8]) -> Result<Parsed, DecodeError> {
 
 /// The fields of a JSON document that are unknown, or repeat a field before them, in the order of the document. A
 /// repeated unknown field is listed once.
-pub(crate) fn faults_in_order(bytes: &[u8], unknown: &[String]) -> Vec<Fault> {
-    let mut budget = Budget {
+pub(crate) fn faults_in_order(bytes: &[u8], unknown: &[String]) -> Vec<FieldFault> {
+    let mut budget = DocumentBudget {
         trace: Some(Trace {
             unknown: unknown.iter().cloned().collect(),
             found: Vec::new(),
         }),
-        ..Budget::default()
+        ..DocumentBudget::default()
     };
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let node = Node {
+    let node = DocumentNode {
         budget: &mut budget,
-        path: &Path::Root,
+        path: &SchemaPath::Root,
         depth: 0,
     };
     // It has been parsed before.
@@ -86,7 +86,7 @@ pub(crate) fn faults_in_order(bytes: &[u8], unknown: &[String]) -> Vec<Fault> {
 
 /// A field that strict validation rejects.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum FieldFault {
     /// The type does not have it.
     Unknown(String),
     /// It is a field before it.
@@ -97,15 +97,15 @@ pub(crate) enum Fault {
 #[derive(Debug)]
 struct Trace {
     unknown: HashSet<String>,
-    found: Vec<Fault>,
+    found: Vec<FieldFault>,
 }
 
 impl Trace {
-    fn key(&mut self, path: &Path<'_>, is_repeated: bool) {
+    fn key(&mut self, path: &SchemaPath<'_>, is_repeated: bool) {
         let path = path.to_string();
         let fault = match self.unknown.contains(&path) {
-            true => Fault::Unknown(path),
-            false if is_repeated => Fault::Duplicate(path),
+            true => FieldFault::Unknown(path),
+            false if is_repeated => FieldFault::Duplicate(path),
             false => return,
         };
         if self.found.len() < DUPLICATES_MAX && !self.found.contains(&fault) {
@@ -119,7 +119,7 @@ impl Trace {
 /// # Errors
 /// When the document is no YAML or exceeds a limit.
 pub fn parse_yaml(bytes: &[u8]) -> Result<Parsed, DecodeError> {
-    let mut budget = Budget::default();
+    let mut budget = DocumentBudget::default();
     let value = with_yaml(bytes, DuplicateKeyPolicy::LastWins, &mut budget);
     let value = value.map_err(|e| DecodeError::Malformed {
         format: "yaml",
@@ -133,14 +133,18 @@ pub fn parse_yaml(bytes: &[u8]) -> Result<Parsed, DecodeError> {
 
 /// The line, from 1, of the first field of a YAML document that repeats a field before it.
 pub(crate) fn first_duplicate_line(bytes: &[u8]) -> Option<u64> {
-    let parsed = with_yaml(bytes, DuplicateKeyPolicy::Error, &mut Budget::default());
+    let parsed = with_yaml(
+        bytes,
+        DuplicateKeyPolicy::Error,
+        &mut DocumentBudget::default(),
+    );
     Some(parsed.err()?.location()?.line())
 }
 
 fn with_yaml(
     bytes: &[u8],
     duplicate_keys: DuplicateKeyPolicy,
-    budget: &mut Budget,
+    budget: &mut DocumentBudget,
 ) -> Result<Value, serde_saphyr::Error> {
     let options = serde_saphyr::options! {
         duplicate_keys: duplicate_keys,
@@ -165,9 +169,9 @@ fn with_yaml(
     };
     let bytes = first_document(bytes);
     serde_saphyr::with_deserializer_from_slice_with_options(bytes, options, |yaml| {
-        Node {
+        DocumentNode {
             budget,
-            path: &Path::Root,
+            path: &SchemaPath::Root,
             depth: 0,
         }
         .deserialize(yaml)
@@ -208,14 +212,14 @@ fn json_message(error: &serde_json::Error) -> String {
 
 /// The use of the limits of a document, and its faults.
 #[derive(Default)]
-struct Budget {
+struct DocumentBudget {
     values: usize,
     text_bytes: usize,
     duplicates: Vec<String>,
     trace: Option<Trace>,
 }
 
-impl Budget {
+impl DocumentBudget {
     fn value<E: Error>(&mut self) -> Result<(), E> {
         self.values += 1;
         if self.values > VALUES_MAX {
@@ -236,7 +240,7 @@ impl Budget {
         Ok(())
     }
 
-    fn duplicate(&mut self, path: &Path<'_>) {
+    fn duplicate(&mut self, path: &SchemaPath<'_>) {
         if self.duplicates.len() < DUPLICATES_MAX {
             let path = path.to_string();
             if !self.duplicates.contains(&path) {
@@ -247,13 +251,13 @@ impl Budget {
 }
 
 /// One value of the document.
-struct Node<'b, 'p> {
-    budget: &'b mut Budget,
-    path: &'p Path<'p>,
+struct DocumentNode<'b, 'p> {
+    budget: &'b mut DocumentBudget,
+    path: &'p SchemaPath<'p>,
     depth: usize,
 }
 
-impl Node<'_, '_> {
+impl DocumentNode<'_, '_> {
     fn deeper<E: Error>(&self) -> Result<usize, E> {
         if self.depth >= DEPTH_MAX {
             return Err(E::custom(format_args!(
@@ -264,7 +268,7 @@ impl Node<'_, '_> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Node<'_, '_> {
+impl<'de> DeserializeSeed<'de> for DocumentNode<'_, '_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -273,7 +277,7 @@ impl<'de> DeserializeSeed<'de> for Node<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for Node<'_, '_> {
+impl<'de> Visitor<'de> for DocumentNode<'_, '_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -323,9 +327,9 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let depth = self.deeper()?;
         let mut list = Vec::new();
-        while let Some(value) = items.next_element_seed(Node {
+        while let Some(value) = items.next_element_seed(DocumentNode {
             budget: &mut *self.budget,
-            path: &Path::Index(self.path, list.len()),
+            path: &SchemaPath::Index(self.path, list.len()),
             depth,
         })? {
             list.push(value);
@@ -336,13 +340,13 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let depth = self.deeper()?;
         let mut map = Map::new();
-        while let Some(Key(key)) = entries.next_key::<Key>()? {
+        while let Some(YamlKey(key)) = entries.next_key::<YamlKey>()? {
             self.budget.text(key.len())?;
-            let path = Path::Key(self.path, &key);
+            let path = SchemaPath::Key(self.path, &key);
             if let Some(trace) = &mut self.budget.trace {
                 trace.key(&path, map.contains_key(&key));
             }
-            let value = entries.next_value_seed(Node {
+            let value = entries.next_value_seed(DocumentNode {
                 budget: &mut *self.budget,
                 path: &path,
                 depth,
@@ -357,9 +361,9 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
 }
 
 /// The key of an entry. YAML also knows numbers and booleans as keys; in JSON they are their texts.
-struct Key(String);
+struct YamlKey(String);
 
-impl<'de> Deserialize<'de> for Key {
+impl<'de> Deserialize<'de> for YamlKey {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(KeyVisitor)
     }
@@ -368,33 +372,33 @@ impl<'de> Deserialize<'de> for Key {
 struct KeyVisitor;
 
 impl Visitor<'_> for KeyVisitor {
-    type Value = Key;
+    type Value = YamlKey;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a key")
     }
 
-    fn visit_str<E: Error>(self, value: &str) -> Result<Key, E> {
-        Ok(Key(value.to_owned()))
+    fn visit_str<E: Error>(self, value: &str) -> Result<YamlKey, E> {
+        Ok(YamlKey(value.to_owned()))
     }
 
-    fn visit_string<E: Error>(self, value: String) -> Result<Key, E> {
-        Ok(Key(value))
+    fn visit_string<E: Error>(self, value: String) -> Result<YamlKey, E> {
+        Ok(YamlKey(value))
     }
 
-    fn visit_bool<E: Error>(self, value: bool) -> Result<Key, E> {
-        Ok(Key(value.to_string()))
+    fn visit_bool<E: Error>(self, value: bool) -> Result<YamlKey, E> {
+        Ok(YamlKey(value.to_string()))
     }
 
-    fn visit_i64<E: Error>(self, value: i64) -> Result<Key, E> {
-        Ok(Key(value.to_string()))
+    fn visit_i64<E: Error>(self, value: i64) -> Result<YamlKey, E> {
+        Ok(YamlKey(value.to_string()))
     }
 
-    fn visit_u64<E: Error>(self, value: u64) -> Result<Key, E> {
-        Ok(Key(value.to_string()))
+    fn visit_u64<E: Error>(self, value: u64) -> Result<YamlKey, E> {
+        Ok(YamlKey(value.to_string()))
     }
 
-    fn visit_f64<E: Error>(self, value: f64) -> Result<Key, E> {
-        Ok(Key(value.to_string()))
+    fn visit_f64<E: Error>(self, value: f64) -> Result<YamlKey, E> {
+        Ok(YamlKey(value.to_string()))
     }
 }

@@ -3,7 +3,7 @@
 //! There is one [`Model`] of all of Kubernetes' types, and one of each CustomResourceDefinition version. The
 //! functions of this crate that decode, default, merge, publish and validate objects read nothing else.
 
-use super::rules::Check;
+use super::rules::ValueCheck;
 use crate::releases::Availability;
 use rustc_hash::FxHashMap;
 use serde_json::{Map, Value};
@@ -14,7 +14,7 @@ pub(crate) struct TypeId(pub(super) usize);
 
 /// The shapes of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum ValueShape {
     /// Any JSON value; nothing below is checked.
     Any,
     /// Any JSON object (`RawExtension`).
@@ -50,9 +50,9 @@ pub(crate) enum Shape {
     /// An object with known fields.
     Object(TypeId),
     /// A list.
-    List(Box<Shape>),
+    List(Box<ValueShape>),
     /// An object with free keys.
-    Map(Box<Shape>),
+    Map(Box<ValueShape>),
 }
 
 /// The values that may stand in place of a JSON schema.
@@ -102,13 +102,13 @@ pub(crate) struct PatchStrategy {
 
 /// One field of an object type.
 #[derive(Debug, Clone)]
-pub(crate) struct Field {
+pub(crate) struct ModelField {
     /// The name in JSON.
     pub(crate) name: Box<str>,
     /// The number in protobuf, which is the order of declaration; 0 for a custom resource.
     pub(crate) number: u8,
     /// The shape of the value.
-    pub(crate) shape: Shape,
+    pub(crate) shape: ValueShape,
     /// The handling of a missing or zero value.
     pub(crate) presence: Presence,
     /// Whether the field is a pointer in Go: its absence differs from its zero value.
@@ -135,13 +135,13 @@ pub(crate) struct Field {
 
 /// A line of a type's validation.
 #[derive(Debug, Clone)]
-pub(crate) struct Rule {
+pub(crate) struct ModelRule {
     /// The index of the field that is checked; `None` is the object as a whole.
     pub(crate) field: Option<usize>,
     /// The name under which errors report it.
     pub(crate) shown: &'static str,
     /// The checks, in this order.
-    pub(crate) checks: Vec<Check>,
+    pub(crate) checks: Vec<ValueCheck>,
 }
 
 /// An object with known fields.
@@ -150,13 +150,13 @@ pub(crate) struct ObjectType {
     /// The name in the tables, such as `core.v1.PodSpec`.
     pub(crate) name: Box<str>,
     /// The fields, sorted by name.
-    pub(crate) fields: Vec<Field>,
+    pub(crate) fields: Vec<ModelField>,
     /// Whether unknown fields are kept (custom resources only).
     pub(crate) open: bool,
     /// Whether objects of this type are owned as a whole.
     pub(crate) atomic: bool,
     /// The way in which objects are validated, in order.
-    pub(crate) rules: Vec<Rule>,
+    pub(crate) rules: Vec<ModelRule>,
     /// The functions that fill in defaults that depend on other fields.
     pub(crate) defaults: Vec<fn(&mut Value)>,
     /// Whether this type or one below it has rules.
@@ -176,9 +176,9 @@ pub(crate) struct Model {
 
 // === impl Field ===
 
-impl Field {
+impl ModelField {
     /// A field of which only name and shape are known.
-    pub(crate) fn new(name: &str, shape: Shape) -> Self {
+    pub(crate) fn new(name: &str, shape: ValueShape) -> Self {
         Self {
             name: name.into(),
             number: 0,
@@ -198,7 +198,7 @@ impl Field {
     }
 }
 
-impl Field {
+impl ModelField {
     /// Returns whether the field has a marker without a value, such as `unionMember`.
     pub(crate) fn is_marked(&self, marker: &str) -> bool {
         self.markers.contains(&marker)
@@ -254,7 +254,7 @@ impl ObjectType {
     }
 
     /// A field by its name in JSON.
-    pub(crate) fn field(&self, name: &str) -> Option<&Field> {
+    pub(crate) fn field(&self, name: &str) -> Option<&ModelField> {
         self.position(name).and_then(|i| self.fields.get(i))
     }
 
@@ -304,7 +304,7 @@ impl Model {
     }
 
     /// A field of a type that this model has, to change it.
-    pub(super) fn field_mut(&mut self, type_name: &str, name: &str) -> Option<&mut Field> {
+    pub(super) fn field_mut(&mut self, type_name: &str, name: &str) -> Option<&mut ModelField> {
         let id = self.find(type_name)?;
         let object_type = self.types.get_mut(id.0)?;
         let at = object_type.position(name)?;
@@ -319,24 +319,26 @@ impl Model {
     }
 
     /// The Go name of a shape as decoding errors print it.
-    pub(crate) fn go_type(&self, shape: &Shape) -> String {
+    pub(crate) fn go_type(&self, shape: &ValueShape) -> String {
         let name = match shape {
-            Shape::Any | Shape::Raw | Shape::Fields | Shape::SchemaOr(_) => "interface {}",
-            Shape::Bool => "bool",
-            Shape::Int32 => "int32",
-            Shape::Int64 => "int64",
-            Shape::Float => "float64",
-            Shape::String => "string",
-            Shape::Bytes => "[]uint8",
-            Shape::Time => "v1.Time",
-            Shape::MicroTime => "v1.MicroTime",
-            Shape::Duration => "v1.Duration",
-            Shape::Quantity => "resource.Quantity",
-            Shape::IntOrString => "intstr.IntOrString",
-            Shape::Strings => "[]string",
-            Shape::Object(id) => self.object_type(*id).go_name(),
-            Shape::List(items) => return format!("[]{}", self.go_type(items)),
-            Shape::Map(values) => return format!("map[string]{}", self.go_type(values)),
+            ValueShape::Any | ValueShape::Raw | ValueShape::Fields | ValueShape::SchemaOr(_) => {
+                "interface {}"
+            }
+            ValueShape::Bool => "bool",
+            ValueShape::Int32 => "int32",
+            ValueShape::Int64 => "int64",
+            ValueShape::Float => "float64",
+            ValueShape::String => "string",
+            ValueShape::Bytes => "[]uint8",
+            ValueShape::Time => "v1.Time",
+            ValueShape::MicroTime => "v1.MicroTime",
+            ValueShape::Duration => "v1.Duration",
+            ValueShape::Quantity => "resource.Quantity",
+            ValueShape::IntOrString => "intstr.IntOrString",
+            ValueShape::Strings => "[]string",
+            ValueShape::Object(id) => self.object_type(*id).go_name(),
+            ValueShape::List(items) => return format!("[]{}", self.go_type(items)),
+            ValueShape::Map(values) => return format!("map[string]{}", self.go_type(values)),
         };
         name.to_owned()
     }
@@ -344,7 +346,7 @@ impl Model {
 
 // === impl Shape ===
 
-impl Shape {
+impl ValueShape {
     /// The object type of the value, or of the entries of a list or map.
     pub(crate) fn object(&self) -> Option<TypeId> {
         match self {

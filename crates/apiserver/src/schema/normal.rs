@@ -5,8 +5,8 @@
 //! become canonical. Messages are those of kube-apiserver's decoder, which clients print.
 
 use super::Decoded;
-use super::model::{Model, ObjectType, Presence, Shape, TypeId};
-use super::path::Path;
+use super::model::{Model, ObjectType, Presence, TypeId, ValueShape};
+use super::path::SchemaPath;
 use crate::releases::ApiRelease;
 use berth_api::quantity::ParseQuantityError;
 use berth_api::{GoDuration, Quantity};
@@ -29,7 +29,7 @@ pub(super) fn normalize(
         api,
         decoded: Decoded::default(),
     };
-    pass.value(&Shape::Object(kind), object, &Path::Root, None);
+    pass.value(&ValueShape::Object(kind), object, &SchemaPath::Root, None);
     pass.decoded
 }
 
@@ -46,69 +46,69 @@ impl Pass<'_> {
     /// Normalizes one value; `owner` is the type whose field it is.
     fn value(
         &mut self,
-        shape: &Shape,
+        shape: &ValueShape,
         value: &mut Value,
-        path: &Path<'_>,
+        path: &SchemaPath<'_>,
         owner: Option<&ObjectType>,
     ) {
         match (shape, &mut *value) {
-            (_, Value::Null) | (Shape::Any | Shape::SchemaOr(_), _) => {}
-            (Shape::Raw, Value::Object(_))
+            (_, Value::Null) | (ValueShape::Any | ValueShape::SchemaOr(_), _) => {}
+            (ValueShape::Raw, Value::Object(_))
             // Stored objects have the text of the JSON here.
-            | (Shape::Fields, Value::Object(_) | Value::String(_))
-            | (Shape::Bool, Value::Bool(_))
-            | (Shape::Float, Value::Number(_))
-            | (Shape::String | Shape::IntOrString, Value::String(_)) => {}
-            (Shape::Object(id), Value::Object(_)) => self.object(*id, value, path),
-            (Shape::List(items), Value::Array(list)) => {
+            | (ValueShape::Fields, Value::Object(_) | Value::String(_))
+            | (ValueShape::Bool, Value::Bool(_))
+            | (ValueShape::Float, Value::Number(_))
+            | (ValueShape::String | ValueShape::IntOrString, Value::String(_)) => {}
+            (ValueShape::Object(id), Value::Object(_)) => self.object(*id, value, path),
+            (ValueShape::List(items), Value::Array(list)) => {
                 for (i, value) in list.iter_mut().enumerate() {
                     zero_for_null(items, value);
-                    self.value(items, value, &Path::Index(path, i), owner);
+                    self.value(items, value, &SchemaPath::Index(path, i), owner);
                 }
             }
-            (Shape::Strings, Value::Array(list)) => {
+            (ValueShape::Strings, Value::Array(list)) => {
                 for (i, value) in list.iter_mut().enumerate() {
-                    self.value(&Shape::String, value, &Path::Index(path, i), owner);
+                    self.value(&ValueShape::String, value, &SchemaPath::Index(path, i), owner);
                 }
             }
-            (Shape::Map(values), Value::Object(map)) => {
+            (ValueShape::Map(values), Value::Object(map)) => {
                 for (key, value) in map.iter_mut() {
                     zero_for_null(values, value);
-                    let path = Path::Key(path, key);
-                    if **values == Shape::Quantity {
+                    let path = SchemaPath::Key(path, key);
+                    if **values == ValueShape::Quantity {
                         self.quantity(value, Quantity::wire_text_in_milli);
                     } else {
                         self.value(values, value, &path, owner);
                     }
                 }
             }
-            (Shape::Int32 | Shape::IntOrString, Value::Number(number)) => {
+            (ValueShape::Int32 | ValueShape::IntOrString, Value::Number(number)) => {
                 if number.as_i64().is_none_or(|n| i32::try_from(n).is_err()) {
                     let what = format!("number {number}");
-                    let owner = owner.filter(|_| *shape == Shape::Int32);
-                    self.mismatch(&what, "int32", path, owner, *shape == Shape::Int32);
+                    let owner = owner.filter(|_| *shape == ValueShape::Int32);
+                    self.mismatch(&what, "int32", path, owner, *shape == ValueShape::Int32);
                 }
             }
-            (Shape::Int64, Value::Number(number)) => {
+            (ValueShape::Int64, Value::Number(number)) => {
                 if number.as_i64().is_none() {
                     self.mismatch(&format!("number {number}"), "int64", path, owner, true);
                 }
             }
-            (Shape::Bytes, Value::String(text)) => {
+            (ValueShape::Bytes, Value::String(text)) => {
                 let error = base64_error(text);
                 self.extend(path, error);
             }
-            (Shape::Time, Value::String(text)) => {
+            (ValueShape::Time, Value::String(text)) => {
                 self.time(text, "2006-01-02T15:04:05Z07:00", 0, path);
             }
-            (Shape::MicroTime, Value::String(text)) => {
+            (ValueShape::MicroTime, Value::String(text)) => {
                 self.time(text, "2006-01-02T15:04:05.000000Z07:00", 6, path);
             }
-            (Shape::Duration, Value::String(text)) => {
+            (ValueShape::Duration, Value::String(text)) => {
                 let error = text.parse::<GoDuration>().err().map(|e| e.to_string());
                 self.extend(path, error);
             }
-            (Shape::Quantity, _) => self.quantity(value, Quantity::wire_text),
+            (ValueShape::Quantity, _) => self.quantity(value, Quantity::wire_text),
             (shape, value) => {
                 let wanted = self.model.go_type(shape);
                 self.mismatch(json_type(value), &wanted, path, owner, true);
@@ -116,14 +116,14 @@ impl Pass<'_> {
         }
     }
 
-    fn object(&mut self, id: TypeId, value: &mut Value, path: &Path<'_>) {
+    fn object(&mut self, id: TypeId, value: &mut Value, path: &SchemaPath<'_>) {
         let Value::Object(object) = value else {
             return;
         };
         let model = self.model;
         let object_type = model.object_type(id);
         object.retain(|name, value| {
-            let path = Path::Field(path, name);
+            let path = SchemaPath::Field(path, name);
             let known = object_type.field(name);
             let Some(field) = known.filter(|f| f.availability.is_in(self.api)) else {
                 if !object_type.open && self.decoded.unknown_fields.len() < ERRORS_MAX {
@@ -167,7 +167,7 @@ impl Pass<'_> {
         }
     }
 
-    fn time(&mut self, text: &mut String, layout: &str, precision: usize, path: &Path<'_>) {
+    fn time(&mut self, text: &mut String, layout: &str, precision: usize, path: &SchemaPath<'_>) {
         match text.parse::<jiff::Timestamp>() {
             Ok(time) => *text = format!("{time:.precision$}"),
             Err(_) => {
@@ -178,7 +178,7 @@ impl Pass<'_> {
     }
 
     /// An error of a type that decodes itself: upstream prints no place, so it is added.
-    fn extend(&mut self, path: &Path<'_>, error: Option<String>) {
+    fn extend(&mut self, path: &SchemaPath<'_>, error: Option<String>) {
         if let Some(error) = error {
             self.push(format!("{path}: {error}"));
         }
@@ -188,7 +188,7 @@ impl Pass<'_> {
         &mut self,
         found: &str,
         wanted: &str,
-        path: &Path<'_>,
+        path: &SchemaPath<'_>,
         owner: Option<&ObjectType>,
         placed: bool,
     ) {
@@ -227,7 +227,7 @@ fn is_zero(value: &Value) -> bool {
 }
 
 /// A null in a list or map is the zero value of its type: it cannot be absent.
-fn zero_for_null(shape: &Shape, value: &mut Value) {
+fn zero_for_null(shape: &ValueShape, value: &mut Value) {
     if value.is_null()
         && let Some(zero) = shape.zero()
     {

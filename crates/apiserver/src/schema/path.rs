@@ -4,18 +4,18 @@ use std::fmt;
 
 /// One step from the root of an object to a value in it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Path<'a> {
+pub(crate) enum SchemaPath<'a> {
     /// The object itself.
     Root,
     /// A field of a known type.
-    Field(&'a Path<'a>, &'a str),
+    Field(&'a SchemaPath<'a>, &'a str),
     /// An entry of a map.
-    Key(&'a Path<'a>, &'a str),
+    Key(&'a SchemaPath<'a>, &'a str),
     /// An entry of a list.
-    Index(&'a Path<'a>, usize),
+    Index(&'a SchemaPath<'a>, usize),
 }
 
-impl Path<'_> {
+impl SchemaPath<'_> {
     /// The names of the fields alone, as decoding errors print a place: `spec.containers.name`.
     pub(crate) fn field_names(&self) -> String {
         match self {
@@ -33,7 +33,7 @@ impl Path<'_> {
     }
 }
 
-impl fmt::Display for Path<'_> {
+impl fmt::Display for SchemaPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Root => Ok(()),

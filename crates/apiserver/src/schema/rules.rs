@@ -27,8 +27,8 @@
 //! other fields. `type NAME marked` has the checks of the markers in the table of facts, for the types below it too
 //! ([`crate::validation::markers`]); `type NAME like OTHER` has the lines of another type above it whose fields it has.
 
-use super::model::{Field, Model, Rule, Shape, TypeId};
-use crate::validation::{self, CheckFn, Condition, Format, Must};
+use super::model::{Model, ModelField, ModelRule, TypeId, ValueShape};
+use crate::validation::{self, CheckFn, Must, MustCondition, StringFormat};
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 
@@ -46,7 +46,7 @@ pub(super) const FILES: &[&str] = &[
 
 /// One check of a value.
 #[derive(Debug, Clone)]
-pub(crate) enum Check {
+pub(crate) enum ValueCheck {
     /// The value must be there and not be zero.
     Required(&'static str),
     /// The value is one of these.
@@ -63,7 +63,7 @@ pub(crate) enum Check {
         /// Whether all faults of a string are one error.
         joined: bool,
         /// The function that finds the faults of a string.
-        format: Format,
+        format: StringFormat,
     },
     /// The number lies in this range.
     Range {
@@ -96,7 +96,7 @@ pub(crate) enum Check {
     /// Each entry of a list meets a condition.
     Each(Must),
     /// The checks after this one count only where the condition is met.
-    If(Condition),
+    If(MustCondition),
     /// The value is checked by a function.
     Call(CheckFn),
     /// An object of a type and those below it are checked by the markers of the types.
@@ -144,11 +144,11 @@ pub(super) fn apply(model: &mut Model, text: &'static str) -> Vec<String> {
 }
 
 /// The rule of a type that is checked by its markers.
-fn by_markers(id: TypeId) -> Rule {
-    Rule {
+fn by_markers(id: TypeId) -> ModelRule {
+    ModelRule {
         field: None,
         shown: "*",
-        checks: vec![Check::Markers(id)],
+        checks: vec![ValueCheck::Markers(id)],
     }
 }
 
@@ -193,7 +193,7 @@ fn add_line(model: &mut Model, id: TypeId, line: &'static str) -> Option<()> {
         "*" => None,
         name => Some(object_type.position(name)?),
     };
-    let mut rule = Rule {
+    let mut rule = ModelRule {
         field: position,
         shown: name,
         checks: Vec::new(),
@@ -209,7 +209,7 @@ fn add_line(model: &mut Model, id: TypeId, line: &'static str) -> Option<()> {
             descend = false;
         } else if word == "below" {
             descend = false;
-            rule.checks.push(Check::Descend);
+            rule.checks.push(ValueCheck::Descend);
         } else {
             let field = position.and_then(|i| object_type.fields.get(i));
             rule.checks.push(check(word, field)?);
@@ -218,8 +218,9 @@ fn add_line(model: &mut Model, id: TypeId, line: &'static str) -> Option<()> {
     let has_object = position
         .and_then(|i| object_type.fields.get(i))
         .is_some_and(|f| f.shape.object().is_some());
+    // Every object below is checked, unless the line states another order.
     if descend && has_object {
-        rule.checks.push(Check::Descend);
+        rule.checks.push(ValueCheck::Descend);
     }
     if !rule.checks.is_empty() {
         object_type.rules.push(rule);
@@ -227,9 +228,9 @@ fn add_line(model: &mut Model, id: TypeId, line: &'static str) -> Option<()> {
     Some(())
 }
 
-fn check(word: &'static str, field: Option<&Field>) -> Option<Check> {
+fn check(word: &'static str, field: Option<&ModelField>) -> Option<ValueCheck> {
     if let Some(name) = word.strip_prefix('@') {
-        return validation::check_fn(name).map(Check::Call);
+        return validation::check_fn(name).map(ValueCheck::Call);
     }
     let (label, value) = word.split_once('=').unwrap_or((word, ""));
     let (label, always) = match label.strip_suffix('!') {
@@ -237,8 +238,8 @@ fn check(word: &'static str, field: Option<&Field>) -> Option<Check> {
         None => (label, false),
     };
     Some(match label {
-        "required" => Check::Required(unquoted(value)),
-        "values" => Check::Values {
+        "required" => ValueCheck::Required(unquoted(value)),
+        "values" => ValueCheck::Values {
             always,
             known: if value.is_empty() {
                 // A list without values would reject everything.
@@ -247,28 +248,28 @@ fn check(word: &'static str, field: Option<&Field>) -> Option<Check> {
                 value.split(',').map(|v| unquoted(v).into()).collect()
             },
         },
-        "format" | "joined" => Check::Format {
+        "format" | "joined" => ValueCheck::Format {
             always,
             joined: label == "joined",
             format: validation::format(value)?,
         },
         "range" => range(value, always)?,
-        "must" => Check::Must {
+        "must" => ValueCheck::Must {
             always,
             must: Must::parse(value)?,
         },
-        "each" => Check::Each(Must::parse(value)?),
-        "if" => Check::If(Condition::parse(value)?),
-        "max-bytes" => Check::MaxBytes(value.parse().ok()?),
-        "max-items" => Check::MaxItems(value.parse().ok()?),
-        "once" => Check::Once,
-        "unique" => Check::Unique(value),
-        "immutable" => Check::Immutable,
+        "each" => ValueCheck::Each(Must::parse(value)?),
+        "if" => ValueCheck::If(MustCondition::parse(value)?),
+        "max-bytes" => ValueCheck::MaxBytes(value.parse().ok()?),
+        "max-items" => ValueCheck::MaxItems(value.parse().ok()?),
+        "once" => ValueCheck::Once,
+        "unique" => ValueCheck::Unique(value),
+        "immutable" => ValueCheck::Immutable,
         _ => return None,
     })
 }
 
-fn range(text: &'static str, always: bool) -> Option<Check> {
+fn range(text: &'static str, always: bool) -> Option<ValueCheck> {
     let (bounds, own) = match text.split_once(':') {
         Some((bounds, own)) => (bounds, Some(unquoted(own))),
         None => (text, None),
@@ -282,7 +283,7 @@ fn range(text: &'static str, always: bool) -> Option<Check> {
             (max, format!("must be between {min} and {max}, inclusive"))
         }
     };
-    Some(Check::Range {
+    Some(ValueCheck::Range {
         always,
         min,
         max,
@@ -298,14 +299,16 @@ pub(super) fn close(model: &mut Model) {
             let Some(object_type) = model.types.get(i) else {
                 continue;
             };
-            let below = |of: fn(&super::model::ObjectType) -> bool, shape: &Shape| {
+            let below = |of: fn(&super::model::ObjectType) -> bool, shape: &ValueShape| {
                 shape
                     .object()
                     .and_then(|id| model.types.get(id.0))
                     .is_some_and(of)
             };
             let has_rules = object_type.rules.iter().any(|rule| {
-                rule.checks.iter().any(|c| !matches!(c, Check::Descend))
+                rule.checks
+                    .iter()
+                    .any(|c| !matches!(c, ValueCheck::Descend))
                     || rule
                         .field
                         .and_then(|i| object_type.fields.get(i))

@@ -2,7 +2,9 @@
 //! that file describes its form and how to generate it. `later.txt` beside it has those that later releases have added,
 //! `groups.txt` the types of group scheduling.
 
-use super::model::{Alternative, Field, ListType, Model, ObjectType, Presence, Shape, TypeId};
+use super::model::{
+    Alternative, ListType, Model, ModelField, ObjectType, Presence, TypeId, ValueShape,
+};
 use berth_api::Release;
 use rustc_hash::FxHashMap;
 use serde_json::Value;
@@ -66,7 +68,7 @@ pub(super) struct Table {
 }
 
 /// A type before the fields of embedded types are known.
-struct Raw {
+struct RawType {
     name: &'static str,
     atomic: bool,
     /// Whether it has the fields `apiVersion` and `kind`.
@@ -82,7 +84,7 @@ struct Lines {
     /// Whether the lines are those of the first table.
     is_first: bool,
     resources: Vec<ResourceFacts>,
-    raw: Vec<Raw>,
+    raw: Vec<RawType>,
     by_name: FxHashMap<&'static str, usize>,
     /// The resource or type that the lines below it are about.
     current: Option<Current>,
@@ -111,6 +113,7 @@ impl Lines {
         if !line.starts_with(' ') {
             return match first {
                 "release" => {
+                    // A release that does not exist is a fault of the table, not of a request.
                     let name = words.next()?;
                     self.release = Release::ALL.into_iter().find(|r| r.as_str() == name)?;
                     Some(())
@@ -131,6 +134,7 @@ impl Lines {
                 _ => None,
             };
         }
+        // A line that begins with a space belongs to the last type or resource.
         match self.current? {
             Current::Resource(at) if first == "sub" => {
                 let sub = subresource(words)?;
@@ -172,7 +176,7 @@ impl Lines {
         }
         let marks: Vec<&str> = words.collect();
         let at = self.raw.len();
-        self.raw.push(Raw {
+        self.raw.push(RawType {
             name,
             atomic: marks.contains(&"atomic"),
             object: marks.contains(&"object"),
@@ -214,11 +218,12 @@ pub(super) fn parse(texts: &[&'static str]) -> Table {
         ..
     } = lines;
     table.resources = resources;
+    // All types are known before the first is built, because they refer to each other.
     for raw in &raw {
         table.model.add(ObjectType::new(raw.name));
     }
     for (i, own) in raw.iter().enumerate() {
-        let mut builder = Builder {
+        let mut builder = FieldBuilder {
             raw: &raw,
             by_name: &by_name,
             fields: Vec::new(),
@@ -227,7 +232,7 @@ pub(super) fn parse(texts: &[&'static str]) -> Table {
         builder.lines(own);
         if own.object {
             builder.fields.extend(["apiVersion", "kind"].map(|name| {
-                let mut field = Field::new(name, Shape::String);
+                let mut field = ModelField::new(name, ValueShape::String);
                 field.presence = Presence::OmittedWhenZero;
                 field
             }));
@@ -236,6 +241,7 @@ pub(super) fn parse(texts: &[&'static str]) -> Table {
         let mut object_type = ObjectType::new(own.name);
         object_type.atomic = own.atomic;
         object_type.fields = fields;
+        // Sorted fields are found by a binary search, and errors have a stable order.
         object_type.fields.sort_by(|a, b| a.name.cmp(&b.name));
         table.model.set(TypeId(i), object_type);
     }
@@ -289,15 +295,15 @@ fn subresource(mut words: impl Iterator<Item = &'static str>) -> Option<Subresou
 }
 
 /// Collects the fields of a type, those of embedded types included.
-struct Builder<'a> {
-    raw: &'a [Raw],
+struct FieldBuilder<'a> {
+    raw: &'a [RawType],
     by_name: &'a FxHashMap<&'static str, usize>,
-    fields: Vec<Field>,
+    fields: Vec<ModelField>,
     faults: &'a mut Vec<String>,
 }
 
-impl Builder<'_> {
-    fn lines(&mut self, from: &Raw) {
+impl FieldBuilder<'_> {
+    fn lines(&mut self, from: &RawType) {
         for (since, line) in &from.lines {
             if self.line(*since, line).is_none() {
                 self.faults.push(format!("{}: {line}", from.name));
@@ -323,7 +329,7 @@ impl Builder<'_> {
         let omitted = name.len() - bare.len();
         let pointer = type_text.starts_with('*');
         let shape = self.shape(type_text.trim_start_matches('*'))?;
-        let mut field = Field::new(bare, shape);
+        let mut field = ModelField::new(bare, shape);
         field.availability.since = since;
         field.number = number;
         field.pointer = pointer;
@@ -336,52 +342,55 @@ impl Builder<'_> {
         Some(())
     }
 
-    fn shape(&self, text: &str) -> Option<Shape> {
+    fn shape(&self, text: &str) -> Option<ValueShape> {
         if let Some(items) = text.strip_prefix("[]") {
-            return Some(Shape::List(Box::new(self.shape(items)?)));
+            return Some(ValueShape::List(Box::new(self.shape(items)?)));
         }
         if let Some(values) = text.strip_prefix("map[string]") {
-            return Some(Shape::Map(Box::new(self.shape(values)?)));
+            return Some(ValueShape::Map(Box::new(self.shape(values)?)));
         }
         Some(match text {
-            "string" => Shape::String,
-            "bool" => Shape::Bool,
-            "int32" => Shape::Int32,
-            "int64" => Shape::Int64,
-            "double" => Shape::Float,
-            "bytes" => Shape::Bytes,
-            "time" => Shape::Time,
-            "microtime" => Shape::MicroTime,
-            "duration" => Shape::Duration,
-            "quantity" => Shape::Quantity,
-            "intorstring" => Shape::IntOrString,
-            "strings" => Shape::Strings,
-            "fields" => Shape::Fields,
-            "raw" => Shape::Raw,
-            "json" => Shape::Any,
-            "schemaorarray" => Shape::SchemaOr(Alternative::Array),
-            "schemaorbool" => Shape::SchemaOr(Alternative::Bool),
-            "schemaorstrings" => Shape::SchemaOr(Alternative::Strings),
-            name => Shape::Object(TypeId(*self.by_name.get(name)?)),
+            "string" => ValueShape::String,
+            "bool" => ValueShape::Bool,
+            "int32" => ValueShape::Int32,
+            "int64" => ValueShape::Int64,
+            "double" => ValueShape::Float,
+            "bytes" => ValueShape::Bytes,
+            "time" => ValueShape::Time,
+            "microtime" => ValueShape::MicroTime,
+            "duration" => ValueShape::Duration,
+            "quantity" => ValueShape::Quantity,
+            "intorstring" => ValueShape::IntOrString,
+            "strings" => ValueShape::Strings,
+            "fields" => ValueShape::Fields,
+            "raw" => ValueShape::Raw,
+            "json" => ValueShape::Any,
+            "schemaorarray" => ValueShape::SchemaOr(Alternative::Array),
+            "schemaorbool" => ValueShape::SchemaOr(Alternative::Bool),
+            "schemaorstrings" => ValueShape::SchemaOr(Alternative::Strings),
+            name => ValueShape::Object(TypeId(*self.by_name.get(name)?)),
         })
     }
 }
 
 /// Go leaves out what is `omitempty` and zero; but a struct is never zero unless it is `omitzero` (two marks).
-fn presence(shape: &Shape, pointer: bool, omitted: usize) -> Presence {
+fn presence(shape: &ValueShape, pointer: bool, omitted: usize) -> Presence {
     let is_struct = matches!(
         shape,
-        Shape::Object(_)
-            | Shape::Time
-            | Shape::MicroTime
-            | Shape::Duration
-            | Shape::Quantity
-            | Shape::IntOrString
+        ValueShape::Object(_)
+            | ValueShape::Time
+            | ValueShape::MicroTime
+            | ValueShape::Duration
+            | ValueShape::Quantity
+            | ValueShape::IntOrString
     );
     match (shape, pointer, omitted) {
-        (_, true, 1..) | (Shape::Any | Shape::Raw | Shape::Fields | Shape::SchemaOr(_), _, _) => {
-            Presence::AsWritten
-        }
+        (_, true, 1..)
+        | (
+            ValueShape::Any | ValueShape::Raw | ValueShape::Fields | ValueShape::SchemaOr(_),
+            _,
+            _,
+        ) => Presence::AsWritten,
         (_, _, 2..) => Presence::AsWritten,
         _ if is_struct => Presence::AlwaysWritten,
         (_, _, 0) => Presence::AlwaysWritten,
@@ -389,7 +398,7 @@ fn presence(shape: &Shape, pointer: bool, omitted: usize) -> Presence {
     }
 }
 
-fn attribute(field: &mut Field, word: &'static str) -> Option<()> {
+fn attribute(field: &mut ModelField, word: &'static str) -> Option<()> {
     if let Some(marker) = word.strip_prefix('!') {
         field.markers.push(marker);
         return Some(());
@@ -406,6 +415,7 @@ fn attribute(field: &mut Field, word: &'static str) -> Option<()> {
         "list" => {
             field.list = match value.strip_prefix("map(").and_then(|v| v.strip_suffix(')')) {
                 Some(keys) => ListType::Map(keys.split(',').map(Box::from).collect()),
+                // An unknown word is a fault of the table, so that a misspelling is not ignored.
                 None if value == "set" => ListType::Set,
                 None => return None,
             };

@@ -1,6 +1,6 @@
 //! Field selectors: `spec.nodeName=n1,status.phase!=Failed`, over the fields that a kind offers.
 
-use crate::registry::Resource;
+use crate::registry::ServedResource;
 use berth_api::selector::{self, FieldTerm, SelectorError};
 use serde_json::Value;
 use std::borrow::Cow;
@@ -33,11 +33,11 @@ impl Selectable {
 /// Fields that must equal, or must not equal, a value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FieldSelector {
-    terms: Vec<Term>,
+    terms: Vec<PointerTerm>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Term {
+struct PointerTerm {
     field: Selectable,
     term: FieldTerm,
 }
@@ -47,13 +47,13 @@ impl FieldSelector {
     ///
     /// # Errors
     /// The message of upstream about it.
-    pub fn parse(resource: &Resource, text: &str) -> Result<Self, String> {
+    pub fn parse(resource: &ServedResource, text: &str) -> Result<Self, String> {
         let parsed: selector::FieldSelector =
             text.parse().map_err(|e: SelectorError| e.to_string())?;
         let terms = parsed.terms().iter().map(|term| {
             let field = resource.selectable(&term.field)?;
             let term = term.clone();
-            Ok(Term { field, term })
+            Ok(PointerTerm { field, term })
         });
         Ok(Self {
             terms: terms.collect::<Result<_, String>>()?,

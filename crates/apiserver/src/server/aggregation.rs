@@ -10,11 +10,11 @@ mod proxy;
 pub(super) use discovery::{add_aggregated, add_groups, group};
 pub(super) use proxy::forward;
 
-use super::State;
+use super::ServerState;
 use super::connection::stopped;
-use crate::registry::{Api, Asked, ListRequest, find};
-use crate::validation::view::View;
-use crate::webhook_client::{Target, Trust};
+use crate::registry::{Api, ListRequest, RequestAttributes, find};
+use crate::validation::view::FieldView;
+use crate::webhook_client::{Trust, WebhookTarget};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::future::join_all;
@@ -35,13 +35,13 @@ const READ_MAX: usize = 1_000;
 
 /// The state of the aggregated servers, by the names of their APIServices.
 #[derive(Debug, Default)]
-pub(super) struct Aggregation(Mutex<BTreeMap<String, Known>>);
+pub(super) struct Aggregation(Mutex<BTreeMap<String, KnownServers>>);
 
 #[derive(Debug)]
-struct Known {
+struct KnownServers {
     /// The stated service, authority and so on, from which the rest follows.
     spec: Value,
-    target: Arc<Target>,
+    target: Arc<WebhookTarget>,
     /// The resources of the group version, as aggregated discovery lists them.
     resources: Value,
     /// The time at which the server last answered.
@@ -50,14 +50,14 @@ struct Known {
 
 impl Aggregation {
     /// The way in which a server is reached; what was known of another spec is dropped.
-    fn target(&self, service: &Value) -> Arc<Target> {
+    fn target(&self, service: &Value) -> Arc<WebhookTarget> {
         let (name, spec) = (service.part("metadata").text("name"), service.part("spec"));
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match known.get(name) {
             Some(entry) if entry.spec == *spec => Arc::clone(&entry.target),
             _ => {
                 let target = Arc::new(target(spec));
-                let entry = Known {
+                let entry = KnownServers {
                     spec: spec.clone(),
                     target: Arc::clone(&target),
                     resources: Value::Null,
@@ -107,14 +107,14 @@ impl Aggregation {
     }
 }
 
-fn target(spec: &Value) -> Target {
+fn target(spec: &Value) -> WebhookTarget {
     let bundle = STANDARD.decode(spec.text("caBundle")).unwrap_or_default();
     let trust = if spec.flag("insecureSkipTLSVerify") {
         Trust::Any
     } else {
         Trust::Bundle(bundle)
     };
-    Target::of_service(spec.part("service"), trust)
+    WebhookTarget::of_service(spec.part("service"), trust)
 }
 
 /// The APIServices with a service, in the order of their priorities.
@@ -167,7 +167,7 @@ pub(super) fn asked<'a>(
     segments: &'a [String],
     method: &Method,
     is_watch: bool,
-) -> Option<Asked<'a>> {
+) -> Option<RequestAttributes<'a>> {
     let texts: Vec<&str> = segments.iter().map(String::as_str).collect();
     let [_, group, _, rest @ ..] = texts.as_slice() else {
         return None;
@@ -189,9 +189,10 @@ pub(super) fn asked<'a>(
         "PATCH" => "patch",
         "DELETE" if !name.is_empty() => "delete",
         "DELETE" => "deletecollection",
+        // Authorization denies a verb that does not exist.
         _ => "",
     };
-    Some(Asked {
+    Some(RequestAttributes {
         verb,
         group,
         resource,
@@ -204,7 +205,7 @@ pub(super) fn asked<'a>(
 
 /// Keeps the conditions of the APIServices with a service up to date, until the server stops. Without such an
 /// APIService it waits for one.
-pub(super) async fn check(state: Arc<State>, mut stopping: watch::Receiver<bool>) {
+pub(super) async fn check(state: Arc<ServerState>, mut stopping: watch::Receiver<bool>) {
     let store = find("apiregistration.k8s.io", "apiservices");
     let Some(store) = store.and_then(|resource| resource.store) else {
         return;

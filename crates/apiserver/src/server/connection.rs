@@ -1,6 +1,6 @@
 //! Connections: accepting, the TLS handshake, HTTP/1.1 or HTTP/2, and an orderly end.
 
-use super::{State, handle};
+use super::{ServerState, handle};
 use crate::auth::x509::Presented;
 use http::Request;
 use hyper::body::Incoming;
@@ -33,7 +33,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub(super) async fn accept(
     listener: TcpListener,
     acceptor: TlsAcceptor,
-    state: Arc<State>,
+    state: Arc<ServerState>,
     connections_max: usize,
     mut stopping: watch::Receiver<bool>,
 ) {
@@ -87,7 +87,7 @@ async fn serve(
     stream: TcpStream,
     peer: SocketAddr,
     acceptor: TlsAcceptor,
-    state: Arc<State>,
+    state: Arc<ServerState>,
     mut stopping: watch::Receiver<bool>,
 ) {
     let _ = stream.set_nodelay(true);

@@ -3,7 +3,7 @@
 //! A client asks for them with the parameter `drop` of a media type in `Accept`. The fields are often more than half of
 //! an object, and most clients do not read them. They are removed from the encoded object; nothing is kept for it.
 
-use crate::storage::Version;
+use crate::storage::ObjectVersion;
 use berth_protobuf::wire;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::Value;
@@ -41,10 +41,10 @@ pub(super) fn from_json(json: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
 }
 
 /// The object without the fields, for views that are made from the parsed object.
-pub(super) fn from_version(version: &Arc<Version>) -> Arc<Version> {
+pub(super) fn from_version(version: &Arc<ObjectVersion>) -> Arc<ObjectVersion> {
     let mut object = Value::clone(&version.object());
     if remove(&mut object) {
-        Version::unstored(object)
+        ObjectVersion::unstored(object)
     } else {
         Arc::clone(version)
     }
@@ -77,7 +77,7 @@ fn rest_of_json(json: &[u8]) -> Option<Vec<u8>> {
 
 fn write<'e, 'j: 'e>(
     out: &mut Vec<u8>,
-    entries: impl IntoIterator<Item = &'e Entry<'j>>,
+    entries: impl IntoIterator<Item = &'e FieldEntry<'j>>,
     mut value_of: impl FnMut(&mut Vec<u8>, &str, &RawValue),
 ) {
     out.push(b'{');
@@ -94,14 +94,14 @@ fn write<'e, 'j: 'e>(
 }
 
 /// A field of an object and its text.
-type Entry<'j> = (Cow<'j, str>, &'j RawValue);
+type FieldEntry<'j> = (Cow<'j, str>, &'j RawValue);
 
 /// The fields of a JSON object, in their order.
-fn entries(json: &[u8]) -> Option<Vec<Entry<'_>>> {
+fn entries(json: &[u8]) -> Option<Vec<FieldEntry<'_>>> {
     struct Entries;
 
     impl<'de> Visitor<'de> for Entries {
-        type Value = Vec<Entry<'de>>;
+        type Value = Vec<FieldEntry<'de>>;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("an object")

@@ -1,9 +1,9 @@
 //! Answers as bytes: objects, lists, tables, reduced metadata, in the view and format that the client asked for.
 
 use super::drop_fields;
-use super::negotiate::Format;
-use crate::registry::{Conversion, Listed, Resource, meta};
-use crate::storage::Version;
+use super::negotiate::MediaFormat;
+use crate::registry::{Conversion, ListPage, ServedResource, meta};
+use crate::storage::ObjectVersion;
 use crate::table::{self, Include};
 use berth_protobuf::Types;
 use berth_protobuf::envelope::{self, WatchEvent};
@@ -18,7 +18,7 @@ use std::{mem, thread, vec};
 
 /// The part of an object that the client wants to see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum View {
+pub(crate) enum ObjectView {
     /// The object as it is.
     #[default]
     Object,
@@ -30,18 +30,18 @@ pub(crate) enum View {
 
 /// The way in which objects are encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Shape {
+pub(crate) struct AnswerShape {
     /// The format.
-    pub(crate) format: Format,
+    pub(crate) format: MediaFormat,
     /// The part of an object that is shown.
-    pub(crate) view: View,
+    pub(crate) view: ObjectView,
     /// Whether objects are shown without `metadata.managedFields`.
     pub(crate) drops_managed_fields: bool,
 }
 
-impl Shape {
+impl AnswerShape {
     /// The object without `apiVersion` and `kind`.
-    fn body<'a>(&self, resource: &Resource, version: &'a Version) -> Cow<'a, [u8]> {
+    fn body<'a>(&self, resource: &ServedResource, version: &'a ObjectVersion) -> Cow<'a, [u8]> {
         match (self.drops_managed_fields, body(resource, version)) {
             (true, body) => drop_fields::from_json(body),
             (false, body) => body,
@@ -49,7 +49,7 @@ impl Shape {
     }
 
     /// The object as a message of protobuf.
-    fn message<'a>(&self, resource: &Resource, version: &'a Version) -> Cow<'a, [u8]> {
+    fn message<'a>(&self, resource: &ServedResource, version: &'a ObjectVersion) -> Cow<'a, [u8]> {
         match (self.drops_managed_fields, message(resource, version)) {
             (true, message) => drop_fields::from_message(message),
             (false, message) => message,
@@ -57,7 +57,7 @@ impl Shape {
     }
 
     /// The object, for views that are made from the parsed object.
-    fn version<'a>(&self, version: &'a Arc<Version>) -> Cow<'a, Arc<Version>> {
+    fn version<'a>(&self, version: &'a Arc<ObjectVersion>) -> Cow<'a, Arc<ObjectVersion>> {
         if self.drops_managed_fields {
             Cow::Owned(drop_fields::from_version(version))
         } else {
@@ -67,10 +67,10 @@ impl Shape {
 }
 
 /// The object without `apiVersion` and `kind`, as this resource shows it.
-fn body<'a>(resource: &Resource, version: &'a Version) -> Cow<'a, [u8]> {
+fn body<'a>(resource: &ServedResource, version: &'a ObjectVersion) -> Cow<'a, [u8]> {
     if resource.custom.is_some() {
         // The defaults of the schema of now, which may not be those of the time of the write.
-        return Version::unstored(resource.shown(&version.object()))
+        return ObjectVersion::unstored(resource.shown(&version.object()))
             .body()
             .to_vec()
             .into();
@@ -85,7 +85,7 @@ fn body<'a>(resource: &Resource, version: &'a Version) -> Cow<'a, [u8]> {
 }
 
 /// The object as a message of protobuf, as this resource shows it.
-fn message<'a>(resource: &Resource, version: &'a Version) -> Cow<'a, [u8]> {
+fn message<'a>(resource: &ServedResource, version: &'a ObjectVersion) -> Cow<'a, [u8]> {
     let types = Types::get();
     match types.of_kind(&resource.api_version(), resource.kind) {
         None => Cow::Borrowed(&[]),
@@ -102,13 +102,13 @@ const SHARE_MIN: usize = 2_000;
 
 /// Encodes the messages of a large list on all processors. They are kept with the objects, where [`message`] finds
 /// them.
-fn encode_ahead(resource: &Resource, versions: &[Arc<Version>]) {
+fn encode_ahead(resource: &ServedResource, versions: &[Arc<ObjectVersion>]) {
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
     let share = versions.len().div_ceil(processors);
     if share < SHARE_MIN || resource.is_converted() {
         return;
     }
-    let encode = |versions: &[Arc<Version>]| {
+    let encode = |versions: &[Arc<ObjectVersion>]| {
         for version in versions {
             message(resource, version);
         }
@@ -124,7 +124,7 @@ fn encode_ahead(resource: &Resource, versions: &[Arc<Version>]) {
 }
 
 /// Returns whether objects of this resource have a form in protobuf.
-pub(super) fn has_message(resource: &Resource) -> bool {
+pub(super) fn has_message(resource: &ServedResource) -> bool {
     let types = Types::get();
     types
         .of_kind(&resource.api_version(), resource.kind)
@@ -138,8 +138,8 @@ fn encode_kind(api_version: &str, kind: &str, object: &Value) -> Vec<u8> {
 }
 
 /// An object that names its kind, in this format.
-pub(crate) fn plain(format: Format, object: &Value) -> Bytes {
-    if format != Format::Protobuf {
+pub(crate) fn plain(format: MediaFormat, object: &Value) -> Bytes {
+    if format != MediaFormat::Protobuf {
         return Bytes::from(object.to_string());
     }
     let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or("");
@@ -149,7 +149,12 @@ pub(crate) fn plain(format: Format, object: &Value) -> Bytes {
 }
 
 /// Appends `{"kind":…,"apiVersion":…,` and the rest of the object.
-fn put_object(out: &mut BytesMut, resource: &Resource, shape: &Shape, version: &Version) {
+fn put_object(
+    out: &mut BytesMut,
+    resource: &ServedResource,
+    shape: &AnswerShape,
+    version: &ObjectVersion,
+) {
     put_head(out, resource.kind, &resource.api_version());
     let body = shape.body(resource, version);
     match body.strip_prefix(b"{") {
@@ -184,9 +189,9 @@ const HEAD_BYTES: usize = 128;
 
 /// One object.
 pub(crate) fn object(
-    resource: &Resource,
-    shape: &Shape,
-    version: &Arc<Version>,
+    resource: &ServedResource,
+    shape: &AnswerShape,
+    version: &Arc<ObjectVersion>,
     now: Timestamp,
 ) -> Bytes {
     let mut out = BytesMut::with_capacity(version.body().len() + HEAD_BYTES);
@@ -197,11 +202,11 @@ pub(crate) fn object(
 /// An event of a stream around an object: a line of JSON, or a frame of protobuf behind its length.
 pub(crate) fn event(
     out: &mut BytesMut,
-    format: Format,
+    format: MediaFormat,
     kind: &str,
     object: impl FnOnce(&mut BytesMut),
 ) {
-    if format == Format::Protobuf {
+    if format == MediaFormat::Protobuf {
         let mut bytes = BytesMut::new();
         object(&mut bytes);
         let object = &bytes;
@@ -220,14 +225,14 @@ pub(crate) fn event(
 /// One object of a stream; `columns` is whether a table carries its column definitions.
 pub(crate) fn watched(
     out: &mut BytesMut,
-    resource: &Resource,
-    shape: &Shape,
-    version: &Arc<Version>,
+    resource: &ServedResource,
+    shape: &AnswerShape,
+    version: &Arc<ObjectVersion>,
     columns: bool,
     now: Timestamp,
 ) {
     match shape.view {
-        View::Object if shape.format == Format::Protobuf => {
+        ObjectView::Object if shape.format == MediaFormat::Protobuf => {
             let message = shape.message(resource, version);
             out.extend_from_slice(&envelope::seal(
                 &resource.api_version(),
@@ -235,12 +240,13 @@ pub(crate) fn watched(
                 &message,
             ));
         }
-        View::Object => put_object(out, resource, shape, version),
-        View::Metadata => {
+        ObjectView::Object => put_object(out, resource, shape, version),
+        ObjectView::Metadata => {
             let partial = table::partial_metadata(&shape.version(version).object());
             out.extend_from_slice(&plain(shape.format, &partial));
         }
-        View::Table(include) => {
+        // A table of a watch has one row, and its own resource version.
+        ObjectView::Table(include) => {
             let mut list_meta = Map::new();
             let object = version.object();
             let revision = meta(&object, "resourceVersion");
@@ -260,8 +266,8 @@ pub(crate) fn watched(
 /// An object of which only the revision is set.
 pub(crate) fn bookmark(
     out: &mut BytesMut,
-    resource: &Resource,
-    shape: &Shape,
+    resource: &ServedResource,
+    shape: &AnswerShape,
     revision: u64,
     initial_end: bool,
     columns: bool,
@@ -275,19 +281,19 @@ pub(crate) fn bookmark(
         );
     }
     match shape.view {
-        View::Object if shape.format == Format::Protobuf => {
+        ObjectView::Object if shape.format == MediaFormat::Protobuf => {
             let (kind, api_version) = (resource.kind, resource.api_version());
             let object = json!({"kind": kind, "apiVersion": api_version, "metadata": metadata});
             out.extend_from_slice(&plain(shape.format, &object));
         }
-        View::Object => {
+        ObjectView::Object => {
             put_head(out, resource.kind, &resource.api_version());
             out.extend_from_slice(b",\"metadata\":");
             put_json(out, &Value::Object(metadata));
             out.extend_from_slice(resource.blank.as_bytes());
             out.put_u8(b'}');
         }
-        View::Metadata => out.extend_from_slice(&plain(
+        ObjectView::Metadata => out.extend_from_slice(&plain(
             shape.format,
             &json!({
                 "kind": "PartialObjectMetadata",
@@ -295,7 +301,7 @@ pub(crate) fn bookmark(
                 "metadata": metadata,
             }),
         )),
-        View::Table(include) => put_json(
+        ObjectView::Table(include) => put_json(
             out,
             &table::table(
                 resource,
@@ -312,11 +318,11 @@ pub(crate) fn bookmark(
 /// The bytes of a list, in pieces of about [`PIECE_BYTES`]: the text of a large list is never in memory as a whole.
 #[derive(Debug)]
 pub(crate) struct Pieces {
-    resource: Arc<Resource>,
-    shape: Shape,
+    resource: Arc<ServedResource>,
+    shape: AnswerShape,
     /// The bytes before the items that are left.
     head: BytesMut,
-    items: vec::IntoIter<Arc<Version>>,
+    items: vec::IntoIter<Arc<ObjectVersion>>,
     /// Whether an item has been taken.
     begun: bool,
     tail: Bytes,
@@ -336,7 +342,7 @@ impl Iterator for Pieces {
                 break;
             };
             let comma = mem::replace(&mut self.begun, true);
-            if self.shape.format == Format::Protobuf {
+            if self.shape.format == MediaFormat::Protobuf {
                 let message = self.shape.message(&self.resource, &version);
                 let mut head = Writer::default();
                 head.head(LIST_ITEMS, message.len());
@@ -362,9 +368,9 @@ const LIST_ITEMS: u32 = 2;
 
 /// A list.
 pub(crate) fn list(
-    resource: &Arc<Resource>,
-    shape: &Shape,
-    listed: Listed,
+    resource: &Arc<ServedResource>,
+    shape: &AnswerShape,
+    listed: ListPage,
     now: Timestamp,
 ) -> Pieces {
     let mut list_meta = Map::new();
@@ -389,7 +395,7 @@ pub(crate) fn list(
     };
     let items = &listed.items;
     match shape.view {
-        View::Object if shape.format == Format::Protobuf => {
+        ObjectView::Object if shape.format == MediaFormat::Protobuf => {
             let mut head = Writer::default();
             head.bytes(1, &encode_kind("v1", "ListMeta", &Value::Object(list_meta)));
             let head = head.into_bytes();
@@ -408,7 +414,7 @@ pub(crate) fn list(
             pieces.tail = behind.into();
             pieces.items = listed.items.into_iter();
         }
-        View::Object => {
+        ObjectView::Object => {
             put_head(&mut out, resource.list_kind, &resource.api_version());
             out.extend_from_slice(b",\"metadata\":");
             put_json(&mut out, &Value::Object(list_meta));
@@ -416,7 +422,7 @@ pub(crate) fn list(
             pieces.tail = Bytes::from_static(b"]}");
             pieces.items = listed.items.into_iter();
         }
-        View::Metadata => {
+        ObjectView::Metadata => {
             let items: Vec<Value> = items
                 .iter()
                 .map(|v| table::partial_metadata(&shape.version(v).object()))
@@ -429,8 +435,8 @@ pub(crate) fn list(
             });
             out.extend_from_slice(&plain(shape.format, &list));
         }
-        View::Table(include) => {
-            let items: Vec<Arc<Version>> = items
+        ObjectView::Table(include) => {
+            let items: Vec<Arc<ObjectVersion>> = items
                 .iter()
                 .map(|v| shape.version(v).into_owned())
                 .collect();

@@ -1,10 +1,10 @@
 //! One request: who sends it, what it is about, and that every failure becomes an answer.
 
-use super::negotiate::{Answer, Format};
+use super::negotiate::{AnswerFormat, MediaFormat};
 use super::route::{self, Query, Route};
-use super::{State, aggregation, nonresource, resources};
-use crate::auth::{self, User};
-use crate::registry::{Asked, rbac};
+use super::{ServerState, aggregation, nonresource, resources};
+use crate::auth::{self, RequestUser};
+use crate::registry::{RequestAttributes, rbac};
 use crate::status::ApiError;
 use crate::storage::Unsettled;
 use bytes::Bytes;
@@ -86,12 +86,12 @@ impl Body for RequestBody {
 pub(super) struct Received<'a> {
     pub(super) parts: Parts,
     pub(super) body: &'a mut RequestBody,
-    pub(super) user: User,
+    pub(super) user: RequestUser,
 }
 
 /// Answers a request, whatever happens.
 pub(super) async fn handle(
-    state: Arc<State>,
+    state: Arc<ServerState>,
     request: Request<RequestBody>,
 ) -> Result<Response<AnswerBody>, Infallible> {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
@@ -126,7 +126,7 @@ async fn guarded(
 }
 
 async fn respond(
-    state: &Arc<State>,
+    state: &Arc<ServerState>,
     parts: Parts,
     body: &mut RequestBody,
 ) -> Result<Response<AnswerBody>, ApiError> {
@@ -172,7 +172,12 @@ async fn respond(
 }
 
 /// The attributes of a request.
-fn asked<'a>(route: &'a Route, method: &Method, path: &'a str, is_watch: bool) -> Asked<'a> {
+fn asked<'a>(
+    route: &'a Route,
+    method: &Method,
+    path: &'a str,
+    is_watch: bool,
+) -> RequestAttributes<'a> {
     let verb = |name: bool| match method.as_str() {
         "GET" | "HEAD" if name => "get",
         "GET" | "HEAD" if is_watch => "watch",
@@ -185,7 +190,7 @@ fn asked<'a>(route: &'a Route, method: &Method, path: &'a str, is_watch: bool) -
         _ => "",
     };
     match route {
-        Route::Resource(target) => Asked {
+        Route::Resource(target) => RequestAttributes {
             verb: verb(target.name.is_some()),
             group: target.resource.resource.group,
             resource: target.resource.resource.resource,
@@ -194,22 +199,23 @@ fn asked<'a>(route: &'a Route, method: &Method, path: &'a str, is_watch: bool) -
             name: target.name.as_deref().unwrap_or(""),
             path: "",
         },
-        Route::Connect(connect) => Asked {
+        Route::Connect(connect) => RequestAttributes {
             verb: verb(true),
             resource: connect.resource,
             sub: connect.sub,
             namespace: &connect.namespace,
             name: &connect.name,
-            ..Asked::default()
+            ..RequestAttributes::default()
         },
-        _ => Asked {
+        // Paths without a resource have verbs in lower case of their own.
+        _ => RequestAttributes {
             verb: match method.as_str() {
                 "POST" => "post",
                 "PUT" => "put",
                 _ => verb(true),
             },
             path,
-            ..Asked::default()
+            ..RequestAttributes::default()
         },
     }
 }
@@ -218,7 +224,7 @@ fn asked<'a>(route: &'a Route, method: &Method, path: &'a str, is_watch: bool) -
 ///
 /// # Errors
 /// 500 when the disk has failed, 504 when it does not answer: the outcome of a write is not known.
-async fn settled(state: &State) -> Result<(), ApiError> {
+async fn settled(state: &ServerState) -> Result<(), ApiError> {
     state.api.store().settle().await.map_err(|e| match e {
         Unsettled::Failed(_) => {
             ApiError::internal(format!("{e}; whether a write was stored is not known"))
@@ -283,15 +289,15 @@ pub(super) fn response(
 /// A response of JSON or protobuf bytes in the format that the client asked for.
 pub(super) fn formatted(
     code: u16,
-    answer: Answer,
+    answer: AnswerFormat,
     json: Bytes,
     warnings: &[String],
 ) -> Response<AnswerBody> {
     let status = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = match answer.format {
-        Format::Json => response(status, JSON, json),
-        Format::Protobuf => response(status, PROTOBUF, json),
-        Format::Yaml => match to_yaml(&json) {
+        MediaFormat::Json => response(status, JSON, json),
+        MediaFormat::Protobuf => response(status, PROTOBUF, json),
+        MediaFormat::Yaml => match to_yaml(&json) {
             Some(yaml) => response(status, HeaderValue::from_static("application/yaml"), yaml),
             None => response(status, JSON, json),
         },

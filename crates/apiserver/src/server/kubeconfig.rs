@@ -44,6 +44,7 @@ fn text(server: &str, ca_pem: &str, token: &str, extensions: &[(&str, String)]) 
     for (name, url) in extensions {
         named += &format!("    - name: {name}\n      extension:\n        url: {url}\n");
     }
+    // The key may only be there if it has entries.
     if !named.is_empty() {
         named.insert_str(0, "    extensions:\n");
     }

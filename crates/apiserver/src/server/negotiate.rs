@@ -1,7 +1,7 @@
 //! The media types of requests and answers, and their parameters.
 
 use super::drop_fields;
-use super::encode::{Shape, View};
+use super::encode::{AnswerShape, ObjectView};
 use crate::registry::Encoding;
 use crate::status::ApiError;
 use crate::table::Include;
@@ -10,7 +10,7 @@ use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 
 /// The format of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Format {
+pub(crate) enum MediaFormat {
     #[default]
     Json,
     Protobuf,
@@ -19,19 +19,19 @@ pub(crate) enum Format {
 
 /// The form of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Answer {
-    pub(super) format: Format,
-    pub(super) view: View,
+pub(super) struct AnswerFormat {
+    pub(super) format: MediaFormat,
+    pub(super) view: ObjectView,
     /// Whether discovery may be answered in its aggregated form.
     pub(super) aggregated: bool,
     /// Whether objects are shown without `metadata.managedFields`.
     pub(super) drops_managed_fields: bool,
 }
 
-impl Answer {
+impl AnswerFormat {
     /// The way in which objects are encoded.
-    pub(super) fn shape(&self) -> Shape {
-        Shape {
+    pub(super) fn shape(&self) -> AnswerShape {
+        AnswerShape {
             format: self.format,
             view: self.view,
             drops_managed_fields: self.drops_managed_fields,
@@ -70,7 +70,7 @@ pub(super) fn accepted(
     headers: &HeaderMap,
     include: Include,
     protobuf: bool,
-) -> Result<Answer, ApiError> {
+) -> Result<AnswerFormat, ApiError> {
     let texts: Vec<&str> = headers
         .get_all(ACCEPT)
         .iter()
@@ -78,7 +78,7 @@ pub(super) fn accepted(
         .collect();
     let accept = texts.join(",");
     if accept.trim().is_empty() {
-        return Ok(Answer::default());
+        return Ok(AnswerFormat::default());
     }
     accept
         .split(',')
@@ -86,32 +86,36 @@ pub(super) fn accepted(
         .ok_or_else(ApiError::not_acceptable)
 }
 
-fn clause_answer(media: &MediaType<'_>, include: Include, protobuf: bool) -> Option<Answer> {
+fn clause_answer(media: &MediaType<'_>, include: Include, protobuf: bool) -> Option<AnswerFormat> {
     let format = match media.name.as_str() {
-        "application/json" | "application/*" | "*/*" => Format::Json,
-        "application/vnd.kubernetes.protobuf" if protobuf => Format::Protobuf,
-        "application/yaml" => Format::Yaml,
+        "application/json" | "application/*" | "*/*" => MediaFormat::Json,
+        "application/vnd.kubernetes.protobuf" if protobuf => MediaFormat::Protobuf,
+        "application/yaml" => MediaFormat::Yaml,
         _ => return None,
     };
     let (view, aggregated) = match media.parameter("as") {
-        "" => (View::Object, false),
+        "" => (ObjectView::Object, false),
         "APIGroupDiscoveryList" => {
             let known =
                 media.parameter("g") == "apidiscovery.k8s.io" && media.parameter("v") == "v2";
-            (View::Object, known.then_some(true)?)
+            // An unknown version of aggregated discovery is not answered as another one.
+            (ObjectView::Object, known.then_some(true)?)
         }
         kind => {
             if media.parameter("g") != "meta.k8s.io" || media.parameter("v") != "v1" {
                 return None;
             }
             match kind {
-                "Table" if format != Format::Protobuf => (View::Table(include), false),
-                "PartialObjectMetadata" | "PartialObjectMetadataList" => (View::Metadata, false),
+                // Tables cannot be encoded in protobuf.
+                "Table" if format != MediaFormat::Protobuf => (ObjectView::Table(include), false),
+                "PartialObjectMetadata" | "PartialObjectMetadataList" => {
+                    (ObjectView::Metadata, false)
+                }
                 _ => return None,
             }
         }
     };
-    Some(Answer {
+    Some(AnswerFormat {
         format,
         view,
         aggregated,
@@ -151,7 +155,7 @@ mod tests {
     use super::*;
     use http::HeaderValue;
 
-    fn answer(accept: &'static str) -> Option<Answer> {
+    fn answer(accept: &'static str) -> Option<AnswerFormat> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static(accept));
         accepted(&headers, Include::Metadata, true).ok()
@@ -159,12 +163,12 @@ mod tests {
 
     #[test]
     fn the_first_clause_that_can_be_satisfied_wins() {
-        let json = Answer::default();
-        let table = Answer {
-            view: View::Table(Include::Metadata),
+        let json = AnswerFormat::default();
+        let table = AnswerFormat {
+            view: ObjectView::Table(Include::Metadata),
             ..json
         };
-        let aggregated = Answer {
+        let aggregated = AnswerFormat {
             aggregated: true,
             ..json
         };
@@ -172,8 +176,8 @@ mod tests {
             ("application/json", Some(json)),
             (
                 "application/vnd.kubernetes.protobuf, */*",
-                Some(Answer {
-                    format: Format::Protobuf,
+                Some(AnswerFormat {
+                    format: MediaFormat::Protobuf,
                     ..json
                 }),
             ),
@@ -199,15 +203,15 @@ mod tests {
             ),
             (
                 "application/yaml",
-                Some(Answer {
-                    format: Format::Yaml,
+                Some(AnswerFormat {
+                    format: MediaFormat::Yaml,
                     ..json
                 }),
             ),
             (
                 "application/vnd.kubernetes.protobuf;drop=metadata.managedFields, application/json",
-                Some(Answer {
-                    format: Format::Protobuf,
+                Some(AnswerFormat {
+                    format: MediaFormat::Protobuf,
                     drops_managed_fields: true,
                     ..json
                 }),

@@ -1,10 +1,10 @@
 //! Everything that is no object: health, version, metrics, discovery, OpenAPI.
 
 use super::handle::{AnswerBody, JSON, Received, TEXT, json, not_found, response};
-use super::{State, aggregation, negotiate};
-use crate::auth::tokens::Tokens;
+use super::{ServerState, aggregation, negotiate};
+use crate::auth::tokens::ServerTokens;
 use crate::discovery;
-use crate::openapi::{self, Document};
+use crate::openapi::{self, OpenApiDocument};
 use crate::registry::{self, Catalog};
 use crate::status::ApiError;
 use crate::table::Include;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 
 pub(super) fn serve(
-    state: &State,
+    state: &ServerState,
     segments: &[String],
     received: Received<'_>,
 ) -> Result<Response<AnswerBody>, ApiError> {
@@ -85,7 +85,7 @@ fn aggregated_answer(list: &Value) -> Response<AnswerBody> {
 }
 
 /// A document. Its hash is in its URL, so that it may be cached for good.
-fn document(document: &Document, content_type: HeaderValue) -> Response<AnswerBody> {
+fn document(document: &OpenApiDocument, content_type: HeaderValue) -> Response<AnswerBody> {
     let mut answer = response(StatusCode::OK, content_type, document.body.clone());
     if let Ok(tag) = HeaderValue::from_str(&format!("\"{}\"", document.hash)) {
         answer.headers_mut().insert(ETAG, tag);
@@ -94,7 +94,7 @@ fn document(document: &Document, content_type: HeaderValue) -> Response<AnswerBo
 }
 
 /// The issuer of the tokens of service accounts, for OpenID Connect discovery.
-fn issuer(tokens: &Tokens, address: &str) -> Value {
+fn issuer(tokens: &ServerTokens, address: &str) -> Value {
     json!({
         "issuer": tokens.issuer(),
         "jwks_uri": format!("https://{address}/openid/v1/jwks"),
@@ -124,7 +124,7 @@ fn openapi_v2(catalog: &Catalog, headers: &HeaderMap) -> Response<AnswerBody> {
 }
 
 /// The checks of the health of the server, each with what is wrong.
-fn health_checks(state: &State) -> [(&'static str, Option<String>); 3] {
+fn health_checks(state: &ServerState) -> [(&'static str, Option<String>); 3] {
     let stopping = *state.stopping.borrow();
     let failure = state.api.store().failure().map(|f| f.to_string());
     [
@@ -139,7 +139,7 @@ fn health_checks(state: &State) -> [(&'static str, Option<String>); 3] {
 
 /// `/healthz`, `/livez` and `/readyz`, as a whole or one check alone; `verbose` lists the checks, `exclude` leaves one
 /// out.
-fn health(state: &State, probe: &str, check: &[&str], query: &str) -> Response<AnswerBody> {
+fn health(state: &ServerState, probe: &str, check: &[&str], query: &str) -> Response<AnswerBody> {
     let checks = health_checks(state);
     let parameters = || {
         query
@@ -161,6 +161,7 @@ fn health(state: &State, probe: &str, check: &[&str], query: &str) -> Response<A
     let mut failed = false;
     for (name, failure) in checks {
         let _ = match failure {
+            // An excluded check counts as passed, also when it fails.
             _ if is_excluded(name) => writeln!(text, "[+]{name} excluded: ok"),
             None => writeln!(text, "[+]{name} ok"),
             Some(failure) => {
@@ -228,7 +229,7 @@ fn paths(catalog: &Catalog) -> Value {
     json!({"paths": paths})
 }
 
-fn metrics(state: &State) -> Response<AnswerBody> {
+fn metrics(state: &ServerState) -> Response<AnswerBody> {
     response(
         StatusCode::OK,
         HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"),
@@ -237,7 +238,7 @@ fn metrics(state: &State) -> Response<AnswerBody> {
 }
 
 /// The metrics in the text format of Prometheus.
-pub(super) fn metrics_text(state: &State) -> String {
+pub(super) fn metrics_text(state: &ServerState) -> String {
     let mut out = String::new();
     state.limits.write_metrics(&mut out);
     // Writing to a string does not fail.

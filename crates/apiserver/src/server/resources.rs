@@ -1,22 +1,23 @@
 //! Requests about objects: from method, path and query to a verb of the registry, and back to an answer.
 
-use super::State;
-use super::encode::{self, Shape, View};
+use super::ServerState;
+use super::encode::{self, AnswerShape, ObjectView};
 use super::handle::{self, AnswerBody, JSON, Received, formatted};
-use super::negotiate::{self, Answer, Format};
-use super::route::{Connect, Query, Target};
+use super::negotiate::{self, AnswerFormat, MediaFormat};
+use super::route::{Connect, Query, RouteTarget};
 use crate::access::{GroupResource, gr};
-use crate::admission::webhooks::{self, Attributes, Operation, Options};
+use crate::admission::webhooks::{self, Attributes, WebhookOperation, WebhookOptions};
 use crate::field::ErrorType;
 use crate::patch::PatchType;
 use crate::registry::{
-    self, Asked, Body, DeleteRequest, FieldValidation, ListRequest, Listed, MANAGER_BYTES_MAX,
-    Requester, Resource, VersionMatch, WriteOptions, Written, bad_option, manager_of_agent,
-    parse_revision, scale_of, scale_resource, update_scale,
+    self, DeleteRequest, FieldValidation, ListPage, ListRequest, MANAGER_BYTES_MAX,
+    RequestAttributes, Requester, ServedResource, VersionMatch, WriteBody, WriteOptions,
+    WriteResult, bad_option, manager_of_agent, parse_revision, scale_of, scale_resource,
+    update_scale,
 };
 use crate::selectors::Selectors;
 use crate::status::{self, ApiError};
-use crate::storage::{StoreError, Version};
+use crate::storage::{ObjectVersion, StoreError};
 use crate::table::Include;
 use crate::validation::errors::quote;
 use crate::watch::{self, Start, WatchRequest};
@@ -53,19 +54,19 @@ const DEPRECATED: [(&str, &str); 2] = [
 const WATCH_SECONDS_MAX: u64 = 24 * 3_600;
 
 /// A request about objects, parsed.
-struct Request<'a> {
-    state: &'a Arc<State>,
-    target: &'a Target,
+struct ObjectRequest<'a> {
+    state: &'a Arc<ServerState>,
+    target: &'a RouteTarget,
     query: Query,
-    answer: Answer,
+    answer: AnswerFormat,
     content_type: String,
     agent: String,
     requester: Arc<Requester>,
 }
 
 pub(super) async fn serve(
-    state: &Arc<State>,
-    target: &Target,
+    state: &Arc<ServerState>,
+    target: &RouteTarget,
     received: Received<'_>,
 ) -> Result<Response<AnswerBody>, ApiError> {
     let requester = Requester::new(received.user.clone());
@@ -86,14 +87,14 @@ pub(super) async fn serve(
 }
 
 async fn answer(
-    state: &Arc<State>,
-    target: &Target,
+    state: &Arc<ServerState>,
+    target: &RouteTarget,
     received: Received<'_>,
     requester: &Arc<Requester>,
 ) -> Result<Response<AnswerBody>, ApiError> {
     let query = Query::parse(received.parts.uri.query())?;
     let include = Include::parse(query.get("includeObject"))?;
-    let request = Request {
+    let request = ObjectRequest {
         state,
         target,
         answer: negotiate::accepted(
@@ -198,7 +199,11 @@ async fn answer(
 ///
 /// # Errors
 /// 403.
-fn check_grant(state: &State, target: &Target, received: &Received<'_>) -> Result<(), ApiError> {
+fn check_grant(
+    state: &ServerState,
+    target: &RouteTarget,
+    received: &Received<'_>,
+) -> Result<(), ApiError> {
     let GroupResource { group, resource } = target.resource.resource;
     let writes = matches!(received.parts.method.as_str(), "POST" | "PUT" | "PATCH");
     if group != "rbac.authorization.k8s.io" || !writes {
@@ -209,18 +214,18 @@ fn check_grant(state: &State, target: &Target, received: &Received<'_>) -> Resul
     } else {
         "escalate"
     };
-    let asked = Asked {
+    let asked = RequestAttributes {
         verb,
         group,
         resource,
         namespace: target.namespace.as_deref().unwrap_or(""),
         name: target.name.as_deref().unwrap_or(""),
-        ..Asked::default()
+        ..RequestAttributes::default()
     };
     registry::rbac::authorize(&state.api, &received.user, &asked)
 }
 
-fn allow(target: &Target, verb: &str) -> Result<(), ApiError> {
+fn allow(target: &RouteTarget, verb: &str) -> Result<(), ApiError> {
     if target.resource.offers(verb) {
         Ok(())
     } else {
@@ -228,7 +233,7 @@ fn allow(target: &Target, verb: &str) -> Result<(), ApiError> {
     }
 }
 
-fn allow_sub(target: &Target, sub: Option<&str>, verb: &str) -> Result<(), ApiError> {
+fn allow_sub(target: &RouteTarget, sub: Option<&str>, verb: &str) -> Result<(), ApiError> {
     match sub {
         Some(sub)
             if target
@@ -244,20 +249,25 @@ fn allow_sub(target: &Target, sub: Option<&str>, verb: &str) -> Result<(), ApiEr
 }
 
 /// The error for requests to the containers of a pod, of a service, or of a kubelet: there are none.
-pub(super) fn no_containers(state: &State, connect: &Connect, received: Received<'_>) -> ApiError {
+pub(super) fn no_containers(
+    state: &ServerState,
+    connect: &Connect,
+    received: Received<'_>,
+) -> ApiError {
     let Some(resource) = registry::find("", connect.resource) else {
         return ApiError::no_such_resource();
     };
     let query = Query::parse(received.parts.uri.query()).unwrap_or_default();
     let options = webhooks::connect_options(connect.sub, query.pairs());
+    // The webhooks decide before the object is looked up, as in kube-apiserver.
     if let Some(options) = options.filter(|_| connect.resource == "pods") {
         let attributes = Attributes {
             resource,
             sub: connect.sub,
             namespace: &connect.namespace,
             name: &connect.name,
-            operation: Operation::Connect,
-            options: Options::Connect(&Requester::new(received.user)),
+            operation: WebhookOperation::Connect,
+            options: WebhookOptions::Connect(&Requester::new(received.user)),
         };
         if let Err(refusal) = attributes.admit_action(&state.api, options) {
             return refusal;
@@ -275,8 +285,8 @@ pub(super) fn no_containers(state: &State, connect: &Connect, received: Received
     }
 }
 
-impl Request<'_> {
-    fn resource(&self) -> &Resource {
+impl ObjectRequest<'_> {
+    fn resource(&self) -> &ServedResource {
         &self.target.resource
     }
 
@@ -285,8 +295,8 @@ impl Request<'_> {
         self.target.namespace.as_deref().unwrap_or("")
     }
 
-    fn body<'b>(&self, bytes: &'b Bytes) -> Result<Body<'b>, ApiError> {
-        Ok(Body {
+    fn body<'b>(&self, bytes: &'b Bytes) -> Result<WriteBody<'b>, ApiError> {
+        Ok(WriteBody {
             bytes,
             encoding: negotiate::encoding(&self.content_type)?,
         })
@@ -323,6 +333,7 @@ impl Request<'_> {
         Ok(WriteOptions {
             dry_run,
             validation: FieldValidation::parse(self.query.get("fieldValidation"))?,
+            // Without a manager, managed fields name the program of the client.
             manager: match manager {
                 "" => manager_of_agent(&self.agent),
                 manager => manager.to_owned(),
@@ -352,12 +363,12 @@ impl Request<'_> {
     ///
     /// # Errors
     /// 500 when the conversion webhook of a custom resource fails.
-    fn object(&self, code: u16, written: Written) -> Result<Response<AnswerBody>, ApiError> {
+    fn object(&self, code: u16, written: WriteResult) -> Result<Response<AnswerBody>, ApiError> {
         let (api, mut resource) = (&self.state.api, self.resource());
         let versions = registry::in_version(api, resource, vec![Arc::clone(&written.version)])?;
         let mut version = versions.into_iter().next().unwrap_or(written.version);
         if self.target.sub == Some("scale") {
-            version = Version::unstored(scale_of(resource, &version.object()));
+            version = ObjectVersion::unstored(scale_of(resource, &version.object()));
             resource = scale_resource();
         }
         let bytes = encode::object(resource, &self.answer.shape(), &version, api.now());
@@ -379,7 +390,7 @@ impl Request<'_> {
             .state
             .api
             .get(self.resource(), self.namespace(), name)?;
-        let written = Written {
+        let written = WriteResult {
             version,
             warnings: Vec::new(),
         };
@@ -427,13 +438,13 @@ impl Request<'_> {
 
     /// # Errors
     /// 500 when the conversion webhook of a custom resource fails.
-    fn listed(&self, mut listed: Listed) -> Result<Response<AnswerBody>, ApiError> {
+    fn listed(&self, mut listed: ListPage) -> Result<Response<AnswerBody>, ApiError> {
         let items = std::mem::take(&mut listed.items);
         listed.items = registry::in_version(&self.state.api, self.resource(), items)?;
         Ok(self.encoded(listed))
     }
 
-    fn encoded(&self, listed: Listed) -> Response<AnswerBody> {
+    fn encoded(&self, listed: ListPage) -> Response<AnswerBody> {
         let now = self.state.api.now();
         let mut pieces = encode::list(&self.target.resource, &self.answer.shape(), listed, now);
         let first = pieces.next().unwrap_or_default();
@@ -441,7 +452,7 @@ impl Request<'_> {
             return formatted(200, self.answer, first, &[]);
         };
         let pieces = [first, second].into_iter().chain(pieces);
-        if self.answer.format == Format::Yaml {
+        if self.answer.format == MediaFormat::Yaml {
             return formatted(
                 200,
                 self.answer,
@@ -468,7 +479,7 @@ impl Request<'_> {
         if resource.kind == "Binding" {
             return self.bind("", body, &options);
         }
-        if self.answer.shape().view != View::Object {
+        if self.answer.shape().view != ObjectView::Object {
             return Err(ApiError::not_acceptable());
         }
         let (review, warnings) = registry::review(
@@ -485,7 +496,7 @@ impl Request<'_> {
     fn bind(
         &self,
         name: &str,
-        body: Body<'_>,
+        body: WriteBody<'_>,
         options: &WriteOptions,
     ) -> Result<Response<AnswerBody>, ApiError> {
         let pods = registry::find("", "pods").ok_or_else(ApiError::no_such_resource)?;
@@ -587,7 +598,7 @@ impl Request<'_> {
             let uid = registry::meta(&object, "uid");
             return Ok(self.plain(200, &status::deleted(resource.subject(name), uid), &[]));
         }
-        let written = Written {
+        let written = WriteResult {
             version: deletion.version,
             warnings: Vec::new(),
         };
@@ -599,10 +610,10 @@ impl Request<'_> {
         let list = self.list_request()?;
         let api = &self.state.api;
         let items = api.delete_collection(self.resource(), &list, &request)?;
-        self.listed(Listed {
+        self.listed(ListPage {
             items,
             revision: api.revision(),
-            ..Listed::default()
+            ..ListPage::default()
         })
     }
 
@@ -617,11 +628,11 @@ impl Request<'_> {
             resource: Arc::clone(&self.target.resource),
             namespace: self.target.namespace.clone(),
             selectors: self.selectors()?,
-            shape: Shape {
+            shape: AnswerShape {
                 drops_managed_fields: self.answer.drops_managed_fields,
                 // A stream of nothing makes no sense: rows always name their object.
                 view: match self.answer.view {
-                    View::Table(Include::None) => View::Table(Include::Metadata),
+                    ObjectView::Table(Include::None) => ObjectView::Table(Include::Metadata),
                     view => view,
                 },
                 ..self.answer.shape()
@@ -648,7 +659,7 @@ impl Request<'_> {
         let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
         let headers = response.headers_mut();
         let content_type = match self.answer.format {
-            Format::Protobuf => PROTOBUF_STREAM,
+            MediaFormat::Protobuf => PROTOBUF_STREAM,
             _ => JSON,
         };
         headers.insert(CONTENT_TYPE, content_type);

@@ -1,6 +1,6 @@
 //! Paths and queries: which resource a request is about.
 
-use crate::registry::{Catalog, Resource};
+use crate::registry::{Catalog, ServedResource};
 use crate::status::ApiError;
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Route {
     /// Objects of a resource, or one of them.
-    Resource(Target),
+    Resource(RouteTarget),
     /// A connection to a pod, a service or a node.
     Connect(Connect),
     /// A resource or subresource that is not served, within a group version that is.
@@ -21,8 +21,8 @@ pub(super) enum Route {
 
 /// One or many objects of a resource.
 #[derive(Debug, Clone)]
-pub(super) struct Target {
-    pub(super) resource: Arc<Resource>,
+pub(super) struct RouteTarget {
+    pub(super) resource: Arc<ServedResource>,
     pub(super) namespace: Option<String>,
     pub(super) name: Option<String>,
     pub(super) sub: Option<&'static str>,
@@ -80,14 +80,14 @@ fn connect(namespace: Option<&str>, rest: &[&str]) -> Option<Connect> {
     })
 }
 
-impl PartialEq for Target {
+impl PartialEq for RouteTarget {
     fn eq(&self, other: &Self) -> bool {
         self.resource.resource == other.resource.resource
             && (&self.namespace, &self.name, self.sub) == (&other.namespace, &other.name, other.sub)
     }
 }
 
-impl Eq for Target {}
+impl Eq for RouteTarget {}
 
 /// The decoded segments of a path; `None` when one of them is no UTF-8.
 pub(super) fn segments(path: &str) -> Option<Vec<String>> {
@@ -138,7 +138,7 @@ pub(super) fn route(catalog: &Catalog, segments: &[String]) -> Route {
     if resource.namespaced != namespace.is_some() && (name.is_some() || !resource.namespaced) {
         return Route::UnknownResource;
     }
-    Route::Resource(Target {
+    Route::Resource(RouteTarget {
         resource: Arc::clone(resource),
         namespace,
         name,
@@ -258,7 +258,7 @@ mod tests {
     fn paths_name_resources() {
         let target = |group: &str, plural, namespace: Option<&str>, name: Option<&str>, sub| {
             registry::find(group, plural).map(|resource| {
-                Route::Resource(Target {
+                Route::Resource(RouteTarget {
                     resource: Arc::clone(resource),
                     namespace: namespace.map(str::to_owned),
                     name: name.map(str::to_owned),

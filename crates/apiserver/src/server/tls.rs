@@ -1,7 +1,7 @@
 //! The server's own certificate authority, its serving certificate, and secrets.
 
 use super::{ServingCertificate, StartError};
-use crate::auth::tokens::Tokens;
+use crate::auth::tokens::ServerTokens;
 use crate::auth::x509::AnyClient;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
@@ -20,7 +20,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs
 const TOKEN_BYTES: usize = 32;
 
 /// The certificate and key with which the server authenticates.
-pub(super) struct Identity {
+pub(super) struct ServerIdentity {
     pub(super) ca_pem: String,
     pub(super) acceptor: TlsAcceptor,
 }
@@ -45,7 +45,7 @@ impl Secrets {
             ca_pem: certificate.pem(),
             ca_key_pem: key.serialize_pem(),
             admin_token: random_token()?,
-            tokens_key: Tokens::new_key().ok_or_else(no_random)?,
+            tokens_key: ServerTokens::new_key().ok_or_else(no_random)?,
         })
     }
 }
@@ -71,10 +71,11 @@ pub(super) fn make_identity(
     secrets: &Secrets,
     ip: IpAddr,
     names: &[String],
-) -> Result<Identity, StartError> {
+) -> Result<ServerIdentity, StartError> {
     let ca_key = KeyPair::from_pem(&secrets.ca_key_pem).map_err(failed)?;
     let issuer = Issuer::new(authority(), ca_key);
 
+    // The names by which clients inside and outside of the cluster reach the server.
     let mut all: Vec<String> = [
         "localhost",
         "kubernetes",
@@ -105,7 +106,7 @@ pub(super) fn make_identity(
 pub(super) fn given_identity(
     secrets: &Secrets,
     given: &ServingCertificate,
-) -> Result<Identity, StartError> {
+) -> Result<ServerIdentity, StartError> {
     let unreadable =
         |what: &str, e: pem::Error| StartError::Certificate(format!("{what} cannot be read: {e}"));
     let chain = CertificateDer::pem_slice_iter(given.certificate.as_bytes())
@@ -120,7 +121,7 @@ fn identity(
     secrets: &Secrets,
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
-) -> Result<Identity, StartError> {
+) -> Result<ServerIdentity, StartError> {
     let fail = |e: tokio_rustls::rustls::Error| StartError::Certificate(e.to_string());
     let provider = Arc::new(provider());
     let mut config = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -130,7 +131,7 @@ fn identity(
         .with_single_cert(chain, key)
         .map_err(fail)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(Identity {
+    Ok(ServerIdentity {
         ca_pem: secrets.ca_pem.clone(),
         acceptor: TlsAcceptor::from(Arc::new(config)),
     })

@@ -5,8 +5,8 @@
 //! `compacted` records how far the history of each kind has been dropped.
 
 use super::history::EventKind;
-use super::journal::Entry;
-use super::version::{Draft, TypeMeta, Version};
+use super::journal::JournalEntry;
+use super::version::{Draft, ObjectVersion, TypeMeta};
 use redb::backends::FileBackend;
 use redb::{
     Builder, Database, DatabaseError, ReadableDatabase, ReadableTable, ReadableTableMetadata,
@@ -100,11 +100,11 @@ pub struct DataDir {
 
 /// One entry of the log.
 #[derive(Debug)]
-pub(super) struct Record {
+pub(super) struct LogRecord {
     pub(super) event: EventKind,
     pub(super) kind: usize,
     pub(super) key: String,
-    pub(super) version: Version,
+    pub(super) version: ObjectVersion,
 }
 
 impl DataDir {
@@ -176,6 +176,7 @@ impl DataDir {
             database,
             _lock: None,
         };
+        // The file is only changed after its format is known.
         match opened.format().map_err(fail)? {
             Some(FORMAT) => Ok(opened),
             Some(format) if format > FORMAT => Err(DataDirError::Newer {
@@ -281,7 +282,7 @@ impl DataDir {
         &self,
         kinds: &[String],
         mut compacted: impl FnMut(usize, u64),
-        mut entry: impl FnMut(Record),
+        mut entry: impl FnMut(LogRecord),
     ) -> Result<(), DataDirError> {
         let transaction = self.database.begin_read().map_err(|e| self.failed(e))?;
         let table = transaction
@@ -301,11 +302,13 @@ impl DataDir {
             let Some(parts) = Parts::read(bytes.value()) else {
                 return Err(self.damaged(format!("revision {revision} cannot be read")));
             };
+            // The clock of the process differs from that of the disk after a restart; a clock that was set back
+            // must not give a time in the future.
             let age = SystemTime::now().duration_since(parts.written);
             let written = now.checked_sub(age.unwrap_or_default()).unwrap_or(now);
             let version = stored_version(parts.object, revision, written)
                 .map_err(|e| self.damaged(format!("revision {revision} cannot be read: {e}")))?;
-            entry(Record {
+            entry(LogRecord {
                 event: parts.event,
                 kind: self.kind(kinds, parts.kind)?,
                 key: parts.key.to_owned(),
@@ -324,24 +327,28 @@ impl DataDir {
     }
 
     /// Writes entries in one transaction; when this returns they are on the disk.
-    pub(super) fn commit(&self, kinds: &[String], entries: &[Entry]) -> Result<(), DataDirError> {
+    pub(super) fn commit(
+        &self,
+        kinds: &[String],
+        entries: &[JournalEntry],
+    ) -> Result<(), DataDirError> {
         self.write(kinds, entries).map_err(|e| self.failed(e))
     }
 
-    fn write(&self, kinds: &[String], entries: &[Entry]) -> Result<(), redb::Error> {
+    fn write(&self, kinds: &[String], entries: &[JournalEntry]) -> Result<(), redb::Error> {
         let transaction = self.database.begin_write()?;
         {
             let mut versions = transaction.open_table(VERSIONS)?;
             let mut bytes = Vec::new();
             for entry in entries {
                 match entry {
-                    Entry::Write { kind, event, .. } => {
+                    JournalEntry::Write { kind, event, .. } => {
                         bytes.clear();
                         let name = kinds.get(*kind).map_or("", String::as_str);
                         put(&mut bytes, event.kind, name, &event.key, &event.version);
                         versions.insert(event.revision(), bytes.as_slice())?;
                     }
-                    Entry::Compact {
+                    JournalEntry::Compact {
                         kind,
                         up_to,
                         versions: removed,
@@ -355,6 +362,7 @@ impl DataDir {
                 }
             }
         }
+        // One transaction for all entries: after a crash, all or none of them exist.
         transaction.commit()?;
         Ok(())
     }
@@ -438,7 +446,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-fn put(out: &mut Vec<u8>, event: EventKind, kind: &str, key: &str, version: &Version) {
+fn put(out: &mut Vec<u8>, event: EventKind, kind: &str, key: &str, version: &ObjectVersion) {
     out.push(match event {
         EventKind::Created => b'c',
         EventKind::Updated => b'u',
@@ -478,7 +486,7 @@ fn put_type_meta(out: &mut Vec<u8>, TypeMeta { api_version, kind }: &TypeMeta) {
 }
 
 /// The version of an object in the log, which begins with the fields that the body leaves out.
-fn stored_version(object: &[u8], revision: u64, written: Instant) -> Result<Version, String> {
+fn stored_version(object: &[u8], revision: u64, written: Instant) -> Result<ObjectVersion, String> {
     #[derive(Default, Deserialize)]
     #[serde(default, rename_all = "camelCase")]
     struct Head {
@@ -497,5 +505,10 @@ fn stored_version(object: &[u8], revision: u64, written: Instant) -> Result<Vers
         return Ok(version);
     };
     let body = [b"{", rest].concat();
-    Ok(Version::of_body(type_meta, body.into(), revision, written))
+    Ok(ObjectVersion::of_body(
+        type_meta,
+        body.into(),
+        revision,
+        written,
+    ))
 }

@@ -1,6 +1,6 @@
 //! The changes of one kind in order, and the cursors that read them.
 
-use super::{HistoryLimits, KindStore, StoreError, Version};
+use super::{HistoryLimits, KindStore, ObjectVersion, StoreError};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -25,15 +25,15 @@ pub enum EventKind {
 
 /// One change.
 #[derive(Debug)]
-pub struct Event {
+pub struct StoredEvent {
     /// The kind of change.
     pub kind: EventKind,
     /// The key of the object: `namespace/name`, or `name` for cluster-scoped kinds.
     pub key: Arc<str>,
     /// The version that this change made; for a deletion the last state, with the revision of the deletion.
-    pub version: Arc<Version>,
+    pub version: Arc<ObjectVersion>,
     /// The version before.
-    pub previous: Option<Arc<Version>>,
+    pub previous: Option<Arc<ObjectVersion>>,
 }
 
 /// A watcher was too slow: the changes that it has not read have left the history.
@@ -45,8 +45,8 @@ pub struct Lost {
 
 /// The kept changes of one kind. Changes are numbered from zero in order of their revisions.
 #[derive(Debug, Default)]
-pub(super) struct History {
-    events: VecDeque<Arc<Event>>,
+pub(super) struct KindHistory {
+    events: VecDeque<Arc<StoredEvent>>,
     /// The number of the first kept event.
     first: u64,
     /// The revision of the last event that was dropped; zero when none was.
@@ -64,12 +64,12 @@ pub struct Cursor {
 
 // === impl Event ===
 
-impl Event {
+impl StoredEvent {
     pub(super) fn new(
         kind: EventKind,
         key: Arc<str>,
-        version: Arc<Version>,
-        previous: Option<Arc<Version>>,
+        version: Arc<ObjectVersion>,
+        previous: Option<Arc<ObjectVersion>>,
     ) -> Self {
         Self {
             kind,
@@ -87,9 +87,9 @@ impl Event {
 
 // === impl History ===
 
-impl History {
+impl KindHistory {
     /// Appends a change and returns the number of changes ever made.
-    pub(super) fn append(&mut self, event: Arc<Event>) -> u64 {
+    pub(super) fn append(&mut self, event: Arc<StoredEvent>) -> u64 {
         self.events.push_back(event);
         self.end()
     }
@@ -100,7 +100,7 @@ impl History {
         now: Instant,
         limits: &HistoryLimits,
         max: usize,
-    ) -> Vec<Arc<Event>> {
+    ) -> Vec<Arc<StoredEvent>> {
         let mut dropped = Vec::new();
         while dropped.len() < max
             && let Some(oldest) = self.events.front()
@@ -120,9 +120,13 @@ impl History {
         dropped
     }
 
-    /// As [`History::trim`] after a change was appended to a history that is too long: a write drops at most two, so
-    /// that none pays for a burst of the past.
-    pub(super) fn trim_excess(&mut self, now: Instant, limits: &HistoryLimits) -> Vec<Arc<Event>> {
+    /// As [`KindHistory::trim`] after a change was appended to a history that is too long: a write drops at most two,
+    /// so that none pays for a burst of the past.
+    pub(super) fn trim_excess(
+        &mut self,
+        now: Instant,
+        limits: &HistoryLimits,
+    ) -> Vec<Arc<StoredEvent>> {
         if self.events.len() > limits.events_max {
             self.trim(now, limits, 2)
         } else {
@@ -161,14 +165,14 @@ impl History {
     }
 
     /// The changes after `revision`, newest first.
-    pub(super) fn newer_than(&self, revision: u64) -> impl Iterator<Item = &Arc<Event>> {
+    pub(super) fn newer_than(&self, revision: u64) -> impl Iterator<Item = &Arc<StoredEvent>> {
         self.events
             .iter()
             .rev()
             .take_while(move |e| e.revision() > revision)
     }
 
-    fn read(&self, from: u64, max: usize) -> Result<Vec<Arc<Event>>, Lost> {
+    fn read(&self, from: u64, max: usize) -> Result<Vec<Arc<StoredEvent>>, Lost> {
         let Some(offset) = from.checked_sub(self.first) else {
             return Err(Lost {
                 oldest: self.dropped,
@@ -196,7 +200,7 @@ impl Cursor {
     ///
     /// # Errors
     /// [`Lost`] when the watcher has fallen out of the history.
-    pub fn read(&mut self, max: usize) -> Result<(Vec<Arc<Event>>, Option<u64>), Lost> {
+    pub fn read(&mut self, max: usize) -> Result<(Vec<Arc<StoredEvent>>, Option<u64>), Lost> {
         self.newest.mark_unchanged();
         let table = self
             .store

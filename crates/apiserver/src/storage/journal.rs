@@ -2,8 +2,8 @@
 //! transaction. A write becomes visible to watchers and is acknowledged when its transaction is on the disk.
 
 use super::data_dir::{DataDir, DataDirError};
-use super::history::{Event, EventKind};
-use super::{KindStore, Progress};
+use super::history::{EventKind, StoredEvent};
+use super::{KindStore, VisibleProgress};
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ const PENDING_MAX: usize = 65_536;
 
 /// The entry to be written to the disk.
 #[derive(Debug)]
-pub(super) enum Entry {
+pub(super) enum JournalEntry {
     /// A change of an object.
     Write {
         /// The number of the kind.
@@ -22,7 +22,7 @@ pub(super) enum Entry {
         /// The number of changes of the kind, with this one.
         number: u64,
         /// The change.
-        event: Arc<Event>,
+        event: Arc<StoredEvent>,
     },
     /// The history of a kind has been dropped up to a revision.
     Compact {
@@ -35,9 +35,9 @@ pub(super) enum Entry {
     },
 }
 
-impl Entry {
+impl JournalEntry {
     /// The entry for changes of a kind that have left the history, the last of them with the revision `up_to`.
-    pub(super) fn compact(kind: usize, up_to: u64, dropped: &[Arc<Event>]) -> Self {
+    pub(super) fn compact(kind: usize, up_to: u64, dropped: &[Arc<StoredEvent>]) -> Self {
         let mut versions = Vec::with_capacity(dropped.len());
         for event in dropped {
             versions.extend(event.previous.as_ref().map(|previous| previous.revision()));
@@ -55,7 +55,7 @@ impl Entry {
 
 #[derive(Debug, Default)]
 struct Pending {
-    entries: Vec<Entry>,
+    entries: Vec<JournalEntry>,
     /// Nothing more is written: the store closes, or the disk has failed.
     closed: bool,
 }
@@ -75,7 +75,7 @@ pub(super) struct Appending<'a> {
 }
 
 impl Appending<'_> {
-    pub(super) fn push(&mut self, entry: Entry) {
+    pub(super) fn push(&mut self, entry: JournalEntry) {
         if !self.pending.closed {
             self.pending.entries.push(entry);
             self.arrived.notify_one();
@@ -89,7 +89,7 @@ pub(super) struct Committer {
     pub(super) kinds: Vec<String>,
     pub(super) stores: Vec<Arc<KindStore>>,
     pub(super) visible: Arc<AtomicU64>,
-    pub(super) progress: watch::Sender<Progress>,
+    pub(super) progress: watch::Sender<VisibleProgress>,
 }
 
 impl Journal {
@@ -123,7 +123,7 @@ impl Journal {
     }
 
     /// The entries that have arrived, after waiting for the first; `None` when the journal is closed and empty.
-    fn take(&self) -> Option<Vec<Entry>> {
+    fn take(&self) -> Option<Vec<JournalEntry>> {
         let mut pending = self.pending();
         while pending.entries.is_empty() {
             if pending.closed {
@@ -156,11 +156,11 @@ impl Committer {
         }
     }
 
-    fn publish(&self, entries: &[Entry]) {
+    fn publish(&self, entries: &[JournalEntry]) {
         let mut newest = vec![0; self.stores.len()];
         let mut revision = 0;
         for entry in entries {
-            if let Entry::Write {
+            if let JournalEntry::Write {
                 kind,
                 number,
                 event,

@@ -1,8 +1,8 @@
 //! Lists: of now, or of an earlier revision as long as the history reaches back.
 
-use super::history::History;
-use super::live::{Live, Row};
-use super::{StoreError, Version};
+use super::history::KindHistory;
+use super::live::{Live, LiveRow};
+use super::{ObjectVersion, StoreError};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::ops::Bound;
@@ -21,14 +21,14 @@ pub struct ListQuery<'a> {
     /// The state of this revision; `None` is now.
     pub at: Option<u64>,
     /// The objects that count.
-    pub filter: Option<&'a dyn Fn(&Version) -> bool>,
+    pub filter: Option<&'a dyn Fn(&ObjectVersion) -> bool>,
 }
 
 /// The objects of a page.
 #[derive(Debug, Default)]
 pub struct Page {
     /// The objects in order of their keys.
-    pub items: Vec<Arc<Version>>,
+    pub items: Vec<Arc<ObjectVersion>>,
     /// The revision of the state that was listed.
     pub revision: u64,
     /// The last key of this page, when there is more.
@@ -87,10 +87,10 @@ impl ListedRevisions {
 /// The results of `read` for the revision that is listed and its entries, in order, whatever the limit and the filter.
 pub(super) fn rows<T>(
     live: &Live,
-    history: &History,
+    history: &KindHistory,
     current: u64,
     query: &ListQuery<'_>,
-    read: impl FnOnce(u64, &mut dyn Iterator<Item = Row<'_>>) -> T,
+    read: impl FnOnce(u64, &mut dyn Iterator<Item = LiveRow<'_>>) -> T,
 ) -> Result<T, StoreError> {
     let revision = query.at.unwrap_or(current);
     if revision > current {
@@ -106,7 +106,7 @@ pub(super) fn rows<T>(
         });
     }
     // The former version at a key at that revision, for the keys that have changed since.
-    let mut past: BTreeMap<&Arc<str>, Option<&Arc<Version>>> = BTreeMap::new();
+    let mut past: BTreeMap<&Arc<str>, Option<&Arc<ObjectVersion>>> = BTreeMap::new();
     if revision < current {
         for event in history.newer_than(revision) {
             if event.key.starts_with(query.prefix) {
@@ -122,7 +122,7 @@ pub(super) fn rows<T>(
     if past.is_empty() {
         return Ok(read(revision, &mut present));
     }
-    let mut merged: BTreeMap<&Arc<str>, &Arc<Version>> = present.collect();
+    let mut merged: BTreeMap<&Arc<str>, &Arc<ObjectVersion>> = present.collect();
     for (key, version) in past {
         let wanted = match start {
             Bound::Excluded(after) => key.as_ref() > after,
@@ -138,7 +138,7 @@ pub(super) fn rows<T>(
 
 /// The entries that the filter takes, up to the limit.
 pub(super) fn page<'a>(
-    mut entries: impl Iterator<Item = Row<'a>>,
+    mut entries: impl Iterator<Item = LiveRow<'a>>,
     revision: u64,
     query: &ListQuery<'_>,
 ) -> Page {

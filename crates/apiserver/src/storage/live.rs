@@ -1,18 +1,18 @@
 //! The objects of one kind that there are now.
 
-use super::version::Version;
+use super::version::ObjectVersion;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
 /// A key and its version.
-pub(super) type Row<'a> = (&'a Arc<str>, &'a Arc<Version>);
+pub(super) type LiveRow<'a> = (&'a Arc<str>, &'a Arc<ObjectVersion>);
 
 /// Versions by key. Most accesses are about one key, so that those find it by its hash; lists need the order.
 #[derive(Debug, Default)]
 pub(super) struct Live {
-    versions: FxHashMap<Arc<str>, Arc<Version>>,
+    versions: FxHashMap<Arc<str>, Arc<ObjectVersion>>,
     keys: BTreeSet<Arc<str>>,
 }
 
@@ -23,7 +23,7 @@ impl Live {
     }
 
     /// The row at a key.
-    pub(super) fn get(&self, key: &str) -> Option<Row<'_>> {
+    pub(super) fn get(&self, key: &str) -> Option<LiveRow<'_>> {
         self.versions.get_key_value(key)
     }
 
@@ -31,8 +31,8 @@ impl Live {
     pub(super) fn insert(
         &mut self,
         key: &Arc<str>,
-        version: &Arc<Version>,
-    ) -> Option<Arc<Version>> {
+        version: &Arc<ObjectVersion>,
+    ) -> Option<Arc<ObjectVersion>> {
         if let Some(known) = self.versions.get_mut(key) {
             return Some(std::mem::replace(known, Arc::clone(version)));
         }
@@ -42,7 +42,7 @@ impl Live {
     }
 
     /// Removes the version at a key.
-    pub(super) fn remove(&mut self, key: &str) -> Option<Arc<Version>> {
+    pub(super) fn remove(&mut self, key: &str) -> Option<Arc<ObjectVersion>> {
         let version = self.versions.remove(key)?;
         self.keys.remove(key);
         Some(version)
@@ -53,7 +53,7 @@ impl Live {
         &'a self,
         start: Bound<&'a str>,
         prefix: &'a str,
-    ) -> impl Iterator<Item = Row<'a>> {
+    ) -> impl Iterator<Item = LiveRow<'a>> {
         let keys = self.keys.range::<str, _>((start, Bound::Unbounded));
         keys.take_while(move |key| key.starts_with(prefix))
             .filter_map(|key| self.get(key))

@@ -75,7 +75,7 @@ impl<'de> Visitor<'de> for &Parts {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
-        while let Some(wanted) = entries.next_key_seed(Wanted(self))? {
+        while let Some(wanted) = entries.next_key_seed(WantedPart(self))? {
             match wanted {
                 Some((name, below)) => {
                     map.insert(name.to_string(), entries.next_value_seed(below)?);
@@ -90,9 +90,9 @@ impl<'de> Visitor<'de> for &Parts {
 }
 
 /// Finds the part that a field is, if it is one.
-struct Wanted<'p>(&'p Parts);
+struct WantedPart<'p>(&'p Parts);
 
-impl<'de, 'p> DeserializeSeed<'de> for Wanted<'p> {
+impl<'de, 'p> DeserializeSeed<'de> for WantedPart<'p> {
     type Value = Option<&'p (Box<str>, Parts)>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
@@ -100,7 +100,7 @@ impl<'de, 'p> DeserializeSeed<'de> for Wanted<'p> {
     }
 }
 
-impl<'p> Visitor<'_> for Wanted<'p> {
+impl<'p> Visitor<'_> for WantedPart<'p> {
     type Value = Option<&'p (Box<str>, Parts)>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

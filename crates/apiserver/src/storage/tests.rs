@@ -7,22 +7,22 @@ use serde_json::json;
 
 const KIND: usize = 0;
 
-fn store(limits: HistoryLimits) -> Store {
-    Store::new(2, limits)
+fn store(limits: HistoryLimits) -> ObjectStore {
+    ObjectStore::new(2, limits)
 }
 
 fn object(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"x": 1}})
 }
 
-fn create(store: &Store, key: &str) -> u64 {
+fn create(store: &ObjectStore, key: &str) -> u64 {
     match store.create(KIND, key, object(key)) {
         Ok(version) => version.revision(),
         Err(e) => panic!("create {key}: {e}"),
     }
 }
 
-fn keys(store: &Store, query: &ListQuery<'_>) -> (Vec<String>, u64) {
+fn keys(store: &ObjectStore, query: &ListQuery<'_>) -> (Vec<String>, u64) {
     match store.list(KIND, query) {
         Ok(page) => (
             page.items
@@ -189,7 +189,7 @@ fn pages_say_where_to_go_on_and_what_remains() {
     );
     let last = page(Some("b"), Some(2), None).unwrap_or_default();
     assert_eq!((last.items.len(), last.more_after), (1, None));
-    let not_b = |version: &Version| version.object()["metadata"]["name"] != "b";
+    let not_b = |version: &ObjectVersion| version.object()["metadata"]["name"] != "b";
     let filtered = page(None, Some(1), Some(&not_b)).unwrap_or_default();
     assert_eq!(
         (filtered.more_after.as_deref(), filtered.remaining),
@@ -276,7 +276,7 @@ async fn waiting_for_a_revision_ends_when_it_is_written_or_patience_does() {
 
 #[test]
 fn the_body_of_a_version_has_no_kind_and_begins_with_metadata() {
-    let version = Version::unstored(object("a"));
+    let version = ObjectVersion::unstored(object("a"));
     assert_eq!(
         version.body().as_ref(),
         br#"{"metadata":{"name":"a"},"spec":{"x":1}}"#
@@ -358,7 +358,7 @@ fn deleted_objects_leave_memory_with_the_history() {
         );
         versions.push(Arc::downgrade(&version));
     }
-    let in_memory = |versions: &[std::sync::Weak<Version>]| {
+    let in_memory = |versions: &[std::sync::Weak<ObjectVersion>]| {
         versions.iter().filter(|v| v.strong_count() > 0).count()
     };
     assert_eq!(in_memory(&versions), 5_000);

@@ -5,9 +5,9 @@
 //! it is one of those that were used last ([`Recent`]); later it is parsed again.
 
 use super::parts::Parts;
-use crate::access::Object;
+use crate::access::StoredObject;
 use crate::apply::fields_to_text;
-use crate::raw_json::{self, Texts, Written};
+use crate::raw_json::{self, FieldTexts, WrittenText};
 use berth_protobuf::MessageType;
 use bytes::Bytes;
 use serde::Serialize;
@@ -28,7 +28,7 @@ const BODY_BYTES: usize = 4 * 1024;
 
 /// One version of an object.
 #[derive(Debug)]
-pub struct Version {
+pub struct ObjectVersion {
     tree: Mutex<Weak<Value>>,
     type_meta: TypeMeta,
     revision: u64,
@@ -55,8 +55,8 @@ impl TypeMeta {
     }
 
     /// The fields that are kept as the text of their JSON.
-    fn texts(&self) -> Texts {
-        Texts::of(self.group(), &self.kind)
+    fn texts(&self) -> FieldTexts {
+        FieldTexts::of(self.group(), &self.kind)
     }
 
     fn has_raw_json(&self) -> bool {
@@ -67,14 +67,14 @@ impl TypeMeta {
 /// The objects that were parsed last.
 #[derive(Debug, Default)]
 struct Recent {
-    objects: VecDeque<Kept>,
+    objects: VecDeque<KeptObject>,
     bytes: usize,
 }
 
 /// A parsed object, the length of its body, and when it was parsed.
 #[derive(Debug)]
-struct Kept {
-    object: Object,
+struct KeptObject {
+    object: StoredObject,
     bytes: usize,
     since: Instant,
 }
@@ -88,7 +88,7 @@ static RECENT: Mutex<Recent> = Mutex::new(Recent {
 
 impl Recent {
     /// Keeps an object. Others leave, to be dropped outside of the lock.
-    fn keep(&mut self, kept: Kept, left: &mut Vec<Object>) {
+    fn keep(&mut self, kept: KeptObject, left: &mut Vec<StoredObject>) {
         self.bytes += kept.bytes;
         self.objects.push_back(kept);
         while self.bytes > RECENT_BYTES_MAX || self.objects.len() > RECENT_MAX {
@@ -96,16 +96,16 @@ impl Recent {
         }
     }
 
-    fn remove_oldest(&mut self) -> Option<Object> {
-        let Kept { object, bytes, .. } = self.objects.pop_front()?;
+    fn remove_oldest(&mut self) -> Option<StoredObject> {
+        let KeptObject { object, bytes, .. } = self.objects.pop_front()?;
         self.bytes -= bytes;
         Some(object)
     }
 
     /// The objects that have been kept for long leave.
-    fn remove_old(&mut self, now: Instant) -> Vec<Object> {
+    fn remove_old(&mut self, now: Instant) -> Vec<StoredObject> {
         let mut left = Vec::new();
-        let is_old = |kept: &Kept| now.saturating_duration_since(kept.since) > RECENT_AGE_MAX;
+        let is_old = |kept: &KeptObject| now.saturating_duration_since(kept.since) > RECENT_AGE_MAX;
         while self.objects.front().is_some_and(is_old) {
             left.extend(self.remove_oldest());
         }
@@ -121,12 +121,12 @@ fn recent() -> MutexGuard<'static, Recent> {
 }
 
 /// Keeps objects for a while, each with the length of its body.
-pub(super) fn keep(objects: Vec<(Object, usize)>) {
+pub(super) fn keep(objects: Vec<(StoredObject, usize)>) {
     let mut left = Vec::new();
     let since = Instant::now();
     let mut recent = recent();
     for (object, bytes) in objects {
-        let kept = Kept {
+        let kept = KeptObject {
             object,
             bytes,
             since,
@@ -185,7 +185,7 @@ impl Draft {
         mut self,
         revision: Option<u64>,
         written: Instant,
-    ) -> (Version, (Object, usize)) {
+    ) -> (ObjectVersion, (StoredObject, usize)) {
         if let Some(metadata) = self
             .object
             .get_mut("metadata")
@@ -197,7 +197,7 @@ impl Draft {
             insert_revision(&mut self.body, self.gap, metadata.get("resourceVersion"));
         }
         let revision = revision.unwrap_or(0);
-        let version = Version::of_body(self.type_meta, exact(self.body), revision, written);
+        let version = ObjectVersion::of_body(self.type_meta, exact(self.body), revision, written);
         let object = Arc::new(self.object);
         *version.tree() = Arc::downgrade(&object);
         let bytes = version.body.len();
@@ -207,7 +207,7 @@ impl Draft {
 
 // === impl Version ===
 
-impl Version {
+impl ObjectVersion {
     /// A version that was serialised before.
     pub(super) fn of_body(
         type_meta: TypeMeta,
@@ -234,7 +234,7 @@ impl Version {
     }
 
     /// The object, with its `resourceVersion`.
-    pub fn object(&self) -> Object {
+    pub fn object(&self) -> StoredObject {
         if let Some(object) = self.tree().upgrade() {
             return object;
         }
@@ -244,9 +244,9 @@ impl Version {
         object
     }
 
-    /// Parts of the object. Unlike [`Version::object`] this keeps nothing parsed, so that reading a part of very many
-    /// objects neither builds their trees nor takes the place of those that are in use.
-    pub fn parts(&self, parts: &Parts) -> Object {
+    /// Parts of the object. Unlike [`ObjectVersion::object`] this keeps nothing parsed, so that reading a part of very
+    /// many objects neither builds their trees nor takes the place of those that are in use.
+    pub fn parts(&self, parts: &Parts) -> StoredObject {
         if let Some(object) = self.tree().upgrade() {
             return object;
         }
@@ -312,7 +312,7 @@ impl Version {
         self.message.get_or_init(|| exact(encoded()))
     }
 
-    /// As [`Version::body`], for the object as another group-version shows it.
+    /// As [`ObjectVersion::body`], for the object as another group-version shows it.
     pub fn other_body(&self, convert: impl FnOnce(&Value) -> Value) -> &Bytes {
         self.other_body
             .get_or_init(|| whole_body(&convert(&self.object())))
@@ -327,14 +327,14 @@ fn exact(bytes: Vec<u8>) -> Bytes {
 /// The JSON of an object without `apiVersion` and `kind`.
 fn whole_body(object: &Value) -> Bytes {
     let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or("");
-    let texts = Texts::of_kind(text("apiVersion"), text("kind"));
+    let texts = FieldTexts::of_kind(text("apiVersion"), text("kind"));
     let (mut body, gap) = encode_body(object, texts);
     insert_revision(&mut body, gap, object.pointer("/metadata/resourceVersion"));
     exact(body)
 }
 
 /// The JSON of an object without `apiVersion`, `kind` and `metadata.resourceVersion`, and where that is to be inserted.
-fn encode_body(object: &Value, texts: Texts) -> (Vec<u8>, Option<Gap>) {
+fn encode_body(object: &Value, texts: FieldTexts) -> (Vec<u8>, Option<Gap>) {
     let mut out = Vec::with_capacity(BODY_BYTES);
     let mut gap = None;
     let Some(map) = object.as_object() else {
@@ -352,9 +352,10 @@ fn encode_body(object: &Value, texts: Texts) -> (Vec<u8>, Option<Gap>) {
                     &mut out,
                     start,
                     key,
-                    &Written(value, of_metadata.below(key)),
+                    &WrittenText(value, of_metadata.below(key)),
                 );
             }
+            // The revision is only known when the object is stored.
             gap = Some(Gap {
                 at: out.len(),
                 is_first: out.len() == start,
@@ -366,7 +367,7 @@ fn encode_body(object: &Value, texts: Texts) -> (Vec<u8>, Option<Gap>) {
     }
     for (key, value) in map {
         if !matches!(key.as_str(), "apiVersion" | "kind" | "metadata") {
-            put_entry(&mut out, 1, key, &Written(value, texts.below(key)));
+            put_entry(&mut out, 1, key, &WrittenText(value, texts.below(key)));
         }
     }
     out.push(b'}');
@@ -423,7 +424,7 @@ mod tests {
             if object.pointer("/metadata").is_some_and(Value::is_object) {
                 assert_eq!(kept.0["metadata"]["resourceVersion"], "7");
             }
-            let version = Version::unstored(object.clone());
+            let version = ObjectVersion::unstored(object.clone());
             let first = version.object();
             assert_eq!(version.parse(), *first, "{object}");
             let mut shown = Value::clone(&first);
@@ -438,8 +439,8 @@ mod tests {
         let since = Instant::now();
         let mut keep = |bytes| {
             let mut left = Vec::new();
-            let object = Object::default();
-            let kept = Kept {
+            let object = StoredObject::default();
+            let kept = KeptObject {
                 object,
                 bytes,
                 since,

@@ -5,7 +5,7 @@ use super::text::{
     strings, text,
 };
 use super::{CellFn, components, pods};
-use crate::validation::view::View;
+use crate::validation::view::FieldView;
 use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -473,6 +473,7 @@ fn hpa_targets(hpa: &Value) -> String {
                 "Object" => "object",
                 _ => "external",
             };
+            // The status lists metrics in the order of the spec.
             let now = current.get(i).and_then(|m| m.get(source)?.get("current"));
             let target = metric
                 .get(source)

@@ -15,7 +15,7 @@ pub(super) fn row_condition(pod: &Value) -> Option<Value> {
 }
 
 /// The sums over the statuses of the containers.
-struct Sum {
+struct ContainerSums {
     reason: String,
     ready: usize,
     total: usize,
@@ -68,8 +68,8 @@ fn has_condition(pod: &Value, kind: &str) -> bool {
     condition(pod, kind).is_some_and(|c| text(c, "/status") == "True")
 }
 
-fn summarize(pod: &Value) -> Sum {
-    let mut sum = Sum {
+fn summarize(pod: &Value) -> ContainerSums {
+    let mut sum = ContainerSums {
         reason: match text(pod, "/status/reason") {
             "" => text(pod, "/status/phase").to_owned(),
             reason => reason.to_owned(),
@@ -85,11 +85,13 @@ fn summarize(pod: &Value) -> Sum {
     {
         sum.reason = "SchedulingGated".to_owned();
     }
+    // The order is that of kubectl: later states are more specific and replace earlier ones.
     let initializing = init_containers(pod, &mut sum);
     if !initializing || has_condition(pod, "Initialized") {
         containers(pod, &mut sum);
     }
     if pod.pointer("/metadata/deletionTimestamp").is_some() {
+        // A lost node cannot confirm the deletion.
         if text(pod, "/status/reason") == "NodeLost" {
             sum.reason = "Unknown".to_owned();
         } else if !matches!(text(pod, "/status/phase"), "Succeeded" | "Failed") {
@@ -100,7 +102,7 @@ fn summarize(pod: &Value) -> Sum {
 }
 
 /// Counts the init containers. Returns whether one of them is still to finish.
-fn init_containers(pod: &Value, sum: &mut Sum) -> bool {
+fn init_containers(pod: &Value, sum: &mut ContainerSums) -> bool {
     let specs = items(pod, "/spec/initContainers");
     let is_sidecar = |name: &str| {
         specs
@@ -149,7 +151,7 @@ fn init_containers(pod: &Value, sum: &mut Sum) -> bool {
     false
 }
 
-fn containers(pod: &Value, sum: &mut Sum) {
+fn containers(pod: &Value, sum: &mut ContainerSums) {
     let mut has_running = false;
     for status in items(pod, "/status/containerStatuses").iter().rev() {
         sum.restarts += number(status, "/restartCount");

@@ -92,6 +92,7 @@ pub(crate) fn since(time: &str, now: Timestamp) -> String {
 
 /// A duration in at most two units, coarser the longer it is.
 pub(crate) fn human_seconds(seconds: i64) -> String {
+    // A clock that differs by a second is tolerated.
     if seconds < -1 {
         return "<invalid>".to_owned();
     }

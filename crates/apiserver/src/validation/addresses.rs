@@ -1,7 +1,7 @@
 //! Addresses, address ranges and host names, with the rules that kube-apiserver 1.36 has for fields that once allowed
 //! more (`StrictIPCIDRValidation`).
 
-use super::errors::{Errors, Path};
+use super::errors::{ErrorPath, Errors};
 use super::{checks, names};
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -13,7 +13,7 @@ checks! {
 }
 
 /// Errors of an address. Returns whether it has none.
-pub(crate) fn validate_ip(errors: &mut Errors, text: &str, path: &Path) -> bool {
+pub(crate) fn validate_ip(errors: &mut Errors, text: &str, path: &ErrorPath) -> bool {
     let before = errors.len();
     if names::parse_ip(text).is_none() {
         errors.invalid(path, text, names::NOT_AN_IP);
@@ -31,7 +31,7 @@ fn is_mapped(text: &str) -> bool {
 }
 
 /// Errors of a range of addresses.
-pub(crate) fn validate_cidr(errors: &mut Errors, text: &str, path: &Path) {
+pub(crate) fn validate_cidr(errors: &mut Errors, text: &str, path: &ErrorPath) {
     let Some((_, bits)) = names::parse_cidr(text) else {
         errors.invalid(path, text, names::NOT_A_CIDR);
         return;
@@ -56,7 +56,7 @@ pub(crate) fn validate_cidr(errors: &mut Errors, text: &str, path: &Path) {
 }
 
 /// Errors of the address of an endpoint, which is no special one.
-pub(crate) fn validate_endpoint(errors: &mut Errors, text: &str, path: &Path) {
+pub(crate) fn validate_endpoint(errors: &mut Errors, text: &str, path: &ErrorPath) {
     let Some(ip) = names::parse_ip(text) else {
         errors.invalid(path, text, "must be a valid IP address");
         return;
@@ -86,7 +86,7 @@ pub(crate) fn validate_endpoint(errors: &mut Errors, text: &str, path: &Path) {
 }
 
 /// Errors of a host name, which is no address.
-pub(super) fn host_name(errors: &mut Errors, name: &str, path: &Path) {
+pub(super) fn host_name(errors: &mut Errors, name: &str, path: &ErrorPath) {
     errors.each_invalid(path, name, names::dns_subdomain(name));
     if names::parse_ip(name).is_some() {
         errors.invalid(path, name, "must be a DNS name, not an IP address");
@@ -97,9 +97,9 @@ pub(super) fn host_name(errors: &mut Errors, name: &str, path: &Path) {
 mod tests {
     use super::*;
 
-    fn faults(text: &str, check: impl Fn(&mut Errors, &str, &Path)) -> Vec<String> {
+    fn faults(text: &str, check: impl Fn(&mut Errors, &str, &ErrorPath)) -> Vec<String> {
         let mut errors = Errors::new();
-        check(&mut errors, text, &Path::new("f"));
+        check(&mut errors, text, &ErrorPath::new("f"));
         errors.into_vec().into_iter().map(|e| e.detail).collect()
     }
 

@@ -1,7 +1,7 @@
 //! Quantities inside JSON objects: reading them, and writing them as the API stores them.
 
-use super::errors::{Errors, IS_NEGATIVE, Path};
-use super::view::View;
+use super::errors::{ErrorPath, Errors, IS_NEGATIVE};
+use super::view::FieldView;
 use berth_api::Quantity;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -55,7 +55,7 @@ pub(crate) fn validate(
     errors: &mut Errors,
     resource: &str,
     value: &Value,
-    path: &Path,
+    path: &ErrorPath,
 ) -> Option<Quantity> {
     let Some(quantity) = parse(value) else {
         errors.invalid(path, value, NOT_A_QUANTITY);
@@ -142,7 +142,7 @@ mod tests {
         ];
         for (resource, value, count) in cases {
             let mut errors = Errors::new();
-            validate(&mut errors, resource, &value, &Path::new("p"));
+            validate(&mut errors, resource, &value, &ErrorPath::new("p"));
             assert_eq!(errors.into_vec().len(), count, "{resource} {value}");
         }
     }

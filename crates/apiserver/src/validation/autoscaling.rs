@@ -1,8 +1,8 @@
 //! The checks that the tables cannot express for HorizontalPodAutoscalers: metrics, targets and scaling rules.
 
 use super::engine::Owner;
-use super::errors::{Errors, IS_NEGATIVE, Path};
-use super::view::View;
+use super::errors::{ErrorPath, Errors, IS_NEGATIVE};
+use super::view::FieldView;
 use super::{amounts, checks, names};
 use serde_json::Value;
 
@@ -31,8 +31,8 @@ checks! {
     "autoscaler" => autoscaler,
 }
 
-fn autoscaler(errors: &mut Errors, owner: &Owner, object: &Value, _: &Path) {
-    let (spec, path) = (object.part("spec"), Path::new("spec"));
+fn autoscaler(errors: &mut Errors, owner: &Owner, object: &Value, _: &ErrorPath) {
+    let (spec, path) = (object.part("spec"), ErrorPath::new("spec"));
     let min = spec.maybe_int("minReplicas");
     let max = spec.int("maxReplicas");
     if let Some(min) = min.filter(|min| *min < 1) {
@@ -61,7 +61,7 @@ fn autoscaler(errors: &mut Errors, owner: &Owner, object: &Value, _: &Path) {
     }
 }
 
-fn target_of_scale(errors: &mut Errors, owner: &Owner, target: &Value, path: &Path) {
+fn target_of_scale(errors: &mut Errors, owner: &Owner, target: &Value, path: &ErrorPath) {
     let path = path.child("scaleTargetRef");
     reference(errors, target, &path);
     let before = owner.old.map(|old| old.part("spec").part("scaleTargetRef"));
@@ -73,7 +73,7 @@ fn target_of_scale(errors: &mut Errors, owner: &Owner, target: &Value, path: &Pa
     api_version(errors, target, needs_group, &path);
 }
 
-fn reference(errors: &mut Errors, reference: &Value, path: &Path) {
+fn reference(errors: &mut Errors, reference: &Value, path: &ErrorPath) {
     for field in ["kind", "name"] {
         errors.check_name(&path.child(field), reference.text(field), |text| {
             names::path_segment(text, false)
@@ -81,7 +81,7 @@ fn reference(errors: &mut Errors, reference: &Value, path: &Path) {
     }
 }
 
-fn api_version(errors: &mut Errors, reference: &Value, needs_group: bool, path: &Path) {
+fn api_version(errors: &mut Errors, reference: &Value, needs_group: bool, path: &ErrorPath) {
     let version = reference.text("apiVersion");
     let fault = match version.matches('/').count() {
         0 if needs_group => GROUP_REQUIRED.to_owned(),
@@ -91,7 +91,7 @@ fn api_version(errors: &mut Errors, reference: &Value, needs_group: bool, path: 
     errors.invalid(&path.child("apiVersion"), version, fault);
 }
 
-fn scaling_rules(errors: &mut Errors, rules: &Value, path: &Path) {
+fn scaling_rules(errors: &mut Errors, rules: &Value, path: &ErrorPath) {
     if let Some(window) = rules.maybe_int("stabilizationWindowSeconds") {
         let at = path.child("stabilizationWindowSeconds");
         if window < 0 {
@@ -130,6 +130,7 @@ fn scaling_rules(errors: &mut Errors, rules: &Value, path: &Path) {
             errors.invalid(&at.child("periodSeconds"), period, detail);
         }
     }
+    // A tolerance below zero would scale at every difference.
     if let Some(tolerance) = rules.field("tolerance").and_then(amounts::parse)
         && tolerance.sign() < 0
     {
@@ -138,7 +139,7 @@ fn scaling_rules(errors: &mut Errors, rules: &Value, path: &Path) {
     }
 }
 
-fn validate_metric(errors: &mut Errors, metric: &Value, path: &Path) {
+fn validate_metric(errors: &mut Errors, metric: &Value, path: &ErrorPath) {
     let (kind, at) = (metric.text("type"), path.child("type"));
     if kind.is_empty() {
         errors.required(&at, "must specify a metric source type");
@@ -170,7 +171,7 @@ fn validate_metric(errors: &mut Errors, metric: &Value, path: &Path) {
     }
 }
 
-fn source(errors: &mut Errors, kind: &str, source: &Value, path: &Path) {
+fn source(errors: &mut Errors, kind: &str, source: &Value, path: &ErrorPath) {
     let target = source.part("target");
     let has = |field: &str| target.field(field).is_some();
     let (utilization, average) = (has("averageUtilization"), has("averageValue"));
@@ -239,7 +240,7 @@ fn source(errors: &mut Errors, kind: &str, source: &Value, path: &Path) {
     }
 }
 
-fn identifier(errors: &mut Errors, source: &Value, path: &Path) {
+fn identifier(errors: &mut Errors, source: &Value, path: &ErrorPath) {
     let name = source.part("metric").text("name");
     let at = path.child("metric").child("name");
     if name.is_empty() {
@@ -249,7 +250,7 @@ fn identifier(errors: &mut Errors, source: &Value, path: &Path) {
     }
 }
 
-fn validate_target(errors: &mut Errors, target: &Value, path: &Path) {
+fn validate_target(errors: &mut Errors, target: &Value, path: &ErrorPath) {
     let (kind, at) = (target.text("type"), path.child("type"));
     if kind.is_empty() {
         errors.required(&at, "must specify a metric target type");

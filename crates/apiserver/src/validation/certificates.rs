@@ -1,11 +1,11 @@
 //! CertificateSigningRequests: only their subresources change them after their creation.
 
 use super::engine::Owner;
-use super::errors::{Errors, Path, Shown};
-use super::view::{View, copy_field, set, set_if_zero};
+use super::errors::{ErrorPath, Errors, Shown};
+use super::view::{FieldView, copy_field, set, set_if_zero};
 use super::{checks, names};
 use crate::field::FieldError;
-use crate::strategy::{Strategy, Subresource, keep_other_half};
+use crate::strategy::{KindStrategy, Subresource, keep_other_half};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
@@ -68,13 +68,14 @@ fn check_certificate(base64: &str) -> Result<(), String> {
     }
 }
 
-fn signer_name(errors: &mut Errors, _: &Owner<'_>, signer: &Value, path: &Path<'_>) {
+fn signer_name(errors: &mut Errors, _: &Owner<'_>, signer: &Value, path: &ErrorPath<'_>) {
     let signer = signer.as_str().unwrap_or("");
     if signer == LEGACY_SIGNER {
         let detail = "the legacy signerName is not allowed via this API version";
         errors.invalid(path, signer, detail);
         return;
     }
+    // The path has exactly one slash.
     let (Some((domain, name)), 1) = (signer.split_once('/'), signer.matches('/').count()) else {
         let detail =
             "must be a fully qualified domain and path of the form 'example.com/signer-name'";
@@ -112,7 +113,7 @@ fn conditions<'a>(request: &'a Value, kind: &str) -> Vec<&'a Value> {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CertificateRequests;
 
-impl Strategy for CertificateRequests {
+impl KindStrategy for CertificateRequests {
     fn prepare_for_create(&self, object: &mut Value, _now: &str) {
         set(object, "status", Map::new());
     }
@@ -157,7 +158,7 @@ impl Strategy for CertificateRequests {
         subresource: Subresource,
     ) -> Vec<FieldError> {
         let mut errors = Errors::new();
-        let status = Path::new("status");
+        let status = ErrorPath::new("status");
         validate_conditions(&mut errors, new, &status.child("conditions"));
         let (certificate, before) = (
             new.part("status").text("certificate"),
@@ -175,8 +176,10 @@ impl Strategy for CertificateRequests {
             subresource,
             &status.child("conditions"),
         );
+        // Only the signer may write the certificate, by the status.
         if certificate != before && subresource != Subresource::Status {
             errors.forbidden(&at, "updates may not set certificate content");
+        // A certificate that was issued stays, because clients may use it.
         } else if certificate != before && !before.is_empty() {
             errors.forbidden(&at, "updates may not modify existing certificate content");
         }
@@ -227,7 +230,7 @@ fn set_times(new: &mut Value, old: &Value, now: &str) {
     }
 }
 
-fn validate_conditions(errors: &mut Errors, request: &Value, path: &Path<'_>) {
+fn validate_conditions(errors: &mut Errors, request: &Value, path: &ErrorPath<'_>) {
     let mut seen: HashSet<&str> = HashSet::new();
     for (i, condition) in request
         .part("status")
@@ -240,6 +243,7 @@ fn validate_conditions(errors: &mut Errors, request: &Value, path: &Path<'_>) {
         if kind.is_empty() {
             errors.required(&at.child("type"), "");
         }
+        // These conditions cannot be withdrawn.
         let known = if LASTING.contains(&kind) {
             &["True"][..]
         } else {
@@ -266,7 +270,7 @@ fn validate_kept(
     errors: &mut Errors,
     (new, old): (&Value, &Value),
     subresource: Subresource,
-    path: &Path<'_>,
+    path: &ErrorPath<'_>,
 ) {
     for kind in LASTING {
         if conditions(new, kind).len() < conditions(old, kind).len() {

@@ -4,9 +4,9 @@
 use super::conditions;
 use super::devices::{check_raw, has_request, validate_driver, validate_pool};
 use super::engine::{Owner, run_type};
-use super::errors::{Errors, IS_IMMUTABLE, Path, Shown, json_text, struct_text};
+use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown, json_text, struct_text};
 use super::names;
-use super::view::View;
+use super::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -36,7 +36,8 @@ fn id_of(device: &Value) -> DeviceId<'_> {
 }
 
 /// Errors of a status.
-pub(super) fn validate(errors: &mut Errors, owner: &Owner, status: &Value, path: &Path) {
+pub(super) fn validate(errors: &mut Errors, owner: &Owner, status: &Value, path: &ErrorPath) {
+    // Only updates have a status.
     let Some(old) = owner.old else { return };
     let (claim, old) = (owner.value, old.part("status"));
     let consumers = status.items("reservedFor");
@@ -58,6 +59,7 @@ pub(super) fn validate(errors: &mut Errors, owner: &Owner, status: &Value, path:
     if !consumers.is_empty() && allocation.is_none() {
         errors.forbidden(&at, "may not be specified when `allocated` is not set");
     } else if claim.part("metadata").field("deletionTimestamp").is_some() {
+        // A claim that is being deleted may lose consumers, but not get new ones.
         let before = old.items("reservedFor");
         if consumers.iter().any(|consumer| !before.contains(consumer)) {
             let detail = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set";
@@ -66,13 +68,14 @@ pub(super) fn validate(errors: &mut Errors, owner: &Owner, status: &Value, path:
     }
     let at = path.child("allocation");
     match (allocation, old.field("allocation")) {
+        // An allocation may be set and removed, not changed: pods use it.
         (Some(new), Some(old)) if new != old => errors.invalid(&at, new, IS_IMMUTABLE),
         (Some(new), None) => validate_allocation(errors, owner, new, &at),
         _ => {}
     }
 }
 
-fn reserved(errors: &mut Errors, consumers: &[Value], path: &Path) {
+fn reserved(errors: &mut Errors, consumers: &[Value], path: &ErrorPath) {
     for (i, consumer) in consumers.iter().enumerate() {
         for field in ["resource", "name", "uid"] {
             if consumer.text(field).is_empty() {
@@ -89,7 +92,7 @@ fn reserved(errors: &mut Errors, consumers: &[Value], path: &Path) {
     }
 }
 
-fn validate_allocation(errors: &mut Errors, owner: &Owner, allocation: &Value, path: &Path) {
+fn validate_allocation(errors: &mut Errors, owner: &Owner, allocation: &Value, path: &ErrorPath) {
     let devices = allocation.part("devices");
     let at = path.child("devices");
     let claim = owner.value.part("spec").part("devices");
@@ -97,6 +100,7 @@ fn validate_allocation(errors: &mut Errors, owner: &Owner, allocation: &Value, p
     let results_path = at.child("results");
     if results.len() > RESULTS_MAX {
         errors.check_at_most(&results_path, results.len(), RESULTS_MAX);
+    // Entries of a list that is too long are not checked, which bounds the work.
     } else {
         for (i, result) in results.iter().enumerate() {
             let path = results_path.index(i);
@@ -126,7 +130,7 @@ fn validate_allocation(errors: &mut Errors, owner: &Owner, allocation: &Value, p
 }
 
 /// A request of the claim by its name, or an alternative of one by both names.
-pub(super) fn request_reference(errors: &mut Errors, claim: &Value, name: &str, path: &Path) {
+pub(super) fn request_reference(errors: &mut Errors, claim: &Value, name: &str, path: &ErrorPath) {
     let parts: Vec<&str> = name.split('/').collect();
     if parts.len() <= 2 {
         for part in parts {
@@ -138,14 +142,14 @@ pub(super) fn request_reference(errors: &mut Errors, claim: &Value, name: &str, 
     }
 }
 
-fn device_name(errors: &mut Errors, device: &Value, path: &Path) {
+fn device_name(errors: &mut Errors, device: &Value, path: &ErrorPath) {
     validate_driver(errors, device.text("driver"), &path.child("driver"));
     validate_pool(errors, device.text("pool"), &path.child("pool"));
     let name = device.text("device");
     errors.each_invalid(&path.child("device"), name, names::dns_label(name));
 }
 
-fn share(errors: &mut Errors, device: &Value, path: &Path) {
+fn share(errors: &mut Errors, device: &Value, path: &ErrorPath) {
     let Some(id) = device.maybe_text("shareID") else {
         return;
     };
@@ -170,7 +174,7 @@ fn share(errors: &mut Errors, device: &Value, path: &Path) {
 }
 
 /// The conditions of a device that make its binding succeed or fail.
-pub(super) fn binding_conditions(errors: &mut Errors, result: &Value, path: &Path) {
+pub(super) fn binding_conditions(errors: &mut Errors, result: &Value, path: &ErrorPath) {
     let fields = ["bindingConditions", "bindingFailureConditions"];
     let lists = fields.map(|field| result.strings(field));
     for (field, list) in fields.iter().zip(&lists) {
@@ -202,6 +206,7 @@ pub(super) fn binding_conditions(errors: &mut Errors, result: &Value, path: &Pat
             errors.invalid(&at, *condition, detail);
         }
     }
+    // One list without the other would leave the binding without an end.
     for (i, field) in fields.into_iter().enumerate() {
         let other = 1 - i;
         let is_alone = lists.get(i).is_some_and(Vec::is_empty)
@@ -215,7 +220,13 @@ pub(super) fn binding_conditions(errors: &mut Errors, result: &Value, path: &Pat
     }
 }
 
-fn configuration(errors: &mut Errors, owner: &Owner, config: &Value, claim: &Value, path: &Path) {
+fn configuration(
+    errors: &mut Errors,
+    owner: &Owner,
+    config: &Value,
+    claim: &Value,
+    path: &ErrorPath,
+) {
     let (source, at) = (config.text("source"), path.child("source"));
     match source {
         "" => errors.required(&at, ""),
@@ -248,7 +259,7 @@ fn device_statuses(
     errors: &mut Errors,
     devices: &[Value],
     allocated: &HashSet<DeviceId>,
-    path: &Path,
+    path: &ErrorPath,
 ) {
     let shown = |device: &Value| {
         let parts = [
@@ -265,6 +276,7 @@ fn device_statuses(
         let path = path.index(i);
         device_name(errors, device, &path);
         share(errors, device, &path);
+        // A driver reports only about devices that the claim has.
         if !allocated.contains(&id_of(device)) {
             let detail = "must be an allocated device in the claim";
             errors.invalid(&path, shown(device), detail);
@@ -289,7 +301,7 @@ fn device_statuses(
     }
 }
 
-fn network_data(errors: &mut Errors, data: &Value, path: &Path) {
+fn network_data(errors: &mut Errors, data: &Value, path: &ErrorPath) {
     for (field, bytes_max) in [
         ("interfaceName", INTERFACE_BYTES_MAX),
         ("hardwareAddress", HARDWARE_BYTES_MAX),
@@ -313,6 +325,7 @@ fn network_data(errors: &mut Errors, data: &Value, path: &Path) {
             ),
             Some((address, bits)) => {
                 let canonical = format!("{address}/{bits}");
+                // Two texts of one address would not be recognised as duplicates.
                 if ip != canonical {
                     let detail = format!("must be in canonical form ({canonical:?})");
                     errors.invalid(&at.index(i), ip, detail);

@@ -1,8 +1,8 @@
 //! The checks that the tables cannot express for classes, drivers and attachments of volumes.
 
 use super::engine::Owner;
-use super::errors::{Errors, IS_IMMUTABLE, IS_NEGATIVE, Path};
-use super::view::{View, remove};
+use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, IS_NEGATIVE};
+use super::view::{FieldView, remove};
 use super::{amounts, checks, names};
 use serde_json::Value;
 use std::collections::HashSet;
@@ -75,7 +75,7 @@ fn sizes(object: &Value, field: &str) -> usize {
     entries.map(|(key, value)| key.len() + value.len()).sum()
 }
 
-fn parameters(errors: &mut Errors, class: &Value, path: &Path) {
+fn parameters(errors: &mut Errors, class: &Value, path: &ErrorPath) {
     let entries = class.labels("parameters");
     if entries.len() > PARAMETERS_MAX {
         errors.too_long(path, PARAMETERS_MAX);
@@ -93,7 +93,7 @@ fn parameters(errors: &mut Errors, class: &Value, path: &Path) {
     }
 }
 
-fn allowed_topologies(errors: &mut Errors, terms: &Value, path: &Path) {
+fn allowed_topologies(errors: &mut Errors, terms: &Value, path: &ErrorPath) {
     let mut seen: HashSet<Vec<(String, Vec<String>)>> = HashSet::new();
     for (i, term) in terms.as_array().into_iter().flatten().enumerate() {
         let path = path.index(i).child("matchLabelExpressions");
@@ -120,6 +120,7 @@ fn allowed_topologies(errors: &mut Errors, terms: &Value, path: &Path) {
             values.sort_unstable();
             expressions.push((key.to_owned(), values));
         }
+        // The order within a term has no meaning, so equal terms are found after sorting.
         expressions.sort();
         if !seen.insert(expressions) {
             errors.duplicate(&path, "");
@@ -127,7 +128,7 @@ fn allowed_topologies(errors: &mut Errors, terms: &Value, path: &Path) {
     }
 }
 
-fn attachment_source(errors: &mut Errors, owner: &Owner, source: &Value, path: &Path) {
+fn attachment_source(errors: &mut Errors, owner: &Owner, source: &Value, path: &ErrorPath) {
     let exactly_one = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
     let name = source.maybe_text("persistentVolumeName");
     let at = path.child("persistentVolumeName");
@@ -147,7 +148,7 @@ fn attachment_source(errors: &mut Errors, owner: &Owner, source: &Value, path: &
 }
 
 /// A driver of a node changes nothing but how many volumes it can attach.
-fn drivers_kept(errors: &mut Errors, owner: &Owner, node: &Value, path: &Path) {
+fn drivers_kept(errors: &mut Errors, owner: &Owner, node: &Value, path: &ErrorPath) {
     let Some(old) = owner.old else { return };
     let drivers = |node: &Value| {
         let mut drivers = node.part("spec").items("drivers").to_vec();
@@ -167,7 +168,7 @@ fn drivers_kept(errors: &mut Errors, owner: &Owner, node: &Value, path: &Path) {
     }
 }
 
-fn token_requests(errors: &mut Errors, requests: &Value, path: &Path) {
+fn token_requests(errors: &mut Errors, requests: &Value, path: &ErrorPath) {
     let mut seen = HashSet::new();
     for (i, request) in requests.as_array().into_iter().flatten().enumerate() {
         let path = path.index(i);

@@ -1,7 +1,7 @@
 //! Conditions of the common type `meta.v1.Condition`.
 
-use super::errors::{Errors, Path};
-use super::view::View;
+use super::errors::{ErrorPath, Errors};
+use super::view::FieldView;
 use super::{checks, names};
 use serde_json::Value;
 use std::collections::HashSet;
@@ -17,7 +17,7 @@ checks! {
 }
 
 /// Errors of a list of conditions: one of each type, complete and well formed.
-pub(crate) fn validate(errors: &mut Errors, conditions: &[Value], path: &Path) {
+pub(crate) fn validate(errors: &mut Errors, conditions: &[Value], path: &ErrorPath) {
     let mut seen = HashSet::new();
     for (i, condition) in conditions.iter().enumerate() {
         let path = path.index(i);
@@ -46,6 +46,7 @@ pub(crate) fn validate(errors: &mut Errors, conditions: &[Value], path: &Path) {
         } else if !is_reason(reason) {
             errors.invalid(&at, reason, REASON);
         }
+        // The length is reported besides, as in Kubernetes.
         if reason.len() > REASON_BYTES_MAX {
             errors.too_long(&at, REASON_BYTES_MAX);
         }

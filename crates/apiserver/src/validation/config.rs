@@ -1,8 +1,8 @@
 //! The checks that tables cannot express for ConfigMaps and Secrets.
 
 use super::engine::Owner;
-use super::errors::{Errors, Path};
-use super::view::{View, child, remove, set};
+use super::errors::{ErrorPath, Errors};
+use super::view::{FieldView, child, remove, set};
 use super::{checks, names};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -29,20 +29,20 @@ fn validate_frozen(errors: &mut Errors, owner: &Owner, fields: &[&'static str]) 
         return;
     };
     if !owner.value.flag("immutable") {
-        errors.forbidden(&Path::new("immutable"), IMMUTABLE);
+        errors.forbidden(&ErrorPath::new("immutable"), IMMUTABLE);
     }
     for field in fields {
         if owner.value.entries(field) != old.entries(field) {
-            errors.forbidden(&Path::new(field), IMMUTABLE);
+            errors.forbidden(&ErrorPath::new(field), IMMUTABLE);
         }
     }
 }
 
-fn config_map(errors: &mut Errors, owner: &Owner, object: &Value, _: &Path) {
+fn config_map(errors: &mut Errors, owner: &Owner, object: &Value, _: &ErrorPath) {
     validate_frozen(errors, owner, &["data", "binaryData"]);
     let mut bytes = 0;
     for (key, value) in object.labels("data") {
-        let path = Path::new("data").key(key);
+        let path = ErrorPath::new("data").key(key);
         errors.each_invalid(&path, key, names::config_key(key));
         if object.part("binaryData").field(key).is_some() {
             errors.invalid(&path, key, "duplicate of key present in binaryData");
@@ -50,12 +50,12 @@ fn config_map(errors: &mut Errors, owner: &Owner, object: &Value, _: &Path) {
         bytes += value.len();
     }
     for (key, value) in object.labels("binaryData") {
-        let path = Path::new("binaryData").key(key);
+        let path = ErrorPath::new("binaryData").key(key);
         errors.each_invalid(&path, key, names::config_key(key));
         bytes += decoded_len(value);
     }
     if bytes > DATA_BYTES_MAX {
-        errors.too_long(&Path::new(""), DATA_BYTES_MAX);
+        errors.too_long(&ErrorPath::new(""), DATA_BYTES_MAX);
     }
 }
 
@@ -76,10 +76,11 @@ pub(super) fn default_secret(object: &mut Value) {
     }
 }
 
-fn secret(errors: &mut Errors, owner: &Owner, object: &Value, _: &Path) {
+fn secret(errors: &mut Errors, owner: &Owner, object: &Value, _: &ErrorPath) {
     validate_frozen(errors, owner, &["data"]);
-    let path = Path::new("data");
+    let path = ErrorPath::new("data");
     let mut bytes = 0;
+    // The limit applies to all values together, after decoding.
     for (key, value) in object.labels("data") {
         errors.each_invalid(&path.key(key), key, names::config_key(key));
         bytes += decoded_len(value);
@@ -98,7 +99,7 @@ fn secret(errors: &mut Errors, owner: &Owner, object: &Value, _: &Path) {
                 .text(ACCOUNT)
                 .is_empty()
             {
-                errors.required(&Path::new("metadata.annotations").key(ACCOUNT), "");
+                errors.required(&ErrorPath::new("metadata.annotations").key(ACCOUNT), "");
             }
         }
         "kubernetes.io/dockercfg" => docker_config(errors, data, ".dockercfg"),
@@ -120,7 +121,7 @@ fn secret(errors: &mut Errors, owner: &Owner, object: &Value, _: &Path) {
 }
 
 fn docker_config(errors: &mut Errors, data: &Value, key: &str) {
-    let path = Path::new("data").key(key);
+    let path = ErrorPath::new("data").key(key);
     let Some(text) = data.maybe_text(key) else {
         errors.required(&path, "");
         return;

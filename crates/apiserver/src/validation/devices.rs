@@ -3,11 +3,11 @@
 
 use super::claim_status::request_reference;
 use super::engine::Owner;
-use super::errors::{Errors, Path};
-use super::view::{View, set_if_zero};
+use super::errors::{ErrorPath, Errors};
+use super::view::{FieldView, set_if_zero};
 use super::{checks, names};
 use crate::raw_json;
-use berth_cel::{COST_MAX, EXPRESSION_LENGTH_MAX, Environment, Selector};
+use berth_cel::{COST_MAX, CelSelector, EXPRESSION_LENGTH_MAX, Environment};
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -20,7 +20,7 @@ const ID_BYTES_MAX: usize = 32;
 const NOT_AN_IDENTIFIER: &str = "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')";
 
 /// A field that is kept as the text of its JSON: an object of so many bytes at most.
-pub(super) fn check_raw(errors: &mut Errors, field: &Value, path: &Path, bytes_max: usize) {
+pub(super) fn check_raw(errors: &mut Errors, field: &Value, path: &ErrorPath, bytes_max: usize) {
     let text = raw_json::text(field);
     if text.len() > bytes_max {
         errors.too_long(path, bytes_max);
@@ -58,7 +58,7 @@ checks! {
 
 /// Compiles a selector in CEL: its syntax and types, and the most that an evaluation can cost. An expression that is
 /// stored already may use what new ones may not.
-fn check_selector(errors: &mut Errors, owner: &Owner, expression: &Value, path: &Path) {
+fn check_selector(errors: &mut Errors, owner: &Owner, expression: &Value, path: &ErrorPath) {
     let Some(expression) = expression.as_str().filter(|text| !text.is_empty()) else {
         return;
     };
@@ -67,7 +67,7 @@ fn check_selector(errors: &mut Errors, owner: &Owner, expression: &Value, path: 
         return;
     }
     let environment = Environment::of_devices(false, owner.old.is_none());
-    match Selector::compile(expression, environment) {
+    match CelSelector::compile(expression, environment) {
         Err(error) => errors.invalid(path, expression, error.to_string()),
         Ok(selector) if selector.estimated_cost() > COST_MAX => {
             errors.forbidden(path, "too complex, exceeds cost limit");
@@ -84,7 +84,7 @@ pub(super) fn default_request(request: &mut Value) {
 }
 
 /// Constraints and configurations name requests of the claim.
-fn request_references(errors: &mut Errors, _: &Owner, devices: &Value, path: &Path) {
+fn request_references(errors: &mut Errors, _: &Owner, devices: &Value, path: &ErrorPath) {
     for list in ["constraints", "config"] {
         for (i, entry) in devices.items(list).iter().enumerate() {
             let at = path.child(list).index(i).child("requests");
@@ -114,7 +114,7 @@ fn request_references(errors: &mut Errors, _: &Owner, devices: &Value, path: &Pa
 }
 
 /// A device has so many attributes and capacities.
-pub(super) fn device_size(errors: &mut Errors, device: &Value, path: &Path) {
+pub(super) fn device_size(errors: &mut Errors, device: &Value, path: &ErrorPath) {
     let size = device.entries("attributes").len() + device.entries("capacity").len();
     if size > ATTRIBUTES_MAX {
         let detail = format!(
@@ -125,7 +125,7 @@ pub(super) fn device_size(errors: &mut Errors, device: &Value, path: &Path) {
 }
 
 /// An attribute with its domain.
-fn attribute(errors: &mut Errors, name: &str, path: &Path) {
+fn attribute(errors: &mut Errors, name: &str, path: &ErrorPath) {
     qualified(errors, name, path);
     if !name.contains('/') {
         let detail = "a fully qualified name must be a domain and a name separated by a slash";
@@ -134,7 +134,7 @@ fn attribute(errors: &mut Errors, name: &str, path: &Path) {
 }
 
 /// The name of an attribute or capacity, which may have a domain.
-pub(super) fn qualified(errors: &mut Errors, name: &str, path: &Path) {
+pub(super) fn qualified(errors: &mut Errors, name: &str, path: &ErrorPath) {
     let parts: Vec<&str> = name.split('/').collect();
     match parts.as_slice() {
         [id] => identifier(errors, id, path),
@@ -152,7 +152,7 @@ pub(super) fn qualified(errors: &mut Errors, name: &str, path: &Path) {
     }
 }
 
-fn identifier(errors: &mut Errors, id: &str, path: &Path) {
+fn identifier(errors: &mut Errors, id: &str, path: &ErrorPath) {
     if id.len() > ID_BYTES_MAX {
         errors.too_long(path, ID_BYTES_MAX);
     }
@@ -181,12 +181,12 @@ pub(super) fn has_request(claim: &Value, name: &str) -> bool {
 }
 
 /// Errors of the name of a driver.
-pub(super) fn validate_driver(errors: &mut Errors, driver: &str, path: &Path) {
+pub(super) fn validate_driver(errors: &mut Errors, driver: &str, path: &ErrorPath) {
     super::pod::volume_sources::validate_driver_name(errors, driver, path);
 }
 
 /// Errors of the name of a pool.
-pub(super) fn validate_pool(errors: &mut Errors, pool: &str, path: &Path) {
+pub(super) fn validate_pool(errors: &mut Errors, pool: &str, path: &ErrorPath) {
     if pool.is_empty() {
         errors.required(path, "");
         return;
@@ -200,7 +200,7 @@ pub(super) fn validate_pool(errors: &mut Errors, pool: &str, path: &Path) {
 }
 
 /// A slice states in exactly one way which nodes reach its devices.
-fn slice_reach(errors: &mut Errors, _: &Owner, spec: &Value, path: &Path) {
+fn slice_reach(errors: &mut Errors, _: &Owner, spec: &Value, path: &ErrorPath) {
     const WAYS: &str = "`nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection`";
     let mut given = Vec::new();
     for (field, is_given) in [

@@ -2,7 +2,7 @@
 //!
 //! kube-apiserver appends the lines of its internal structures that differ; Berth the fields of the API.
 
-use super::errors::{Path, Shown};
+use super::errors::{ErrorPath, Shown};
 use serde_json::Value;
 
 /// The number of differences that an error lists.
@@ -12,7 +12,7 @@ const DIFFERENCES_MAX: usize = 10;
 pub(crate) fn with_differences(
     text: &str,
     (before, after): (&Value, &Value),
-    path: &Path<'_>,
+    path: &ErrorPath<'_>,
 ) -> String {
     let mut differences = Vec::new();
     find_differences(before, after, path, &mut differences);
@@ -24,8 +24,8 @@ pub(crate) fn with_differences(
 }
 
 /// A field that differs: its path, what it was, what it would be.
-struct Difference<'a> {
-    path: Path<'a>,
+struct FieldDifference<'a> {
+    path: ErrorPath<'a>,
     before: Option<Value>,
     after: Option<Value>,
 }
@@ -33,8 +33,8 @@ struct Difference<'a> {
 fn find_differences<'a>(
     before: &'a Value,
     after: &'a Value,
-    path: &Path<'a>,
-    found: &mut Vec<Difference<'a>>,
+    path: &ErrorPath<'a>,
+    found: &mut Vec<FieldDifference<'a>>,
 ) {
     if before == after {
         return;
@@ -48,7 +48,7 @@ fn find_differences<'a>(
                 let path = path.child(name);
                 match (b.get(name), a.get(name)) {
                     (Some(b), Some(a)) => find_differences(b, a, &path, found),
-                    (b, a) => found.push(Difference {
+                    (b, a) => found.push(FieldDifference {
                         path,
                         before: b.cloned(),
                         after: a.cloned(),
@@ -56,12 +56,13 @@ fn find_differences<'a>(
                 }
             }
         }
+        // Lists of another length have moved entries: the list differs as a whole.
         (Value::Array(b), Value::Array(a)) if b.len() == a.len() => {
             for (i, (b, a)) in b.iter().zip(a).enumerate() {
                 find_differences(b, a, &path.index(i), found);
             }
         }
-        _ => found.push(Difference {
+        _ => found.push(FieldDifference {
             path: path.clone(),
             before: Some(before.clone()),
             after: Some(after.clone()),
@@ -69,7 +70,7 @@ fn find_differences<'a>(
     }
 }
 
-fn show(differences: &[Difference<'_>]) -> String {
+fn show(differences: &[FieldDifference<'_>]) -> String {
     let value = |v: &Option<Value>| match v {
         None => "unset".to_owned(),
         Some(v) => {

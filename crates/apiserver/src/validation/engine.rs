@@ -3,11 +3,11 @@
 //! The order of errors is that of the rules. What an update may not change is reported last, as upstream's
 //! functions for updates do.
 
-use super::errors::{Errors, IS_IMMUTABLE, Path, Shown};
+use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown};
 use super::markers;
-use super::view::{View, is_zero};
-use crate::schema::model::{Field, Model, Rule, Shape, TypeId};
-use crate::schema::{Check, Schemas};
+use super::view::{FieldView, is_zero};
+use crate::schema::model::{Model, ModelField, ModelRule, TypeId, ValueShape};
+use crate::schema::{Schemas, ValueCheck};
 use crate::strategy::Subresource;
 use rustc_hash::FxHashMap;
 use serde_json::{Map, Value};
@@ -57,7 +57,7 @@ impl<'a> Siblings<'a> {
 }
 
 /// Checks a value; `Null` when it is absent. The owner is the object that holds it, or the value itself on lines `*`.
-pub(crate) type CheckFn = for<'a> fn(&mut Errors, &Owner<'a>, &'a Value, &Path<'a>);
+pub(crate) type CheckFn = for<'a> fn(&mut Errors, &Owner<'a>, &'a Value, &ErrorPath<'a>);
 
 /// A file's table of checks: `check(name)` finds one by the name that the rules give it.
 macro_rules! checks {
@@ -108,7 +108,7 @@ pub(crate) fn run(
     subresource: Subresource,
 ) -> Errors {
     let schemas = Schemas::get();
-    let mut run = Run {
+    let mut run = RuleRun {
         model: schemas.model(),
         errors: Errors::new(),
         immutable: Errors::new(),
@@ -119,7 +119,7 @@ pub(crate) fn run(
             old,
             ..Around::default()
         };
-        run.object(id, object, around, &Path::default(), |name| {
+        run.object(id, object, around, &ErrorPath::default(), |name| {
             (name == "status") == only_status
         });
     }
@@ -134,10 +134,10 @@ pub(crate) fn run_type<'a>(
     type_name: &str,
     value: &'a Value,
     parent: Option<&'a Owner<'a>>,
-    path: &Path<'a>,
+    path: &ErrorPath<'a>,
 ) {
     let model = Schemas::get().model();
-    let mut run = Run {
+    let mut run = RuleRun {
         model,
         errors: std::mem::take(errors),
         immutable: Errors::new(),
@@ -159,7 +159,7 @@ pub(crate) fn run_field<'a>(
     field: &'static str,
     object: &'a Value,
     parent: Option<&'a Owner<'a>>,
-    path: &Path<'a>,
+    path: &ErrorPath<'a>,
 ) {
     let schemas = Schemas::get();
     let model = schemas.model();
@@ -206,24 +206,25 @@ struct Around<'a> {
     place: Option<(&'a Siblings<'a>, usize)>,
 }
 
-struct Run<'m> {
+struct RuleRun<'m> {
     model: &'m Model,
     errors: Errors,
     immutable: Errors,
 }
 
-impl Run<'_> {
+impl RuleRun<'_> {
     fn object(
         &mut self,
         id: TypeId,
         value: &Value,
         around: Around<'_>,
-        path: &Path<'_>,
+        path: &ErrorPath<'_>,
         wanted: impl Fn(&str) -> bool,
     ) {
         let object_type = self.model.object_type(id);
         #[cfg(test)]
         note_visit(&object_type.name);
+        // Most types have no rules below them; visiting them would only cost time.
         if !object_type.has_rules {
             return;
         }
@@ -251,11 +252,11 @@ impl Run<'_> {
 
     fn checks(
         &mut self,
-        rule: &Rule,
-        field: Option<&Field>,
+        rule: &ModelRule,
+        field: Option<&ModelField>,
         owner: &Owner<'_>,
         value: &Value,
-        path: &Path<'_>,
+        path: &ErrorPath<'_>,
     ) {
         let absent = match field {
             Some(field) if field.pointer => value.is_null(),
@@ -268,19 +269,19 @@ impl Run<'_> {
         let decoded = field.map_or(value, |field| zero_if_absent(field, Some(value)));
         for check in &rule.checks {
             match check {
-                Check::If(condition) => {
+                ValueCheck::If(condition) => {
                     // A condition that cannot be evaluated hides no error.
                     if !condition.is_met(owner, (decoded, before)).unwrap_or(true) {
                         return;
                     }
                 }
-                Check::Required(detail) => {
+                ValueCheck::Required(detail) => {
                     if absent || (value.is_string() && is_zero(Some(value))) {
                         self.errors.required(path, *detail);
                         return;
                     }
                 }
-                Check::Values { always, known } => {
+                ValueCheck::Values { always, known } => {
                     if *always || !absent {
                         each(value, path, |value, path| {
                             let text = value.as_str().unwrap_or("");
@@ -291,7 +292,7 @@ impl Run<'_> {
                         });
                     }
                 }
-                Check::Format {
+                ValueCheck::Format {
                     always,
                     joined,
                     format,
@@ -308,7 +309,7 @@ impl Run<'_> {
                         });
                     }
                 }
-                Check::Range {
+                ValueCheck::Range {
                     always,
                     min,
                     max,
@@ -319,21 +320,21 @@ impl Run<'_> {
                         self.errors.invalid(path, number, &**text);
                     }
                 }
-                Check::MaxItems(max) => {
+                ValueCheck::MaxItems(max) => {
                     let items = value.as_array().map_or(0, Vec::len);
                     self.errors.check_at_most(path, items, *max);
                 }
-                Check::MaxBytes(max) => {
+                ValueCheck::MaxBytes(max) => {
                     if value.as_str().is_some_and(|text| text.len() > *max) {
                         self.errors.too_long(path, *max);
                     }
                 }
-                Check::Once => {
+                ValueCheck::Once => {
                     if !absent && owner.repeats(rule.shown) {
                         self.errors.duplicate(path, value);
                     }
                 }
-                Check::Unique(key) => {
+                ValueCheck::Unique(key) => {
                     let mut seen = HashSet::new();
                     for (i, entry) in value.as_array().into_iter().flatten().enumerate() {
                         let text = entry.get(key).and_then(Value::as_str).unwrap_or("");
@@ -342,7 +343,7 @@ impl Run<'_> {
                         }
                     }
                 }
-                Check::Immutable => {
+                ValueCheck::Immutable => {
                     let name = field.map_or(rule.shown, |f| &*f.name);
                     let before = owner.old.map(|o| o.get(name).unwrap_or(&ABSENT));
                     if before.is_some_and(|before| before != value) {
@@ -354,22 +355,22 @@ impl Run<'_> {
                         self.immutable.invalid(path, shown, IS_IMMUTABLE);
                     }
                 }
-                Check::Must { always, must } => {
+                ValueCheck::Must { always, must } => {
                     if *always || !absent || field.is_none() {
                         must.check(&mut self.errors, owner, (decoded, before), path);
                     }
                 }
-                Check::Each(must) => each(decoded, path, |entry, path| {
+                ValueCheck::Each(must) => each(decoded, path, |entry, path| {
                     must.check(&mut self.errors, owner, (entry, &ABSENT), path);
                 }),
-                Check::Markers(id) => {
+                ValueCheck::Markers(id) => {
                     // The template of a Job may change, a Job may not.
                     let is_template = owner.outermost().type_name == "batch.v1.CronJob";
                     let old = owner.old.filter(|_| !is_template);
                     markers::validate(self.model, &mut self.errors, *id, (value, old), path);
                 }
-                Check::Call(function) => function(&mut self.errors, owner, value, path),
-                Check::Descend => {
+                ValueCheck::Call(function) => function(&mut self.errors, owner, value, path),
+                ValueCheck::Descend => {
                     if let Some(field) = field {
                         self.descend(&field.shape, &field.name, value, owner, path);
                     }
@@ -380,14 +381,14 @@ impl Run<'_> {
 
     fn descend(
         &mut self,
-        shape: &Shape,
+        shape: &ValueShape,
         name: &str,
         value: &Value,
         owner: &Owner<'_>,
-        path: &Path<'_>,
+        path: &ErrorPath<'_>,
     ) {
         match (shape, value) {
-            (Shape::Object(id), Value::Object(_)) => {
+            (ValueShape::Object(id), Value::Object(_)) => {
                 let old = owner.old.and_then(|o| o.get(name));
                 let around = Around {
                     old,
@@ -396,11 +397,12 @@ impl Run<'_> {
                 };
                 self.object(*id, value, around, path, |_| true);
             }
-            (Shape::List(items), Value::Array(list)) => {
-                if let Shape::Object(id) = **items {
+            (ValueShape::List(items), Value::Array(list)) => {
+                if let ValueShape::Object(id) = **items {
                     let siblings = Siblings::new(list);
                     for (i, value) in list.iter().enumerate() {
                         let around = Around {
+                            // Entries of a list have no counterpart in the old object.
                             old: None,
                             parent: Some(owner),
                             place: Some((&siblings, i)),
@@ -409,8 +411,8 @@ impl Run<'_> {
                     }
                 }
             }
-            (Shape::Map(values), Value::Object(map)) => {
-                if let Shape::Object(id) = **values {
+            (ValueShape::Map(values), Value::Object(map)) => {
+                if let ValueShape::Object(id) = **values {
                     let around = Around {
                         parent: Some(owner),
                         ..Around::default()
@@ -426,7 +428,7 @@ impl Run<'_> {
 }
 
 /// The value of a field as a decoded Go struct has it: an absent one that is no pointer is zero.
-fn zero_if_absent<'a>(field: &Field, value: Option<&'a Value>) -> &'a Value {
+fn zero_if_absent<'a>(field: &ModelField, value: Option<&'a Value>) -> &'a Value {
     static EMPTY: Value = Value::String(String::new());
     static FALSE: Value = Value::Bool(false);
     static NOTHING: Value = Value::Array(Vec::new());
@@ -435,17 +437,17 @@ fn zero_if_absent<'a>(field: &Field, value: Option<&'a Value>) -> &'a Value {
     match (value.filter(|v| !v.is_null()), &field.shape) {
         (Some(value), _) => value,
         (None, _) if field.pointer => &ABSENT,
-        (None, Shape::String) => &EMPTY,
-        (None, Shape::Bool) => &FALSE,
-        (None, Shape::Int32 | Shape::Int64) => &ZERO,
-        (None, Shape::List(_)) => &NOTHING,
-        (None, Shape::Map(_)) => &NO_ENTRIES,
+        (None, ValueShape::String) => &EMPTY,
+        (None, ValueShape::Bool) => &FALSE,
+        (None, ValueShape::Int32 | ValueShape::Int64) => &ZERO,
+        (None, ValueShape::List(_)) => &NOTHING,
+        (None, ValueShape::Map(_)) => &NO_ENTRIES,
         (None, _) => &ABSENT,
     }
 }
 
 /// Calls `check` for a scalar, or for each entry of a list.
-fn each(value: &Value, path: &Path<'_>, mut check: impl FnMut(&Value, &Path<'_>)) {
+fn each(value: &Value, path: &ErrorPath<'_>, mut check: impl FnMut(&Value, &ErrorPath<'_>)) {
     match value {
         Value::Array(list) => {
             for (i, value) in list.iter().enumerate() {

@@ -12,7 +12,7 @@ const STEPS_MAX: usize = 20;
 
 /// One step of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step<'a> {
+enum FieldStep<'a> {
     Name(&'a str),
     Index(usize),
     Key(&'a str),
@@ -20,21 +20,21 @@ enum Step<'a> {
 
 /// The path of a field, such as `spec.containers[0].image`. It becomes text only when an error prints it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Path<'a> {
-    steps: [Step<'a>; STEPS_MAX],
+pub(crate) struct ErrorPath<'a> {
+    steps: [FieldStep<'a>; STEPS_MAX],
     len: usize,
 }
 
-impl Default for Path<'_> {
+impl Default for ErrorPath<'_> {
     fn default() -> Self {
         Self {
-            steps: [Step::Index(0); STEPS_MAX],
+            steps: [FieldStep::Index(0); STEPS_MAX],
             len: 0,
         }
     }
 }
 
-impl<'a> Path<'a> {
+impl<'a> ErrorPath<'a> {
     /// A path of one or more dotted names.
     pub(crate) fn new(path: &'a str) -> Self {
         match path {
@@ -44,24 +44,24 @@ impl<'a> Path<'a> {
     }
 
     /// The field `name` of this object, or one further down, with dots between the names.
-    pub(crate) fn child<'b>(&self, name: &'b str) -> Path<'b>
+    pub(crate) fn child<'b>(&self, name: &'b str) -> ErrorPath<'b>
     where
         'a: 'b,
     {
-        self.with(Step::Name(name))
+        self.with(FieldStep::Name(name))
     }
 
     /// An entry of this list.
     pub(crate) fn index(&self, index: usize) -> Self {
-        self.with(Step::Index(index))
+        self.with(FieldStep::Index(index))
     }
 
     /// An entry of this map.
-    pub(crate) fn key<'b>(&self, key: &'b str) -> Path<'b>
+    pub(crate) fn key<'b>(&self, key: &'b str) -> ErrorPath<'b>
     where
         'a: 'b,
     {
-        self.with(Step::Key(key))
+        self.with(FieldStep::Key(key))
     }
 
     /// The path without its last step.
@@ -76,17 +76,17 @@ impl<'a> Path<'a> {
     pub(crate) fn last_name(&self) -> &'a str {
         let steps = self.steps.iter().take(self.len).rev();
         let mut names = steps.filter_map(|step| match step {
-            Step::Name(name) => Some(*name),
-            Step::Index(_) | Step::Key(_) => None,
+            FieldStep::Name(name) => Some(*name),
+            FieldStep::Index(_) | FieldStep::Key(_) => None,
         });
         names.next().unwrap_or("")
     }
 
-    fn with<'b>(&self, step: Step<'b>) -> Path<'b>
+    fn with<'b>(&self, step: FieldStep<'b>) -> ErrorPath<'b>
     where
         'a: 'b,
     {
-        let mut path: Path<'b> = self.clone();
+        let mut path: ErrorPath<'b> = self.clone();
         if let Some(slot) = path.steps.get_mut(path.len) {
             *slot = step;
             path.len += 1;
@@ -95,7 +95,7 @@ impl<'a> Path<'a> {
     }
 }
 
-impl std::fmt::Display for Path<'_> {
+impl std::fmt::Display for ErrorPath<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Upstream prints the path of the whole object as `<nil>`.
         if self.len == 0 {
@@ -103,10 +103,10 @@ impl std::fmt::Display for Path<'_> {
         }
         for (i, step) in self.steps.iter().take(self.len).enumerate() {
             match step {
-                Step::Name(name) if i == 0 => f.write_str(name)?,
-                Step::Name(name) => write!(f, ".{name}")?,
-                Step::Index(index) => write!(f, "[{index}]")?,
-                Step::Key(key) => write!(f, "[{key}]")?,
+                FieldStep::Name(name) if i == 0 => f.write_str(name)?,
+                FieldStep::Name(name) => write!(f, ".{name}")?,
+                FieldStep::Index(index) => write!(f, "[{index}]")?,
+                FieldStep::Key(key) => write!(f, "[{key}]")?,
             }
         }
         Ok(())
@@ -263,6 +263,7 @@ fn write_json(out: &mut String, value: &Value) {
             out.push(']');
         }
         Value::Object(map) => {
+            // Go sorts the keys of maps.
             let mut entries: Vec<_> = map.iter().collect();
             entries.sort_by(|a, b| a.0.cmp(b.0));
             out.push('{');
@@ -313,14 +314,14 @@ impl Errors {
     }
 
     /// The value is missing.
-    pub(crate) fn required(&mut self, path: &Path, detail: impl Into<String>) {
+    pub(crate) fn required(&mut self, path: &ErrorPath, detail: impl Into<String>) {
         self.push(ErrorType::Required, path, None, detail.into());
     }
 
     /// The value is malformed or out of range.
     pub(crate) fn invalid(
         &mut self,
-        path: &Path,
+        path: &ErrorPath,
         value: impl Into<Shown>,
         detail: impl Into<String>,
     ) {
@@ -328,19 +329,19 @@ impl Errors {
     }
 
     /// The value is invalid, and too large to be shown.
-    pub(crate) fn invalid_unshown(&mut self, path: &Path, detail: impl Into<String>) {
+    pub(crate) fn invalid_unshown(&mut self, path: &ErrorPath, detail: impl Into<String>) {
         self.push(ErrorType::Invalid, path, None, detail.into());
     }
 
     /// One `Invalid` error for each of `messages`.
-    pub(crate) fn each_invalid(&mut self, path: &Path, value: &str, messages: Vec<String>) {
+    pub(crate) fn each_invalid(&mut self, path: &ErrorPath, value: &str, messages: Vec<String>) {
         for message in messages {
             self.invalid(path, value, message);
         }
     }
 
     /// The value is none of the known ones.
-    pub(crate) fn not_supported(&mut self, path: &Path, value: &str, known: &[&str]) {
+    pub(crate) fn not_supported(&mut self, path: &ErrorPath, value: &str, known: &[&str]) {
         let known: Vec<String> = known.iter().map(|v| quote(v)).collect();
         let detail = if known.is_empty() {
             String::new()
@@ -358,7 +359,7 @@ impl Errors {
     /// The value, which is no string, is none of the known ones.
     pub(crate) fn not_supported_plain(
         &mut self,
-        path: &Path,
+        path: &ErrorPath,
         value: impl Into<Shown>,
         known: &[&str],
     ) {
@@ -368,14 +369,14 @@ impl Errors {
     }
 
     /// The list contains the value already.
-    pub(crate) fn duplicate(&mut self, path: &Path, value: impl Into<Shown>) {
+    pub(crate) fn duplicate(&mut self, path: &ErrorPath, value: impl Into<Shown>) {
         self.duplicate_because(path, value, "");
     }
 
     /// The list contains the value already; `detail` states why that is invalid.
     pub(crate) fn duplicate_because(
         &mut self,
-        path: &Path,
+        path: &ErrorPath,
         value: impl Into<Shown>,
         detail: impl Into<String>,
     ) {
@@ -388,12 +389,12 @@ impl Errors {
     }
 
     /// The value may not be given here.
-    pub(crate) fn forbidden(&mut self, path: &Path, detail: impl Into<String>) {
+    pub(crate) fn forbidden(&mut self, path: &ErrorPath, detail: impl Into<String>) {
         self.push(ErrorType::Forbidden, path, None, detail.into());
     }
 
     /// The value has more than `bytes_max` bytes.
-    pub(crate) fn too_long(&mut self, path: &Path, bytes_max: usize) {
+    pub(crate) fn too_long(&mut self, path: &ErrorPath, bytes_max: usize) {
         let unit = if bytes_max == 1 { "byte" } else { "bytes" };
         let detail = format!("may not be more than {bytes_max} {unit}");
         self.push(ErrorType::TooLong, path, None, detail);
@@ -402,7 +403,7 @@ impl Errors {
     /// A name that has to be there, and that `check` finds nothing wrong with.
     pub(crate) fn check_name(
         &mut self,
-        path: &Path,
+        path: &ErrorPath,
         name: &str,
         check: impl FnOnce(&str) -> Vec<String>,
     ) {
@@ -414,7 +415,7 @@ impl Errors {
     }
 
     /// The list may have no more than `items_max` entries.
-    pub(crate) fn check_at_most(&mut self, path: &Path, items: usize, items_max: usize) {
+    pub(crate) fn check_at_most(&mut self, path: &ErrorPath, items: usize, items_max: usize) {
         if items <= items_max {
             return;
         }
@@ -427,7 +428,7 @@ impl Errors {
     /// The error about a reference to an absent object.
     pub(crate) fn not_found(
         &mut self,
-        path: &Path,
+        path: &ErrorPath,
         value: impl Into<Shown>,
         detail: impl Into<String>,
     ) {
@@ -435,13 +436,13 @@ impl Errors {
     }
 
     /// An error unless `value` is zero or more.
-    pub(crate) fn nonnegative(&mut self, path: &Path, value: i64) {
+    pub(crate) fn nonnegative(&mut self, path: &ErrorPath, value: i64) {
         if value < 0 {
             self.invalid(path, value, IS_NEGATIVE);
         }
     }
 
-    fn push(&mut self, kind: ErrorType, path: &Path, value: Option<Shown>, detail: String) {
+    fn push(&mut self, kind: ErrorType, path: &ErrorPath, value: Option<Shown>, detail: String) {
         self.0.push(FieldError {
             kind,
             field: path.to_string(),
@@ -480,7 +481,7 @@ mod tests {
     #[test]
     fn errors_carry_path_type_and_detail() {
         let mut errors = Errors::new();
-        let path = Path::new("spec")
+        let path = ErrorPath::new("spec")
             .child("ports")
             .index(1)
             .key("k")
@@ -488,7 +489,7 @@ mod tests {
         errors.not_supported(&path, "x", &["a", "b"]);
         errors.check_at_most(&path, 3, 1);
         errors.check_at_most(&path, 1, 1);
-        errors.required(&Path::new(""), "");
+        errors.required(&ErrorPath::new(""), "");
         let printed: Vec<String> = errors.into_vec().iter().map(ToString::to_string).collect();
         assert_eq!(
             printed,

@@ -1,9 +1,9 @@
 //! Writes of events through events.k8s.io/v1: new ones have a time and a type and no field of core/v1 alone, and an
 //! update may change only metadata and the series. Writes through core/v1 are not restricted so.
 
-use super::errors::{Errors, IS_IMMUTABLE, Path};
+use super::errors::{ErrorPath, Errors, IS_IMMUTABLE};
 use crate::field::FieldError;
-use crate::validation::view::View;
+use crate::validation::view::FieldView;
 use serde_json::Value;
 
 /// The fields that an update through events.k8s.io/v1 may not change, in the names of core/v1 and in the order of
@@ -32,16 +32,16 @@ pub(crate) fn validate_create(event: &Value) -> Vec<FieldError> {
         check_series(&mut errors, series);
     }
     if filled(event.get("eventTime")).is_null() {
-        errors.required(&Path::new("eventTime"), "");
+        errors.required(&ErrorPath::new("eventTime"), "");
     }
     let kind = event.text("type");
     if !matches!(kind, "Normal" | "Warning") {
         let detail = format!("has invalid value: {kind}");
-        errors.invalid(&Path::new("type"), "", detail);
+        errors.invalid(&ErrorPath::new("type"), "", detail);
     }
     for name in ["firstTimestamp", "lastTimestamp", "count", "source"] {
         if !filled(event.get(name)).is_null() {
-            errors.invalid(&Path::new(name), "", "needs to be unset");
+            errors.invalid(&ErrorPath::new(name), "", "needs to be unset");
         }
     }
     errors.into_vec()
@@ -50,10 +50,10 @@ pub(crate) fn validate_create(event: &Value) -> Vec<FieldError> {
 fn check_series(errors: &mut Errors, series: &Value) {
     let count = series.int("count");
     if count < 2 {
-        errors.invalid(&Path::new("series.count"), "", "should be at least 2");
+        errors.invalid(&ErrorPath::new("series.count"), "", "should be at least 2");
     }
     if series.get("lastObservedTime").is_none_or(Value::is_null) {
-        errors.required(&Path::new("series.lastObservedTime"), "");
+        errors.required(&ErrorPath::new("series.lastObservedTime"), "");
     }
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
         };
         let (new, old) = (filled(new.get(stored)), filled(old.get(stored)));
         if new != old {
-            errors.invalid(&Path::new(name), new, IS_IMMUTABLE);
+            errors.invalid(&ErrorPath::new(name), new, IS_IMMUTABLE);
         }
     }
     errors.into_vec()

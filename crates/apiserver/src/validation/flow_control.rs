@@ -1,8 +1,8 @@
 //! FlowSchemas and PriorityLevelConfigurations: the checks that tables cannot express.
 
 use super::engine::Owner;
-use super::errors::{Errors, Path};
-use super::view::View;
+use super::errors::{ErrorPath, Errors};
+use super::view::FieldView;
 use super::{checks, names};
 use crate::registry::mandatory_flow_spec;
 use serde_json::Value;
@@ -82,7 +82,7 @@ fn path_fault(path: &str) -> Option<&'static str> {
     }
 }
 
-fn flow_schema(errors: &mut Errors, _: &Owner<'_>, schema: &Value, path: &Path<'_>) {
+fn flow_schema(errors: &mut Errors, _: &Owner<'_>, schema: &Value, path: &ErrorPath<'_>) {
     let (name, spec) = (schema.part("metadata").text("name"), schema.part("spec"));
     let (at, precedence) = (path.child("spec"), spec.int("matchingPrecedence"));
     if precedence == 1 && name != "exempt" {
@@ -98,7 +98,7 @@ fn flow_schema(errors: &mut Errors, _: &Owner<'_>, schema: &Value, path: &Path<'
     }
 }
 
-fn priority_level(errors: &mut Errors, _: &Owner<'_>, level: &Value, path: &Path<'_>) {
+fn priority_level(errors: &mut Errors, _: &Owner<'_>, level: &Value, path: &ErrorPath<'_>) {
     let (name, spec) = (level.part("metadata").text("name"), level.part("spec"));
     let (at, kind) = (path.child("spec"), spec.text("type"));
     if (name == "exempt") != (kind == "Exempt") {
@@ -121,7 +121,7 @@ fn priority_level(errors: &mut Errors, _: &Owner<'_>, level: &Value, path: &Path
     }
 }
 
-fn hand_size(errors: &mut Errors, owner: &Owner<'_>, size: &Value, path: &Path<'_>) {
+fn hand_size(errors: &mut Errors, owner: &Owner<'_>, size: &Value, path: &ErrorPath<'_>) {
     let (size, queues) = (size.as_i64().unwrap_or(0), owner.value.int("queues"));
     if size <= 0 {
         return;

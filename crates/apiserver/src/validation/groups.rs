@@ -2,9 +2,9 @@
 
 use super::checks;
 use super::engine::Owner;
-use super::errors::{Errors, Path, Shown};
+use super::errors::{ErrorPath, Errors, Shown};
 use super::markers::{NOT_CLEARED, NOT_SET_LATER};
-use super::view::View;
+use super::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -25,7 +25,7 @@ checks! {
 }
 
 /// A pod that belongs to a group names it.
-fn scheduling_group(errors: &mut Errors, group: &Value, path: &Path<'_>) {
+fn scheduling_group(errors: &mut Errors, group: &Value, path: &ErrorPath<'_>) {
     if group.is_null() {
         return;
     }
@@ -37,7 +37,12 @@ fn scheduling_group(errors: &mut Errors, group: &Value, path: &Path<'_>) {
 }
 
 /// The gang of a Job is no larger than the number of its pods that run at once.
-fn job_scheduling<'a>(errors: &mut Errors, owner: &Owner<'a>, new: &'a Value, path: &Path<'a>) {
+fn job_scheduling<'a>(
+    errors: &mut Errors,
+    owner: &Owner<'a>,
+    new: &'a Value,
+    path: &ErrorPath<'a>,
+) {
     let gang = new.part("schedulingPolicy").part("gang");
     let parallelism = owner.value.maybe_int("parallelism").unwrap_or(1);
     if let Some(count) = gang.maybe_int("minCount").filter(|c| *c > parallelism) {
@@ -47,7 +52,12 @@ fn job_scheduling<'a>(errors: &mut Errors, owner: &Owner<'a>, new: &'a Value, pa
 }
 
 /// The configuration of a Job may not be added or removed.
-pub(super) fn scheduling_kept(errors: &mut Errors, spec: &Value, before: &Value, path: &Path<'_>) {
+pub(super) fn scheduling_kept(
+    errors: &mut Errors,
+    spec: &Value,
+    before: &Value,
+    path: &ErrorPath<'_>,
+) {
     let path = path.child("scheduling");
     match (before.field("scheduling"), spec.field("scheduling")) {
         (None, Some(_)) => errors.invalid(&path, Shown::absent(), NOT_SET_LATER),
@@ -57,7 +67,7 @@ pub(super) fn scheduling_kept(errors: &mut Errors, spec: &Value, before: &Value,
 }
 
 /// The statuses of claims are those of claims of the group.
-fn claim_statuses(errors: &mut Errors, owner: &Owner<'_>, path: &Path<'_>) {
+fn claim_statuses(errors: &mut Errors, owner: &Owner<'_>, path: &ErrorPath<'_>) {
     let known = owner.value.part("spec").items("resourceClaims");
     let statuses = owner.value.part("status").items("resourceClaimStatuses");
     for (i, status) in statuses.iter().enumerate() {
@@ -70,7 +80,7 @@ fn claim_statuses(errors: &mut Errors, owner: &Owner<'_>, path: &Path<'_>) {
 }
 
 /// Names are unique in the tree, it is not too deep, all templates have one priority, and composite ones have children.
-fn workload_templates(errors: &mut Errors, spec: &Value, path: &Path<'_>) {
+fn workload_templates(errors: &mut Errors, spec: &Value, path: &ErrorPath<'_>) {
     let mut names = HashSet::new();
     let leaves = spec.items("podGroupTemplates").iter();
     names.extend(leaves.map(|template| template.text("name")));
@@ -99,7 +109,7 @@ fn workload_templates(errors: &mut Errors, spec: &Value, path: &Path<'_>) {
 fn unique_names<'s>(
     errors: &mut Errors,
     holder: &'s Value,
-    path: &Path<'_>,
+    path: &ErrorPath<'_>,
     names: &mut HashSet<&'s str>,
     depth: usize,
 ) {
@@ -124,7 +134,7 @@ fn unique_names<'s>(
 fn list_names<'s>(
     errors: &mut Errors,
     list: &'s [Value],
-    path: &Path<'_>,
+    path: &ErrorPath<'_>,
     names: &mut HashSet<&'s str>,
 ) {
     for (i, template) in list.iter().enumerate() {
@@ -158,7 +168,7 @@ fn collect_priorities<'s>(
     }
 }
 
-fn with_children(errors: &mut Errors, holder: &Value, path: &Path<'_>, depth: usize) {
+fn with_children(errors: &mut Errors, holder: &Value, path: &ErrorPath<'_>, depth: usize) {
     let composites = holder.items("compositePodGroupTemplates");
     for (i, template) in composites.iter().enumerate() {
         let path = path.child("compositePodGroupTemplates").index(i);

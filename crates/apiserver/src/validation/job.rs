@@ -2,9 +2,9 @@
 //! and the index intervals that spec and status share. The status is in `job_status`.
 
 use super::engine::Owner;
-use super::errors::{Errors, IS_IMMUTABLE, Path, Shown, quote};
+use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown, quote};
 use super::small::domain_prefixed_path;
-use super::view::{View, child, copy_field, is_zero, set};
+use super::view::{FieldView, child, copy_field, is_zero, set};
 use super::workloads::{spec_of, template_labels};
 use super::{checks, groups, names, selectors};
 use serde_json::{Value, json};
@@ -54,7 +54,8 @@ fn generated_selector(errors: &mut Errors, job: &Value) {
         return;
     };
     let labels = spec.part("template").part("metadata").part("labels");
-    let path = Path::new("spec.template.metadata.labels");
+    let path = ErrorPath::new("spec.template.metadata.labels");
+    // The order of the errors is that of kube-apiserver: the former labels first.
     for (field, names) in [("uid", UID_LABELS), ("name", NAME_LABELS)].map(|(f, [_, old])| (f, old))
     {
         has_label(errors, labels, names, metadata.text(field), &path);
@@ -69,7 +70,7 @@ fn generated_selector(errors: &mut Errors, job: &Value) {
         }
     }
     if !selectors::matches(selector, &json!({"labels": expected})) {
-        let at = Path::new("spec.selector");
+        let at = ErrorPath::new("spec.selector");
         errors.invalid(
             &at,
             selectors::shown(selector),
@@ -78,7 +79,7 @@ fn generated_selector(errors: &mut Errors, job: &Value) {
     }
 }
 
-fn has_label(errors: &mut Errors, labels: &Value, label: &str, expected: &str, path: &Path) {
+fn has_label(errors: &mut Errors, labels: &Value, label: &str, expected: &str, path: &ErrorPath) {
     match labels.maybe_text(label) {
         None => errors.required(&path.key(label), format!("must be '{expected}'")),
         Some(actual) if actual != expected => {
@@ -89,8 +90,8 @@ fn has_label(errors: &mut Errors, labels: &Value, label: &str, expected: &str, p
 }
 
 /// The checks after those of the spec: the selector, the names of the pods, and what an update may change.
-fn job(errors: &mut Errors, owner: &Owner, job: &Value, _: &Path) {
-    let (spec, path) = (spec_of(job), Path::new("spec"));
+fn job(errors: &mut Errors, owner: &Owner, job: &Value, _: &ErrorPath) {
+    let (spec, path) = (spec_of(job), ErrorPath::new("spec"));
     if spec.field("selector").is_none() {
         errors.required(&path.child("selector"), "");
     }
@@ -101,7 +102,7 @@ fn job(errors: &mut Errors, owner: &Owner, job: &Value, _: &Path) {
         let host = format!("{name}-{}", completions - 1);
         if !names::dns_label(&host).is_empty() {
             errors.invalid(
-                &Path::new("metadata.name"),
+                &ErrorPath::new("metadata.name"),
                 name,
                 format!("will not able to create pod with invalid DNS label: {host}"),
             );
@@ -116,7 +117,7 @@ pub(super) fn is_indexed(spec: &Value) -> bool {
     spec.text("completionMode") == "Indexed"
 }
 
-fn change(errors: &mut Errors, spec: &Value, old: &Value, path: &Path) {
+fn change(errors: &mut Errors, spec: &Value, old: &Value, path: &ErrorPath) {
     let before = spec_of(old);
     let immutable = |errors: &mut Errors, field: &'static str| {
         if spec.field(field) != before.field(field) {
@@ -126,6 +127,7 @@ fn change(errors: &mut Errors, spec: &Value, old: &Value, path: &Path) {
     };
     if !is_indexed(spec) {
         immutable(errors, "completions");
+    // An indexed job may be scaled, if both numbers change together.
     } else if let Some(completions) = spec.maybe_int("completions")
         && before.maybe_int("completions") != Some(completions)
         && completions != spec.int("parallelism")
@@ -148,7 +150,7 @@ fn change(errors: &mut Errors, spec: &Value, old: &Value, path: &Path) {
 }
 
 /// A suspended Job without active pods may change where its pods run and what they request, nothing else.
-fn template_change(errors: &mut Errors, spec: &Value, old: &Value, path: &Path) {
+fn template_change(errors: &mut Errors, spec: &Value, old: &Value, path: &ErrorPath) {
     let before = spec_of(old);
     let status = old.part("status");
     let is_open = before.flag("suspend")
@@ -214,7 +216,7 @@ fn take_resources(pod: &mut Value, new: &Value, list: &str) {
 }
 
 /// The fields of a spec but its template, in upstream's order.
-fn spec_fields(errors: &mut Errors, spec: &Value, path: &Path) {
+fn spec_fields(errors: &mut Errors, spec: &Value, path: &ErrorPath) {
     for field in [
         "parallelism",
         "completions",
@@ -282,7 +284,7 @@ fn spec_fields(errors: &mut Errors, spec: &Value, path: &Path) {
     }
 }
 
-fn indexed(errors: &mut Errors, spec: &Value, path: &Path) {
+fn indexed(errors: &mut Errors, spec: &Value, path: &ErrorPath) {
     let completions = spec.maybe_int("completions");
     let parallelism = spec.int("parallelism");
     let max_failed = spec.maybe_int("maxFailedIndexes");
@@ -309,6 +311,7 @@ fn indexed(errors: &mut Errors, spec: &Value, path: &Path) {
         errors.invalid(&failed_path, failed, at_most(INDEXED_MAX, ""));
     }
     let has_many = completions.is_some_and(|c| c > INDEXED_MAX);
+    // The stricter limits apply only to jobs with many indexes and a limit for each.
     if !has_many || spec.field("backoffLimitPerIndex").is_none() {
         return;
     }
@@ -327,7 +330,7 @@ fn indexed(errors: &mut Errors, spec: &Value, path: &Path) {
     }
 }
 
-fn failure_policy(errors: &mut Errors, spec: &Value, path: &Path) {
+fn failure_policy(errors: &mut Errors, spec: &Value, path: &ErrorPath) {
     let pod = spec.part("template").part("spec");
     let containers = ["containers", "initContainers"];
     let containers = containers.iter().flat_map(|list| pod.items(list));
@@ -384,7 +387,7 @@ fn valid_values(values: &[&str]) -> String {
     format!("valid values: [{}]", values.join(" "))
 }
 
-fn exit_codes(errors: &mut Errors, codes: &Value, containers: &HashSet<&str>, path: &Path) {
+fn exit_codes(errors: &mut Errors, codes: &Value, containers: &HashSet<&str>, path: &ErrorPath) {
     let at = path.child("operator");
     let operator = codes.text("operator");
     match operator {
@@ -418,12 +421,13 @@ fn exit_codes(errors: &mut Errors, codes: &Value, containers: &HashSet<&str>, pa
             errors.duplicate(&at.index(i), *value);
         }
     }
+    // kube-apiserver searches the values by bisection.
     if !values.is_sorted() {
         errors.invalid(&at, codes.part("values"), "must be ordered");
     }
 }
 
-fn success_policy(errors: &mut Errors, spec: &Value, policy: &Value, path: &Path) {
+fn success_policy(errors: &mut Errors, spec: &Value, policy: &Value, path: &ErrorPath) {
     let rules = policy.items("rules");
     if rules.is_empty() {
         let detail = "at least one rules must be specified when the successPolicy is specified";
@@ -473,7 +477,7 @@ fn success_policy(errors: &mut Errors, spec: &Value, policy: &Value, path: &Path
 }
 
 /// The pods of a Job end.
-fn restart_policy(errors: &mut Errors, owner: &Owner, template: &Value, path: &Path) {
+fn restart_policy(errors: &mut Errors, owner: &Owner, template: &Value, path: &ErrorPath) {
     let at = path.child("spec.restartPolicy");
     match spec_of(template).text("restartPolicy") {
         "OnFailure" if owner.value.field("podFailurePolicy").is_some() => errors.invalid(

@@ -4,9 +4,9 @@
 //! checked only when the fields change that they are about, so that a status that breaks them can be written on.
 
 use super::engine::Owner;
-use super::errors::{Errors, Path, Shown, json_text, struct_text};
+use super::errors::{ErrorPath, Errors, Shown, json_text, struct_text};
 use super::job::{index_total, is_indexed, shared_index};
-use super::view::View;
+use super::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -17,7 +17,7 @@ pub(super) fn has_condition(status: &Value, kind: &str, is: &str) -> bool {
 }
 
 /// A status, with the conditions that the rules ask for.
-struct State<'a> {
+struct JobStatusState<'a> {
     status: &'a Value,
     complete: bool,
     failed: bool,
@@ -25,7 +25,7 @@ struct State<'a> {
     criteria_met: bool,
 }
 
-impl<'a> State<'a> {
+impl<'a> JobStatusState<'a> {
     fn of(status: &'a Value) -> Self {
         let is = |kind| has_condition(status, kind, "True");
         Self {
@@ -43,10 +43,13 @@ impl<'a> State<'a> {
 }
 
 /// Errors of a write of the status.
-pub(super) fn validate(errors: &mut Errors, owner: &Owner, status: &Value, path: &Path) {
+pub(super) fn validate(errors: &mut Errors, owner: &Owner, status: &Value, path: &ErrorPath) {
     let Some(old) = owner.old else { return };
     let spec = owner.value.part("spec");
-    let (new, old) = (State::of(status), State::of(old.part("status")));
+    let (new, old) = (
+        JobStatusState::of(status),
+        JobStatusState::of(old.part("status")),
+    );
     for field in ["active", "succeeded", "failed", "ready", "terminating"] {
         errors.nonnegative(&path.child(field), status.int(field));
     }
@@ -59,7 +62,7 @@ pub(super) fn validate(errors: &mut Errors, owner: &Owner, status: &Value, path:
     transitions(errors, &new, &old, spec, path);
 }
 
-fn uncounted_pods(errors: &mut Errors, status: &Value, path: &Path) {
+fn uncounted_pods(errors: &mut Errors, status: &Value, path: &ErrorPath) {
     let pods = status.part("uncountedTerminatedPods");
     let mut seen = HashSet::new();
     for list in ["succeeded", "failed"] {
@@ -74,7 +77,12 @@ fn uncounted_pods(errors: &mut Errors, status: &Value, path: &Path) {
     }
 }
 
-fn conditions_and_times(errors: &mut Errors, new: &State, old: &State, path: &Path) {
+fn conditions_and_times(
+    errors: &mut Errors,
+    new: &JobStatusState,
+    old: &JobStatusState,
+    path: &ErrorPath,
+) {
     let conditions = path.child("conditions");
     let (complete_changed, failed_changed) =
         (new.complete != old.complete, new.failed != old.failed);
@@ -133,8 +141,15 @@ fn instant(status: &Value, field: &str) -> Option<jiff::Timestamp> {
     status.maybe_text(field)?.parse().ok()
 }
 
-fn finished_job(errors: &mut Errors, new: &State, old: &State, spec: &Value, path: &Path) {
+fn finished_job(
+    errors: &mut Errors,
+    new: &JobStatusState,
+    old: &JobStatusState,
+    spec: &Value,
+    path: &ErrorPath,
+) {
     let changed = |field: &str| new.status.field(field) != old.status.field(field);
+    // A status that was invalid before is not checked again if its part did not change.
     let finished_changed = new.finished() != old.finished();
     if !new.finished() {
         return;
@@ -166,7 +181,13 @@ fn finished_job(errors: &mut Errors, new: &State, old: &State, spec: &Value, pat
     }
 }
 
-fn indexes(errors: &mut Errors, new: &State, old: &State, spec: &Value, path: &Path) {
+fn indexes(
+    errors: &mut Errors,
+    new: &JobStatusState,
+    old: &JobStatusState,
+    spec: &Value,
+    path: &ErrorPath,
+) {
     let (completed, failed) = (
         new.status.text("completedIndexes"),
         new.status.maybe_text("failedIndexes"),
@@ -177,13 +198,14 @@ fn indexes(errors: &mut Errors, new: &State, old: &State, spec: &Value, path: &P
         (path.child("completedIndexes"), path.child("failedIndexes"));
     let completions = spec.maybe_int("completions");
     let per_index = spec.field("backoffLimitPerIndex").is_some();
-    let mut parse = |text: &str, at: &Path, what: &str| {
+    let mut parse = |text: &str, at: &ErrorPath, what: &str| {
         if let Some(completions) = completions
             && let Err(fault) = index_total(text, completions)
         {
             errors.invalid(at, text, format!("error parsing {what}: {fault}"));
         }
     };
+    // Only changed lists are parsed: old ones may be invalid by newer rules.
     if completed_changed {
         parse(completed, &completed_path, "completedIndexes");
     }
@@ -207,7 +229,7 @@ fn indexes(errors: &mut Errors, new: &State, old: &State, spec: &Value, path: &P
     }
 }
 
-fn counts(errors: &mut Errors, new: &State, old: &State, path: &Path) {
+fn counts(errors: &mut Errors, new: &JobStatusState, old: &JobStatusState, path: &ErrorPath) {
     let changed = |field: &str| new.status.maybe_int(field) != old.status.maybe_int(field);
     let terminating = new.status.int("terminating");
     if (new.finished() != old.finished() || changed("terminating"))
@@ -227,7 +249,7 @@ fn counts(errors: &mut Errors, new: &State, old: &State, path: &Path) {
     }
 }
 
-fn success(errors: &mut Errors, new: &State, spec: &Value, path: &Path) {
+fn success(errors: &mut Errors, new: &JobStatusState, spec: &Value, path: &ErrorPath) {
     let path = path.child("conditions");
     if new.criteria_met && new.failed {
         let detail = "cannot set SuccessCriteriaMet=True and Failed=true conditions";
@@ -244,7 +266,13 @@ fn success(errors: &mut Errors, new: &State, spec: &Value, path: &Path) {
     }
 }
 
-fn transitions(errors: &mut Errors, new: &State, old: &State, spec: &Value, path: &Path) {
+fn transitions(
+    errors: &mut Errors,
+    new: &JobStatusState,
+    old: &JobStatusState,
+    spec: &Value,
+    path: &ErrorPath,
+) {
     let conditions = path.child("conditions");
     for (kind, before, after) in [
         ("Failed", old.failed, new.failed),
@@ -256,6 +284,7 @@ fn transitions(errors: &mut Errors, new: &State, old: &State, spec: &Value, path
             errors.invalid_unshown(&conditions, detail);
         }
     }
+    // Scaling an indexed job down can remove indexes that succeeded.
     let scales = is_indexed(spec) && spec.field("completions") == spec.field("parallelism");
     for (field, counts) in [("failed", true), ("succeeded", !scales)] {
         let count = new.status.int(field);
@@ -270,6 +299,7 @@ fn transitions(errors: &mut Errors, new: &State, old: &State, spec: &Value, path
     {
         errors.invalid(&path.child("completionTime"), after, "field is immutable");
     }
+    // A resumed job starts anew.
     let resumes = has_condition(old.status, "Suspended", "True")
         && has_condition(new.status, "Suspended", "False");
     if let (Some(before), after) = times("startTime")

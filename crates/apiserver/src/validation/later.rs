@@ -1,8 +1,8 @@
 //! Checks that releases after the oldest one have added. Each applies from its release on; a value that the stored
 //! object has already is accepted.
 
-use super::errors::{Errors, Path, Shown};
-use super::view::View;
+use super::errors::{ErrorPath, Errors, Shown};
+use super::view::FieldView;
 use crate::access::GroupResource;
 use crate::field::FieldError;
 use crate::releases::ApiRelease;
@@ -21,7 +21,7 @@ pub(crate) fn validate(
     if is_slices && api.release() >= Release::V1_38 {
         let known = old.map_or(&[][..], |old| old.part("spec").items("devices"));
         let devices = new.part("spec").items("devices");
-        let at = Path::new("spec");
+        let at = ErrorPath::new("spec");
         let at = at.child("devices");
         for (i, device) in devices.iter().enumerate() {
             if !known.contains(device) {
@@ -32,7 +32,7 @@ pub(crate) fn validate(
     errors.into_vec()
 }
 
-fn slice_device(errors: &mut Errors, device: &Value, path: &Path) {
+fn slice_device(errors: &mut Errors, device: &Value, path: &ErrorPath) {
     for field in ["attributes", "capacity"] {
         let at = path.child(field);
         for (name, _) in device.entries(field) {

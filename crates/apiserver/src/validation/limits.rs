@@ -1,9 +1,9 @@
 //! The checks that tables cannot express for limit ranges and resource quotas.
 
 use super::engine::Owner;
-use super::errors::{Errors, IS_IMMUTABLE, Path, Shown};
+use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown};
 use super::pod::resources;
-use super::view::{View, child, set_if_absent};
+use super::view::{FieldView, child, set_if_absent};
 use super::{amounts, checks, names};
 use berth_api::Quantity;
 use serde_json::Value;
@@ -75,7 +75,7 @@ pub(crate) fn default_item(item: &mut Value) {
     }
 }
 
-fn item(errors: &mut Errors, owner: &Owner, item: &Value, path: &Path) {
+fn item(errors: &mut Errors, owner: &Owner, item: &Value, path: &ErrorPath) {
     let kind = item.text("type");
     let at = path.child("type");
     let faults = names::qualified_name(kind);
@@ -181,7 +181,7 @@ fn ratio(
     name: &str,
     ratio: Option<Quantity>,
     bounds: (Option<Quantity>, Option<Quantity>),
-    path: &Path,
+    path: &ErrorPath,
 ) {
     let Some(ratio) = ratio else { return };
     let at = path.child("maxLimitRequestRatio").key(name);
@@ -198,7 +198,7 @@ fn ratio(
     }
 }
 
-fn scopes(errors: &mut Errors, owner: &Owner, spec: &Value, path: &Path) {
+fn scopes(errors: &mut Errors, owner: &Owner, spec: &Value, path: &ErrorPath) {
     let hard: Vec<&str> = spec
         .entries("hard")
         .into_iter()

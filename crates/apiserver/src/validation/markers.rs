@@ -3,9 +3,9 @@
 //! Errors come in the order in which the fields are declared, and at most one of the markers that end the checks of a
 //! field reports. What an update leaves unchanged is not checked. The markers are those of KEP-5073.
 
-use super::errors::{Errors, IS_IMMUTABLE, Path, Shown};
+use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown};
 use super::view::is_zero;
-use crate::schema::model::{Field, ListType, Model, ObjectType, Shape, TypeId};
+use crate::schema::model::{ListType, Model, ModelField, ObjectType, TypeId, ValueShape};
 use serde_json::Value;
 
 static ABSENT: Value = Value::Null;
@@ -20,18 +20,18 @@ pub(super) fn validate(
     errors: &mut Errors,
     id: TypeId,
     (value, old): (&Value, Option<&Value>),
-    path: &Path<'_>,
+    path: &ErrorPath<'_>,
 ) {
-    Run { model, errors }.object(id, value, old, path);
+    MarkerRun { model, errors }.object(id, value, old, path);
 }
 
-struct Run<'r> {
+struct MarkerRun<'r> {
     model: &'r Model,
     errors: &'r mut Errors,
 }
 
-impl Run<'_> {
-    fn object(&mut self, id: TypeId, value: &Value, old: Option<&Value>, path: &Path<'_>) {
+impl MarkerRun<'_> {
+    fn object(&mut self, id: TypeId, value: &Value, old: Option<&Value>, path: &ErrorPath<'_>) {
         let object_type = self.model.object_type(id);
         #[cfg(test)]
         super::engine::note_visit(&object_type.name);
@@ -47,8 +47,8 @@ impl Run<'_> {
     }
 
     /// One of the members of a union is set.
-    fn union(&mut self, of: &ObjectType, value: &Value, old: Option<&Value>, path: &Path<'_>) {
-        let members: Vec<&Field> = declared(of)
+    fn union(&mut self, of: &ObjectType, value: &Value, old: Option<&Value>, path: &ErrorPath<'_>) {
+        let members: Vec<&ModelField> = declared(of)
             .into_iter()
             .filter(|field| field.is_marked("unionMember"))
             .collect();
@@ -78,7 +78,7 @@ impl Run<'_> {
         of: &ObjectType,
         value: &Value,
         old: Option<&Value>,
-        path: &Path<'_>,
+        path: &ErrorPath<'_>,
     ) {
         for field in declared(of) {
             let Some(required) = field.marker("dependentRequired") else {
@@ -95,7 +95,13 @@ impl Run<'_> {
         }
     }
 
-    fn field(&mut self, field: &Field, value: &Value, old: Option<&Value>, path: &Path<'_>) {
+    fn field(
+        &mut self,
+        field: &ModelField,
+        value: &Value,
+        old: Option<&Value>,
+        path: &ErrorPath<'_>,
+    ) {
         if let Some(old) = old
             && let Some(detail) = refused_change(field, value, old)
         {
@@ -110,7 +116,7 @@ impl Run<'_> {
         if self.errors.len() > found {
             return;
         }
-        if let (Some(old), Shape::List(_)) = (old, &field.shape) {
+        if let (Some(old), ValueShape::List(_)) = (old, &field.shape) {
             self.items_kept(field, value, old, path);
         }
         let is_absent = if field.pointer {
@@ -121,19 +127,19 @@ impl Run<'_> {
         match (&field.shape, is_absent) {
             (_, true) if field.is_marked("required") => self.errors.required(path, ""),
             // A struct of Go that is no pointer is always there.
-            (Shape::Object(id), _) if !field.pointer => self.object(*id, value, old, path),
+            (ValueShape::Object(id), _) if !field.pointer => self.object(*id, value, old, path),
             (_, true) => {}
-            (Shape::Object(id), false) => {
+            (ValueShape::Object(id), false) => {
                 let old = old.filter(|old| !old.is_null());
                 self.object(*id, value, old, path);
             }
-            (Shape::List(entries), false) => self.list(field, entries, value, old, path),
+            (ValueShape::List(entries), false) => self.list(field, entries, value, old, path),
             (_, false) => self.scalar(field, value, path),
         }
     }
 
     /// The entries that an update may not add or remove.
-    fn items_kept(&mut self, field: &Field, value: &Value, old: &Value, path: &Path<'_>) {
+    fn items_kept(&mut self, field: &ModelField, value: &Value, old: &Value, path: &ErrorPath<'_>) {
         let (new, before) = (entries(value), entries(old));
         if has_update(field, "NoAddItem") {
             for (i, entry) in new.iter().enumerate() {
@@ -153,11 +159,11 @@ impl Run<'_> {
 
     fn list(
         &mut self,
-        field: &Field,
-        shape: &Shape,
+        field: &ModelField,
+        shape: &ValueShape,
         value: &Value,
         old: Option<&Value>,
-        path: &Path<'_>,
+        path: &ErrorPath<'_>,
     ) {
         let (new, before) = (entries(value), old.map_or(&[][..], entries));
         for (i, entry) in new.iter().enumerate() {
@@ -166,7 +172,7 @@ impl Run<'_> {
                 self.errors.duplicate(&path.index(i), entry);
             }
         }
-        let Shape::Object(id) = shape else {
+        let ValueShape::Object(id) = shape else {
             return;
         };
         for (i, entry) in new.iter().enumerate() {
@@ -177,7 +183,7 @@ impl Run<'_> {
         }
     }
 
-    fn scalar(&mut self, field: &Field, value: &Value, path: &Path<'_>) {
+    fn scalar(&mut self, field: &ModelField, value: &Value, path: &ErrorPath<'_>) {
         let bound = |name| field.marker(name).and_then(|v| v.parse::<i64>().ok());
         let number = value.as_i64().unwrap_or(0);
         if let Some(min) = bound("minimum").filter(|min| number < *min) {
@@ -201,7 +207,7 @@ impl Run<'_> {
 }
 
 /// The reason why an update may not change a field so, if it may not.
-fn refused_change(field: &Field, value: &Value, old: &Value) -> Option<&'static str> {
+fn refused_change(field: &ModelField, value: &Value, old: &Value) -> Option<&'static str> {
     match (is_set(old), is_set(value)) {
         _ if field.is_marked("immutable") => Some(IS_IMMUTABLE),
         (false, true) if has_update(field, "NoSet") => Some(NOT_SET_LATER),
@@ -210,7 +216,7 @@ fn refused_change(field: &Field, value: &Value, old: &Value) -> Option<&'static 
     }
 }
 
-fn has_update(field: &Field, constraint: &str) -> bool {
+fn has_update(field: &ModelField, constraint: &str) -> bool {
     let mut updates = field
         .markers
         .iter()
@@ -219,13 +225,13 @@ fn has_update(field: &Field, constraint: &str) -> bool {
 }
 
 /// The fields in the order in which they are declared.
-fn declared(object_type: &ObjectType) -> Vec<&Field> {
-    let mut fields: Vec<&Field> = object_type.fields.iter().collect();
+fn declared(object_type: &ObjectType) -> Vec<&ModelField> {
+    let mut fields: Vec<&ModelField> = object_type.fields.iter().collect();
     fields.sort_by_key(|field| field.number);
     fields
 }
 
-fn part<'v>(object: &'v Value, field: &Field) -> &'v Value {
+fn part<'v>(object: &'v Value, field: &ModelField) -> &'v Value {
     object.get(&*field.name).unwrap_or(&ABSENT)
 }
 
@@ -242,7 +248,7 @@ fn is_set(value: &Value) -> bool {
 }
 
 /// The entry of a list that has the key of another one.
-fn same_entry<'l>(field: &Field, list: &'l [Value], entry: &Value) -> Option<&'l Value> {
+fn same_entry<'l>(field: &ModelField, list: &'l [Value], entry: &Value) -> Option<&'l Value> {
     let ListType::Map(keys) = &field.list else {
         return list.iter().find(|other| *other == entry);
     };

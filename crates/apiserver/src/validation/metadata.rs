@@ -1,9 +1,9 @@
 //! The rules of `metadata`, which are the same for every kind but for the format of names.
 
-use super::errors::{Errors, IS_IMMUTABLE, Path, Shown, json_text, list_text, struct_text};
+use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown, json_text, list_text, struct_text};
 use super::names;
 use super::selectors;
-use super::view::{View, copy_field};
+use super::view::{FieldView, copy_field};
 use crate::field::FieldError;
 use serde_json::Value;
 
@@ -58,10 +58,11 @@ impl NameRule {
 /// Errors of the metadata of a new object, after its name was generated, in upstream's order.
 pub fn validate_create(object: &Value, namespaced: bool, rule: NameRule) -> Vec<FieldError> {
     let mut errors = Errors::new();
-    let path = Path::new("metadata");
+    let path = ErrorPath::new("metadata");
     let empty = Value::Null;
     let meta = object.field("metadata").unwrap_or(&empty);
     let (name, generate_name) = (meta.text("name"), meta.text("generateName"));
+    // The prefix is checked as a prefix: it may end in a dash.
     if !generate_name.is_empty() {
         errors.each_invalid(
             &path.child("generateName"),
@@ -93,7 +94,7 @@ pub fn validate_create(object: &Value, namespaced: bool, rule: NameRule) -> Vec<
 /// Errors of the metadata of a changed object, in upstream's order.
 pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
     let mut errors = Errors::new();
-    let path = Path::new("metadata");
+    let path = ErrorPath::new("metadata");
     let empty = Value::Null;
     let new = new.field("metadata").unwrap_or(&empty);
     let old = old.field("metadata").unwrap_or(&empty);
@@ -166,7 +167,7 @@ pub fn prepare_for_update(new: &mut Value, old: &Value) {
     }
 }
 
-fn validate_common(errors: &mut Errors, meta: &Value, path: &Path) {
+fn validate_common(errors: &mut Errors, meta: &Value, path: &ErrorPath) {
     selectors::validate_labels(errors, meta, "labels", &path.child("labels"));
     validate_annotations(errors, meta, &path.child("annotations"));
     validate_owners(
@@ -195,7 +196,7 @@ fn validate_common(errors: &mut Errors, meta: &Value, path: &Path) {
 /// may have such.
 pub fn validate_plain_finalizers(object: &Value) -> Vec<FieldError> {
     let mut errors = Errors::new();
-    let path = Path::new("metadata.finalizers");
+    let path = ErrorPath::new("metadata.finalizers");
     let finalizers = object.part("metadata").strings("finalizers");
     for (i, finalizer) in finalizers.into_iter().enumerate() {
         validate_plain_finalizer(&mut errors, finalizer, &path.index(i));
@@ -204,7 +205,7 @@ pub fn validate_plain_finalizers(object: &Value) -> Vec<FieldError> {
 }
 
 /// Errors of a finalizer without a domain that is none of Kubernetes' own.
-pub(crate) fn validate_plain_finalizer(errors: &mut Errors, finalizer: &str, path: &Path) {
+pub(crate) fn validate_plain_finalizer(errors: &mut Errors, finalizer: &str, path: &ErrorPath) {
     if !finalizer.contains('/') && !PLAIN_FINALIZERS.contains(&finalizer) {
         errors.invalid(
             path,
@@ -215,7 +216,7 @@ pub(crate) fn validate_plain_finalizer(errors: &mut Errors, finalizer: &str, pat
 }
 
 /// Errors of annotations: keys as those of labels but in any case, and their size together.
-pub(crate) fn validate_annotations(errors: &mut Errors, meta: &Value, path: &Path) {
+pub(crate) fn validate_annotations(errors: &mut Errors, meta: &Value, path: &ErrorPath) {
     let mut bytes = 0;
     for (key, value) in meta.labels("annotations") {
         errors.each_invalid(path, key, names::qualified_name(&key.to_lowercase()));
@@ -226,7 +227,7 @@ pub(crate) fn validate_annotations(errors: &mut Errors, meta: &Value, path: &Pat
     }
 }
 
-fn validate_owners(errors: &mut Errors, owners: &[Value], path: &Path) {
+fn validate_owners(errors: &mut Errors, owners: &[Value], path: &ErrorPath) {
     let mut controller: Option<String> = None;
     for owner in owners {
         let api_version = owner.text("apiVersion");
@@ -243,6 +244,7 @@ fn validate_owners(errors: &mut Errors, owners: &[Value], path: &Path) {
                 errors.invalid(&path.child(name), "", "must not be empty");
             }
         }
+        // Events expire, so they cannot own anything.
         if api_version == "v1" && owner.text("kind") == "Event" {
             errors.invalid(
                 path,

@@ -1,7 +1,7 @@
 //! Conditions in CEL: what a line of the rules states about several fields at once.
 
 use super::engine::Owner;
-use super::errors::{Errors, Path, Shown};
+use super::errors::{ErrorPath, Errors, Shown};
 use berth_cel::{COST_MAX, Datum, EvaluationError, Program, Variables};
 use serde_json::Value;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ const VARIABLES: &[&str] = &["self", "owner", "old", "root", "kind"];
 
 /// A condition.
 #[derive(Debug, Clone)]
-pub(crate) struct Condition(Arc<Program>);
+pub(crate) struct MustCondition(Arc<Program>);
 
-impl Condition {
+impl MustCondition {
     /// Reads a condition in double quotes.
     pub(crate) fn parse(text: &'static str) -> Option<Self> {
         let condition = text.strip_prefix('"')?.strip_suffix('"')?;
@@ -70,8 +70,8 @@ fn size(value: &Value) -> usize {
 /// A condition, and the error about a value that does not meet it.
 #[derive(Debug, Clone)]
 pub(crate) struct Must {
-    condition: Condition,
-    kind: Kind,
+    condition: MustCondition,
+    kind: CheckKind,
     /// The path of the error: a field of the value, such as `ports[0].name`; empty for the value itself.
     field: &'static str,
     detail: &'static str,
@@ -80,7 +80,7 @@ pub(crate) struct Must {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+enum CheckKind {
     Invalid,
     InvalidNull,
     Required,
@@ -102,12 +102,12 @@ impl Must {
             None
         };
         Some(Self {
-            condition: Condition::parse(condition)?,
+            condition: MustCondition::parse(condition)?,
             kind: match kind {
-                "invalid" => Kind::Invalid,
-                "invalid-null" => Kind::InvalidNull,
-                "required" => Kind::Required,
-                "forbidden" => Kind::Forbidden,
+                "invalid" => CheckKind::Invalid,
+                "invalid-null" => CheckKind::InvalidNull,
+                "required" => CheckKind::Required,
+                "forbidden" => CheckKind::Forbidden,
                 _ => return None,
             },
             field,
@@ -122,7 +122,7 @@ impl Must {
         errors: &mut Errors,
         owner: &Owner,
         values: (&Value, &Value),
-        path: &Path,
+        path: &ErrorPath,
     ) {
         let detail = match self.condition.is_met(owner, values) {
             Ok(true) => return,
@@ -137,13 +137,13 @@ impl Must {
             }
         };
         match self.kind {
-            Kind::Invalid => {
+            CheckKind::Invalid => {
                 let shown = shown.map_or_else(Shown::absent, Shown::from);
                 errors.invalid(&path, shown, detail);
             }
-            Kind::InvalidNull => errors.invalid(&path, Shown::absent(), detail),
-            Kind::Required => errors.required(&path, detail),
-            Kind::Forbidden => errors.forbidden(&path, detail),
+            CheckKind::InvalidNull => errors.invalid(&path, Shown::absent(), detail),
+            CheckKind::Required => errors.required(&path, detail),
+            CheckKind::Forbidden => errors.forbidden(&path, detail),
         }
     }
 

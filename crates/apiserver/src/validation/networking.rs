@@ -3,8 +3,8 @@
 
 use super::addresses::{validate_cidr, validate_endpoint, validate_ip};
 use super::engine::Owner;
-use super::errors::{Errors, Path, Shown};
-use super::view::View;
+use super::errors::{ErrorPath, Errors, Shown};
+use super::view::FieldView;
 use super::{checks, names};
 use serde_json::Value;
 use std::collections::HashSet;
@@ -53,7 +53,7 @@ checks! {
         if let (Some(name), Some(annotation), None) = (name, annotation, owner.old)
             && name != annotation
         {
-            let path = Path::new("annotations").child(CLASS_ANNOTATION);
+            let path = ErrorPath::new("annotations").child(CLASS_ANNOTATION);
             let detail = "must match `ingressClassName` when both are specified";
             e.invalid(&path, annotation, detail);
         }
@@ -79,7 +79,7 @@ fn host_faults(host: &str) -> Vec<String> {
     names::dns_subdomain(host)
 }
 
-fn ingress_path(errors: &mut Errors, rule: &Value, path: &Path) {
+fn ingress_path(errors: &mut Errors, rule: &Value, path: &ErrorPath) {
     let Some(kind) = rule.maybe_text("pathType") else {
         errors.required(&path.child("pathType"), "pathType must be specified");
         return;
@@ -91,6 +91,7 @@ fn ingress_path(errors: &mut Errors, rule: &Value, path: &Path) {
             if !is_absolute {
                 errors.invalid(&at, text, "must be an absolute path");
             }
+            // These parts could be read as another path.
             for part in ["//", "/./", "/../", "%2f", "%2F"] {
                 if text.contains(part) {
                     errors.invalid(&at, text, format!("must not contain '{part}'"));
@@ -112,7 +113,7 @@ fn ingress_path(errors: &mut Errors, rule: &Value, path: &Path) {
     backend_of(errors, rule.part("backend"), &path.child("backend"));
 }
 
-fn backend_of(errors: &mut Errors, backend: &Value, path: &Path) {
+fn backend_of(errors: &mut Errors, backend: &Value, path: &ErrorPath) {
     let service = match (backend.field("resource"), backend.field("service")) {
         (Some(_), Some(_)) => {
             let detail = "cannot set both resource and service backends";
@@ -121,6 +122,7 @@ fn backend_of(errors: &mut Errors, backend: &Value, path: &Path) {
         }
         (Some(resource), None) => {
             reference(errors, resource, &path.child("resource"));
+            // A resource backend has no port.
             return;
         }
         (None, Some(service)) => service,
@@ -146,7 +148,7 @@ fn backend_of(errors: &mut Errors, backend: &Value, path: &Path) {
 }
 
 /// A reference to an object in the same namespace.
-fn reference(errors: &mut Errors, reference: &Value, path: &Path) {
+fn reference(errors: &mut Errors, reference: &Value, path: &ErrorPath) {
     if let Some(group) = reference.maybe_text("apiGroup") {
         errors.each_invalid(&path.child("apiGroup"), group, names::dns_subdomain(group));
     }
@@ -158,7 +160,7 @@ fn reference(errors: &mut Errors, reference: &Value, path: &Path) {
     }
 }
 
-fn ingress_class(errors: &mut Errors, spec: &Value, path: &Path) {
+fn ingress_class(errors: &mut Errors, spec: &Value, path: &ErrorPath) {
     let (controller, at) = (spec.text("controller"), path.child("controller"));
     if controller.len() > CONTROLLER_BYTES_MAX {
         errors.too_long(&at, CONTROLLER_BYTES_MAX);
@@ -187,7 +189,7 @@ fn ingress_class(errors: &mut Errors, spec: &Value, path: &Path) {
     }
 }
 
-fn ip_block(errors: &mut Errors, block: &Value, path: &Path) {
+fn ip_block(errors: &mut Errors, block: &Value, path: &ErrorPath) {
     let text = block.text("cidr");
     let at = path.child("cidr");
     if text.is_empty() {
@@ -223,7 +225,7 @@ fn is_subset((part, part_bits): (IpAddr, u8), (whole, whole_bits): (IpAddr, u8))
     same && part_bits > whole_bits
 }
 
-fn policy_port(errors: &mut Errors, port: &Value, path: &Path) {
+fn policy_port(errors: &mut Errors, port: &Value, path: &ErrorPath) {
     let end = port.maybe_int("endPort");
     let end_path = path.child("endPort");
     let at = path.child("port");
@@ -247,6 +249,7 @@ fn policy_port(errors: &mut Errors, port: &Value, path: &Path) {
                 errors.invalid(&at, number, fault);
             }
             let Some(end) = end else { return };
+            // The range ends where it begins, at the earliest.
             if end < number {
                 let detail = "must be greater than or equal to `port`";
                 errors.invalid(&end_path, number, detail);
@@ -259,7 +262,7 @@ fn policy_port(errors: &mut Errors, port: &Value, path: &Path) {
 }
 
 /// Endpoints that an update leaves as they were are not checked again.
-fn endpoint_subsets(errors: &mut Errors, owner: &Owner, subsets: &Value, path: &Path) {
+fn endpoint_subsets(errors: &mut Errors, owner: &Owner, subsets: &Value, path: &ErrorPath) {
     if owner.old.is_some_and(|old| old.part("subsets") == subsets) {
         return;
     }
@@ -286,7 +289,7 @@ fn endpoint_subsets(errors: &mut Errors, owner: &Owner, subsets: &Value, path: &
     }
 }
 
-fn endpoint_address(errors: &mut Errors, address: &Value, is_own: bool, path: &Path) {
+fn endpoint_address(errors: &mut Errors, address: &Value, is_own: bool, path: &ErrorPath) {
     let (ip, at) = (address.text("ip"), path.child("ip"));
     validate_ip(errors, ip, &at);
     if let Some(host) = address.maybe_text("hostname").filter(|h| !h.is_empty()) {
@@ -300,7 +303,7 @@ fn endpoint_address(errors: &mut Errors, address: &Value, is_own: bool, path: &P
     }
 }
 
-fn endpoint_port(errors: &mut Errors, port: &Value, needs_name: bool, path: &Path) {
+fn endpoint_port(errors: &mut Errors, port: &Value, needs_name: bool, path: &ErrorPath) {
     let name = port.text("name");
     let at = path.child("name");
     if !name.is_empty() {
@@ -318,7 +321,7 @@ fn endpoint_port(errors: &mut Errors, port: &Value, needs_name: bool, path: &Pat
     }
 }
 
-fn protocol(errors: &mut Errors, protocol: &str, path: &Path) {
+fn protocol(errors: &mut Errors, protocol: &str, path: &ErrorPath) {
     if protocol.is_empty() {
         errors.required(path, "");
     } else if !PROTOCOLS.contains(&protocol) {
@@ -326,7 +329,7 @@ fn protocol(errors: &mut Errors, protocol: &str, path: &Path) {
     }
 }
 
-fn slice_ports(errors: &mut Errors, ports: &Value, path: &Path) {
+fn slice_ports(errors: &mut Errors, ports: &Value, path: &ErrorPath) {
     let ports = ports.as_array().map_or(&[][..], Vec::as_slice);
     if ports.len() > SLICE_PORTS_MAX {
         errors.check_at_most(path, ports.len(), SLICE_PORTS_MAX);
@@ -350,7 +353,7 @@ fn slice_ports(errors: &mut Errors, ports: &Value, path: &Path) {
 }
 
 /// Endpoints that an update leaves as they were are not checked again.
-fn slice_endpoints(errors: &mut Errors, owner: &Owner, endpoints: &Value, path: &Path) {
+fn slice_endpoints(errors: &mut Errors, owner: &Owner, endpoints: &Value, path: &ErrorPath) {
     if owner
         .old
         .is_some_and(|old| old.part("endpoints") == endpoints)
@@ -359,6 +362,7 @@ fn slice_endpoints(errors: &mut Errors, owner: &Owner, endpoints: &Value, path: 
     }
     let family = owner.value.text("addressType");
     let endpoints = endpoints.as_array().map_or(&[][..], Vec::as_slice);
+    // Entries of a list that is too long are not checked, which bounds the work.
     if endpoints.len() > SLICE_ENDPOINTS_MAX {
         errors.check_at_most(path, endpoints.len(), SLICE_ENDPOINTS_MAX);
         return;
@@ -390,7 +394,7 @@ fn slice_endpoints(errors: &mut Errors, owner: &Owner, endpoints: &Value, path: 
     }
 }
 
-fn slice_address(errors: &mut Errors, family: &str, address: &str, (path, i): (&Path, usize)) {
+fn slice_address(errors: &mut Errors, family: &str, address: &str, (path, i): (&ErrorPath, usize)) {
     let at = path.index(i);
     match family {
         "IPv4" | "IPv6" => {
@@ -412,7 +416,7 @@ fn slice_address(errors: &mut Errors, family: &str, address: &str, (path, i): (&
     }
 }
 
-fn fully_qualified(errors: &mut Errors, name: &str, path: &Path) {
+fn fully_qualified(errors: &mut Errors, name: &str, path: &ErrorPath) {
     if name.is_empty() {
         errors.required(path, "");
         return;
@@ -436,7 +440,7 @@ fn fully_qualified(errors: &mut Errors, name: &str, path: &Path) {
     }
 }
 
-fn slice_hints(errors: &mut Errors, hints: &Value, path: &Path) {
+fn slice_hints(errors: &mut Errors, hints: &Value, path: &ErrorPath) {
     for (field, format) in [
         ("forZones", names::label_value as fn(&str) -> Vec<String>),
         ("forNodes", names::dns_subdomain),

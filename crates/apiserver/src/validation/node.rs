@@ -1,9 +1,9 @@
 //! The rules of Nodes.
 
 use super::addresses::validate_cidr;
-use super::errors::{Errors, Path, Shown, json_text, struct_text};
+use super::errors::{ErrorPath, Errors, Shown, json_text, struct_text};
 use super::pod::scheduling::validate_taint_effect;
-use super::view::{View, child, set};
+use super::view::{FieldView, child, set};
 use super::workloads::spec_of;
 use super::{amounts, checks, names};
 use serde_json::{Value, json};
@@ -46,7 +46,7 @@ pub(super) fn default(object: &mut Value) {
 fn validate(errors: &mut Errors, node: &Value) {
     let spec = spec_of(node);
     // Upstream reports taints below metadata.
-    validate_taints(errors, spec, &Path::new("metadata.taints"));
+    validate_taints(errors, spec, &ErrorPath::new("metadata.taints"));
     validate_amounts(errors, node);
     validate_preemption_policy(errors, spec);
     validate_features(errors, node);
@@ -54,7 +54,7 @@ fn validate(errors: &mut Errors, node: &Value) {
 }
 
 fn validate_cidrs(errors: &mut Errors, spec: &Value) {
-    let path = Path::new("spec.podCIDRs");
+    let path = ErrorPath::new("spec.podCIDRs");
     let cidrs = spec.strings("podCIDRs");
     for (i, cidr) in cidrs.iter().enumerate() {
         validate_cidr(errors, cidr, &path.index(i));
@@ -76,23 +76,23 @@ fn validate_update(errors: &mut Errors, new: &Value, old: &Value) {
     validate_addresses(errors, new);
     let before = old_spec.strings("podCIDRs");
     if !before.is_empty() && before != new_spec.strings("podCIDRs") {
-        errors.forbidden(&Path::new("spec.podCIDRs"), CIDR_FIXED);
+        errors.forbidden(&ErrorPath::new("spec.podCIDRs"), CIDR_FIXED);
     }
     let provider = old_spec.text("providerID");
     if !provider.is_empty() && provider != new_spec.text("providerID") {
         errors.forbidden(
-            &Path::new("spec.providerID"),
+            &ErrorPath::new("spec.providerID"),
             "node updates may not change providerID except from \"\" to valid",
         );
     }
     if old_spec.text("externalID") != new_spec.text("externalID") {
-        errors.forbidden(&Path::new("spec.externalID"), "may not be updated");
+        errors.forbidden(&ErrorPath::new("spec.externalID"), "may not be updated");
     }
 }
 
 /// Names of features are sorted.
 fn validate_features(errors: &mut Errors, node: &Value) {
-    let path = Path::new("status.declaredFeatures");
+    let path = ErrorPath::new("status.declaredFeatures");
     let mut last: Option<&str> = None;
     for (i, name) in node
         .part("status")
@@ -101,6 +101,7 @@ fn validate_features(errors: &mut Errors, node: &Value) {
         .enumerate()
     {
         let path = path.index(i);
+        // A sorted list shows duplicates as neighbours.
         match last.map(|last| last.cmp(name)) {
             Some(Ordering::Equal) => errors.duplicate(&path, name),
             Some(Ordering::Greater) => {
@@ -137,7 +138,7 @@ fn is_feature(name: &str) -> bool {
 fn validate_preemption_policy(errors: &mut Errors, spec: &Value) {
     let policy = spec.part("podPreemptionPolicy");
     let keys = policy.strings("disableResizePreemption");
-    let path = Path::new("spec.podPreemptionPolicy.disableResizePreemption");
+    let path = ErrorPath::new("spec.podPreemptionPolicy.disableResizePreemption");
     if keys.len() > DISABLE_RESIZE_PREEMPTION_MAX {
         errors.check_at_most(&path, keys.len(), DISABLE_RESIZE_PREEMPTION_MAX);
         return;
@@ -158,7 +159,7 @@ fn validate_addresses(errors: &mut Errors, node: &Value) {
         let (kind, value) = (address.text("type"), address.text("address"));
         if !seen.insert((kind, value)) {
             let shown = struct_text(&[("Type", json_text(kind)), ("Address", json_text(value))]);
-            errors.duplicate(&Path::new("status.addresses").index(i), Shown(shown));
+            errors.duplicate(&ErrorPath::new("status.addresses").index(i), Shown(shown));
         }
     }
 }
@@ -177,13 +178,13 @@ fn validate_amounts(errors: &mut Errors, node: &Value) {
     let status = node.part("status");
     for list in ["capacity", "allocatable"] {
         for (name, amount) in status.entries(list) {
-            let path = Path::new("status").child(list).child(name);
+            let path = ErrorPath::new("status").child(list).child(name);
             amounts::validate(errors, name, amount, &path);
         }
     }
 }
 
-fn validate_taints(errors: &mut Errors, spec: &Value, path: &Path) {
+fn validate_taints(errors: &mut Errors, spec: &Value, path: &ErrorPath) {
     let mut seen = HashSet::new();
     for (i, taint) in spec.items("taints").iter().enumerate() {
         let path = path.index(i);
@@ -198,6 +199,7 @@ fn validate_taints(errors: &mut Errors, spec: &Value, path: &Path) {
         } else {
             validate_taint_effect(errors, effect, &path.child("effect"));
         }
+        // Taints with the same key and another effect are different taints.
         if !seen.insert((key, effect)) {
             let shown = struct_text(&[
                 ("Key", json_text(key)),

@@ -23,9 +23,9 @@ pub(crate) mod volume_sources;
 pub(crate) mod volumes;
 
 use super::CheckFn;
-use super::view::View;
+use super::view::FieldView;
 use crate::field::FieldError;
-use crate::strategy::{Strategy, Subresource};
+use crate::strategy::{KindStrategy, Subresource};
 use serde_json::Value;
 
 /// A check by the name that the rules give it.
@@ -44,7 +44,7 @@ pub(super) fn check(name: &str) -> Option<CheckFn> {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PodStrategy;
 
-impl Strategy for PodStrategy {
+impl KindStrategy for PodStrategy {
     fn prepare_for_create(&self, object: &mut Value, now: &str) {
         prepare::for_create(object, now);
     }

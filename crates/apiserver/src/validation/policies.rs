@@ -1,8 +1,8 @@
 //! ValidatingAdmissionPolicies and their bindings.
 
 use super::engine::Owner;
-use super::errors::{Errors, Path};
-use super::view::View;
+use super::errors::{ErrorPath, Errors};
+use super::view::FieldView;
 use super::{checks, names, webhooks};
 use crate::custom::rules::RESERVED;
 use berth_api::names::dns1035_label;
@@ -53,13 +53,13 @@ checks! {
 
 /// The scope of expressions of a policy: the variables of the request and those of the policy before them.
 #[derive(Debug)]
-pub(crate) struct Scope<'s> {
+pub(crate) struct ExpressionScope<'s> {
     has_parameters: bool,
     has_variables: bool,
     declared: Vec<&'s str>,
 }
 
-impl<'s> Scope<'s> {
+impl<'s> ExpressionScope<'s> {
     /// The scope of the expressions of a policy, with none of its variables.
     pub(crate) fn of(spec: &Value) -> Self {
         Self {
@@ -122,7 +122,7 @@ pub(super) fn detail(error: &CompileError) -> String {
 
 fn check_expression(
     errors: &mut Errors,
-    path: &Path<'_>,
+    path: &ErrorPath<'_>,
     text: &str,
     compiled: Result<Program, CompileError>,
 ) {
@@ -131,17 +131,19 @@ fn check_expression(
     }
 }
 
-fn expressions(errors: &mut Errors, owner: &Owner<'_>, spec: &Value, path: &Path<'_>) {
-    let mut scope = Scope::of(spec);
+fn expressions(errors: &mut Errors, owner: &Owner<'_>, spec: &Value, path: &ErrorPath<'_>) {
+    let mut scope = ExpressionScope::of(spec);
     let conditions = spec.part("matchConditions");
     let at = path.child("matchConditions");
     webhooks::check_conditions(errors, conditions, &at, |text| scope.condition(text));
     let at = path.child("variables");
+    // A variable may use those that are declared before it.
     for (i, stated) in spec.items("variables").iter().enumerate() {
         variable(errors, &scope, stated, &at.index(i));
         scope.declare(stated.text("name"));
     }
     let (validations, annotations) = (spec.items("validations"), spec.items("auditAnnotations"));
+    // A policy without both would have no effect.
     if validations.is_empty() && annotations.is_empty() {
         for field in ["validations", "auditAnnotations"] {
             let detail = "validations or auditAnnotations must contain at least one item";
@@ -169,8 +171,8 @@ fn expressions(errors: &mut Errors, owner: &Owner<'_>, spec: &Value, path: &Path
     }
 }
 
-fn mutation_expressions(errors: &mut Errors, _: &Owner<'_>, spec: &Value, path: &Path<'_>) {
-    let mut scope = Scope::of(spec);
+fn mutation_expressions(errors: &mut Errors, _: &Owner<'_>, spec: &Value, path: &ErrorPath<'_>) {
+    let mut scope = ExpressionScope::of(spec);
     let at = path.child("matchConditions");
     webhooks::check_conditions(errors, spec.part("matchConditions"), &at, |text| {
         scope.condition(text)
@@ -189,7 +191,12 @@ fn mutation_expressions(errors: &mut Errors, _: &Owner<'_>, spec: &Value, path: 
     }
 }
 
-fn mutation(errors: &mut Errors, scope: &Scope<'_>, mutation: &Value, path: &Path<'_>) {
+fn mutation(
+    errors: &mut Errors,
+    scope: &ExpressionScope<'_>,
+    mutation: &Value,
+    path: &ErrorPath<'_>,
+) {
     let kind = mutation.text("patchType");
     let (own, other, output) = match kind {
         "" => return errors.required(&path.child("patchType"), ""),
@@ -219,7 +226,12 @@ fn mutation(errors: &mut Errors, scope: &Scope<'_>, mutation: &Value, path: &Pat
     }
 }
 
-fn variable(errors: &mut Errors, scope: &Scope<'_>, variable: &Value, path: &Path<'_>) {
+fn variable(
+    errors: &mut Errors,
+    scope: &ExpressionScope<'_>,
+    variable: &Value,
+    path: &ErrorPath<'_>,
+) {
     let (name, expression) = (variable.text("name"), variable.text("expression"));
     if name.trim().is_empty() {
         errors.required(&path.child("name"), "name is not specified");
@@ -246,7 +258,12 @@ fn is_identifier(name: &str) -> bool {
         && !RESERVED.contains(&name)
 }
 
-fn validation(errors: &mut Errors, scope: &Scope<'_>, validation: &Value, path: &Path<'_>) {
+fn validation(
+    errors: &mut Errors,
+    scope: &ExpressionScope<'_>,
+    validation: &Value,
+    path: &ErrorPath<'_>,
+) {
     let (expression, at) = (validation.text("expression"), path.child("expression"));
     if expression.trim().is_empty() {
         errors.required(&at, "expression is not specified");
@@ -262,6 +279,7 @@ fn validation(errors: &mut Errors, scope: &Scope<'_>, validation: &Value, path: 
         validation.text("messageExpression"),
         path.child("messageExpression"),
     );
+    // An absent message expression is not an error.
     if !formed.is_empty() && formed.trim().is_empty() {
         errors.invalid(&at, formed, "must be non-empty if specified");
     } else if !formed.is_empty() {
@@ -282,14 +300,15 @@ fn validation(errors: &mut Errors, scope: &Scope<'_>, validation: &Value, path: 
 
 fn annotation(
     errors: &mut Errors,
-    scope: &Scope<'_>,
+    scope: &ExpressionScope<'_>,
     (policy, annotation): (&str, &Value),
-    path: &Path<'_>,
+    path: &ErrorPath<'_>,
 ) {
     let (key, at) = (annotation.text("key"), path.child("key"));
     if policy.is_empty() {
         errors.invalid(&at, key, "requires metadata.name be non-empty");
     } else {
+        // The key of the annotation in the audit log has the name of the policy.
         let name = format!("{policy}/{key}");
         errors.each_invalid(&at, &name, names::qualified_name(&name));
     }
@@ -313,11 +332,12 @@ fn annotation(
     }
 }
 
-fn param_kind(errors: &mut Errors, _: &Owner<'_>, kind: &Value, path: &Path<'_>) {
+fn param_kind(errors: &mut Errors, _: &Owner<'_>, kind: &Value, path: &ErrorPath<'_>) {
     if kind.is_null() {
         return;
     }
     let (api_version, at) = (kind.text("apiVersion"), path.child("apiVersion"));
+    // The core group has no name before the slash.
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     if api_version.is_empty() {
         errors.required(&at, "");
@@ -347,7 +367,7 @@ fn param_kind(errors: &mut Errors, _: &Owner<'_>, kind: &Value, path: &Path<'_>)
     }
 }
 
-fn validation_actions(errors: &mut Errors, _: &Owner<'_>, list: &Value, path: &Path<'_>) {
+fn validation_actions(errors: &mut Errors, _: &Owner<'_>, list: &Value, path: &ErrorPath<'_>) {
     let mut seen = HashSet::new();
     for (i, action) in list.as_array().into_iter().flatten().enumerate() {
         let (at, action) = (path.index(i), action.as_str().unwrap_or(""));

@@ -1,13 +1,13 @@
 //! Label selectors in objects: their validation, and what they match.
 
 use super::engine::Owner;
-use super::errors::{Errors, Path, Shown};
-use super::view::View;
+use super::errors::{ErrorPath, Errors, Shown};
+use super::view::FieldView;
 use super::{checks, names};
 use serde_json::Value;
 
 /// Errors of a map of labels; both keys and values are reported at `path`.
-pub(crate) fn validate_labels(errors: &mut Errors, object: &Value, field: &str, path: &Path) {
+pub(crate) fn validate_labels(errors: &mut Errors, object: &Value, field: &str, path: &ErrorPath) {
     for (key, value) in object.labels(field) {
         errors.each_invalid(path, key, names::qualified_name(key));
         errors.each_invalid(path, value, names::label_value(value));
@@ -25,7 +25,7 @@ checks! {
     "label-requirement" => requirement,
 }
 
-fn requirement(errors: &mut Errors, _: &Owner, requirement: &Value, path: &Path) {
+fn requirement(errors: &mut Errors, _: &Owner, requirement: &Value, path: &ErrorPath) {
     let values = requirement.strings("values");
     let at = path.child("values");
     match requirement.text("operator") {

@@ -5,10 +5,10 @@
 
 use super::names;
 use super::view::{
-    View, child, copy_field, existing, items_mut, remove, set, set_if_absent, set_if_zero,
+    FieldView, child, copy_field, existing, items_mut, remove, set, set_if_absent, set_if_zero,
 };
 use super::workloads::spec_of;
-use crate::strategy::{Strategy, Subresource, keep_other_half};
+use crate::strategy::{KindStrategy, Subresource, keep_other_half};
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
@@ -34,7 +34,7 @@ const AFFINITY_SECONDS: i64 = 10_800;
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ServiceStrategy;
 
-impl Strategy for ServiceStrategy {
+impl KindStrategy for ServiceStrategy {
     fn prepare_for_create(&self, object: &mut Value, _now: &str) {
         set(object, "status", json!({"loadBalancer": {}}));
         allocate(object);
@@ -208,6 +208,7 @@ fn release(new: &mut Value, old: &Value) {
     };
     let has_address = |spec: &Value| spec.text("type") != "ExternalName";
     if has_address(old) && !has_address(spec) {
+        // Only values that the client did not touch are dropped with the type.
         if same(spec, old, "clusterIP") && same(spec, old, "clusterIPs") {
             remove(spec, "clusterIP");
             remove(spec, "clusterIPs");
@@ -215,6 +216,7 @@ fn release(new: &mut Value, old: &Value) {
         remove_if_same(spec, old, &["ipFamilies", "ipFamilyPolicy"]);
     }
     let (had, has) = (needs_node_port(old), needs_node_port(spec));
+    // A client that chooses new node ports wants to keep them.
     if had && !has && node_ports(spec).is_subset(&node_ports(old)) {
         for port in items_mut(spec, "ports") {
             remove(port, "nodePort");
@@ -321,7 +323,7 @@ mod tests {
     use crate::access::gr;
     use crate::validation::strategy;
 
-    fn rules() -> &'static dyn Strategy {
+    fn rules() -> &'static dyn KindStrategy {
         strategy(gr("", "services"))
     }
 

@@ -2,9 +2,9 @@
 
 use super::checks;
 use super::engine::Owner;
-use super::errors::{Errors, IS_IMMUTABLE, Path, Shown};
+use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown};
 use super::names::parse_cidr;
-use super::view::View;
+use super::view::FieldView;
 use serde_json::Value;
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ checks! {
     "service-cidrs" => cidrs,
 }
 
-fn cidrs(errors: &mut Errors, owner: &Owner, _: &Value, path: &Path) {
+fn cidrs(errors: &mut Errors, owner: &Owner, _: &Value, path: &ErrorPath) {
     let new = owner.value.strings("cidrs");
     let Some(old) = owner.old.map(|old| old.strings("cidrs")) else {
         check_cidrs(errors, owner.value, path);
@@ -37,7 +37,7 @@ fn cidrs(errors: &mut Errors, owner: &Owner, _: &Value, path: &Path) {
     }
 }
 
-fn check_cidrs(errors: &mut Errors, spec: &Value, path: &Path) {
+fn check_cidrs(errors: &mut Errors, spec: &Value, path: &ErrorPath) {
     let cidrs = spec.strings("cidrs");
     match cidrs.len() {
         0 => return errors.required(path, "at least one CIDR required"),
@@ -50,6 +50,7 @@ fn check_cidrs(errors: &mut Errors, spec: &Value, path: &Path) {
             None => errors.invalid(&at, *cidr, NOT_A_CIDR),
             Some((address, bits)) => {
                 let network = network(address, bits);
+                // An address that is not that of a network would hide a mistake.
                 if network != address {
                     let detail = "must not have bits set beyond the prefix length";
                     errors.invalid(&at, *cidr, detail);

@@ -3,9 +3,9 @@
 
 use super::addresses::{validate_cidr, validate_endpoint, validate_ip};
 use super::engine::Owner;
-use super::errors::{Errors, Path, Shown, json_text, struct_text};
+use super::errors::{ErrorPath, Errors, Shown, json_text, struct_text};
 use super::service::{NODE_PORTS, is_external, is_headless, needs_health_check, needs_node_port};
-use super::view::View;
+use super::view::FieldView;
 use super::workloads::spec_of;
 use super::{checks, names};
 use serde_json::Value;
@@ -30,10 +30,11 @@ checks! {
 }
 
 fn validate(errors: &mut Errors, service: &Value, old: Option<&Value>) {
-    let (spec, path) = (spec_of(service), Path::new("spec"));
+    let (spec, path) = (spec_of(service), ErrorPath::new("spec"));
     let before = old.map(spec_of);
     for check in [related_addresses, families, allocated] {
         check(errors, spec, before, &path);
+        // Later checks rely on the families and addresses.
         if !errors.is_empty() {
             return;
         }
@@ -71,7 +72,7 @@ fn strings<'a>(spec: &'a Value, field: &str) -> Vec<&'a str> {
 }
 
 /// `clusterIP`, `clusterIPs`, `ipFamilies` and `ipFamilyPolicy` agree with each other.
-fn related_addresses(errors: &mut Errors, spec: &Value, old: Option<&Value>, path: &Path) {
+fn related_addresses(errors: &mut Errors, spec: &Value, old: Option<&Value>, path: &ErrorPath) {
     if spec.text("type") == "ExternalName" {
         return;
     }
@@ -147,7 +148,7 @@ fn related_addresses(errors: &mut Errors, spec: &Value, old: Option<&Value>, pat
 }
 
 /// The families that the policy allows, in a cluster that has IPv4 alone.
-fn families(errors: &mut Errors, spec: &Value, old: Option<&Value>, path: &Path) {
+fn families(errors: &mut Errors, spec: &Value, old: Option<&Value>, path: &ErrorPath) {
     if spec.text("type") == "ExternalName" {
         return;
     }
@@ -200,7 +201,7 @@ fn families(errors: &mut Errors, spec: &Value, old: Option<&Value>, path: &Path)
 
 /// Node ports that the client asks for are in the range of the cluster. Addresses are allocated by the registry, which
 /// knows the ranges.
-fn allocated(errors: &mut Errors, spec: &Value, old: Option<&Value>, path: &Path) {
+fn allocated(errors: &mut Errors, spec: &Value, old: Option<&Value>, path: &ErrorPath) {
     if spec.text("type") == "ExternalName" {
         return;
     }
@@ -225,7 +226,7 @@ fn allocated(errors: &mut Errors, spec: &Value, old: Option<&Value>, path: &Path
 }
 
 /// Addresses and families stay; a second one may come and go.
-fn change(errors: &mut Errors, spec: &Value, old: &Value, path: &Path) {
+fn change(errors: &mut Errors, spec: &Value, old: &Value, path: &ErrorPath) {
     let is_external_name = |spec: &Value| spec.text("type") == "ExternalName";
     if !is_external_name(spec) && !is_external_name(old) {
         if !(is_headless(spec) && is_headless(old)) {
@@ -258,7 +259,7 @@ fn kept(
     spec: &Value,
     old: &Value,
     (field, singular): (&'static str, &str),
-    path: &Path,
+    path: &ErrorPath,
 ) {
     let (before, after) = (strings(old, field), strings(spec, field));
     let at = path.child(field);
@@ -302,13 +303,13 @@ fn topology_annotations(errors: &mut Errors, annotations: &Value) {
     if let (Some(mode), Some(hints)) = (mode, hints)
         && mode != hints
     {
-        let at = Path::new("metadata.annotations").key(TOPOLOGY_MODE);
+        let at = ErrorPath::new("metadata.annotations").key(TOPOLOGY_MODE);
         let detail = format!("must match annotations[{TOPOLOGY_HINTS}] when both are specified");
         errors.invalid(&at, mode, detail);
     }
 }
 
-fn kind_of_service(errors: &mut Errors, spec: &Value, path: &Path) {
+fn kind_of_service(errors: &mut Errors, spec: &Value, path: &ErrorPath) {
     let kind = spec.text("type");
     if spec.items("ports").is_empty() && !is_headless(spec) && kind != "ExternalName" {
         errors.required(&path.child("ports"), "");
@@ -338,7 +339,7 @@ fn kind_of_service(errors: &mut Errors, spec: &Value, path: &Path) {
     }
 }
 
-fn ports(errors: &mut Errors, spec: &Value, path: &Path) {
+fn ports(errors: &mut Errors, spec: &Value, path: &ErrorPath) {
     let ports = spec.items("ports");
     let mut known = HashSet::new();
     for (i, port) in ports.iter().enumerate() {
@@ -349,6 +350,7 @@ fn ports(errors: &mut Errors, spec: &Value, path: &Path) {
             if !known.insert(name) {
                 errors.duplicate(&at, name);
             }
+        // With several ports, a name is the only way to choose one.
         } else if ports.len() > 1 {
             errors.required(&at, "");
         }
@@ -378,7 +380,7 @@ fn ports(errors: &mut Errors, spec: &Value, path: &Path) {
     }
 }
 
-fn session_affinity(errors: &mut Errors, spec: &Value, path: &Path) {
+fn session_affinity(errors: &mut Errors, spec: &Value, path: &ErrorPath) {
     let (affinity, at) = (spec.text("sessionAffinity"), path.child("sessionAffinity"));
     let config = spec.field("sessionAffinityConfig");
     let config_path = path.child("sessionAffinityConfig");
@@ -395,7 +397,7 @@ fn session_affinity(errors: &mut Errors, spec: &Value, path: &Path) {
     }
 }
 
-fn affinity_config(errors: &mut Errors, config: Option<&Value>, path: &Path) {
+fn affinity_config(errors: &mut Errors, config: Option<&Value>, path: &ErrorPath) {
     let Some(config) = config else {
         errors.required(path, "when session affinity type is ClientIP");
         return;
@@ -416,7 +418,7 @@ fn affinity_config(errors: &mut Errors, config: Option<&Value>, path: &Path) {
     }
 }
 
-fn external_ips(errors: &mut Errors, spec: &Value, old: Option<&Value>, path: &Path) {
+fn external_ips(errors: &mut Errors, spec: &Value, old: Option<&Value>, path: &ErrorPath) {
     let known = old.map_or_else(Vec::new, |old| strings(old, "externalIPs"));
     for (i, ip) in strings(spec, "externalIPs").into_iter().enumerate() {
         let at = path.index(i);
@@ -426,7 +428,7 @@ fn external_ips(errors: &mut Errors, spec: &Value, old: Option<&Value>, path: &P
     }
 }
 
-fn node_ports(errors: &mut Errors, spec: &Value, path: &Path) {
+fn node_ports(errors: &mut Errors, spec: &Value, path: &ErrorPath) {
     let ports = spec.items("ports");
     if spec.text("type") == "ClusterIP" {
         for (i, _) in ports
@@ -445,6 +447,7 @@ fn node_ports(errors: &mut Errors, spec: &Value, path: &Path) {
             errors.duplicate(&path.index(i).child("nodePort"), number);
         }
     }
+    // The protocol and the port identify an entry, not its name.
     let mut own = HashSet::new();
     for (i, port) in ports.iter().enumerate() {
         let (protocol, number) = (port.text("protocol"), port.int("port"));
@@ -472,7 +475,7 @@ fn source_ranges(
     let ranges = strings(spec, "loadBalancerSourceRanges");
     if !ranges.is_empty() {
         // Upstream names the field so.
-        let path = Path::new("spec.LoadBalancerSourceRanges");
+        let path = ErrorPath::new("spec.LoadBalancerSourceRanges");
         if !is_balanced {
             errors.forbidden(&path, LOAD_BALANCER_ONLY);
         }
@@ -484,7 +487,7 @@ fn source_ranges(
     let Some(text) = annotations.maybe_text(SOURCE_RANGES) else {
         return;
     };
-    let path = Path::new("metadata.annotations").key(SOURCE_RANGES);
+    let path = ErrorPath::new("metadata.annotations").key(SOURCE_RANGES);
     if !is_balanced {
         errors.forbidden(&path, LOAD_BALANCER_ONLY);
     }
@@ -496,7 +499,7 @@ fn source_ranges(
     }
 }
 
-fn load_balancer_class(errors: &mut Errors, spec: &Value, path: &Path) {
+fn load_balancer_class(errors: &mut Errors, spec: &Value, path: &ErrorPath) {
     let Some(class) = spec.maybe_text("loadBalancerClass") else {
         return;
     };
@@ -507,7 +510,7 @@ fn load_balancer_class(errors: &mut Errors, spec: &Value, path: &Path) {
     }
 }
 
-fn traffic(errors: &mut Errors, spec: &Value, path: &Path) {
+fn traffic(errors: &mut Errors, spec: &Value, path: &ErrorPath) {
     let (policy, at) = (
         spec.text("externalTrafficPolicy"),
         path.child("externalTrafficPolicy"),
@@ -526,6 +529,7 @@ fn traffic(errors: &mut Errors, spec: &Value, path: &Path) {
         spec.int("healthCheckNodePort"),
         path.child("healthCheckNodePort"),
     );
+    // Only load balancers with local traffic have the health check.
     if !needs_health_check(spec) {
         if port != 0 {
             let detail = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
@@ -555,7 +559,7 @@ fn traffic(errors: &mut Errors, spec: &Value, path: &Path) {
 }
 
 /// The addresses of a load balancer.
-fn load_balancer_status(errors: &mut Errors, owner: &Owner, status: &Value, path: &Path) {
+fn load_balancer_status(errors: &mut Errors, owner: &Owner, status: &Value, path: &ErrorPath) {
     let spec = spec_of(owner.value);
     let path = path.child("loadBalancer").child("ingress");
     let entries = |status: &Value| status.part("loadBalancer").items("ingress").to_vec();
@@ -570,6 +574,7 @@ fn load_balancer_status(errors: &mut Errors, owner: &Owner, status: &Value, path
     for (i, ingress) in given.iter().enumerate() {
         let path = path.index(i);
         let ip = ingress.text("ip");
+        // An address that is listed already may be of an older form.
         if !ip.is_empty() && !before.iter().any(|old| old.text("ip") == ip) {
             validate_ip(errors, ip, &path.child("ip"));
         }

@@ -3,8 +3,8 @@
 use super::claim_status::binding_conditions;
 use super::devices::{qualified, validate_driver};
 use super::engine::{Owner, run_type};
-use super::errors::{Errors, Path, Shown};
-use super::view::View;
+use super::errors::{ErrorPath, Errors, Shown};
+use super::view::FieldView;
 use super::{checks, names};
 use serde_json::Value;
 use std::collections::HashSet;
@@ -36,7 +36,7 @@ checks! {
 }
 
 /// The devices and the counters that they share.
-fn devices(errors: &mut Errors, owner: &Owner, spec: &Value, path: &Path) {
+fn devices(errors: &mut Errors, owner: &Owner, spec: &Value, path: &ErrorPath) {
     let devices = spec.items("devices");
     let counters = spec.items("sharedCounters");
     if spec.field("devices").is_some() && spec.field("sharedCounters").is_some() {
@@ -46,6 +46,7 @@ fn devices(errors: &mut Errors, owner: &Owner, spec: &Value, path: &Path) {
             "only one of `sharedCounters` or `devices` is allowed",
         );
     }
+    // Devices with these fields take more memory in the scheduler, so fewer of them fit into a slice.
     let is_advanced = |device: &Value| {
         let mut attributes = device.map("attributes").into_iter().flatten();
         !device.items("taints").is_empty()
@@ -84,7 +85,7 @@ fn devices(errors: &mut Errors, owner: &Owner, spec: &Value, path: &Path) {
 }
 
 /// The operations of the kubelet that are left out: preparation only together with its end.
-fn operations(errors: &mut Errors, _: &Owner, list: &Value, path: &Path) {
+fn operations(errors: &mut Errors, _: &Owner, list: &Value, path: &ErrorPath) {
     let named: Vec<&str> = list
         .as_array()
         .into_iter()
@@ -106,7 +107,7 @@ fn operations(errors: &mut Errors, _: &Owner, list: &Value, path: &Path) {
 }
 
 /// Each entry has its own value of a field.
-fn once(errors: &mut Errors, list: &[Value], field: &str, path: &Path) {
+fn once(errors: &mut Errors, list: &[Value], field: &str, path: &ErrorPath) {
     let mut seen = HashSet::new();
     for (i, entry) in list.iter().enumerate() {
         let text = entry.text(field);
@@ -116,7 +117,7 @@ fn once(errors: &mut Errors, list: &[Value], field: &str, path: &Path) {
     }
 }
 
-fn counter_set(errors: &mut Errors, set: &Value, name: &'static str, path: &Path) {
+fn counter_set(errors: &mut Errors, set: &Value, name: &'static str, path: &ErrorPath) {
     errors.check_name(&path.child(name), set.text(name), names::dns_label);
     let counters = set.entries("counters");
     let at = path.child("counters");
@@ -136,7 +137,7 @@ fn validate_device(
     owner: &Owner,
     device: &Value,
     per_device: bool,
-    path: &Path,
+    path: &ErrorPath,
 ) {
     let name = device.text("name");
     errors.each_invalid(&path.child("name"), name, names::dns_label(name));
@@ -151,6 +152,7 @@ fn validate_device(
         qualified(errors, name, &at);
     }
     let (taints, at) = (device.items("taints"), path.child("taints"));
+    // Entries of a list that is too long are not checked, which bounds the work.
     if taints.len() > TAINTS_MAX {
         errors.check_at_most(&at, taints.len(), TAINTS_MAX);
     } else {
@@ -175,7 +177,7 @@ fn validate_device(
     binding_conditions(errors, device, path);
 }
 
-fn compatibility_groups(errors: &mut Errors, consumption: &Value, path: &Path) {
+fn compatibility_groups(errors: &mut Errors, consumption: &Value, path: &ErrorPath) {
     let groups = consumption.strings("compatibilityGroups");
     let at = path.child("compatibilityGroups");
     if groups.len() > COMPATIBILITY_GROUPS_MAX {
@@ -187,12 +189,12 @@ fn compatibility_groups(errors: &mut Errors, consumption: &Value, path: &Path) {
     }
 }
 
-fn validate_attribute(errors: &mut Errors, attribute: &Value, path: &Path) {
+fn validate_attribute(errors: &mut Errors, attribute: &Value, path: &ErrorPath) {
     let given: Vec<&str> = VALUES
         .into_iter()
         .filter(|value| attribute.field(value).is_some())
         .collect();
-    let mut text = |value: &str, is_version: bool, path: &Path| {
+    let mut text = |value: &str, is_version: bool, path: &ErrorPath| {
         if is_version && !is_version_of_semver(value) {
             let detail = "must be a string compatible with semver.org spec 2.0.0";
             errors.invalid(path, value, detail);
@@ -241,7 +243,7 @@ fn is_version_of_semver(text: &str) -> bool {
         && build.is_none_or(|text| text.split('.').all(word))
 }
 
-fn validate_taint(errors: &mut Errors, taint: &Value, path: &Path) {
+fn validate_taint(errors: &mut Errors, taint: &Value, path: &ErrorPath) {
     let key = taint.text("key");
     errors.each_invalid(&path.child("key"), key, names::qualified_name(key));
     let value = taint.text("value");
@@ -258,9 +260,10 @@ fn validate_taint(errors: &mut Errors, taint: &Value, path: &Path) {
 }
 
 /// The nodes that reach a device, where the slice does not state them for all.
-fn reach(errors: &mut Errors, owner: &Owner, device: &Value, per_device: bool, path: &Path) {
+fn reach(errors: &mut Errors, owner: &Owner, device: &Value, per_device: bool, path: &ErrorPath) {
     let fields = ["nodeName", "nodeSelector", "allNodes"];
     let given = |field: &&str| device.field(field).is_some();
+    // The slice states the nodes for all of its devices.
     if !per_device {
         if fields.iter().any(given) {
             errors.invalid(path, Shown::absent(), NOT_PER_DEVICE);

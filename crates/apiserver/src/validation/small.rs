@@ -1,9 +1,9 @@
 //! The checks that tables cannot express for namespaces, leases, budgets, events, priority classes and RBAC.
 
 use super::engine::Owner;
-use super::errors::{Errors, Path};
+use super::errors::{ErrorPath, Errors};
 use super::metadata::validate_plain_finalizer;
-use super::view::{View, is_zero, set, set_if_zero};
+use super::view::{FieldView, is_zero, set, set_if_zero};
 use super::{checks, names};
 use serde_json::{Value, json};
 
@@ -46,7 +46,7 @@ checks! {
 }
 
 /// `domain/path`.
-pub(super) fn domain_prefixed_path(errors: &mut Errors, text: &str, path: &Path) {
+pub(super) fn domain_prefixed_path(errors: &mut Errors, text: &str, path: &ErrorPath) {
     if text.is_empty() {
         errors.required(path, "");
         return;
@@ -76,7 +76,7 @@ pub(crate) fn default_namespace(namespace: &mut Value) {
     }
 }
 
-fn priority_class(errors: &mut Errors, owner: &Owner, class: &Value, _: &Path) {
+fn priority_class(errors: &mut Errors, owner: &Owner, class: &Value, _: &ErrorPath) {
     let (name, value) = (class.part("metadata").text("name"), class.int("value"));
     if owner.old.is_some() || !name.starts_with("system-") {
         return;
@@ -92,14 +92,14 @@ fn priority_class(errors: &mut Errors, owner: &Owner, class: &Value, _: &Path) {
         Some(_) => return,
     };
     errors.forbidden(
-        &Path::new("metadata.name"),
+        &ErrorPath::new("metadata.name"),
         format!("priority class names with 'system-' prefix are reserved for system use only. error: {problem}"),
     );
 }
 
 /// Events are stored in the shape of core/v1. An event with `eventTime` is of the new kind and names its reporter; the
 /// old kind only has to agree with its namespace.
-fn event(errors: &mut Errors, _: &Owner, event: &Value, _: &Path) {
+fn event(errors: &mut Errors, _: &Owner, event: &Value, _: &ErrorPath) {
     let namespace = event.part("metadata").text("namespace");
     // Events about what has no namespace go to `default` or, from older clients, to `kube-system`.
     let about = event.part("involvedObject").text("namespace");
@@ -108,14 +108,14 @@ fn event(errors: &mut Errors, _: &Owner, event: &Value, _: &Path) {
         about => about == namespace,
     };
     if !agrees {
-        let at = Path::new("involvedObject.namespace");
+        let at = ErrorPath::new("involvedObject.namespace");
         errors.invalid(&at, about, "does not match event.namespace");
     }
     if event.field("eventTime").is_none() {
         return;
     }
     let controller = event.text("reportingComponent");
-    let at = Path::new("reportingController");
+    let at = ErrorPath::new("reportingController");
     if controller.is_empty() {
         errors.required(&at, "");
     }
@@ -126,7 +126,7 @@ fn event(errors: &mut Errors, _: &Owner, event: &Value, _: &Path) {
         ("reason", EVENT_NAME_BYTES_MAX, true),
         ("message", EVENT_NOTE_BYTES_MAX, false),
     ] {
-        let at = Path::new(field);
+        let at = ErrorPath::new(field);
         let text = event.text(field);
         if required && text.is_empty() {
             errors.required(&at, "");
@@ -137,7 +137,11 @@ fn event(errors: &mut Errors, _: &Owner, event: &Value, _: &Path) {
     }
     let kind = event.text("type");
     if !matches!(kind, "Normal" | "Warning") {
-        errors.invalid(&Path::new("type"), "", format!("has invalid value: {kind}"));
+        errors.invalid(
+            &ErrorPath::new("type"),
+            "",
+            format!("has invalid value: {kind}"),
+        );
     }
 }
 
@@ -164,7 +168,7 @@ pub(super) fn default_policy_types(spec: &mut Value) {
     }
 }
 
-fn api_service(errors: &mut Errors, _: &Owner, service: &Value, path: &Path) {
+fn api_service(errors: &mut Errors, _: &Owner, service: &Value, path: &ErrorPath) {
     let (spec, at) = (service.part("spec"), path.child("spec"));
     let (group, version) = (spec.text("group"), spec.text("version"));
     let (name, wanted) = (

@@ -2,10 +2,10 @@
 
 use super::differences::with_differences;
 use super::engine::{Owner, run_field, run_type};
-use super::errors::{Errors, IS_IMMUTABLE, Path, Shown};
-use super::view::{View, copy_field, existing, is_zero, remove, set};
+use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown};
+use super::view::{FieldView, copy_field, existing, is_zero, remove, set};
 use super::{amounts, checks, names};
-use crate::strategy::{Strategy, Subresource, keep_other_half};
+use crate::strategy::{KindStrategy, Subresource, keep_other_half};
 use serde_json::{Value, json};
 
 /// The error about another spec of a claim.
@@ -96,7 +96,7 @@ checks! {
     "volume-update" => volume_update,
 }
 
-fn access_modes(errors: &mut Errors, _: &Owner, modes: &Value, path: &Path) {
+fn access_modes(errors: &mut Errors, _: &Owner, modes: &Value, path: &ErrorPath) {
     let modes = modes
         .as_array()
         .into_iter()
@@ -112,7 +112,7 @@ fn access_modes(errors: &mut Errors, _: &Owner, modes: &Value, path: &Path) {
 }
 
 /// A size is there, well formed and more than nothing.
-fn positive(errors: &mut Errors, name: &str, amount: &Value, path: &Path) {
+fn positive(errors: &mut Errors, name: &str, amount: &Value, path: &ErrorPath) {
     if let Some(quantity) = amounts::validate(errors, name, amount, path)
         && quantity.is_zero()
     {
@@ -120,7 +120,7 @@ fn positive(errors: &mut Errors, name: &str, amount: &Value, path: &Path) {
     }
 }
 
-fn claim_size(errors: &mut Errors, _: &Owner, resources: &Value, path: &Path) {
+fn claim_size(errors: &mut Errors, _: &Owner, resources: &Value, path: &ErrorPath) {
     let at = path.key("storage");
     let Some(amount) = resources.part("requests").field("storage") else {
         errors.required(&at, "");
@@ -135,7 +135,7 @@ fn claim_size(errors: &mut Errors, _: &Owner, resources: &Value, path: &Path) {
 }
 
 /// A claim may be bound once, get a class where it had none, ask for more, and change its attributes when it is bound.
-fn claim_update(errors: &mut Errors, owner: &Owner, claim: &Value, _: &Path) {
+fn claim_update(errors: &mut Errors, owner: &Owner, claim: &Value, _: &ErrorPath) {
     let Some(old) = owner.old else {
         return;
     };
@@ -157,12 +157,12 @@ fn claim_update(errors: &mut Errors, owner: &Owner, claim: &Value, _: &Path) {
         copy_field(&mut rest, old_spec, "storageClassName");
     }
     if !moves_to_field && before != after {
-        let at = Path::new("metadata")
+        let at = ErrorPath::new("metadata")
             .child("annotations")
             .child(CLASS_ANNOTATION);
         errors.invalid(&at, &after, IS_IMMUTABLE);
     }
-    let path = Path::new("spec");
+    let path = ErrorPath::new("spec");
     let size = |holder: &Value, list| amounts::get(holder, list, "storage").unwrap_or_default();
     let asked = |spec: &Value| size(spec.part("resources"), "requests");
     let bound = claim.part("status").text("phase") == "Bound";
@@ -195,7 +195,7 @@ fn claim_update(errors: &mut Errors, owner: &Owner, claim: &Value, _: &Path) {
         let shown = spec
             .field("volumeMode")
             .map_or_else(Shown::null, Shown::from);
-        errors.invalid(&Path::new("volumeMode"), shown, IS_IMMUTABLE);
+        errors.invalid(&ErrorPath::new("volumeMode"), shown, IS_IMMUTABLE);
     }
     if old
         .part("status")
@@ -215,7 +215,7 @@ fn claim_update(errors: &mut Errors, owner: &Owner, claim: &Value, _: &Path) {
     }
 }
 
-fn capacity(errors: &mut Errors, _: &Owner, capacity: &Value, path: &Path) {
+fn capacity(errors: &mut Errors, _: &Owner, capacity: &Value, path: &ErrorPath) {
     let map = capacity.as_object();
     if map.is_some_and(|m| m.len() > 1 || !m.contains_key("storage")) {
         errors.not_supported(path, &capacity.to_string(), &["storage"]);
@@ -226,7 +226,7 @@ fn capacity(errors: &mut Errors, _: &Owner, capacity: &Value, path: &Path) {
 }
 
 /// The source of a volume; more than one is an error.
-fn volume_source(errors: &mut Errors, owner: &Owner, spec: &Value, path: &Path) {
+fn volume_source(errors: &mut Errors, owner: &Owner, spec: &Value, path: &ErrorPath) {
     let mut given = false;
     for (source, reported_as) in SOURCES {
         let Some(value) = spec.field(source) else {
@@ -253,6 +253,7 @@ fn volume_source(errors: &mut Errors, owner: &Owner, spec: &Value, path: &Path) 
     if !given {
         errors.required(path, "must specify a volume type");
     }
+    // Recycling the root of the host would delete its files.
     let host_path = spec.part("hostPath").text("path");
     let is_root = !host_path.is_empty() && host_path.split('/').all(|p| matches!(p, "" | "."));
     if is_root && spec.text("persistentVolumeReclaimPolicy") == "Recycle" {
@@ -262,7 +263,7 @@ fn volume_source(errors: &mut Errors, owner: &Owner, spec: &Value, path: &Path) 
 }
 
 /// A volume that an attachment describes itself.
-pub(super) fn validate_inline(errors: &mut Errors, owner: &Owner, spec: &Value, path: &Path) {
+pub(super) fn validate_inline(errors: &mut Errors, owner: &Owner, spec: &Value, path: &ErrorPath) {
     let context = "in the context of inline volumes";
     let not_given = |errors: &mut Errors, field: &'static str| {
         if !is_zero(spec.field(field)) {
@@ -270,6 +271,7 @@ pub(super) fn validate_inline(errors: &mut Errors, owner: &Owner, spec: &Value, 
             errors.forbidden(&path.child(field), detail);
         }
     };
+    // An inline volume belongs to its attachment: no claim can use it.
     not_given(errors, "claimRef");
     not_given(errors, "capacity");
     if spec.field("csi").is_none() {
@@ -294,7 +296,7 @@ pub(super) fn validate_inline(errors: &mut Errors, owner: &Owner, spec: &Value, 
     }
 }
 
-fn volume_update(errors: &mut Errors, owner: &Owner, volume: &Value, _: &Path) {
+fn volume_update(errors: &mut Errors, owner: &Owner, volume: &Value, _: &ErrorPath) {
     let Some(old) = owner.old else { return };
     let (spec, old) = (volume.part("spec"), old.part("spec"));
     let source = |spec: &Value, secret_may_come: bool| {
@@ -314,33 +316,34 @@ fn volume_update(errors: &mut Errors, owner: &Owner, volume: &Value, _: &Path) {
             .field("controllerExpandSecretRef")
             .is_some()
     };
+    // The secret may be added once to a CSI volume that has none.
     let may_come = old.field("csi").is_some() && !secret(old);
     let (new_source, old_source) = (source(spec, may_come), source(old, false));
     if new_source != old_source {
         let sources = (&old_source, &new_source);
-        let text = with_differences(SOURCE_FIXED, sources, &Path::new("spec"));
-        errors.forbidden(&Path::new("spec.persistentvolumesource"), text);
+        let text = with_differences(SOURCE_FIXED, sources, &ErrorPath::new("spec"));
+        errors.forbidden(&ErrorPath::new("spec.persistentvolumesource"), text);
     }
     if spec.field("volumeMode") != old.field("volumeMode") {
         let shown = spec
             .field("volumeMode")
             .map_or_else(Shown::null, Shown::from);
-        errors.invalid(&Path::new("volumeMode"), shown, IS_IMMUTABLE);
+        errors.invalid(&ErrorPath::new("volumeMode"), shown, IS_IMMUTABLE);
     }
     let affinity = spec.field("nodeAffinity");
     if old.field("nodeAffinity").is_some() && affinity != old.field("nodeAffinity") {
         let shown = affinity.map_or_else(Shown::null, Shown::from);
-        errors.invalid(&Path::new("nodeAffinity"), shown, IS_IMMUTABLE);
+        errors.invalid(&ErrorPath::new("nodeAffinity"), shown, IS_IMMUTABLE);
     }
     let class = "volumeAttributesClassName";
     if old.field(class).is_some() && spec.field(class).is_none() {
         let detail = "update from non-nil value to nil is forbidden";
-        errors.forbidden(&Path::new("spec").child(class), detail);
+        errors.forbidden(&ErrorPath::new("spec").child(class), detail);
     }
 }
 
 /// The sources of the data of a claim.
-fn claim_sources(errors: &mut Errors, _: &Owner, spec: &Value, path: &Path) {
+fn claim_sources(errors: &mut Errors, _: &Owner, spec: &Value, path: &ErrorPath) {
     for field in ["dataSource", "dataSourceRef"] {
         let Some(source) = spec.field(field) else {
             continue;
@@ -382,8 +385,8 @@ fn claim_sources(errors: &mut Errors, _: &Owner, spec: &Value, path: &Path) {
     }
 }
 
-fn claim_status(errors: &mut Errors, status: &Value, path: &Path) {
-    let basic = |errors: &mut Errors, amount: &Value, path: &Path| {
+fn claim_status(errors: &mut Errors, status: &Value, path: &ErrorPath) {
+    let basic = |errors: &mut Errors, amount: &Value, path: &ErrorPath| {
         let negative = amounts::parse(amount).filter(|quantity| quantity.sign() < 0);
         if let Some(quantity) = negative {
             let detail = "must be a valid resource quantity";
@@ -410,7 +413,7 @@ fn claim_status(errors: &mut Errors, status: &Value, path: &Path) {
 }
 
 /// A claim has storage, and resources of other domains. Returns whether the name is one of these.
-fn resource_of_claim(errors: &mut Errors, name: &str, path: &Path) -> bool {
+fn resource_of_claim(errors: &mut Errors, name: &str, path: &ErrorPath) -> bool {
     let faults = names::qualified_name(name);
     if !faults.is_empty() {
         errors.each_invalid(path, name, faults);
@@ -447,7 +450,7 @@ pub(super) fn default_claim(spec: &mut Value) {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ClaimStrategy;
 
-impl Strategy for ClaimStrategy {
+impl KindStrategy for ClaimStrategy {
     fn prepare_for_create(&self, object: &mut Value, _now: &str) {
         set(object, "status", json!({"phase": "Pending"}));
     }
@@ -457,7 +460,7 @@ impl Strategy for ClaimStrategy {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct VolumeStrategy;
 
-impl Strategy for VolumeStrategy {
+impl KindStrategy for VolumeStrategy {
     fn prepare_for_create(&self, object: &mut Value, now: &str) {
         let status = json!({"phase": "Pending", "lastPhaseTransitionTime": now});
         set(object, "status", status);

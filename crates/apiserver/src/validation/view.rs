@@ -9,7 +9,7 @@ static EMPTY: &[Value] = &[];
 static ABSENT: Value = Value::Null;
 
 /// Reading fields of an object.
-pub(crate) trait View {
+pub(crate) trait FieldView {
     /// The field, unless it is absent or `null`.
     fn field(&self, name: &str) -> Option<&Value>;
 
@@ -95,13 +95,13 @@ pub(crate) trait View {
     }
 }
 
-impl View for Value {
+impl FieldView for Value {
     fn field(&self, name: &str) -> Option<&Value> {
         self.get(name).filter(|v| !v.is_null())
     }
 }
 
-impl View for Map<String, Value> {
+impl FieldView for Map<String, Value> {
     fn field(&self, name: &str) -> Option<&Value> {
         self.get(name).filter(|v| !v.is_null())
     }

@@ -3,7 +3,7 @@
 mod objects;
 
 use super::amounts;
-use super::view::View;
+use super::view::FieldView;
 use berth_api::quantity::Quantity;
 use rustc_hash::FxHashMap;
 use serde_json::Value;
@@ -206,6 +206,7 @@ fn of_placement(spec: &Value, at: &str, warnings: &mut Vec<String>) {
             term.part("preference"),
         )
     });
+    // Required and preferred terms are reported at their own places.
     for (path, term) in terms.chain(weighted) {
         for (i, expression) in term.items("matchExpressions").iter().enumerate() {
             let key = expression.text("key");
@@ -290,6 +291,7 @@ fn of_ports(containers: &[(String, &Value)], warnings: &mut Vec<String>) {
             .entry((port.int("containerPort"), port.text("protocol")))
             .or_default();
         let (ip, host) = (port.text("hostIP"), port.int("hostPort"));
+        // Ports are compared with all earlier ones: each pair is reported once.
         for (other, given) in others.iter() {
             let (other_ip, other_host) = (given.text("hostIP"), given.int("hostPort"));
             let word = if ip == other_ip && host == other_host {

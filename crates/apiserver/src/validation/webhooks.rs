@@ -1,8 +1,8 @@
 //! MutatingWebhookConfigurations and ValidatingWebhookConfigurations.
 
 use super::engine::Owner;
-use super::errors::{Errors, Path, Shown};
-use super::view::View;
+use super::errors::{ErrorPath, Errors, Shown};
+use super::view::FieldView;
 use super::{checks, names, policies};
 use berth_cel::{CompileError, Program};
 use http::Uri;
@@ -34,7 +34,7 @@ checks! {
 }
 
 /// Checks where a webhook is called.
-pub(crate) fn check_client(errors: &mut Errors, config: &Value, path: &Path) {
+pub(crate) fn check_client(errors: &mut Errors, config: &Value, path: &ErrorPath) {
     match (config.maybe_text("url"), config.field("service")) {
         (Some(url), None) => check_url(errors, url, &path.child("url")),
         (None, Some(service)) => check_service(errors, service, &path.child("service")),
@@ -42,18 +42,18 @@ pub(crate) fn check_client(errors: &mut Errors, config: &Value, path: &Path) {
     }
 }
 
-fn unique_names(errors: &mut Errors, _: &Owner, configuration: &Value, _: &Path) {
+fn unique_names(errors: &mut Errors, _: &Owner, configuration: &Value, _: &ErrorPath) {
     let mut seen = HashSet::new();
     for (i, hook) in configuration.items("webhooks").iter().enumerate() {
         let name = hook.text("name");
         if !name.is_empty() && !seen.insert(name) {
-            let path = Path::new("webhooks").index(i).child("name");
+            let path = ErrorPath::new("webhooks").index(i).child("name");
             errors.duplicate(&path, name);
         }
     }
 }
 
-fn webhook_name(errors: &mut Errors, _: &Owner, name: &Value, path: &Path) {
+fn webhook_name(errors: &mut Errors, _: &Owner, name: &Value, path: &ErrorPath) {
     let name = name.as_str().unwrap_or("");
     let problems = names::dns_subdomain(name);
     if name.is_empty() {
@@ -70,7 +70,7 @@ fn webhook_name(errors: &mut Errors, _: &Owner, name: &Value, path: &Path) {
 pub(super) fn check_conditions(
     errors: &mut Errors,
     conditions: &Value,
-    path: &Path,
+    path: &ErrorPath,
     compile: impl Fn(&str) -> Result<Program, CompileError>,
 ) {
     let conditions = conditions.as_array().map_or(&[][..], Vec::as_slice);
@@ -97,7 +97,7 @@ pub(super) fn check_conditions(
 }
 
 /// A list that has entries, of which `*` is the only one.
-fn wildcard(errors: &mut Errors, _: &Owner, list: &Value, path: &Path) {
+fn wildcard(errors: &mut Errors, _: &Owner, list: &Value, path: &ErrorPath) {
     let entries = list.as_array().map_or(&[][..], Vec::as_slice);
     if entries.is_empty() {
         errors.required(path, "");
@@ -112,7 +112,7 @@ fn wildcard(errors: &mut Errors, _: &Owner, list: &Value, path: &Path) {
     }
 }
 
-fn rule_resources(errors: &mut Errors, owner: &Owner, list: &Value, path: &Path) {
+fn rule_resources(errors: &mut Errors, owner: &Owner, list: &Value, path: &ErrorPath) {
     let entries = owner.value.strings("resources");
     if entries.is_empty() {
         errors.required(path, "");
@@ -141,6 +141,7 @@ fn rule_resources(errors: &mut Errors, owner: &Owner, list: &Value, path: &Path)
             of_sub.insert(sub);
         }
     }
+    // An entry for everything makes the other entries pointless, which is usually a mistake.
     let shown = || Shown::from(list);
     if entries.len() > 1 && entries.contains(&"*/*") {
         let detail = "if '*/*' is present, must not specify other resources";
@@ -153,7 +154,7 @@ fn rule_resources(errors: &mut Errors, owner: &Owner, list: &Value, path: &Path)
     }
 }
 
-fn check_url(errors: &mut Errors, url: &str, path: &Path) {
+fn check_url(errors: &mut Errors, url: &str, path: &ErrorPath) {
     let (whole, fragment) = url.split_once('#').unwrap_or((url, ""));
     let (scheme, rest) = whole.split_once("://").unwrap_or(("", whole));
     if scheme != "https" {
@@ -180,7 +181,7 @@ fn check_url(errors: &mut Errors, url: &str, path: &Path) {
     }
 }
 
-fn check_service(errors: &mut Errors, service: &Value, path: &Path) {
+fn check_service(errors: &mut Errors, service: &Value, path: &ErrorPath) {
     for field in ["name", "namespace"] {
         if service.text(field).is_empty() {
             errors.required(&path.child(field), "");
@@ -196,6 +197,7 @@ fn check_service(errors: &mut Errors, service: &Value, path: &Path) {
     if matches!(given, "" | "/") {
         return;
     }
+    // The path has a single empty segment.
     if given == "//" {
         errors.invalid(&at, given, "segment[0] may not be empty");
         return;
@@ -220,7 +222,7 @@ fn check_service(errors: &mut Errors, service: &Value, path: &Path) {
     }
 }
 
-fn review_versions(errors: &mut Errors, owner: &Owner, _: &Value, path: &Path) {
+fn review_versions(errors: &mut Errors, owner: &Owner, _: &Value, path: &ErrorPath) {
     let versions = owner.value.items("admissionReviewVersions");
     if versions.is_empty() {
         let known = REVIEW_VERSIONS.join(", ");
@@ -235,7 +237,7 @@ pub(crate) fn check_review_versions(
     errors: &mut Errors,
     versions: &[Value],
     known: &[&str],
-    path: &Path,
+    path: &ErrorPath,
 ) {
     let mut seen = HashSet::new();
     for (i, version) in versions.iter().enumerate() {

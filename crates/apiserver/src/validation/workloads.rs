@@ -1,14 +1,14 @@
 //! The checks that `facts/rules/workloads.txt` cannot express for the kinds that make pods.
 
 use super::engine::Owner;
-use super::errors::{Errors, Path};
+use super::errors::{ErrorPath, Errors};
 use super::job::{NAME_LABELS, UID_LABELS};
 use super::metadata::validate_annotations;
 use super::pod::scheduling::validate_gates;
-use super::view::{View, child, existing, items_mut, set, set_if_absent, set_if_zero};
+use super::view::{FieldView, child, existing, items_mut, set, set_if_absent, set_if_zero};
 use super::{checks, names, selectors};
 use crate::cron::Schedule;
-use crate::strategy::{Strategy, Subresource, keep_other_half};
+use crate::strategy::{KindStrategy, Subresource, keep_other_half};
 use serde_json::{Map, Value, json};
 
 /// The counts of a status that are no greater than its replicas.
@@ -81,7 +81,7 @@ pub(crate) fn spec_of(object: &Value) -> &Value {
 }
 
 /// Errors of a number or percentage that may not be negative.
-fn amount(errors: &mut Errors, _: &Owner, amount: &Value, path: &Path) {
+fn amount(errors: &mut Errors, _: &Owner, amount: &Value, path: &ErrorPath) {
     match amount {
         Value::String(text) => errors.each_invalid(path, text, names::percent(text)),
         number => errors.nonnegative(path, number.as_i64().unwrap_or(0)),
@@ -100,7 +100,7 @@ fn int_or_percent(holder: &Value, field: &str) -> i64 {
     }
 }
 
-fn nonempty_selector(errors: &mut Errors, owner: &Owner, selector: &Value, path: &Path) {
+fn nonempty_selector(errors: &mut Errors, owner: &Owner, selector: &Value, path: &ErrorPath) {
     if selectors::is_empty(selector) {
         let kind = match owner.type_name {
             "apps.v1.DaemonSetSpec" => "daemonset",
@@ -113,7 +113,7 @@ fn nonempty_selector(errors: &mut Errors, owner: &Owner, selector: &Value, path:
 }
 
 /// The labels of the template satisfy the selector.
-pub(super) fn template_labels(errors: &mut Errors, owner: &Owner, spec: &Value, path: &Path) {
+pub(super) fn template_labels(errors: &mut Errors, owner: &Owner, spec: &Value, path: &ErrorPath) {
     let metadata = spec.part("template").part("metadata");
     let mismatch = |errors: &mut Errors| {
         errors.invalid(
@@ -146,7 +146,7 @@ pub(super) fn template_labels(errors: &mut Errors, owner: &Owner, spec: &Value, 
 }
 
 /// The pods of a template run for ever.
-fn endless(errors: &mut Errors, owner: &Owner, template: &Value, path: &Path) {
+fn endless(errors: &mut Errors, owner: &Owner, template: &Value, path: &ErrorPath) {
     let kind = match owner.type_name {
         "apps.v1.DaemonSetSpec" => "DaemonSet",
         "apps.v1.StatefulSetSpec" => "StatefulSet",
@@ -167,7 +167,7 @@ fn endless(errors: &mut Errors, owner: &Owner, template: &Value, path: &Path) {
     }
 }
 
-fn at_most_all(errors: &mut Errors, amount: &Value, path: &Path) {
+fn at_most_all(errors: &mut Errors, amount: &Value, path: &ErrorPath) {
     if let Some(text) = amount
         .as_str()
         .filter(|t| percent(t).is_some_and(|p| p > 100))
@@ -177,7 +177,7 @@ fn at_most_all(errors: &mut Errors, amount: &Value, path: &Path) {
 }
 
 /// The volumes of the template are completed by claims, so its mounts cannot be checked.
-fn set_template(errors: &mut Errors, owner: &Owner, template: &Value, path: &Path) {
+fn set_template(errors: &mut Errors, owner: &Owner, template: &Value, path: &ErrorPath) {
     let metadata = template.part("metadata");
     selectors::validate_labels(errors, metadata, "labels", &path.child("labels"));
     validate_annotations(errors, metadata, &path.child("annotations"));
@@ -274,7 +274,7 @@ pub(super) fn default_job(job: &mut Value) {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct JobStrategy;
 
-impl Strategy for JobStrategy {
+impl KindStrategy for JobStrategy {
     fn default(&self, object: &mut Value) {
         let labels = object
             .at(&["spec", "template", "metadata", "labels"])
@@ -339,7 +339,7 @@ impl DaemonSetStrategy {
     }
 }
 
-impl Strategy for DaemonSetStrategy {
+impl KindStrategy for DaemonSetStrategy {
     fn default(&self, object: &mut Value) {
         Self::set_generation(object, Self::generation(object));
     }
@@ -361,7 +361,7 @@ impl Strategy for DaemonSetStrategy {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct WithStatus;
 
-impl Strategy for WithStatus {
+impl KindStrategy for WithStatus {
     fn prepare_for_create(&self, object: &mut Value, _now: &str) {
         set(object, "status", Map::new());
     }

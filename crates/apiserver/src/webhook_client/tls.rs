@@ -43,10 +43,12 @@ pub(super) fn tls_config(bundle: &[u8]) -> Result<ClientConfig, String> {
             return Err(fault.to_owned());
         }
     }
+    // One crypto provider serves the whole process.
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|e| e.to_string())?;
+    // Without any root, every certificate is rejected, which the handshake reports.
     if roots.is_empty() {
         return Ok(builder.with_root_certificates(roots).with_no_client_auth());
     }

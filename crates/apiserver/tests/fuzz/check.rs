@@ -8,7 +8,8 @@ use berth_apiserver::admission::Admission;
 use berth_apiserver::auth::Authorization;
 use berth_apiserver::patch::PatchType;
 use berth_apiserver::registry::{
-    Api, ApiOptions, Body, Encoding, FieldValidation, ListRequest, Resource, WriteOptions, find,
+    Api, ApiOptions, Encoding, FieldValidation, ListRequest, ServedResource, WriteBody,
+    WriteOptions, find,
 };
 use berth_apiserver::selectors::Selectors;
 use berth_apiserver::status::ApiError;
@@ -46,7 +47,7 @@ static API: LazyLock<Api> = LazyLock::new(|| {
     let api = Api::open(options, None).expect("an API in memory");
     for name in NAMES {
         let pod = POD.replace("NAME", name);
-        let body = Body {
+        let body = WriteBody {
             bytes: pod.as_bytes(),
             encoding: Encoding::Json,
         };
@@ -57,7 +58,7 @@ static API: LazyLock<Api> = LazyLock::new(|| {
     api
 });
 
-fn resource(index: u8) -> &'static Resource {
+fn resource(index: u8) -> &'static ServedResource {
     let (group, plural) = KINDS[usize::from(index) % KINDS.len()];
     find(group, plural).expect("a served resource")
 }
@@ -87,11 +88,11 @@ pub(crate) fn body(bytes: &[u8]) {
     let resource = resource(first / 3);
     let namespace = if resource.namespaced { NAMESPACE } else { "" };
     let options = options_of(FieldValidation::Warn, true);
-    let body = Body { bytes, encoding };
+    let body = WriteBody { bytes, encoding };
     match API.create_from(resource, namespace, body, &options) {
         Ok(written) => {
             let answer = serde_json::to_vec(&*written.version.object()).expect("JSON");
-            let body = Body {
+            let body = WriteBody {
                 bytes: &answer,
                 encoding: Encoding::Json,
             };

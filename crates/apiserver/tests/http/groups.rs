@@ -213,7 +213,7 @@ async fn groups_that_are_deleted_stay_for_their_members_and_get_no_more() {
     let cluster = Cluster::start().await;
     let _controllers = controllers::spawn(
         cluster.server.api("controllers"),
-        controllers::Options::default(),
+        controllers::ControllerOptions::default(),
     );
     cluster.create(&composites(), &composite("top")).await;
     let mut child = group("g");
@@ -339,7 +339,7 @@ async fn a_job_with_scheduling_gets_a_workload_a_group_and_members() {
     let cluster = Cluster::start().await;
     let _controllers = controllers::spawn(
         cluster.server.api("controllers"),
-        controllers::Options::default(),
+        controllers::ControllerOptions::default(),
     );
     let jobs = "/apis/batch/v1/namespaces/default/jobs";
     let job = |name: &str, scheduling: Value| {

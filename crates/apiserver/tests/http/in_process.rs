@@ -1,7 +1,7 @@
 //! The same objects from within the process.
 
 use super::*;
-use berth_apiserver::access::{Change, DeleteOptions, gr};
+use berth_apiserver::access::{DeleteOptions, WatchedChange, gr};
 
 #[tokio::test]
 async fn controllers_see_and_do_what_clients_do() {
@@ -60,9 +60,9 @@ async fn controllers_see_and_do_what_clients_do() {
             panic!("no more changes after {seen:?}");
         };
         let (kind, object) = match change {
-            Change::Added(object) => ("added", object),
-            Change::Modified(object) => ("modified", object),
-            Change::Deleted(object) => ("deleted", object),
+            WatchedChange::Added(object) => ("added", object),
+            WatchedChange::Modified(object) => ("modified", object),
+            WatchedChange::Deleted(object) => ("deleted", object),
         };
         if text(&object, "/metadata/namespace") == "default" {
             seen.push(format!("{kind} {}", text(&object, "/metadata/name")));

@@ -1,7 +1,7 @@
 //! Fields that are kept as bytes: the parameters of device drivers in ResourceClaims.
 
 use super::*;
-use berth_protobuf::Strategy;
+use berth_protobuf::PatchKind;
 use berth_protobuf::envelope::{Envelope, MEDIA_TYPE};
 
 const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
@@ -78,7 +78,7 @@ async fn parameters_of_drivers_are_kept_as_bytes() {
         assert!(has(&read), "{parameters}");
         let envelope = Envelope::open(&read.body).expect("an envelope");
         let changed = envelope
-            .patched(&finalizers, Strategy::Strategic)
+            .patched(&finalizers, PatchKind::Strategic)
             .expect("a patch");
         let written = in_protobuf(&cluster, "PUT", &path, changed).await;
         assert_eq!(written.status, 200, "{parameters}: {}", written.text());

@@ -1,7 +1,7 @@
 //! The options of `berth perf`.
 
 use super::Output;
-use berth_perf::api::Part;
+use berth_perf::api::ApiPart;
 use berth_perf::core::Row;
 use clap::{Args, Subcommand, ValueEnum};
 use regex::Regex;
@@ -140,7 +140,7 @@ pub(crate) enum PerfCommand {
 pub(crate) struct PerfApiArgs {
     /// The measured operations, each on a server of its own: creates, writes, watches, lists, recovery; all when absent
     #[arg(long, value_name = "PART", value_delimiter = ',')]
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<ApiPart>,
     /// Connections that write at the same time
     #[arg(long, value_name = "N", default_value = "64")]
     pub(crate) connections: NonZeroUsize,

@@ -5,11 +5,11 @@ mod nodes;
 
 pub(crate) use groups::GroupFilter;
 
-use super::{CELLS_MAX, Question, ROWS_MAX};
+use super::{CELLS_MAX, PageQuestion, ROWS_MAX};
 use berth_api::{Pod, Str, Time};
 use berth_explain::gate_text;
 use berth_scheduler::Scheduler;
-use berth_scheduler::metrics::{Families, Metric, Snapshot, Value as MetricValue};
+use berth_scheduler::metrics::{Families, Metric, SeriesValue as MetricValue, Snapshot};
 use berth_scheduler::queue::{QueuedIn, QueuedPodInfo};
 use serde_json::{Value, json};
 use std::cmp::Reverse;
@@ -19,24 +19,24 @@ use std::collections::{BTreeMap, HashMap};
 const GROUPS_MAX: usize = 50;
 
 /// Answers a question.
-pub(crate) fn answer(scheduler: &Scheduler, question: &Question, now: Time) -> Value {
+pub(crate) fn answer(scheduler: &Scheduler, question: &PageQuestion, now: Time) -> Value {
     match question {
-        Question::State => state(scheduler, now),
-        Question::Heat(resource) => nodes::heat(scheduler, resource),
-        Question::Groups(filter) => groups::groups(scheduler, filter, now),
-        Question::Search(text) => nodes::search(scheduler, text),
-        Question::Owner(key) => nodes::owner_page(scheduler, key, now),
+        PageQuestion::State => state(scheduler, now),
+        PageQuestion::Heat(resource) => nodes::heat(scheduler, resource),
+        PageQuestion::Groups(filter) => groups::groups(scheduler, filter, now),
+        PageQuestion::Search(text) => nodes::search(scheduler, text),
+        PageQuestion::Owner(key) => nodes::owner_page(scheduler, key, now),
         // Samples are kept beside the core.
-        Question::History => Value::Null,
-        Question::Pods {
+        PageQuestion::History => Value::Null,
+        PageQuestion::Pods {
             place,
             plugin,
             search,
             from,
         } => pods(scheduler, (place, plugin, search), *from, now),
-        Question::Nodes { search, from } => nodes::nodes(scheduler, search, *from),
-        Question::Node(name) => nodes::node(scheduler, name),
-        Question::Pod(name) => pod(scheduler, name, now),
+        PageQuestion::Nodes { search, from } => nodes::nodes(scheduler, search, *from),
+        PageQuestion::Node(name) => nodes::node(scheduler, name),
+        PageQuestion::Pod(name) => pod(scheduler, name, now),
     }
 }
 
@@ -65,7 +65,7 @@ fn sums(snapshot: &Snapshot, metric: &str, by: usize) -> BTreeMap<String, f64> {
 }
 
 /// Pods that wait for one reason.
-struct Group<'a> {
+struct ReasonGroup<'a> {
     pods: usize,
     oldest: &'a QueuedPodInfo,
     reason: String,
@@ -75,8 +75,8 @@ fn state(scheduler: &Scheduler, now: Time) -> Value {
     let snapshot = scheduler.metrics();
     let cache = scheduler.cache();
     let counts = scheduler.queue().places().counts();
-    let mut reasons: HashMap<Vec<Str>, Group<'_>> = HashMap::new();
-    let mut gates: HashMap<(Str, String), Group<'_>> = HashMap::new();
+    let mut reasons: HashMap<Vec<Str>, ReasonGroup<'_>> = HashMap::new();
+    let mut gates: HashMap<(Str, String), ReasonGroup<'_>> = HashMap::new();
     // Most pods have the rejectors of another one.
     let mut plugins: Vec<Str> = Vec::new();
     for (place, info) in scheduler.queue().places().pods() {
@@ -84,13 +84,13 @@ fn state(scheduler: &Scheduler, now: Time) -> Value {
             let plugin = info.gating_plugin().cloned().unwrap_or_default();
             let waits_for = gate_text(info);
             let group = gates.entry((plugin, waits_for.clone()));
-            let group = group.or_insert_with(|| Group::new(info, waits_for));
+            let group = group.or_insert_with(|| ReasonGroup::new(info, waits_for));
             group.add(info);
         } else if info.has_rejectors() {
             plugins.clear();
             plugins.extend(info.rejectors().cloned());
             if !reasons.contains_key(&plugins) {
-                reasons.insert(plugins.clone(), Group::new(info, String::new()));
+                reasons.insert(plugins.clone(), ReasonGroup::new(info, String::new()));
             }
             let Some(group) = reasons.get_mut(&plugins) else {
                 continue;
@@ -172,7 +172,7 @@ fn failed_calls(snapshot: &Snapshot) -> BTreeMap<String, f64> {
     all
 }
 
-impl<'a> Group<'a> {
+impl<'a> ReasonGroup<'a> {
     fn new(info: &'a QueuedPodInfo, reason: String) -> Self {
         Self {
             pods: 0,
@@ -191,12 +191,12 @@ impl<'a> Group<'a> {
 
 /// The largest groups first.
 fn listed<K>(
-    groups: HashMap<K, Group<'_>>,
+    groups: HashMap<K, ReasonGroup<'_>>,
     now: Time,
-    describe: impl Fn(&K, &Group<'_>) -> Value,
+    describe: impl Fn(&K, &ReasonGroup<'_>) -> Value,
 ) -> Value {
     let total = groups.len();
-    let mut groups: Vec<(K, Group<'_>)> = groups.into_iter().collect();
+    let mut groups: Vec<(K, ReasonGroup<'_>)> = groups.into_iter().collect();
     groups.sort_by_cached_key(|(_, group)| (Reverse(group.pods), group.oldest.pod.key()));
     let rows: Vec<Value> = groups
         .iter()
@@ -289,6 +289,7 @@ fn pod(scheduler: &Scheduler, key: &str, now: Time) -> Value {
         return json!({"missing": true, "pod": key});
     };
     let queued = scheduler.queue().get(&namespace, &name);
+    // The explanation is that of the last attempt, which may be older than the state.
     let explanation = scheduler.explanation(stored.uid());
     json!({
         "pod": stored.key(),

@@ -3,7 +3,7 @@
 
 use berth_api::Time;
 use berth_scheduler::Scheduler;
-use berth_scheduler::metrics::{Families, Metric, Snapshot, Value as MetricValue};
+use berth_scheduler::metrics::{Families, Metric, SeriesValue as MetricValue, Snapshot};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -100,9 +100,9 @@ impl Sample {
 
 /// The last samples.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct History(Arc<Mutex<VecDeque<Sample>>>);
+pub(crate) struct SampleHistory(Arc<Mutex<VecDeque<Sample>>>);
 
-impl History {
+impl SampleHistory {
     /// Adds a sample; the oldest one is dropped when there are too many.
     pub(crate) fn push(&self, sample: Sample) {
         let mut samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn samples_are_rates_and_means_between_two_moments() {
-        let history = History::default();
+        let history = SampleHistory::default();
         assert_eq!(history.answer()["samples"], json!([]));
         history.push(sample(0, 0.0));
         history.push(sample(10, 50.0));
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn no_more_samples_are_kept_than_the_limit() {
-        let history = History::default();
+        let history = SampleHistory::default();
         for at in 0..1_000 {
             history.push(sample(at * 10, at as f64));
         }

@@ -21,8 +21,8 @@ fn scheduler(nodes: usize, pods: usize) -> (Scheduler, Time) {
     (scheduler, now)
 }
 
-fn pods_question(search: &str, from: usize) -> Question {
-    Question::Pods {
+fn pods_question(search: &str, from: usize) -> PageQuestion {
+    PageQuestion::Pods {
         place: String::new(),
         plugin: String::new(),
         search: search.to_owned(),
@@ -32,18 +32,18 @@ fn pods_question(search: &str, from: usize) -> Question {
 
 #[test]
 fn paths_are_questions() {
-    let pods = Question::Pods {
+    let pods = PageQuestion::Pods {
         place: "gated".into(),
         plugin: String::new(),
         search: "team a/x".into(),
         from: 100,
     };
     for (path, query, expected) in [
-        ("/dashboard/state", "", Some(Question::State)),
+        ("/dashboard/state", "", Some(PageQuestion::State)),
         (
             "/dashboard/heat",
             "resource=example.com%2Fgpu",
-            Some(Question::Heat("example.com/gpu".into())),
+            Some(PageQuestion::Heat("example.com/gpu".into())),
         ),
         (
             "/dashboard/pods",
@@ -54,13 +54,13 @@ fn paths_are_questions() {
         (
             "/dashboard/node",
             "name=%zz%4",
-            Some(Question::Node("%zz%4".into())),
+            Some(PageQuestion::Node("%zz%4".into())),
         ),
         ("/dashboard/", "", None),
         ("/dashboard/../metrics", "", None),
         ("/metrics", "", None),
     ] {
-        assert_eq!(Question::of(path, query), expected, "{path}?{query}");
+        assert_eq!(PageQuestion::of(path, query), expected, "{path}?{query}");
     }
 }
 
@@ -85,7 +85,7 @@ fn pending_pods_are_counted_by_reason_and_gate() {
         scheduler.schedule_one(now);
     }
     let later = now + berth_api::Duration::from_secs(60);
-    let state = answer(&scheduler, &Question::State, later);
+    let state = answer(&scheduler, &PageQuestion::State, later);
     assert_eq!(state["nodes"], 3);
     assert_eq!(state["queue"]["unschedulable"], 5, "{state:#}");
     assert_eq!(state["queue"]["gated"], 1);
@@ -108,10 +108,14 @@ fn pending_pods_are_counted_by_reason_and_gate() {
         (&"SchedulingGates".into(), &"example.com/quota".into())
     );
 
-    let one = answer(&scheduler, &Question::Pod("default/p00001".into()), later);
+    let one = answer(
+        &scheduler,
+        &PageQuestion::Pod("default/p00001".into()),
+        later,
+    );
     assert_eq!(one["reasons"][0]["text"], "Insufficient cpu", "{one:#}");
     assert_eq!(one["reasons"][0]["nodes"], 3);
-    let none = answer(&scheduler, &Question::Pod("default/none".into()), later);
+    let none = answer(&scheduler, &PageQuestion::Pod("default/none".into()), later);
     assert_eq!(none["missing"], true);
     for (place, plugin, total) in [
         ("gated", "SchedulingGates", 1),
@@ -119,7 +123,7 @@ fn pending_pods_are_counted_by_reason_and_gate() {
         ("gated", "NodeResourcesFit", 0),
         ("", "NodeResourcesFit,TaintToleration", 0),
     ] {
-        let question = Question::Pods {
+        let question = PageQuestion::Pods {
             place: place.into(),
             plugin: plugin.into(),
             search: String::new(),
@@ -160,7 +164,7 @@ fn the_heat_map_has_a_limited_number_of_cells() {
             let bound = pod("bound").request("cpu", "1").on("n00000");
             scheduler.apply(ClusterChange::Applied(bound.object()), now);
         }
-        let heat = answer(&scheduler, &Question::Heat("cpu".into()), now);
+        let heat = answer(&scheduler, &PageQuestion::Heat("cpu".into()), now);
         assert_eq!(
             heat["cells"].as_array().map(Vec::len),
             Some(cells),
@@ -172,7 +176,7 @@ fn the_heat_map_has_a_limited_number_of_cells() {
             assert_eq!(heat["cells"][0][1], 0.25 / f64::from(per_cell));
         }
         assert_eq!(
-            answer(&scheduler, &Question::Heat("odd".into()), now)["resource"],
+            answer(&scheduler, &PageQuestion::Heat("odd".into()), now)["resource"],
             "cpu"
         );
     }
@@ -204,7 +208,7 @@ fn waiting_pods_are_grouped_by_owner_and_reason() {
             reason: reason.to_owned(),
             place: place.to_owned(),
         };
-        answer(&scheduler, &Question::Groups(filter), now)
+        answer(&scheduler, &PageQuestion::Groups(filter), now)
     };
     let all = groups("", "", "");
     assert_eq!(all["total"], 2, "{all:#}");
@@ -226,7 +230,7 @@ fn waiting_pods_are_grouped_by_owner_and_reason() {
     }
     let owner = answer(
         &scheduler,
-        &Question::Owner("default/ReplicaSet/shop".into()),
+        &PageQuestion::Owner("default/ReplicaSet/shop".into()),
         now,
     );
     assert_eq!(
@@ -242,9 +246,9 @@ fn bound_pods_are_found_and_devices_are_a_resource() {
     let (mut scheduler, now) = scheduler(2, 0);
     let bound = pod("bound-1").on("n00000").object();
     scheduler.apply(ClusterChange::Applied(bound), now);
-    let found = answer(&scheduler, &Question::Search("bound".into()), now);
+    let found = answer(&scheduler, &PageQuestion::Search("bound".into()), now);
     assert_eq!(found["pods"][0]["node"], "n00000", "{found:#}");
-    let found = answer(&scheduler, &Question::Search("n0000".into()), now);
+    let found = answer(&scheduler, &PageQuestion::Search("n0000".into()), now);
     assert_eq!(found["nodes"].as_array().map(Vec::len), Some(2));
     let slice = r#"{"metadata":{"name":"s"},"spec":{"driver":"gpu.example.com","nodeName":"n00000",
         "pool":{"name":"n00000","generation":1,"resourceSliceCount":1},"devices":[{"name":"a"},{"name":"b"}]}}"#;
@@ -263,7 +267,7 @@ fn bound_pods_are_found_and_devices_are_a_resource() {
     );
     scheduler.apply(ClusterChange::Applied(broken.object()), now);
     let resource = "devices of gpu.example.com";
-    let heat = answer(&scheduler, &Question::Heat(resource.into()), now);
+    let heat = answer(&scheduler, &PageQuestion::Heat(resource.into()), now);
     assert_eq!(heat["resource"], resource, "{heat:#}");
     assert_eq!(
         heat["cells"],
@@ -271,7 +275,7 @@ fn bound_pods_are_found_and_devices_are_a_resource() {
     );
     let nodes = answer(
         &scheduler,
-        &Question::Nodes {
+        &PageQuestion::Nodes {
             search: String::new(),
             from: 0,
         },
@@ -286,13 +290,13 @@ fn bound_pods_are_found_and_devices_are_a_resource() {
 fn answers_about_a_large_cluster_are_small() {
     let (scheduler, now) = scheduler(5_000, 50_000);
     for (question, bytes_max) in [
-        (Question::State, 16 * 1024),
-        (Question::Heat("cpu".into()), 256 * 1024),
+        (PageQuestion::State, 16 * 1024),
+        (PageQuestion::Heat("cpu".into()), 256 * 1024),
         (pods_question("", 0), 64 * 1024),
         (pods_question("", 49_900), 64 * 1024),
         (pods_question("p0", 0), 64 * 1024),
         (
-            Question::Nodes {
+            PageQuestion::Nodes {
                 search: "n".into(),
                 from: 0,
             },
@@ -314,27 +318,27 @@ fn a_node_shows_its_pods_and_resources() {
         .request("memory", "2Gi")
         .on("n00000");
     scheduler.apply(ClusterChange::Applied(bound.object()), now);
-    let node = answer(&scheduler, &Question::Node("n00000".into()), now);
+    let node = answer(&scheduler, &PageQuestion::Node("n00000".into()), now);
     assert_eq!(node["podsTotal"], 1);
     assert_eq!(node["resources"]["cpu"]["load"], 0.25, "{node:#}");
     assert_eq!(node["resources"]["memory"]["load"], 0.25);
     assert_eq!(
-        answer(&scheduler, &Question::Node("no".into()), now)["missing"],
+        answer(&scheduler, &PageQuestion::Node("no".into()), now)["missing"],
         true
     );
 }
 
 #[test]
 fn equal_questions_are_answered_from_memory_for_a_second() {
-    let (answers, now) = (Answers::default(), Instant::now());
-    answers.put(Question::State, 1.into(), now);
-    assert_eq!(answers.get(&Question::State, now), Some(1.into()));
-    assert_eq!(answers.get(&Question::Heat(String::new()), now), None);
+    let (answers, now) = (DashboardAnswers::default(), Instant::now());
+    answers.put(PageQuestion::State, 1.into(), now);
+    assert_eq!(answers.get(&PageQuestion::State, now), Some(1.into()));
+    assert_eq!(answers.get(&PageQuestion::Heat(String::new()), now), None);
     for at in 0..2 * KEPT_MAX {
-        answers.put(Question::Node(at.to_string()), 2.into(), now);
+        answers.put(PageQuestion::Node(at.to_string()), 2.into(), now);
     }
     assert_eq!(answers.0.lock().expect("no panic").len(), KEPT_MAX);
-    assert_eq!(answers.get(&Question::State, now + FRESH), None);
+    assert_eq!(answers.get(&PageQuestion::State, now + FRESH), None);
     assert_eq!(answers.0.lock().expect("no panic").len(), 0);
 }
 

@@ -2,8 +2,8 @@
 
 use super::flags::Given;
 use crate::cli::{AdmissionPlugin, CoreArgs, Switch};
-use crate::control_plane::{ControlPlane, Options};
-use crate::exit::Failure;
+use crate::control_plane::{ControlPlane, ControlPlaneOptions};
+use crate::exit::CommandFailure;
 use crate::flags::{FlagValue, Level};
 use crate::logs::{self, LogFormat, LogOptions};
 use crate::print::say;
@@ -51,17 +51,18 @@ impl Beside {
     ///
     /// # Errors
     /// Names the variable that cannot be read.
-    fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self, Failure> {
+    fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self, CommandFailure> {
         fn parsed<T: FromStr>(
             name: &str,
             value: Option<String>,
             default: &str,
             takes: &str,
-        ) -> Result<T, Failure> {
+        ) -> Result<T, CommandFailure> {
+            // envtest passes empty variables on, which count as absent.
             let value = value.filter(|value| !value.is_empty());
             let text = value.as_deref().unwrap_or(default);
             text.parse()
-                .map_err(|_| Failure::Usage(format!("{name}={text}: must be {takes}")))
+                .map_err(|_| CommandFailure::Usage(format!("{name}={text}: must be {takes}")))
         }
         let value = variable("BERTH_CONTROLLERS");
         let names = "on, off, or names of controllers separated by commas";
@@ -74,8 +75,9 @@ impl Beside {
         )?;
         let value = variable("BERTH_SCHEDULER").filter(|value| !value.is_empty());
         let text = value.as_deref().unwrap_or("off");
-        let switch = Switch::from_str(text, false)
-            .map_err(|_| Failure::Usage(format!("BERTH_SCHEDULER={text}: must be on or off")))?;
+        let switch = Switch::from_str(text, false).map_err(|_| {
+            CommandFailure::Usage(format!("BERTH_SCHEDULER={text}: must be on or off"))
+        })?;
         Ok(Self {
             controllers,
             nodes,
@@ -88,7 +90,7 @@ impl Beside {
 ///
 /// # Errors
 /// When a flag or a file is wrong, or something cannot be had at the start.
-pub(super) fn main(arguments: &[OsString], registry: &Registry) -> Result<(), Failure> {
+pub(super) fn main(arguments: &[OsString], registry: &Registry) -> Result<(), CommandFailure> {
     let name = OsString::from(super::KUBE_APISERVER);
     let arguments = std::iter::once(name).chain(arguments.iter().cloned());
     let given = Given::read(arguments).unwrap_or_else(|error| error.exit());
@@ -104,7 +106,7 @@ pub(super) fn main(arguments: &[OsString], registry: &Registry) -> Result<(), Fa
     crate::run(serve(options, beside, registry.clone()))
 }
 
-fn log_options(given: &Given) -> Result<LogOptions, Failure> {
+fn log_options(given: &Given) -> Result<LogOptions, CommandFailure> {
     let read = |name: &str| given.last(name).map(|text| vec![text]);
     let mut options = LogOptions::console(Some(Level(0)));
     if let Some(texts) = read("v") {
@@ -116,16 +118,17 @@ fn log_options(given: &Given) -> Result<LogOptions, Failure> {
     Ok(options)
 }
 
-fn wrong(flag: &str, why: impl std::fmt::Display) -> Failure {
-    Failure::Usage(format!("--{flag}: {why}"))
+fn wrong(flag: &str, why: impl std::fmt::Display) -> CommandFailure {
+    CommandFailure::Usage(format!("--{flag}: {why}"))
 }
 
 /// The options of the server, and what of the values has no effect.
 ///
 /// # Errors
 /// Names the first flag that is wrong, or whose file cannot be read.
-fn server_options(given: &Given) -> Result<(ServerOptions, Vec<String>), Failure> {
+fn server_options(given: &Given) -> Result<(ServerOptions, Vec<String>), CommandFailure> {
     let mut notes = Vec::new();
+    // kube-apiserver listens on all addresses by default.
     let ip = parsed(given, "bind-address")?.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     let port = parsed(given, "secure-port")?.unwrap_or(PORT_DEFAULT);
     let file = |flag: &str| {
@@ -170,7 +173,7 @@ fn server_options(given: &Given) -> Result<(ServerOptions, Vec<String>), Failure
 
 /// The range of the addresses of Services: one of IPv4 addresses, before or after one of IPv6 addresses, from which
 /// none are allocated.
-fn service_range(given: &Given, notes: &mut Vec<String>) -> Result<Option<String>, Failure> {
+fn service_range(given: &Given, notes: &mut Vec<String>) -> Result<Option<String>, CommandFailure> {
     let flag = "service-cluster-ip-range";
     let (v6, v4): (Vec<&str>, Vec<&str>) = given
         .list(flag)
@@ -194,7 +197,7 @@ fn service_range(given: &Given, notes: &mut Vec<String>) -> Result<Option<String
 fn parsed<T: FromStr<Err: std::fmt::Display>>(
     given: &Given,
     flag: &str,
-) -> Result<Option<T>, Failure> {
+) -> Result<Option<T>, CommandFailure> {
     let text = given.last(flag);
     text.map(|text| {
         text.parse()
@@ -203,14 +206,14 @@ fn parsed<T: FromStr<Err: std::fmt::Display>>(
     .transpose()
 }
 
-fn read_file(flag: &str, path: impl AsRef<Path>) -> Result<String, Failure> {
+fn read_file(flag: &str, path: impl AsRef<Path>) -> Result<String, CommandFailure> {
     let path = path.as_ref();
     std::fs::read_to_string(path)
         .map_err(|e| wrong(flag, format!("failed to read {}: {e}", path.display())))
 }
 
 /// The certificate of `--tls-cert-file`, or the one in `--cert-dir`; `None` when there is none.
-fn serving_certificate(given: &Given) -> Result<Option<ServingCertificate>, Failure> {
+fn serving_certificate(given: &Given) -> Result<Option<ServingCertificate>, CommandFailure> {
     let pair = (
         given.last("tls-cert-file"),
         given.last("tls-private-key-file"),
@@ -224,6 +227,7 @@ fn serving_certificate(given: &Given) -> Result<Option<ServingCertificate>, Fail
             let Some(dir) = given.last("cert-dir").map(Path::new) else {
                 return Ok(None);
             };
+            // These are the names under which kube-apiserver writes its own certificate.
             let (certificate, key) = (dir.join("apiserver.crt"), dir.join("apiserver.key"));
             if !certificate.exists() && !key.exists() {
                 return Ok(None);
@@ -233,8 +237,9 @@ fn serving_certificate(given: &Given) -> Result<Option<ServingCertificate>, Fail
                 read_file("cert-dir", key)?,
             )
         }
+        // One file without the other is a mistake, not a request for a generated certificate.
         _ => {
-            return Err(Failure::usage(
+            return Err(CommandFailure::usage(
                 "--tls-cert-file and --tls-private-key-file must be given together",
             ));
         }
@@ -243,7 +248,7 @@ fn serving_certificate(given: &Given) -> Result<Option<ServingCertificate>, Fail
 }
 
 /// Requests that another authorizer would reject must not be allowed, so other modes are refused.
-fn authorization(given: &Given) -> Result<Authorization, Failure> {
+fn authorization(given: &Given) -> Result<Authorization, CommandFailure> {
     if given.last("authorization-config").is_some() {
         return Err(wrong(
             "authorization-config",
@@ -268,7 +273,7 @@ fn authorization(given: &Given) -> Result<Authorization, Failure> {
 
 /// The number of requests that are handled at once: the sum of both kinds, as in kube-apiserver with priority and
 /// fairness.
-fn max_in_flight(given: &Given) -> Result<usize, Failure> {
+fn max_in_flight(given: &Given) -> Result<usize, CommandFailure> {
     let flags = ["max-requests-inflight", "max-mutating-requests-inflight"];
     if flags.iter().all(|flag| given.last(flag).is_none()) {
         return Ok(ServerOptions::default().max_in_flight);
@@ -285,7 +290,10 @@ fn max_in_flight(given: &Given) -> Result<usize, Failure> {
 ///
 /// # Errors
 /// For names of plugins that kube-apiserver does not have.
-fn admission(given: &Given, notes: &mut Vec<String>) -> Result<Vec<AdmissionPlugin>, Failure> {
+fn admission(
+    given: &Given,
+    notes: &mut Vec<String>,
+) -> Result<Vec<AdmissionPlugin>, CommandFailure> {
     let mut disabled = Vec::new();
     let mut others = Vec::new();
     for flag in ["disable-admission-plugins", "enable-admission-plugins"] {
@@ -318,18 +326,22 @@ fn admission(given: &Given, notes: &mut Vec<String>) -> Result<Vec<AdmissionPlug
 ///
 /// # Errors
 /// When something cannot be had at the start, or the scheduler ends.
-async fn serve(options: ServerOptions, beside: Beside, registry: Registry) -> Result<(), Failure> {
+async fn serve(
+    options: ServerOptions,
+    beside: Beside,
+    registry: Registry,
+) -> Result<(), CommandFailure> {
     // envtest may stop the process as soon as it is healthy.
     let signals = StopSignals::listen()?;
     let server = Server::start(options).await.map_err(failed_start)?;
     let url = server.url();
     let plane = ControlPlane::start(
         server,
-        Options {
+        ControlPlaneOptions {
             controllers: beside.controllers,
-            nodes: kubelet::Options {
+            nodes: kubelet::KubeletOptions {
                 nodes: beside.nodes,
-                ..kubelet::Options::default()
+                ..kubelet::KubeletOptions::default()
             },
             kubelets: beside.nodes > 0,
         },
@@ -368,10 +380,10 @@ async fn serve(options: ServerOptions, beside: Beside, registry: Registry) -> Re
     outcome.map(|why| tracing::info!(why, "stopped"))
 }
 
-fn failed_start(error: StartError) -> Failure {
+fn failed_start(error: StartError) -> CommandFailure {
     match error {
         StartError::Listen { .. } => {
-            Failure::Environment(format!("{error}, with --bind-address and --secure-port"))
+            CommandFailure::Environment(format!("{error}, with --bind-address and --secure-port"))
         }
         StartError::ClientAuthorities(_) => wrong("client-ca-file", error),
         StartError::Certificate(_) => wrong("tls-cert-file or --cert-dir", error),
@@ -379,7 +391,7 @@ fn failed_start(error: StartError) -> Failure {
             "service-account-key-file or --service-account-signing-key-file",
             error,
         ),
-        other => Failure::environment(other),
+        other => CommandFailure::environment(other),
     }
 }
 
@@ -394,7 +406,7 @@ mod tests {
 
     fn refused(arguments: &[&str]) -> String {
         match server_options(&given(arguments)) {
-            Err(Failure::Usage(text)) => text,
+            Err(CommandFailure::Usage(text)) => text,
             other => panic!("{arguments:?}: {other:?}"),
         }
     }
@@ -518,7 +530,7 @@ mod tests {
             ("BERTH_SCHEDULER", "yes"),
         ] {
             match read(&[(name, value)]) {
-                Err(Failure::Usage(text)) => assert!(text.contains(name), "{text}"),
+                Err(CommandFailure::Usage(text)) => assert!(text.contains(name), "{text}"),
                 other => panic!("{name}={value}: {other:?}"),
             }
         }

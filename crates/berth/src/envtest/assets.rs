@@ -2,7 +2,7 @@
 
 use super::{ETCD, KUBE_APISERVER};
 use crate::cli::EnvtestArgs;
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use crate::print::say;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,17 +11,18 @@ use std::path::{Path, PathBuf};
 ///
 /// # Errors
 /// When it cannot be written, or something else has the name of one of the programs.
-pub(crate) fn run(args: &EnvtestArgs) -> Result<(), Failure> {
+pub(crate) fn run(args: &EnvtestArgs) -> Result<(), CommandFailure> {
     let unwritable = |e: io::Error| {
-        Failure::Environment(format!(
+        CommandFailure::Environment(format!(
             "failed to write {}: {e}; choose a directory that can be written",
             args.dir.display()
         ))
     };
     std::fs::create_dir_all(&args.dir).map_err(unwritable)?;
     let dir = std::path::absolute(&args.dir).map_err(unwritable)?;
-    let berth = std::env::current_exe()
-        .map_err(|e| Failure::Environment(format!("failed to find the program itself: {e}")))?;
+    let berth = std::env::current_exe().map_err(|e| {
+        CommandFailure::Environment(format!("failed to find the program itself: {e}"))
+    })?;
     for name in [KUBE_APISERVER, ETCD] {
         put(&berth, &dir.join(with_extension(name)), args)?;
     }
@@ -49,10 +50,10 @@ fn on_path(name: &str) -> Option<PathBuf> {
 }
 
 /// Puts a program at a path. What an earlier run of the command has put there is replaced, and nothing else.
-fn put(program: &Path, at: &Path, args: &EnvtestArgs) -> Result<(), Failure> {
+fn put(program: &Path, at: &Path, args: &EnvtestArgs) -> Result<(), CommandFailure> {
     let exists = at.symlink_metadata().is_ok();
     if exists && !is_ours(at) && !args.force {
-        return Err(Failure::Usage(format!(
+        return Err(CommandFailure::Usage(format!(
             "{} exists and is not a link to Berth; choose an empty directory, or replace it with --force",
             at.display()
         )));
@@ -71,7 +72,7 @@ fn put(program: &Path, at: &Path, args: &EnvtestArgs) -> Result<(), Failure> {
             }
         })
         .map_err(|e| {
-            Failure::Environment(format!(
+            CommandFailure::Environment(format!(
                 "failed to write {}: {e}; choose a directory that can be written",
                 at.display()
             ))

@@ -1,7 +1,7 @@
 //! Berth under the name `etcd`, for programs that start an etcd before a kube-apiserver. The API server of Berth keeps
 //! the objects itself, so this process answers health checks and stores nothing.
 
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use crate::logs::{self, LogOptions};
 use crate::print::say;
 use crate::signal::{self, StopSignals};
@@ -46,7 +46,7 @@ Other flags of etcd are accepted and have no effect.
 
 /// The request of a command line.
 #[derive(Debug, PartialEq, Eq)]
-enum Asked {
+enum EtcdCommand {
     Help,
     Version,
     Serve {
@@ -57,7 +57,7 @@ enum Asked {
 }
 
 /// Reads a command line as etcd does: `--flag=value`, `--flag value`, with one dash or two.
-fn read(arguments: impl IntoIterator<Item = String>) -> Asked {
+fn read(arguments: impl IntoIterator<Item = String>) -> EtcdCommand {
     let mut urls = Vec::new();
     let mut ignored = Vec::new();
     let mut arguments = arguments.into_iter().peekable();
@@ -71,8 +71,8 @@ fn read(arguments: impl IntoIterator<Item = String>) -> Asked {
             ),
         };
         match (name.as_str(), value) {
-            ("h" | "help", _) => return Asked::Help,
-            ("version", _) => return Asked::Version,
+            ("h" | "help", _) => return EtcdCommand::Help,
+            ("version", _) => return EtcdCommand::Version,
             ("listen-client-urls", Some(value)) => {
                 urls.extend(value.split(',').map(|url| url.trim().to_owned()));
             }
@@ -82,13 +82,13 @@ fn read(arguments: impl IntoIterator<Item = String>) -> Asked {
     if urls.is_empty() {
         urls.push(CLIENTS_DEFAULT.to_owned());
     }
-    Asked::Serve { urls, ignored }
+    EtcdCommand::Serve { urls, ignored }
 }
 
 /// The host and the port of a URL.
-fn host_of(url: &str) -> Result<&str, Failure> {
+fn host_of(url: &str) -> Result<&str, CommandFailure> {
     let host = url.strip_prefix("http://").ok_or_else(|| {
-        Failure::Usage(format!(
+        CommandFailure::Usage(format!(
             "--listen-client-urls: {url} is not served; Berth in the place of etcd serves http:// URLs only"
         ))
     })?;
@@ -99,11 +99,11 @@ fn host_of(url: &str) -> Result<&str, Failure> {
 ///
 /// # Errors
 /// When an address cannot be had.
-pub(super) async fn run(arguments: Vec<String>) -> Result<(), Failure> {
+pub(super) async fn run(arguments: Vec<String>) -> Result<(), CommandFailure> {
     let (urls, ignored) = match read(arguments) {
-        Asked::Help => return crate::print::text(HELP),
-        Asked::Version => return say!("etcd Version: {VERSION}\nBerth in the place of etcd"),
-        Asked::Serve { urls, ignored } => (urls, ignored),
+        EtcdCommand::Help => return crate::print::text(HELP),
+        EtcdCommand::Version => return say!("etcd Version: {VERSION}\nBerth in the place of etcd"),
+        EtcdCommand::Serve { urls, ignored } => (urls, ignored),
     };
     logs::init(LogOptions::console(Some(crate::flags::Level(0))));
     if !ignored.is_empty() {
@@ -113,11 +113,12 @@ pub(super) async fn run(arguments: Vec<String>) -> Result<(), Failure> {
             "flags without effect: Berth in the place of etcd stores nothing"
         );
     }
+    // Signals are caught before the port is open: a stop right after the start is clean.
     let signals = StopSignals::listen()?;
     for url in &urls {
         let host = host_of(url)?;
         let listener = TcpListener::bind(host).await.map_err(|e| {
-            Failure::Environment(format!(
+            CommandFailure::Environment(format!(
                 "--listen-client-urls: failed to listen on {url}: {e}; choose another port"
             ))
         })?;
@@ -182,13 +183,13 @@ fn answer(path: &str) -> Response<Full<Bytes>> {
 mod tests {
     use super::*;
 
-    fn asked(line: &str) -> Asked {
+    fn asked(line: &str) -> EtcdCommand {
         read(line.split_whitespace().map(str::to_owned))
     }
 
     #[test]
     fn the_flags_of_etcd_are_read_as_go_reads_them() {
-        let serve = |urls: &[&str], ignored: &[&str]| Asked::Serve {
+        let serve = |urls: &[&str], ignored: &[&str]| EtcdCommand::Serve {
             urls: urls.iter().map(|url| (*url).to_owned()).collect(),
             ignored: ignored.iter().map(|flag| (*flag).to_owned()).collect(),
         };
@@ -208,8 +209,8 @@ mod tests {
                     &["--data-dir", "--force-new-cluster"],
                 ),
             ),
-            ("--data-dir /tmp/x --version", Asked::Version),
-            ("-h", Asked::Help),
+            ("--data-dir /tmp/x --version", EtcdCommand::Version),
+            ("-h", EtcdCommand::Help),
         ] {
             assert_eq!(asked(line), expect, "{line}");
         }
@@ -222,7 +223,10 @@ mod tests {
             Some("127.0.0.1:2379")
         );
         for url in ["https://127.0.0.1:2379", "unix:///tmp/etcd.sock", ""] {
-            assert!(matches!(host_of(url), Err(Failure::Usage(_))), "{url}");
+            assert!(
+                matches!(host_of(url), Err(CommandFailure::Usage(_))),
+                "{url}"
+            );
         }
     }
 

@@ -6,7 +6,7 @@
 use super::value::{
     Bytes, Curves, GateList, LabelValues, Level, NamedCertKey, VModule, VersionFlag,
 };
-use super::{Effect, Flag, FlagError, Given, Section};
+use super::{Flag, FlagEffect, FlagError, Given, Section};
 use crate::cli::EvaluatorArg;
 use crate::flags::value::FlagValue;
 use crate::logs::LogFormat;
@@ -66,7 +66,7 @@ macro_rules! flags {
     };
 }
 
-use Effect::{Deprecated, Ignored, Works};
+use FlagEffect::{Deprecated, Ignored, Works};
 
 flags! {
     misc: Misc MiscFlags {

@@ -13,13 +13,13 @@ const OBJECT_KEYS: [&str; 6] = ["pod", "node", "preemptor", "victim", "lease", "
 
 /// The fields of an event.
 #[derive(Debug, Default)]
-pub(super) struct Fields {
+pub(super) struct EventFields {
     message: String,
     values: Vec<(&'static str, Value)>,
     v: Option<u64>,
 }
 
-impl Fields {
+impl EventFields {
     /// The fields of a line of the core.
     pub(super) fn of(line: LogLine) -> Self {
         let values = line.values.into_iter();
@@ -55,7 +55,7 @@ impl Fields {
     }
 }
 
-impl Visit for Fields {
+impl Visit for EventFields {
     fn record_f64(&mut self, field: &Field, value: f64) {
         self.add(
             field,
@@ -89,16 +89,16 @@ impl Visit for Fields {
 }
 
 /// A line of the log.
-pub(super) struct Record<'a> {
+pub(super) struct LogLineRecord<'a> {
     pub(super) severity: tracing::Level,
     pub(super) v: Level,
     pub(super) time: Timestamp,
     pub(super) file: &'a str,
     pub(super) line: u32,
-    pub(super) fields: &'a Fields,
+    pub(super) fields: &'a EventFields,
 }
 
-impl Record<'_> {
+impl LogLineRecord<'_> {
     /// `I0102 15:04:05.000006    1234 file.rs:7] "message" key="value"`. Times are in UTC.
     pub(super) fn text(&self) -> String {
         let letter = match self.severity {
@@ -215,8 +215,8 @@ fn quoted(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn record(fields: &Fields, severity: tracing::Level) -> Record<'_> {
-        Record {
+    fn record(fields: &EventFields, severity: tracing::Level) -> LogLineRecord<'_> {
+        LogLineRecord {
             severity,
             v: Level(2),
             time: "2026-01-02T03:04:05.000678Z".parse().expect("a time"),
@@ -226,8 +226,8 @@ mod tests {
         }
     }
 
-    fn fields(values: &[(&'static str, Value)]) -> Fields {
-        Fields {
+    fn fields(values: &[(&'static str, Value)]) -> EventFields {
+        EventFields {
             message: "bound \"it\"".to_owned(),
             values: values.to_vec(),
             v: None,

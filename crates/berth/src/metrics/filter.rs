@@ -1,9 +1,9 @@
 //! The part of the metrics that is served: `--disabled-metrics` and `--allow-metric-labels`.
 
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use crate::flags::{LabelValues, MetricsFlags};
 use berth_api::Str;
-use berth_scheduler::metrics::{FamilySnapshot, LabelValues as Labels, Value};
+use berth_scheduler::metrics::{FamilySnapshot, LabelValues as Labels, SeriesValue};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,17 +13,17 @@ const UNEXPECTED: &str = "unexpected";
 
 /// See the module.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Filter {
+pub(crate) struct MetricFilter {
     disabled: BTreeSet<String>,
     allowed: LabelValues,
 }
 
-impl Filter {
+impl MetricFilter {
     /// The settings of the flags.
     ///
     /// # Errors
     /// When the manifest of allowed values cannot be read.
-    pub(crate) fn new(flags: &MetricsFlags) -> Result<Self, Failure> {
+    pub(crate) fn new(flags: &MetricsFlags) -> Result<Self, CommandFailure> {
         let mut allowed = match &flags.allow_metric_labels_manifest.value {
             Some(path) => read_manifest(path)?,
             None => LabelValues::default(),
@@ -61,8 +61,8 @@ impl Filter {
 }
 
 /// Replaces the values of a label that are not allowed, and adds up the series that are one then.
-fn restrict(series: &mut Vec<(Labels, Value)>, at: usize, allowed: &[String]) {
-    let mut merged: BTreeMap<Labels, Value> = BTreeMap::new();
+fn restrict(series: &mut Vec<(Labels, SeriesValue)>, at: usize, allowed: &[String]) {
+    let mut merged: BTreeMap<Labels, SeriesValue> = BTreeMap::new();
     for (mut labels, value) in series.drain(..) {
         if let Some(label) = labels.get_mut(at)
             && !allowed.iter().any(|allowed| *allowed == label.as_str())
@@ -77,7 +77,7 @@ fn restrict(series: &mut Vec<(Labels, Value)>, at: usize, allowed: &[String]) {
     series.extend(merged);
 }
 
-fn read_manifest(path: &Path) -> Result<LabelValues, Failure> {
+fn read_manifest(path: &Path) -> Result<LabelValues, CommandFailure> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase", deny_unknown_fields)]
     struct Manifest {
@@ -85,7 +85,7 @@ fn read_manifest(path: &Path) -> Result<LabelValues, Failure> {
     }
     let failed = |reason: String| {
         let path = path.display();
-        Failure::Usage(format!(
+        CommandFailure::Usage(format!(
             "failed to read --allow-metric-labels-manifest {path}: {reason}"
         ))
     };

@@ -1,6 +1,6 @@
 //! `/metrics/resources`: what each pod requests, and its limits.
 
-use berth_api::requests::{self, Options};
+use berth_api::requests::{self, SumOptions};
 use berth_api::{Pod, Quantity};
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -12,9 +12,10 @@ const LIMIT: &str = "kube_pod_resource_limit";
 pub(crate) fn render(pods: &[Arc<Pod>]) -> String {
     let mut text = String::new();
     let requested = |pod: &Pod| {
-        let options = Options {
+        // The metric shows the requests of the spec, as in kube-scheduler.
+        let options = SumOptions {
             use_status: false,
-            ..Options::PENDING
+            ..SumOptions::PENDING
         };
         requests::pod_requests(pod, options)
     };
@@ -34,6 +35,7 @@ pub(crate) fn render(pods: &[Arc<Pod>]) -> String {
         );
         for pod in pods {
             for (resource, quantity) in amounts(pod).iter() {
+                // kube-scheduler leaves out resources of amount zero.
                 if quantity.as_f64() == 0.0 {
                     continue;
                 }

@@ -144,7 +144,7 @@ fn metrics_are_disabled_and_their_labels_restricted() {
             });
         }
     }
-    let mut filter = Filter::default();
+    let mut filter = MetricFilter::default();
     filter.disable("rest_client_request_size_bytes");
     filter
         .allow("rest_client_requests_total,code", "200")

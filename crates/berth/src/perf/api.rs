@@ -1,11 +1,13 @@
 //! `berth perf api`: measures `berth apiserver` as a process of its own.
 
-use super::child::Running;
+use super::child::ChildProcess;
 use super::print_as;
 use super::scratch::Scratch;
 use crate::cli::PerfApiArgs;
-use crate::exit::Failure;
-use berth_perf::api::{ApiPerfError, Endpoint, Options, Part, Server, Servers, run as measure};
+use crate::exit::CommandFailure;
+use berth_perf::api::{
+    ApiEndpoint, ApiPart, ApiPerfError, ApiPerfOptions, Server, Servers, run as measure,
+};
 use berth_perf::workload::Process;
 use std::path::PathBuf;
 
@@ -13,19 +15,20 @@ use std::path::PathBuf;
 ///
 /// # Errors
 /// When the server cannot be started, or a verification fails.
-pub(crate) fn run(args: &PerfApiArgs) -> Result<(), Failure> {
+pub(crate) fn run(args: &PerfApiArgs) -> Result<(), CommandFailure> {
     let program = match &args.server {
         Some(program) => program.clone(),
-        None => std::env::current_exe()
-            .map_err(|e| Failure::Environment(format!("failed to find this program: {e}")))?,
+        None => std::env::current_exe().map_err(|e| {
+            CommandFailure::Environment(format!("failed to find this program: {e}"))
+        })?,
     };
     let builds = Builds {
         program,
         folder: args.data.clone().unwrap_or_else(std::env::temp_dir),
     };
-    let options = Options {
+    let options = ApiPerfOptions {
         parts: if args.parts.is_empty() {
-            Part::ALL.to_vec()
+            ApiPart::ALL.to_vec()
         } else {
             args.parts.clone()
         },
@@ -38,7 +41,7 @@ pub(crate) fn run(args: &PerfApiArgs) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|e| Failure::Environment(format!("failed to start threads: {e}")))?;
+        .map_err(|e| CommandFailure::Environment(format!("failed to start threads: {e}")))?;
     let bar = super::step_bar(options.parts.len());
     let report = runtime.block_on(measure(&builds, &options, |part| {
         bar.set_message(part.to_string());
@@ -46,7 +49,7 @@ pub(crate) fn run(args: &PerfApiArgs) -> Result<(), Failure> {
     }));
     bar.finish_and_clear();
     runtime.shutdown_background();
-    print_as(args.output, &report.map_err(Failure::environment)?)
+    print_as(args.output, &report.map_err(CommandFailure::environment)?)
 }
 
 /// A build of berth, and where its data directories are made.
@@ -57,8 +60,8 @@ struct Builds {
 
 /// An API server without controllers.
 struct ApiServer {
-    running: Running,
-    endpoint: Endpoint,
+    running: ChildProcess,
+    endpoint: ApiEndpoint,
     program: PathBuf,
     /// Removed last.
     scratch: Scratch,
@@ -77,12 +80,12 @@ impl ApiServer {
             &format!("--data-dir={}", scratch.path("data").display()),
         ];
         let log = scratch.path("apiserver.log");
-        let running = Running::berth("apiserver", &program, &args, log).await;
+        let running = ChildProcess::berth("apiserver", &program, &args, log).await;
         let running = running.map_err(|e| fail(&e))?;
         let text = std::fs::read_to_string(&kubeconfig).map_err(|e| fail(&e))?;
         Ok(Self {
             running,
-            endpoint: Endpoint::of_kubeconfig(&text)?,
+            endpoint: ApiEndpoint::of_kubeconfig(&text)?,
             program,
             scratch,
         })
@@ -90,7 +93,7 @@ impl ApiServer {
 }
 
 impl Servers for Builds {
-    type Server = ApiServer;
+    type MeasuredServer = ApiServer;
 
     async fn start(&self) -> Result<ApiServer, ApiPerfError> {
         let scratch = Scratch::within(&self.folder);
@@ -100,7 +103,7 @@ impl Servers for Builds {
 }
 
 impl Server for ApiServer {
-    fn endpoint(&self) -> &Endpoint {
+    fn endpoint(&self) -> &ApiEndpoint {
         &self.endpoint
     }
 

@@ -17,7 +17,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(5);
 const LOG_SHOWN_MAX: usize = 2_000;
 
 /// A process.
-pub(super) struct Running {
+pub(super) struct ChildProcess {
     name: &'static str,
     child: Child,
     log: PathBuf,
@@ -25,7 +25,7 @@ pub(super) struct Running {
     pub(super) greeting: String,
 }
 
-impl Running {
+impl ChildProcess {
     /// Starts a process. Its standard error goes to `log`, and its standard output too unless a greeting is wanted.
     fn start(
         name: &'static str,

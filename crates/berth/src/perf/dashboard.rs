@@ -4,8 +4,8 @@
 //! the thread of the core, during which nothing is scheduled, and then as compressed JSON on another thread.
 
 use crate::cli::PerfDashboardArgs;
-use crate::dashboard::{self, GroupFilter, HEAT_EVERY, Question, REFRESH};
-use crate::exit::Failure;
+use crate::dashboard::{self, GroupFilter, HEAT_EVERY, PageQuestion, REFRESH};
+use crate::exit::CommandFailure;
 use crate::serve;
 use berth_api::{Kind, Object, Time};
 use berth_framework::registry::Registry;
@@ -27,7 +27,7 @@ const NOW: Time = Time::from_secs(1_800_000_000);
 /// The cost of one question.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Row {
+struct CostRow {
     question: &'static str,
     /// The interval at which an open page asks, in seconds; `None` for questions of the user.
     every_seconds: Option<f64>,
@@ -43,12 +43,12 @@ struct Row {
 /// The costs.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Report {
+pub(super) struct DashboardReport {
     nodes: usize,
     bound: usize,
     waiting: usize,
     rounds: usize,
-    rows: Vec<Row>,
+    rows: Vec<CostRow>,
     /// The share of the core's time that open pages take, in percent: equal questions are answered once a second.
     core_percent: f64,
     /// The bytes that an open page receives, in bytes per second.
@@ -66,7 +66,7 @@ fn median(sorted: &[Duration]) -> f64 {
         .map_or(0.0, |time| millis(*time))
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for DashboardReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
@@ -101,10 +101,10 @@ impl fmt::Display for Report {
 }
 
 /// Objects of one kind, decoded as the watch of a cluster would.
-fn decoded(kind: Kind, values: impl Iterator<Item = Value>) -> Result<Vec<Object>, Failure> {
+fn decoded(kind: Kind, values: impl Iterator<Item = Value>) -> Result<Vec<Object>, CommandFailure> {
     let decode = |value: Value| {
         kind.decode(value.to_string().as_bytes())
-            .map_err(Failure::environment)
+            .map_err(CommandFailure::environment)
     };
     values.map(decode).collect()
 }
@@ -159,9 +159,9 @@ fn waiting(at: usize) -> Value {
 }
 
 /// A core that has tried every waiting pod once.
-fn filled(args: &PerfDashboardArgs, registry: &Registry) -> Result<Scheduler, Failure> {
+fn filled(args: &PerfDashboardArgs, registry: &Registry) -> Result<Scheduler, CommandFailure> {
     let scheduler = Scheduler::new(SchedulerOptions::default(), registry, NOW);
-    let mut scheduler = scheduler.map_err(Failure::usage)?;
+    let mut scheduler = scheduler.map_err(CommandFailure::usage)?;
     let nodes = decoded(Kind::Node, (0..args.nodes).map(node))?;
     scheduler.apply(ClusterChange::Replaced(Kind::Node, nodes), NOW);
     let bound = (0..args.bound).map(|at| {
@@ -183,9 +183,9 @@ fn filled(args: &PerfDashboardArgs, registry: &Registry) -> Result<Scheduler, Fa
 /// Answers a question `rounds` times.
 fn measured(
     scheduler: &Scheduler,
-    (name, question, every): (&'static str, &Question, Option<Duration>),
+    (name, question, every): (&'static str, &PageQuestion, Option<Duration>),
     rounds: usize,
-) -> Row {
+) -> CostRow {
     let mut compressed = HeaderMap::new();
     compressed.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
     let later = NOW + Duration::from_secs(60);
@@ -203,7 +203,7 @@ fn measured(
     }
     core.sort_unstable();
     encoding.sort_unstable();
-    Row {
+    CostRow {
         question: name,
         every_seconds: every.map(|every| every.as_secs_f64()),
         core_median_ms: median(&core),
@@ -218,56 +218,59 @@ fn measured(
 ///
 /// # Errors
 /// When the core cannot be filled.
-pub(super) fn run(args: &PerfDashboardArgs, registry: &Registry) -> Result<Report, Failure> {
+pub(super) fn run(
+    args: &PerfDashboardArgs,
+    registry: &Registry,
+) -> Result<DashboardReport, CommandFailure> {
     let scheduler = filled(args, registry)?;
-    let pods = |search: &str| Question::Pods {
+    let pods = |search: &str| PageQuestion::Pods {
         place: String::new(),
         plugin: String::new(),
         search: search.to_owned(),
         from: 0,
     };
     let example = format!("team-blue/{}", "service-1-7d4b9c6f5d-00001");
-    let nodes = Question::Nodes {
+    let nodes = PageQuestion::Nodes {
         search: "ip-10-".to_owned(),
         from: 0,
     };
     let rows = [
         (
             "counts, reasons, gates, calls",
-            Question::State,
+            PageQuestion::State,
             Some(REFRESH),
         ),
         (
             "pods by owner and reason",
-            Question::Groups(GroupFilter::default()),
+            PageQuestion::Groups(GroupFilter::default()),
             Some(REFRESH),
         ),
         ("pods, a page of 100", pods(""), Some(REFRESH)),
         (
             "heat map",
-            Question::Heat("cpu".to_owned()),
+            PageQuestion::Heat("cpu".to_owned()),
             Some(REFRESH * HEAT_EVERY),
         ),
         (
             "search of pods, owners and nodes",
-            Question::Search("service-1".to_owned()),
+            PageQuestion::Search("service-1".to_owned()),
             None,
         ),
         ("nodes as a table", nodes, None),
-        ("a node", Question::Node(node_name(0)), None),
-        ("a pod", Question::Pod(example), None),
+        ("a node", PageQuestion::Node(node_name(0)), None),
+        ("a pod", PageQuestion::Pod(example), None),
     ];
-    let rows: Vec<Row> = rows
+    let rows: Vec<CostRow> = rows
         .iter()
         .map(|(name, question, every)| measured(&scheduler, (*name, question, *every), args.rounds))
         .collect();
-    let per_second = |of: fn(&Row) -> f64| -> f64 {
+    let per_second = |of: fn(&CostRow) -> f64| -> f64 {
         let asked = rows
             .iter()
             .filter_map(|row| Some((row, row.every_seconds?)));
         asked.map(|(row, every)| of(row) / every).sum()
     };
-    Ok(Report {
+    Ok(DashboardReport {
         nodes: args.nodes,
         bound: args.bound,
         waiting: args.pods,
@@ -294,7 +297,7 @@ mod tests {
         };
         let registry = berth_plugins::in_tree();
         let scheduler = filled(&args, &registry).expect("a core");
-        let state = dashboard::answer(&scheduler, &Question::State, NOW);
+        let state = dashboard::answer(&scheduler, &PageQuestion::State, NOW);
         assert_eq!(state["queue"]["unschedulable"], 240, "{state:#}");
         assert_eq!(state["queue"]["gated"], 60);
         assert_eq!((&state["nodes"], &state["pods"]), (&20.into(), &400.into()));

@@ -1,12 +1,12 @@
 //! `--embedded`: the control plane and the scheduler as processes of their own, over HTTPS.
 
-use super::child::Running;
+use super::child::ChildProcess;
 use super::scratch::Scratch;
 use super::workloads::{Named, release_with};
 use super::{CONTROLLERS, DISABLED_ADMISSION, user_agent};
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use berth_client::{ConnectOptions, Transport, connect, connect_to_component};
-use berth_perf::workload::{Cluster, Process, RunError, Setup, Target};
+use berth_perf::workload::{Cluster, Process, RunError, WorkloadSetup, WorkloadTarget};
 use std::path::{Path, PathBuf};
 
 /// The way, with one build of berth.
@@ -19,9 +19,10 @@ impl Embedded {
     ///
     /// # Errors
     /// When its file cannot be found.
-    pub(super) fn this() -> Result<Self, Failure> {
-        let program = std::env::current_exe()
-            .map_err(|e| Failure::Environment(format!("failed to find this program: {e}")))?;
+    pub(super) fn this() -> Result<Self, CommandFailure> {
+        let program = std::env::current_exe().map_err(|e| {
+            CommandFailure::Environment(format!("failed to find this program: {e}"))
+        })?;
         Ok(Self { program })
     }
 
@@ -44,18 +45,18 @@ impl Named for Embedded {
 
 /// A control plane and a scheduler.
 pub(super) struct Processes {
-    apiserver: Running,
-    scheduler: Running,
+    apiserver: ChildProcess,
+    scheduler: ChildProcess,
     transport: Transport,
     scheduler_port: Transport,
     /// Removed last.
     _scratch: Scratch,
 }
 
-impl Target for Embedded {
-    type Cluster = Processes;
+impl WorkloadTarget for Embedded {
+    type WorkloadCluster = Processes;
 
-    async fn start(&self, setup: &Setup) -> Result<Processes, RunError> {
+    async fn start(&self, setup: &WorkloadSetup) -> Result<Processes, RunError> {
         let gates = setup.feature_gates_flag();
         let release = release_with(&gates)?;
         let scratch = Scratch::new()?;
@@ -72,7 +73,7 @@ impl Target for Embedded {
             &format!("--feature-gates={gates}"),
         ];
         let log = scratch.path("apiserver.log");
-        let apiserver = Running::berth("apiserver", &self.program, &args, log).await?;
+        let apiserver = ChildProcess::berth("apiserver", &self.program, &args, log).await?;
         let transport = connect(&ConnectOptions {
             kubeconfig: Some(kubeconfig.clone()),
             context: None,
@@ -94,7 +95,7 @@ impl Target for Embedded {
             &format!("--feature-gates={gates}"),
         ];
         let log = scratch.path("scheduler.log");
-        let scheduler = Running::berth("scheduler", &self.program, &args, log).await?;
+        let scheduler = ChildProcess::berth("scheduler", &self.program, &args, log).await?;
         let url = scheduler.greeted("serving ")?;
         let scheduler_port = connect_to_component(&kubeconfig, &url, &user_agent())
             .await

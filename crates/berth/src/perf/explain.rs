@@ -5,13 +5,13 @@
 //! while another one asks. Turns with and without questions alternate, so that both meet the same load of the machine.
 
 use crate::cli::PerfExplainArgs;
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use berth_api::{Kind, Object, Time};
 use berth_explain::{
     Copied, PodFacts, QueueFacts, Snapshot, explain_node, explain_pod, explain_queue,
 };
 use berth_framework::registry::Registry;
-use berth_scheduler::{ClusterChange, CycleResult, Outcome, Scheduler, SchedulerOptions};
+use berth_scheduler::{ClusterChange, CycleResult, ScheduleOutcome, Scheduler, SchedulerOptions};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
@@ -63,7 +63,7 @@ struct Meanwhile {
 /// The figures of one cluster.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Cluster {
+struct ExplainedCluster {
     bound: usize,
     /// The number of bound pods with required anti-affinity. Every answer takes it into account.
     apart: usize,
@@ -76,10 +76,10 @@ struct Cluster {
 /// The figures.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Report {
+pub(super) struct ExplainReport {
     nodes: usize,
     waiting: usize,
-    clusters: Vec<Cluster>,
+    clusters: Vec<ExplainedCluster>,
 }
 
 impl Took {
@@ -117,7 +117,7 @@ fn reached(is_reached: bool) -> &'static str {
     if is_reached { "reached" } else { "NOT reached" }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ExplainReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for cluster in &self.clusters {
             writeln!(
@@ -231,9 +231,10 @@ fn waiting(at: usize) -> Value {
     pod(&format!("w{at}"), json!({"app": app}), spec)
 }
 
-fn decode(kind: Kind, value: &Value) -> Result<Object, Failure> {
+fn decode(kind: Kind, value: &Value) -> Result<Object, CommandFailure> {
     let text = value.to_string();
-    kind.decode(text.as_bytes()).map_err(Failure::environment)
+    kind.decode(text.as_bytes())
+        .map_err(CommandFailure::environment)
 }
 
 /// A core that has tried every waiting pod once.
@@ -241,9 +242,9 @@ fn filled(
     args: &PerfExplainArgs,
     registry: &Registry,
     has_apart: bool,
-) -> Result<Scheduler, Failure> {
+) -> Result<Scheduler, CommandFailure> {
     let scheduler = Scheduler::new(SchedulerOptions::default(), registry, NOW);
-    let mut scheduler = scheduler.map_err(Failure::usage)?;
+    let mut scheduler = scheduler.map_err(CommandFailure::usage)?;
     let nodes = (0..args.nodes).map(|at| decode(Kind::Node, &node(at)));
     let nodes = nodes.collect::<Result<_, _>>()?;
     scheduler.apply(ClusterChange::Replaced(Kind::Node, nodes), NOW);
@@ -299,7 +300,7 @@ fn alone(scheduler: &Scheduler, args: &PerfExplainArgs) -> Option<Vec<Took>> {
 
 /// A question to the thread that schedules: the name of a pod, and the last copy of the cluster, to be renewed if it is
 /// too old.
-struct Question {
+struct ThreadQuestion {
     name: String,
     copy: Option<Copied<Snapshot>>,
     reply: mpsc::Sender<(PodFacts, Copied<Snapshot>)>,
@@ -315,7 +316,7 @@ struct Scheduling {
 }
 
 impl Scheduling {
-    fn decide(&mut self) -> Result<(), Failure> {
+    fn decide(&mut self) -> Result<(), CommandFailure> {
         let name = format!("s{}", self.number);
         self.number += 1;
         let mut made = pod(
@@ -326,12 +327,14 @@ impl Scheduling {
         let scheduler = &mut self.scheduler;
         let applied = ClusterChange::Applied(decode(Kind::Pod, &made)?);
         scheduler.apply(applied, NOW);
-        let Outcome::Done {
+        let ScheduleOutcome::Done {
             result: CycleResult::Placed { node },
             ..
         } = scheduler.schedule_one(NOW)
         else {
-            return Err(Failure::environment("a pod that fits was not placed"));
+            return Err(CommandFailure::environment(
+                "a pod that fits was not placed",
+            ));
         };
         for (id, _) in scheduler.take_outputs(NOW).calls {
             scheduler.complete(id, Ok(()), NOW);
@@ -349,7 +352,7 @@ impl Scheduling {
         Ok(())
     }
 
-    fn answer(&self, question: Question) {
+    fn answer(&self, question: ThreadQuestion) {
         let Some(facts) = PodFacts::take(&self.scheduler, "default", &question.name) else {
             return;
         };
@@ -375,7 +378,7 @@ impl Scheduling {
 
 /// The schedule of the thread that asks.
 #[derive(Default)]
-struct Asking {
+struct AskingSchedule {
     asks: AtomicBool,
     is_busy: AtomicBool,
     is_over: AtomicBool,
@@ -383,8 +386,8 @@ struct Asking {
 
 /// Asks until it is over. Returns how long the answers took.
 fn ask(
-    asking: &Asking,
-    questions: &mpsc::Sender<Question>,
+    asking: &AskingSchedule,
+    questions: &mpsc::Sender<ThreadQuestion>,
     args: &PerfExplainArgs,
     pace: Duration,
 ) -> Vec<Duration> {
@@ -398,7 +401,7 @@ fn ask(
         }
         let asked_at = Instant::now();
         let (reply, answer) = mpsc::channel();
-        let question = Question {
+        let question = ThreadQuestion {
             name: asked(took.len(), args),
             copy: copy.take(),
             reply,
@@ -429,9 +432,9 @@ fn meanwhile(
     scheduling: &mut Scheduling,
     args: &PerfExplainArgs,
     pace: Duration,
-) -> Result<Meanwhile, Failure> {
-    let asking = Asking::default();
-    let (questions, received) = mpsc::channel::<Question>();
+) -> Result<Meanwhile, CommandFailure> {
+    let asking = AskingSchedule::default();
+    let (questions, received) = mpsc::channel::<ThreadQuestion>();
     let turn = Duration::from_millis(args.turn_milliseconds);
     let (mut with, mut without) = (Vec::new(), Vec::new());
     let took = std::thread::scope(|scope| {
@@ -486,17 +489,21 @@ fn meanwhile(
 ///
 /// # Errors
 /// When the core cannot be filled, or there is nothing to ask about.
-pub(super) fn run(args: &PerfExplainArgs, registry: &Registry) -> Result<Report, Failure> {
+pub(super) fn run(
+    args: &PerfExplainArgs,
+    registry: &Registry,
+) -> Result<ExplainReport, CommandFailure> {
     if args.nodes == 0 || args.pods == 0 || args.turns == 0 {
         let message = "--nodes, --pods and --turns must be at least 1";
-        return Err(Failure::usage(message));
+        return Err(CommandFailure::usage(message));
     }
     let mut clusters = Vec::new();
     for has_apart in [false, true] {
         let scheduler = filled(args, registry, has_apart)?;
         let answers = alone(&scheduler, args);
-        let answers = answers
-            .ok_or_else(|| Failure::environment("a pod or node of the cluster is missing"))?;
+        let answers = answers.ok_or_else(|| {
+            CommandFailure::environment("a pod or node of the cluster is missing")
+        })?;
         let mut scheduling = Scheduling {
             scheduler,
             placed: VecDeque::new(),
@@ -505,7 +512,7 @@ pub(super) fn run(args: &PerfExplainArgs, registry: &Registry) -> Result<Report,
         };
         let paces = PACES.map(|pace| meanwhile(&mut scheduling, args, pace));
         let bound = args.nodes * BOUND_PER_NODE;
-        clusters.push(Cluster {
+        clusters.push(ExplainedCluster {
             bound,
             apart: if has_apart {
                 bound.div_ceil(APART_SHARE)
@@ -517,7 +524,7 @@ pub(super) fn run(args: &PerfExplainArgs, registry: &Registry) -> Result<Report,
             kept_bytes: scheduling.scheduler.explanation_bytes(),
         });
     }
-    Ok(Report {
+    Ok(ExplainReport {
         nodes: args.nodes,
         waiting: args.pods,
         clusters,

@@ -1,14 +1,14 @@
 //! `--kubeconfig` and `--scheduler-command`: any scheduler on any API server.
 
-use super::child::Running;
+use super::child::ChildProcess;
 use super::scratch::Scratch;
 use super::user_agent;
 use super::workloads::Named;
 use crate::cli::PerfWorkloadArgs;
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use berth_client::request::{self, PODS};
 use berth_client::{ConnectOptions, Transport, connect, connect_to_component};
-use berth_perf::workload::{Cluster, Process, RunError, Setup, Target};
+use berth_perf::workload::{Cluster, Process, RunError, WorkloadSetup, WorkloadTarget};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -31,11 +31,11 @@ pub(super) struct External {
 
 impl External {
     /// The way that the command line describes.
-    pub(super) fn new(args: &PerfWorkloadArgs, kubeconfig: &Path) -> Result<Self, Failure> {
+    pub(super) fn new(args: &PerfWorkloadArgs, kubeconfig: &Path) -> Result<Self, CommandFailure> {
         let command = args.target.scheduler_command.clone().unwrap_or_default();
         for placeholder in ["{kubeconfig}", "{config}"] {
             if !command.contains(placeholder) && !command.contains("{config}") {
-                return Err(Failure::Usage(format!(
+                return Err(CommandFailure::Usage(format!(
                     "--scheduler-command {command:?} does not use {placeholder}; the scheduler would not know the cluster"
                 )));
             }
@@ -52,7 +52,9 @@ impl External {
                     })
                 });
                 parsed.ok_or_else(|| {
-                    Failure::Usage(format!("--pid: invalid process {named:?}; write NAME=PID"))
+                    CommandFailure::Usage(format!(
+                        "--pid: invalid process {named:?}; write NAME=PID"
+                    ))
                 })
             })
             .collect::<Result<_, _>>()?;
@@ -73,17 +75,17 @@ impl Named for External {
 
 /// A scheduler on a cluster that was there before.
 pub(super) struct Attached {
-    scheduler: Running,
+    scheduler: ChildProcess,
     transport: Transport,
     scheduler_port: Option<Transport>,
     processes: Vec<Process>,
     _scratch: Scratch,
 }
 
-impl Target for External {
-    type Cluster = Attached;
+impl WorkloadTarget for External {
+    type WorkloadCluster = Attached;
 
-    async fn start(&self, setup: &Setup) -> Result<Attached, RunError> {
+    async fn start(&self, setup: &WorkloadSetup) -> Result<Attached, RunError> {
         let start = |e: berth_client::ConnectError| RunError::Start(e.to_string());
         let transport = connect(&ConnectOptions {
             kubeconfig: Some(self.kubeconfig.clone()),
@@ -108,7 +110,7 @@ impl Target for External {
             .replace("{kubeconfig}", &quoted(&kubeconfig.display().to_string()))
             .replace("{config}", &quoted(&config.display().to_string()))
             .replace("{feature-gates}", &quoted(&gates));
-        let mut scheduler = Running::shell("scheduler", &line, scratch.path("scheduler.log"))?;
+        let mut scheduler = ChildProcess::shell("scheduler", &line, scratch.path("scheduler.log"))?;
         let scheduler_port = match &self.metrics_url {
             None => None,
             Some(url) => {

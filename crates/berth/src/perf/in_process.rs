@@ -5,14 +5,14 @@ use super::workloads::{Named, release_with};
 use super::{CONTROLLERS, user_agent};
 use crate::cli::CoreArgs;
 use crate::control_plane;
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use crate::release;
 use crate::scheduler::{self, Scheduling};
 use berth_apiserver::admission::Admission;
 use berth_apiserver::{RunningServer, Server, ServerOptions, controllers};
 use berth_client::Transport;
 use berth_framework::registry::Registry;
-use berth_perf::workload::{Cluster, Process, RunError, Setup, Target};
+use berth_perf::workload::{Cluster, Process, RunError, WorkloadSetup, WorkloadTarget};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
@@ -48,17 +48,17 @@ pub(super) struct Together {
     transport: Transport,
 }
 
-fn start_error(failure: Failure) -> RunError {
+fn start_error(failure: CommandFailure) -> RunError {
     match failure {
-        Failure::Usage(text) | Failure::Environment(text) => RunError::Start(text),
+        CommandFailure::Usage(text) | CommandFailure::Environment(text) => RunError::Start(text),
         other => RunError::Start(format!("{other:?}")),
     }
 }
 
-impl Target for InProcess {
-    type Cluster = Together;
+impl WorkloadTarget for InProcess {
+    type WorkloadCluster = Together;
 
-    async fn start(&self, setup: &Setup) -> Result<Together, RunError> {
+    async fn start(&self, setup: &WorkloadSetup) -> Result<Together, RunError> {
         let feature_gates = setup.feature_gates_flag();
         let release = release_with(&feature_gates)?;
         let args = CoreArgs {
@@ -89,10 +89,10 @@ impl Target for InProcess {
             .map_err(|e: controllers::UnknownController| RunError::Start(e.to_string()))?;
         let controllers = controllers::spawn(
             server.api("kube-controller-manager"),
-            controllers::Options {
+            controllers::ControllerOptions {
                 selection,
                 groups: server.groups(),
-                ..controllers::Options::default()
+                ..controllers::ControllerOptions::default()
             },
         );
         let transport = control_plane::transport(&server, user_agent());
@@ -140,7 +140,7 @@ impl Cluster for Together {
 
     async fn ended(&mut self) -> String {
         match self.scheduling.failed().await {
-            Failure::Environment(text) | Failure::Usage(text) => text,
+            CommandFailure::Environment(text) | CommandFailure::Usage(text) => text,
             other => format!("the scheduler ended: {other:?}"),
         }
     }

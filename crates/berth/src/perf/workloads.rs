@@ -4,15 +4,15 @@ use super::embedded::Embedded;
 use super::external::External;
 use super::in_process::InProcess;
 use crate::cli::PerfWorkloadArgs;
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use crate::print::{self, say};
 use crate::signal::{STOP_PATIENCE, StopSignals};
 use berth_api::Release;
 use berth_framework::features::Versions;
 use berth_framework::registry::Registry;
-use berth_perf::workload::report::{Report, Run, data_items};
+use berth_perf::workload::report::{WorkloadReport, WorkloadRun, data_items};
 use berth_perf::workload::{
-    Progress, RunError, RunOptions, Selection, Target, Workload, read_file, run,
+    RunError, RunOptions, Selection, Workload, WorkloadProgress, WorkloadTarget, read_file, run,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use std::num::NonZeroU32;
@@ -26,10 +26,13 @@ const SPINNER_INTERVAL: Duration = Duration::from_millis(200);
 ///
 /// # Errors
 /// When a file is wrong, nothing is selected, or a run gave no result or missed its threshold.
-pub(crate) fn workloads(args: &PerfWorkloadArgs, registry: &Registry) -> Result<(), Failure> {
+pub(crate) fn workloads(
+    args: &PerfWorkloadArgs,
+    registry: &Registry,
+) -> Result<(), CommandFailure> {
     let mut workloads = Vec::new();
     for file in &args.files {
-        workloads.extend(read_file(file).map_err(Failure::usage)?);
+        workloads.extend(read_file(file).map_err(CommandFailure::usage)?);
     }
     let selection = Selection {
         filter: args.filter.clone(),
@@ -37,7 +40,7 @@ pub(crate) fn workloads(args: &PerfWorkloadArgs, registry: &Registry) -> Result<
     };
     workloads.retain(|workload| selection.takes(workload));
     if workloads.is_empty() {
-        return Err(Failure::Usage(
+        return Err(CommandFailure::Usage(
             "no workload is selected; see what there is with --list, and change --filter or --labels"
                 .to_owned(),
         ));
@@ -62,7 +65,7 @@ pub(crate) fn workloads(args: &PerfWorkloadArgs, registry: &Registry) -> Result<
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|e| Failure::Environment(format!("failed to start threads: {e}")))?;
+        .map_err(|e| CommandFailure::Environment(format!("failed to start threads: {e}")))?;
     let (report, interruption) = runtime.block_on(async {
         if let Some(kubeconfig) = &args.target.kubeconfig {
             run_all(&[External::new(args, kubeconfig)?], args, &workloads).await
@@ -77,17 +80,17 @@ pub(crate) fn workloads(args: &PerfWorkloadArgs, registry: &Registry) -> Result<
     runtime.shutdown_background();
     say!("{report}")?;
     if let Some(path) = &args.out {
-        let json =
-            serde_json::to_string_pretty(&data_items(&report)).map_err(Failure::environment)?;
+        let json = serde_json::to_string_pretty(&data_items(&report))
+            .map_err(CommandFailure::environment)?;
         std::fs::write(path, json).map_err(|e| {
-            Failure::Environment(format!(
+            CommandFailure::Environment(format!(
                 "failed to write results to {}: {e}",
                 path.display()
             ))
         })?;
     }
     if let Some(why) = interruption {
-        return Err(Failure::Environment(format!(
+        return Err(CommandFailure::Environment(format!(
             "berth perf was {why}: the runs above had ended, the others are missing"
         )));
     }
@@ -97,12 +100,12 @@ pub(crate) fn workloads(args: &PerfWorkloadArgs, registry: &Registry) -> Result<
         report.unsupported()
     };
     if report.failed() + report.missed() + unsupported > 0 {
-        return Err(Failure::Check);
+        return Err(CommandFailure::Check);
     }
     Ok(())
 }
 
-fn list(workloads: &[Workload]) -> Result<(), Failure> {
+fn list(workloads: &[Workload]) -> Result<(), CommandFailure> {
     for workload in workloads {
         let labels = workload.labels.join(",");
         say!("{}  [{labels}]", workload.full_name())?;
@@ -113,13 +116,13 @@ fn list(workloads: &[Workload]) -> Result<(), Failure> {
 /// Runs the workloads on each target. Targets and repetitions take turns, so that what else the machine does affects
 /// all workloads alike. When the process is asked to stop, the run at hand is dropped with its processes; returns the
 /// runs that have ended, and why the others are missing.
-async fn run_all<T: Target + Named>(
+async fn run_all<T: WorkloadTarget + Named>(
     targets: &[T],
     args: &PerfWorkloadArgs,
     workloads: &[Workload],
-) -> Result<(Report, Option<&'static str>), Failure> {
+) -> Result<(WorkloadReport, Option<&'static str>), CommandFailure> {
     let mut stop = pin!(StopSignals::listen()?.stop_requested(STOP_PATIENCE));
-    let mut report = Report {
+    let mut report = WorkloadReport {
         target: targets.first().map_or_else(String::new, Named::name) + &at_rate(args.rate),
         runs: Vec::new(),
     };
@@ -141,7 +144,7 @@ async fn run_all<T: Target + Named>(
                 ..RunOptions::default()
             };
             let shown = bar.clone();
-            let progress = move |at: Progress| {
+            let progress = move |at: WorkloadProgress| {
                 shown.set_message(format!(
                     "op {}/{} {}, {} of {} pods bound",
                     at.op + 1,
@@ -161,9 +164,9 @@ async fn run_all<T: Target + Named>(
             bar.finish_and_clear();
             remark(&name, repetition, &result);
             let took = begun.elapsed();
-            report.runs.push(Run {
+            report.runs.push(WorkloadRun {
                 name,
-                ..Run::new(workload, repetition, result, took)
+                ..WorkloadRun::new(workload, repetition, result, took)
             });
         }
     }
@@ -207,7 +210,7 @@ pub(super) trait Named {
 }
 
 /// Reads gates of the command line.
-fn parse_gates(flag: &str, gates: &[String]) -> Result<Vec<(String, bool)>, Failure> {
+fn parse_gates(flag: &str, gates: &[String]) -> Result<Vec<(String, bool)>, CommandFailure> {
     gates
         .iter()
         .map(|gate| {
@@ -215,7 +218,7 @@ fn parse_gates(flag: &str, gates: &[String]) -> Result<Vec<(String, bool)>, Fail
                 .split_once('=')
                 .and_then(|(name, on)| Some((name.to_owned(), on.parse().ok()?)));
             parsed.ok_or_else(|| {
-                Failure::Usage(format!(
+                CommandFailure::Usage(format!(
                     "{flag}: invalid gate {gate:?}; write Name=true or Name=false"
                 ))
             })
@@ -249,7 +252,7 @@ pub(super) fn release_with(gates: &str) -> Result<Release, RunError> {
     answer
         .unwrap_or(Ok(Release::OLDEST))
         .map_err(|failure| match failure {
-            Failure::Usage(text) => RunError::Unsupported(text),
+            CommandFailure::Usage(text) => RunError::Unsupported(text),
             other => RunError::Unsupported(format!("{other:?}")),
         })
 }

@@ -3,7 +3,7 @@
 mod replace;
 
 use berth_api::{Duration, ObjectMeta, Str, Time};
-use berth_client::content::Answer;
+use berth_client::content::ApiAnswer;
 use berth_client::limit;
 use berth_client::request::{ApiRequest, Resource};
 use berth_client::{ApiError, Transport, request};
@@ -89,7 +89,7 @@ async fn send(transport: &Transport, call: &ApiCall, now: Time) -> Result<Respon
 }
 
 /// Carries out a write in the version of the kind that the server has.
-async fn in_served_version(transport: &Transport, write: &Write) -> Result<Answer, ApiError> {
+async fn in_served_version(transport: &Transport, write: &Write) -> Result<ApiAnswer, ApiError> {
     let mut answer = transport.answer(&write_request(write).for_json()).await;
     for version in write.object().kind.other_versions() {
         // The server has no such object, or not the version.
@@ -138,6 +138,7 @@ fn write_request_to(resource: Resource, write: &Write) -> ApiRequest {
     let object = write.object();
     let (namespace, name) = (&object.namespace, &object.name);
     let mut preconditions = Map::new();
+    // The preconditions make the API server reject a write that was decided from another version.
     for (field, value) in [
         ("uid", Some(write.uid())),
         ("resourceVersion", write.resource_version()),
@@ -213,7 +214,7 @@ fn with_metadata(body: &Value, fields: Map<String, Value>) -> Value {
 
 /// The version of the object in an answer; `None` when the answer contains no object or another one, as servers may
 /// return.
-fn version_of(answer: &Answer, uid: &str) -> Option<Str> {
+fn version_of(answer: &ApiAnswer, uid: &str) -> Option<Str> {
     #[derive(Deserialize)]
     struct Written {
         metadata: ObjectMeta,
@@ -225,7 +226,7 @@ fn version_of(answer: &Answer, uid: &str) -> Option<Str> {
 
 /// The version of the pod that a binding made, from the `Status` that answers it. Servers before Kubernetes 1.38 do not
 /// return it.
-fn bound_in(answer: &Answer) -> Option<Str> {
+fn bound_in(answer: &ApiAnswer) -> Option<Str> {
     #[derive(Deserialize)]
     struct Status {
         #[serde(default)]
@@ -252,6 +253,7 @@ fn status_patch(
             "message": condition.message,
             "lastProbeTime": null,
         });
+        // The time stays if the status of the condition does not change, as in Kubernetes.
         if condition.status_changes {
             entry["lastTransitionTime"] = now.rfc3339().into();
         }
@@ -265,6 +267,7 @@ fn status_patch(
         status["conditions"] = entries.into();
     }
     if let Some(node) = nominated_node {
+        // Null removes the field from the stored status.
         status["nominatedNodeName"] = if node.is_empty() {
             Value::Null
         } else {
@@ -408,7 +411,7 @@ mod tests {
             ("no version", r#"{"metadata":{"uid":"u"}}"#, None),
             ("nonsense", r#"{"metadata":[]}"#, None),
         ] {
-            let answer = Answer {
+            let answer = ApiAnswer {
                 format: Format::Json,
                 bytes: body.as_bytes().into(),
             };

@@ -1,7 +1,7 @@
 //! The thread that owns the core: takes what comes in, lets it schedule, hands on what goes out.
 
-use super::handover::{Inputs, Work};
-use super::{Input, feed};
+use super::handover::{EdgeWork, Inputs};
+use super::{CoreInput, feed};
 use crate::edge::Pauses;
 use crate::logs;
 use crate::shadow::Shadow;
@@ -28,7 +28,7 @@ const HAND_ON_EVERY: Duration = Duration::from_millis(1);
 pub(super) struct Edge {
     pub(super) publisher: EventPublisher,
     /// The number of calls in flight is limited by the dispatcher.
-    pub(super) work: mpsc::UnboundedSender<Work>,
+    pub(super) work: mpsc::UnboundedSender<EdgeWork>,
     /// The pauses of the thread that carries out the work, if it has any.
     pub(super) pauses: Option<Arc<Pauses>>,
     pub(super) ready: Arc<AtomicBool>,
@@ -72,7 +72,7 @@ struct Core {
 
 /// Whether to go on.
 #[derive(PartialEq, Eq)]
-enum Next {
+enum NextTurn {
     GoOn,
     Stop,
 }
@@ -82,11 +82,11 @@ impl Core {
         let mut handed_on = events::now();
         loop {
             self.scheduler.set_log_verbosity(logs::highest_verbosity());
-            if self.take_waiting() == Next::Stop {
+            if self.take_waiting() == NextTurn::Stop {
                 return;
             }
             if !self.is_leading {
-                if self.stand_by().await == Next::Stop {
+                if self.stand_by().await == NextTurn::Stop {
                     return;
                 }
                 continue;
@@ -103,7 +103,7 @@ impl Core {
                 self.hand_on(now);
                 handed_on = now;
             }
-            if idle && self.sleep().await == Next::Stop {
+            if idle && self.sleep().await == NextTurn::Stop {
                 return;
             }
         }
@@ -114,13 +114,13 @@ impl Core {
     }
 
     /// Waits for the next input.
-    async fn stand_by(&mut self) -> Next {
+    async fn stand_by(&mut self) -> NextTurn {
         let look = self.shadow.as_ref().and_then(Shadow::next_look);
         let longest = look.map_or(LONGEST_SLEEP, |look| look.since(events::now()));
         let next = match tokio::time::timeout(longest, self.inputs.next()).await {
             Ok(Some(input)) => self.take(input),
-            Ok(None) => Next::Stop,
-            Err(_) => Next::GoOn,
+            Ok(None) => NextTurn::Stop,
+            Err(_) => NextTurn::GoOn,
         };
         if let Some(shadow) = &mut self.shadow {
             shadow.look_again(&mut self.scheduler, events::now());
@@ -139,23 +139,23 @@ impl Core {
     }
 
     /// Takes in what waits, up to a limit.
-    fn take_waiting(&mut self) -> Next {
+    fn take_waiting(&mut self) -> NextTurn {
         for _ in 0..INPUTS_PER_POD {
             match self.inputs.waiting() {
                 Ok(Some(input)) => {
-                    if self.take(input) == Next::Stop {
-                        return Next::Stop;
+                    if self.take(input) == NextTurn::Stop {
+                        return NextTurn::Stop;
                     }
                 }
                 Ok(None) => break,
-                Err(_) => return Next::Stop,
+                Err(_) => return NextTurn::Stop,
             }
         }
-        Next::GoOn
+        NextTurn::GoOn
     }
 
     /// Waits until something comes in or time alone brings something.
-    async fn sleep(&mut self) -> Next {
+    async fn sleep(&mut self) -> NextTurn {
         let now = events::now();
         let longest = match self.scheduler.next_wake(now) {
             Some(wake) => wake.since(now).min(LONGEST_SLEEP),
@@ -163,21 +163,23 @@ impl Core {
         };
         match tokio::time::timeout(longest, self.inputs.next()).await {
             Ok(Some(input)) => self.take(input),
-            Ok(None) => Next::Stop,
-            Err(_) => Next::GoOn,
+            Ok(None) => NextTurn::Stop,
+            Err(_) => NextTurn::GoOn,
         }
     }
 
-    fn take(&mut self, input: Input) -> Next {
+    fn take(&mut self, input: CoreInput) -> NextTurn {
         let now = events::now();
         match input {
-            Input::Change(change) => {
+            CoreInput::Change(change) => {
+                // The scheduler is ready when each kind was listed once.
                 if let ClusterChange::Replaced(kind, _) = &change
                     && self.missing.remove(kind)
                     && self.missing.is_empty()
                 {
                     self.edge.ready.store(true, Ordering::Relaxed);
                 }
+                // The comparison needs the state before the change.
                 if let Some(shadow) = &mut self.shadow
                     && self.missing.is_empty()
                 {
@@ -185,28 +187,28 @@ impl Core {
                 }
                 self.scheduler.apply(change, now);
             }
-            Input::Call(id, answer) => self.scheduler.complete(id, answer, now),
-            Input::Job(id, result) => self.scheduler.job_done(id, result, now),
-            Input::Lead => self.lead(now),
-            Input::ResetMetrics => self.scheduler.reset_metrics(),
-            Input::Look(look) => look(&self.scheduler, now),
-            Input::Stop => {
+            CoreInput::Call(id, answer) => self.scheduler.complete(id, answer, now),
+            CoreInput::Job(id, result) => self.scheduler.job_done(id, result, now),
+            CoreInput::Lead => self.lead(now),
+            CoreInput::ResetMetrics => self.scheduler.reset_metrics(),
+            CoreInput::Look(look) => look(&self.scheduler, now),
+            CoreInput::Stop => {
                 self.scheduler.close(now);
                 if let Some(shadow) = self.shadow.take() {
                     shadow.end();
                 }
-                return Next::Stop;
+                return NextTurn::Stop;
             }
         }
-        Next::GoOn
+        NextTurn::GoOn
     }
 
     fn carry_out(&self, calls: Vec<(CallId, ApiCall)>, jobs: Vec<(JobId, Job)>) {
         if calls.is_empty() && jobs.is_empty() {
             return;
         }
-        let calls = calls.into_iter().map(|(id, call)| Work::Call(id, call));
-        let jobs = jobs.into_iter().map(|(id, job)| Work::Job(id, job));
+        let calls = calls.into_iter().map(|(id, call)| EdgeWork::Call(id, call));
+        let jobs = jobs.into_iter().map(|(id, job)| EdgeWork::Job(id, job));
         for work in calls.chain(jobs) {
             // The edge ends after the core.
             let _ = self.edge.work.send(work);
@@ -251,6 +253,7 @@ impl Core {
             traces.into_iter().for_each(|trace| sender.send(trace));
         }
         log.into_iter().for_each(logs::write);
+        // A line in the log is the only trace of dropped events.
         if dropped > 0 {
             tracing::warn!(
                 dropped,

@@ -94,6 +94,7 @@ impl Explainer {
     /// Answers a path that begins with [`PREFIX`].
     pub(crate) async fn answer(&self, path: &str) -> Explained {
         let parts: Vec<&str> = path.trim_matches('/').split('/').skip(1).collect();
+        // An incomplete cluster would give wrong reasons.
         if !self.probe.is_ready() {
             let text = "the scheduler has not seen the whole cluster yet";
             return refused(StatusCode::SERVICE_UNAVAILABLE, text);
@@ -117,6 +118,7 @@ impl Explainer {
                 )),
             }
         };
+        // The client waits for an answer, so the question has a limit.
         let answer = tokio::time::timeout(PATIENCE, answer).await;
         answer.ok().flatten().unwrap_or_else(|| {
             let text = "the scheduler does not answer, or too many questions are asked at once";
@@ -195,8 +197,10 @@ impl Explainer {
             return unknown();
         };
         let is_enough = |copy: &&Copied<Snapshot>| {
+            // A recent copy that has everything that the facts name is used again.
             !copy.pause(copies.now()).is_zero() && is_enough(&copy.value, &facts)
         };
+        // The facts and the copy must be of the same moment, so both are read again.
         if copies.snapshot.as_ref().filter(is_enough).is_none() {
             let taken = self.renew(&mut copies, move |scheduler, _| again(scheduler));
             let Some(taken) = taken.await? else {

@@ -1,8 +1,8 @@
 //! Extenders as the core asks them: its questions, put into those of the wire.
 
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use berth_api::{Duration, Pod, Str};
-use berth_client::extender::raw::{Raw, RawObjects, Wanted};
+use berth_client::extender::raw::{ObjectJson, RawObjects, WantedJson};
 use berth_client::extender::{
     ExtenderClient, ExtenderError, ExtenderOptions, ExtenderTlsOptions, Nodes, VictimsOf,
 };
@@ -37,16 +37,17 @@ impl Webhooks {
     pub(crate) async fn new(
         configured: &[config::Extender],
         user_agent: &str,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CommandFailure> {
         let wanted = configured
             .iter()
             .map(wanted)
-            .fold(Wanted::default(), Wanted::and);
+            .fold(WantedJson::default(), WantedJson::and);
         let raw = Arc::new(RawObjects::new(wanted));
         let mut extenders: Vec<Arc<dyn Extender>> = Vec::with_capacity(configured.len());
         for (at, extender) in configured.iter().enumerate() {
             let client = ExtenderClient::new(options(extender, user_agent)).await;
-            let client = client.map_err(|e| Failure::Usage(format!("extenders[{at}]: {e}")))?;
+            let client =
+                client.map_err(|e| CommandFailure::Usage(format!("extenders[{at}]: {e}")))?;
             extenders.push(Arc::new(Webhook(Arc::new(Inner {
                 spec: spec(extender),
                 config: extender.clone(),
@@ -77,10 +78,10 @@ pub(crate) fn described_extenders(configured: &[config::Extender]) -> Extenders 
 }
 
 /// The objects that its questions contain as a whole.
-fn wanted(extender: &config::Extender) -> Wanted {
+fn wanted(extender: &config::Extender) -> WantedJson {
     let asks = |verb: &str| !verb.is_empty();
     let about_nodes = asks(&extender.filter_verb) || asks(&extender.prioritize_verb);
-    Wanted {
+    WantedJson {
         pending_pods: about_nodes || asks(&extender.preempt_verb),
         all_pods: asks(&extender.preempt_verb) && !extender.node_cache_capable,
         nodes: about_nodes && !extender.node_cache_capable,
@@ -158,13 +159,13 @@ fn named<T>(named: Vec<(String, T)>) -> Vec<(Str, T)> {
 
 impl Inner {
     /// The nodes as JSON, when the extender does not keep them itself.
-    fn whole(&self, nodes: &[Str]) -> Option<Vec<Raw>> {
+    fn whole(&self, nodes: &[Str]) -> Option<Vec<ObjectJson>> {
         (!self.config.node_cache_capable).then(|| self.raw.nodes(nodes))
     }
 }
 
 /// The nodes as a question holds them.
-fn nodes<'a>(names: &'a [Str], whole: Option<&'a Vec<Raw>>) -> Nodes<'a> {
+fn nodes<'a>(names: &'a [Str], whole: Option<&'a Vec<ObjectJson>>) -> Nodes<'a> {
     whole.map_or(Nodes::Names(names), |nodes| Nodes::Whole(nodes))
 }
 

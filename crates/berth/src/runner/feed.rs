@@ -1,10 +1,10 @@
 //! Watches every kind that scheduling reads and brings the changes to the core.
 
-use super::Input;
+use super::CoreInput;
 use berth_api::{Kind, Object};
 use berth_client::Transport;
 use berth_client::content::Payload;
-use berth_client::extender::raw::{Raw, RawObjects};
+use berth_client::extender::raw::{ObjectJson, RawObjects};
 use berth_client::reflector::{Availability, Followed, Need, Update, follow};
 use berth_client::request::Resource;
 use berth_framework::Feature;
@@ -69,7 +69,7 @@ type Unlisted = watch::Sender<usize>;
 pub(super) fn start(
     transport: &Transport,
     kinds: &WatchedKinds,
-    inputs: &mpsc::Sender<Input>,
+    inputs: &mpsc::Sender<CoreInput>,
     raw: &Arc<RawObjects>,
     availability: &Arc<Availability>,
 ) -> Vec<JoinHandle<()>> {
@@ -157,13 +157,14 @@ fn need(kind: Kind) -> Need {
 /// kept.
 async fn bring(
     kind: Kind,
-    mut updates: mpsc::Receiver<Update<(Object, Option<Raw>)>>,
-    inputs: mpsc::Sender<Input>,
+    mut updates: mpsc::Receiver<Update<(Object, Option<ObjectJson>)>>,
+    inputs: mpsc::Sender<CoreInput>,
     raw: Arc<RawObjects>,
     unlisted: Unlisted,
 ) {
     let mut is_first = true;
     while let Some(update) = updates.recv().await {
+        // Pods come last: what is decided about them depends on the other kinds.
         if is_first && kind == Kind::Pod {
             let mut left = unlisted.subscribe();
             tokio::select! {
@@ -173,6 +174,7 @@ async fn bring(
         }
         let change = match update {
             Update::Replaced(objects) => {
+                // The JSON is there before the core can ask an extender about the object.
                 let told = objects.iter().map(|(object, raw)| (object, raw.as_ref()));
                 raw.replace(kind, told);
                 let objects = objects.into_iter().map(|(object, _)| object);
@@ -187,7 +189,7 @@ async fn bring(
                 ClusterChange::Deleted(object)
             }
         };
-        if inputs.send(Input::Change(change)).await.is_err() {
+        if inputs.send(CoreInput::Change(change)).await.is_err() {
             return;
         }
         if is_first && kind != Kind::Pod {
@@ -312,7 +314,7 @@ mod tests {
         });
         let mut told = Vec::new();
         while let Some(input) = core.recv().await {
-            let Input::Change(change) = input else {
+            let CoreInput::Change(change) = input else {
                 continue;
             };
             told.push(match &change {
@@ -333,7 +335,7 @@ mod tests {
     /// an object is missing that exists. The feed does not wait for a core that has ended.
     #[tokio::test]
     async fn pods_come_when_everything_else_has_been_listed() {
-        let start = |kind: Kind, inputs: &mpsc::Sender<Input>, unlisted: &Unlisted| {
+        let start = |kind: Kind, inputs: &mpsc::Sender<CoreInput>, unlisted: &Unlisted| {
             let (updates, changes) = mpsc::channel(2);
             let bringing = bring(
                 kind,
@@ -359,7 +361,7 @@ mod tests {
         let mut told = Vec::new();
         for _ in 0..3 {
             match core.recv().await {
-                Some(Input::Change(ClusterChange::Replaced(kind, _))) => told.push(kind),
+                Some(CoreInput::Change(ClusterChange::Replaced(kind, _))) => told.push(kind),
                 _ => panic!("expected a list after {told:?}"),
             }
         }

@@ -1,7 +1,7 @@
 //! The messages between the core's thread and the edge, in batches: a thread that is woken for each message spends more
 //! time on waking up than on the messages.
 
-use super::{Input, calls};
+use super::{CoreInput, calls};
 use berth_client::{Transport, events};
 use berth_framework::call::{ApiCall, CallId};
 use berth_framework::stage::{Job, JobId};
@@ -18,7 +18,7 @@ const BATCH_MAX: usize = 1024;
 const WORK_MAX: usize = 128;
 
 /// The work that the core requests.
-pub(super) enum Work {
+pub(super) enum EdgeWork {
     /// A call to the API server.
     Call(CallId, ApiCall),
     /// A job of a plugin.
@@ -27,17 +27,17 @@ pub(super) enum Work {
 
 /// The inputs, as the core receives them.
 pub(super) struct Inputs {
-    batches: mpsc::Receiver<Vec<Input>>,
-    current: VecDeque<Input>,
+    batches: mpsc::Receiver<Vec<CoreInput>>,
+    current: VecDeque<CoreInput>,
 }
 
 /// Nothing comes in any more.
-pub(super) struct Ended;
+pub(super) struct InputsEnded;
 
 impl Inputs {
     /// A way into the core, within the current runtime. What is sent while other tasks are ready to run reaches the
     /// core together with what these send.
-    pub(super) fn channel() -> (mpsc::Sender<Input>, Self) {
+    pub(super) fn channel() -> (mpsc::Sender<CoreInput>, Self) {
         let (inputs, waiting) = mpsc::channel(INPUTS_MAX);
         let (sender, batches) = mpsc::channel(1);
         tokio::spawn(gather(waiting, sender));
@@ -46,7 +46,7 @@ impl Inputs {
     }
 
     /// The next input; `None` when nothing comes in any more.
-    pub(super) async fn next(&mut self) -> Option<Input> {
+    pub(super) async fn next(&mut self) -> Option<CoreInput> {
         while self.current.is_empty() {
             self.current = self.batches.recv().await?.into();
         }
@@ -54,12 +54,12 @@ impl Inputs {
     }
 
     /// The next input, if one waits.
-    pub(super) fn waiting(&mut self) -> Result<Option<Input>, Ended> {
+    pub(super) fn waiting(&mut self) -> Result<Option<CoreInput>, InputsEnded> {
         if self.current.is_empty() {
             match self.batches.try_recv() {
                 Ok(batch) => self.current = batch.into(),
                 Err(TryRecvError::Empty) => {}
-                Err(TryRecvError::Disconnected) => return Err(Ended),
+                Err(TryRecvError::Disconnected) => return Err(InputsEnded),
             }
         }
         Ok(self.current.pop_front())
@@ -67,7 +67,7 @@ impl Inputs {
 }
 
 /// Passes on what waits, all of it together.
-async fn gather(mut waiting: mpsc::Receiver<Input>, batches: mpsc::Sender<Vec<Input>>) {
+async fn gather(mut waiting: mpsc::Receiver<CoreInput>, batches: mpsc::Sender<Vec<CoreInput>>) {
     loop {
         let mut batch = Vec::new();
         let count = tokio::select! {
@@ -82,9 +82,9 @@ async fn gather(mut waiting: mpsc::Receiver<Input>, batches: mpsc::Sender<Vec<In
 
 /// Carries out what the core wants done, until the core has ended. Each call in flight holds a copy of `alive`.
 pub(super) async fn carry_out(
-    mut work: mpsc::UnboundedReceiver<Work>,
+    mut work: mpsc::UnboundedReceiver<EdgeWork>,
     transport: Transport,
-    inputs: mpsc::Sender<Input>,
+    inputs: mpsc::Sender<CoreInput>,
     alive: mpsc::Sender<Infallible>,
 ) {
     let mut taken = Vec::new();
@@ -93,18 +93,18 @@ pub(super) async fn carry_out(
         for work in taken.drain(..) {
             let inputs = inputs.clone();
             match work {
-                Work::Call(id, call) => {
+                EdgeWork::Call(id, call) => {
                     let (transport, alive) = (transport.clone(), alive.clone());
                     tokio::spawn(async move {
                         let answer = calls::execute(&transport, &call, now).await;
                         drop(alive);
                         // When the core has stopped, the answer is not wanted any more.
-                        let _ = inputs.send(Input::Call(id, answer)).await;
+                        let _ = inputs.send(CoreInput::Call(id, answer)).await;
                     });
                 }
-                Work::Job(id, job) => {
+                EdgeWork::Job(id, job) => {
                     tokio::spawn(async move {
-                        let _ = inputs.send(Input::Job(id, job.await)).await;
+                        let _ = inputs.send(CoreInput::Job(id, job.await)).await;
                     });
                 }
             }
@@ -122,17 +122,17 @@ mod tests {
     async fn inputs_that_come_together_reach_the_core_together() {
         let (sender, mut inputs) = Inputs::channel();
         for _ in 0..3 {
-            assert!(sender.send(Input::Lead).await.is_ok());
+            assert!(sender.send(CoreInput::Lead).await.is_ok());
         }
-        assert!(matches!(inputs.next().await, Some(Input::Lead)));
+        assert!(matches!(inputs.next().await, Some(CoreInput::Lead)));
         assert_eq!(inputs.current.len(), 2);
         for _ in 0..2 {
-            assert!(matches!(inputs.waiting(), Ok(Some(Input::Lead))));
+            assert!(matches!(inputs.waiting(), Ok(Some(CoreInput::Lead))));
         }
         assert!(matches!(inputs.waiting(), Ok(None)));
         drop(inputs);
         sender.closed().await;
-        assert!(sender.send(Input::Stop).await.is_err());
+        assert!(sender.send(CoreInput::Stop).await.is_err());
     }
 
     /// The core ends when nothing can come in any more.

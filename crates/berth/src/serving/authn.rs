@@ -3,7 +3,7 @@
 
 use super::authorities::Authorities;
 use super::cache::TtlCache;
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use crate::flags::AuthenticationFlags;
 use berth_client::request::{self, Resource};
 use berth_client::{ApiError, Transport};
@@ -28,7 +28,7 @@ const UNAUTHENTICATED_TTL: Duration = Duration::from_secs(10);
 /// The sender of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct User {
+pub(super) struct AuthenticatedUser {
     #[serde(rename = "username")]
     pub(super) name: String,
     pub(super) uid: String,
@@ -36,7 +36,7 @@ pub(super) struct User {
     pub(super) extra: BTreeMap<String, Vec<String>>,
 }
 
-impl User {
+impl AuthenticatedUser {
     fn anonymous() -> Self {
         Self {
             name: "system:anonymous".to_owned(),
@@ -66,7 +66,7 @@ pub(super) struct Authenticator {
     headers: ProxyHeaders,
     tokens: Option<Transport>,
     tokens_ttl: Duration,
-    reviewed: TtlCache<String, Option<User>>,
+    reviewed: TtlCache<String, Option<AuthenticatedUser>>,
 }
 
 /// The headers in which a front proxy names the user.
@@ -87,7 +87,7 @@ impl Authenticator {
     pub(super) async fn new(
         flags: &AuthenticationFlags,
         client: Option<Transport>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CommandFailure> {
         let authorities = Arc::new(Authorities::new(flags, client.clone()).await?);
         let lower = |names: &[String]| names.iter().map(|n| n.to_ascii_lowercase()).collect();
         let ttl = flags.authentication_token_webhook_cache_ttl.value;
@@ -118,13 +118,13 @@ impl Authenticator {
         &self,
         headers: &HeaderMap,
         chain: &[CertificateDer<'static>],
-    ) -> Result<User, Unauthorized> {
+    ) -> Result<AuthenticatedUser, Unauthorized> {
         if let Some(user) = self.user_of_proxy(headers, chain) {
             return Ok(user);
         }
         if !chain.is_empty() {
             let user = self.authorities.client(chain).ok_or(Unauthorized)?;
-            return Ok(User::authenticated(user.name, user.groups));
+            return Ok(AuthenticatedUser::authenticated(user.name, user.groups));
         }
         // Without a cluster to ask, tokens are not read, as in kube-scheduler.
         match (bearer(headers), &self.tokens) {
@@ -132,7 +132,7 @@ impl Authenticator {
                 let user = self.user_of_token(client, token).await;
                 user.ok_or(Unauthorized)
             }
-            _ => Ok(User::anonymous()),
+            _ => Ok(AuthenticatedUser::anonymous()),
         }
     }
 
@@ -141,14 +141,14 @@ impl Authenticator {
         &self,
         headers: &HeaderMap,
         chain: &[CertificateDer<'static>],
-    ) -> Option<User> {
+    ) -> Option<AuthenticatedUser> {
         let name = first(headers, &self.headers.username)?;
         if !self.authorities.is_front_proxy(chain) {
             return None;
         }
         let groups = self.headers.group.iter();
         let groups = groups.flat_map(|header| values(headers, header)).collect();
-        let mut user = User::authenticated(name, groups);
+        let mut user = AuthenticatedUser::authenticated(name, groups);
         user.uid = first(headers, &self.headers.uid).unwrap_or_default();
         for (header, value) in headers {
             let header = header.as_str();
@@ -164,7 +164,7 @@ impl Authenticator {
         Some(user)
     }
 
-    async fn user_of_token(&self, client: &Transport, token: &str) -> Option<User> {
+    async fn user_of_token(&self, client: &Transport, token: &str) -> Option<AuthenticatedUser> {
         let now = Instant::now();
         if let Some(known) = self.reviewed.get(&token.to_owned(), now) {
             return known;
@@ -187,7 +187,7 @@ impl Authenticator {
 }
 
 /// Asks the API server whose token it is.
-async fn review(client: &Transport, token: &str) -> Result<Option<User>, ApiError> {
+async fn review(client: &Transport, token: &str) -> Result<Option<AuthenticatedUser>, ApiError> {
     #[derive(Deserialize)]
     struct Review {
         #[serde(default)]
@@ -197,7 +197,7 @@ async fn review(client: &Transport, token: &str) -> Result<Option<User>, ApiErro
     #[serde(default)]
     struct Status {
         authenticated: bool,
-        user: User,
+        user: AuthenticatedUser,
     }
     let body = json!({
         "apiVersion": "authentication.k8s.io/v1",

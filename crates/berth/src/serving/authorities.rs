@@ -1,8 +1,8 @@
 //! The certificate authorities whose client certificates count: given in files, or looked up in the cluster.
 
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use crate::flags::AuthenticationFlags;
-use berth_apiserver::auth::x509::{self, Identity};
+use berth_apiserver::auth::x509::{self, CertificateUser};
 use berth_client::Transport;
 use berth_client::request::{self, Resource};
 use serde::Deserialize;
@@ -27,7 +27,7 @@ struct Bundle {
 }
 
 #[derive(Default)]
-struct State {
+struct AuthoritiesState {
     clients: Bundle,
     proxies: Bundle,
     /// The names that proxies may have; empty: any.
@@ -36,7 +36,7 @@ struct State {
 
 /// See the module.
 pub(super) struct Authorities {
-    state: RwLock<State>,
+    state: RwLock<AuthoritiesState>,
     client_file: Option<PathBuf>,
     proxy_file: Option<PathBuf>,
     /// Given by flag; then those of the cluster do not count.
@@ -53,7 +53,7 @@ impl Authorities {
     pub(super) async fn new(
         flags: &AuthenticationFlags,
         client: Option<Transport>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CommandFailure> {
         let lookup = client.filter(|_| !flags.authentication_skip_lookup.value);
         let authorities = Self {
             state: RwLock::default(),
@@ -62,14 +62,14 @@ impl Authorities {
             given_names: flags.requestheader_allowed_names.value.clone(),
             lookup,
         };
-        authorities.read_files().map_err(Failure::Usage)?;
+        authorities.read_files().map_err(CommandFailure::Usage)?;
         if let Err(error) = authorities.look_up().await {
             let (namespace, name) = CONFIG_MAP;
             let text = format!(
                 "failed to look up the cluster's client CA in ConfigMap {namespace}/{name}: {error}"
             );
             if !flags.authentication_tolerate_lookup_failure.value {
-                return Err(Failure::Environment(text));
+                return Err(CommandFailure::Environment(text));
             }
             tracing::warn!("{text}; client certificates are not accepted until this succeeds");
         }
@@ -90,7 +90,7 @@ impl Authorities {
     }
 
     /// The user of a client certificate; `None` when no authority has signed it.
-    pub(super) fn client(&self, chain: &[CertificateDer<'static>]) -> Option<Identity> {
+    pub(super) fn client(&self, chain: &[CertificateDer<'static>]) -> Option<CertificateUser> {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
         state.clients.authorities.verified(chain)
     }
@@ -154,7 +154,7 @@ impl Authorities {
         Ok(())
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut AuthoritiesState) -> T) -> T {
         act(&mut self.state.write().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -1,6 +1,6 @@
 //! Authorization of requests to the HTTPS port, delegated to the cluster as in kube-scheduler.
 
-use super::authn::User;
+use super::authn::AuthenticatedUser;
 use super::cache::TtlCache;
 use crate::flags::AuthorizationFlags;
 use berth_client::request::{self, Resource};
@@ -20,7 +20,7 @@ const PRIVILEGED_GROUP: &str = "system:masters";
 
 /// The decision about a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Decision {
+pub(super) enum AccessDecision {
     /// It is answered.
     Allowed,
     /// It is not, for this reason if there is one.
@@ -33,7 +33,7 @@ pub(super) struct Authorizer {
     reviews: Option<Transport>,
     allowed_ttl: Duration,
     denied_ttl: Duration,
-    reviewed: TtlCache<(User, String, String), Decision>,
+    reviewed: TtlCache<(AuthenticatedUser, String, String), AccessDecision>,
 }
 
 impl Authorizer {
@@ -55,16 +55,16 @@ impl Authorizer {
     /// When the API server does not answer.
     pub(super) async fn authorize(
         &self,
-        user: &User,
+        user: &AuthenticatedUser,
         verb: &str,
         path: &str,
-    ) -> Result<Decision, ApiError> {
+    ) -> Result<AccessDecision, ApiError> {
         if user.groups.iter().any(|group| group == PRIVILEGED_GROUP) || self.is_always_allowed(path)
         {
-            return Ok(Decision::Allowed);
+            return Ok(AccessDecision::Allowed);
         }
         let Some(client) = &self.reviews else {
-            return Ok(Decision::Denied(String::new()));
+            return Ok(AccessDecision::Denied(String::new()));
         };
         let key = (user.clone(), verb.to_owned(), path.to_owned());
         let now = Instant::now();
@@ -73,8 +73,8 @@ impl Authorizer {
         }
         let decision = review(client, user, verb, path).await?;
         let ttl = match decision {
-            Decision::Allowed => self.allowed_ttl,
-            Decision::Denied(_) => self.denied_ttl,
+            AccessDecision::Allowed => self.allowed_ttl,
+            AccessDecision::Denied(_) => self.denied_ttl,
         };
         self.reviewed.put(key, decision.clone(), ttl, now);
         Ok(decision)
@@ -94,10 +94,10 @@ impl Authorizer {
 
 async fn review(
     client: &Transport,
-    user: &User,
+    user: &AuthenticatedUser,
     verb: &str,
     path: &str,
-) -> Result<Decision, ApiError> {
+) -> Result<AccessDecision, ApiError> {
     #[derive(Deserialize)]
     struct Review {
         #[serde(default)]
@@ -109,6 +109,7 @@ async fn review(
         allowed: bool,
         reason: String,
     }
+    // The API server decides by its own rules, as for every other client.
     let body = json!({
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SubjectAccessReview",
@@ -123,8 +124,8 @@ async fn review(
     let request = request::create(SUBJECT_ACCESS_REVIEWS, "", &body);
     let Status { allowed, reason } = client.request::<Review>(&request).await?.status;
     Ok(if allowed {
-        Decision::Allowed
+        AccessDecision::Allowed
     } else {
-        Decision::Denied(reason)
+        AccessDecision::Denied(reason)
     })
 }

@@ -1,6 +1,6 @@
 //! The serving certificates: from files that may change, or self-signed.
 
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use crate::flags::{NamedCertKey, ServingFlags};
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose,
@@ -23,7 +23,7 @@ const SELF_SIGNED_DAYS: i64 = 365;
 
 /// The source of a certificate and its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Source {
+enum CertificateSource {
     /// Two PEM files.
     Files { cert: PathBuf, key: PathBuf },
     /// Made by this process and kept in memory.
@@ -31,8 +31,8 @@ enum Source {
 }
 
 /// One certificate and the names that it is for.
-struct Entry {
-    source: Source,
+struct NamedCertificate {
+    source: CertificateSource,
     /// The names that were given; empty: those in the certificate.
     given_names: Vec<String>,
     /// The bytes that the files held when they were read last.
@@ -45,7 +45,7 @@ struct Entry {
 pub(super) struct Certificates {
     provider: Arc<CryptoProvider>,
     /// The first one is the default.
-    entries: RwLock<Vec<Entry>>,
+    entries: RwLock<Vec<NamedCertificate>>,
 }
 
 impl fmt::Debug for Certificates {
@@ -63,7 +63,7 @@ impl Certificates {
     pub(super) fn new(
         flags: &ServingFlags,
         provider: Arc<CryptoProvider>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CommandFailure> {
         let default = match (
             &flags.tls_cert_file.value,
             &flags.tls_private_key_file.value,
@@ -71,17 +71,18 @@ impl Certificates {
             (Some(cert), Some(key)) => Some((cert.clone(), key.clone())),
             (None, None) => pair_in(&flags.cert_dir.value)?,
             _ => {
-                return Err(Failure::Usage(
+                return Err(CommandFailure::Usage(
                     "--tls-cert-file and --tls-private-key-file must be given together".to_owned(),
                 ));
             }
         };
         let mut entries = vec![match default {
-            Some((cert, key)) => Entry::from_files(cert, key, Vec::new(), &provider)?,
-            None => Entry::self_signed(&provider)?,
+            Some((cert, key)) => NamedCertificate::from_files(cert, key, Vec::new(), &provider)?,
+            None => NamedCertificate::self_signed(&provider)?,
         }];
         for NamedCertKey { cert, key, names } in &flags.tls_sni_cert_key.value {
-            let entry = Entry::from_files(cert.clone(), key.clone(), names.clone(), &provider)?;
+            let entry =
+                NamedCertificate::from_files(cert.clone(), key.clone(), names.clone(), &provider)?;
             entries.push(entry);
         }
         Ok(Self {
@@ -94,7 +95,7 @@ impl Certificates {
     pub(super) fn reload(&self) {
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
         for entry in entries.iter_mut() {
-            let Source::Files { cert, key } = entry.source.clone() else {
+            let CertificateSource::Files { cert, key } = entry.source.clone() else {
                 continue;
             };
             let (Ok(cert_pem), Ok(key_pem)) = (std::fs::read(&cert), std::fs::read(&key)) else {
@@ -104,7 +105,7 @@ impl Certificates {
                 continue;
             }
             let names = entry.given_names.clone();
-            match Entry::from_files(cert.clone(), key, names, &self.provider) {
+            match NamedCertificate::from_files(cert.clone(), key, names, &self.provider) {
                 Ok(fresh) => {
                     tracing::info!(file = %cert.display(), "reloaded the serving certificate");
                     *entry = fresh;
@@ -123,7 +124,8 @@ impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
         let named = hello.server_name().and_then(|server| {
-            let has_name = |entry: &&Entry| entry.names.iter().any(|name| is_for(name, server));
+            let has_name =
+                |entry: &&NamedCertificate| entry.names.iter().any(|name| is_for(name, server));
             entries.iter().skip(1).find(has_name)
         });
         named
@@ -142,19 +144,19 @@ fn is_for(name: &str, server: &str) -> bool {
     }
 }
 
-impl Entry {
+impl NamedCertificate {
     fn from_files(
         cert: PathBuf,
         key: PathBuf,
         given_names: Vec<String>,
         provider: &CryptoProvider,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CommandFailure> {
         let seen = (read(&cert)?, read(&key)?);
         let place = format!("{} and {}", cert.display(), key.display());
         let certified = certified(&seen.0, &seen.1, provider)
-            .map_err(|e| Failure::Usage(format!("failed to use {place}: {e}")))?;
+            .map_err(|e| CommandFailure::Usage(format!("failed to use {place}: {e}")))?;
         Ok(Self {
-            source: Source::Files { cert, key },
+            source: CertificateSource::Files { cert, key },
             names: names(&given_names, &certified),
             given_names,
             seen,
@@ -162,14 +164,14 @@ impl Entry {
         })
     }
 
-    fn self_signed(provider: &CryptoProvider) -> Result<Self, Failure> {
+    fn self_signed(provider: &CryptoProvider) -> Result<Self, CommandFailure> {
         let (cert, key) = make_self_signed()?;
         let certified = certified(cert.as_bytes(), key.as_bytes(), provider).map_err(|e| {
-            Failure::Environment(format!("failed to make a self-signed certificate: {e}"))
+            CommandFailure::Environment(format!("failed to make a self-signed certificate: {e}"))
         })?;
         tracing::info!("generated a self-signed certificate in memory");
         Ok(Self {
-            source: Source::Memory,
+            source: CertificateSource::Memory,
             given_names: Vec::new(),
             seen: Default::default(),
             names: Vec::new(),
@@ -179,7 +181,7 @@ impl Entry {
 }
 
 /// The pair in `--cert-dir`, made when it is not there; `None` without a directory.
-fn pair_in(directory: &str) -> Result<Option<(PathBuf, PathBuf)>, Failure> {
+fn pair_in(directory: &str) -> Result<Option<(PathBuf, PathBuf)>, CommandFailure> {
     if directory.is_empty() {
         return Ok(None);
     }
@@ -187,7 +189,7 @@ fn pair_in(directory: &str) -> Result<Option<(PathBuf, PathBuf)>, Failure> {
     let (cert, key) = (file("crt"), file("key"));
     if !cert.exists() || !key.exists() {
         let failed = |path: &Path, e: std::io::Error| {
-            Failure::Environment(format!("failed to write {}: {e}", path.display()))
+            CommandFailure::Environment(format!("failed to write {}: {e}", path.display()))
         };
         let (cert_pem, key_pem) = make_self_signed()?;
         std::fs::create_dir_all(directory).map_err(|e| failed(Path::new(directory), e))?;
@@ -211,9 +213,9 @@ fn write_secret(path: &Path, text: &str) -> std::io::Result<()> {
     options.open(path)?.write_all(text.as_bytes())
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+fn read(path: &Path) -> Result<Vec<u8>, CommandFailure> {
     std::fs::read(path)
-        .map_err(|e| Failure::Usage(format!("failed to read {}: {e}", path.display())))
+        .map_err(|e| CommandFailure::Usage(format!("failed to read {}: {e}", path.display())))
 }
 
 fn certified(
@@ -257,9 +259,9 @@ fn names(given: &[String], certified: &CertifiedKey) -> Vec<String> {
 }
 
 /// A certificate for localhost and this machine, and its key, as PEM.
-fn make_self_signed() -> Result<(String, String), Failure> {
+fn make_self_signed() -> Result<(String, String), CommandFailure> {
     let failed = |e: rcgen::Error| {
-        Failure::Environment(format!("failed to make a self-signed certificate: {e}"))
+        CommandFailure::Environment(format!("failed to make a self-signed certificate: {e}"))
     };
     let local = [
         IpAddr::from([127, 0, 0, 1]),

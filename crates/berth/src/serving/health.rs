@@ -16,7 +16,7 @@ const OVERDUE_TOLERANCE: Duration = Duration::from_secs(20);
 
 /// The requested endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Endpoint {
+pub(super) enum HealthEndpoint {
     /// Deprecated upstream; kept for old probes.
     Healthz,
     /// Whether the process is to be restarted.
@@ -25,7 +25,7 @@ pub(super) enum Endpoint {
     Readyz,
 }
 
-impl Endpoint {
+impl HealthEndpoint {
     /// All of them.
     pub(super) const ALL: [Self; 3] = [Self::Healthz, Self::Livez, Self::Readyz];
 
@@ -41,14 +41,14 @@ impl Endpoint {
 
 /// A check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Check {
+pub(super) enum HealthCheck {
     Ping,
     LeaderElection,
     Shutdown,
     HandlerSync,
 }
 
-impl Check {
+impl HealthCheck {
     /// The name in paths and answers.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -63,13 +63,13 @@ impl Check {
 /// The state that the checks read.
 pub(crate) struct Health {
     /// The election, if there is one, and how long its lease lasts.
-    election: Option<(watch::Receiver<election::Status>, Duration)>,
+    election: Option<(watch::Receiver<election::ElectionStatus>, Duration)>,
     /// Whether the process is about to end.
     is_stopping: Arc<AtomicBool>,
     /// Whether the whole cluster has been listed.
     is_synced: Arc<AtomicBool>,
     /// The number of times that each check has run, by outcome.
-    runs: Mutex<BTreeMap<(Endpoint, Check), Runs>>,
+    runs: Mutex<BTreeMap<(HealthEndpoint, HealthCheck), Runs>>,
 }
 
 /// The number of times that a check has run.
@@ -84,7 +84,7 @@ pub(super) struct Runs {
 impl Health {
     /// Checks that have not run yet.
     pub(crate) fn new(
-        election: Option<(watch::Receiver<election::Status>, Duration)>,
+        election: Option<(watch::Receiver<election::ElectionStatus>, Duration)>,
         is_stopping: Arc<AtomicBool>,
         is_synced: Arc<AtomicBool>,
     ) -> Self {
@@ -97,37 +97,37 @@ impl Health {
     }
 
     /// The checks of an endpoint, in the order of its answer.
-    pub(super) fn checks(&self, endpoint: Endpoint) -> Vec<Check> {
-        let election = self.election.as_ref().map(|_| Check::LeaderElection);
+    pub(super) fn checks(&self, endpoint: HealthEndpoint) -> Vec<HealthCheck> {
+        let election = self.election.as_ref().map(|_| HealthCheck::LeaderElection);
         match endpoint {
-            Endpoint::Livez => vec![Check::Ping],
-            Endpoint::Healthz => vec![election.unwrap_or(Check::Ping)],
-            Endpoint::Readyz => election
+            HealthEndpoint::Livez => vec![HealthCheck::Ping],
+            HealthEndpoint::Healthz => vec![election.unwrap_or(HealthCheck::Ping)],
+            HealthEndpoint::Readyz => election
                 .into_iter()
-                .chain([Check::Shutdown, Check::HandlerSync])
+                .chain([HealthCheck::Shutdown, HealthCheck::HandlerSync])
                 .collect(),
         }
     }
 
     /// The failure of a check, if any.
-    fn failure(&self, check: Check) -> Option<&'static str> {
+    fn failure(&self, check: HealthCheck) -> Option<&'static str> {
         let is_failing = match check {
-            Check::Ping => false,
-            Check::LeaderElection => self.election.as_ref().is_some_and(|(status, lease)| {
+            HealthCheck::Ping => false,
+            HealthCheck::LeaderElection => self.election.as_ref().is_some_and(|(status, lease)| {
                 election::is_overdue(&status.borrow(), *lease, OVERDUE_TOLERANCE)
             }),
-            Check::Shutdown => self.is_stopping.load(Ordering::Relaxed),
-            Check::HandlerSync => !self.is_synced.load(Ordering::Relaxed),
+            HealthCheck::Shutdown => self.is_stopping.load(Ordering::Relaxed),
+            HealthCheck::HandlerSync => !self.is_synced.load(Ordering::Relaxed),
         };
         is_failing.then_some(match check {
-            Check::Ping => "",
-            Check::LeaderElection => "failed election to renew leadership",
-            Check::Shutdown => "process is shutting down",
-            Check::HandlerSync => "handlers are not fully synchronized",
+            HealthCheck::Ping => "",
+            HealthCheck::LeaderElection => "failed election to renew leadership",
+            HealthCheck::Shutdown => "process is shutting down",
+            HealthCheck::HandlerSync => "handlers are not fully synchronized",
         })
     }
 
-    fn run(&self, endpoint: Endpoint, check: Check) -> Result<(), &'static str> {
+    fn run(&self, endpoint: HealthEndpoint, check: HealthCheck) -> Result<(), &'static str> {
         let failure = self.failure(check);
         let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
         let run = runs.entry((endpoint, check)).or_default();
@@ -163,7 +163,11 @@ impl Health {
     }
 
     /// The answer of one check; `None` when the endpoint has no such check.
-    pub(super) fn answer_of(&self, endpoint: Endpoint, name: &str) -> Option<(StatusCode, String)> {
+    pub(super) fn answer_of(
+        &self,
+        endpoint: HealthEndpoint,
+        name: &str,
+    ) -> Option<(StatusCode, String)> {
         let check = self
             .checks(endpoint)
             .into_iter()
@@ -179,7 +183,7 @@ impl Health {
 
     /// The answer of an endpoint. `query` may ask for the single checks (`verbose`), or leave some out
     /// (`exclude=NAME`).
-    pub(super) fn answer(&self, endpoint: Endpoint, query: &str) -> (StatusCode, String) {
+    pub(super) fn answer(&self, endpoint: HealthEndpoint, query: &str) -> (StatusCode, String) {
         let parameters: Vec<(&str, &str)> = query
             .split('&')
             .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
@@ -234,7 +238,7 @@ mod tests {
     use super::*;
 
     fn health(elects: bool, is_stopping: bool, is_synced: bool) -> Health {
-        let status = election::Status {
+        let status = election::ElectionStatus {
             leadership: election::Leadership::Standby,
             leader: String::new(),
             observed: tokio::time::Instant::now(),
@@ -253,12 +257,12 @@ mod tests {
     #[test]
     fn endpoints_answer_as_kube_schedulers() {
         for (elects, stopping, synced, endpoint, query, code, body) in [
-            (false, false, false, Endpoint::Healthz, "", 200, "ok"),
+            (false, false, false, HealthEndpoint::Healthz, "", 200, "ok"),
             (
                 false,
                 false,
                 false,
-                Endpoint::Healthz,
+                HealthEndpoint::Healthz,
                 "verbose",
                 200,
                 "[+]ping ok\nhealthz check passed\n",
@@ -267,7 +271,7 @@ mod tests {
                 true,
                 false,
                 false,
-                Endpoint::Healthz,
+                HealthEndpoint::Healthz,
                 "verbose",
                 200,
                 "[+]leaderElection ok\nhealthz check passed\n",
@@ -276,7 +280,7 @@ mod tests {
                 false,
                 true,
                 false,
-                Endpoint::Livez,
+                HealthEndpoint::Livez,
                 "verbose",
                 200,
                 "[+]ping ok\nlivez check passed\n",
@@ -285,7 +289,7 @@ mod tests {
                 false,
                 false,
                 false,
-                Endpoint::Readyz,
+                HealthEndpoint::Readyz,
                 "",
                 500,
                 "[+]shutdown ok\n[-]sched-handler-sync failed: reason withheld\nreadyz check failed\n",
@@ -294,7 +298,7 @@ mod tests {
                 true,
                 false,
                 true,
-                Endpoint::Readyz,
+                HealthEndpoint::Readyz,
                 "verbose",
                 200,
                 "[+]leaderElection ok\n[+]shutdown ok\n[+]sched-handler-sync ok\nreadyz check passed\n",
@@ -303,7 +307,7 @@ mod tests {
                 false,
                 true,
                 true,
-                Endpoint::Readyz,
+                HealthEndpoint::Readyz,
                 "exclude=sched-handler-sync",
                 500,
                 "[-]shutdown failed: reason withheld\n[+]sched-handler-sync excluded: ok\nreadyz check failed\n",
@@ -312,7 +316,7 @@ mod tests {
                 false,
                 false,
                 true,
-                Endpoint::Livez,
+                HealthEndpoint::Livez,
                 "verbose&exclude=nosuch",
                 200,
                 "[+]ping ok\nwarn: some health checks cannot be excluded: no matches for \"nosuch\"\nlivez check passed\n",
@@ -328,25 +332,25 @@ mod tests {
     fn checks_are_asked_by_name() {
         let health = health(true, false, false);
         for (endpoint, name, expected) in [
-            (Endpoint::Livez, "ping", Some((200, "ok"))),
-            (Endpoint::Readyz, "leaderElection", Some((200, "ok"))),
+            (HealthEndpoint::Livez, "ping", Some((200, "ok"))),
+            (HealthEndpoint::Readyz, "leaderElection", Some((200, "ok"))),
             (
-                Endpoint::Readyz,
+                HealthEndpoint::Readyz,
                 "sched-handler-sync",
                 Some((
                     500,
                     "internal server error: handlers are not fully synchronized\n",
                 )),
             ),
-            (Endpoint::Readyz, "ping", None),
-            (Endpoint::Livez, "nosuch", None),
+            (HealthEndpoint::Readyz, "ping", None),
+            (HealthEndpoint::Livez, "nosuch", None),
         ] {
             let got = health.answer_of(endpoint, name);
             let got = got.as_ref().map(|(code, text)| (code.as_u16(), &**text));
             assert_eq!(got, expected, "{endpoint:?}/{name}");
         }
         let runs = health.runs.lock().expect("no panic");
-        let run = runs[&(Endpoint::Readyz, Check::HandlerSync)];
+        let run = runs[&(HealthEndpoint::Readyz, HealthCheck::HandlerSync)];
         assert_eq!((run.succeeded, run.failed, run.is_good), (0, 1, false));
     }
 }

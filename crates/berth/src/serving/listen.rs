@@ -1,7 +1,7 @@
 //! The listener of the HTTPS port: accepts connections, does the handshake, serves HTTP/1.1 and HTTP/2.
 
 use super::pages::Pages;
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use crate::flags::ServingFlags;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -34,7 +34,7 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// When it is taken or may not be used; the error names the way out.
-pub(super) fn bind(flags: &ServingFlags) -> Result<TcpListener, Failure> {
+pub(super) fn bind(flags: &ServingFlags) -> Result<TcpListener, CommandFailure> {
     let (ip, port) = (flags.bind_address.value, flags.secure_port.value);
     // All interfaces of both families, where the machine has both.
     let addresses = if ip.is_unspecified() {
@@ -54,7 +54,7 @@ pub(super) fn bind(flags: &ServingFlags) -> Result<TcpListener, Failure> {
         SocketAddr::from((ip, port)),
         std::io::Error::other("no address"),
     ));
-    Err(Failure::Environment(format!(
+    Err(CommandFailure::Environment(format!(
         "failed to listen on {address}: {error}; free the port, or give another one with --secure-port"
     )))
 }

@@ -1,17 +1,17 @@
 //! The answers of the HTTPS port, path by path, once it is known who asks and whether that is allowed.
 
-use super::authn::{Authenticator, User};
-use super::authz::{Authorizer, Decision};
-use super::health::{Endpoint, Health};
+use super::authn::{AuthenticatedUser, Authenticator};
+use super::authz::{AccessDecision, Authorizer};
+use super::health::{Health, HealthEndpoint};
 use super::zpages::{self, Negotiated};
 use super::{profile, status};
-use crate::dashboard::Question;
+use crate::dashboard::PageQuestion;
 use crate::flags::{FlagValue, Level};
 use crate::logs;
-use crate::metrics::{EdgeMetrics, Filter, render_pods};
+use crate::metrics::{EdgeMetrics, MetricFilter, render_pods};
 use crate::runner::{CoreProbe, Explainer};
 use crate::serve::{self, is_explained};
-use crate::shadow::Shared;
+use crate::shadow::SharedReport;
 use berth_client::election::{self, Leadership};
 use berth_framework::features::Versions;
 use berth_scheduler::metrics::Snapshot;
@@ -34,7 +34,7 @@ pub(super) const JSON: &str = "application/json";
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// An answer.
-pub(super) type Answer = Response<Full<Bytes>>;
+pub(super) type PageAnswer = Response<Full<Bytes>>;
 
 /// The data of the pages.
 pub(crate) struct Shown {
@@ -48,14 +48,14 @@ pub(crate) struct Shown {
     /// Every flag with its value.
     pub(crate) flags: Vec<(String, String)>,
     /// The name of the lease, and the status of the election.
-    pub(crate) election: Option<(String, watch::Receiver<election::Status>)>,
+    pub(crate) election: Option<(String, watch::Receiver<election::ElectionStatus>)>,
     /// Whether profiles and log levels are served.
     pub(crate) has_profiling: bool,
     /// Whether `/flagz` and `/statusz` are served.
     pub(crate) has_flagz: bool,
     pub(crate) has_statusz: bool,
     /// The agreement with another scheduler, in shadow mode.
-    pub(crate) shadow: Option<Shared>,
+    pub(crate) shadow: Option<SharedReport>,
 }
 
 /// See the module.
@@ -66,7 +66,7 @@ pub(super) struct Pages {
     pub(super) shown: Shown,
     pub(super) explainer: Explainer,
     pub(super) metrics: Arc<EdgeMetrics>,
-    pub(super) filter: Filter,
+    pub(super) filter: MetricFilter,
 }
 
 impl Pages {
@@ -79,7 +79,7 @@ impl Pages {
         &self,
         request: Request<Incoming>,
         chain: &[CertificateDer<'static>],
-    ) -> Answer {
+    ) -> PageAnswer {
         let mut answer = match self.admit(&request, chain).await {
             Ok(()) => self.route(request).await,
             Err(refusal) => refusal,
@@ -95,14 +95,14 @@ impl Pages {
         &self,
         request: &Request<Incoming>,
         chain: &[CertificateDer<'static>],
-    ) -> Result<(), Answer> {
+    ) -> Result<(), PageAnswer> {
         let authenticated = self.authenticator.authenticate(request.headers(), chain);
-        let user: User = authenticated.await.map_err(|_| status::unauthorized())?;
+        let user: AuthenticatedUser = authenticated.await.map_err(|_| status::unauthorized())?;
         let path = request.uri().path();
         let verb = request.method().as_str().to_ascii_lowercase();
         match self.authorizer.authorize(&user, &verb, path).await {
-            Ok(Decision::Allowed) => Ok(()),
-            Ok(Decision::Denied(reason)) => {
+            Ok(AccessDecision::Allowed) => Ok(()),
+            Ok(AccessDecision::Denied(reason)) => {
                 Err(status::forbidden(&user.name, &verb, path, &reason))
             }
             Err(error) => {
@@ -112,7 +112,7 @@ impl Pages {
         }
     }
 
-    async fn route(&self, request: Request<Incoming>) -> Answer {
+    async fn route(&self, request: Request<Incoming>) -> PageAnswer {
         let method = request.method().clone();
         let (path, query) = (request.uri().path().to_owned(), request.uri().query());
         let query = query.unwrap_or_default().to_owned();
@@ -128,8 +128,8 @@ impl Pages {
         }
     }
 
-    async fn get(&self, path: &str, query: &str, headers: &HeaderMap) -> Answer {
-        for endpoint in Endpoint::ALL {
+    async fn get(&self, path: &str, query: &str, headers: &HeaderMap) -> PageAnswer {
+        for endpoint in HealthEndpoint::ALL {
             let Some(rest) = path
                 .strip_prefix('/')
                 .and_then(|p| p.strip_prefix(endpoint.name()))
@@ -166,11 +166,15 @@ impl Pages {
                 }
             }
             "/shadow" if shown.shadow.is_some() => {
-                let report = shown.shadow.as_ref().map(Shared::get).unwrap_or_default();
+                let report = shown
+                    .shadow
+                    .as_ref()
+                    .map(SharedReport::get)
+                    .unwrap_or_default();
                 json_answer(&serde_json::to_value(&report).unwrap_or_default())
             }
             "/dashboard" => serve::page(),
-            path if path.starts_with("/dashboard/") => match Question::of(path, query) {
+            path if path.starts_with("/dashboard/") => match PageQuestion::of(path, query) {
                 Some(question) => serve::data(self.probe().dashboard(question).await, headers),
                 None => text(StatusCode::NOT_FOUND, "404 page not found\n"),
             },
@@ -269,7 +273,7 @@ impl Pages {
         Snapshot { families }.render()
     }
 
-    async fn reset(&self, path: &str) -> Answer {
+    async fn reset(&self, path: &str) -> PageAnswer {
         if path == "/metrics" {
             self.probe().reset_metrics().await;
             self.metrics.reset();
@@ -295,7 +299,7 @@ impl Pages {
 }
 
 /// Changes the verbosity of the log to that in the body.
-async fn set_verbosity(request: Request<Incoming>) -> Answer {
+async fn set_verbosity(request: Request<Incoming>) -> PageAnswer {
     let body = Limited::new(request.into_body(), BODY_BYTES_MAX)
         .collect()
         .await;
@@ -320,19 +324,23 @@ async fn set_verbosity(request: Request<Incoming>) -> Answer {
 }
 
 /// A plain text.
-pub(super) fn text(code: StatusCode, body: impl Into<Bytes>) -> Answer {
+pub(super) fn text(code: StatusCode, body: impl Into<Bytes>) -> PageAnswer {
     typed(code, HeaderValue::from_static(TEXT), body)
 }
 
 /// A body of some type.
-pub(super) fn typed(code: StatusCode, content_type: HeaderValue, body: impl Into<Bytes>) -> Answer {
+pub(super) fn typed(
+    code: StatusCode,
+    content_type: HeaderValue,
+    body: impl Into<Bytes>,
+) -> PageAnswer {
     let mut answer = Response::new(Full::new(body.into()));
     *answer.status_mut() = code;
     answer.headers_mut().insert(CONTENT_TYPE, content_type);
     answer
 }
 
-fn json_answer(value: &Value) -> Answer {
+fn json_answer(value: &Value) -> PageAnswer {
     typed(
         StatusCode::OK,
         HeaderValue::from_static(JSON),
@@ -341,6 +349,6 @@ fn json_answer(value: &Value) -> Answer {
 }
 
 /// Metrics, compressed when they are long and the client can read that.
-fn metrics(body: String, headers: &HeaderMap) -> Answer {
+fn metrics(body: String, headers: &HeaderMap) -> PageAnswer {
     serve::compressible(METRICS, body, headers)
 }

@@ -7,7 +7,7 @@
 #[cfg(feature = "cpu-profile")]
 mod encode;
 
-use super::pages::{Answer, text};
+use super::pages::{PageAnswer, text};
 use http::StatusCode;
 
 const INDEX: &str = "\
@@ -17,7 +17,7 @@ const INDEX: &str = "\
 ";
 
 /// Answers a request below `/debug/pprof`.
-pub(super) async fn answer(path: &str, query: &str) -> Answer {
+pub(super) async fn answer(path: &str, query: &str) -> PageAnswer {
     let path = path.trim_start_matches("/debug/pprof");
     match path {
         "" | "/" => text(StatusCode::OK, INDEX),
@@ -33,7 +33,7 @@ pub(super) async fn answer(path: &str, query: &str) -> Answer {
 
 /// The answer of a build without the cargo feature of a profile.
 #[cfg(not(all(feature = "cpu-profile", feature = "heap-profile")))]
-fn absent(kind: &str, feature: &str) -> Answer {
+fn absent(kind: &str, feature: &str) -> PageAnswer {
     let body = format!(
         "{kind} profiles are not available: this binary was built without the cargo feature {feature}\n"
     );
@@ -41,7 +41,7 @@ fn absent(kind: &str, feature: &str) -> Answer {
 }
 
 #[cfg(any(feature = "cpu-profile", feature = "heap-profile"))]
-fn binary(body: Vec<u8>, file: &'static str) -> Answer {
+fn binary(body: Vec<u8>, file: &'static str) -> PageAnswer {
     use http::header::{CONTENT_DISPOSITION, HeaderValue};
     let octets = HeaderValue::from_static("application/octet-stream");
     let mut answer = super::pages::typed(StatusCode::OK, octets, body);
@@ -51,13 +51,13 @@ fn binary(body: Vec<u8>, file: &'static str) -> Answer {
 }
 
 #[cfg(any(feature = "cpu-profile", feature = "heap-profile"))]
-fn failed(what: &str, error: impl std::fmt::Display) -> Answer {
+fn failed(what: &str, error: impl std::fmt::Display) -> PageAnswer {
     let body = format!("failed to take a {what} profile: {error}\n");
     text(StatusCode::INTERNAL_SERVER_ERROR, body)
 }
 
 #[cfg(not(feature = "cpu-profile"))]
-async fn cpu(_query: &str) -> Answer {
+async fn cpu(_query: &str) -> PageAnswer {
     absent("CPU", "cpu-profile")
 }
 
@@ -67,7 +67,7 @@ use sampled::cpu;
 /// CPU profiles.
 #[cfg(feature = "cpu-profile")]
 mod sampled {
-    use super::super::pages::Answer;
+    use super::super::pages::PageAnswer;
     use super::{binary, encode, failed};
     use std::time::Duration;
     use tokio::time::sleep;
@@ -85,7 +85,7 @@ mod sampled {
         given.unwrap_or(SECONDS.0).clamp(1, SECONDS.1)
     }
 
-    pub(super) async fn cpu(query: &str) -> Answer {
+    pub(super) async fn cpu(query: &str) -> PageAnswer {
         let duration = Duration::from_secs(seconds(query));
         let guard = pprof::ProfilerGuardBuilder::default()
             .frequency(SAMPLES_PER_SECOND)
@@ -112,12 +112,12 @@ mod sampled {
 }
 
 #[cfg(not(feature = "heap-profile"))]
-async fn heap() -> Answer {
+async fn heap() -> PageAnswer {
     absent("heap", "heap-profile")
 }
 
 #[cfg(feature = "heap-profile")]
-async fn heap() -> Answer {
+async fn heap() -> PageAnswer {
     let Some(control) = jemalloc_pprof::PROF_CTL.as_ref() else {
         let body = "heap profiles are off: start Berth with the environment variable _RJEM_MALLOC_CONF=prof:true\n";
         return text(StatusCode::NOT_IMPLEMENTED, body);

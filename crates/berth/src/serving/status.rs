@@ -1,10 +1,10 @@
 //! Refusals, as the `Status` objects that Kubernetes servers answer with.
 
-use super::pages::{Answer, JSON, typed};
+use super::pages::{JSON, PageAnswer, typed};
 use http::{HeaderValue, StatusCode};
 use serde_json::{Value, json};
 
-fn answer(code: StatusCode, reason: &str, message: &str, has_details: bool) -> Answer {
+fn answer(code: StatusCode, reason: &str, message: &str, has_details: bool) -> PageAnswer {
     let mut status = json!({
         "kind": "Status",
         "apiVersion": "v1",
@@ -21,7 +21,7 @@ fn answer(code: StatusCode, reason: &str, message: &str, has_details: bool) -> A
 }
 
 /// The sender is not known, although it sent credentials.
-pub(super) fn unauthorized() -> Answer {
+pub(super) fn unauthorized() -> PageAnswer {
     answer(
         StatusCode::UNAUTHORIZED,
         "Unauthorized",
@@ -31,7 +31,7 @@ pub(super) fn unauthorized() -> Answer {
 }
 
 /// The sender may not do this.
-pub(super) fn forbidden(user: &str, verb: &str, path: &str, reason: &str) -> Answer {
+pub(super) fn forbidden(user: &str, verb: &str, path: &str, reason: &str) -> PageAnswer {
     let mut message = format!("forbidden: User {user:?} cannot {verb} path {path:?}");
     if !reason.is_empty() {
         message.push_str(": ");
@@ -41,12 +41,12 @@ pub(super) fn forbidden(user: &str, verb: &str, path: &str, reason: &str) -> Ans
 }
 
 /// The form of answer that is asked for does not exist.
-pub(super) fn not_acceptable(message: &str) -> Answer {
+pub(super) fn not_acceptable(message: &str) -> PageAnswer {
     answer(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message, false)
 }
 
 /// The server failed to check whether the sender may do this.
-pub(super) fn internal_error(path: &str, reason: &str) -> Answer {
+pub(super) fn internal_error(path: &str, reason: &str) -> PageAnswer {
     let message = format!("Internal Server Error: {path:?}: {reason}");
     answer(
         StatusCode::INTERNAL_SERVER_ERROR,

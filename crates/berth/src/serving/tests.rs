@@ -157,7 +157,7 @@ impl Port {
             all.extend(arguments);
             match SecurePort::bind(&flags_of(&all), "test").await {
                 Ok(port) => return Self::serve(port.expect("a port")),
-                Err(Failure::Environment(text)) if text.contains("in use") => {}
+                Err(CommandFailure::Environment(text)) if text.contains("in use") => {}
                 Err(other) => panic!("{other:?}"),
             }
         }
@@ -185,7 +185,7 @@ impl Port {
             shown,
             Explainer::ended(),
             Arc::new(EdgeMetrics::new("v0", Versions::of(Release::V1_36))),
-            Filter::default(),
+            MetricFilter::default(),
         );
         Self {
             address,
@@ -605,7 +605,9 @@ async fn flags_of_tls_that_cannot_be_are_refused() {
         let mut warnings = Vec::new();
         let made = tls::configure(&flags_of(arguments).serving, &mut warnings);
         match made {
-            Err(Failure::Usage(text)) => assert!(text.contains(part), "{arguments:?}: {text}"),
+            Err(CommandFailure::Usage(text)) => {
+                assert!(text.contains(part), "{arguments:?}: {text}")
+            }
             _ => panic!("{arguments:?} is accepted"),
         }
     }

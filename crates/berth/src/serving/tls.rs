@@ -1,7 +1,7 @@
 //! TLS as the flags want it: versions, cipher suites, key exchange groups, certificates of both sides.
 
 use super::certificate::Certificates;
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use crate::flags::ServingFlags;
 use berth_apiserver::auth::x509::AnyClient;
 use std::sync::Arc;
@@ -24,10 +24,10 @@ static VERSION_1_3: &[&SupportedProtocolVersion] = &[&TLS13];
 pub(super) fn configure(
     flags: &ServingFlags,
     warnings: &mut Vec<String>,
-) -> Result<(ServerConfig, Arc<Certificates>), Failure> {
+) -> Result<(ServerConfig, Arc<Certificates>), CommandFailure> {
     let provider = Arc::new(provider(flags, warnings)?);
     let certificates = Arc::new(Certificates::new(flags, Arc::clone(&provider))?);
-    let failed = |e: Error| Failure::Usage(format!("failed to set up TLS: {e}"));
+    let failed = |e: Error| CommandFailure::Usage(format!("failed to set up TLS: {e}"));
     let mut config = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(versions(&flags.tls_min_version.value)?)
         .map_err(failed)?
@@ -41,21 +41,24 @@ pub(super) fn configure(
     Ok((config, certificates))
 }
 
-fn versions(minimum: &str) -> Result<&'static [&'static SupportedProtocolVersion], Failure> {
+fn versions(minimum: &str) -> Result<&'static [&'static SupportedProtocolVersion], CommandFailure> {
     match minimum {
         "" | "VersionTLS12" => Ok(ALL_VERSIONS),
         "VersionTLS13" => Ok(VERSION_1_3),
-        "VersionTLS10" | "VersionTLS11" => Err(Failure::Usage(format!(
+        "VersionTLS10" | "VersionTLS11" => Err(CommandFailure::Usage(format!(
             "invalid argument {minimum:?} for --tls-min-version: Berth serves TLS 1.2 and newer; use VersionTLS12"
         ))),
-        _ => Err(Failure::Usage(format!(
+        _ => Err(CommandFailure::Usage(format!(
             "invalid argument {minimum:?} for --tls-min-version: must be VersionTLS12 or VersionTLS13"
         ))),
     }
 }
 
 /// The cryptography that the flags allow.
-fn provider(flags: &ServingFlags, warnings: &mut Vec<String>) -> Result<CryptoProvider, Failure> {
+fn provider(
+    flags: &ServingFlags,
+    warnings: &mut Vec<String>,
+) -> Result<CryptoProvider, CommandFailure> {
     let mut provider = ring::default_provider();
     let wanted = &flags.tls_cipher_suites.value;
     if !wanted.is_empty() {
@@ -88,7 +91,7 @@ fn provider(flags: &ServingFlags, warnings: &mut Vec<String>) -> Result<CryptoPr
                         .iter()
                         .map(|suite| iana(&format!("{:?}", suite.suite())))
                         .collect();
-                    return Err(Failure::Usage(format!(
+                    return Err(CommandFailure::Usage(format!(
                         "invalid argument {name:?} for --tls-cipher-suites: there are {}",
                         known.join(", ")
                     )));
@@ -110,7 +113,7 @@ fn provider(flags: &ServingFlags, warnings: &mut Vec<String>) -> Result<CryptoPr
             .iter()
             .partition(|group| provider.kx_groups.iter().any(|kx| kx.name() == **group));
         if known.is_empty() {
-            return Err(Failure::Usage(
+            return Err(CommandFailure::Usage(
                 "--tls-curve-preferences: Berth offers 23 (P-256), 24 (P-384) and 29 (X25519)"
                     .to_owned(),
             ));

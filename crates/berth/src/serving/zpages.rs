@@ -2,7 +2,7 @@
 //! that. The component is `kube-scheduler`, which programs look for.
 
 use super::cbor;
-use super::pages::{Answer, JSON, Shown, TEXT, typed};
+use super::pages::{JSON, PageAnswer, Shown, TEXT, typed};
 use super::status;
 use berth_api::Release;
 use bytes::Bytes;
@@ -108,7 +108,7 @@ impl<'a> Clause<'a> {
 }
 
 /// The flags.
-pub(super) fn flagz(shown: &Shown, negotiated: Negotiated) -> Answer {
+pub(super) fn flagz(shown: &Shown, negotiated: Negotiated) -> PageAnswer {
     let text = || {
         let mut text = format!("\n{COMPONENT} flagz\n{NOT_FOR_MACHINES}\n");
         for (name, value) in &shown.flags {
@@ -135,10 +135,11 @@ pub(super) fn statusz(
     paths: &[&str],
     notes: &[(&'static str, String)],
     negotiated: Negotiated,
-) -> Answer {
+) -> PageAnswer {
     let uptime = shown.started.elapsed().unwrap_or_default().as_secs();
     let emulated = shown.versions.emulated;
     let started = jiff::Timestamp::try_from(shown.started).unwrap_or_default();
+    // The page is formed only in the format that was asked for.
     let text = || {
         let mut text = format!("\n{COMPONENT} statusz\n{NOT_FOR_MACHINES}\n\n");
         let (hours, minutes) = (uptime / 3600, uptime / 60 % 60);
@@ -188,7 +189,7 @@ fn answer(
     negotiated: Negotiated,
     text: impl FnOnce() -> String,
     object: impl FnOnce(&str) -> Value,
-) -> Answer {
+) -> PageAnswer {
     let ok = |content_type, body: Bytes| {
         let content_type = HeaderValue::from_static(content_type);
         typed(StatusCode::OK, content_type, body)

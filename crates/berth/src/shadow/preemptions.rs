@@ -5,7 +5,7 @@
 //! before; the victims are compared some seconds later ([`SETTLE`]), when all of them are visible.
 
 use super::OPEN_MAX;
-use super::report::{Disagreement, Preempting, Shared};
+use super::report::{Disagreement, Preempting, SharedReport};
 use berth_api::{Duration, Object, Pod, Str, Time};
 use berth_explain::{Preempted, Snapshot};
 use berth_scheduler::{ClusterChange, Scheduler};
@@ -38,7 +38,7 @@ struct Open {
 
 /// Compares preemptions.
 #[derive(Default)]
-pub(super) struct Preemptions {
+pub(super) struct PreemptionComparer {
     evicted: VecDeque<Evicted>,
     open: VecDeque<Open>,
 }
@@ -49,7 +49,7 @@ fn is_victim(pod: &Pod) -> bool {
     condition.is_some_and(|c| c.status == "True" && c.reason == "PreemptionByScheduler")
 }
 
-impl Preemptions {
+impl PreemptionComparer {
     /// The time at which victims are to be compared.
     pub(super) fn next_look(&self) -> Option<Time> {
         self.open.front().map(|open| open.at + SETTLE)
@@ -95,12 +95,13 @@ impl Preemptions {
     /// Decides about a pod for which the other scheduler has nominated a node.
     pub(super) fn nominated(
         &mut self,
-        shared: &Shared,
+        shared: &SharedReport,
         scheduler: &Scheduler,
         pod: &Arc<Pod>,
         now: Time,
     ) {
         let node = &pod.status.nominated_node_name;
+        // Decisions are compared later, so the open ones are bounded.
         if self.open.len() >= OPEN_MAX {
             shared.update(|report| report.preemptions.skipped += 1);
             return;
@@ -108,6 +109,7 @@ impl Preemptions {
         let victims = self.victims(node, pod.priority(), now);
         let victims: Vec<Arc<Pod>> = victims.map(|evicted| evicted.pod.clone()).collect();
         let mut snapshot = Snapshot::take(scheduler, now);
+        // The other scheduler may have evicted its victims already.
         snapshot.restore(&victims);
         let there = snapshot.preempts(pod, Some(node));
         let chosen = snapshot.preempts(pod, None);
@@ -125,7 +127,7 @@ impl Preemptions {
     }
 
     /// Compares the preemptions whose victims are visible by now.
-    pub(super) fn look(&mut self, shared: &Shared, now: Time) {
+    pub(super) fn look(&mut self, shared: &SharedReport, now: Time) {
         while self.next_look().is_some_and(|look| now >= look)
             && let Some(open) = self.open.pop_front()
         {

@@ -67,7 +67,7 @@ pub(crate) enum Preempting {
 /// The preemptions that were compared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Preemptions {
+pub(crate) struct ComparedPreemptions {
     /// The same node and victims.
     pub same_node: u64,
     /// The same victims on the node of the other scheduler; Berth chooses another node.
@@ -154,7 +154,7 @@ impl fmt::Display for Distribution {
 /// The agreement so far.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Report {
+pub(crate) struct ShadowReport {
     /// The time at which the comparison began.
     pub since: String,
     /// Pods that the other scheduler bound, and for which Berth decided at that moment.
@@ -191,7 +191,7 @@ pub(crate) struct Report {
     pub deficit_sum: i64,
     /// Preemptions of the other scheduler.
     #[serde(default)]
-    pub preemptions: Preemptions,
+    pub preemptions: ComparedPreemptions,
     /// The time that Berth took for a decision with every score.
     pub evaluation_seconds: Distribution,
     /// The time from the creation of a pod until the watch showed its binding.
@@ -200,7 +200,7 @@ pub(crate) struct Report {
     pub disagreements: VecDeque<Disagreement>,
 }
 
-impl Report {
+impl ShadowReport {
     pub(crate) fn same_node(&mut self, rank: usize, deficit: i64) {
         self.feasible += 1;
         self.deficit_sum = self.deficit_sum.saturating_add(deficit);
@@ -290,6 +290,7 @@ impl Report {
             metrics.set(ShadowMetric::Decisions, &[decision, result], count as f64);
         }
         metrics.set(ShadowMetric::Open, &[], self.open as f64);
+        // The last rank counts all worse ones.
         for ((rank, _), count) in RANKS.iter().zip(self.ranks) {
             metrics.set(ShadowMetric::Ranks, &[rank], count as f64);
         }
@@ -298,7 +299,7 @@ impl Report {
 }
 
 /// As `berth shadow report` prints it.
-impl fmt::Display for Report {
+impl fmt::Display for ShadowReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "since                 {}", self.since)?;
         match self.agreement() {
@@ -335,7 +336,7 @@ impl fmt::Display for Report {
              only Berth",
             self.node_infeasible, self.only_other_finds, self.only_berth_finds
         )?;
-        let Preemptions {
+        let ComparedPreemptions {
             same_node,
             other_node,
             other_victims,
@@ -381,23 +382,23 @@ impl fmt::Display for Report {
 
 /// The report, shared between the core's thread, which updates it, and the HTTPS port.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Shared(Arc<Mutex<Report>>);
+pub(crate) struct SharedReport(Arc<Mutex<ShadowReport>>);
 
-impl Shared {
+impl SharedReport {
     /// An empty report that begins then.
     pub(crate) fn since(time: berth_api::Time) -> Self {
-        Self(Arc::new(Mutex::new(Report {
+        Self(Arc::new(Mutex::new(ShadowReport {
             since: time.rfc3339(),
-            ..Report::default()
+            ..ShadowReport::default()
         })))
     }
 
-    pub(super) fn update(&self, change: impl FnOnce(&mut Report)) {
+    pub(super) fn update(&self, change: impl FnOnce(&mut ShadowReport)) {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// The report as it is now.
-    pub(crate) fn get(&self) -> Report {
+    pub(crate) fn get(&self) -> ShadowReport {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -9,7 +9,7 @@ use berth_scheduler::SchedulerOptions;
 struct World {
     scheduler: Scheduler,
     shadow: Shadow,
-    shared: Shared,
+    shared: SharedReport,
     now: Time,
 }
 
@@ -21,7 +21,7 @@ impl World {
         let mut scheduler = Scheduler::new(options, &registry, now).expect("the default profile");
         let nodes = nodes.into_iter().map(NodeBuilder::object).collect();
         scheduler.apply(ClusterChange::Replaced(Kind::Node, nodes), now);
-        let shared = Shared::since(now);
+        let shared = SharedReport::since(now);
         Self {
             scheduler,
             shadow: Shadow::new(shared.clone(), cases, Extenders::default()),
@@ -42,7 +42,7 @@ impl World {
         self.shadow.look_again(&mut self.scheduler, self.now);
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> ShadowReport {
         self.shared.get()
     }
 }
@@ -208,13 +208,13 @@ fn preemptions_are_compared_by_node_and_victims() {
         made.on(node).phase("Running")
     };
     let high = || pod("high").request("cpu", "500m").priority(100);
-    let none = report::Preemptions::default();
+    let none = report::ComparedPreemptions::default();
     for (what, evicted, on, expected) in [
         (
             "the least important pod",
             &["m-low"][..],
             "m",
-            report::Preemptions {
+            report::ComparedPreemptions {
                 same_node: 1,
                 ..none
             },
@@ -223,7 +223,7 @@ fn preemptions_are_compared_by_node_and_victims() {
             "on a node where only more important pods are",
             &["n-mid"],
             "n",
-            report::Preemptions {
+            report::ComparedPreemptions {
                 other_node: 1,
                 ..none
             },
@@ -232,7 +232,7 @@ fn preemptions_are_compared_by_node_and_victims() {
             "a more important pod than necessary",
             &["m-mid"],
             "m",
-            report::Preemptions {
+            report::ComparedPreemptions {
                 other_victims: 1,
                 ..none
             },
@@ -241,7 +241,7 @@ fn preemptions_are_compared_by_node_and_victims() {
             "on a node that the pod does not tolerate",
             &["tainted-low"],
             "tainted",
-            report::Preemptions {
+            report::ComparedPreemptions {
                 node_infeasible: 1,
                 ..none
             },
@@ -250,7 +250,7 @@ fn preemptions_are_compared_by_node_and_victims() {
             "no victim is visible",
             &[],
             "m",
-            report::Preemptions {
+            report::ComparedPreemptions {
                 superseded: 1,
                 ..none
             },

@@ -3,10 +3,10 @@
 use super::priorities::{self, Priorities};
 use super::read::documents;
 use super::{claims, daemons, nodes, quotas, strict, workloads};
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use berth_api::{Kind, Object};
 use berth_apiserver::offline;
-use berth_explain::what_if::{DisplacedPod, Objects, PendingPod, key_of};
+use berth_explain::what_if::{CopiedObjects, DisplacedPod, PendingPod, key_of};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -15,14 +15,14 @@ use std::path::{Path, PathBuf};
 pub(super) const DELETE: &str = "berth.dev/what-if";
 
 /// The objects as JSON, so that changes can name single fields.
-pub(super) type Raw = BTreeMap<Key, Value>;
+pub(super) type ClusterJson = BTreeMap<ChangedKey, Value>;
 /// Kind, namespace and name of an object.
-pub(super) type Key = (Kind, String, String);
+pub(super) type ChangedKey = (Kind, String, String);
 
 /// The pods that the changes add, in the order of the changes.
 #[derive(Debug, Default)]
 pub(super) struct Added {
-    pub(super) pods: Vec<Key>,
+    pub(super) pods: Vec<ChangedKey>,
     /// The nodes that the changes delete.
     pub(super) deleted_nodes: Vec<String>,
 }
@@ -32,7 +32,7 @@ pub(super) struct Added {
 pub(super) struct Others {
     pub(super) quotas: quotas::Quotas,
     pub(super) priorities: Priorities,
-    pub(super) claims: claims::Templates,
+    pub(super) claims: claims::ClaimTemplates,
     /// DaemonSets with the places where they were read.
     pub(super) daemons: Vec<(String, Value)>,
     pub(super) notes: Vec<String>,
@@ -45,7 +45,8 @@ impl Others {
         place: &str,
         object: Value,
         done: Option<&mut Vec<String>>,
-    ) -> Result<Option<Value>, Failure> {
+    ) -> Result<Option<Value>, CommandFailure> {
+        // Priority classes have no namespace.
         let is_in_namespace = !priorities::is_one(&object);
         let is_one = quotas::is_one(&object) || claims::is_one(&object) || !is_in_namespace;
         if is_one {
@@ -94,10 +95,10 @@ pub(super) struct Changed {
 /// When a document is not what the API server would accept, or names an object that does not exist.
 pub(super) fn change_all(
     files: &[PathBuf],
-    raw: &mut Raw,
+    raw: &mut ClusterJson,
     others: &mut Others,
-) -> Result<Changed, Failure> {
-    let nodes: BTreeSet<Key> = raw
+) -> Result<Changed, CommandFailure> {
+    let nodes: BTreeSet<ChangedKey> = raw
         .keys()
         .filter(|key| key.0 == Kind::Node)
         .cloned()
@@ -162,9 +163,9 @@ pub(super) fn change_all(
 }
 
 /// The file of a configuration among the changes: it is read again.
-fn configuration(file: &Path) -> Result<PathBuf, Failure> {
+fn configuration(file: &Path) -> Result<PathBuf, CommandFailure> {
     if file.as_os_str() == "-" {
-        Err(Failure::usage(
+        Err(CommandFailure::usage(
             "a KubeSchedulerConfiguration is read from a file: give -f FILE, not -f -",
         ))
     } else {
@@ -173,11 +174,14 @@ fn configuration(file: &Path) -> Result<PathBuf, Failure> {
 }
 
 /// The key of an object that the scheduler reads; `None` for one of another kind.
-pub(super) fn known(place: &str, mut object: Value) -> Result<Option<(Key, Value)>, Failure> {
+pub(super) fn known(
+    place: &str,
+    mut object: Value,
+) -> Result<Option<(ChangedKey, Value)>, CommandFailure> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
     if kind.is_empty() || version.is_empty() {
-        return Err(Failure::Usage(format!(
+        return Err(CommandFailure::Usage(format!(
             "{place}: apiVersion or kind is missing; give objects as kubectl get -o yaml prints them"
         )));
     }
@@ -186,7 +190,9 @@ pub(super) fn known(place: &str, mut object: Value) -> Result<Option<(Key, Value
     };
     let name = text(&object["metadata"]["name"]);
     if name.is_empty() {
-        return Err(Failure::Usage(format!("{place}: metadata.name is missing")));
+        return Err(CommandFailure::Usage(format!(
+            "{place}: metadata.name is missing"
+        )));
     }
     let mut namespace = text(&object["metadata"]["namespace"]);
     if namespace.is_empty() && is_namespaced(found) {
@@ -220,12 +226,12 @@ fn is_namespaced(kind: Kind) -> bool {
 
 /// Applies a change: a new object, fields of a known one, or its deletion.
 fn change(
-    raw: &mut Raw,
+    raw: &mut ClusterJson,
     place: &str,
     object: Value,
     added: &mut Added,
     done: &mut Vec<String>,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();
     if let Some(effect) = workloads::apply(raw, place, &object, added)? {
         let (namespace, name) = (namespace_of(&object), name_of(&object).unwrap_or_default());
@@ -238,7 +244,7 @@ fn change(
         }
     }
     let Some((key, mut object)) = known(place, object)? else {
-        return Err(Failure::Usage(format!(
+        return Err(CommandFailure::Usage(format!(
             "{place}: the scheduler does not read objects of kind {kind}; give the pods and nodes that follow from it, or \
              their Deployment, ReplicaSet, StatefulSet, ReplicationController, DaemonSet or Job, or a ResourceQuota, \
              PriorityClass or ResourceClaimTemplate"
@@ -251,7 +257,7 @@ fn change(
         if raw.remove(&key).is_none() {
             let similar = strict::similar(raw, &key);
             let text = format!("{place}: there is no {kind} {shown} to delete{similar}");
-            return Err(Failure::Usage(text));
+            return Err(CommandFailure::Usage(text));
         }
         if key.0 == Kind::Node {
             added.deleted_nodes.push(key.2);
@@ -290,7 +296,7 @@ fn change(
 }
 
 /// `namespace/name`, or the name of an object outside of namespaces.
-pub(super) fn shown(key: &Key) -> String {
+pub(super) fn shown(key: &ChangedKey) -> String {
     match key.1.as_str() {
         "" => key.2.clone(),
         namespace => format!("{namespace}/{}", key.2),
@@ -334,12 +340,12 @@ pub(super) fn merge(into: &mut Value, patch: Value) {
 ///
 /// # Errors
 /// When a field has a value of the wrong type.
-pub(super) fn decode(raw: &Raw) -> Result<Objects, Failure> {
+pub(super) fn decode(raw: &ClusterJson) -> Result<CopiedObjects, CommandFailure> {
     let decoded = raw.iter().map(|((kind, namespace, name), value)| {
         let object: Object = kind.decode(value.to_string().as_bytes()).map_err(|e| {
             let slash = if namespace.is_empty() { "" } else { "/" };
             let kind = kind.name();
-            Failure::Usage(format!(
+            CommandFailure::Usage(format!(
                 "failed to decode {kind} {namespace}{slash}{name}: {e}"
             ))
         })?;
@@ -355,13 +361,13 @@ mod tests {
 
     #[test]
     fn a_change_adds_patches_or_deletes() {
-        let (mut raw, mut added) = (Raw::new(), Added::default());
+        let (mut raw, mut added) = (ClusterJson::new(), Added::default());
         let node = |spec: Value, annotations: Value| {
             json!({"apiVersion": "v1", "kind": "Node",
                    "metadata": {"name": "n1", "annotations": annotations}, "spec": spec,
                    "status": {"allocatable": {"cpu": "1", "pods": "10"}}})
         };
-        let apply = |raw: &mut Raw, added: &mut Added, object: Value| {
+        let apply = |raw: &mut ClusterJson, added: &mut Added, object: Value| {
             change(raw, "f", object, added, &mut Vec::new())
         };
         let key = (Kind::Node, String::new(), "n1".to_owned());
@@ -389,9 +395,11 @@ mod tests {
         apply(&mut raw, &mut added, deletion.clone()).expect("deleted");
         assert!(raw.is_empty());
         let refused = apply(&mut raw, &mut added, deletion);
-        assert!(matches!(refused, Err(Failure::Usage(text)) if text.contains("no Node n1")));
+        assert!(matches!(refused, Err(CommandFailure::Usage(text)) if text.contains("no Node n1")));
         let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "d"}});
         let refused = apply(&mut raw, &mut added, other);
-        assert!(matches!(refused, Err(Failure::Usage(text)) if text.contains("kind ConfigMap")));
+        assert!(
+            matches!(refused, Err(CommandFailure::Usage(text)) if text.contains("kind ConfigMap"))
+        );
     }
 }

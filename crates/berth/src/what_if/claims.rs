@@ -1,8 +1,8 @@
 //! Resource claims of new pods, which a controller makes from ResourceClaimTemplates.
 
-use super::changes::{Added, DELETE, Raw, merge, name_of, namespace_of, set_defaults};
+use super::changes::{Added, ClusterJson, DELETE, merge, name_of, namespace_of, set_defaults};
 use super::strict::hint;
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use berth_api::{Kind, ResourceClaim};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ pub(super) fn is_one(object: &Value) -> bool {
 
 /// ResourceClaimTemplates by namespace and name.
 #[derive(Debug, Default)]
-pub(super) struct Templates(BTreeMap<(String, String), Value>);
+pub(super) struct ClaimTemplates(BTreeMap<(String, String), Value>);
 
 /// A claim that a pod needs.
 pub(super) struct NewClaim {
@@ -27,14 +27,14 @@ pub(super) struct NewClaim {
     claim: Value,
 }
 
-impl Templates {
+impl ClaimTemplates {
     /// Adds, changes or deletes a template.
     ///
     /// # Errors
     /// When it has no name, or a template that does not exist is deleted.
-    pub(super) fn change(&mut self, place: &str, object: Value) -> Result<(), Failure> {
+    pub(super) fn change(&mut self, place: &str, object: Value) -> Result<(), CommandFailure> {
         let wrong =
-            |what: String| Failure::Usage(format!("{place}: ResourceClaimTemplate: {what}"));
+            |what: String| CommandFailure::Usage(format!("{place}: ResourceClaimTemplate: {what}"));
         let name = name_of(&object).ok_or_else(|| wrong("metadata.name is missing".to_owned()))?;
         let key = (namespace_of(&object), name);
         if object["metadata"]["annotations"][DELETE] == "delete" {
@@ -68,6 +68,7 @@ impl Templates {
             let Some(template) = entry["resourceClaimTemplateName"].as_str() else {
                 continue;
             };
+            // The pod has this claim already.
             if has(&entry["name"]) {
                 continue;
             }
@@ -100,7 +101,7 @@ impl Templates {
     }
 
     /// Makes the claims of new pods. Returns a note for each template that is not known.
-    pub(super) fn make(&self, raw: &mut Raw, added: &Added) -> Vec<String> {
+    pub(super) fn make(&self, raw: &mut ClusterJson, added: &Added) -> Vec<String> {
         let mut missing = BTreeSet::new();
         for key in &added.pods {
             let Some(pod) = raw.get_mut(key) else {

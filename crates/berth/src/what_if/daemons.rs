@@ -1,10 +1,10 @@
 //! DaemonSets: a pod for each node on which the DaemonSet controller would create one.
 
-use super::changes::{Added, DELETE, Key, Raw, name_of, namespace_of};
+use super::changes::{Added, ChangedKey, ClusterJson, DELETE, name_of, namespace_of};
 use super::workloads::{contains, new_pod, pods_of, remove};
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use berth_api::Kind;
-use berth_apiserver::offline::{Template, assign, node_of};
+use berth_apiserver::offline::{DaemonTemplate, assign, node_of};
 use serde_json::Value;
 
 const VERSION: &str = "apps/v1";
@@ -20,13 +20,13 @@ pub(super) fn is_one(object: &Value) -> bool {
 /// # Errors
 /// When the object has no name or no template.
 pub(super) fn apply(
-    raw: &mut Raw,
+    raw: &mut ClusterJson,
     place: &str,
     object: &Value,
     added: &mut Added,
-    concerns: impl Fn(&Key) -> bool,
-) -> Result<(), Failure> {
-    let wrong = |what: &str| Failure::Usage(format!("{place}: {KIND}: {what}"));
+    concerns: impl Fn(&ChangedKey) -> bool,
+) -> Result<(), CommandFailure> {
+    let wrong = |what: &str| CommandFailure::Usage(format!("{place}: {KIND}: {what}"));
     let name = name_of(object).ok_or_else(|| wrong("metadata.name is missing"))?;
     let namespace = namespace_of(object);
     let present = pods_of(raw, KIND, &namespace, &name);
@@ -38,8 +38,8 @@ pub(super) fn apply(
     if !template.is_object() {
         return Err(wrong("spec.template is missing"));
     }
-    let rule = Template::new(template);
-    let nodes: Vec<Key> = raw
+    let rule = DaemonTemplate::new(template);
+    let nodes: Vec<ChangedKey> = raw
         .keys()
         .filter(|key| key.0 == Kind::Node)
         .cloned()
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn raw() -> Raw {
+    fn raw() -> ClusterJson {
         let nodes = [
             ("n1", json!({})),
             (
@@ -127,7 +127,7 @@ mod tests {
                "spec": {"template": {"metadata": {"labels": {"app": "agent"}}, "spec": spec}}})
     }
 
-    fn pods(raw: &Raw) -> Vec<&str> {
+    fn pods(raw: &ClusterJson) -> Vec<&str> {
         let pods = raw.keys().filter(|key| key.0 == Kind::Pod);
         pods.map(|key| key.2.as_str()).collect()
     }

@@ -1,10 +1,10 @@
 //! The template of `--fit`.
 
-use super::changes::{Added, Key, Others, Raw, name_of, namespace_of};
+use super::changes::{Added, ChangedKey, ClusterJson, Others, name_of, namespace_of};
 use super::read::documents;
 use super::strict;
 use super::workloads::new_pod;
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use berth_api::{Kind, Object, Pod, ResourceClaim};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ pub(super) const PODS_MAX: usize = 10_000;
 
 /// The template: a pod, and the claims that each copy of it gets, by the entry of the pod.
 #[derive(Debug, Clone)]
-pub(super) struct Template {
+pub(super) struct FitTemplate {
     pub(super) pod: Arc<Pod>,
     pub(super) claims: Vec<(String, ResourceClaim)>,
     /// The missing objects.
@@ -27,12 +27,12 @@ pub(super) struct Template {
 ///
 /// # Errors
 /// When the file is not of one of these, or the pod is invalid.
-pub(super) fn template(file: &Path, others: &Others) -> Result<Template, Failure> {
+pub(super) fn template(file: &Path, others: &Others) -> Result<FitTemplate, CommandFailure> {
     let mut found = documents(file)?;
     let one = found.pop().filter(|_| found.is_empty());
     let Some((place, object)) = one else {
         let file = file.display();
-        return Err(Failure::Usage(format!(
+        return Err(CommandFailure::Usage(format!(
             "--fit {file}: the file must have one document: a Pod, a PodTemplate or a workload"
         )));
     };
@@ -40,7 +40,7 @@ pub(super) fn template(file: &Path, others: &Others) -> Result<Template, Failure
     let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
     let (version, kind) = (text("apiVersion"), text("kind"));
     let name = name_of(&object).unwrap_or_else(|| "pod".to_owned());
-    let key: Key = (Kind::Pod, namespace_of(&object), name);
+    let key: ChangedKey = (Kind::Pod, namespace_of(&object), name);
     let model = match kind.as_str() {
         "Pod" => &object,
         "PodTemplate" => &object["template"],
@@ -48,7 +48,7 @@ pub(super) fn template(file: &Path, others: &Others) -> Result<Template, Failure
         _ => &object["spec"]["template"],
     };
     if !model["spec"].is_object() {
-        return Err(Failure::Usage(format!(
+        return Err(CommandFailure::Usage(format!(
             "{place}: {kind} has no template of a pod; give a Pod, a PodTemplate or a workload"
         )));
     }
@@ -58,15 +58,15 @@ pub(super) fn template(file: &Path, others: &Others) -> Result<Template, Failure
     }
     pod["apiVersion"] = "v1".into();
     pod["kind"] = "Pod".into();
-    strict::check_new(&Raw::new(), &place, &key, &pod)?;
-    let mut alone = Raw::from([(key.clone(), pod)]);
+    strict::check_new(&ClusterJson::new(), &place, &key, &pod)?;
+    let mut alone = ClusterJson::from([(key.clone(), pod)]);
     let added = Added {
         pods: vec![key.clone()],
         ..Added::default()
     };
     others.priorities.resolve(&mut alone, &added)?;
     let pod = alone.remove(&key).unwrap_or_default();
-    let invalid = |e: serde_json::Error| Failure::Usage(format!("{place}: {e}"));
+    let invalid = |e: serde_json::Error| CommandFailure::Usage(format!("{place}: {e}"));
     let mut missing = BTreeSet::new();
     let claims = others.claims.claims_of(&pod, &mut missing);
     let claims = claims.into_iter().map(|claim| claim.decoded());
@@ -75,11 +75,11 @@ pub(super) fn template(file: &Path, others: &Others) -> Result<Template, Failure
         .decode(pod.to_string().as_bytes())
         .map_err(invalid)?
     {
-        Object::Pod(pod) => Ok(Template {
+        Object::Pod(pod) => Ok(FitTemplate {
             pod,
             claims,
             notes: super::claims::notes(missing),
         }),
-        _ => Err(Failure::Usage(format!("{place}: it is no pod"))),
+        _ => Err(CommandFailure::Usage(format!("{place}: it is no pod"))),
     }
 }

@@ -1,18 +1,19 @@
 //! Nodes that are deleted: each of their pods is accounted for.
 
-use super::changes::{Raw, shown};
+use super::changes::{ClusterJson, shown};
 use berth_api::Kind;
 use berth_explain::what_if::{DisplacedPod, Fate};
 use serde_json::{Value, json};
 
 /// Replaces the pods of deleted nodes as their controllers would, and removes those that no controller replaces.
-pub(super) fn displace(raw: &mut Raw, nodes: &[String]) -> Vec<DisplacedPod> {
+pub(super) fn displace(raw: &mut ClusterJson, nodes: &[String]) -> Vec<DisplacedPod> {
     if nodes.is_empty() {
         return Vec::new();
     }
     let node_of = |pod: &Value| pod["spec"]["nodeName"].as_str().map(str::to_owned);
     let on_them = raw.iter().filter_map(|(key, pod)| {
         let phase = pod["status"]["phase"].as_str();
+        // A pod that has ended needs no other node.
         let has_ended = matches!(phase, Some("Succeeded" | "Failed"));
         let node = node_of(pod).filter(|node| nodes.contains(node))?;
         (key.0 == Kind::Pod && !has_ended).then(|| (key.clone(), node))

@@ -1,8 +1,8 @@
 //! PriorityClasses: the priority of new pods, as admission sets it.
 
-use super::changes::{Added, DELETE, Raw, merge, name_of, shown};
+use super::changes::{Added, ClusterJson, DELETE, merge, name_of, shown};
 use super::strict::hint;
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -26,8 +26,8 @@ impl Priorities {
     ///
     /// # Errors
     /// When it has no name, or a class that does not exist is deleted.
-    pub(super) fn change(&mut self, place: &str, object: Value) -> Result<(), Failure> {
-        let wrong = |what: String| Failure::Usage(format!("{place}: PriorityClass: {what}"));
+    pub(super) fn change(&mut self, place: &str, object: Value) -> Result<(), CommandFailure> {
+        let wrong = |what: String| CommandFailure::Usage(format!("{place}: PriorityClass: {what}"));
         let name = name_of(&object).ok_or_else(|| wrong("metadata.name is missing".to_owned()))?;
         if object["metadata"]["annotations"][DELETE] == "delete" {
             if self.0.remove(&name).is_none() {
@@ -44,11 +44,16 @@ impl Priorities {
     ///
     /// # Errors
     /// When a pod names a class that does not exist.
-    pub(super) fn resolve(&self, raw: &mut Raw, added: &Added) -> Result<(), Failure> {
+    pub(super) fn resolve(
+        &self,
+        raw: &mut ClusterJson,
+        added: &Added,
+    ) -> Result<(), CommandFailure> {
         for key in &added.pods {
             let Some(pod) = raw.get_mut(key) else {
                 continue;
             };
+            // The priority that a pod states counts.
             if pod["spec"].is_null() || !pod["spec"]["priority"].is_null() {
                 continue;
             }
@@ -63,10 +68,11 @@ impl Priorities {
             let priority = match (class, of_system) {
                 (Some(class), _) => class["value"].as_i64().unwrap_or_default(),
                 (None, Some((_, value))) => *value,
+                // Without a class and a default, the priority is zero.
                 (None, None) if name.is_empty() => continue,
                 (None, None) => {
                     let known = self.0.keys().map(String::as_str);
-                    return Err(Failure::Usage(format!(
+                    return Err(CommandFailure::Usage(format!(
                         "Pod {}: no PriorityClass with name {name} was found{}",
                         shown(key),
                         hint(name, known)

@@ -1,8 +1,8 @@
 //! ResourceQuotas: which of the new pods are admitted.
 
-use super::changes::{Added, DELETE, Raw, merge, name_of, namespace_of};
+use super::changes::{Added, ClusterJson, DELETE, merge, name_of, namespace_of};
 use super::strict::hint;
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use berth_api::Kind;
 use berth_apiserver::offline::PodQuota;
 use berth_explain::what_if::PendingPod;
@@ -21,8 +21,12 @@ pub(super) fn is_one(object: &Value) -> bool {
 ///
 /// # Errors
 /// When it has no name, or a quota that does not exist is deleted.
-pub(super) fn change(quotas: &mut Quotas, place: &str, object: Value) -> Result<(), Failure> {
-    let wrong = |what: &str| Failure::Usage(format!("{place}: ResourceQuota: {what}"));
+pub(super) fn change(
+    quotas: &mut Quotas,
+    place: &str,
+    object: Value,
+) -> Result<(), CommandFailure> {
+    let wrong = |what: &str| CommandFailure::Usage(format!("{place}: ResourceQuota: {what}"));
     let name = name_of(&object).ok_or_else(|| wrong("metadata.name is missing"))?;
     let key = (namespace_of(&object), name);
     if object["metadata"]["annotations"][DELETE] == "delete" {
@@ -44,7 +48,7 @@ pub(super) fn change(quotas: &mut Quotas, place: &str, object: Value) -> Result<
 }
 
 /// Removes the new pods that the quotas do not admit, in the order in which the pods were added; returns them.
-pub(super) fn admit(raw: &mut Raw, quotas: &Quotas, added: &Added) -> Vec<PendingPod> {
+pub(super) fn admit(raw: &mut ClusterJson, quotas: &Quotas, added: &Added) -> Vec<PendingPod> {
     let mut counting: Vec<PodQuota> = quotas.values().filter_map(PodQuota::new).collect();
     if counting.is_empty() || added.pods.is_empty() {
         return Vec::new();

@@ -1,9 +1,9 @@
 //! Reads the cluster: files, or the API.
 
-use super::changes::{Others, Raw};
+use super::changes::{ClusterJson, Others};
 use crate::cli::WhatIfArgs;
-use crate::exit::Failure;
-use crate::release::{Asking, of_server};
+use crate::exit::CommandFailure;
+use crate::release::{AskingInterval, of_server};
 use berth_api::{Kind, Release};
 use berth_apiserver::schema;
 use berth_client::request::{self, Resource};
@@ -22,7 +22,7 @@ const PAGE: u32 = 500;
 ///
 /// # Errors
 /// When a file cannot be read, or is too large, or is no YAML or JSON.
-pub(super) fn documents(file: &Path) -> Result<Vec<(String, Value)>, Failure> {
+pub(super) fn documents(file: &Path) -> Result<Vec<(String, Value)>, CommandFailure> {
     if file.as_os_str() == "-" {
         let text = text_of("standard input", std::io::stdin().lock())?;
         return parse("standard input", &text);
@@ -39,12 +39,12 @@ pub(super) fn documents(file: &Path) -> Result<Vec<(String, Value)>, Failure> {
     Ok(found)
 }
 
-fn unreadable(shown: &str, reason: impl std::fmt::Display) -> Failure {
-    Failure::Usage(format!("failed to read {shown}: {reason}"))
+fn unreadable(shown: &str, reason: impl std::fmt::Display) -> CommandFailure {
+    CommandFailure::Usage(format!("failed to read {shown}: {reason}"))
 }
 
 /// No more is taken in than is wanted: a pipe has no size.
-fn text_of(shown: &str, from: impl std::io::Read) -> Result<String, Failure> {
+fn text_of(shown: &str, from: impl std::io::Read) -> Result<String, CommandFailure> {
     let mut text = String::new();
     let read = from.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
     read.map_err(|e| unreadable(shown, e))?;
@@ -58,14 +58,15 @@ fn text_of(shown: &str, from: impl std::io::Read) -> Result<String, Failure> {
     }
 }
 
-fn parse(shown: &str, text: &str) -> Result<Vec<(String, Value)>, Failure> {
+fn parse(shown: &str, text: &str) -> Result<Vec<(String, Value)>, CommandFailure> {
     let mut found = Vec::new();
     for (index, document) in crate::manifest::split(text).into_iter().enumerate() {
         let place = format!("{shown}, document {}", index + 1);
         let value = match serde_json::from_str(&document) {
             Ok(value) => value,
             Err(_) => {
-                let failed = |e: String| Failure::Usage(format!("failed to parse {place}: {e}"));
+                let failed =
+                    |e: String| CommandFailure::Usage(format!("failed to parse {place}: {e}"));
                 let parsed = schema::parse_yaml(document.as_bytes());
                 let parsed = parsed.map_err(|e| failed(e.to_string()))?;
                 if let Some(field) = parsed.duplicate_fields.first() {
@@ -101,13 +102,13 @@ fn flatten(place: String, mut value: Value, found: &mut Vec<(String, Value)>) {
 /// Lists everything that the scheduler reads. Returns the release of the API server.
 pub(super) async fn list_all(
     args: &WhatIfArgs,
-    raw: &mut Raw,
+    raw: &mut ClusterJson,
     others: &mut Others,
-) -> Result<Release, Failure> {
+) -> Result<Release, CommandFailure> {
     let transport = connect(&args.kubeconfig.connect_options("what-if"))
         .await
-        .map_err(Failure::environment)?;
-    let release = of_server(&transport, Asking::Once).await.release;
+        .map_err(CommandFailure::environment)?;
+    let release = of_server(&transport, AskingInterval::Once).await.release;
     for kind in Kind::ALL {
         let (group, version, plural) = kind.resource();
         let mut resource = Resource {
@@ -131,7 +132,7 @@ pub(super) async fn list_all(
         match listed {
             Err(ApiError::Status { code: 404, .. }) if !is_needed => {}
             Err(error) => {
-                return Err(Failure::Environment(format!(
+                return Err(CommandFailure::Environment(format!(
                     "failed to list {} at {}: {error}",
                     kind.name(),
                     transport.server()

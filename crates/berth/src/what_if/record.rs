@@ -1,15 +1,15 @@
 //! The cluster at a moment of a recording.
 
-use super::changes::{Others, Raw};
+use super::changes::{ClusterJson, Others};
 use crate::cli::Moment;
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use crate::record::{options_with, recorded_gates, versions_of};
 use crate::replay::{chosen, specs};
 use berth_api::{Release, Time};
 use berth_framework::FeatureGates;
 use berth_framework::features::Versions;
 use berth_framework::registry::Registry;
-use berth_recording::{ClusterState, Entries, Entry, Start, runs};
+use berth_recording::{ClusterState, Entry, RunEntries, Start, runs};
 use berth_scheduler::SchedulerOptions;
 use std::path::Path;
 
@@ -21,42 +21,42 @@ pub(super) fn read(
     dir: &Path,
     run: Option<u64>,
     at: Option<Moment>,
-    raw: &mut Raw,
+    raw: &mut ClusterJson,
     others: &mut Others,
-) -> Result<(Box<Start>, Time), Failure> {
-    let all = runs(dir).map_err(Failure::usage)?;
+) -> Result<(Box<Start>, Time), CommandFailure> {
+    let all = runs(dir).map_err(CommandFailure::usage)?;
     let run = chosen(&all, run)?;
-    let start = match Entries::of(run).next() {
+    let start = match RunEntries::of(run).next() {
         Some(Ok(first)) => match first.entry {
             Entry::Start(start) => start,
             _ => {
-                return Err(Failure::usage(
+                return Err(CommandFailure::usage(
                     "the recording does not begin with the options of a scheduler",
                 ));
             }
         },
-        Some(Err(damage)) => return Err(Failure::usage(damage)),
-        None => return Err(Failure::usage("the recording is empty")),
+        Some(Err(damage)) => return Err(CommandFailure::usage(damage)),
+        None => return Err(CommandFailure::usage("the recording is empty")),
     };
     let beginning = Time::from_nanos(start.at_nanos);
     let until = at.map(|at| at.time(beginning));
-    let state = ClusterState::read(Entries::of(run), until);
+    let state = ClusterState::read(RunEntries::of(run), until);
     if let Some(until) = until.filter(|until| *until < beginning) {
-        return Err(Failure::Usage(format!(
+        return Err(CommandFailure::Usage(format!(
             "--at {}: the recording begins at {}",
             until.rfc3339_micros(),
             beginning.rfc3339_micros()
         )));
     }
     if let Some(damage) = state.damage {
-        return Err(Failure::Usage(format!(
+        return Err(CommandFailure::Usage(format!(
             "{damage}; give a moment before it with --at"
         )));
     }
     for (key, object) in state.objects {
         raw.insert(
             key,
-            serde_json::to_value(&object).map_err(Failure::environment)?,
+            serde_json::to_value(&object).map_err(CommandFailure::environment)?,
         );
     }
     let moment = state.at.unwrap_or(beginning);
@@ -71,7 +71,7 @@ pub(super) fn read(
 ///
 /// # Errors
 /// When the release does not accept them.
-pub(super) fn gates(start: &Start, other: Option<Release>) -> Result<FeatureGates, Failure> {
+pub(super) fn gates(start: &Start, other: Option<Release>) -> Result<FeatureGates, CommandFailure> {
     let versions = match other {
         Some(release) => Versions::of(release),
         None => versions_of(start)?,
@@ -88,12 +88,12 @@ pub(super) fn options(
     gates: FeatureGates,
     file: Option<&Path>,
     registry: &Registry,
-) -> Result<SchedulerOptions, Failure> {
+) -> Result<SchedulerOptions, CommandFailure> {
     let options = options_with(start, gates, file, registry)?;
     if specs(&options.extenders).is_empty() {
         Ok(options)
     } else {
-        Err(Failure::usage(
+        Err(CommandFailure::usage(
             "the recorded configuration has extenders, which what-if does not call; give one without extenders with \
              --config",
         ))

@@ -1,11 +1,11 @@
 //! Nodes that are added: how many of a shape the waiting pods need.
 
-use super::changes::{Added, Key, Others, Raw, known, merge};
+use super::changes::{Added, ChangedKey, ClusterJson, Others, known, merge};
 use super::read::documents;
 use super::{daemons, strict};
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use berth_api::{Kind, Quantity};
-use berth_explain::what_if::{AddedNodes, Report};
+use berth_explain::what_if::{AddedNodes, WhatIfReport};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,7 +17,7 @@ const PODS_DEFAULT: &str = "110";
 
 /// A node, and what belongs to it.
 #[derive(Debug, Clone)]
-pub(super) struct Shape {
+pub(super) struct SpareNode {
     text: String,
     node: Value,
     /// The name of the node that it is like; names in `parts` are made of it.
@@ -26,12 +26,12 @@ pub(super) struct Shape {
     parts: Vec<(Kind, Value)>,
 }
 
-impl Shape {
+impl SpareNode {
     /// The shape of a node that exists, of a Node in a file, or of resources such as `cpu=8,memory=32Gi`.
     ///
     /// # Errors
     /// When the text is none of these.
-    pub(super) fn new(text: &str, raw: &Raw) -> Result<Self, Failure> {
+    pub(super) fn new(text: &str, raw: &ClusterJson) -> Result<Self, CommandFailure> {
         let mut shape = Self {
             text: text.to_owned(),
             node: json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node"}}),
@@ -54,7 +54,7 @@ impl Shape {
                 let (name, amount) = pair.split_once('=').unwrap_or((pair, ""));
                 let parsed: Result<Quantity, _> = amount.parse();
                 if name.is_empty() || parsed.is_err() {
-                    return Err(Failure::Usage(format!(
+                    return Err(CommandFailure::Usage(format!(
                         "--add-nodes {text}: {pair:?} is no resource with a quantity, such as cpu=8"
                     )));
                 }
@@ -66,23 +66,23 @@ impl Shape {
         if Path::new(text).is_file() {
             let mut nodes = documents(Path::new(text))?;
             let Some((place, node)) = nodes.pop().filter(|_| nodes.is_empty()) else {
-                return Err(Failure::Usage(format!(
+                return Err(CommandFailure::Usage(format!(
                     "--add-nodes {text}: the file must have one document, a Node"
                 )));
             };
             strict::check(&place, &node)?;
             match known(&place, node)? {
                 Some((key, node)) if key.0 == Kind::Node => {
-                    strict::check_new(&Raw::new(), &place, &key, &node)?;
+                    strict::check_new(&ClusterJson::new(), &place, &key, &node)?;
                     shape.node = node;
                     shape.like = key.2;
                     return Ok(shape);
                 }
-                _ => return Err(Failure::Usage(format!("{place}: it is no Node"))),
+                _ => return Err(CommandFailure::Usage(format!("{place}: it is no Node"))),
             }
         }
         let similar = strict::similar(raw, &key);
-        Err(Failure::Usage(format!(
+        Err(CommandFailure::Usage(format!(
             "--add-nodes {text}: there is no such node and no such file{similar}; give the name of a node, a file with a \
              Node, or resources such as cpu=8,memory=32Gi"
         )))
@@ -92,8 +92,13 @@ impl Shape {
     ///
     /// # Errors
     /// When a DaemonSet is malformed.
-    pub(super) fn add(&self, raw: &mut Raw, others: &Others, nodes: usize) -> Result<(), Failure> {
-        let mut new: BTreeSet<Key> = BTreeSet::new();
+    pub(super) fn add(
+        &self,
+        raw: &mut ClusterJson,
+        others: &Others,
+        nodes: usize,
+    ) -> Result<(), CommandFailure> {
+        let mut new: BTreeSet<ChangedKey> = BTreeSet::new();
         let base = if self.like.is_empty() {
             "new-node"
         } else {
@@ -138,7 +143,7 @@ impl Shape {
 }
 
 /// The objects of a node.
-fn parts(raw: &Raw, node: &str) -> Vec<(Kind, Value)> {
+fn parts(raw: &ClusterJson, node: &str) -> Vec<(Kind, Value)> {
     let parts = raw.iter().filter(|(key, object)| match key.0 {
         Kind::ResourceSlice => object["spec"]["nodeName"] == node,
         Kind::CsiNode => key.2 == node,
@@ -178,13 +183,13 @@ fn renamed(kind: Kind, part: &Value, like: &str, node: &str) -> (String, Value) 
 /// # Errors
 /// Those of `run`.
 pub(super) fn smallest(
-    shape: &Shape,
-    run: impl Fn(usize) -> Result<Report, Failure>,
-) -> Result<Report, Failure> {
+    shape: &SpareNode,
+    run: impl Fn(usize) -> Result<WhatIfReport, CommandFailure>,
+) -> Result<WhatIfReport, CommandFailure> {
     let none = run(0)?;
     let waiting: BTreeSet<String> = none.pending.iter().map(|pod| pod.pod.clone()).collect();
     // The pods that the DaemonSets create on the new nodes need their room, too.
-    let left = |report: &Report| report.pending.len();
+    let left = |report: &WhatIfReport| report.pending.len();
     let mut added = AddedNodes {
         shape: shape.text.clone(),
         waiting: waiting.len(),
@@ -197,7 +202,7 @@ pub(super) fn smallest(
         max => left(&run(max)?),
     };
     if least >= waiting.len() {
-        return Ok(Report {
+        return Ok(WhatIfReport {
             add_nodes: Some(added),
             ..none
         });
@@ -220,7 +225,7 @@ pub(super) fn smallest(
     let still_waiting = pending.filter(|pod| waiting.contains(&pod.pod)).count();
     added.nodes = high;
     added.placed = waiting.len() - still_waiting;
-    Ok(Report {
+    Ok(WhatIfReport {
         add_nodes: Some(added),
         ..best
     })
@@ -233,7 +238,7 @@ mod tests {
 
     #[test]
     fn the_smallest_number_of_nodes_is_found() {
-        let shape = Shape::new("cpu=8,memory=32Gi", &Raw::new()).expect("a shape");
+        let shape = SpareNode::new("cpu=8,memory=32Gi", &ClusterJson::new()).expect("a shape");
         // Each node takes so many of the waiting pods; some fit on none.
         for (waiting, hopeless, per_node, expected) in [
             (0, 0, 1, 0),
@@ -249,9 +254,9 @@ mod tests {
                     pod: format!("p{at}"),
                     reason: String::new(),
                 });
-                Ok(Report {
+                Ok(WhatIfReport {
                     pending: pending.collect(),
-                    ..Report::default()
+                    ..WhatIfReport::default()
                 })
             };
             let report = smallest(&shape, run).expect("a report");
@@ -267,13 +272,13 @@ mod tests {
     #[test]
     fn shapes_are_nodes_files_or_resources() {
         let key = (Kind::Node, String::new(), "node-1".to_owned());
-        let raw = Raw::from([(key, json!({"metadata": {"name": "node-1"}}))]);
-        assert!(Shape::new("node-1", &raw).is_ok());
+        let raw = ClusterJson::from([(key, json!({"metadata": {"name": "node-1"}}))]);
+        assert!(SpareNode::new("node-1", &raw).is_ok());
         for (text, expected) in [
             ("node-2", "did you mean \"node-1\"?"),
             ("cpu=lots", "\"cpu=lots\" is no resource"),
         ] {
-            let error = Shape::new(text, &raw).expect_err("no shape");
+            let error = SpareNode::new(text, &raw).expect_err("no shape");
             let error = format!("{error:?}").replace("\\\"", "\"");
             assert!(error.contains(expected), "{error}");
         }

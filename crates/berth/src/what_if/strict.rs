@@ -1,7 +1,7 @@
 //! Changes are decoded as strictly as the API server decodes them: a typing error is no change that has no effect.
 
-use super::changes::{DELETE, Key, Raw, shown};
-use crate::exit::Failure;
+use super::changes::{ChangedKey, ClusterJson, DELETE, shown};
+use crate::exit::CommandFailure;
 use berth_api::Kind;
 use berth_apiserver::offline::{self, UnknownField};
 use berth_scheduler::profile::closest;
@@ -20,11 +20,11 @@ pub(super) fn hint<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>
 ///
 /// # Errors
 /// Names each fault with the place.
-pub(super) fn check(place: &str, object: &Value) -> Result<(), Failure> {
+pub(super) fn check(place: &str, object: &Value) -> Result<(), CommandFailure> {
     let text = |field: &str| object[field].as_str().unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
     if api_version.is_empty() || kind.is_empty() {
-        return Err(Failure::Usage(format!(
+        return Err(CommandFailure::Usage(format!(
             "{place}: apiVersion or kind is missing; give objects as kubectl get -o yaml prints them"
         )));
     }
@@ -35,12 +35,12 @@ pub(super) fn check(place: &str, object: &Value) -> Result<(), Failure> {
     let faults: Vec<String> = unknown.chain(misfits.type_errors).collect();
     if !faults.is_empty() {
         let faults = faults.join(", ");
-        return Err(Failure::Usage(format!("{place}: {kind}: {faults}")));
+        return Err(CommandFailure::Usage(format!("{place}: {kind}: {faults}")));
     }
     let annotations = &object["metadata"]["annotations"];
     match annotations[DELETE].as_str() {
         None | Some("delete") => Ok(()),
-        Some(other) => Err(Failure::Usage(format!(
+        Some(other) => Err(CommandFailure::Usage(format!(
             "{place}: annotation {DELETE}: {other:?} is not known; \"delete\" deletes the object"
         ))),
     }
@@ -53,7 +53,7 @@ fn unknown_field(field: &UnknownField) -> String {
     format!("unknown field {:?}{hint}", field.path)
 }
 
-fn unknown_kind(place: &str, api_version: &str, kind: &str) -> Failure {
+fn unknown_kind(place: &str, api_version: &str, kind: &str) -> CommandFailure {
     let known = offline::kinds();
     let versions: Vec<&str> = known
         .iter()
@@ -68,11 +68,11 @@ fn unknown_kind(place: &str, api_version: &str, kind: &str) -> Failure {
     } else {
         format!("; did you mean apiVersion {}?", versions.join(" or "))
     };
-    Failure::Usage(format!("{place}: no kind {kind:?} in {api_version}{hint}"))
+    CommandFailure::Usage(format!("{place}: no kind {kind:?} in {api_version}{hint}"))
 }
 
 /// A hint at an object of the same kind: with a similar name, or with the same name in another namespace.
-pub(super) fn similar(raw: &Raw, key: &Key) -> String {
+pub(super) fn similar(raw: &ClusterJson, key: &ChangedKey) -> String {
     let of_kind = raw.keys().filter(|known| known.0 == key.0);
     let same_name = of_kind.clone().find(|known| known.2 == key.2);
     if let Some((_, namespace, _)) = same_name {
@@ -86,7 +86,12 @@ pub(super) fn similar(raw: &Raw, key: &Key) -> String {
 ///
 /// # Errors
 /// Names the object that may have been meant, and what a new one lacks.
-pub(super) fn check_new(raw: &Raw, place: &str, key: &Key, object: &Value) -> Result<(), Failure> {
+pub(super) fn check_new(
+    raw: &ClusterJson,
+    place: &str,
+    key: &ChangedKey,
+    object: &Value,
+) -> Result<(), CommandFailure> {
     let text = |field: &str| object[field].as_str().unwrap_or_default();
     let mut errors = offline::errors_of_new(text("apiVersion"), text("kind"), object);
     errors.retain(|error| !error.contains(IMAGE));
@@ -103,7 +108,7 @@ pub(super) fn check_new(raw: &Raw, place: &str, key: &Key, object: &Value) -> Re
     let mut text = format!("{place}: there is no {kind} {name}{}", similar(raw, key));
     let end = if text.ends_with('?') { " " } else { "; " };
     let _ = write!(text, "{end}A new {kind} is invalid: {}", errors.join(", "));
-    Err(Failure::Usage(text))
+    Err(CommandFailure::Usage(text))
 }
 
 #[cfg(test)]
@@ -149,7 +154,7 @@ mod tests {
     #[test]
     fn fields_for_an_object_that_does_not_exist_are_no_new_object() {
         let key = |name: &str| (Kind::Node, String::new(), name.to_owned());
-        let raw = Raw::from([(key("berth-node-1"), json!({}))]);
+        let raw = ClusterJson::from([(key("berth-node-1"), json!({}))]);
         let cordoned = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "berth-nod-1"},
             "spec": {"unschedulable": true}});
         let error = check_new(&raw, "f", &key("berth-nod-1"), &cordoned).expect_err("no node");

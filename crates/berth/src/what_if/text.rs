@@ -1,7 +1,7 @@
 //! The report for people.
 
 use crate::cli::WhatIfArgs;
-use berth_explain::what_if::{Balance, Fate, PendingPod, PlacedPod, Report, Usage};
+use berth_explain::what_if::{Balance, Fate, PendingPod, PlacedPod, Usage, WhatIfReport};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -39,7 +39,7 @@ fn by_reason(pods: &[PendingPod]) -> Vec<String> {
 }
 
 /// The report for people.
-pub(super) fn report(args: &WhatIfArgs, report: &Report) -> String {
+pub(super) fn report(args: &WhatIfArgs, report: &WhatIfReport) -> String {
     let mut text = String::new();
     let mut line = |line: String| {
         let _ = writeln!(text, "{line}");
@@ -146,7 +146,7 @@ fn sum(balance: &Balance) -> String {
 }
 
 /// The number of further pods of the template that fit, where, and what the next one lacks.
-fn fitted(report: &Report) -> Vec<String> {
+fn fitted(report: &WhatIfReport) -> Vec<String> {
     let Some(fit) = &report.fit else {
         return Vec::new();
     };
@@ -157,6 +157,7 @@ fn fitted(report: &Report) -> Vec<String> {
     ];
     let listed = fit.nodes.iter().take(LINES_MAX);
     lines.extend(listed.map(|node| format!("  {} on {}", node.pods, node.node)));
+    // A long list would hide the reason below it.
     if fit.nodes.len() > LINES_MAX {
         lines.push(format!(
             "  and more on {} nodes",
@@ -188,7 +189,7 @@ fn fitted(report: &Report) -> Vec<String> {
 }
 
 /// The number of nodes that the waiting pods need.
-fn added(report: &Report) -> Vec<String> {
+fn added(report: &WhatIfReport) -> Vec<String> {
     let Some(added) = &report.add_nodes else {
         return Vec::new();
     };
@@ -214,7 +215,7 @@ fn added(report: &Report) -> Vec<String> {
     vec![String::new(), text]
 }
 
-fn title_of_displaced(report: &Report) -> String {
+fn title_of_displaced(report: &WhatIfReport) -> String {
     let counts = Fate::ALL.into_iter().filter_map(|fate| {
         let pods = report.displaced.iter().filter(|pod| pod.fate == fate);
         match pods.count() {
@@ -227,7 +228,7 @@ fn title_of_displaced(report: &Report) -> String {
 }
 
 /// A row for each pod of a node that is deleted or drained.
-fn ends(report: &Report) -> Vec<String> {
+fn ends(report: &WhatIfReport) -> Vec<String> {
     let rows = report.displaced.iter().map(|pod| {
         let (name, from) = (&pod.pod, &pod.from);
         match (&pod.node, pod.fate) {

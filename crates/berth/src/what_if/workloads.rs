@@ -2,9 +2,9 @@
 //!
 //! Present pods stay if they are as the template asks for; others are replaced. Pods without a node are deleted first.
 
-use super::changes::{Added, DELETE, Key, Raw, name_of, namespace_of};
+use super::changes::{Added, ChangedKey, ClusterJson, DELETE, name_of, namespace_of};
 use super::strict::{self, hint};
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use berth_api::Kind;
 use berth_apiserver::offline;
 use serde_json::{Value, json};
@@ -37,15 +37,15 @@ pub(super) fn is_one(object: &Value) -> bool {
 /// # Errors
 /// When the workload does not define its pods.
 pub(super) fn apply(
-    raw: &mut Raw,
+    raw: &mut ClusterJson,
     place: &str,
     object: &Value,
     added: &mut Added,
-) -> Result<Option<String>, Failure> {
+) -> Result<Option<String>, CommandFailure> {
     let Some((version, kind, count)) = kind_of(object) else {
         return Ok(None);
     };
-    let wrong = |what: String| Failure::Usage(format!("{place}: {kind}: {what}"));
+    let wrong = |what: String| CommandFailure::Usage(format!("{place}: {kind}: {what}"));
     let name = name_of(object).ok_or_else(|| wrong("metadata.name is missing".to_owned()))?;
     let namespace = namespace_of(object);
     let mut present = pods_of(raw, kind, &namespace, &name);
@@ -126,13 +126,13 @@ pub(super) fn apply(
 }
 
 /// Returns whether the scheduler knows a workload, with or without pods.
-fn is_known(raw: &Raw, kind: &str, namespace: &str, name: &str) -> bool {
+fn is_known(raw: &ClusterJson, kind: &str, namespace: &str, name: &str) -> bool {
     raw.keys()
         .any(|key| key.0.name() == kind && key.1 == namespace && key.2 == name)
 }
 
 /// The names of the workloads of a kind that have pods in a namespace.
-fn owners_of(raw: &Raw, kind: &str, namespace: &str) -> Vec<String> {
+fn owners_of(raw: &ClusterJson, kind: &str, namespace: &str) -> Vec<String> {
     let pods = raw
         .iter()
         .filter(|(key, _)| key.0 == Kind::Pod && key.1 == namespace);
@@ -160,20 +160,21 @@ fn controller(pod: &Value) -> Option<&Value> {
 }
 
 /// Deletes a pod.
-pub(super) fn remove(raw: &mut Raw, key: &Key, added: &mut Added) {
+pub(super) fn remove(raw: &mut ClusterJson, key: &ChangedKey, added: &mut Added) {
     raw.remove(key);
     added.pods.retain(|other| other != key);
 }
 
 /// A pod that a controller creates of a template.
 pub(super) fn new_pod(
-    key: &Key,
+    key: &ChangedKey,
     model: &Value,
     (version, kind, owner): (&str, &str, &str),
 ) -> Value {
     let (_, namespace, name) = key;
     let mut spec = model["spec"].clone();
     if let Some(fields) = spec.as_object_mut() {
+        // The template may be that of a bound pod.
         fields.remove("nodeName");
     }
     let mut pod = json!({
@@ -195,12 +196,18 @@ pub(super) fn new_pod(
         "spec": spec,
         "status": {"phase": "Pending"},
     });
+    // The API server would fill in the defaults when the pod is created.
     offline::set_defaults("v1", "Pod", &mut pod);
     pod
 }
 
 /// The pods of a workload that have not ended.
-pub(super) fn pods_of(raw: &Raw, kind: &str, namespace: &str, name: &str) -> Vec<Key> {
+pub(super) fn pods_of(
+    raw: &ClusterJson,
+    kind: &str,
+    namespace: &str,
+    name: &str,
+) -> Vec<ChangedKey> {
     let is_of = |pod: &Value| {
         let Some(owner) = controller(pod) else {
             return false;
@@ -252,7 +259,7 @@ mod tests {
     }
 
     /// A pod of the Deployment as its controller creates it.
-    fn pod(name: &str, cpu: &str, node: &str) -> (Key, Value) {
+    fn pod(name: &str, cpu: &str, node: &str) -> (ChangedKey, Value) {
         let key = (Kind::Pod, "default".to_owned(), name.to_owned());
         let pod = json!({
             "metadata": {"name": name, "namespace": "default",
@@ -264,7 +271,7 @@ mod tests {
         (key, pod)
     }
 
-    fn names(raw: &Raw) -> Vec<&str> {
+    fn names(raw: &ClusterJson) -> Vec<&str> {
         raw.keys().map(|(_, _, name)| name.as_str()).collect()
     }
 
@@ -294,7 +301,7 @@ mod tests {
             ),
             ("none", json!({"replicas": 0}), &[]),
         ] {
-            let mut raw = Raw::from(present.clone());
+            let mut raw = ClusterJson::from(present.clone());
             let effect = apply(&mut raw, "f", &deployment(spec), &mut Added::default());
             assert!(effect.expect("applied").is_some(), "{what}");
             assert_eq!(names(&raw), expected, "{what}");
@@ -303,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_new_workload_needs_a_template() {
-        let mut raw = Raw::new();
+        let mut raw = ClusterJson::new();
         let refused = apply(
             &mut raw,
             "f",

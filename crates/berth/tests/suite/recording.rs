@@ -218,7 +218,7 @@ fn a_run_with_pseudonyms_replays_to_the_same_decisions_and_calls() {
     is_the_same(&dir, 32);
     assert_eq!(report(&dir)["pseudonyms"], true);
     let run = &berth_recording::runs(&dir).expect("a recording")[0];
-    for found in berth_recording::Entries::of(run) {
+    for found in berth_recording::RunEntries::of(run) {
         let entry = format!("{:?}", found.expect("no damage").entry);
         for name in [
             "web-",

@@ -1,29 +1,29 @@
 //! The costs of calls when they are evaluated.
 
 use super::{LIST, REGEX_FACTOR, TEXT_FACTOR, calls::compares_texts};
-use crate::value::Value;
+use crate::value::CelValue;
 
 fn scaled(value: u64, factor: f64) -> u64 {
     (value as f64 * factor).ceil() as u64
 }
 
-fn size(args: &[Value], index: usize) -> u64 {
-    args.get(index).map_or(1, Value::size)
+fn size(args: &[CelValue], index: usize) -> u64 {
+    args.get(index).map_or(1, CelValue::size)
 }
 
 /// The cost of reading a value with all its parts. Counts at most as many parts as may still be paid for.
-fn traversal(value: &Value, left: &mut u64) -> u64 {
+fn traversal(value: &CelValue, left: &mut u64) -> u64 {
     if *left == 0 {
         return 0;
     }
     *left -= 1;
     match value {
-        Value::String(text) => (text.len() as f64 * TEXT_FACTOR) as u64,
-        Value::Bytes(bytes) => (bytes.len() as f64 * TEXT_FACTOR) as u64,
-        Value::List(elements) => elements
+        CelValue::String(text) => (text.len() as f64 * TEXT_FACTOR) as u64,
+        CelValue::Bytes(bytes) => (bytes.len() as f64 * TEXT_FACTOR) as u64,
+        CelValue::List(elements) => elements
             .iter()
             .fold(0, |sum, element| sum + traversal(element, left)),
-        Value::Map(map) => map.iter().fold(0, |sum, (key, value)| {
+        CelValue::Map(map) => map.iter().fold(0, |sum, (key, value)| {
             sum + traversal(&key.value(), left) + traversal(value, left)
         }),
         _ => 1,
@@ -31,7 +31,7 @@ fn traversal(value: &Value, left: &mut u64) -> u64 {
 }
 
 /// The cost of a call that returned `result`. The overload is empty if it was chosen only when the call was evaluated.
-pub(crate) fn of_call(function: &str, overload: &str, args: &[Value], result: &Value) -> u64 {
+pub(crate) fn of_call(function: &str, overload: &str, args: &[CelValue], result: &CelValue) -> u64 {
     of_list(overload, args, result)
         .or_else(|| of_library(function, overload, args, result))
         .unwrap_or_else(|| of_standard(overload, args))
@@ -42,15 +42,19 @@ fn list_call(factor: f64, size: u64) -> u64 {
     (size as f64 * factor) as u64 + 1 + LIST
 }
 
-fn of_list(overload: &str, args: &[Value], result: &Value) -> Option<u64> {
-    let self_compared = |list: &Value| {
+fn of_list(overload: &str, args: &[CelValue], result: &CelValue) -> Option<u64> {
+    let self_compared = |list: &CelValue| {
         let count = list.size();
         let of_texts = match list {
-            Value::List(elements) => {
-                matches!(elements.first(), Some(Value::String(_) | Value::Bytes(_)))
+            CelValue::List(elements) => {
+                matches!(
+                    elements.first(),
+                    Some(CelValue::String(_) | CelValue::Bytes(_))
+                )
             }
             _ => false,
         };
+        // Texts are compared character by character, which costs more.
         let factor = if of_texts { 2.0 + TEXT_FACTOR } else { 2.0 };
         list_call(factor, count * count)
     };
@@ -58,7 +62,7 @@ fn of_list(overload: &str, args: &[Value], result: &Value) -> Option<u64> {
         "list_slice" | "lists_range" | "list_reverse" => list_call(1.0, result.size()),
         "list_flatten" => list_call(1.0, size(args, 0)),
         "list_flatten_int" => match args.get(1) {
-            Some(Value::Int(depth)) => list_call(*depth as f64, size(args, 0)),
+            Some(CelValue::Int(depth)) => list_call(*depth as f64, size(args, 0)),
             _ => list_call(1.0, size(args, 0)),
         },
         "list_distinct" => self_compared(args.first()?),
@@ -73,7 +77,7 @@ fn of_list(overload: &str, args: &[Value], result: &Value) -> Option<u64> {
     })
 }
 
-fn of_library(function: &str, overload: &str, args: &[Value], result: &Value) -> Option<u64> {
+fn of_library(function: &str, overload: &str, args: &[CelValue], result: &CelValue) -> Option<u64> {
     let first = || size(args, 0);
     Some(match function {
         "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => {
@@ -100,7 +104,7 @@ fn of_library(function: &str, overload: &str, args: &[Value], result: &Value) ->
             cost
         }
         "validate" => match args {
-            [Value::Format(format), text] => {
+            [CelValue::Format(format), text] => {
                 scaled(text.size() + 1, TEXT_FACTOR) * scaled(format.regex_length(), REGEX_FACTOR)
             }
             _ => return None,
@@ -133,19 +137,19 @@ fn of_library(function: &str, overload: &str, args: &[Value], result: &Value) ->
         | "getEscapedPath"
         | "getQuery" => 1,
         "_==_" => match args.first()? {
-            Value::Quantity(_)
-            | Value::Ip(_)
-            | Value::Cidr(_)
-            | Value::Format(_)
-            | Value::Url(_)
-            | Value::Semver(_) => 1,
+            CelValue::Quantity(_)
+            | CelValue::Ip(_)
+            | CelValue::Cidr(_)
+            | CelValue::Format(_)
+            | CelValue::Url(_)
+            | CelValue::Semver(_) => 1,
             _ => return None,
         },
         _ => return None,
     })
 }
 
-fn of_standard(overload: &str, args: &[Value]) -> u64 {
+fn of_standard(overload: &str, args: &[CelValue]) -> u64 {
     match overload {
         "starts_with_string" | "ends_with_string" | "string_to_bytes" | "bytes_to_string"
         | "strings_quote" | "string_format" => scaled(size(args, 0), TEXT_FACTOR),

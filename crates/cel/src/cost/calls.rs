@@ -1,7 +1,7 @@
 //! The estimated costs of calls.
 
-use super::{Estimator, LIST, REGEX_FACTOR, Range, TEXT_FACTOR, scaled};
-use crate::ast::{ACCUMULATOR, Expr, Kind, Literal};
+use super::{CostRange, Estimator, LIST, REGEX_FACTOR, TEXT_FACTOR, scaled};
+use crate::ast::{ACCUMULATOR, Expr, Literal, NodeKind};
 use crate::types::Type;
 
 /// The longest regular expression that a named format has.
@@ -11,23 +11,23 @@ const FORMAT_LENGTH: u64 = 64;
 /// The most values of an attribute.
 const ATTRIBUTE_VALUES: u64 = 48;
 /// The bytes of an IP address.
-const ADDRESS_LENGTH: Range = Range { min: 4, max: 16 };
+const ADDRESS_LENGTH: CostRange = CostRange { min: 4, max: 16 };
 
 /// The cost of a call, and the size of its result if that is known.
 pub(super) struct CallCost {
-    pub(super) cost: Range,
-    pub(super) result_size: Option<Range>,
+    pub(super) cost: CostRange,
+    pub(super) result_size: Option<CostRange>,
 }
 
 impl CallCost {
-    fn of(cost: Range) -> Self {
+    fn of(cost: CostRange) -> Self {
         Self {
             cost,
             result_size: None,
         }
     }
 
-    fn sized(cost: Range, result_size: Range) -> Self {
+    fn sized(cost: CostRange, result_size: CostRange) -> Self {
         Self {
             cost,
             result_size: Some(result_size),
@@ -36,15 +36,15 @@ impl CallCost {
 }
 
 /// A call that forms a list.
-fn list_call(factor: f64, size: Range) -> CallCost {
-    let cost = size.scaled(factor).plus(Range::exactly(1 + LIST));
+fn list_call(factor: f64, size: CostRange) -> CallCost {
+    let cost = size.scaled(factor).plus(CostRange::exactly(1 + LIST));
     CallCost::sized(cost, size)
 }
 
 /// A constant integer.
 fn constant(expr: &Expr, default: u64) -> u64 {
     match expr.kind {
-        Kind::Literal(Literal::Int(value)) => u64::try_from(value).unwrap_or(0),
+        NodeKind::Literal(Literal::Int(value)) => u64::try_from(value).unwrap_or(0),
         _ => default,
     }
 }
@@ -58,11 +58,11 @@ impl<'c> Estimator<'c> {
         overload: &str,
         target: Option<&'c Expr>,
         args: &'c [Expr],
-        arg_costs: &[Range],
+        arg_costs: &[CostRange],
     ) -> CallCost {
         let of_args = arg_costs
             .iter()
-            .fold(Range::ZERO, |sum, cost| sum.plus(*cost));
+            .fold(CostRange::ZERO, |sum, cost| sum.plus(*cost));
         let of_library = self
             .list_cost(overload, target, args)
             .or_else(|| self.library_cost(function, overload, target, args));
@@ -76,15 +76,15 @@ impl<'c> Estimator<'c> {
     }
 
     /// The size of an argument, also of one that an accumulator leads to.
-    fn argument_size(&mut self, expr: &'c Expr) -> Range {
+    fn argument_size(&mut self, expr: &'c Expr) -> CostRange {
         if let Some(size) = self.size(expr) {
             return size;
         }
         let path = self.path(expr);
         if path.first().is_some_and(|root| root == ACCUMULATOR) {
-            return Range::UNKNOWN;
+            return CostRange::UNKNOWN;
         }
-        self.size_of_path(&path).unwrap_or(Range::UNKNOWN)
+        self.size_of_path(&path).unwrap_or(CostRange::UNKNOWN)
     }
 
     fn list_cost(
@@ -97,9 +97,11 @@ impl<'c> Estimator<'c> {
             ("list_slice", Some(target), [start, end]) => {
                 let size = self.argument_size(target);
                 let length = constant(end, size.max).wrapping_sub(constant(start, 0));
-                list_call(1.0, Range::exactly(length))
+                list_call(1.0, CostRange::exactly(length))
             }
-            ("lists_range", None, [end]) => list_call(1.0, Range::exactly(constant(end, u64::MAX))),
+            ("lists_range", None, [end]) => {
+                list_call(1.0, CostRange::exactly(constant(end, u64::MAX)))
+            }
             ("list_reverse", Some(target), []) => list_call(1.0, self.argument_size(target)),
             ("list_flatten", Some(target), []) => list_call(1.0, self.argument_size(target)),
             ("list_flatten_int", Some(target), [depth]) => {
@@ -134,14 +136,14 @@ impl<'c> Estimator<'c> {
                     1.0
                 };
                 let product = self.argument_size(a).times(self.argument_size(b));
-                CallCost::of(product.scaled(factor).plus(Range::ONE))
+                CallCost::of(product.scaled(factor).plus(CostRange::ONE))
             }
             _ => return None,
         })
     }
 
     /// The type of the elements of a list, or of the first parameter of another type, and their size.
-    fn elements(&mut self, list: &'c Expr) -> Option<(&'c Type, Range)> {
+    fn elements(&mut self, list: &'c Expr) -> Option<(&'c Type, CostRange)> {
         let of: &'c Type = match self.type_of(list) {
             Type::List(of) | Type::Optional(of) | Type::Type(Some(of)) => of,
             Type::Map(entry) => &entry.0,
@@ -155,7 +157,7 @@ impl<'c> Estimator<'c> {
             path.push("@items".to_owned());
             self.size_of_path(&path)
         };
-        Some((of, size.unwrap_or(Range::UNKNOWN)))
+        Some((of, size.unwrap_or(CostRange::UNKNOWN)))
     }
 
     fn library_cost(
@@ -165,10 +167,10 @@ impl<'c> Estimator<'c> {
         target: Option<&'c Expr>,
         args: &'c [Expr],
     ) -> Option<CallCost> {
-        let one = Some(CallCost::of(Range::ONE));
+        let one = Some(CallCost::of(CostRange::ONE));
         match (function, target, args) {
             ("includes", Some(_), _) => {
-                let values = Range {
+                let values = CostRange {
                     min: 0,
                     max: ATTRIBUTE_VALUES,
                 };
@@ -178,7 +180,7 @@ impl<'c> Estimator<'c> {
                 let size = self.argument_size(target);
                 let cost = match self.elements(target) {
                     Some((Type::String | Type::Bytes, element)) => {
-                        size.times(element.scaled(TEXT_FACTOR).plus(Range::ONE))
+                        size.times(element.scaled(TEXT_FACTOR).plus(CostRange::ONE))
                     }
                     Some(_) => size,
                     None => size.scaled(TEXT_FACTOR),
@@ -203,22 +205,22 @@ impl<'c> Estimator<'c> {
                 let size = self.argument_size(target);
                 let max = match args {
                     [_, limit, ..] => match limit.kind {
-                        Kind::Literal(Literal::Int(limit)) => limit as u64,
+                        NodeKind::Literal(Literal::Int(limit)) => limit as u64,
                         _ => size.max,
                     },
                     _ => size.max,
                 };
                 let cost = size.scaled(2.0 * TEXT_FACTOR);
-                Some(CallCost::sized(cost, Range { min: 0, max }))
+                Some(CallCost::sized(cost, CostRange { min: 0, max }))
             }
             ("join", Some(target), args) => {
                 let count = self.argument_size(target);
                 let mut size = match self.elements(target) {
                     Some((_, element)) => count.times(element),
-                    None => Range::ZERO,
+                    None => CostRange::ZERO,
                 };
                 if let [separator, ..] = args {
-                    let separators = Range {
+                    let separators = CostRange {
                         min: count.min.saturating_sub(1),
                         max: count.max.saturating_sub(1),
                     };
@@ -228,9 +230,9 @@ impl<'c> Estimator<'c> {
             }
             ("find" | "findAll", Some(target), [pattern, ..]) => {
                 let size = self.argument_size(target);
-                let text = size.plus(Range::ONE).scaled(TEXT_FACTOR);
+                let text = size.plus(CostRange::ONE).scaled(TEXT_FACTOR);
                 let regex = self.argument_size(pattern).scaled(REGEX_FACTOR);
-                let result = Range {
+                let result = CostRange {
                     min: 0,
                     max: size.max,
                 };
@@ -251,7 +253,7 @@ impl<'c> Estimator<'c> {
                 if function == "containsCIDR" {
                     cost = cost
                         .plus(ADDRESS_LENGTH.scaled(TEXT_FACTOR))
-                        .plus(Range::ONE);
+                        .plus(CostRange::ONE);
                 }
                 if overload.ends_with("_string") {
                     cost = cost.plus(self.argument_size(other).scaled(TEXT_FACTOR));
@@ -294,13 +296,13 @@ impl<'c> Estimator<'c> {
                 ..,
             ) => one,
             ("_==_", _, [a, b]) if self.type_of(a) == self.type_of(b) => match self.type_of(a) {
-                Type::Object("kubernetes.NamedFormat") => Some(CallCost::of(Range {
+                Type::Object("kubernetes.NamedFormat") => Some(CallCost::of(CostRange {
                     min: 1,
                     max: scaled(FORMAT_LENGTH, TEXT_FACTOR),
                 })),
                 Type::Object("kubernetes.URL") => {
                     let max = self.size(b).map_or(1, |size| size.max);
-                    let size = Range { min: 1, max };
+                    let size = CostRange { min: 1, max };
                     Some(CallCost::of(size.scaled(TEXT_FACTOR)))
                 }
                 Type::Object("kubernetes.Quantity" | "kubernetes.Semver") | Type::Opaque(_) => one,
@@ -316,14 +318,14 @@ impl<'c> Estimator<'c> {
         overload: &str,
         target: Option<&'c Expr>,
         args: &'c [Expr],
-        arg_costs: &[Range],
-        of_args: Range,
+        arg_costs: &[CostRange],
+        of_args: CostRange,
     ) -> CallCost {
         let cost = match (overload, target, args) {
             ("string_format", Some(target), _) => self.size_or_unknown(target).scaled(TEXT_FACTOR),
             ("string_to_bytes", _, [text]) => {
                 let size = self.size_or_unknown(text);
-                let result = Range {
+                let result = CostRange {
                     min: size.min,
                     max: size.max.wrapping_mul(4),
                 };
@@ -331,7 +333,7 @@ impl<'c> Estimator<'c> {
             }
             ("bytes_to_string", _, [bytes]) => {
                 let size = self.size_or_unknown(bytes);
-                let result = Range {
+                let result = CostRange {
                     min: size.min / 4,
                     max: size.max,
                 };
@@ -339,7 +341,7 @@ impl<'c> Estimator<'c> {
             }
             ("strings_quote", _, [text]) => {
                 let size = self.size_or_unknown(text);
-                let result = Range {
+                let result = CostRange {
                     min: size.min.wrapping_add(2),
                     max: size.max.wrapping_mul(2).wrapping_add(2),
                 };
@@ -350,7 +352,7 @@ impl<'c> Estimator<'c> {
             }
             ("in_list", _, [_, list]) => self.size_or_unknown(list),
             ("matches_string", Some(target), [pattern]) => {
-                let text = self.size_or_unknown(target).plus(Range::ONE);
+                let text = self.size_or_unknown(target).plus(CostRange::ONE);
                 let regex = self.size_or_unknown(pattern).scaled(REGEX_FACTOR);
                 text.scaled(TEXT_FACTOR).times(regex)
             }
@@ -360,7 +362,7 @@ impl<'c> Estimator<'c> {
             }
             ("logical_or" | "logical_and", ..) => {
                 let min = arg_costs.first().map_or(0, |cost| cost.min);
-                return CallCost::of(Range {
+                return CallCost::of(CostRange {
                     min,
                     max: of_args.max,
                 });
@@ -383,7 +385,7 @@ impl<'c> Estimator<'c> {
                     self.entries.insert(expr.id, a.union(b));
                 }
                 let cost = if overload == "add_list" {
-                    Range::ONE
+                    CostRange::ONE
                 } else {
                     size.scaled(TEXT_FACTOR)
                 };
@@ -391,13 +393,13 @@ impl<'c> Estimator<'c> {
             }
             (_, _, [a, b]) if compares_texts(overload) => {
                 let max = self.size_or_unknown(a).max.min(self.size_or_unknown(b).max);
-                let size = Range {
+                let size = CostRange {
                     min: u64::from(max > 0),
                     max,
                 };
                 size.scaled(TEXT_FACTOR)
             }
-            _ => Range::ONE,
+            _ => CostRange::ONE,
         };
         CallCost::of(cost.plus(of_args))
     }
@@ -413,8 +415,8 @@ pub(super) fn compares_texts(overload: &str) -> bool {
 }
 
 /// The size of a text after parts were replaced.
-fn replaced_size(size: Range, old: Range, new: Range) -> Range {
-    let (mut count, mut kept) = (Range::ZERO, Range::ZERO);
+fn replaced_size(size: CostRange, old: CostRange, new: CostRange) -> CostRange {
+    let (mut count, mut kept) = (CostRange::ZERO, CostRange::ZERO);
     if old.min == 0 {
         count.max = size.max.saturating_add(1);
         kept.max = size.max;

@@ -1,10 +1,10 @@
 //! Conversions between types, and the types themselves.
 
-use super::{Context, time};
+use super::{FunctionContext, time};
 use crate::declarations::Declaration;
 use crate::error::EvaluationError;
 use crate::number;
-use crate::value::{Outcome, Value};
+use crate::value::{CelValue, EvalResult};
 
 pub(super) const DECLARATIONS: &[Declaration] = &[
     ("type", "type", "A -> type(A)", type_of),
@@ -100,135 +100,135 @@ pub(crate) fn is_conversion(function: &str) -> bool {
     )
 }
 
-fn failed(from: &Value, to: &str) -> EvaluationError {
+fn failed(from: &CelValue, to: &str) -> EvaluationError {
     EvaluationError::failed(format!(
         "type conversion error from '{}' to '{to}'",
         from.type_name()
     ))
 }
 
-fn one(args: &[Value]) -> Result<&Value, EvaluationError> {
+fn one(args: &[CelValue]) -> Result<&CelValue, EvaluationError> {
     args.first().ok_or_else(EvaluationError::no_such_overload)
 }
 
-fn identity(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn identity(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     one(args).cloned()
 }
 
-fn type_of(_: &mut Context<'_>, args: &[Value]) -> Outcome {
-    one(args).map(|value| Value::Type(value.type_name()))
+fn type_of(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
+    one(args).map(|value| CelValue::Type(value.type_name()))
 }
 
-fn to_bool(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn to_bool(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     let value = one(args)?;
-    if let Value::String(text) = value {
+    if let CelValue::String(text) = value {
         match &**text {
-            "1" | "t" | "T" | "TRUE" | "true" | "True" => return Ok(Value::Bool(true)),
-            "0" | "f" | "F" | "FALSE" | "false" | "False" => return Ok(Value::Bool(false)),
+            "1" | "t" | "T" | "TRUE" | "true" | "True" => return Ok(CelValue::Bool(true)),
+            "0" | "f" | "F" | "FALSE" | "false" | "False" => return Ok(CelValue::Bool(false)),
             _ => {}
         }
     }
     Err(failed(value, "bool"))
 }
 
-fn to_bytes(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn to_bytes(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     match one(args)? {
-        Value::String(text) => Ok(Value::Bytes(text.as_bytes().into())),
+        CelValue::String(text) => Ok(CelValue::Bytes(text.as_bytes().into())),
         other => Err(failed(other, "bytes")),
     }
 }
 
-fn to_double(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn to_double(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     match one(args)? {
-        Value::Int(value) => Ok(Value::Double(*value as f64)),
-        Value::Uint(value) => Ok(Value::Double(*value as f64)),
-        value @ Value::String(text) => match text.parse::<f64>() {
+        CelValue::Int(value) => Ok(CelValue::Double(*value as f64)),
+        CelValue::Uint(value) => Ok(CelValue::Double(*value as f64)),
+        value @ CelValue::String(text) => match text.parse::<f64>() {
             // A number that is too large is not infinite.
             Ok(parsed) if parsed.is_infinite() && !text.to_ascii_lowercase().contains("inf") => {
                 Err(failed(value, "double"))
             }
-            Ok(parsed) => Ok(Value::Double(parsed)),
+            Ok(parsed) => Ok(CelValue::Double(parsed)),
             Err(_) => Err(failed(value, "double")),
         },
         other => Err(failed(other, "double")),
     }
 }
 
-fn to_duration(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn to_duration(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     let value = one(args)?;
     match value {
-        Value::String(text) => match text.parse::<berth_api::GoDuration>() {
-            Ok(parsed) => Ok(Value::Duration(parsed.as_nanos())),
+        CelValue::String(text) => match text.parse::<berth_api::GoDuration>() {
+            Ok(parsed) => Ok(CelValue::Duration(parsed.as_nanos())),
             Err(_) => Err(failed(value, "google.protobuf.Duration")),
         },
         _ => Err(failed(value, "google.protobuf.Duration")),
     }
 }
 
-fn to_int(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn to_int(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     match one(args)? {
-        Value::Double(value) => number::to_i64(*value).map(Value::Int),
-        Value::Duration(nanos) => Ok(Value::Int(*nanos)),
-        Value::Timestamp(time) => Ok(Value::Int(time.seconds())),
-        Value::Uint(value) => i64::try_from(*value)
-            .map(Value::Int)
+        CelValue::Double(value) => number::to_i64(*value).map(CelValue::Int),
+        CelValue::Duration(nanos) => Ok(CelValue::Int(*nanos)),
+        CelValue::Timestamp(time) => Ok(CelValue::Int(time.seconds())),
+        CelValue::Uint(value) => i64::try_from(*value)
+            .map(CelValue::Int)
             .map_err(|_| EvaluationError::failed("integer overflow")),
-        value @ Value::String(text) => text
+        value @ CelValue::String(text) => text
             .parse::<i64>()
-            .map(Value::Int)
+            .map(CelValue::Int)
             .map_err(|_| failed(value, "int")),
         other => Err(failed(other, "int")),
     }
 }
 
-fn to_uint(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn to_uint(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     match one(args)? {
-        Value::Double(value) => number::to_u64(*value).map(Value::Uint),
-        Value::Int(value) => u64::try_from(*value)
-            .map(Value::Uint)
+        CelValue::Double(value) => number::to_u64(*value).map(CelValue::Uint),
+        CelValue::Int(value) => u64::try_from(*value)
+            .map(CelValue::Uint)
             .map_err(|_| EvaluationError::failed("unsigned integer overflow")),
-        value @ Value::String(text) => match text.parse::<u64>() {
-            Ok(parsed) if !text.starts_with('+') => Ok(Value::Uint(parsed)),
+        value @ CelValue::String(text) => match text.parse::<u64>() {
+            Ok(parsed) if !text.starts_with('+') => Ok(CelValue::Uint(parsed)),
             _ => Err(failed(value, "uint")),
         },
         other => Err(failed(other, "uint")),
     }
 }
 
-fn to_string(_: &mut Context<'_>, args: &[Value]) -> Outcome {
-    convert(one(args)?).map(|text| Value::text(&text))
+fn to_string(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
+    convert(one(args)?).map(|text| CelValue::text(&text))
 }
 
 /// The value as a text.
 ///
 /// # Errors
 /// The value has no text.
-pub(crate) fn convert(value: &Value) -> Result<String, EvaluationError> {
+pub(crate) fn convert(value: &CelValue) -> Result<String, EvaluationError> {
     Ok(match value {
-        Value::Null => "null".to_owned(),
-        Value::Bool(value) => value.to_string(),
-        Value::Int(value) => value.to_string(),
-        Value::Uint(value) => value.to_string(),
-        Value::Double(value) => number::shortest_text(*value),
-        Value::String(text) => text.to_string(),
-        Value::Bytes(bytes) => std::str::from_utf8(bytes)
+        CelValue::Null => "null".to_owned(),
+        CelValue::Bool(value) => value.to_string(),
+        CelValue::Int(value) => value.to_string(),
+        CelValue::Uint(value) => value.to_string(),
+        CelValue::Double(value) => number::shortest_text(*value),
+        CelValue::String(text) => text.to_string(),
+        CelValue::Bytes(bytes) => std::str::from_utf8(bytes)
             .map_err(|_| {
                 EvaluationError::failed("invalid UTF-8 in bytes, cannot convert to string")
             })?
             .to_owned(),
-        Value::Duration(nanos) => {
+        CelValue::Duration(nanos) => {
             format!("{}s", number::plain_text(time::seconds_of(*nanos)))
         }
-        Value::Timestamp(time) => time.text()?,
-        Value::Type(name) => (*name).to_owned(),
+        CelValue::Timestamp(time) => time.text()?,
+        CelValue::Type(name) => (*name).to_owned(),
         other => return Err(failed(other, "string")),
     })
 }
 
-fn to_timestamp(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn to_timestamp(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     match one(args)? {
-        Value::Int(seconds) => time::from_seconds(*seconds),
-        value @ Value::String(text) => match time::parse(text) {
+        CelValue::Int(seconds) => time::from_seconds(*seconds),
+        value @ CelValue::String(text) => match time::parse(text) {
             Some(time) => time,
             None => Err(failed(value, "google.protobuf.Timestamp")),
         },

@@ -2,12 +2,12 @@
 //!
 //! Fixed-point and scientific numbers are written as in American English: `1,234.50`, `1.500000×10⁰³`.
 
-use super::{Context, check_value_size, convert};
-use crate::ast::{Expr, ExprId, Kind};
+use super::{FunctionContext, check_value_size, convert};
+use crate::ast::{Expr, ExprId, NodeKind};
 use crate::declarations::Declaration;
 use crate::error::EvaluationError;
 use crate::types::Type;
-use crate::value::{Key, Map, Outcome, Steps, Value};
+use crate::value::{CelValue, EvalResult, Map, MapKey, Steps};
 
 pub(super) const DECLARATIONS: &[Declaration] = &[(
     "format",
@@ -131,8 +131,8 @@ impl From<String> for Failed {
     }
 }
 
-fn format(cx: &mut Context<'_>, args: &[Value]) -> Outcome {
-    let [Value::String(format), Value::List(args)] = args else {
+fn format(cx: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
+    let [CelValue::String(format), CelValue::List(args)] = args else {
         return Err(EvaluationError::no_such_overload());
     };
     let mut text = String::new();
@@ -151,6 +151,7 @@ fn format(cx: &mut Context<'_>, args: &[Value]) -> Outcome {
             check_value_size(text.len()).map_err(Failed)
         },
         || {
+            // Arguments are checked when they are used, so text before the first fault costs its steps.
             next.set(next.get() + 1);
             if next.get() > args.len() {
                 return Err(format!("index {} out of range", next.get() - 1).into());
@@ -159,7 +160,7 @@ fn format(cx: &mut Context<'_>, args: &[Value]) -> Outcome {
         },
     );
     match result {
-        Ok(()) => Ok(Value::text(&text)),
+        Ok(()) => Ok(CelValue::text(&text)),
         Err(Failed(error)) => Err(error),
     }
 }
@@ -167,18 +168,18 @@ fn format(cx: &mut Context<'_>, args: &[Value]) -> Outcome {
 fn formatted(
     verb: Verb,
     precision: Option<u8>,
-    value: &Value,
+    value: &CelValue,
     steps: &mut Steps,
 ) -> Result<String, EvaluationError> {
     let refused = || EvaluationError::failed(verb.refusal(value.type_name()));
     Ok(match (verb, value) {
         (Verb::Text, value) => return text(value, steps),
-        (Verb::Decimal, Value::Int(value)) => value.to_string(),
-        (Verb::Decimal, Value::Uint(value)) => value.to_string(),
+        (Verb::Decimal, CelValue::Int(value)) => value.to_string(),
+        (Verb::Decimal, CelValue::Uint(value)) => value.to_string(),
         (Verb::Fixed | Verb::Scientific, value) => {
             let number = match value {
-                Value::Double(number) => *number,
-                Value::String(name) => match &**name {
+                CelValue::Double(number) => *number,
+                CelValue::String(name) => match &**name {
                     "NaN" => f64::NAN,
                     "Infinity" => f64::INFINITY,
                     "-Infinity" => f64::NEG_INFINITY,
@@ -194,20 +195,20 @@ fn formatted(
                 format!("{:>precision$}", scientific(number))
             }
         }
-        (Verb::Binary, Value::Int(value)) => signed(*value, |value| format!("{value:b}")),
-        (Verb::Binary, Value::Uint(value)) => format!("{value:b}"),
-        (Verb::Binary, Value::Bool(value)) => u8::from(*value).to_string(),
-        (Verb::Octal, Value::Int(value)) => signed(*value, |value| format!("{value:o}")),
-        (Verb::Octal, Value::Uint(value)) => format!("{value:o}"),
+        (Verb::Binary, CelValue::Int(value)) => signed(*value, |value| format!("{value:b}")),
+        (Verb::Binary, CelValue::Uint(value)) => format!("{value:b}"),
+        (Verb::Binary, CelValue::Bool(value)) => u8::from(*value).to_string(),
+        (Verb::Octal, CelValue::Int(value)) => signed(*value, |value| format!("{value:o}")),
+        (Verb::Octal, CelValue::Uint(value)) => format!("{value:o}"),
         (Verb::Hex { upper }, value) => {
             let digits = |bytes: &[u8]| -> String {
                 bytes.iter().map(|byte| format!("{byte:02x}")).collect()
             };
             let text = match value {
-                Value::String(text) => digits(text.as_bytes()),
-                Value::Bytes(bytes) => digits(bytes),
-                Value::Int(value) => signed(*value, |value| format!("{value:x}")),
-                Value::Uint(value) => format!("{value:x}"),
+                CelValue::String(text) => digits(text.as_bytes()),
+                CelValue::Bytes(bytes) => digits(bytes),
+                CelValue::Int(value) => signed(*value, |value| format!("{value:x}")),
+                CelValue::Uint(value) => format!("{value:x}"),
                 _ => return Err(refused()),
             };
             if upper { text.to_uppercase() } else { text }
@@ -278,21 +279,21 @@ fn scientific(value: f64) -> String {
     format!("{mantissa}×10{sign}{raised}")
 }
 
-fn text(value: &Value, steps: &mut Steps) -> Result<String, EvaluationError> {
+fn text(value: &CelValue, steps: &mut Steps) -> Result<String, EvaluationError> {
     steps.take(1)?;
     match value {
-        Value::List(elements) => list(elements, steps),
-        Value::Map(entries) => map(entries, steps),
-        Value::Null
-        | Value::Bool(_)
-        | Value::Int(_)
-        | Value::Uint(_)
-        | Value::Double(_)
-        | Value::String(_)
-        | Value::Bytes(_)
-        | Value::Duration(_)
-        | Value::Timestamp(_)
-        | Value::Type(_) => convert(value),
+        CelValue::List(elements) => list(elements, steps),
+        CelValue::Map(entries) => map(entries, steps),
+        CelValue::Null
+        | CelValue::Bool(_)
+        | CelValue::Int(_)
+        | CelValue::Uint(_)
+        | CelValue::Double(_)
+        | CelValue::String(_)
+        | CelValue::Bytes(_)
+        | CelValue::Duration(_)
+        | CelValue::Timestamp(_)
+        | CelValue::Type(_) => convert(value),
         other => Err(EvaluationError::failed(
             Verb::Text.refusal(other.type_name()),
         )),
@@ -300,26 +301,26 @@ fn text(value: &Value, steps: &mut Steps) -> Result<String, EvaluationError> {
 }
 
 /// A value inside of a list or map, as a literal of CEL.
-fn literal(value: &Value, steps: &mut Steps) -> Result<String, EvaluationError> {
+fn literal(value: &CelValue, steps: &mut Steps) -> Result<String, EvaluationError> {
     steps.take(1)?;
     Ok(match value {
-        Value::Double(number) => match special(*number) {
+        CelValue::Double(number) => match special(*number) {
             None => format!("{number:.6}"),
             Some("∞") => "\"+Inf\"".to_owned(),
             Some("-∞") => "\"-Inf\"".to_owned(),
             Some(other) => format!("{other:?}"),
         },
-        Value::String(text) => quoted(text.as_bytes()),
-        Value::Bytes(bytes) => format!("b{}", quoted(bytes)),
-        Value::Duration(_) => format!("duration(\"{}\")", convert(value)?),
-        Value::Timestamp(_) => format!("timestamp(\"{}\")", convert(value)?),
-        Value::Optional(_)
-        | Value::Quantity(_)
-        | Value::Semver(_)
-        | Value::Ip(_)
-        | Value::Cidr(_)
-        | Value::Url(_)
-        | Value::Format(_) => {
+        CelValue::String(text) => quoted(text.as_bytes()),
+        CelValue::Bytes(bytes) => format!("b{}", quoted(bytes)),
+        CelValue::Duration(_) => format!("duration(\"{}\")", convert(value)?),
+        CelValue::Timestamp(_) => format!("timestamp(\"{}\")", convert(value)?),
+        CelValue::Optional(_)
+        | CelValue::Quantity(_)
+        | CelValue::Semver(_)
+        | CelValue::Ip(_)
+        | CelValue::Cidr(_)
+        | CelValue::Url(_)
+        | CelValue::Format(_) => {
             let name = value.type_name();
             let message = format!("error during formatting: no formatting function for {name}");
             return Err(EvaluationError::Failed(message));
@@ -357,7 +358,7 @@ fn quoted(bytes: &[u8]) -> String {
     quoted
 }
 
-fn list(elements: &[Value], steps: &mut Steps) -> Result<String, EvaluationError> {
+fn list(elements: &[CelValue], steps: &mut Steps) -> Result<String, EvaluationError> {
     let mut text = String::from("[");
     for (index, element) in elements.iter().enumerate() {
         if index > 0 {
@@ -374,7 +375,7 @@ fn map(map: &Map, steps: &mut Steps) -> Result<String, EvaluationError> {
     let mut entries = Vec::with_capacity(map.len());
     for (key, value) in map.iter() {
         let key = match key {
-            Key::String(_) | Key::Bool(_) | Key::Int(_) | Key::Uint(_) => {
+            MapKey::String(_) | MapKey::Bool(_) | MapKey::Int(_) | MapKey::Uint(_) => {
                 literal(&key.value(), steps)?
             }
             other => {
@@ -465,20 +466,22 @@ fn check_argument(
         Verb::Binary => matches!(of, Type::Int | Type::Uint | Type::Bool),
         Verb::Hex { .. } => matches!(of, Type::Int | Type::Uint | Type::String | Type::Bytes),
     };
+    // A dynamic argument is checked when its value is known.
     if !fits && of != Type::Dyn {
         return Err(FormatCheck {
             argument: Some(argument.id),
             message: verb.refusal(of.name()),
         });
     }
+    // The elements of a list are formatted as well, so their types must fit.
     if verb == Verb::Text {
         match &argument.kind {
-            Kind::List(elements) => {
+            NodeKind::List(elements) => {
                 for element in elements {
                     check_argument(verb, &element.value, type_of)?;
                 }
             }
-            Kind::Map(entries) => {
+            NodeKind::Map(entries) => {
                 for entry in entries {
                     check_argument(verb, &entry.key, type_of)?;
                     check_argument(verb, &entry.value, type_of)?;

@@ -1,10 +1,10 @@
 //! Lists.
 
-use super::{Context, check_value_size, time};
+use super::{FunctionContext, check_value_size, time};
 use crate::declarations::Declaration;
 use crate::error::EvaluationError;
 use crate::number;
-use crate::value::{Outcome, Steps, Value, compare, equal};
+use crate::value::{CelValue, EvalResult, Steps, compare, equal};
 use std::cmp::Ordering;
 
 /// Declares a function for lists of every type that has an order.
@@ -36,25 +36,25 @@ pub(super) const SORT: &[Declaration] = for_comparable!("sort", "list_", "_sort"
 
 pub(super) const DECLARATIONS: &[Declaration] = &[
     ("sum", "list_int_sum_int", ".list(int) -> int", |_, args| {
-        sum(args, Value::Int(0))
+        sum(args, CelValue::Int(0))
     }),
     (
         "sum",
         "list_uint_sum_uint",
         ".list(uint) -> uint",
-        |_, args| sum(args, Value::Uint(0)),
+        |_, args| sum(args, CelValue::Uint(0)),
     ),
     (
         "sum",
         "list_double_sum_double",
         ".list(double) -> double",
-        |_, args| sum(args, Value::Double(0.0)),
+        |_, args| sum(args, CelValue::Double(0.0)),
     ),
     (
         "sum",
         "list_duration_sum_duration",
         ".list(duration) -> duration",
-        |_, args| sum(args, Value::Duration(0)),
+        |_, args| sum(args, CelValue::Duration(0)),
     ),
     (
         "indexOf",
@@ -139,34 +139,34 @@ pub(super) const DECLARATIONS: &[Declaration] = &[
     ),
 ];
 
-fn elements(args: &[Value]) -> Result<&[Value], EvaluationError> {
+fn elements(args: &[CelValue]) -> Result<&[CelValue], EvaluationError> {
     match args {
-        [Value::List(elements), ..] => Ok(elements),
+        [CelValue::List(elements), ..] => Ok(elements),
         _ => Err(EvaluationError::no_such_overload()),
     }
 }
 
-fn is_sorted(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn is_sorted(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     for pair in elements(args)?.windows(2) {
         // Elements without an order are not out of order.
         if compare(&pair[0], &pair[1]).is_ok_and(Ordering::is_gt) {
-            return Ok(Value::Bool(false));
+            return Ok(CelValue::Bool(false));
         }
     }
-    Ok(Value::Bool(true))
+    Ok(CelValue::Bool(true))
 }
 
-fn sum(args: &[Value], zero: Value) -> Outcome {
+fn sum(args: &[CelValue], zero: CelValue) -> EvalResult {
     elements(args)?
         .iter()
         .try_fold(zero, |sum, element| match &sum {
-            Value::Duration(_) => time::add(&sum, element),
+            CelValue::Duration(_) => time::add(&sum, element),
             _ => number::add(&sum, element),
         })
 }
 
-fn best(args: &[Value], name: &str, replaces: Ordering) -> Outcome {
-    let mut found: Option<&Value> = None;
+fn best(args: &[CelValue], name: &str, replaces: Ordering) -> EvalResult {
+    let mut found: Option<&CelValue> = None;
     for element in elements(args)? {
         match found {
             Some(best) if compare(best, element).ok() != Some(replaces) => {}
@@ -178,16 +178,16 @@ fn best(args: &[Value], name: &str, replaces: Ordering) -> Outcome {
         .ok_or_else(|| EvaluationError::failed(format!("{name} called on empty list")))
 }
 
-fn min(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn min(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     best(args, "min", Ordering::Greater)
 }
 
-fn max(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn max(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     best(args, "max", Ordering::Less)
 }
 
 /// Returns whether values are equal; values that cannot be compared are not.
-fn is_equal(a: &Value, b: &Value, steps: &mut Steps) -> Result<bool, EvaluationError> {
+fn is_equal(a: &CelValue, b: &CelValue, steps: &mut Steps) -> Result<bool, EvaluationError> {
     match equal(a, b, steps) {
         Err(error) if error.is_absorbed() => Ok(false),
         result => result,
@@ -195,10 +195,10 @@ fn is_equal(a: &Value, b: &Value, steps: &mut Steps) -> Result<bool, EvaluationE
 }
 
 fn find<'v>(
-    mut elements: impl Iterator<Item = (usize, &'v Value)>,
-    value: &Value,
+    mut elements: impl Iterator<Item = (usize, &'v CelValue)>,
+    value: &CelValue,
     steps: &mut Steps,
-) -> Outcome {
+) -> EvalResult {
     let found = loop {
         match elements.next() {
             None => break None,
@@ -207,25 +207,30 @@ fn find<'v>(
         }
     };
     let index = found.map_or(-1, |index| i64::try_from(index).unwrap_or(i64::MAX));
-    Ok(Value::Int(index))
+    Ok(CelValue::Int(index))
 }
 
-fn index_of(cx: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn index_of(cx: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     let [_, value] = args else {
         return Err(EvaluationError::no_such_overload());
     };
     find(elements(args)?.iter().enumerate(), value, cx.steps)
 }
 
-fn last_index_of(cx: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn last_index_of(cx: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     let [_, value] = args else {
         return Err(EvaluationError::no_such_overload());
     };
     find(elements(args)?.iter().enumerate().rev(), value, cx.steps)
 }
 
-fn slice(_: &mut Context<'_>, args: &[Value]) -> Outcome {
-    let [Value::List(elements), Value::Int(start), Value::Int(end)] = args else {
+fn slice(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
+    let [
+        CelValue::List(elements),
+        CelValue::Int(start),
+        CelValue::Int(end),
+    ] = args
+    else {
         return Err(EvaluationError::no_such_overload());
     };
     let problem = |problem: String| {
@@ -240,27 +245,27 @@ fn slice(_: &mut Context<'_>, args: &[Value]) -> Outcome {
     }
     let part = elements.get(from..to);
     let part = part.ok_or_else(|| problem(format!("list is length {}", elements.len())))?;
-    Ok(Value::list(part.to_vec()))
+    Ok(CelValue::list(part.to_vec()))
 }
 
-fn flatten(cx: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn flatten(cx: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     fn flatten(
-        elements: &[Value],
+        elements: &[CelValue],
         depth: i64,
-        flat: &mut Vec<Value>,
+        flat: &mut Vec<CelValue>,
         steps: &mut Steps,
     ) -> Result<(), EvaluationError> {
         for element in elements {
             steps.take(1)?;
             match element {
-                Value::List(inner) if depth > 0 => flatten(inner, depth - 1, flat, steps)?,
+                CelValue::List(inner) if depth > 0 => flatten(inner, depth - 1, flat, steps)?,
                 other => flat.push(other.clone()),
             }
         }
         check_value_size(flat.len())
     }
     let depth = match args {
-        [_, Value::Int(depth)] => *depth,
+        [_, CelValue::Int(depth)] => *depth,
         [_] => 1,
         _ => return Err(EvaluationError::no_such_overload()),
     };
@@ -269,23 +274,25 @@ fn flatten(cx: &mut Context<'_>, args: &[Value]) -> Outcome {
     }
     let mut flat = Vec::new();
     flatten(elements(args)?, depth, &mut flat, cx.steps)?;
-    Ok(Value::list(flat))
+    Ok(CelValue::list(flat))
 }
 
-fn range(_: &mut Context<'_>, args: &[Value]) -> Outcome {
-    let [Value::Int(end)] = args else {
+fn range(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
+    let [CelValue::Int(end)] = args else {
         return Err(EvaluationError::no_such_overload());
     };
     check_value_size(usize::try_from(*end).unwrap_or(0))?;
-    Ok(Value::list((0..*end).map(Value::Int).collect()))
+    Ok(CelValue::list((0..*end).map(CelValue::Int).collect()))
 }
 
-fn reverse(_: &mut Context<'_>, args: &[Value]) -> Outcome {
-    Ok(Value::list(elements(args)?.iter().rev().cloned().collect()))
+fn reverse(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
+    Ok(CelValue::list(
+        elements(args)?.iter().rev().cloned().collect(),
+    ))
 }
 
-fn distinct(cx: &mut Context<'_>, args: &[Value]) -> Outcome {
-    let mut distinct: Vec<Value> = Vec::new();
+fn distinct(cx: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
+    let mut distinct: Vec<CelValue> = Vec::new();
     for element in elements(args)? {
         let mut known = false;
         for other in &distinct {
@@ -298,23 +305,23 @@ fn distinct(cx: &mut Context<'_>, args: &[Value]) -> Outcome {
             distinct.push(element.clone());
         }
     }
-    Ok(Value::list(distinct))
+    Ok(CelValue::list(distinct))
 }
 
-fn sort(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn sort(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     let elements = elements(args)?;
     sorted(elements, elements)
 }
 
-fn sort_by(_: &mut Context<'_>, args: &[Value]) -> Outcome {
-    let [Value::List(elements), Value::List(keys)] = args else {
+fn sort_by(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
+    let [CelValue::List(elements), CelValue::List(keys)] = args else {
         return Err(EvaluationError::no_such_overload());
     };
     sorted(elements, keys)
 }
 
 /// The elements in the order of their keys. Elements with equal keys keep their order.
-fn sorted(elements: &[Value], keys: &[Value]) -> Outcome {
+fn sorted(elements: &[CelValue], keys: &[CelValue]) -> EvalResult {
     if elements.len() != keys.len() {
         return Err(EvaluationError::failed(format!(
             "@sortByAssociatedKeys() expected a list of the same size as the associated keys list, \
@@ -324,7 +331,7 @@ fn sorted(elements: &[Value], keys: &[Value]) -> Outcome {
         )));
     }
     if let [first, rest @ ..] = keys {
-        let comparable = compare(first, first).is_ok() || matches!(first, Value::Double(_));
+        let comparable = compare(first, first).is_ok() || matches!(first, CelValue::Double(_));
         if !comparable {
             return Err(EvaluationError::failed("list elements must be comparable"));
         }
@@ -337,5 +344,5 @@ fn sorted(elements: &[Value], keys: &[Value]) -> Outcome {
     let mut order: Vec<usize> = (0..keys.len()).collect();
     order.sort_by(|a, b| compare(&keys[*a], &keys[*b]).unwrap_or(Ordering::Equal));
     let sorted = order.into_iter().map(|index| elements[index].clone());
-    Ok(Value::list(sorted.collect()))
+    Ok(CelValue::list(sorted.collect()))
 }

@@ -1,9 +1,9 @@
 //! The functions of expressions of mutations besides their messages.
 
-use super::Context;
+use super::FunctionContext;
 use crate::declarations::Declaration;
 use crate::error::EvaluationError;
-use crate::value::{Outcome, Value};
+use crate::value::{CelValue, EvalResult};
 
 pub(super) const DECLARATIONS: &[Declaration] = &[(
     "jsonpatch.escapeKey",
@@ -13,9 +13,9 @@ pub(super) const DECLARATIONS: &[Declaration] = &[(
 )];
 
 /// A key as a part of a JSON pointer.
-fn escape_key(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn escape_key(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     match args {
-        [Value::String(key)] => Ok(Value::text(&key.replace('~', "~0").replace('/', "~1"))),
+        [CelValue::String(key)] => Ok(CelValue::text(&key.replace('~', "~0").replace('/', "~1"))),
         _ => Err(EvaluationError::no_such_overload()),
     }
 }

@@ -1,9 +1,9 @@
 //! Formats of texts, by name.
 
-use super::{Context, time, url};
+use super::{FunctionContext, time, url};
 use crate::declarations::Declaration;
 use crate::error::EvaluationError;
-use crate::value::{Outcome, Value};
+use crate::value::{CelValue, EvalResult};
 use berth_api::names;
 
 /// Declares the functions that give a format.
@@ -24,7 +24,7 @@ macro_rules! formats {
 
         pub(super) const DECLARATIONS: &[Declaration] = &[
             $(($function, $function, "-> kubernetes.NamedFormat", |_, _| {
-                Ok(Value::Format(NamedFormat::$format))
+                Ok(CelValue::Format(NamedFormat::$format))
             }),)*
             (
                 "format.named",
@@ -184,6 +184,7 @@ fn is_time(text: &str) -> bool {
         return true;
     }
     let mut characters = rest.chars();
+    // The pattern of Kubernetes has an unescaped dot, so any character begins the fraction.
     let fraction = match characters.next() {
         Some('\n') | None => return false,
         Some(_) => characters.as_str(),
@@ -192,22 +193,22 @@ fn is_time(text: &str) -> bool {
     after.len() < fraction.len() && is_offset(after)
 }
 
-fn named(_: &mut Context<'_>, args: &[Value]) -> Outcome {
-    let [Value::String(name)] = args else {
+fn named(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
+    let [CelValue::String(name)] = args else {
         return Err(EvaluationError::no_such_overload());
     };
-    let format = NamedFormat::by_name(name).map(Value::Format);
-    Ok(format.map_or(Value::Optional(None), Value::some))
+    let format = NamedFormat::by_name(name).map(CelValue::Format);
+    Ok(format.map_or(CelValue::Optional(None), CelValue::some))
 }
 
-fn validate(_: &mut Context<'_>, args: &[Value]) -> Outcome {
-    let [Value::Format(format), Value::String(text)] = args else {
+fn validate(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
+    let [CelValue::Format(format), CelValue::String(text)] = args else {
         return Err(EvaluationError::no_such_overload());
     };
     let problems = format.problems(text);
     if problems.is_empty() {
-        Ok(Value::Optional(None))
+        Ok(CelValue::Optional(None))
     } else {
-        Ok(Value::some(Value::texts(problems)))
+        Ok(CelValue::some(CelValue::texts(problems)))
     }
 }

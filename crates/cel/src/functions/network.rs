@@ -1,19 +1,19 @@
 //! IP addresses and networks.
 
-use super::Context;
+use super::FunctionContext;
 use crate::declarations::Declaration;
 use crate::error::EvaluationError;
-use crate::value::{Outcome, Value};
+use crate::value::{CelValue, EvalResult};
 use std::fmt;
 use std::net::IpAddr;
 
 pub(super) const DECLARATIONS: &[Declaration] = &[
     ("ip", "string_to_ip", "string -> net.IP", ip),
     ("ip", "cidr_ip", ".net.CIDR -> net.IP", |_, args| {
-        network(args).map(|cidr| Value::Ip(cidr.address))
+        network(args).map(|cidr| CelValue::Ip(cidr.address))
     }),
     ("family", "ip_family", ".net.IP -> int", |_, args| {
-        address(args).map(|ip| Value::Int(if ip.is_ipv4() { 4 } else { 6 }))
+        address(args).map(|ip| CelValue::Int(if ip.is_ipv4() { 4 } else { 6 }))
     }),
     (
         "ip.isCanonical",
@@ -52,22 +52,22 @@ pub(super) const DECLARATIONS: &[Declaration] = &[
         |_, args| test(args, is_global_unicast),
     ),
     ("isIP", "is_ip", "string -> bool", |_, args| {
-        text(args).map(|text| Value::Bool(parse_ip(text).is_ok()))
+        text(args).map(|text| CelValue::Bool(parse_ip(text).is_ok()))
     }),
     ("string", "ip_to_string", "net.IP -> string", |_, args| {
-        address(args).map(|ip| Value::text(&ip.to_string()))
+        address(args).map(|ip| CelValue::text(&ip.to_string()))
     }),
     ("cidr", "string_to_cidr", "string -> net.CIDR", |_, args| {
-        parse_cidr(text(args)?).map(Value::Cidr)
+        parse_cidr(text(args)?).map(CelValue::Cidr)
     }),
     ("isCIDR", "is_cidr", "string -> bool", |_, args| {
-        text(args).map(|text| Value::Bool(parse_cidr(text).is_ok()))
+        text(args).map(|text| CelValue::Bool(parse_cidr(text).is_ok()))
     }),
     (
         "string",
         "cidr_to_string",
         "net.CIDR -> string",
-        |_, args| network(args).map(|cidr| Value::text(&cidr.to_string())),
+        |_, args| network(args).map(|cidr| CelValue::text(&cidr.to_string())),
     ),
     (
         "containsIP",
@@ -97,13 +97,13 @@ pub(super) const DECLARATIONS: &[Declaration] = &[
         "prefixLength",
         "cidr_prefix_length",
         ".net.CIDR -> int",
-        |_, args| network(args).map(|cidr| Value::Int(cidr.prefix_length.into())),
+        |_, args| network(args).map(|cidr| CelValue::Int(cidr.prefix_length.into())),
     ),
     (
         "masked",
         "cidr_masked",
         ".net.CIDR -> net.CIDR",
-        |_, args| network(args).map(|cidr| Value::Cidr(cidr.masked())),
+        |_, args| network(args).map(|cidr| CelValue::Cidr(cidr.masked())),
     ),
 ];
 
@@ -155,29 +155,29 @@ impl fmt::Display for Cidr {
     }
 }
 
-fn text(args: &[Value]) -> Result<&str, EvaluationError> {
+fn text(args: &[CelValue]) -> Result<&str, EvaluationError> {
     match args {
-        [Value::String(text)] => Ok(text),
+        [CelValue::String(text)] => Ok(text),
         _ => Err(EvaluationError::no_such_overload()),
     }
 }
 
-fn address(args: &[Value]) -> Result<IpAddr, EvaluationError> {
+fn address(args: &[CelValue]) -> Result<IpAddr, EvaluationError> {
     match args {
-        [Value::Ip(ip)] => Ok(*ip),
+        [CelValue::Ip(ip)] => Ok(*ip),
         _ => Err(EvaluationError::no_such_overload()),
     }
 }
 
-fn network(args: &[Value]) -> Result<Cidr, EvaluationError> {
+fn network(args: &[CelValue]) -> Result<Cidr, EvaluationError> {
     match args {
-        [Value::Cidr(cidr)] => Ok(*cidr),
+        [CelValue::Cidr(cidr)] => Ok(*cidr),
         _ => Err(EvaluationError::no_such_overload()),
     }
 }
 
-fn test(args: &[Value], test: fn(IpAddr) -> bool) -> Outcome {
-    address(args).map(|ip| Value::Bool(test(ip)))
+fn test(args: &[CelValue], test: fn(IpAddr) -> bool) -> EvalResult {
+    address(args).map(|ip| CelValue::Bool(test(ip)))
 }
 
 fn is_link_local_multicast(ip: IpAddr) -> bool {
@@ -238,29 +238,31 @@ fn parse_cidr(text: &str) -> Result<Cidr, EvaluationError> {
     })
 }
 
-fn ip(_: &mut Context<'_>, args: &[Value]) -> Outcome {
-    parse_ip(text(args)?).map(Value::Ip)
+fn ip(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
+    parse_ip(text(args)?).map(CelValue::Ip)
 }
 
-fn is_canonical(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn is_canonical(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     let text = text(args)?;
-    Ok(Value::Bool(parse_ip(text)?.to_string() == text))
+    Ok(CelValue::Bool(parse_ip(text)?.to_string() == text))
 }
 
-fn contains_ip(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn contains_ip(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     match args {
-        [Value::Cidr(cidr), Value::Ip(ip)] => Ok(Value::Bool(cidr.contains(*ip))),
-        [Value::Cidr(cidr), Value::String(ip)] => Ok(Value::Bool(cidr.contains(parse_ip(ip)?))),
+        [CelValue::Cidr(cidr), CelValue::Ip(ip)] => Ok(CelValue::Bool(cidr.contains(*ip))),
+        [CelValue::Cidr(cidr), CelValue::String(ip)] => {
+            Ok(CelValue::Bool(cidr.contains(parse_ip(ip)?)))
+        }
         _ => Err(EvaluationError::no_such_overload()),
     }
 }
 
-fn contains_cidr(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn contains_cidr(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     let (outer, inner) = match args {
-        [Value::Cidr(outer), Value::Cidr(inner)] => (outer, *inner),
-        [Value::Cidr(outer), Value::String(inner)] => (outer, parse_cidr(inner)?),
+        [CelValue::Cidr(outer), CelValue::Cidr(inner)] => (outer, *inner),
+        [CelValue::Cidr(outer), CelValue::String(inner)] => (outer, parse_cidr(inner)?),
         _ => return Err(EvaluationError::no_such_overload()),
     };
     let contains = outer.prefix_length <= inner.prefix_length && outer.contains(inner.address);
-    Ok(Value::Bool(contains))
+    Ok(CelValue::Bool(contains))
 }

@@ -1,9 +1,9 @@
 //! Optional values.
 
-use super::{Context, evaluated};
+use super::{FunctionContext, evaluated};
 use crate::declarations::Declaration;
 use crate::error::EvaluationError;
-use crate::value::{Outcome, Value};
+use crate::value::{CelValue, EvalResult};
 
 pub(super) const DECLARATIONS: &[Declaration] = &[
     ("optional.of", "optional_of", "V -> optional(V)", of),
@@ -91,67 +91,69 @@ pub(super) const DECLARATIONS: &[Declaration] = &[
     ),
 ];
 
-fn of(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn of(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     match args {
-        [value] => Ok(Value::some(value.clone())),
+        [value] => Ok(CelValue::some(value.clone())),
         _ => Err(EvaluationError::no_such_overload()),
     }
 }
 
-fn of_non_zero(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn of_non_zero(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     match args {
-        [value] if value.is_zero() => Ok(Value::Optional(None)),
-        [value] => Ok(Value::some(value.clone())),
+        [value] if value.is_zero() => Ok(CelValue::Optional(None)),
+        [value] => Ok(CelValue::some(value.clone())),
         _ => Err(EvaluationError::no_such_overload()),
     }
 }
 
-fn none(_: &mut Context<'_>, _: &[Value]) -> Outcome {
-    Ok(Value::Optional(None))
+fn none(_: &mut FunctionContext<'_>, _: &[CelValue]) -> EvalResult {
+    Ok(CelValue::Optional(None))
 }
 
-fn value(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn value(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     match args {
-        [Value::Optional(Some(value))] => Ok(Value::clone(value)),
-        [Value::Optional(None)] => Err(EvaluationError::failed("optional.none() dereference")),
+        [CelValue::Optional(Some(value))] => Ok(CelValue::clone(value)),
+        [CelValue::Optional(None)] => Err(EvaluationError::failed("optional.none() dereference")),
         _ => Err(EvaluationError::no_such_overload()),
     }
 }
 
-fn has_value(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn has_value(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     match args {
-        [Value::Optional(value)] => Ok(Value::Bool(value.is_some())),
+        [CelValue::Optional(value)] => Ok(CelValue::Bool(value.is_some())),
         _ => Err(EvaluationError::no_such_overload()),
     }
 }
 
-fn elements(args: &[Value]) -> Result<&[Value], EvaluationError> {
+fn elements(args: &[CelValue]) -> Result<&[CelValue], EvaluationError> {
     match args {
-        [Value::List(elements)] => Ok(elements),
+        [CelValue::List(elements)] => Ok(elements),
         _ => Err(EvaluationError::no_such_overload()),
     }
 }
 
-fn maybe(value: Option<&Value>) -> Value {
-    value.map_or(Value::Optional(None), |value| Value::some(value.clone()))
+fn maybe(value: Option<&CelValue>) -> CelValue {
+    value.map_or(CelValue::Optional(None), |value| {
+        CelValue::some(value.clone())
+    })
 }
 
-fn first(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn first(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     elements(args).map(|elements| maybe(elements.first()))
 }
 
-fn last(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn last(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     elements(args).map(|elements| maybe(elements.last()))
 }
 
-fn unwrap(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn unwrap(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     let mut present = Vec::new();
     for element in elements(args)? {
         match element {
-            Value::Optional(Some(value)) => present.push(Value::clone(value)),
-            Value::Optional(None) => {}
+            CelValue::Optional(Some(value)) => present.push(CelValue::clone(value)),
+            CelValue::Optional(None) => {}
             _ => return Err(EvaluationError::failed("the value is not optional")),
         }
     }
-    Ok(Value::list(present))
+    Ok(CelValue::list(present))
 }

@@ -1,11 +1,11 @@
 //! Quantities of the Kubernetes API.
 
-use super::Context;
+use super::FunctionContext;
 use crate::declarations::Declaration;
 use crate::error::EvaluationError;
-use crate::value::{Outcome, Value};
+use crate::value::{CelValue, EvalResult};
 use berth_api::Quantity;
-use berth_api::quantity::Format;
+use berth_api::quantity::QuantityFormat;
 use std::cmp::Ordering;
 
 pub(super) const DECLARATIONS: &[Declaration] = &[
@@ -26,19 +26,19 @@ pub(super) const DECLARATIONS: &[Declaration] = &[
         "isGreaterThan",
         "quantity_is_greater_than",
         ".kubernetes.Quantity, kubernetes.Quantity -> bool",
-        |_, args| order(args).map(|order| Value::Bool(order.is_gt())),
+        |_, args| order(args).map(|order| CelValue::Bool(order.is_gt())),
     ),
     (
         "isLessThan",
         "quantity_is_less_than",
         ".kubernetes.Quantity, kubernetes.Quantity -> bool",
-        |_, args| order(args).map(|order| Value::Bool(order.is_lt())),
+        |_, args| order(args).map(|order| CelValue::Bool(order.is_lt())),
     ),
     (
         "compareTo",
         "quantity_compare_to",
         ".kubernetes.Quantity, kubernetes.Quantity -> int",
-        |_, args| order(args).map(|order| Value::Int(order as i64)),
+        |_, args| order(args).map(|order| CelValue::Int(order as i64)),
     ),
     (
         "asApproximateFloat",
@@ -86,7 +86,7 @@ pub(super) const DECLARATIONS: &[Declaration] = &[
 
 /// A quantity and how upstream represents it, which decides whether it counts as an integer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Amount {
+pub(crate) struct CelQuantity {
     quantity: Quantity,
     /// The power of ten of the last digit, if the quantity is represented as a machine integer times a power of ten.
     scale: Option<i32>,
@@ -99,7 +99,7 @@ const DIGITS_MAX: usize = 18;
 /// The power of ten of the smallest quantity.
 const SCALE_MIN: i32 = -9;
 
-impl Amount {
+impl CelQuantity {
     /// The quantity of a device.
     pub(crate) fn stored(quantity: Quantity) -> Self {
         // The API server stores the canonical form, whose last digit is not zero for the suffixes below one.
@@ -223,68 +223,68 @@ fn scale_of(text: &str) -> Option<i32> {
     (digits + fraction.len() <= DIGITS_MAX && scale >= SCALE_MIN).then_some(scale)
 }
 
-fn parse(args: &[Value]) -> Result<Result<Amount, String>, EvaluationError> {
+fn parse(args: &[CelValue]) -> Result<Result<CelQuantity, String>, EvaluationError> {
     match args {
-        [Value::String(text)] => Ok(Amount::parse(text)),
+        [CelValue::String(text)] => Ok(CelQuantity::parse(text)),
         _ => Err(EvaluationError::no_such_overload()),
     }
 }
 
-fn quantity(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn quantity(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     parse(args)?
-        .map(Value::Quantity)
+        .map(CelValue::Quantity)
         .map_err(EvaluationError::failed)
 }
 
-fn is_quantity(_: &mut Context<'_>, args: &[Value]) -> Outcome {
-    Ok(Value::Bool(parse(args)?.is_ok()))
+fn is_quantity(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
+    Ok(CelValue::Bool(parse(args)?.is_ok()))
 }
 
-fn one(args: &[Value]) -> Result<Amount, EvaluationError> {
+fn one(args: &[CelValue]) -> Result<CelQuantity, EvaluationError> {
     match args {
-        [Value::Quantity(amount)] => Ok(*amount),
+        [CelValue::Quantity(amount)] => Ok(*amount),
         _ => Err(EvaluationError::no_such_overload()),
     }
 }
 
-fn two(args: &[Value]) -> Result<(Amount, Amount), EvaluationError> {
+fn two(args: &[CelValue]) -> Result<(CelQuantity, CelQuantity), EvaluationError> {
     match args {
-        [Value::Quantity(a), Value::Quantity(b)] => Ok((*a, *b)),
-        [Value::Quantity(a), Value::Int(b)] => {
-            let b = Quantity::from_value(*b, Format::DecimalExponent);
-            Ok((*a, Amount::stored(b)))
+        [CelValue::Quantity(a), CelValue::Quantity(b)] => Ok((*a, *b)),
+        [CelValue::Quantity(a), CelValue::Int(b)] => {
+            let b = Quantity::from_value(*b, QuantityFormat::DecimalExponent);
+            Ok((*a, CelQuantity::stored(b)))
         }
         _ => Err(EvaluationError::no_such_overload()),
     }
 }
 
-fn sign(_: &mut Context<'_>, args: &[Value]) -> Outcome {
-    one(args).map(|amount| Value::Int(amount.quantity.sign().into()))
+fn sign(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
+    one(args).map(|amount| CelValue::Int(amount.quantity.sign().into()))
 }
 
-fn order(args: &[Value]) -> Result<Ordering, EvaluationError> {
+fn order(args: &[CelValue]) -> Result<Ordering, EvaluationError> {
     two(args).map(|(a, b)| a.quantity.cmp(&b.quantity))
 }
 
-fn as_float(_: &mut Context<'_>, args: &[Value]) -> Outcome {
-    one(args).map(|amount| Value::Double(amount.as_f64()))
+fn as_float(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
+    one(args).map(|amount| CelValue::Double(amount.as_f64()))
 }
 
-fn is_integer(_: &mut Context<'_>, args: &[Value]) -> Outcome {
-    one(args).map(|amount| Value::Bool(amount.integer().is_some()))
+fn is_integer(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
+    one(args).map(|amount| CelValue::Bool(amount.integer().is_some()))
 }
 
-fn as_integer(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn as_integer(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     one(args)?
         .integer()
-        .map(Value::Int)
+        .map(CelValue::Int)
         .ok_or_else(|| EvaluationError::failed("cannot convert value to integer"))
 }
 
-fn add(_: &mut Context<'_>, args: &[Value]) -> Outcome {
-    two(args).map(|(a, b)| Value::Quantity(a.plus(b)))
+fn add(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
+    two(args).map(|(a, b)| CelValue::Quantity(a.plus(b)))
 }
 
-fn sub(_: &mut Context<'_>, args: &[Value]) -> Outcome {
-    two(args).map(|(a, b)| Value::Quantity(a.minus(b)))
+fn sub(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
+    two(args).map(|(a, b)| CelValue::Quantity(a.minus(b)))
 }

@@ -3,11 +3,11 @@
 mod syntax;
 mod unicode;
 
-use super::Context;
+use super::FunctionContext;
 use crate::declarations::Declaration;
 use crate::error::EvaluationError;
 use crate::limits::{REGEX_NESTING_MAX, REGEX_SIZE_MAX};
-use crate::value::{Outcome, Value};
+use crate::value::{CelValue, EvalResult};
 use regex::bytes::{Regex, RegexBuilder};
 use std::sync::Arc;
 
@@ -70,10 +70,11 @@ impl Pattern {
 
 /// The text and the regular expression of a call.
 fn search<'a>(
-    cx: &mut Context<'_>,
-    args: &'a [Value],
+    cx: &mut FunctionContext<'_>,
+    args: &'a [CelValue],
 ) -> Result<(&'a str, Pattern), EvaluationError> {
-    let (Some(Value::String(text)), Some(Value::String(pattern))) = (args.first(), args.get(1))
+    let (Some(CelValue::String(text)), Some(CelValue::String(pattern))) =
+        (args.first(), args.get(1))
     else {
         return Err(EvaluationError::no_such_overload());
     };
@@ -90,25 +91,25 @@ fn search<'a>(
     Ok((text, pattern))
 }
 
-pub(super) fn matches(cx: &mut Context<'_>, args: &[Value]) -> Outcome {
+pub(super) fn matches(cx: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     let (text, pattern) = search(cx, args)?;
-    Ok(Value::Bool(pattern.regex.is_match(text.as_bytes())))
+    Ok(CelValue::Bool(pattern.regex.is_match(text.as_bytes())))
 }
 
-fn part(bytes: &[u8]) -> Value {
-    Value::text(&String::from_utf8_lossy(bytes))
+fn part(bytes: &[u8]) -> CelValue {
+    CelValue::text(&String::from_utf8_lossy(bytes))
 }
 
-fn find(cx: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn find(cx: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     let (text, pattern) = search(cx, args)?;
     let found = pattern.regex.find(text.as_bytes());
-    Ok(found.map_or_else(|| Value::text(""), |found| part(found.as_bytes())))
+    Ok(found.map_or_else(|| CelValue::text(""), |found| part(found.as_bytes())))
 }
 
-fn find_all(cx: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn find_all(cx: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     let limit = match args {
         [_, _] => usize::MAX,
-        [_, _, Value::Int(limit)] => usize::try_from(*limit).unwrap_or(usize::MAX),
+        [_, _, CelValue::Int(limit)] => usize::try_from(*limit).unwrap_or(usize::MAX),
         _ => return Err(EvaluationError::no_such_overload()),
     };
     let (text, pattern) = search(cx, args)?;
@@ -126,5 +127,5 @@ fn find_all(cx: &mut Context<'_>, args: &[Value]) -> Outcome {
         cx.steps.take(1)?;
         found.push(part(one.as_bytes()));
     }
-    Ok(Value::list(found))
+    Ok(CelValue::list(found))
 }

@@ -1,9 +1,9 @@
 //! Semantic versions.
 
-use super::Context;
+use super::FunctionContext;
 use crate::declarations::Declaration;
 use crate::error::EvaluationError;
-use crate::value::{Outcome, Value};
+use crate::value::{CelValue, EvalResult};
 use semver::Version;
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -32,19 +32,19 @@ pub(super) const DECLARATIONS: &[Declaration] = &[
         "isGreaterThan",
         "semver_is_greater_than",
         ".kubernetes.Semver, kubernetes.Semver -> bool",
-        |_, args| order(args).map(|order| Value::Bool(order.is_gt())),
+        |_, args| order(args).map(|order| CelValue::Bool(order.is_gt())),
     ),
     (
         "isLessThan",
         "semver_is_less_than",
         ".kubernetes.Semver, kubernetes.Semver -> bool",
-        |_, args| order(args).map(|order| Value::Bool(order.is_lt())),
+        |_, args| order(args).map(|order| CelValue::Bool(order.is_lt())),
     ),
     (
         "compareTo",
         "semver_compare_to",
         ".kubernetes.Semver, kubernetes.Semver -> int",
-        |_, args| order(args).map(|order| Value::Int(order as i64)),
+        |_, args| order(args).map(|order| CelValue::Int(order as i64)),
     ),
     (
         "major",
@@ -100,34 +100,36 @@ fn parse_normalized(text: &str) -> Result<Version, String> {
     parse(&parts.join("."))
 }
 
-fn read(args: &[Value]) -> Result<Result<Version, String>, EvaluationError> {
+fn read(args: &[CelValue]) -> Result<Result<Version, String>, EvaluationError> {
     match args {
-        [Value::String(text)] | [Value::String(text), Value::Bool(false)] => Ok(parse(text)),
-        [Value::String(text), Value::Bool(true)] => Ok(parse_normalized(text)),
+        [CelValue::String(text)] | [CelValue::String(text), CelValue::Bool(false)] => {
+            Ok(parse(text))
+        }
+        [CelValue::String(text), CelValue::Bool(true)] => Ok(parse_normalized(text)),
         _ => Err(EvaluationError::no_such_overload()),
     }
 }
 
-fn semver(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn semver(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     let version = read(args)?.map_err(EvaluationError::failed)?;
-    Ok(Value::Semver(Arc::new(version)))
+    Ok(CelValue::Semver(Arc::new(version)))
 }
 
-fn is_semver(_: &mut Context<'_>, args: &[Value]) -> Outcome {
-    Ok(Value::Bool(read(args)?.is_ok()))
+fn is_semver(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
+    Ok(CelValue::Bool(read(args)?.is_ok()))
 }
 
-fn order(args: &[Value]) -> Result<Ordering, EvaluationError> {
+fn order(args: &[CelValue]) -> Result<Ordering, EvaluationError> {
     match args {
-        [Value::Semver(a), Value::Semver(b)] => Ok(a.cmp_precedence(b)),
+        [CelValue::Semver(a), CelValue::Semver(b)] => Ok(a.cmp_precedence(b)),
         _ => Err(EvaluationError::no_such_overload()),
     }
 }
 
-fn part(args: &[Value], part: fn(&Version) -> u64) -> Outcome {
+fn part(args: &[CelValue], part: fn(&Version) -> u64) -> EvalResult {
     match args {
         // Numbers beyond the range of integers wrap around, as upstream.
-        [Value::Semver(version)] => Ok(Value::Int(part(version) as i64)),
+        [CelValue::Semver(version)] => Ok(CelValue::Int(part(version) as i64)),
         _ => Err(EvaluationError::no_such_overload()),
     }
 }

@@ -1,9 +1,9 @@
 //! Lists as sets.
 
-use super::Context;
+use super::FunctionContext;
 use crate::declarations::Declaration;
 use crate::error::EvaluationError;
-use crate::value::{Outcome, Steps, Value, contains};
+use crate::value::{CelValue, EvalResult, Steps, contains};
 
 pub(super) const DECLARATIONS: &[Declaration] = &[
     (
@@ -12,7 +12,7 @@ pub(super) const DECLARATIONS: &[Declaration] = &[
         "list(T), list(T) -> bool",
         |cx, args| {
             let (a, b) = lists(args)?;
-            has_all(a, b, cx.steps).map(Value::Bool)
+            has_all(a, b, cx.steps).map(CelValue::Bool)
         },
     ),
     (
@@ -22,7 +22,7 @@ pub(super) const DECLARATIONS: &[Declaration] = &[
         |cx, args| {
             let (a, b) = lists(args)?;
             let equivalent = has_all(a, b, cx.steps)? && has_all(b, a, cx.steps)?;
-            Ok(Value::Bool(equivalent))
+            Ok(CelValue::Bool(equivalent))
         },
     ),
     (
@@ -33,14 +33,18 @@ pub(super) const DECLARATIONS: &[Declaration] = &[
     ),
 ];
 
-fn lists(args: &[Value]) -> Result<(&[Value], &[Value]), EvaluationError> {
+fn lists(args: &[CelValue]) -> Result<(&[CelValue], &[CelValue]), EvaluationError> {
     match args {
-        [Value::List(a), Value::List(b)] => Ok((a, b)),
+        [CelValue::List(a), CelValue::List(b)] => Ok((a, b)),
         _ => Err(EvaluationError::no_such_overload()),
     }
 }
 
-fn has_all(list: &[Value], wanted: &[Value], steps: &mut Steps) -> Result<bool, EvaluationError> {
+fn has_all(
+    list: &[CelValue],
+    wanted: &[CelValue],
+    steps: &mut Steps,
+) -> Result<bool, EvaluationError> {
     for value in wanted {
         if !contains(list, value, steps)? {
             return Ok(false);
@@ -49,12 +53,12 @@ fn has_all(list: &[Value], wanted: &[Value], steps: &mut Steps) -> Result<bool, 
     Ok(true)
 }
 
-fn intersects(cx: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn intersects(cx: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     let (a, b) = lists(args)?;
     for value in a {
         if contains(b, value, cx.steps)? {
-            return Ok(Value::Bool(true));
+            return Ok(CelValue::Bool(true));
         }
     }
-    Ok(Value::Bool(false))
+    Ok(CelValue::Bool(false))
 }

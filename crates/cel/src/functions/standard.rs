@@ -1,10 +1,10 @@
 //! Operators and functions of the CEL standard library, except conversions and time.
 
-use super::{Context, check_value_size, evaluated, regex};
+use super::{FunctionContext, check_value_size, evaluated, regex};
 use crate::declarations::Declaration;
 use crate::error::EvaluationError;
 use crate::number;
-use crate::value::{Map, Outcome, Value, compare, contains};
+use crate::value::{CelValue, EvalResult, Map, compare, contains};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -240,65 +240,65 @@ pub(super) const DECLARATIONS: &[Declaration] = &[
     ),
 ];
 
-fn not(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn not(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     match args {
-        [Value::Bool(value)] => Ok(Value::Bool(!value)),
+        [CelValue::Bool(value)] => Ok(CelValue::Bool(!value)),
         _ => Err(EvaluationError::no_such_overload()),
     }
 }
 
-fn two(args: &[Value]) -> Result<(&Value, &Value), EvaluationError> {
+fn two(args: &[CelValue]) -> Result<(&CelValue, &CelValue), EvaluationError> {
     match args {
         [a, b] => Ok((a, b)),
         _ => Err(EvaluationError::no_such_overload()),
     }
 }
 
-fn add(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn add(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     match two(args)? {
-        (Value::String(a), Value::String(b)) => {
+        (CelValue::String(a), CelValue::String(b)) => {
             check_value_size(a.len() + b.len())?;
-            Ok(Value::text(&format!("{a}{b}")))
+            Ok(CelValue::text(&format!("{a}{b}")))
         }
-        (Value::Bytes(a), Value::Bytes(b)) => {
+        (CelValue::Bytes(a), CelValue::Bytes(b)) => {
             check_value_size(a.len() + b.len())?;
-            Ok(Value::Bytes(a.iter().chain(b.iter()).copied().collect()))
+            Ok(CelValue::Bytes(a.iter().chain(b.iter()).copied().collect()))
         }
-        (Value::List(a), Value::List(b)) => {
+        (CelValue::List(a), CelValue::List(b)) => {
             check_value_size(a.len() + b.len())?;
-            Ok(Value::list(a.iter().chain(b.iter()).cloned().collect()))
+            Ok(CelValue::list(a.iter().chain(b.iter()).cloned().collect()))
         }
-        (a @ (Value::Duration(_) | Value::Timestamp(_)), b) => super::time::add(a, b),
+        (a @ (CelValue::Duration(_) | CelValue::Timestamp(_)), b) => super::time::add(a, b),
         (a, b) => number::add(a, b),
     }
 }
 
-fn subtract(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn subtract(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     match two(args)? {
-        (a @ (Value::Duration(_) | Value::Timestamp(_)), b) => super::time::subtract(a, b),
+        (a @ (CelValue::Duration(_) | CelValue::Timestamp(_)), b) => super::time::subtract(a, b),
         (a, b) => number::subtract(a, b),
     }
 }
 
-fn multiply(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn multiply(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     let (a, b) = two(args)?;
     number::multiply(a, b)
 }
 
-fn divide(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn divide(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     let (a, b) = two(args)?;
     number::divide(a, b)
 }
 
-fn modulo(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn modulo(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     let (a, b) = two(args)?;
     number::modulo(a, b)
 }
 
-fn negate(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn negate(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     match args {
-        [Value::Duration(nanos)] => {
-            let negated = nanos.checked_neg().map(Value::Duration);
+        [CelValue::Duration(nanos)] => {
+            let negated = nanos.checked_neg().map(CelValue::Duration);
             negated.ok_or_else(|| EvaluationError::failed("integer overflow"))
         }
         [value] => number::negate(value),
@@ -306,100 +306,107 @@ fn negate(_: &mut Context<'_>, args: &[Value]) -> Outcome {
     }
 }
 
-fn ordered(args: &[Value], holds: fn(Ordering) -> bool) -> Outcome {
+fn ordered(args: &[CelValue], holds: fn(Ordering) -> bool) -> EvalResult {
     let (a, b) = two(args)?;
-    compare(a, b).map(|order| Value::Bool(holds(order)))
+    compare(a, b).map(|order| CelValue::Bool(holds(order)))
 }
 
-fn less(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn less(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     ordered(args, Ordering::is_lt)
 }
 
-fn less_equals(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn less_equals(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     ordered(args, Ordering::is_le)
 }
 
-fn greater(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn greater(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     ordered(args, Ordering::is_gt)
 }
 
-fn greater_equals(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn greater_equals(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     ordered(args, Ordering::is_ge)
 }
 
-fn is_in(cx: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn is_in(cx: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     match two(args)? {
-        (value, Value::List(elements)) => contains(elements, value, cx.steps).map(Value::Bool),
-        (key, Value::Map(map)) => Ok(Value::Bool(map.contains(key))),
+        (value, CelValue::List(elements)) => {
+            contains(elements, value, cx.steps).map(CelValue::Bool)
+        }
+        (key, CelValue::Map(map)) => Ok(CelValue::Bool(map.contains(key))),
         _ => Err(EvaluationError::no_such_overload()),
     }
 }
 
-fn size(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn size(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     match args {
-        [value @ (Value::String(_) | Value::Bytes(_) | Value::List(_) | Value::Map(_))] => {
-            Ok(Value::Int(i64::try_from(value.size()).unwrap_or(i64::MAX)))
-        }
+        [
+            value @ (CelValue::String(_)
+            | CelValue::Bytes(_)
+            | CelValue::List(_)
+            | CelValue::Map(_)),
+        ] => Ok(CelValue::Int(
+            i64::try_from(value.size()).unwrap_or(i64::MAX),
+        )),
         // Addresses have a size too, which no type allows to ask for.
         _ => Err(EvaluationError::no_such_overload()),
     }
 }
 
-fn texts(args: &[Value]) -> Result<(&str, &str), EvaluationError> {
+fn texts(args: &[CelValue]) -> Result<(&str, &str), EvaluationError> {
     match args {
-        [Value::String(a), Value::String(b)] => Ok((a, b)),
+        [CelValue::String(a), CelValue::String(b)] => Ok((a, b)),
         _ => Err(EvaluationError::no_such_overload()),
     }
 }
 
-fn text_contains(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn text_contains(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     let (text, part) = texts(args)?;
-    Ok(Value::Bool(text.contains(part)))
+    Ok(CelValue::Bool(text.contains(part)))
 }
 
-fn starts_with(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn starts_with(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     let (text, part) = texts(args)?;
-    Ok(Value::Bool(text.starts_with(part)))
+    Ok(CelValue::Bool(text.starts_with(part)))
 }
 
-fn ends_with(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn ends_with(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     let (text, part) = texts(args)?;
-    Ok(Value::Bool(text.ends_with(part)))
+    Ok(CelValue::Bool(text.ends_with(part)))
 }
 
 /// Adds an entry to a map whose key must be new.
 pub(crate) fn insert_entry(
     map: &mut Map,
-    key: &Value,
-    value: Value,
+    key: &CelValue,
+    value: CelValue,
 ) -> Result<(), EvaluationError> {
     if map.contains(key) {
         return Err(EvaluationError::failed(
             "insert failed: the key already exists",
         ));
     }
-    let key = crate::value::Key::new(key)
+    let key = crate::value::MapKey::new(key)
         .ok_or_else(|| EvaluationError::failed("unsupported key type"))?;
     map.insert(key, value);
     check_value_size(map.len())
 }
 
-fn insert(_: &mut Context<'_>, args: &[Value]) -> Outcome {
-    let [Value::Map(map), key, value] = args else {
+fn insert(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
+    let [CelValue::Map(map), key, value] = args else {
         return Err(EvaluationError::no_such_overload());
     };
     let mut map = Map::clone(map);
     insert_entry(&mut map, key, value.clone())?;
-    Ok(Value::Map(Arc::new(map)))
+    Ok(CelValue::Map(Arc::new(map)))
 }
 
-fn insert_all(_: &mut Context<'_>, args: &[Value]) -> Outcome {
-    let [Value::Map(map), Value::Map(more)] = args else {
+fn insert_all(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
+    let [CelValue::Map(map), CelValue::Map(more)] = args else {
         return Err(EvaluationError::no_such_overload());
     };
     let mut map = Map::clone(map);
     for (key, value) in more.iter() {
         insert_entry(&mut map, &key.value(), value.clone())?;
     }
-    Ok(Value::Map(Arc::new(map)))
+    Ok(CelValue::Map(Arc::new(map)))
 }

@@ -1,9 +1,9 @@
 //! Texts. Indexes count characters.
 
-use super::{Context, check_value_size};
+use super::{FunctionContext, check_value_size};
 use crate::declarations::Declaration;
 use crate::error::EvaluationError;
-use crate::value::{Outcome, Value};
+use crate::value::{CelValue, EvalResult};
 
 pub(super) const DECLARATIONS: &[Declaration] = &[
     (
@@ -106,9 +106,9 @@ fn out_of_range(index: i64) -> EvaluationError {
     EvaluationError::failed(format!("index out of range: {index}"))
 }
 
-fn mapped(args: &[Value], map: fn(&str) -> String) -> Outcome {
+fn mapped(args: &[CelValue], map: fn(&str) -> String) -> EvalResult {
     match args {
-        [Value::String(text)] => Ok(Value::text(&map(text))),
+        [CelValue::String(text)] => Ok(CelValue::text(&map(text))),
         _ => Err(EvaluationError::no_such_overload()),
     }
 }
@@ -142,38 +142,40 @@ fn within(index: i64, length: usize) -> Result<usize, EvaluationError> {
         .ok_or_else(|| out_of_range(index))
 }
 
-fn char_at(_: &mut Context<'_>, args: &[Value]) -> Outcome {
-    let [Value::String(text), Value::Int(index)] = args else {
+fn char_at(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
+    let [CelValue::String(text), CelValue::Int(index)] = args else {
         return Err(EvaluationError::no_such_overload());
     };
     let at = within(*index, text.chars().count())?;
     let found = text.chars().nth(at).map(String::from);
-    Ok(Value::text(&found.unwrap_or_default()))
+    Ok(CelValue::text(&found.unwrap_or_default()))
 }
 
 /// The text, the part that is looked for and where to start.
-type Search = (Vec<char>, Vec<char>, Option<i64>);
+type TextSearch = (Vec<char>, Vec<char>, Option<i64>);
 
-fn search(args: &[Value]) -> Result<Search, EvaluationError> {
+fn search(args: &[CelValue]) -> Result<TextSearch, EvaluationError> {
     let (text, part, offset) = match args {
-        [Value::String(text), Value::String(part)] => (text, part, None),
-        [Value::String(text), Value::String(part), Value::Int(offset)] => {
-            (text, part, Some(*offset))
-        }
+        [CelValue::String(text), CelValue::String(part)] => (text, part, None),
+        [
+            CelValue::String(text),
+            CelValue::String(part),
+            CelValue::Int(offset),
+        ] => (text, part, Some(*offset)),
         _ => return Err(EvaluationError::no_such_overload()),
     };
     Ok((text.chars().collect(), part.chars().collect(), offset))
 }
 
-fn found(index: Option<usize>) -> Value {
-    Value::Int(index.map_or(-1, |index| i64::try_from(index).unwrap_or(i64::MAX)))
+fn found(index: Option<usize>) -> CelValue {
+    CelValue::Int(index.map_or(-1, |index| i64::try_from(index).unwrap_or(i64::MAX)))
 }
 
-fn index_of(cx: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn index_of(cx: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     let (text, part, offset) = search(args)?;
     let offset = offset.unwrap_or(0);
     if part.is_empty() {
-        return Ok(Value::Int(offset));
+        return Ok(CelValue::Int(offset));
     }
     let start = usize::try_from(offset).map_err(|_| out_of_range(offset))?;
     if start >= text.len() {
@@ -186,11 +188,11 @@ fn index_of(cx: &mut Context<'_>, args: &[Value]) -> Outcome {
     Ok(found(index.map(|index| index + start)))
 }
 
-fn last_index_of(cx: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn last_index_of(cx: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     let (text, part, offset) = search(args)?;
     let length = i64::try_from(text.len()).unwrap_or(i64::MAX);
     if part.is_empty() {
-        return Ok(Value::Int(offset.unwrap_or(length)));
+        return Ok(CelValue::Int(offset.unwrap_or(length)));
     }
     if part.len() > text.len() && offset.is_none() {
         return Ok(found(None));
@@ -208,14 +210,18 @@ fn last_index_of(cx: &mut Context<'_>, args: &[Value]) -> Outcome {
     Ok(found(index))
 }
 
-fn replace(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn replace(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     let (text, old, new, limit) = match args {
-        [Value::String(text), Value::String(old), Value::String(new)] => (text, old, new, -1),
         [
-            Value::String(text),
-            Value::String(old),
-            Value::String(new),
-            Value::Int(limit),
+            CelValue::String(text),
+            CelValue::String(old),
+            CelValue::String(new),
+        ] => (text, old, new, -1),
+        [
+            CelValue::String(text),
+            CelValue::String(old),
+            CelValue::String(new),
+            CelValue::Int(limit),
         ] => (text, old, new, *limit),
         _ => return Err(EvaluationError::no_such_overload()),
     };
@@ -228,32 +234,34 @@ fn replace(_: &mut Context<'_>, args: &[Value]) -> Outcome {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX).min(places);
     let growth = new.len().saturating_sub(old.len()).saturating_mul(limit);
     check_value_size(text.len().saturating_add(growth))?;
-    Ok(Value::text(&text.replacen(&**old, new, limit)))
+    Ok(CelValue::text(&text.replacen(&**old, new, limit)))
 }
 
-fn split(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn split(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     let (text, separator, limit) = match args {
-        [Value::String(text), Value::String(separator)] => (text, separator, -1),
+        [CelValue::String(text), CelValue::String(separator)] => (text, separator, -1),
         [
-            Value::String(text),
-            Value::String(separator),
-            Value::Int(limit),
+            CelValue::String(text),
+            CelValue::String(separator),
+            CelValue::Int(limit),
         ] => (text, separator, *limit),
         _ => return Err(EvaluationError::no_such_overload()),
     };
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     if limit == 0 {
-        return Ok(Value::list(Vec::new()));
+        return Ok(CelValue::list(Vec::new()));
     }
-    let parts: Vec<Value> = if separator.is_empty() {
+    let parts: Vec<CelValue> = if separator.is_empty() {
         characters(text, limit)
             .into_iter()
-            .map(Value::text)
+            .map(CelValue::text)
             .collect()
     } else {
-        text.splitn(limit, &**separator).map(Value::text).collect()
+        text.splitn(limit, &**separator)
+            .map(CelValue::text)
+            .collect()
     };
-    Ok(Value::list(parts))
+    Ok(CelValue::list(parts))
 }
 
 /// The characters of a text, the last part being what is left beyond the limit.
@@ -272,10 +280,14 @@ fn characters(text: &str, limit: usize) -> Vec<&str> {
     parts
 }
 
-fn substring(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn substring(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     let (text, start, end) = match args {
-        [Value::String(text), Value::Int(start)] => (text, *start, None),
-        [Value::String(text), Value::Int(start), Value::Int(end)] => (text, *start, Some(*end)),
+        [CelValue::String(text), CelValue::Int(start)] => (text, *start, None),
+        [
+            CelValue::String(text),
+            CelValue::Int(start),
+            CelValue::Int(end),
+        ] => (text, *start, Some(*end)),
         _ => return Err(EvaluationError::no_such_overload()),
     };
     if let Some(end) = end
@@ -291,18 +303,18 @@ fn substring(_: &mut Context<'_>, args: &[Value]) -> Outcome {
         None => length,
     };
     let part: String = text.chars().skip(start).take(end - start).collect();
-    Ok(Value::text(&part))
+    Ok(CelValue::text(&part))
 }
 
-fn join(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn join(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     let (elements, separator) = match args {
-        [Value::List(elements)] => (elements, ""),
-        [Value::List(elements), Value::String(separator)] => (elements, &**separator),
+        [CelValue::List(elements)] => (elements, ""),
+        [CelValue::List(elements), CelValue::String(separator)] => (elements, &**separator),
         _ => return Err(EvaluationError::no_such_overload()),
     };
     let mut joined = String::new();
     for (index, element) in elements.iter().enumerate() {
-        let Value::String(text) = element else {
+        let CelValue::String(text) = element else {
             return Err(EvaluationError::failed("join: invalid input"));
         };
         if index > 0 {
@@ -311,5 +323,5 @@ fn join(_: &mut Context<'_>, args: &[Value]) -> Outcome {
         joined.push_str(text);
         check_value_size(joined.len())?;
     }
-    Ok(Value::text(&joined))
+    Ok(CelValue::text(&joined))
 }

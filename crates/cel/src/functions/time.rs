@@ -3,10 +3,10 @@
 //! Times are within the years 1 to 9999, in UTC. Parts of a time are those in UTC unless a time zone is given: by its
 //! name in the IANA database, or by its offset (`-08:00`).
 
-use super::Context;
+use super::FunctionContext;
 use crate::declarations::Declaration;
 use crate::error::EvaluationError;
-use crate::value::{Outcome, Value};
+use crate::value::{CelValue, EvalResult};
 use jiff::Timestamp;
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
@@ -36,13 +36,13 @@ macro_rules! part {
                 $name,
                 $id,
                 ".timestamp -> int",
-                |_: &mut Context<'_>, args: &[Value]| part_of(args, $part),
+                |_: &mut FunctionContext<'_>, args: &[CelValue]| part_of(args, $part),
             ),
             (
                 $name,
                 $zoned,
                 ".timestamp, string -> int",
-                |_: &mut Context<'_>, args: &[Value]| part_of(args, $part),
+                |_: &mut FunctionContext<'_>, args: &[CelValue]| part_of(args, $part),
             ),
         ]
     };
@@ -140,9 +140,9 @@ pub(super) const DECLARATIONS: &[Declaration] = &[
 ];
 
 /// The number of whole units that a duration has.
-fn whole(args: &[Value], unit: i64) -> Outcome {
+fn whole(args: &[CelValue], unit: i64) -> EvalResult {
     match args {
-        [Value::Duration(nanos)] => Ok(Value::Int(nanos / unit)),
+        [CelValue::Duration(nanos)] => Ok(CelValue::Int(nanos / unit)),
         _ => Err(EvaluationError::no_such_overload()),
     }
 }
@@ -205,12 +205,12 @@ impl Time {
         Ok(date.at(part(hour), part(minute), part(second), nanos))
     }
 
-    fn plus(self, nanos: i128) -> Outcome {
+    fn plus(self, nanos: i128) -> EvalResult {
         let total = i128::from(self.seconds) * i128::from(SECOND) + i128::from(self.nanos) + nanos;
         let second = i128::from(SECOND);
         let seconds = i64::try_from(total.div_euclid(second)).map_err(|_| overflow())?;
         let nanos = u32::try_from(total.rem_euclid(second)).map_err(|_| overflow())?;
-        Self::new(seconds, nanos, self.offset).map(Value::Timestamp)
+        Self::new(seconds, nanos, self.offset).map(CelValue::Timestamp)
     }
 
     fn since(self, earlier: Self) -> i128 {
@@ -240,13 +240,13 @@ impl Time {
     }
 }
 
-fn part_of(args: &[Value], part: fn(DateTime) -> i64) -> Outcome {
+fn part_of(args: &[CelValue], part: fn(DateTime) -> i64) -> EvalResult {
     let (time, offset) = match args {
-        [Value::Timestamp(time)] => (time, 0),
-        [Value::Timestamp(time), Value::String(zone)] => (time, offset(zone, *time)?),
+        [CelValue::Timestamp(time)] => (time, 0),
+        [CelValue::Timestamp(time), CelValue::String(zone)] => (time, offset(zone, *time)?),
         _ => return Err(EvaluationError::no_such_overload()),
     };
-    Ok(Value::Int(part(time.civil(offset)?)))
+    Ok(CelValue::Int(part(time.civil(offset)?)))
 }
 
 /// The offset from UTC in seconds of a time zone, by its name or as hours and minutes.
@@ -292,12 +292,12 @@ pub(super) fn seconds_of(nanos: i64) -> f64 {
     (nanos / SECOND) as f64 + (nanos % SECOND) as f64 / 1e9
 }
 
-pub(super) fn from_seconds(seconds: i64) -> Outcome {
-    Time::new(seconds, 0, 0).map(Value::Timestamp)
+pub(super) fn from_seconds(seconds: i64) -> EvalResult {
+    Time::new(seconds, 0, 0).map(CelValue::Timestamp)
 }
 
 /// Reads a time in RFC 3339. None if the text is not one.
-pub(super) fn parse(text: &str) -> Option<Outcome> {
+pub(super) fn parse(text: &str) -> Option<EvalResult> {
     let bytes = text.as_bytes();
     let digits = |range: std::ops::Range<usize>| -> Option<i64> {
         let part = bytes.get(range)?;
@@ -363,30 +363,30 @@ pub(super) fn parse(text: &str) -> Option<Outcome> {
     let seconds = days * DAY_SECONDS + hour * 3600 + minute * 60 + second - offset;
     let nanos = u32::try_from(nanos).ok()?;
     let offset = i32::try_from(offset).ok()?;
-    Some(Time::new(seconds, nanos, offset).map(Value::Timestamp))
+    Some(Time::new(seconds, nanos, offset).map(CelValue::Timestamp))
 }
 
-pub(super) fn add(a: &Value, b: &Value) -> Outcome {
+pub(super) fn add(a: &CelValue, b: &CelValue) -> EvalResult {
     match (a, b) {
-        (Value::Duration(a), Value::Duration(b)) => a
+        (CelValue::Duration(a), CelValue::Duration(b)) => a
             .checked_add(*b)
-            .map(Value::Duration)
+            .map(CelValue::Duration)
             .ok_or_else(|| EvaluationError::failed("integer overflow")),
-        (Value::Timestamp(time), Value::Duration(nanos))
-        | (Value::Duration(nanos), Value::Timestamp(time)) => time.plus((*nanos).into()),
+        (CelValue::Timestamp(time), CelValue::Duration(nanos))
+        | (CelValue::Duration(nanos), CelValue::Timestamp(time)) => time.plus((*nanos).into()),
         _ => Err(EvaluationError::no_such_overload()),
     }
 }
 
-pub(super) fn subtract(a: &Value, b: &Value) -> Outcome {
+pub(super) fn subtract(a: &CelValue, b: &CelValue) -> EvalResult {
     match (a, b) {
-        (Value::Duration(a), Value::Duration(b)) => a
+        (CelValue::Duration(a), CelValue::Duration(b)) => a
             .checked_sub(*b)
-            .map(Value::Duration)
+            .map(CelValue::Duration)
             .ok_or_else(|| EvaluationError::failed("integer overflow")),
-        (Value::Timestamp(time), Value::Duration(nanos)) => time.plus(-i128::from(*nanos)),
-        (Value::Timestamp(a), Value::Timestamp(b)) => i64::try_from(a.since(*b))
-            .map(Value::Duration)
+        (CelValue::Timestamp(time), CelValue::Duration(nanos)) => time.plus(-i128::from(*nanos)),
+        (CelValue::Timestamp(a), CelValue::Timestamp(b)) => i64::try_from(a.since(*b))
+            .map(CelValue::Duration)
             .map_err(|_| EvaluationError::failed("integer overflow")),
         _ => Err(EvaluationError::no_such_overload()),
     }

@@ -1,9 +1,9 @@
 //! URLs, read as Go reads them: as the API server does.
 
-use super::Context;
+use super::FunctionContext;
 use crate::declarations::Declaration;
 use crate::error::EvaluationError;
-use crate::value::{Key, Map, Outcome, Value};
+use crate::value::{CelValue, EvalResult, Map, MapKey};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ pub(crate) struct Url {
 
 /// The part of a URL that contains a character, which decides whether it must be escaped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum UrlPart {
     User,
     Host,
     Zone,
@@ -82,16 +82,16 @@ enum Place {
     Fragment,
 }
 
-fn must_escape(byte: u8, place: Place) -> bool {
+fn must_escape(byte: u8, place: UrlPart) -> bool {
     if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
         return false;
     }
     let allowed: &[u8] = match place {
-        Place::User => b"$&+=,;",
-        Place::Host | Place::Zone => b"!()*$&+=,;:\"'<>[]",
-        Place::Path => b"$&+=,;:/@",
-        Place::Query => b"",
-        Place::Fragment => b"!()*$&+=,;:/?@",
+        UrlPart::User => b"$&+=,;",
+        UrlPart::Host | UrlPart::Zone => b"!()*$&+=,;:\"'<>[]",
+        UrlPart::Path => b"$&+=,;:/@",
+        UrlPart::Query => b"",
+        UrlPart::Fragment => b"!()*$&+=,;:/?@",
     };
     !allowed.contains(&byte)
 }
@@ -102,7 +102,7 @@ fn hex(byte: u8) -> Option<u8> {
         .and_then(|digit| u8::try_from(digit).ok())
 }
 
-fn unescape(text: &str, place: Place) -> Result<Vec<u8>, String> {
+fn unescape(text: &str, place: UrlPart) -> Result<Vec<u8>, String> {
     let bytes = text.as_bytes();
     let mut plain = Vec::with_capacity(bytes.len());
     let mut at = 0;
@@ -119,9 +119,12 @@ fn unescape(text: &str, place: Place) -> Result<Vec<u8>, String> {
                 let (high, low) = value.ok_or_else(escape)?;
                 let value = high << 4 | low;
                 let is_percent = value == b'%' && digits == Some(b"25");
+                // Hosts permit no escapes of ASCII characters, zones only some, as in Go.
                 let refused = match place {
-                    Place::Host => high < 8 && !is_percent,
-                    Place::Zone => !is_percent && value != b' ' && must_escape(value, Place::Host),
+                    UrlPart::Host => high < 8 && !is_percent,
+                    UrlPart::Zone => {
+                        !is_percent && value != b' ' && must_escape(value, UrlPart::Host)
+                    }
                     _ => false,
                 };
                 if refused {
@@ -131,9 +134,9 @@ fn unescape(text: &str, place: Place) -> Result<Vec<u8>, String> {
                 at += 3;
                 continue;
             }
-            b'+' if place == Place::Query => plain.push(b' '),
+            b'+' if place == UrlPart::Query => plain.push(b' '),
             byte => {
-                let is_host = matches!(place, Place::Host | Place::Zone);
+                let is_host = matches!(place, UrlPart::Host | UrlPart::Zone);
                 if is_host && byte.is_ascii() && must_escape(byte, place) {
                     let shown = char::from(byte);
                     return Err(format!("invalid character {shown:?} in host name"));
@@ -146,7 +149,7 @@ fn unescape(text: &str, place: Place) -> Result<Vec<u8>, String> {
     Ok(plain)
 }
 
-fn escape(bytes: &[u8], place: Place) -> String {
+fn escape(bytes: &[u8], place: UrlPart) -> String {
     let mut escaped = String::with_capacity(bytes.len());
     for byte in bytes {
         if must_escape(*byte, place) {
@@ -200,14 +203,14 @@ fn parse_host(scheme: &str, host: &str) -> Result<String, String> {
         let close = host.rfind(']').ok_or("missing ']' in host")?;
         let port = &host[close + 1..];
         check_port(port)?;
-        let port = text_of(unescape(port, Place::Host)?);
+        let port = text_of(unescape(port, UrlPart::Host)?);
         let name = &host[1..close];
         let name = match name.find("%25") {
-            None => text_of(unescape(name, Place::Host)?),
+            None => text_of(unescape(name, UrlPart::Host)?),
             Some(zone) => {
                 let (address, zone) = name.split_at(zone);
-                let address = text_of(unescape(address, Place::Host)?);
-                format!("{address}{}", text_of(unescape(zone, Place::Zone)?))
+                let address = text_of(unescape(address, UrlPart::Host)?);
+                format!("{address}{}", text_of(unescape(zone, UrlPart::Zone)?))
             }
         };
         // An address may have a zone.
@@ -231,7 +234,7 @@ fn parse_host(scheme: &str, host: &str) -> Result<String, String> {
         };
         check_port(&host[colon..])?;
     }
-    unescape(host, Place::Host).map(text_of)
+    unescape(host, UrlPart::Host).map(text_of)
 }
 
 fn is_user(text: &str) -> bool {
@@ -286,8 +289,8 @@ impl Url {
             }
             _ => url.has_no_authority = !url.scheme.is_empty() && rest.starts_with('/'),
         }
-        url.path = unescape(rest, Place::Path)?;
-        if escape(&url.path, Place::Path) != rest {
+        url.path = unescape(rest, UrlPart::Path)?;
+        if escape(&url.path, UrlPart::Path) != rest {
             rest.clone_into(&mut url.raw_path);
         }
         Ok(url)
@@ -306,10 +309,10 @@ impl Url {
             return Err("net/url: invalid userinfo".to_owned());
         }
         let (name, password) = match user.split_once(':') {
-            Some((name, password)) => (name, Some(unescape(password, Place::User)?)),
+            Some((name, password)) => (name, Some(unescape(password, UrlPart::User)?)),
             None => (user, None),
         };
-        self.user = Some((unescape(name, Place::User)?, password));
+        self.user = Some((unescape(name, UrlPart::User)?, password));
         Ok(())
     }
 
@@ -328,14 +331,14 @@ impl Url {
 
     fn escaped_path(&self) -> String {
         let is_valid =
-            |byte: u8| b"!$&'()*+,;=:@[]%".contains(&byte) || !must_escape(byte, Place::Path);
+            |byte: u8| b"!$&'()*+,;=:@[]%".contains(&byte) || !must_escape(byte, UrlPart::Path);
         if !self.raw_path.is_empty() && self.raw_path.bytes().all(is_valid) {
             return self.raw_path.clone();
         }
         if self.path == b"*" {
             return "*".to_owned();
         }
-        escape(&self.path, Place::Path)
+        escape(&self.path, UrlPart::Path)
     }
 }
 
@@ -344,6 +347,7 @@ impl fmt::Display for Url {
         if !self.scheme.is_empty() {
             write!(f, "{}:", self.scheme)?;
         }
+        // An opaque URL has no authority and no path.
         if self.opaque.is_empty() {
             let has_authority = !(self.has_no_authority
                 || self.scheme.is_empty() && self.host.is_empty() && self.user.is_none());
@@ -352,13 +356,13 @@ impl fmt::Display for Url {
                     f.write_str("//")?;
                 }
                 if let Some((name, password)) = &self.user {
-                    f.write_str(&escape(name, Place::User))?;
+                    f.write_str(&escape(name, UrlPart::User))?;
                     if let Some(password) = password {
-                        write!(f, ":{}", escape(password, Place::User))?;
+                        write!(f, ":{}", escape(password, UrlPart::User))?;
                     }
                     f.write_str("@")?;
                 }
-                f.write_str(&escape(self.host.as_bytes(), Place::Host))?;
+                f.write_str(&escape(self.host.as_bytes(), UrlPart::Host))?;
             }
             f.write_str(&self.escaped_path())?;
         } else {
@@ -381,14 +385,14 @@ pub(super) fn uri_problem(text: &str) -> Option<String> {
         .map(|problem| format!("parse {text:?}: {problem}"))
 }
 
-fn text(args: &[Value]) -> Result<&str, EvaluationError> {
+fn text(args: &[CelValue]) -> Result<&str, EvaluationError> {
     match args {
-        [Value::String(text)] => Ok(text),
+        [CelValue::String(text)] => Ok(text),
         _ => Err(EvaluationError::no_such_overload()),
     }
 }
 
-fn url(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+fn url(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
     let text = text(args)?;
     let failed = |problem: String| {
         EvaluationError::failed(format!(
@@ -399,27 +403,27 @@ fn url(_: &mut Context<'_>, args: &[Value]) -> Outcome {
     // A request has no fragment; a URL may.
     let (before, fragment) = text.split_once('#').unwrap_or((text, ""));
     let mut url = Url::parse(before, false).map_err(failed)?;
-    let fragment = unescape(fragment, Place::Fragment).map_err(failed)?;
-    url.fragment = escape(&fragment, Place::Fragment);
-    Ok(Value::Url(Arc::new(url)))
+    let fragment = unescape(fragment, UrlPart::Fragment).map_err(failed)?;
+    url.fragment = escape(&fragment, UrlPart::Fragment);
+    Ok(CelValue::Url(Arc::new(url)))
 }
 
-fn is_url(_: &mut Context<'_>, args: &[Value]) -> Outcome {
-    Ok(Value::Bool(Url::parse(text(args)?, true).is_ok()))
+fn is_url(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
+    Ok(CelValue::Bool(Url::parse(text(args)?, true).is_ok()))
 }
 
-fn part(args: &[Value], part: fn(&Url) -> String) -> Outcome {
+fn part(args: &[CelValue], part: fn(&Url) -> String) -> EvalResult {
     match args {
-        [Value::Url(url)] => Ok(Value::text(&part(url))),
+        [CelValue::Url(url)] => Ok(CelValue::text(&part(url))),
         _ => Err(EvaluationError::no_such_overload()),
     }
 }
 
-fn query(_: &mut Context<'_>, args: &[Value]) -> Outcome {
-    let [Value::Url(url)] = args else {
+fn query(_: &mut FunctionContext<'_>, args: &[CelValue]) -> EvalResult {
+    let [CelValue::Url(url)] = args else {
         return Err(EvaluationError::no_such_overload());
     };
-    let mut found: indexmap::IndexMap<String, Vec<Value>> = indexmap::IndexMap::new();
+    let mut found: indexmap::IndexMap<String, Vec<CelValue>> = indexmap::IndexMap::new();
     let parameters: Vec<&str> = url.query.split('&').collect();
     for parameter in parameters
         .iter()
@@ -429,14 +433,17 @@ fn query(_: &mut Context<'_>, args: &[Value]) -> Outcome {
             continue;
         }
         let (key, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-        if let (Ok(key), Ok(value)) = (unescape(key, Place::Query), unescape(value, Place::Query)) {
+        if let (Ok(key), Ok(value)) = (
+            unescape(key, UrlPart::Query),
+            unescape(value, UrlPart::Query),
+        ) {
             let values = found.entry(text_of(key)).or_default();
-            values.push(Value::text(&text_of(value)));
+            values.push(CelValue::text(&text_of(value)));
         }
     }
     let mut map = Map::default();
     for (key, values) in found {
-        map.insert(Key::String(key.into()), Value::list(values));
+        map.insert(MapKey::String(key.into()), CelValue::list(values));
     }
-    Ok(Value::Map(Arc::new(map)))
+    Ok(CelValue::Map(Arc::new(map)))
 }

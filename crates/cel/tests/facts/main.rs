@@ -4,7 +4,7 @@
 //! for three devices with what the evaluations cost. `lists` marks expressions for attributes that can be lists.
 
 use berth_api::devices::Device;
-use berth_cel::{COST_MAX, CompileError, DeviceValue, Environment, Selector};
+use berth_cel::{COST_MAX, CelSelector, CompileError, DeviceValue, Environment};
 use serde_json::{Value, json};
 
 const FACTS: &str = include_str!("facts.jsonl");
@@ -130,7 +130,10 @@ fn every_expression_means_what_it_means_in_kubernetes() {
                 ));
             }
         };
-        match (Selector::compile(expression, environment), &fact["errors"]) {
+        match (
+            CelSelector::compile(expression, environment),
+            &fact["errors"],
+        ) {
             (Err(error), Value::Array(recorded)) => {
                 let got = places(&error);
                 let got: Vec<&str> = got.iter().map(|error| gist(error)).collect();

@@ -1,7 +1,7 @@
 //! The checks of a text, by the fuzz target and by the test that replays its corpus.
 
 use berth_api::devices::Device;
-use berth_cel::{COST_MAX, DeviceValue, Environment, Selector};
+use berth_cel::{COST_MAX, CelSelector, DeviceValue, Environment};
 use std::sync::LazyLock;
 
 const ENVIRONMENTS: [Environment; 3] = [
@@ -33,7 +33,7 @@ static DEVICES: LazyLock<Vec<(Environment, Vec<DeviceValue>)>> = LazyLock::new(|
 /// Compiles a text and evaluates it. What comes out does not matter, only that it does.
 pub(crate) fn check(text: &str) {
     for (environment, devices) in DEVICES.iter() {
-        match Selector::compile(text, *environment) {
+        match CelSelector::compile(text, *environment) {
             Ok(selector) => {
                 let _ = selector.estimated_cost();
                 for device in devices {

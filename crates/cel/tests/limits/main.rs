@@ -2,16 +2,16 @@
 
 use berth_api::devices::Device;
 use berth_cel::{
-    COST_MAX, CompileError, DEPTH_MAX, DeviceValue, EXPRESSION_LENGTH_MAX, Environment,
-    EvaluationError, Selector,
+    COST_MAX, CelSelector, CompileError, DEPTH_MAX, DeviceValue, EXPRESSION_LENGTH_MAX,
+    Environment, EvaluationError,
 };
 
 fn device() -> DeviceValue {
     DeviceValue::new("d.example.com", &Device::default(), Environment::default())
 }
 
-fn compile(expression: &str) -> Result<Selector, CompileError> {
-    Selector::compile(expression, Environment::default())
+fn compile(expression: &str) -> Result<CelSelector, CompileError> {
+    CelSelector::compile(expression, Environment::default())
 }
 
 fn result(expression: &str) -> Result<bool, EvaluationError> {

@@ -124,13 +124,13 @@ fn failures_read_the_configuration_again_but_not_each_of_them() {
     let begin = Instant::now();
     // (milliseconds, reason, reads again, calls the plugin again)
     for (millis, reason, reads, executes) in [
-        (0, Reason::Failed, true, false),
-        (900, Reason::Failed, false, false),
-        (1_000, Reason::Failed, true, false),
-        (1_100, Reason::Rejected, true, true),
-        (1_200, Reason::Rejected, false, false),
-        (2_200, Reason::Rejected, true, false),
-        (6_100, Reason::Rejected, true, true),
+        (0, ReloadReason::Failed, true, false),
+        (900, ReloadReason::Failed, false, false),
+        (1_000, ReloadReason::Failed, true, false),
+        (1_100, ReloadReason::Rejected, true, true),
+        (1_200, ReloadReason::Rejected, false, false),
+        (2_200, ReloadReason::Rejected, true, false),
+        (6_100, ReloadReason::Rejected, true, true),
     ] {
         let due = state.is_due(reason, begin + Duration::from_millis(millis));
         assert_eq!(due, (reads, executes), "after {millis} ms");

@@ -83,9 +83,9 @@ async fn a_plugin_receives_its_environment_and_the_cluster() {
     );
     let mut plugin = exec(&script);
     plugin.provide_cluster_info = true;
-    let cluster = Cluster {
+    let cluster = ClusterEntry {
         server: "https://api.example".to_owned(),
-        ..Cluster::default()
+        ..ClusterEntry::default()
     };
     let plugin = plugin.of_cluster(&cluster).expect("a plugin");
     let credentials = Credentials::of(&with(plugin)).expect("a token");

@@ -3,7 +3,7 @@
 //! The object is kept as the server sent it, and only the fields of the election are changed in it, so that labels and
 //! fields that Berth does not know stay as they are.
 
-use super::Record;
+use super::ElectionRecord;
 use crate::request::{self, Resource};
 use crate::{ApiError, Transport};
 use berth_api::Time;
@@ -19,13 +19,19 @@ pub const LEASES: Resource = Resource {
 /// The lock of candidates.
 pub trait Lock: Send + 'static {
     /// Reads the record; `None` when there is none.
-    fn get(&mut self) -> impl Future<Output = Result<Option<Record>, ApiError>> + Send;
+    fn get(&mut self) -> impl Future<Output = Result<Option<ElectionRecord>, ApiError>> + Send;
 
     /// Makes the first record.
-    fn create(&mut self, record: &Record) -> impl Future<Output = Result<(), ApiError>> + Send;
+    fn create(
+        &mut self,
+        record: &ElectionRecord,
+    ) -> impl Future<Output = Result<(), ApiError>> + Send;
 
     /// Replaces the record that was read or written last. Fails when it has changed meanwhile.
-    fn update(&mut self, record: &Record) -> impl Future<Output = Result<(), ApiError>> + Send;
+    fn update(
+        &mut self,
+        record: &ElectionRecord,
+    ) -> impl Future<Output = Result<(), ApiError>> + Send;
 }
 
 /// A Lease as the lock.
@@ -49,7 +55,7 @@ impl LeaseLock {
 }
 
 impl Lock for LeaseLock {
-    async fn get(&mut self) -> Result<Option<Record>, ApiError> {
+    async fn get(&mut self) -> Result<Option<ElectionRecord>, ApiError> {
         let request = request::get(LEASES, &self.namespace, &self.name);
         match self.transport.request::<Value>(&request).await {
             Ok(lease) => {
@@ -62,7 +68,7 @@ impl Lock for LeaseLock {
         }
     }
 
-    async fn create(&mut self, record: &Record) -> Result<(), ApiError> {
+    async fn create(&mut self, record: &ElectionRecord) -> Result<(), ApiError> {
         let mut lease = json!({
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
@@ -74,7 +80,7 @@ impl Lock for LeaseLock {
         Ok(())
     }
 
-    async fn update(&mut self, record: &Record) -> Result<(), ApiError> {
+    async fn update(&mut self, record: &ElectionRecord) -> Result<(), ApiError> {
         // Without having read it there is nothing to replace.
         let mut lease = self.lease.clone().unwrap_or_default();
         write(record, &mut lease);
@@ -84,11 +90,11 @@ impl Lock for LeaseLock {
     }
 }
 
-fn record_of(lease: &Value) -> Record {
+fn record_of(lease: &Value) -> ElectionRecord {
     let spec = &lease["spec"];
     let text = |field: &str| spec[field].as_str().unwrap_or_default();
     let time = |field: &str| text(field).parse().unwrap_or(Time::EPOCH);
-    Record {
+    ElectionRecord {
         holder: text("holderIdentity").to_owned(),
         lease_duration_seconds: spec["leaseDurationSeconds"].as_u64().unwrap_or(0),
         acquire_time: time("acquireTime"),
@@ -97,7 +103,7 @@ fn record_of(lease: &Value) -> Record {
     }
 }
 
-fn write(record: &Record, lease: &mut Value) {
+fn write(record: &ElectionRecord, lease: &mut Value) {
     let spec = &mut lease["spec"];
     spec["holderIdentity"] = record.holder.as_str().into();
     spec["leaseDurationSeconds"] = record.lease_duration_seconds.into();
@@ -135,7 +141,7 @@ mod tests {
         let read = lock.get().await.expect("an answer").expect("a lease");
         assert_eq!((&*read.holder, read.transitions), ("other", 3));
         assert_eq!(read.lease_duration_seconds, 15);
-        let mine = Record {
+        let mine = ElectionRecord {
             holder: "me".to_owned(),
             lease_duration_seconds: 1,
             acquire_time: Time::EPOCH,

@@ -11,7 +11,7 @@ struct Shared(Arc<Mutex<State>>);
 #[derive(Default)]
 struct State {
     version: u64,
-    record: Option<Record>,
+    record: Option<ElectionRecord>,
     /// Requests of this candidate get no answer.
     cut_off: Option<String>,
     /// The time that every request takes.
@@ -24,7 +24,7 @@ impl Shared {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn record(&self) -> Record {
+    fn record(&self) -> ElectionRecord {
         self.with(|state| state.record.clone().unwrap_or_default())
     }
 
@@ -74,7 +74,7 @@ impl Memory {
         }
     }
 
-    fn write(&mut self, record: &Record, expected: u64) -> Result<(), ApiError> {
+    fn write(&mut self, record: &ElectionRecord, expected: u64) -> Result<(), ApiError> {
         let written = self.shared.with(|state| {
             if state.version != expected {
                 return Err(Self::conflict());
@@ -90,7 +90,7 @@ impl Memory {
 }
 
 impl Lock for Memory {
-    async fn get(&mut self) -> Result<Option<Record>, ApiError> {
+    async fn get(&mut self) -> Result<Option<ElectionRecord>, ApiError> {
         self.pass().await;
         let (version, record) = self
             .shared
@@ -99,12 +99,12 @@ impl Lock for Memory {
         Ok(record)
     }
 
-    async fn create(&mut self, record: &Record) -> Result<(), ApiError> {
+    async fn create(&mut self, record: &ElectionRecord) -> Result<(), ApiError> {
         self.pass().await;
         self.write(record, 0)
     }
 
-    async fn update(&mut self, record: &Record) -> Result<(), ApiError> {
+    async fn update(&mut self, record: &ElectionRecord) -> Result<(), ApiError> {
         self.pass().await;
         let expected = self.version;
         self.write(record, expected)
@@ -236,9 +236,9 @@ async fn the_number_of_transitions_stays_within_its_field() {
         let shared = Shared::default();
         shared.with(|state| {
             state.version = 1;
-            state.record = Some(Record {
+            state.record = Some(ElectionRecord {
                 transitions: before,
-                ..Record::default()
+                ..ElectionRecord::default()
             });
         });
         until_leading(&mut shared.candidate("first")).await;

@@ -1,6 +1,6 @@
 //! Publishes what was handed in: several requests at a time, one at a time for each object.
 
-use super::send::{Api, Ended, Job, deliver};
+use super::send::{EventApi, EventJob, JobEnd, deliver};
 use super::series::{Correlator, Write};
 use super::{Event, REQUESTS_MAX, Regarding, seed};
 use crate::ApiError;
@@ -19,7 +19,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(60);
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// An event that waits to be published.
-pub(super) struct Waiting {
+pub(super) struct WaitingEvent {
     pub(super) event: Event,
     pub(super) at: Time,
     pub(super) place: OwnedSemaphorePermit,
@@ -27,9 +27,9 @@ pub(super) struct Waiting {
 
 /// Publishes until all senders are dropped and everything is published.
 pub(super) async fn run(
-    api: impl Api,
+    api: impl EventApi,
     instance: String,
-    mut queue: mpsc::Receiver<Waiting>,
+    mut queue: mpsc::Receiver<WaitingEvent>,
     losses: Arc<Losses>,
 ) {
     let mut correlator = Correlator::default();
@@ -45,19 +45,19 @@ pub(super) async fn run(
     while is_open || !sending.is_empty() {
         let has_room = sending.len() < REQUESTS_MAX;
         let next = tokio::select! {
-            Some(Ended { event, result }) = sending.next() => {
+            Some(JobEnd { event, result }) = sending.next() => {
                 if let Err(error) = result {
                     losses.failed(&event, &error);
                 }
                 lanes.leave(&event.regarding)
             }
             waiting = queue.recv(), if is_open && has_room => match waiting {
-                Some(Waiting { event, at, place }) => {
+                Some(WaitingEvent { event, at, place }) => {
                     if at > clock.0 {
                         clock = (at, Instant::now());
                     }
                     let write = correlator.take(&event, at);
-                    write.and_then(|write| lanes.enter(Job { event, at, write, _place: Some(place) }))
+                    write.and_then(|write| lanes.enter(EventJob { event, at, write, _place: Some(place) }))
                 }
                 None => {
                     is_open = false;
@@ -67,7 +67,7 @@ pub(super) async fn run(
             () = std::future::ready(()), if has_room && !due.is_empty() => {
                 let at = clock.0 + clock.1.elapsed();
                 let job = due.pop_front();
-                job.and_then(|(event, write)| lanes.enter(Job { event, at, write, _place: None }))
+                job.and_then(|(event, write)| lanes.enter(EventJob { event, at, write, _place: None }))
             }
             _ = looking.tick(), if is_open && due.is_empty() => {
                 due.extend(correlator.tick(clock.0 + clock.1.elapsed()));
@@ -89,12 +89,12 @@ pub(super) async fn run(
 /// limited where they are handed in.
 #[derive(Default)]
 struct Lanes {
-    lanes: HashMap<Regarding, VecDeque<Job>>,
+    lanes: HashMap<Regarding, VecDeque<EventJob>>,
 }
 
 impl Lanes {
     /// Returns the job when it may be sent now; otherwise it waits behind others of its object.
-    fn enter(&mut self, job: Job) -> Option<Job> {
+    fn enter(&mut self, job: EventJob) -> Option<EventJob> {
         if let Some(lane) = self.lanes.get_mut(&job.event.regarding) {
             lane.push_back(job);
             return None;
@@ -105,7 +105,7 @@ impl Lanes {
     }
 
     /// The write about the object has ended. Returns what comes next.
-    fn leave(&mut self, regarding: &Regarding) -> Option<Job> {
+    fn leave(&mut self, regarding: &Regarding) -> Option<EventJob> {
         let next = self.lanes.get_mut(regarding).and_then(VecDeque::pop_front);
         if next.is_none() {
             self.lanes.remove(regarding);
@@ -117,11 +117,11 @@ impl Lanes {
 /// Counts the dropped events until the log has reported them.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
-    counts: Mutex<Counts>,
+    counts: Mutex<PublishCounts>,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct PublishCounts {
     /// There was no place for them.
     dropped: u64,
     /// They were not taken.
@@ -159,7 +159,7 @@ impl Losses {
 
     /// Logs what was lost since the last such line.
     pub(super) fn tell(&self) {
-        let Counts {
+        let PublishCounts {
             dropped,
             failed,
             last,
@@ -186,7 +186,7 @@ impl Losses {
         }
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut Counts) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut PublishCounts) -> T) -> T {
         act(&mut self.counts.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(8));
 
 /// The receiver of requests.
-pub(super) trait Api: Send + Sync + 'static {
+pub(super) trait EventApi: Send + Sync + 'static {
     /// Sends a request whose answer does not matter beyond success.
     fn send(&self, request: &ApiRequest) -> impl Future<Output = Result<(), ApiError>> + Send;
 
@@ -23,7 +23,7 @@ pub(super) trait Api: Send + Sync + 'static {
     fn is_settling(&self) -> bool;
 }
 
-impl Api for Transport {
+impl EventApi for Transport {
     async fn send(&self, request: &ApiRequest) -> Result<(), ApiError> {
         self.execute(request).await
     }
@@ -34,7 +34,7 @@ impl Api for Transport {
 }
 
 /// The request to send.
-pub(super) struct Job {
+pub(super) struct EventJob {
     pub(super) event: Event,
     pub(super) at: Time,
     pub(super) write: Write,
@@ -43,18 +43,18 @@ pub(super) struct Job {
 }
 
 /// The result of a job.
-pub(super) struct Ended {
+pub(super) struct JobEnd {
     pub(super) event: Event,
     pub(super) result: Result<(), ApiError>,
 }
 
 /// Sends what is to be sent, until it is there, is refused, or has taken too long.
 pub(super) async fn deliver(
-    api: &impl Api,
+    api: &impl EventApi,
     instance: &str,
-    mut job: Job,
+    mut job: EventJob,
     mut jitter: fastrand::Rng,
-) -> Ended {
+) -> JobEnd {
     let began = Instant::now();
     let mut pause = PAUSES.0;
     let mut is_repeated = false;
@@ -90,13 +90,13 @@ pub(super) async fn deliver(
         pause = (pause * 2).min(PAUSES.1);
         is_repeated = true;
     };
-    Ended {
+    JobEnd {
         event: job.event,
         result,
     }
 }
 
-fn request(job: &Job, instance: &str) -> ApiRequest {
+fn request(job: &EventJob, instance: &str) -> ApiRequest {
     let event = &job.event;
     let namespace = if event.regarding.namespace.is_empty() {
         "default"

@@ -95,9 +95,11 @@ impl Correlator {
         if let Some(of_kind) = self.series.get_mut(&key) {
             let same =
                 |series: &Series| series.note == note && now.since(series.last) <= FINISH_AFTER;
+            // The same note within the time continues its series.
             let at = match of_kind.iter().position(same) {
                 Some(at) => Some(at),
                 None if allows(&mut self.allowances, &event.regarding, now) => None,
+                // An object with too many notes continues its last series, so that their number is bounded.
                 None => of_kind.len().checked_sub(1),
             };
             if let Some(series) = at.and_then(|at| of_kind.get_mut(at)) {

@@ -1,7 +1,7 @@
 //! The handling of events on an API that is slow, busy, broken or gone. Time is virtual.
 
 use super::publish::Losses;
-use super::send::Api;
+use super::send::EventApi;
 use super::series::{Correlator, FINISH_AFTER, SERIES_MAX, Write};
 use super::{
     Event, EventPublisher, NOTE_BYTES_MAX, Publishing, REQUESTS_MAX, RETRY_BUDGET, Regarding,
@@ -89,7 +89,7 @@ impl Fake {
     }
 }
 
-impl Api for Fake {
+impl EventApi for Fake {
     async fn send(&self, request: &ApiRequest) -> Result<(), ApiError> {
         let (sent, answer) = {
             let mut state = self.state();

@@ -29,7 +29,7 @@ macro_rules! read_in_any_case {
 
                     fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<$name, A::Error> {
                         let mut read = $name::default();
-                        while let Some(crate::extender::decode::Key(key)) = map.next_key()? {
+                        while let Some(crate::extender::decode::FieldName(key)) = map.next_key()? {
                             $(if key.eq_ignore_ascii_case($key) {
                                 let value: Option<$type> = map.next_value()?;
                                 read.$field = value.unwrap_or_default();
@@ -50,4 +50,4 @@ pub(super) use read_in_any_case;
 
 /// The name of a field.
 #[derive(serde::Deserialize)]
-pub(super) struct Key<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
+pub(super) struct FieldName<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);

@@ -14,11 +14,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The JSON of one object.
-pub type Raw = Arc<RawValue>;
+pub type ObjectJson = Arc<RawValue>;
 
 /// Of which objects the JSON is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Wanted {
+pub struct WantedJson {
     /// Pods that wait for a node.
     pub pending_pods: bool,
     /// All pods.
@@ -27,7 +27,7 @@ pub struct Wanted {
     pub nodes: bool,
 }
 
-impl Wanted {
+impl WantedJson {
     /// The union of both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
@@ -50,16 +50,16 @@ impl Wanted {
 /// The JSON that is kept. The watch of the cluster stores it here before the scheduler receives the object.
 #[derive(Debug, Default)]
 pub struct RawObjects {
-    wanted: Wanted,
+    wanted: WantedJson,
     /// By UID.
-    pods: Mutex<HashMap<Str, Raw>>,
+    pods: Mutex<HashMap<Str, ObjectJson>>,
     /// By name.
-    nodes: Mutex<HashMap<Str, Raw>>,
+    nodes: Mutex<HashMap<Str, ObjectJson>>,
 }
 
 impl RawObjects {
     /// Keeps the objects that `wanted` selects.
-    pub fn new(wanted: Wanted) -> Self {
+    pub fn new(wanted: WantedJson) -> Self {
         Self {
             wanted,
             ..Self::default()
@@ -77,7 +77,7 @@ impl RawObjects {
 
     /// The JSON of an object as it is to be kept; `None` when it is not. Managed fields are left out,
     /// as it is in kube-scheduler.
-    pub fn of(&self, object: &Object, json: &[u8]) -> Option<Raw> {
+    pub fn of(&self, object: &Object, json: &[u8]) -> Option<ObjectJson> {
         self.wanted.wants(object).then(|| trimmed(json)).flatten()
     }
 
@@ -85,7 +85,7 @@ impl RawObjects {
     pub fn replace<'a>(
         &self,
         kind: Kind,
-        objects: impl Iterator<Item = (&'a Object, Option<&'a Raw>)>,
+        objects: impl Iterator<Item = (&'a Object, Option<&'a ObjectJson>)>,
     ) {
         let map = match kind {
             Kind::Pod => &self.pods,
@@ -97,7 +97,7 @@ impl RawObjects {
     }
 
     /// An object is new, has changed, or was deleted: then without JSON.
-    pub fn set(&self, object: &Object, raw: Option<Raw>) {
+    pub fn set(&self, object: &Object, raw: Option<ObjectJson>) {
         let map = match object {
             Object::Pod(_) => &self.pods,
             Object::Node(_) => &self.nodes,
@@ -114,13 +114,13 @@ impl RawObjects {
     ///
     /// # Errors
     /// When it was deleted.
-    pub fn pod(&self, uid: &str) -> Result<Raw, ExtenderError> {
+    pub fn pod(&self, uid: &str) -> Result<ObjectJson, ExtenderError> {
         let pod = locked(&self.pods).get(uid).cloned();
         pod.ok_or_else(|| ExtenderError::Gone(format!("pod with UID {uid}")))
     }
 
     /// Nodes, by name; deleted ones are left out.
-    pub fn nodes(&self, names: &[Str]) -> Vec<Raw> {
+    pub fn nodes(&self, names: &[Str]) -> Vec<ObjectJson> {
         let nodes = locked(&self.nodes);
         names
             .iter()
@@ -150,7 +150,7 @@ fn locked<T>(map: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The JSON without `metadata.managedFields`; `None` when it is no object.
-fn trimmed(json: &[u8]) -> Option<Raw> {
+fn trimmed(json: &[u8]) -> Option<ObjectJson> {
     type Fields<'a> = BTreeMap<Key<'a>, &'a RawValue>;
     #[derive(Deserialize, serde::Serialize, PartialEq, Eq, PartialOrd, Ord)]
     struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
@@ -168,5 +168,5 @@ fn trimmed(json: &[u8]) -> Option<Raw> {
     if let Some(metadata) = &metadata {
         fields.insert(key("metadata"), metadata);
     }
-    to_raw_value(&fields).ok().map(Raw::from)
+    to_raw_value(&fields).ok().map(ObjectJson::from)
 }

@@ -6,7 +6,7 @@ mod questions;
 mod server;
 mod tls;
 
-use super::raw::Raw;
+use super::raw::ObjectJson;
 use super::*;
 use berth_api::Str;
 use serde_json::{Value, json};
@@ -28,11 +28,11 @@ async fn connected(options: ExtenderOptions) -> ExtenderClient {
     client.unwrap_or_else(|e| panic!("{e}"))
 }
 
-fn raw(object: &Value) -> Raw {
-    Raw::from(serde_json::value::to_raw_value(object).expect("JSON"))
+fn raw(object: &Value) -> ObjectJson {
+    ObjectJson::from(serde_json::value::to_raw_value(object).expect("JSON"))
 }
 
-fn pod() -> Raw {
+fn pod() -> ObjectJson {
     raw(&json!({"metadata": {"name": "p", "uid": "u"}, "spec": {"whatever": [1]}}))
 }
 

@@ -1,10 +1,10 @@
 //! The four things that an extender can be asked.
 
-use super::raw::Raw;
+use super::raw::ObjectJson;
 use super::wire::{
     Empty, ExtenderArgs, ExtenderBindingArgs, ExtenderBindingResult, ExtenderFilterResult,
-    ExtenderPreemptionArgs, ExtenderPreemptionResult, HostPriority, MetaPodArgs, MetaVictimsArgs,
-    NodeList, Victims,
+    ExtenderPreemptionArgs, ExtenderPreemptionResult, ExtenderVictims, HostPriority, MetaPodArgs,
+    MetaVictimsArgs, NodeList,
 };
 use super::{ExtenderClient, ExtenderError};
 use berth_api::Str;
@@ -15,7 +15,7 @@ pub enum Nodes<'a> {
     /// By name.
     Names(&'a [Str]),
     /// Whole.
-    Whole(&'a [Raw]),
+    Whole(&'a [ObjectJson]),
 }
 
 /// The answer of an extender about the remaining nodes.
@@ -37,7 +37,7 @@ pub struct VictimsOf<'a> {
     /// The pods, by UID for an extender that keeps nodes itself.
     pub pods: Vec<&'a str>,
     /// The pods, whole, for one that does not.
-    pub whole: Option<Vec<Raw>>,
+    pub whole: Option<Vec<ObjectJson>>,
     /// The number of them that violate their disruption budget.
     pub violations: usize,
 }
@@ -54,8 +54,8 @@ pub struct MetaVictimsOf {
 }
 
 impl VictimsOf<'_> {
-    fn whole(&self) -> Victims<'_> {
-        Victims {
+    fn whole(&self) -> ExtenderVictims<'_> {
+        ExtenderVictims {
             pods: self.whole.iter().flatten().map(|pod| &**pod).collect(),
             num_pdb_violations: self.violations,
         }
@@ -71,7 +71,7 @@ impl VictimsOf<'_> {
 
 impl Nodes<'_> {
     /// The question about a pod and these nodes.
-    fn ask<T>(self, pod: &Raw, then: impl FnOnce(ExtenderArgs<'_>) -> T) -> T {
+    fn ask<T>(self, pod: &ObjectJson, then: impl FnOnce(ExtenderArgs<'_>) -> T) -> T {
         match self {
             Self::Names(names) => {
                 let names: Vec<&str> = names.iter().map(Str::as_str).collect();
@@ -101,7 +101,7 @@ impl ExtenderClient {
     pub async fn filter(
         &self,
         verb: &str,
-        pod: &Raw,
+        pod: &ObjectJson,
         nodes: Nodes<'_>,
     ) -> Result<FilterAnswer, ExtenderError> {
         let question = nodes.ask(pod, |args| Self::written(&args));
@@ -131,7 +131,7 @@ impl ExtenderClient {
     pub async fn prioritize(
         &self,
         verb: &str,
-        pod: &Raw,
+        pod: &ObjectJson,
         nodes: Nodes<'_>,
     ) -> Result<Vec<(String, i64)>, ExtenderError> {
         let question = nodes.ask(pod, |args| Self::written(&args));
@@ -171,7 +171,7 @@ impl ExtenderClient {
     pub async fn preempt(
         &self,
         verb: &str,
-        pod: &Raw,
+        pod: &ObjectJson,
         victims: &[VictimsOf<'_>],
     ) -> Result<Vec<MetaVictimsOf>, ExtenderError> {
         let is_whole = victims.iter().any(|of| of.whole.is_some());

@@ -55,14 +55,14 @@ pub struct ExtenderPreemptionArgs<'a> {
     /// The pod as the API has it.
     pub pod: &'a RawValue,
     /// Nodes with the pods that would go, whole, for an extender that does not keep them itself.
-    pub node_name_to_victims: Option<BTreeMap<&'a str, Victims<'a>>>,
+    pub node_name_to_victims: Option<BTreeMap<&'a str, ExtenderVictims<'a>>>,
     /// Nodes with the identities of those pods, for one that does.
     pub node_name_to_meta_victims: Option<BTreeMap<&'a str, MetaVictimsArgs<'a>>>,
 }
 
 /// Pods that would go from a node.
 #[derive(Debug, Serialize)]
-pub struct Victims<'a> {
+pub struct ExtenderVictims<'a> {
     /// The pods as the API has them.
     #[serde(rename = "Pods")]
     pub pods: Vec<&'a RawValue>,

@@ -77,7 +77,10 @@ async fn server(protocols: &[&str]) -> (Transport, Arc<Seen>) {
     )
 }
 
-async fn answer(request: Request<Incoming>, seen: Arc<Seen>) -> Result<Response<Body>, Infallible> {
+async fn answer(
+    request: Request<Incoming>,
+    seen: Arc<Seen>,
+) -> Result<Response<HttpBody>, Infallible> {
     if request.version() == http::Version::HTTP_2 {
         seen.http2_requests.fetch_add(1, Ordering::Relaxed);
     }
@@ -91,9 +94,9 @@ async fn answer(request: Request<Incoming>, seen: Arc<Seen>) -> Result<Response<
         let lines = futures_util::stream::iter(lines);
         let open = futures_util::stream::pending();
         let body = StreamBody::new(futures_util::StreamExt::chain(lines, open));
-        Body::Boxed(body.boxed_unsync())
+        HttpBody::Boxed(body.boxed_unsync())
     } else {
-        Body::Boxed(Full::from("{}").map_err(BoxError::from).boxed_unsync())
+        HttpBody::Boxed(Full::from("{}").map_err(BoxError::from).boxed_unsync())
     };
     Ok(Response::new(body))
 }

@@ -160,6 +160,6 @@ fn a_context_without_a_user_is_anonymous() {
     for user in [Value::Null, json!(""), json!("absent")] {
         content["contexts"][0]["context"]["user"] = user;
         let config = read(&content).expect("a connection");
-        assert_eq!(config.user, User::default());
+        assert_eq!(config.user, ClientUser::default());
     }
 }

@@ -50,7 +50,7 @@ async fn following_versions(
         need,
         json_only: false,
     };
-    let name = |object: Payload<'_>| Ok(object.decode::<Version>()?.metadata.name);
+    let name = |object: Payload<'_>| Ok(object.decode::<ListVersion>()?.metadata.name);
     let availability = Arc::default();
     tokio::spawn(follow(
         server.client().speaking(content.expect("a header")),
@@ -153,7 +153,7 @@ async fn a_watch_goes_on_in_the_same_store_only() {
             json_only: false,
             other_versions: &[],
         };
-        let name = |object: Payload<'_>| Ok(object.decode::<Version>()?.metadata.name);
+        let name = |object: Payload<'_>| Ok(object.decode::<ListVersion>()?.metadata.name);
         let transport = server.client().checking_store();
         tokio::spawn(follow(transport, followed, name, updates, Arc::default()));
         let listed = |name: &str| Some(Update::Replaced(vec![name.to_owned()]));
@@ -317,7 +317,7 @@ async fn an_object_that_does_not_decode_is_passed_over() {
             json_only: false,
         };
         let decode = |object: Payload<'_>| {
-            let name = object.decode::<Version>()?.metadata.name;
+            let name = object.decode::<ListVersion>()?.metadata.name;
             match name.as_str() {
                 "bad" => Err(DecodeError::Json(serde::de::Error::custom("bad"))),
                 _ => Ok(name),

@@ -1,6 +1,6 @@
 //! Picking a device, and giving it back: capacity, counters, taints and constraints.
 
-use super::{AllocateError, At, Location, Pick, Search, Shares, SkippedDevices, own_name};
+use super::{AllocateError, At, DeviceSearch, Location, Pick, Shares, SkippedDevices, own_name};
 use crate::capacity::Capacities;
 use crate::constraints;
 use crate::counters::{Counters, NotTaken};
@@ -8,7 +8,7 @@ use berth_api::devices::RequestedDevices;
 use berth_api::{Quantity, Str};
 use std::collections::BTreeMap;
 
-impl<'a> Search<'a, '_> {
+impl<'a> DeviceSearch<'a, '_> {
     /// Returns whether the device has the capacity that is requested, beside these shares.
     pub(super) fn has_capacity(
         &self,
@@ -21,12 +21,14 @@ impl<'a> Search<'a, '_> {
         if !self.features.consumable_capacity {
             return Ok(true);
         }
+        // Without capacities on either side, there is nothing to compare.
         if device.capacity.is_empty() && requested.capacity.is_none() {
             return Ok(true);
         }
         let allocated = self.pools[location.pool].allocated;
         let allocated = allocated.and_then(|allocated| allocated.consumed(&device.name));
         let mut picked: Option<BTreeMap<Str, Quantity>> = None;
+        // Shares that this search has picked count beside the allocated ones.
         for share in self.shares_of(location) {
             let sum = picked.get_or_insert_default();
             for (name, amount) in share {

@@ -1,12 +1,12 @@
 //! The devices of a node for each request of claims, each evaluated by itself: for explanations. Requests that compete
 //! for the same devices, constraints and combinations are left to the search.
 
-use super::{AllocateError, Allocator, At, Location, Search, Shares, TargetNode};
+use super::{AllocateError, Allocator, At, DeviceSearch, Location, Shares, TargetNode};
 use crate::AllocatorFeatures;
-use crate::budget::Budget;
+use crate::budget::SearchBudget;
 use crate::claims::{ClaimRequests, Mode};
 use crate::inventory::Inventory;
-use crate::slice::Target;
+use crate::slice::SliceTarget;
 use berth_api::Str;
 use berth_api::devices::{Device, DeviceTaint, RequestedDevices};
 
@@ -89,7 +89,7 @@ impl Allocator<'_> {
         &self,
         node: TargetNode<'_>,
         claims: &[&ClaimRequests],
-        budget: &mut Budget,
+        budget: &mut SearchBudget,
     ) -> Result<Vec<RequestSurvey>, AllocateError> {
         let mut search = self.start(node, claims, budget)?;
         let mut surveys = Vec::new();
@@ -123,7 +123,7 @@ impl Inventory {
         node: TargetNode<'_>,
         features: AllocatorFeatures,
     ) -> Result<Vec<(DeviceId, &Device)>, String> {
-        let target = Target {
+        let target = SliceTarget {
             name: node.name,
             labels: node.labels,
             skips_operations: node.skips_operations,
@@ -147,7 +147,7 @@ impl Inventory {
     }
 }
 
-impl Search<'_, '_> {
+impl DeviceSearch<'_, '_> {
     fn survey(&mut self, at: At) -> Result<RequestSurvey, AllocateError> {
         let prepared = self.alternative(at);
         if let Some(problem) = &prepared.problem {
@@ -181,6 +181,8 @@ impl Search<'_, '_> {
                     }
                     let id = self.id_of(location);
                     survey.of_class.push(id.clone());
+                    // Devices of the class that are not selected are counted too: they show that the selectors
+                    // exclude them.
                     if self.is_selected(at, location)? {
                         let state = self.state_of(at, location, requested)?;
                         survey.selected.push((id, state));
@@ -223,6 +225,7 @@ impl Search<'_, '_> {
         location: Location,
         requested: &RequestedDevices,
     ) -> Result<DeviceState, AllocateError> {
+        // The order is that of severity: a device that is in use is not looked at further.
         if self.is_in_use(at, location) {
             return Ok(DeviceState::Held);
         }
@@ -243,6 +246,7 @@ impl Search<'_, '_> {
         if !device.consumes_counters.is_empty() {
             let features = self.features;
             let counters = self.counters(location.pool);
+            // The counters are taken only to see whether they suffice.
             match counters.try_take(device, features) {
                 Ok(taken) => counters.give_back(device, taken),
                 Err(_) => return Ok(DeviceState::NoCounters),

@@ -5,7 +5,7 @@ mod releases;
 use berth_api::devices::AllocationResult;
 use berth_api::{DeviceClass, Labels, ResourceClaim, ResourceSlice};
 use berth_devices::{
-    AllocateError, Allocator, AllocatorFeatures, Budget, ClaimRequests, Inventory, TargetNode,
+    AllocateError, Allocator, AllocatorFeatures, ClaimRequests, Inventory, SearchBudget, TargetNode,
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -57,7 +57,7 @@ fn search(
     node: &str,
     claims: &[Arc<ResourceClaim>],
     features: AllocatorFeatures,
-    budget: &mut Budget,
+    budget: &mut SearchBudget,
 ) -> Result<Option<Vec<AllocationResult>>, AllocateError> {
     let class = |name: &str| {
         let json = json!({"metadata": {"name": name}});
@@ -85,7 +85,7 @@ fn allocate(inventory: &Inventory, node: &str, claims: &[Arc<ResourceClaim>]) ->
         node,
         claims,
         FEATURES,
-        &mut Budget::unlimited(),
+        &mut SearchBudget::unlimited(),
     ))
 }
 
@@ -131,7 +131,7 @@ fn admin_access_takes_devices_that_are_in_use() {
         admin_access: false,
         ..FEATURES
     };
-    let budget = &mut Budget::unlimited();
+    let budget = &mut SearchBudget::unlimited();
     let result = search(&inventory, "n", &[admin("one", 1)], without, budget);
     let why = "claim ns/one, request r: admin access is requested, but the feature is disabled";
     assert_eq!(describe(result), why);
@@ -272,7 +272,7 @@ fn shares_of_a_device_add_up() {
         "nic, nic"
     );
     assert_eq!(allocate(&inventory, "n", &claims(&["6G", "4500M"])), "none");
-    let budget = &mut Budget::unlimited();
+    let budget = &mut SearchBudget::unlimited();
     let result = search(&inventory, "n", &claims(&["6G"]), FEATURES, budget);
     let allocation = result.expect("no error").expect("an allocation").remove(0);
     inventory.set_allocation(None, Some(&allocation));
@@ -315,7 +315,7 @@ fn a_search_ends_with_its_budget() {
             "n",
             &claims,
             FEATURES,
-            &mut Budget::of_steps(steps),
+            &mut SearchBudget::of_steps(steps),
         );
         assert_eq!(result, Err(AllocateError::OutOfSteps), "{steps}");
     }
@@ -326,7 +326,7 @@ fn a_search_ends_with_its_budget() {
     )];
     let steps_of = || {
         (1..200).find(|steps| {
-            let budget = &mut Budget::of_steps(*steps);
+            let budget = &mut SearchBudget::of_steps(*steps);
             search(&inventory, "n", &one, FEATURES, budget).is_ok()
         })
     };

@@ -23,7 +23,7 @@ fn allocate_with(
     claims: &[Arc<ResourceClaim>],
     features: AllocatorFeatures,
 ) -> String {
-    let budget = &mut Budget::unlimited();
+    let budget = &mut SearchBudget::unlimited();
     describe(search(inventory, "n", claims, features, budget))
 }
 
@@ -216,7 +216,7 @@ fn devices_that_skip_node_operations_need_the_gate_and_the_node() {
         assert_eq!(allocate_with(&virtual_only, &one, features), off);
         assert_eq!(allocate_with(&both, &one, features), "b");
     }
-    let budget = &mut Budget::unlimited();
+    let budget = &mut SearchBudget::unlimited();
     let found = search(&virtual_only, "n", &one, on, budget).expect("no error");
     let result = &found.expect("devices")[0].devices.results[0];
     assert_eq!(result.skip_node_operations, ["*"]);

@@ -1,8 +1,8 @@
 //! Changes after which a node may have the devices that are requested.
 
-use crate::change::{Change, PodRef};
+use crate::change::{PodRef, TriedChange};
 use crate::devices::{PodDevices, best, constraint_text, holders};
-use crate::lacks::Comparison;
+use crate::lacks::NodeComparison;
 use berth_api::{Pod, Str};
 use berth_devices::{DeviceState, RequestSurvey};
 use berth_framework::{Cluster, NodeView, PodInfo};
@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 /// The changes for one node.
 pub(super) fn changes(
-    comparison: &Comparison<'_>,
+    comparison: &NodeComparison<'_>,
     pod: &PodInfo,
     node: NodeView<'_>,
-) -> Vec<Change> {
+) -> Vec<TriedChange> {
     let cluster = comparison.cluster();
     let Some(devices) = &comparison.devices else {
         return Vec::new();
@@ -26,7 +26,7 @@ pub(super) fn changes(
         .into_iter()
         .filter(|survey| survey.missing() > 0)
         .collect();
-    let mut changes: Vec<Change> = Vec::new();
+    let mut changes: Vec<TriedChange> = Vec::new();
     for survey in &short {
         changes.extend(of_request(devices, survey));
     }
@@ -36,7 +36,7 @@ pub(super) fn changes(
 }
 
 /// Changes of a request.
-fn of_request(devices: &PodDevices, survey: &RequestSurvey) -> Vec<Change> {
+fn of_request(devices: &PodDevices, survey: &RequestSurvey) -> Vec<TriedChange> {
     let claim = devices.claim(survey.claim).metadata.name.to_string();
     let request = survey.name.to_string();
     let mut taints: Vec<(&Str, &Str)> = Vec::new();
@@ -49,22 +49,24 @@ fn of_request(devices: &PodDevices, survey: &RequestSurvey) -> Vec<Change> {
     }
     let tolerated = taints
         .into_iter()
-        .map(|(key, value)| Change::TolerateDeviceTaint {
+        .map(|(key, value)| TriedChange::TolerateDeviceTaint {
             claim: claim.clone(),
             request: request.clone(),
             key: key.to_string(),
             value: value.to_string(),
         });
-    let mut changes: Vec<Change> = tolerated.collect();
+    let mut changes: Vec<TriedChange> = tolerated.collect();
+    // Selectors are named only if they exclude a device of the class.
     if survey.selected.len() < survey.of_class.len() {
-        changes.push(Change::RemoveDeviceSelectors {
+        changes.push(TriedChange::RemoveDeviceSelectors {
             claim: claim.clone(),
             request: request.clone(),
         });
     }
     let free = survey.free();
+    // Fewer devices help only if some are free.
     if free > 0 && survey.wanted.is_some() {
-        changes.push(Change::RequestFewerDevices {
+        changes.push(TriedChange::RequestFewerDevices {
             claim,
             request,
             count: free,
@@ -74,13 +76,13 @@ fn of_request(devices: &PodDevices, survey: &RequestSurvey) -> Vec<Change> {
 }
 
 /// The constraints of the claims, one by one.
-fn constraints(devices: &PodDevices, surveys: &[RequestSurvey]) -> Vec<Change> {
+fn constraints(devices: &PodDevices, surveys: &[RequestSurvey]) -> Vec<TriedChange> {
     let mut claims: Vec<usize> = surveys.iter().map(|survey| survey.claim).collect();
     claims.dedup();
     let of_claim = |claim: usize| {
         let claim = devices.claim(claim);
         let constraints = claim.spec.devices.constraints.iter().enumerate();
-        let changes = constraints.map(|(index, constraint)| Change::RemoveDeviceConstraint {
+        let changes = constraints.map(|(index, constraint)| TriedChange::RemoveDeviceConstraint {
             claim: claim.metadata.name.to_string(),
             index,
             constraint: constraint_text(constraint),
@@ -97,7 +99,7 @@ fn deletion(
     pod: &PodInfo,
     node: NodeView<'_>,
     short: &[&RequestSurvey],
-) -> Option<Change> {
+) -> Option<TriedChange> {
     let holders = holders(cluster);
     let mut victims: BTreeMap<String, Arc<Pod>> = BTreeMap::new();
     for survey in short {
@@ -127,7 +129,7 @@ fn deletion(
             victims.extend(pods.into_iter().map(|pod| (pod.key(), pod)));
         }
     }
-    (!victims.is_empty()).then(|| Change::DeletePods {
+    (!victims.is_empty()).then(|| TriedChange::DeletePods {
         node: node.name().to_string(),
         pods: victims.values().map(|pod| PodRef::of(pod)).collect(),
     })

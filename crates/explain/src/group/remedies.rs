@@ -1,10 +1,10 @@
 //! Changes after which a group can start. Each is tried on the copy of the cluster.
 
 use super::facts::{GroupFacts, MemberFact};
-use super::trial::{Findings, Trial, Waiting};
+use super::trial::{Findings, Trial, WaitingMember};
 use super::{is_gated, pod_names, victims_of};
 use crate::answer::{GroupChange, GroupRemedy, PodName};
-use crate::change::{Change, Edit};
+use crate::change::{Edit, TriedChange};
 use crate::limits::PRIORITIES_TRIED_MAX;
 use crate::overlay::with_edits;
 use crate::pod::count;
@@ -35,10 +35,10 @@ const PRIORITY_MAX: i32 = 1_000_000_000;
 const NAMES_MAX: usize = 5;
 
 /// A group whose members wait.
-pub(super) struct Case<'a> {
+pub(super) struct GroupCase<'a> {
     pub(super) facts: &'a GroupFacts,
     pub(super) group: (&'a Arc<Profile>, &'a GroupKey),
-    pub(super) waiting: &'a [Waiting],
+    pub(super) waiting: &'a [WaitingMember],
     pub(super) findings: &'a Findings,
     /// Whether the waiting members can be placed as they are.
     pub(super) fits: bool,
@@ -77,7 +77,7 @@ fn with_spec(
     }))
 }
 
-impl Case<'_> {
+impl GroupCase<'_> {
     /// The changes, the cheapest first.
     pub(super) fn remedies(
         &self,
@@ -90,6 +90,7 @@ impl Case<'_> {
         let is_ready = snapshot.cluster.is_ready(root);
         let gated: Vec<&MemberFact> = self.facts.members.iter().filter(|m| is_gated(m)).collect();
         if !gated.is_empty() {
+            // Without its gates the group would start, so nothing else has to change.
             if self.fits && is_ready {
                 found.push(without_gates(&gated))
             } else {
@@ -97,6 +98,7 @@ impl Case<'_> {
                 notes.push(text.to_owned());
             }
         }
+        // A group with too few members cannot start on any cluster.
         if !is_ready {
             self.more_members(snapshot, budget, &mut found, notes);
             return found;
@@ -118,7 +120,7 @@ impl Case<'_> {
         &self,
         snapshot: &mut Snapshot,
         edits: &[Edit],
-        waiting: &[Waiting],
+        waiting: &[WaitingMember],
         budget: &mut usize,
     ) -> bool {
         let Some(first) = waiting.first().filter(|_| *budget > 0) else {
@@ -165,7 +167,7 @@ impl Case<'_> {
                 pod.metadata.name = format!("{}-new-{at}", like.pod.pod.name()).into();
                 pod.metadata.uid = format!("new-{}-{at}", like.pod.pod.uid()).into();
                 pod.status.nominated_node_name = Default::default();
-                waiting.push(Waiting {
+                waiting.push(WaitingMember {
                     leaf: leaf.key.clone(),
                     pod: Arc::new(PodInfo::new(Arc::new(pod))),
                     is_new: true,
@@ -211,6 +213,7 @@ impl Case<'_> {
         let mut cordoned: Vec<String> = cordoned.map(|view| view.name().to_string()).collect();
         cordoned.sort_unstable();
         cordoned.truncate(CORDONED_MAX);
+        // Single nodes are tried before all of them together.
         let alone = cordoned.iter().take(CORDONED_ALONE_MAX);
         let mut sets: Vec<Vec<String>> = alone.map(|node| vec![node.clone()]).collect();
         if cordoned.len() > 1 {
@@ -218,7 +221,7 @@ impl Case<'_> {
         }
         for nodes in sets {
             let edits = nodes.iter().filter_map(|node| {
-                let change = Change::Uncordon { node: node.clone() };
+                let change = TriedChange::Uncordon { node: node.clone() };
                 change.edits(&snapshot.cluster, &self.waiting.first()?.pod.pod)
             });
             let edits: Vec<Edit> = edits.flatten().collect();
@@ -233,6 +236,7 @@ impl Case<'_> {
                     names: nodes,
                     ..GroupRemedy::default()
                 });
+                // The smallest set is enough.
                 return;
             }
         }
@@ -273,6 +277,7 @@ impl Case<'_> {
         min: usize,
         budget: &mut usize,
     ) -> Option<GroupRemedy> {
+        // The field has 32 bits.
         let value = i32::try_from(min).ok()?;
         let edit = with_spec(snapshot, key, |spec| {
             if let Some(gang) = &mut spec.scheduling_policy.gang {
@@ -313,6 +318,7 @@ impl Case<'_> {
             })
         });
         let edits: Vec<Edit> = edits.collect();
+        // All constraints are dropped together: the trials of subsets would grow exponentially.
         if edits.is_empty() || !self.fits_after(snapshot, &edits, self.waiting, budget) {
             return;
         }
@@ -344,6 +350,7 @@ impl Case<'_> {
         let own = root.spec.priority();
         let running = snapshot.cluster.nodes.iter();
         let running = running.flat_map(|view| view.pods().iter().map(|pod| pod.pod.priority()));
+        // Only a priority just above that of some running pod can make a difference.
         let above: BTreeSet<i32> = running
             .filter(|priority| (own..PRIORITY_MAX).contains(priority))
             .collect();
@@ -385,12 +392,12 @@ impl Case<'_> {
         let waiting = self.waiting.iter().map(|member| {
             let mut pod = Pod::clone(&member.pod.pod);
             pod.spec.priority = Some(priority);
-            Waiting {
+            WaitingMember {
                 pod: Arc::new(PodInfo::new(Arc::new(pod))),
                 ..member.clone()
             }
         });
-        let waiting: Vec<Waiting> = waiting.collect();
+        let waiting: Vec<WaitingMember> = waiting.collect();
         let first = waiting.first().filter(|_| *budget > 0)?;
         let results = with_edits(snapshot, &first.pod, &edits, |snapshot, _| {
             let mut trial = Trial::begin(snapshot, self.group, &waiting, budget);
@@ -417,10 +424,11 @@ impl Case<'_> {
         let mut best: Option<(usize, String)> = None;
         for like in self.models(snapshot) {
             for nodes in NEW_NODES {
+                // More nodes than the best model needs are of no interest.
                 if best.as_ref().is_some_and(|(fewest, _)| nodes >= *fewest) {
                     break;
                 }
-                let new = |at: usize| Change::AddNode {
+                let new = |at: usize| TriedChange::AddNode {
                     like: like.clone(),
                     name: format!("new-{at}-{like}"),
                 };

@@ -23,11 +23,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The nodes on which members may be placed; `None` for all.
-type Scope<'a> = Option<&'a [Slot]>;
+type TrialScope<'a> = Option<&'a [Slot]>;
 
 /// A member that waits.
 #[derive(Debug, Clone)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingMember {
     pub(crate) leaf: GroupKey,
     pub(crate) pod: Arc<PodInfo>,
     /// Whether the cluster does not have the pod.
@@ -58,7 +58,7 @@ pub(crate) struct Trial<'a> {
     snapshot: &'a mut Snapshot,
     profile: Arc<Profile>,
     root: GroupKey,
-    members: Vec<Waiting>,
+    members: Vec<WaitingMember>,
     /// The members that are placed, in that order.
     placed: Vec<(usize, Slot)>,
     removed: HashMap<Str, (Slot, Arc<PodInfo>)>,
@@ -75,7 +75,7 @@ impl<'a> Trial<'a> {
     pub(crate) fn begin(
         snapshot: &'a mut Snapshot,
         (profile, root): (&Arc<Profile>, &GroupKey),
-        members: &[Waiting],
+        members: &[WaitingMember],
         budget: &'a mut usize,
     ) -> Self {
         let mut nominated = Vec::new();
@@ -164,7 +164,7 @@ impl<'a> Trial<'a> {
         is_spent
     }
 
-    fn evaluate(&mut self, key: &GroupKey, scope: Scope<'_>) -> Status {
+    fn evaluate(&mut self, key: &GroupKey, scope: TrialScope<'_>) -> Status {
         let all: Vec<Slot>;
         let nodes = match scope {
             Some(nodes) => nodes,
@@ -331,6 +331,7 @@ impl<'a> Trial<'a> {
         };
         let places = self.placed.len() - mark;
         let known = findings.leaves.get(key);
+        // Another placement that is as good adds nothing.
         if known.is_some_and(|known| known.placed.len() >= places) {
             return;
         }
@@ -342,6 +343,7 @@ impl<'a> Trial<'a> {
         let placed = placed.collect();
         let mut lacking = Vec::new();
         for at in unfit.iter().take(MEMBERS_EXAMINED_MAX) {
+            // The budget of the whole explanation is used up.
             if self.is_spent() {
                 break;
             }
@@ -412,7 +414,7 @@ impl<'a> Trial<'a> {
         while self.placed.len() > keep
             && let Some((at, slot)) = self.placed.pop()
         {
-            let Waiting { pod, is_new, .. } = &self.members[at];
+            let WaitingMember { pod, is_new, .. } = &self.members[at];
             let pod = &pod.pod;
             let cluster = &mut self.snapshot.cluster;
             cluster.nodes.remove_pod_at(slot, pod.uid());

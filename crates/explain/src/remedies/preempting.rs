@@ -3,7 +3,7 @@
 use super::{NODES_CONSIDERED_MAX, Remedies};
 use crate::answer::Remedy;
 use crate::candidates::{Which, candidates};
-use crate::change::{Change, PodRef};
+use crate::change::{PodRef, TriedChange};
 use crate::examine::{Examination, examine_nodes};
 use crate::lacks::Distance;
 use crate::limits::{PREEMPTIONS_TRIED_MAX, PRIORITIES_TRIED_MAX};
@@ -20,8 +20,12 @@ const USER_PRIORITY_MAX: i32 = 1_000_000_000;
 
 /// A remedy of changes after which preemption evicts pods. The node and the victims are named if every node was
 /// examined.
-fn preempting_remedy(changes: Vec<Change>, victims: Vec<PodRef>, node: Option<String>) -> Remedy {
-    let texts: Vec<String> = changes.iter().map(Change::text).collect();
+fn preempting_remedy(
+    changes: Vec<TriedChange>,
+    victims: Vec<PodRef>,
+    node: Option<String>,
+) -> Remedy {
+    let texts: Vec<String> = changes.iter().map(TriedChange::text).collect();
     let names: Vec<String> = victims
         .iter()
         .map(|pod| format!("{}/{}", pod.namespace, pod.name))
@@ -30,8 +34,8 @@ fn preempting_remedy(changes: Vec<Change>, victims: Vec<PodRef>, node: Option<St
         Some(node) => format!("preemption then evicts {} from {node}", names.join(", ")),
         None => "preemption then evicts pods of lower priority".to_owned(),
     };
-    let costs = changes.iter().map(Change::cost);
-    let eviction = Change::DeletePods {
+    let costs = changes.iter().map(TriedChange::cost);
+    let eviction = TriedChange::DeletePods {
         node: node.clone().unwrap_or_default(),
         pods: victims.clone(),
     };
@@ -78,7 +82,7 @@ impl Remedies<'_> {
         if let Some((victims, node)) = self.preempting(snapshot, pod, None) {
             let mut remedy = preempting_remedy(self.made.clone(), victims, Some(node));
             // The scheduler does the rest by itself, so this comes first.
-            let costs = self.made.iter().map(Change::cost);
+            let costs = self.made.iter().map(TriedChange::cost);
             remedy.cost = costs.fold(0, u32::saturating_add);
             self.found.push(remedy);
         }
@@ -137,7 +141,7 @@ impl Remedies<'_> {
         pod: &Arc<PodInfo>,
         examination: &Examination,
         priority: i32,
-    ) -> Option<(Change, String)> {
+    ) -> Option<(TriedChange, String)> {
         let mut changed = berth_api::Pod::clone(&pod.pod);
         changed.spec.priority = Some(priority);
         let pod = Arc::new(PodInfo::new(Arc::new(changed)));
@@ -148,7 +152,7 @@ impl Remedies<'_> {
         } else {
             self.preempting(snapshot, &pod, None)?
         };
-        Some((Change::RaisePriority { priority, victims }, node))
+        Some((TriedChange::RaisePriority { priority, victims }, node))
     }
 
     /// The victims and the node of a preemption for the pod: among these nodes, or among all. `None` if the pod fits.
@@ -183,10 +187,10 @@ impl Remedies<'_> {
             closest,
             Which::Parts,
         ));
-        let mut changes: Vec<Change> = changes.into_iter().map(|(change, _)| change).collect();
+        let mut changes: Vec<TriedChange> = changes.into_iter().map(|(change, _)| change).collect();
         let mut seen = BTreeSet::new();
         changes.retain(|change| seen.insert(change.text()));
-        changes.sort_by_key(Change::cost);
+        changes.sort_by_key(TriedChange::cost);
         changes.truncate(PREEMPTIONS_TRIED_MAX);
         self.try_preemptions_after(snapshot, pod, closest, changes);
     }
@@ -199,14 +203,14 @@ impl Remedies<'_> {
         pod: &Arc<PodInfo>,
         closest: &[Distance],
     ) {
-        let mut parts: Vec<Change> = Vec::new();
+        let mut parts: Vec<TriedChange> = Vec::new();
         let pairs = self.found.iter().filter(|remedy| remedy.changes.len() == 2);
         for part in pairs.flat_map(|remedy| &remedy.changes) {
             if !part.is_new_node() && !parts.contains(part) {
                 parts.push(part.clone());
             }
         }
-        parts.sort_by_key(Change::cost);
+        parts.sort_by_key(TriedChange::cost);
         self.tried_max += 2 * parts.len();
         let before = self.found.len();
         let nodes = self.considered(closest);
@@ -236,7 +240,7 @@ impl Remedies<'_> {
         snapshot: &mut Snapshot,
         pod: &Arc<PodInfo>,
         closest: &[Distance],
-        changes: Vec<Change>,
+        changes: Vec<TriedChange>,
     ) {
         let Some(nodes) = self.nodes_for_preemption(snapshot, pod, closest) else {
             return;

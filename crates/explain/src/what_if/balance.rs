@@ -1,6 +1,6 @@
 //! Pods before and after the changes, counted: no pod disappears from a report.
 
-use super::{World, pod_key};
+use super::{WhatIfWorld, pod_key};
 use berth_api::Object;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ pub enum PodPlace {
 }
 
 /// The places of pods, by `namespace/name`.
-pub type Places = BTreeMap<String, PodPlace>;
+pub type PodPlaces = BTreeMap<String, PodPlace>;
 
 /// The pods before and after the changes. The sum of the first two, with those that are added and without those that
 /// are removed, lost or evicted, is the sum of the last two.
@@ -43,9 +43,9 @@ pub struct Balance {
 impl Balance {
     /// Compares the places before with those of a world after the changes. `lost` are the pods that end with their
     /// node.
-    pub fn new(before: &Places, after: &World, lost: &BTreeSet<String>) -> Self {
+    pub fn new(before: &PodPlaces, after: &WhatIfWorld, lost: &BTreeSet<String>) -> Self {
         let now = after.places();
-        let count = |places: &Places, place| places.values().filter(|p| **p == place).count();
+        let count = |places: &PodPlaces, place| places.values().filter(|p| **p == place).count();
         let evicted: BTreeSet<&str> = after.evicted.iter().map(|pod| pod.pod.as_str()).collect();
         let mut balance = Self {
             on_nodes_before: count(before, PodPlace::OnNode),
@@ -93,9 +93,9 @@ impl Balance {
     }
 }
 
-impl World {
+impl WhatIfWorld {
     /// The places of all pods.
-    pub fn places(&self) -> Places {
+    pub fn places(&self) -> PodPlaces {
         let nodes = &self.scheduler.cache().cluster().nodes;
         let place = |pod: &berth_api::Pod| {
             if nodes.node(&pod.spec.node_name).is_some() {

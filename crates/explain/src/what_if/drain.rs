@@ -1,6 +1,6 @@
 //! Draining nodes, and finding nodes that are not needed.
 
-use super::{DisplacedPod, Fate, Objects, PlacedPod, Report, World, pod_key};
+use super::{CopiedObjects, DisplacedPod, Fate, PlacedPod, WhatIfReport, WhatIfWorld, pod_key};
 use berth_api::resources::{CPU, MEMORY};
 use berth_api::{Kind, Node, Object, Pod, Selector, Str};
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// The number of nodes that are tried when a cluster is consolidated.
 pub const CONSOLIDATION_NODES_MAX: usize = 500;
 
-impl World {
+impl WhatIfWorld {
     /// Cordons a node and moves its pods away one by one, as `kubectl drain` does: pods of a DaemonSet and static pods
     /// stay, pods without a controller block the drain, and a pod is evicted only while its disruption budgets allow
     /// it. A pod that was moved counts as available again once it has a node. Returns each pod of the node with its
@@ -200,15 +200,15 @@ impl World {
 /// # Errors
 /// The errors of `world`.
 pub fn consolidate<E>(
-    objects: Objects,
-    world: impl Fn(Objects) -> Result<World, E>,
-) -> Result<(Report, World), E> {
+    objects: CopiedObjects,
+    world: impl Fn(CopiedObjects) -> Result<WhatIfWorld, E>,
+) -> Result<(WhatIfReport, WhatIfWorld), E> {
     let mut present = world(objects)?;
     present.run();
     let before = present.usage();
-    let mut report = Report {
+    let mut report = WhatIfReport {
         before: before.clone(),
-        ..Report::default()
+        ..WhatIfReport::default()
     };
     let nodes = present.nodes_by_use();
     let mut displaced: Vec<DisplacedPod> = Vec::new();

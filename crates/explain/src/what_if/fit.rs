@@ -1,6 +1,6 @@
 //! The number of further pods of a template that fit.
 
-use super::{Fit, NodeFit, World, pod_key};
+use super::{Fit, NodeFit, WhatIfWorld, pod_key};
 use crate::answer::Reason;
 use crate::examine::examine;
 use crate::snapshot::Snapshot;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// The number of pods that are added at once at most.
 const BATCH_MAX: usize = 256;
 
-impl World {
+impl WhatIfWorld {
     /// Adds copies of a pod until one does not fit, `max` at most. The copies evict no pod. Each gets claims like
     /// these, by the entry of the pod's spec that they are for.
     pub fn fit(&mut self, template: &Pod, claims: &[(String, ResourceClaim)], max: usize) -> Fit {

@@ -143,7 +143,7 @@ pub struct AddedNodes {
 /// The result of a run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
+pub struct WhatIfReport {
     /// The cluster before the change.
     pub before: Usage,
     /// The cluster after it.

@@ -2,10 +2,10 @@
 
 use berth_api::{Kind, Object, Pod, TaintEffect, Time, Toleration};
 use berth_explain::answer::PodAnswer;
-use berth_explain::what_if::{World, key_of};
-use berth_explain::{Change, Edit, PodFacts, Snapshot, explain_pod};
+use berth_explain::what_if::{WhatIfWorld, key_of};
+use berth_explain::{Edit, PodFacts, Snapshot, TriedChange, explain_pod};
 use berth_framework::testing::{PodBuilder, node, pod};
-use berth_scheduler::{ClusterChange, CycleResult, Outcome, Scheduler, SchedulerOptions};
+use berth_scheduler::{ClusterChange, CycleResult, ScheduleOutcome, Scheduler, SchedulerOptions};
 use fastrand::Rng;
 
 pub(crate) const NOW: Time = Time::from_secs(1_000);
@@ -41,18 +41,18 @@ impl Objects {
 
     /// The cluster with a scheduler, before it has tried a pod. Its calls are carried out: victims of preemption are
     /// deleted.
-    pub(crate) fn world(&self) -> World {
+    pub(crate) fn world(&self) -> WhatIfWorld {
         let options = SchedulerOptions {
             seed: 7,
             ..SchedulerOptions::default()
         };
         let objects = self.0.iter().map(|object| (key_of(object), object.clone()));
-        let world = World::new(options, &berth_plugins::in_tree(), objects.collect(), NOW);
+        let world = WhatIfWorld::new(options, &berth_plugins::in_tree(), objects.collect(), NOW);
         world.unwrap_or_else(|e| panic!("{e}"))
     }
 
     /// The cluster after changes; `None` if one of them does not apply to it.
-    pub(crate) fn changed(&self, changes: &[Change]) -> Option<Self> {
+    pub(crate) fn changed(&self, changes: &[TriedChange]) -> Option<Self> {
         let mut objects = self.clone();
         for change in changes {
             let world = objects.world();
@@ -64,7 +64,7 @@ impl Objects {
     }
 
     /// The node of the pod `p` after changes and preemption.
-    pub(crate) fn placed_after(&self, changes: &[Change]) -> Option<String> {
+    pub(crate) fn placed_after(&self, changes: &[TriedChange]) -> Option<String> {
         let mut world = self.changed(changes)?.world();
         world.run();
         world.node_of("default/p").map(ToString::to_string)
@@ -92,12 +92,14 @@ impl Objects {
         let mut placed = None;
         for _ in 0..100 {
             match scheduler.schedule_one(NOW) {
-                Outcome::Done { pod, result } => {
+                ScheduleOutcome::Done { pod, result } => {
                     if let (CycleResult::Placed { node }, true) = (result, pod.name == "p") {
                         placed = Some(node.to_string());
                     }
                 }
-                Outcome::Idle { .. } | Outcome::Parked(_) | Outcome::Group { .. } => break,
+                ScheduleOutcome::Idle { .. }
+                | ScheduleOutcome::Parked(_)
+                | ScheduleOutcome::Group { .. } => break,
             }
             scheduler.take_outputs(NOW);
         }
@@ -192,7 +194,7 @@ pub(crate) fn random(rng: &mut Rng, features: Features) -> Objects {
             objects.set(decoded.unwrap_or_else(|e| panic!("{e}")));
         }
         if rng.bool() {
-            let edits = Change::CreateClaim {
+            let edits = TriedChange::CreateClaim {
                 name: "data".to_owned(),
             };
             let world = objects.world();

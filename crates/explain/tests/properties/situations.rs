@@ -4,7 +4,7 @@ use crate::objects::{NOW, Objects, explain};
 use berth_api::{Object, Pod, TaintEffect, Time};
 use berth_explain::answer::PodState;
 use berth_explain::{
-    Change, PodFacts, QueueFacts, Snapshot, explain_node, explain_pod, explain_queue,
+    PodFacts, QueueFacts, Snapshot, TriedChange, explain_node, explain_pod, explain_queue,
     gate_accounts, waiting_pods,
 };
 use berth_framework::CallError;
@@ -106,7 +106,7 @@ fn remedies_of_a_pod_that_lacks_cpu() {
     assert_eq!(answer.remedies[1].node.as_deref(), Some("n2"));
     assert!(matches!(
         answer.remedies[2].changes[..],
-        [Change::RequestLess { .. }]
+        [TriedChange::RequestLess { .. }]
     ));
 }
 

@@ -1,7 +1,7 @@
 //! The storage capacity that CSI drivers report, by class.
 
 use super::Namespaced;
-use super::placed::Placed;
+use super::placed::PlacedLabels;
 use berth_api::{CsiStorageCapacity, Labels, Str};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ type CapacityKey = (i64, Str, Str);
 pub struct StorageCapacities {
     all: Namespaced<CsiStorageCapacity>,
     /// Those that state a limit, by class, the smallest first.
-    by_class: FxHashMap<Str, Placed<CapacityKey, CsiStorageCapacity>>,
+    by_class: FxHashMap<Str, PlacedLabels<CapacityKey, CsiStorageCapacity>>,
     version: u64,
 }
 

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 /// Namespaces by name. Reading is that of a map.
 #[derive(Debug, Clone, Default)]
-pub struct Namespaces {
+pub struct ClusterNamespaces {
     by_name: ByName<Namespace>,
     version: u64,
 }
 
-impl Deref for Namespaces {
+impl Deref for ClusterNamespaces {
     type Target = ByName<Namespace>;
 
     fn deref(&self) -> &Self::Target {
@@ -20,7 +20,7 @@ impl Deref for Namespaces {
     }
 }
 
-impl Namespaces {
+impl ClusterNamespaces {
     /// The labels of a namespace; none when it is not known.
     pub fn labels(&self, name: &str) -> Labels {
         let namespace = self.by_name.get(name);
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn the_version_follows_the_labels() {
-        let mut namespaces = Namespaces::default();
+        let mut namespaces = ClusterNamespaces::default();
         let namespace = |name: &str, labels: &str| {
             let json = format!(r#"{{"metadata":{{"name":"{name}","labels":{labels}}}}}"#);
             Arc::new(serde_json::from_str(&json).unwrap_or_else(|e| panic!("{json}: {e}")))

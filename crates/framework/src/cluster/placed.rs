@@ -10,16 +10,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A label that a node must have, with one of some values.
-pub(super) type Place<'a> = (&'a Str, &'a [Str]);
+pub(super) type WantedLabel<'a> = (&'a Str, &'a [Str]);
 
 /// An object that perhaps only some nodes can access.
 pub(super) trait HasPlace {
     /// Nodes at other places certainly cannot access the object. `None` if all nodes are to be checked.
-    fn place(&self) -> Option<Place<'_>>;
+    fn place(&self) -> Option<WantedLabel<'_>>;
 }
 
 impl HasPlace for PersistentVolume {
-    fn place(&self) -> Option<Place<'_>> {
+    fn place(&self) -> Option<WantedLabel<'_>> {
         let required: &NodeSelector = self.required_affinity()?;
         let [term] = &required.node_selector_terms[..] else {
             return None;
@@ -31,7 +31,7 @@ impl HasPlace for PersistentVolume {
 }
 
 impl HasPlace for CsiStorageCapacity {
-    fn place(&self) -> Option<Place<'_>> {
+    fn place(&self) -> Option<WantedLabel<'_>> {
         let topology: &LabelSelector = self.node_topology.as_ref()?;
         if let Some((label, value)) = topology.match_labels.as_slice().first() {
             return Some((label, std::slice::from_ref(value)));
@@ -47,13 +47,13 @@ type Sorted<K, T> = BTreeMap<K, Arc<T>>;
 
 /// See the [module](self).
 #[derive(Debug, Clone)]
-pub(super) struct Placed<K, T> {
+pub(super) struct PlacedLabels<K, T> {
     by_label: FxHashMap<Str, FxHashMap<Str, Sorted<K, T>>>,
     /// Those without a place.
     others: Sorted<K, T>,
 }
 
-impl<K, T> Default for Placed<K, T> {
+impl<K, T> Default for PlacedLabels<K, T> {
     fn default() -> Self {
         Self {
             by_label: FxHashMap::default(),
@@ -62,7 +62,7 @@ impl<K, T> Default for Placed<K, T> {
     }
 }
 
-impl<K: Ord + Clone, T: HasPlace> Placed<K, T> {
+impl<K: Ord + Clone, T: HasPlace> PlacedLabels<K, T> {
     pub(super) fn is_empty(&self) -> bool {
         self.by_label.is_empty() && self.others.is_empty()
     }

@@ -35,7 +35,7 @@ fn volume_sources(pod: &Pod) -> impl Iterator<Item = VolumeSource> {
 
 /// Pods by UID. Reading is that of a map.
 #[derive(Debug, Clone, Default)]
-pub struct Pods {
+pub struct ClusterPods {
     by_uid: FxHashMap<Str, Arc<Pod>>,
     /// Namespace and name of a claim, and the UID of a pod that uses it.
     claim_users: BTreeSet<(Str, Str, Str)>,
@@ -44,12 +44,12 @@ pub struct Pods {
     /// The number of required anti-affinity terms of pods that have each topology key.
     anti_affinity_topologies: FxHashMap<Str, usize>,
     /// The members of pod groups, if groups are in use.
-    members: Option<Box<Members>>,
+    members: Option<Box<AllGroupMembers>>,
 }
 
 /// The members of all pod groups.
 #[derive(Debug, Clone, Default)]
-struct Members {
+struct AllGroupMembers {
     by_group: FxHashMap<GroupKey, GroupMembers>,
     /// The scheduler names whose pending pods count.
     schedulers: Vec<Str>,
@@ -87,7 +87,7 @@ impl GroupMembers {
     }
 }
 
-impl Members {
+impl AllGroupMembers {
     /// The group of which a pod is a member, and whether it has a node. A pending pod that terminates will not run, and
     /// one of another scheduler is not counted before it has a node.
     fn of(&self, pod: &Pod) -> Option<(GroupKey, bool)> {
@@ -119,7 +119,7 @@ impl Members {
     }
 }
 
-impl Deref for Pods {
+impl Deref for ClusterPods {
     type Target = FxHashMap<Str, Arc<Pod>>;
 
     fn deref(&self) -> &Self::Target {
@@ -155,7 +155,7 @@ fn anti_affinity(pod: &Pod) -> &[PodAffinityTerm] {
     terms.map_or(&[], |terms| &terms.required)
 }
 
-impl Pods {
+impl ClusterPods {
     /// Counts the members of groups if groups are in use. Before there are pods.
     pub(super) fn follow(&mut self, features: &FeatureGates) {
         let in_use = features.enabled(Feature::GenericWorkload);
@@ -288,11 +288,11 @@ mod tests {
         Arc::new(serde_json::from_str(&json).unwrap_or_else(|e| panic!("{json}: {e}")))
     }
 
-    fn set(pods: &mut Pods, pod: Arc<Pod>) {
+    fn set(pods: &mut ClusterPods, pod: Arc<Pod>) {
         pods.insert(pod.uid().clone(), pod);
     }
 
-    fn users(pods: &Pods, namespace: &str, claim: &str) -> Vec<String> {
+    fn users(pods: &ClusterPods, namespace: &str, claim: &str) -> Vec<String> {
         let (namespace, claim) = (Str::new(namespace), Str::new(claim));
         let users = pods.using_claim(&namespace, &claim);
         users.map(|pod| pod.name().to_string()).collect()
@@ -304,7 +304,7 @@ mod tests {
     /// Q-96: a claim is found by its name, by the name that was generated for the pod, and for extended resources.
     #[test]
     fn claims_find_the_pods_that_use_them() {
-        let mut pods = Pods::default();
+        let mut pods = ClusterPods::default();
         set(&mut pods, pod("named", "ns", NAMED, "{}"));
         set(&mut pods, pod("elsewhere", "other", NAMED, "{}"));
         let made = r#"{"resourceClaimStatuses":[{"name":"a","resourceClaimName":"made-1"}]}"#;
@@ -333,7 +333,7 @@ mod tests {
     /// Q-96: the size of the index follows the pods.
     #[test]
     fn the_index_follows_the_pods() {
-        let mut pods = Pods::default();
+        let mut pods = ClusterPods::default();
         set(&mut pods, pod("p", "ns", MADE, "{}"));
         assert_eq!((pods.len(), pods.claim_uses()), (1, 0));
         for (status, claim, found) in [
@@ -382,7 +382,7 @@ mod tests {
             );
             Arc::new(serde_json::from_str(&json).unwrap_or_else(|e| panic!("{json}: {e}")))
         };
-        let mut pods = Pods::default();
+        let mut pods = ClusterPods::default();
         for (change, zone, rack) in [
             (Ok(apart("a", &["zone", "zone"])), true, false),
             (Ok(apart("b", &["zone", "rack"])), true, true),
@@ -403,7 +403,7 @@ mod tests {
     /// Q-96, case 179: a thousand pods are added and deleted with their claims, and the index is empty.
     #[test]
     fn a_thousand_pods_leave_nothing_behind() {
-        let mut pods = Pods::default();
+        let mut pods = ClusterPods::default();
         let name = |n: usize| format!("p{n}");
         for n in 0..1_000 {
             let spec = format!(

@@ -1,7 +1,7 @@
 //! Persistent volumes with the indexes that are looked up per pod.
 
 use super::namespaced::ByName;
-use super::placed::Placed;
+use super::placed::PlacedLabels;
 use crate::table::ClaimKey;
 use berth_api::{Labels, ObjectMeta, PersistentVolume, Quantity, Str};
 use rustc_hash::FxHashMap;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub struct PersistentVolumes {
     by_name: ByName<PersistentVolume>,
     /// The volumes that are for no claim, by class, the smallest first.
-    free: FxHashMap<Str, Placed<(Quantity, Str), PersistentVolume>>,
+    free: FxHashMap<Str, PlacedLabels<(Quantity, Str), PersistentVolume>>,
     /// See [`PersistentVolumes::free_version`].
     free_version: u64,
     /// The volumes that are for a claim, by the claim and the volume's name.

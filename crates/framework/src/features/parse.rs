@@ -1,6 +1,6 @@
 //! Reads `--feature-gates`.
 
-use super::{Feature, FeatureGates, GateState, Stage, Support, Versions};
+use super::{Feature, FeatureGates, FeatureStage, GateState, Support, Versions};
 use berth_api::Release;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -163,7 +163,10 @@ struct Reading<'t> {
 impl Reading<'_> {
     /// Sets the gates of the stages that are named as a whole.
     fn set_stages(&mut self) {
-        for (name, stage) in [("AllAlpha", Stage::Alpha), ("AllBeta", Stage::Beta)] {
+        for (name, stage) in [
+            ("AllAlpha", FeatureStage::Alpha),
+            ("AllBeta", FeatureStage::Beta),
+        ] {
             let Some(on) = self.named.get(name).copied() else {
                 continue;
             };
@@ -423,7 +426,10 @@ mod tests {
     #[test]
     fn a_stage_is_not_switched_on_with_features_that_berth_does_not_have() {
         for release in Release::ALL {
-            for (name, stage) in [("AllAlpha", Stage::Alpha), ("AllBeta", Stage::Beta)] {
+            for (name, stage) in [
+                ("AllAlpha", FeatureStage::Alpha),
+                ("AllBeta", FeatureStage::Beta),
+            ] {
                 let versions = Versions::of(release);
                 let of_stage =
                     |f: &Feature| f.state(versions).spec().is_some_and(|s| s.stage == stage);

@@ -3,26 +3,26 @@
 //! The states are those of kube-scheduler. The table feeds the parser, the metric `kubernetes_feature_enabled`,
 //! `docs/use/reference/flags.md` and `docs/use/reference/versions.md`.
 
-use super::{GateState, Spec, Stage, Support};
+use super::{FeatureStage, GateState, Spec, Support};
 use berth_api::Release;
 use std::fmt;
 
 /// Not known yet.
 const PRE: GateState = GateState::PreAlpha;
 /// Alpha, off.
-const A: GateState = known(Stage::Alpha, false, false);
+const A: GateState = known(FeatureStage::Alpha, false, false);
 /// Beta, off.
-const B0: GateState = known(Stage::Beta, false, false);
+const B0: GateState = known(FeatureStage::Beta, false, false);
 /// Beta, on.
-const B1: GateState = known(Stage::Beta, true, false);
+const B1: GateState = known(FeatureStage::Beta, true, false);
 /// Generally available, on, can be switched off.
-const G: GateState = known(Stage::Stable, true, false);
+const G: GateState = known(FeatureStage::Stable, true, false);
 /// Generally available, locked to on.
-const L: GateState = known(Stage::Stable, true, true);
+const L: GateState = known(FeatureStage::Stable, true, true);
 /// Removed: the feature is part of Kubernetes, and the gate is unknown.
 const GONE: GateState = GateState::Removed;
 
-const fn known(stage: Stage, on: bool, locked: bool) -> GateState {
+const fn known(stage: FeatureStage, on: bool, locked: bool) -> GateState {
     GateState::Known(Spec { stage, on, locked })
 }
 

@@ -13,7 +13,7 @@ const REMEMBERED_MAX: usize = 8 * 1024;
 
 /// Everything that a result depends on, by address: equal addresses of living values mean the same value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Key {
+struct MemoKey {
     template: usize,
     /// Zero where the status does not matter.
     status: usize,
@@ -32,7 +32,7 @@ struct Remembered {
 }
 
 thread_local! {
-    static REMEMBERED: RefCell<FxHashMap<Key, Remembered>> = RefCell::default();
+    static REMEMBERED: RefCell<FxHashMap<MemoKey, Remembered>> = RefCell::default();
 }
 
 /// Returns whether the sums depend on the status: only where containers or the pod have been resized in place.
@@ -50,7 +50,7 @@ pub(super) fn computed(pod: &Pod, footprint: Footprint) -> Arc<Computed> {
     let status = Some(&pod.status.shared).filter(|status| status_matters(status));
     // Terms without namespaces mean the pod's own.
     let namespace = Some(pod.namespace()).filter(|_| template.affinity.is_some());
-    let key = Key {
+    let key = MemoKey {
         template: template.address(),
         status: status.map_or(0, Shared::address),
         namespace: namespace.map_or(0, |namespace| namespace.as_ptr() as usize),

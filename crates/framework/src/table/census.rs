@@ -61,7 +61,7 @@ pub type Crowd = [(Slot, u32)];
 
 /// The place of the count of a kind on a node.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct CrowdPlace {
     kind: u32,
     at: u32,
 }
@@ -70,7 +70,7 @@ struct Place {
 #[derive(Debug, Clone, Default)]
 struct Crowds {
     by_kind: Vec<SmallVec<[(Slot, u32); 1]>>,
-    by_slot: Vec<SmallVec<[Place; 2]>>,
+    by_slot: Vec<SmallVec<[CrowdPlace; 2]>>,
 }
 
 impl Crowds {
@@ -85,7 +85,7 @@ impl Crowds {
             Some(place) => crowd[place.at as usize].1 += 1,
             None => {
                 let at = crowd.len() as u32;
-                places.push(Place { kind, at });
+                places.push(CrowdPlace { kind, at });
                 crowd.push((slot, 1));
             }
         }
@@ -127,7 +127,7 @@ impl Crowds {
 
 /// Pods that selectors cannot distinguish.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-struct Look {
+struct PodLook {
     namespace: Str,
     labels: Labels,
     is_terminating: bool,
@@ -150,19 +150,19 @@ pub struct Alike<'a> {
 #[derive(Debug, Clone, Default)]
 struct Looks {
     /// By kind; an unused one has no crowd.
-    looks: Vec<Look>,
+    looks: Vec<PodLook>,
     marks: Vec<Mark>,
     kinds: HashTable<u32>,
     free: Vec<u32>,
     crowds: Crowds,
 }
 
-fn hash(look: &Look) -> u64 {
+fn hash(look: &PodLook) -> u64 {
     FxBuildHasher.hash_one(look)
 }
 
 impl Looks {
-    fn add(&mut self, slot: Slot, look: Look) {
+    fn add(&mut self, slot: Slot, look: PodLook) {
         let hash_of = hash(&look);
         let looks = &mut self.looks;
         let known = self
@@ -173,7 +173,7 @@ impl Looks {
             None => {
                 let kind = self.free.pop().unwrap_or(looks.len() as u32);
                 if kind as usize == looks.len() {
-                    looks.push(Look::default());
+                    looks.push(PodLook::default());
                     self.marks.push(Mark::default());
                 }
                 self.marks[kind as usize] = Mark::of(&look.namespace, &look.labels);
@@ -186,7 +186,7 @@ impl Looks {
         self.crowds.add(kind, slot);
     }
 
-    fn remove(&mut self, slot: Slot, look: &Look) {
+    fn remove(&mut self, slot: Slot, look: &PodLook) {
         let looks = &mut self.looks;
         let is_it = |kind: &u32| looks[*kind as usize] == *look;
         let Ok(entry) = self.kinds.find_entry(hash(look), is_it) else {
@@ -196,7 +196,7 @@ impl Looks {
         let kind = *entry.get();
         if self.crowds.remove(kind, slot) {
             entry.remove();
-            looks[kind as usize] = Look::default();
+            looks[kind as usize] = PodLook::default();
             self.marks[kind as usize] = Mark::default();
             self.free.push(kind);
         }
@@ -318,8 +318,8 @@ impl Census {
     }
 }
 
-fn look(pod: &PodInfo) -> Look {
-    Look {
+fn look(pod: &PodInfo) -> PodLook {
+    PodLook {
         namespace: pod.pod.namespace().clone(),
         labels: pod.pod.labels().clone(),
         is_terminating: pod.pod.is_terminating(),

@@ -27,7 +27,7 @@ impl ResourceId {
 
 /// The allocatable amount of one resource on every node, and the requests of its pods, by slot.
 #[derive(Debug, Default, Clone)]
-pub struct Column {
+pub struct ResourceColumn {
     /// The allocatable amount of the node.
     pub allocatable: Vec<i64>,
     /// The requests of its pods.
@@ -37,7 +37,7 @@ pub struct Column {
 /// The columns of a table. They have one length, the number of its slots.
 #[derive(Debug, Clone)]
 pub struct Columns {
-    columns: Vec<Column>,
+    columns: Vec<ResourceColumn>,
     ids: FxHashMap<Str, ResourceId>,
     non_zero_milli_cpu: Vec<i64>,
     non_zero_memory: Vec<i64>,
@@ -65,7 +65,7 @@ impl Columns {
     }
 
     /// A column by slot.
-    pub fn get(&self, id: ResourceId) -> &Column {
+    pub fn get(&self, id: ResourceId) -> &ResourceColumn {
         &self.columns[id.index()]
     }
 
@@ -123,7 +123,7 @@ impl Columns {
         }
         let id = ResourceId(u32::try_from(self.columns.len()).unwrap_or(u32::MAX));
         let slots = self.non_zero_memory.len();
-        self.columns.push(Column {
+        self.columns.push(ResourceColumn {
             allocatable: vec![0; slots],
             requested: vec![0; slots],
         });
@@ -131,7 +131,7 @@ impl Columns {
         id
     }
 
-    fn for_each(&mut self, amounts: &Resources, mut change: impl FnMut(&mut Column, i64)) {
+    fn for_each(&mut self, amounts: &Resources, mut change: impl FnMut(&mut ResourceColumn, i64)) {
         for (id, amount) in [
             (ResourceId::CPU, amounts.milli_cpu),
             (ResourceId::MEMORY, amounts.memory),

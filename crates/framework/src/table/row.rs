@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// One node.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Row {
+pub(super) struct NodeRow {
     pub(super) name: Str,
     pub(super) node: Option<Arc<Node>>,
     pub(super) pods: Vec<Arc<PodInfo>>,
@@ -32,7 +32,7 @@ pub(super) fn has_disk(pod: &PodInfo) -> bool {
     })
 }
 
-impl Row {
+impl NodeRow {
     pub(super) fn push_pod(&mut self, pod: Arc<PodInfo>) {
         self.with_affinity += usize::from(pod.has_affinity());
         self.with_disks += usize::from(has_disk(&pod));
@@ -65,7 +65,7 @@ impl Row {
         same
     }
 
-    /// Removes a pod; the last one takes its place. Also returns the place, for [`Row::put_back`].
+    /// Removes a pod; the last one takes its place. Also returns the place, for [`NodeRow::put_back`].
     pub(super) fn take_pod(&mut self, uid: &str) -> Option<(Arc<PodInfo>, usize)> {
         let at = self.position(uid)?;
         let pod = self.pods.swap_remove(at);

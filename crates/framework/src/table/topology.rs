@@ -4,7 +4,7 @@
 //! there from the beginning, so that no pod waits for them in a cluster of very many nodes. While a reader holds a
 //! column, the numbers in it do not change: a domain keeps its number as long as it has a node.
 
-use super::{Row, Slot};
+use super::{NodeRow, Slot};
 use berth_api::{Labels, Str};
 use hashbrown::HashTable;
 use rustc_hash::FxBuildHasher;
@@ -106,7 +106,7 @@ impl Topology {
 
 /// A topology that follows the nodes.
 #[derive(Debug)]
-struct Column {
+struct TopologyColumn {
     key: Str,
     topology: Arc<Topology>,
     /// By domain.
@@ -119,7 +119,7 @@ fn hash(value: &str) -> u64 {
     FxBuildHasher.hash_one(value)
 }
 
-impl Column {
+impl TopologyColumn {
     fn new(key: &Str, slots: usize) -> Self {
         Self {
             key: key.clone(),
@@ -195,16 +195,16 @@ impl Column {
 /// A column, and where the next one goes.
 #[derive(Debug)]
 struct Link {
-    column: Column,
-    next: Next,
+    column: TopologyColumn,
+    next: NextNumber,
 }
 
-type Next = OnceLock<Box<Link>>;
+type NextNumber = OnceLock<Box<Link>>;
 
 /// The columns that were read: a list, so that a reader of the table can add one.
 #[derive(Debug)]
 pub(super) struct Topologies {
-    first: Next,
+    first: NextNumber,
     columns: AtomicUsize,
     /// The number of columns that are kept until some are dropped.
     columns_max: usize,
@@ -230,18 +230,18 @@ impl Clone for Topologies {
 impl Topologies {
     fn empty() -> Self {
         Self {
-            first: Next::new(),
+            first: NextNumber::new(),
             columns: AtomicUsize::new(0),
             columns_max: COLUMNS_MAX,
         }
     }
 
     /// The topology of a label; created from all nodes the first time.
-    pub(super) fn get(&self, key: &Str, rows: &[Row]) -> Arc<Topology> {
+    pub(super) fn get(&self, key: &Str, rows: &[NodeRow]) -> Arc<Topology> {
         let mut next = &self.first;
         loop {
             let link = next.get_or_init(|| {
-                let mut column = Column::new(key, rows.len());
+                let mut column = TopologyColumn::new(key, rows.len());
                 for (row, index) in rows.iter().zip(0..) {
                     if let Some(node) = &row.node {
                         column.set(Slot(index), Some(node.labels()));
@@ -250,7 +250,7 @@ impl Topologies {
                 self.columns.fetch_add(1, Ordering::Relaxed);
                 Box::new(Link {
                     column,
-                    next: Next::new(),
+                    next: NextNumber::new(),
                 })
             });
             if link.column.key == *key {
@@ -279,12 +279,12 @@ impl Topologies {
         while let Some(mut link) = rest {
             rest = link.next.take();
             if link.column.is_held() || COMMON.contains(&link.column.key.as_str()) {
-                link.next = kept.take().map_or_else(Next::new, Next::from);
+                link.next = kept.take().map_or_else(NextNumber::new, NextNumber::from);
                 kept = Some(link);
                 columns += 1;
             }
         }
-        self.first = kept.map_or_else(Next::new, Next::from);
+        self.first = kept.map_or_else(NextNumber::new, NextNumber::from);
         *self.columns.get_mut() = columns;
         self.columns_max = COLUMNS_MAX.max(columns.saturating_mul(2));
     }

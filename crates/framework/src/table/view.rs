@@ -1,7 +1,7 @@
 //! One node as plugins read it.
 
 use super::row::has_disk;
-use super::{ImageState, NodeTable, ResourceId, Row, Slot};
+use super::{ImageState, NodeRow, NodeTable, ResourceId, Slot};
 use crate::pod_info::{HostPort, PodInfo};
 use berth_api::storage::CsiVolume;
 use berth_api::{Labels, Node, Str};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub struct NodeView<'a> {
     table: &'a NodeTable,
     slot: Slot,
-    row: &'a Row,
+    row: &'a NodeRow,
     node: &'a Arc<Node>,
 }
 

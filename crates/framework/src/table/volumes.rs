@@ -18,12 +18,12 @@ pub(crate) type ClaimKey = (Str, Str);
 
 /// A CSI volume, quick to compare.
 #[derive(Debug, Clone)]
-struct Known {
+struct KnownVolume {
     hash: u64,
     volume: Arc<CsiVolume>,
 }
 
-impl Known {
+impl KnownVolume {
     fn new(volume: CsiVolume) -> Self {
         Self {
             hash: FxBuildHasher.hash_one(&volume),
@@ -36,7 +36,7 @@ impl Known {
     }
 }
 
-impl PartialEq for Known {
+impl PartialEq for KnownVolume {
     fn eq(&self, other: &Self) -> bool {
         self.is(other.hash, &other.volume)
     }
@@ -45,7 +45,7 @@ impl PartialEq for Known {
 /// A volume of a node.
 #[derive(Debug, Clone)]
 struct OnNode {
-    volume: Known,
+    volume: KnownVolume,
     /// The number of times that pods of the node use it.
     uses: u32,
     /// The number of attachments to the node.
@@ -54,8 +54,8 @@ struct OnNode {
 
 /// A claim that exists, or that a pod on a node names.
 #[derive(Debug, Clone, Default)]
-struct Claim {
-    volume: Option<Known>,
+struct VolumeClaim {
+    volume: Option<KnownVolume>,
     /// The number of times that the pods of each node use it.
     users: SmallVec<[(Slot, u32); 1]>,
 }
@@ -64,12 +64,12 @@ struct Claim {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NodeVolumes {
     by_slot: Vec<Vec<OnNode>>,
-    claims: FxHashMap<ClaimKey, Claim>,
+    claims: FxHashMap<ClaimKey, VolumeClaim>,
     /// The number of claims for each volume, and of uses by pods on nodes, and how often pods on nodes use it,
     /// together.
     sources: FxHashMap<Arc<CsiVolume>, u32>,
     /// By the name of the node, known or not.
-    attachments: FxHashMap<Str, Vec<Known>>,
+    attachments: FxHashMap<Str, Vec<KnownVolume>>,
     /// The CSI drivers with their limits, by the name of the node, known or not.
     drivers: FxHashMap<Str, Vec<(Str, Option<i64>)>>,
     /// The number of these nodes with a limit, by driver.
@@ -100,7 +100,7 @@ impl NodeVolumes {
             if let Some(claim) = PodClaim::of(pod, volume) {
                 self.count_claim(slot, (pod.namespace().clone(), claim.name), sign);
             } else if let Some(volume) = volume.migrated() {
-                self.count(slot, &Known::new(volume), (sign, 0));
+                self.count(slot, &KnownVolume::new(volume), (sign, 0));
             }
         }
     }
@@ -126,7 +126,7 @@ impl NodeVolumes {
         }
     }
 
-    fn count_source(&mut self, volume: &Known, sign: i32) {
+    fn count_source(&mut self, volume: &KnownVolume, sign: i32) {
         match self.sources.get_mut(&*volume.volume) {
             Some(sources) => {
                 *sources = sources.saturating_add_signed(sign);
@@ -142,7 +142,7 @@ impl NodeVolumes {
         }
     }
 
-    fn count(&mut self, slot: Slot, volume: &Known, (uses, attachments): (i32, i32)) {
+    fn count(&mut self, slot: Slot, volume: &KnownVolume, (uses, attachments): (i32, i32)) {
         if uses != 0 {
             self.count_source(volume, uses);
         }
@@ -173,7 +173,7 @@ impl NodeVolumes {
         key: &ClaimKey,
         volume: Option<CsiVolume>,
     ) -> Option<Vec<Slot>> {
-        let volume = volume.map(Known::new);
+        let volume = volume.map(KnownVolume::new);
         let claim = match self.claims.get_mut(key) {
             Some(claim) => claim,
             None if volume.is_none() => return None,
@@ -212,7 +212,7 @@ impl NodeVolumes {
         slot: Option<Slot>,
         volumes: Vec<CsiVolume>,
     ) -> bool {
-        let volumes: Vec<Known> = volumes.into_iter().map(Known::new).collect();
+        let volumes: Vec<KnownVolume> = volumes.into_iter().map(KnownVolume::new).collect();
         let before = if volumes.is_empty() {
             self.attachments.remove(node)
         } else {

@@ -24,7 +24,7 @@ pub(super) const PROTOBUF: HeaderValue =
 
 /// The way in which an API server is reached.
 #[derive(Clone)]
-pub struct Endpoint {
+pub struct ApiEndpoint {
     address: SocketAddr,
     connector: TlsConnector,
     authorization: HeaderValue,
@@ -40,11 +40,11 @@ struct Kubeconfig {
 
 #[derive(Deserialize)]
 struct NamedCluster {
-    cluster: Cluster,
+    cluster: ConnectionEntry,
 }
 
 #[derive(Deserialize)]
-struct Cluster {
+struct ConnectionEntry {
     server: String,
     #[serde(rename = "certificate-authority-data")]
     authority: String,
@@ -52,21 +52,21 @@ struct Cluster {
 
 #[derive(Deserialize)]
 struct NamedUser {
-    user: User,
+    user: PerfUserEntry,
 }
 
 #[derive(Deserialize)]
-struct User {
+struct PerfUserEntry {
     token: String,
 }
 
 /// An open connection.
 pub(super) struct Connection {
     sender: SendRequest<Full<Bytes>>,
-    endpoint: Endpoint,
+    endpoint: ApiEndpoint,
 }
 
-impl std::fmt::Debug for Endpoint {
+impl std::fmt::Debug for ApiEndpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Endpoint")
             .field("address", &self.address)
@@ -74,7 +74,7 @@ impl std::fmt::Debug for Endpoint {
     }
 }
 
-impl Endpoint {
+impl ApiEndpoint {
     /// Reads the kubeconfig that `berth apiserver` writes.
     ///
     /// # Errors
@@ -116,7 +116,7 @@ impl Connection {
     ///
     /// # Errors
     /// When the server does not accept it.
-    pub(super) async fn open(endpoint: &Endpoint) -> Result<Self, ApiPerfError> {
+    pub(super) async fn open(endpoint: &ApiEndpoint) -> Result<Self, ApiPerfError> {
         let fail = |e: &dyn std::fmt::Display| ApiPerfError::Connection(e.to_string());
         let stream = TcpStream::connect(endpoint.address)
             .await

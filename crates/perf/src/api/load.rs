@@ -1,8 +1,8 @@
 //! Many connections that write at the same time, each as fast as it is answered.
 
-use super::connection::{Connection, Endpoint};
+use super::connection::{ApiEndpoint, Connection};
 use super::objects::{EVENTS, NAMESPACE, PODS, binding, event, node_of, pod, revision};
-use super::{ApiPerfError, Options};
+use super::{ApiPerfError, ApiPerfOptions};
 use http::Method;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// The action of each connection for the pods that it takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Job {
+pub(super) enum LoadJob {
     Create,
     CreateBindEvent,
     Delete,
@@ -19,7 +19,7 @@ pub(super) enum Job {
 
 /// The pods that are written.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pods {
+pub(super) struct LoadedPods {
     pub(super) prefix: &'static str,
     pub(super) count: usize,
 }
@@ -43,10 +43,10 @@ pub(super) fn name_of(prefix: &str, index: usize) -> String {
 /// # Errors
 /// The first write that is not acknowledged.
 pub(super) async fn write(
-    endpoint: &Endpoint,
-    options: &Options,
-    job: Job,
-    pods: Pods,
+    endpoint: &ApiEndpoint,
+    options: &ApiPerfOptions,
+    job: LoadJob,
+    pods: LoadedPods,
 ) -> Result<Acknowledged, ApiPerfError> {
     let mut connections = Vec::new();
     for _ in 0..options.connections {
@@ -74,8 +74,8 @@ pub(super) async fn write(
 async fn work(
     mut connection: Connection,
     next: Arc<AtomicUsize>,
-    job: Job,
-    pods: Pods,
+    job: LoadJob,
+    pods: LoadedPods,
 ) -> Result<Acknowledged, ApiPerfError> {
     let mut done = Acknowledged::default();
     loop {
@@ -101,14 +101,14 @@ async fn work(
     }
 }
 
-fn requests(job: Job, name: &str, node: &str) -> Vec<(Method, String, Vec<u8>, u16)> {
+fn requests(job: LoadJob, name: &str, node: &str) -> Vec<(Method, String, Vec<u8>, u16)> {
     let create = || {
         let body = pod(name).to_string().into_bytes();
         (Method::POST, PODS.to_owned(), body, 201)
     };
     match job {
-        Job::Create => vec![create()],
-        Job::CreateBindEvent => vec![
+        LoadJob::Create => vec![create()],
+        LoadJob::CreateBindEvent => vec![
             create(),
             (
                 Method::POST,
@@ -123,6 +123,6 @@ fn requests(job: Job, name: &str, node: &str) -> Vec<(Method, String, Vec<u8>, u
                 201,
             ),
         ],
-        Job::Delete => vec![(Method::DELETE, format!("{PODS}/{name}"), Vec::new(), 200)],
+        LoadJob::Delete => vec![(Method::DELETE, format!("{PODS}/{name}"), Vec::new(), 200)],
     }
 }

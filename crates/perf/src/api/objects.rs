@@ -62,7 +62,7 @@ pub(super) fn event(name: &str, node: &str) -> Value {
 /// An object of a list.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Item {
+pub(super) struct ListItem {
     pub(super) metadata: Meta,
     pub(super) spec: Spec,
 }
@@ -87,7 +87,7 @@ pub(super) struct Spec {
 #[serde(default)]
 pub(super) struct Items {
     pub(super) metadata: Meta,
-    pub(super) items: Vec<Item>,
+    pub(super) items: Vec<ListItem>,
 }
 
 /// The `resourceVersion` of an answer, found without parsing the rest.

@@ -8,11 +8,11 @@ use std::time::Duration;
 /// The measurements.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
+pub struct ApiReport {
     /// Rates, in the order in which they were measured.
     pub rates: Vec<Rate>,
     /// Amounts of memory.
-    pub memory: Vec<Amount>,
+    pub memory: Vec<MemoryAmount>,
 }
 
 /// The number of times that an action was done in a time.
@@ -40,7 +40,7 @@ pub struct Rate {
 /// An amount of memory.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Amount {
+pub struct MemoryAmount {
     /// Of what.
     pub what: String,
     /// In bytes.
@@ -98,7 +98,7 @@ impl Rate {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ApiReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,

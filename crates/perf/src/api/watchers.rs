@@ -1,7 +1,7 @@
 //! Many watches of all pods, each on a connection of its own.
 
 use super::ApiPerfError;
-use super::connection::{Connection, Endpoint, JSON};
+use super::connection::{ApiEndpoint, Connection, JSON};
 use super::objects::{PODS, revision};
 use http::Method;
 use http_body_util::BodyExt;
@@ -26,7 +26,7 @@ pub(super) struct Received {
 /// # Errors
 /// When a watch cannot be opened.
 pub(super) async fn open(
-    endpoint: &Endpoint,
+    endpoint: &ApiEndpoint,
     count: usize,
     after: u64,
     expected: usize,

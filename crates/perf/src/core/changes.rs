@@ -1,7 +1,7 @@
 //! The changes between decisions in the rows that change their cluster.
 
 use super::Row;
-use super::world::World;
+use super::world::CoreWorld;
 use crate::generate;
 use berth_api::{Node, Object, Pod, Str};
 use berth_scheduler::ClusterChange;
@@ -59,7 +59,7 @@ impl Changes {
     }
 
     /// The changes before this decision; the last change is the pod that it is about.
-    pub(super) fn before(&mut self, decision: usize, world: &mut World) -> Vec<ClusterChange> {
+    pub(super) fn before(&mut self, decision: usize, world: &mut CoreWorld) -> Vec<ClusterChange> {
         let mut changes = Vec::new();
         match self.row {
             Row::RollingUpdate => {
@@ -84,7 +84,7 @@ impl Changes {
     }
 
     /// A new node comes; an old one is cordoned, drained and deleted.
-    fn replace_node(&mut self, at: usize, world: &mut World, changes: &mut Vec<ClusterChange>) {
+    fn replace_node(&mut self, at: usize, world: &mut CoreWorld, changes: &mut Vec<ClusterChange>) {
         let old = self.row.node(at);
         let cordoned: Arc<Node> = generate::node(at, |node| {
             node["spec"]["unschedulable"] = true.into();
@@ -106,17 +106,17 @@ impl Changes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::Scale;
+    use crate::core::ClusterScale;
     use berth_scheduler::SchedulerOptions;
 
     /// The changes before all decisions: nodes added, changed and deleted, pods terminated and deleted, pods added.
     fn shown(row: Row) -> [usize; 6] {
-        let scale = Scale {
+        let scale = ClusterScale {
             nodes: 4,
             pods: 8,
-            ..Scale::default()
+            ..ClusterScale::default()
         };
-        let mut world = World::new(row, &scale, SchedulerOptions::default()).expect("a world");
+        let mut world = CoreWorld::new(row, &scale, SchedulerOptions::default()).expect("a world");
         let rng = fastrand::Rng::with_seed(1);
         let mut changes = Changes::of(row, scale.nodes, scale.pods, rng).expect("a row of changes");
         for index in 0..row.existing(scale.nodes, scale.pods) {

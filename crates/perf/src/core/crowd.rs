@@ -1,7 +1,7 @@
 //! The pods of a cluster beside those that are measured: bound pods, and pods that wait.
 
 use super::Row;
-use super::world::World;
+use super::world::CoreWorld;
 use crate::{generate, memory};
 use berth_api::Pod;
 use serde_json::json;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// The size of a cluster.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Scale {
+pub struct ClusterScale {
     /// Nodes.
     pub nodes: usize,
     /// Pods to schedule.
@@ -25,9 +25,9 @@ pub struct Scale {
 /// Numbers of pods of the crowd start here, so that no name is given twice.
 const CROWD_FROM: usize = 20_000_000;
 
-impl World {
+impl CoreWorld {
     /// Adds what the scale asks for beside nodes and the pods of the row.
-    pub(super) fn crowd(&mut self, scale: &Scale) {
+    pub(super) fn crowd(&mut self, scale: &ClusterScale) {
         let templates = memory::templates(scale.bound);
         for namespace in memory::namespaces().take(scale.bound) {
             self.show_object(namespace);
@@ -63,6 +63,6 @@ fn too_large(index: usize) -> Arc<Pod> {
 }
 
 /// The pods that exist in a row before anything is measured, bound ones of the scale included.
-pub(super) fn existing(row: Row, scale: &Scale) -> usize {
+pub(super) fn existing(row: Row, scale: &ClusterScale) -> usize {
     row.existing(scale.nodes, scale.pods) + scale.bound
 }

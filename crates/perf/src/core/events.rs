@@ -2,7 +2,7 @@
 
 use super::Row;
 use super::crowd;
-use super::world::World;
+use super::world::CoreWorld;
 use crate::generate;
 use berth_api::{Object, Pod};
 use berth_scheduler::ClusterChange;
@@ -50,7 +50,7 @@ impl fmt::Display for EventCost {
 }
 
 /// An event: its name, and what is shown to the core in each round.
-type Event = (&'static str, fn(Row, usize, usize) -> ClusterChange);
+type PerfEvent = (&'static str, fn(Row, usize, usize) -> ClusterChange);
 
 fn node(row: Row, round: usize, nodes: usize, more: impl FnOnce(&mut Value)) -> ClusterChange {
     let at = round * 7919 % nodes;
@@ -84,7 +84,7 @@ fn bound(round: usize, nodes: usize) -> Arc<Pod> {
 }
 
 /// The events, in this order: each next one may undo the one before it.
-const EVENTS: [Event; 9] = [
+const EVENTS: [PerfEvent; 9] = [
     ("node heartbeat", |row, round, nodes| {
         node(row, round, nodes, |_| {})
     }),
@@ -120,7 +120,7 @@ const EVENTS: [Event; 9] = [
 ];
 
 /// Raises every event several times; `pods` pods of the row exist.
-pub(super) fn costs(world: &mut World, row: Row, nodes: usize) -> Vec<EventCost> {
+pub(super) fn costs(world: &mut CoreWorld, row: Row, nodes: usize) -> Vec<EventCost> {
     let mut rng = fastrand::Rng::with_seed(1);
     let mut next = PODS_FROM;
     EVENTS
@@ -153,7 +153,7 @@ pub(super) fn costs(world: &mut World, row: Row, nodes: usize) -> Vec<EventCost>
 }
 
 /// Makes the next decision. Returns how long it took, in microseconds.
-fn decide(world: &mut World) -> f64 {
+fn decide(world: &mut CoreWorld) -> f64 {
     let begun = Instant::now();
     for _ in 0..OUTCOMES_MAX {
         if world.step().is_attempt() {

@@ -1,6 +1,6 @@
 //! The measurements, and their output.
 
-use super::world::Run;
+use super::world::CoreRun;
 use super::{EventCost, Row};
 use serde::Serialize;
 use std::fmt;
@@ -11,17 +11,17 @@ const CPU_TIME_TOLD_FROM: f64 = 0.03;
 /// The measurements.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
+pub struct CorePerfReport {
     /// The seed of all random values.
     pub seed: u64,
     /// The rows, size by size.
-    pub rows: Vec<Measured>,
+    pub rows: Vec<MeasuredRow>,
 }
 
 /// One row at one size.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Measured {
+pub struct MeasuredRow {
     /// The row.
     pub row: &'static str,
     /// Nodes of the cluster.
@@ -40,13 +40,13 @@ pub struct Measured {
     pub differing: Option<usize>,
 }
 
-impl Measured {
+impl MeasuredRow {
     pub(super) fn of(
         row: Row,
         nodes: usize,
         existing: usize,
-        plain: Option<Run>,
-        incremental: Option<Run>,
+        plain: Option<CoreRun>,
+        incremental: Option<CoreRun>,
     ) -> Self {
         let comparable = plain
             .as_ref()
@@ -108,7 +108,7 @@ impl Figures {
         cpu.unwrap_or(self.decisions_per_second)
     }
 
-    pub(super) fn of(run: Run) -> Self {
+    pub(super) fn of(run: CoreRun) -> Self {
         let mut micros = run.micros;
         let first_decision_millis = micros.first().copied().unwrap_or_default() / 1e3;
         micros.sort_by(f64::total_cmp);
@@ -136,7 +136,7 @@ impl Figures {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for CorePerfReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,

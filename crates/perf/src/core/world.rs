@@ -1,7 +1,7 @@
 //! The cluster around the core: it answers every call at once, and shows what came of it as a watch would.
 
 use super::changes::Changes;
-use super::crowd::Scale;
+use super::crowd::ClusterScale;
 use super::events::{self, EventCost};
 use super::{Row, volumes};
 use crate::{generate, memory};
@@ -11,7 +11,7 @@ use berth_framework::call::Response;
 use berth_framework::write::Action;
 use berth_framework::{ApiCall, CallId, Write};
 use berth_scheduler::evaluator::Stopwatch;
-use berth_scheduler::{ClusterChange, CycleResult, Outcome, Scheduler, SchedulerOptions};
+use berth_scheduler::{ClusterChange, CycleResult, ScheduleOutcome, Scheduler, SchedulerOptions};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl Stopwatch for SinceStart {
 }
 
 /// A scheduler in a generated cluster.
-pub(super) struct World {
+pub(super) struct CoreWorld {
     scheduler: Scheduler,
     now: Time,
     pods: HashMap<Str, Arc<Pod>>,
@@ -48,7 +48,7 @@ pub(super) struct World {
 }
 
 /// The results of a run.
-pub(super) struct Run {
+pub(super) struct CoreRun {
     /// The time of each decision with all that follows from it, in microseconds.
     pub(super) micros: Vec<f64>,
     /// All that the core did for them, in seconds.
@@ -68,9 +68,13 @@ pub(super) struct Run {
     pub(super) events: Vec<EventCost>,
 }
 
-impl World {
+impl CoreWorld {
     /// Sets up a cluster with pods that wait.
-    pub(super) fn new(row: Row, scale: &Scale, options: SchedulerOptions) -> Result<Self, String> {
+    pub(super) fn new(
+        row: Row,
+        scale: &ClusterScale,
+        options: SchedulerOptions,
+    ) -> Result<Self, String> {
         let now = Time::from_secs(1_800_000_000);
         let mut rng = fastrand::Rng::with_seed(options.seed);
         let options = SchedulerOptions {
@@ -161,15 +165,15 @@ impl World {
     }
 
     /// Lets the core take its next step, and answers its calls.
-    pub(super) fn step(&mut self) -> Outcome {
+    pub(super) fn step(&mut self) -> ScheduleOutcome {
         self.now = self.now + TICK;
         let outcome = self.scheduler.schedule_one(self.now);
         self.settle_calls();
         match &outcome {
-            Outcome::Idle {
+            ScheduleOutcome::Idle {
                 next_wake: Some(wake),
             } if wake.since(self.now) < QUIET_MAX => self.now = self.now.max(*wake),
-            Outcome::Parked(wait) => self.now = self.now.max(wait.deadline),
+            ScheduleOutcome::Parked(wait) => self.now = self.now.max(wait.deadline),
             _ => {}
         }
         outcome
@@ -178,7 +182,7 @@ impl World {
     /// Lets the core work until only time far ahead brings something.
     pub(super) fn settle(&mut self) {
         loop {
-            if let Outcome::Idle { next_wake } = self.step()
+            if let ScheduleOutcome::Idle { next_wake } = self.step()
                 && next_wake.is_none_or(|wake| wake.since(self.now) >= QUIET_MAX)
             {
                 self.seconds = 0.0;
@@ -205,12 +209,12 @@ impl World {
     pub(super) fn run(
         mut self,
         row: Row,
-        scale: &Scale,
+        scale: &ClusterScale,
         with_events: bool,
         mut progress: impl FnMut(usize),
-    ) -> Run {
+    ) -> CoreRun {
         let pods = scale.pods;
-        let mut run = Run {
+        let mut run = CoreRun {
             micros: Vec::with_capacity(pods),
             seconds: 0.0,
             cpu_share: None,
@@ -242,7 +246,7 @@ impl World {
             self.seconds += decision.elapsed().as_secs_f64();
             self.settle_calls();
             match outcome {
-                Outcome::Done { .. } | Outcome::Group { .. } => {
+                ScheduleOutcome::Done { .. } | ScheduleOutcome::Group { .. } => {
                     run.micros.push((self.seconds - before) * 1e6);
                     for (_, result) in outcome.decided() {
                         let node = match result {
@@ -254,7 +258,7 @@ impl World {
                     }
                     progress(run.micros.len());
                 }
-                Outcome::Idle { next_wake } => {
+                ScheduleOutcome::Idle { next_wake } => {
                     let wake = next_wake.filter(|wake| wake.since(self.now) < QUIET_MAX);
                     let Some(wake) = wake else {
                         run.left = pods - done;
@@ -262,7 +266,7 @@ impl World {
                     };
                     self.now = self.now.max(wake);
                 }
-                Outcome::Parked(wait) => self.now = self.now.max(wait.deadline),
+                ScheduleOutcome::Parked(wait) => self.now = self.now.max(wait.deadline),
             }
         }
         run.seconds = self.seconds;

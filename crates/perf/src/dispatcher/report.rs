@@ -7,7 +7,7 @@ use std::time::Duration;
 /// The measurements.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
+pub struct DispatcherReport {
     /// The number of calls per second.
     pub throughput: Vec<ThroughputFigures>,
     /// The time for which bindings wait; without and with status patches pending, in turn.
@@ -104,7 +104,7 @@ pub struct WaitingFigures {
     pub micros_median: f64,
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for DispatcherReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:<26} {:>9} {:>12}", "calls", "how many", "per second")?;
         for row in &self.throughput {

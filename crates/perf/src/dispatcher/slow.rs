@@ -14,7 +14,7 @@ use berth_framework::plugin::{Context, EnqueueExtensions, Plugin, PreEnqueue};
 use berth_framework::registry::Extensions;
 use berth_framework::{ActionType, ApiCall, CallId, EventResource, Feature, FeatureGates, Status};
 use berth_scheduler::profile::{EnabledPlugin, Point, ProfileSpec};
-use berth_scheduler::{ClusterChange, Outcome, Scheduler, SchedulerOptions};
+use berth_scheduler::{ClusterChange, ScheduleOutcome, Scheduler, SchedulerOptions};
 use serde_json::json;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -90,7 +90,7 @@ impl EnqueueExtensions for Quota {
 }
 
 /// The calls that the API server has not answered.
-struct Server {
+struct SlowServer {
     latency: Duration,
     on_their_way: BinaryHeap<Reverse<(Time, CallId)>>,
     calls: HashMap<CallId, ApiCall>,
@@ -98,7 +98,7 @@ struct Server {
 }
 
 /// The measured values.
-struct Measured {
+struct MeasuredLoop {
     /// Pods that were created and are not bound, by when.
     created: HashMap<Str, Time>,
     waits: Vec<Duration>,
@@ -115,8 +115,8 @@ struct SlowCluster {
     is_waiting: bool,
     pods: HashMap<Str, Arc<Pod>>,
     version: u64,
-    server: Server,
-    measured: Measured,
+    server: SlowServer,
+    measured: MeasuredLoop,
 }
 
 impl SlowCluster {
@@ -149,13 +149,13 @@ impl SlowCluster {
             is_waiting,
             pods: HashMap::new(),
             version: 0,
-            server: Server {
+            server: SlowServer {
                 latency,
                 on_their_way: BinaryHeap::new(),
                 calls: HashMap::new(),
                 statuses: 0,
             },
-            measured: Measured {
+            measured: MeasuredLoop {
                 created: HashMap::new(),
                 waits: Vec::new(),
                 last_bound: now,
@@ -252,7 +252,7 @@ impl SlowCluster {
             if !is_held && self.scheduler.has_pod_to_try() {
                 let outcome = self.scheduler.schedule_one(self.now);
                 self.send();
-                if !matches!(outcome, Outcome::Idle { .. }) {
+                if !matches!(outcome, ScheduleOutcome::Idle { .. }) {
                     self.pass(self.now + DECISION);
                     continue;
                 }

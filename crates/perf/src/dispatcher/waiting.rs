@@ -49,7 +49,7 @@ impl Arrivals {
 /// Calls on their way, by when they are answered.
 type OnTheirWay = BinaryHeap<Reverse<(Time, CallId)>>;
 
-struct Run {
+struct WaitingRun {
     dispatcher: Dispatcher,
     now: Time,
     on_their_way: OnTheirWay,
@@ -60,7 +60,7 @@ struct Run {
     patches_sent: u64,
 }
 
-impl Run {
+impl WaitingRun {
     /// Sends what may be sent.
     fn send(&mut self) {
         let sent_so_far = self.dispatcher.counts().sent;
@@ -99,7 +99,7 @@ impl Run {
 
 pub(super) fn measure(arrivals: Arrivals, bindings: usize, patches: usize) -> WaitingFigures {
     let begin = Time::from_secs(1_000);
-    let mut run = Run {
+    let mut run = WaitingRun {
         dispatcher: Dispatcher::default(),
         now: begin,
         on_their_way: BinaryHeap::new(),

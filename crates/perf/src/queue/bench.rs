@@ -1,6 +1,6 @@
 //! A queue with the plugins of the default profile, and the clock.
 
-use super::Options;
+use super::QueuePerfOptions;
 use super::crowd::{Crowd, Mould};
 use super::report::{EventFigures, PairFigures};
 use super::scene::Scene;
@@ -176,7 +176,7 @@ impl Bench {
     }
 
     /// Fills the active queue, lets pods come and go, and empties it.
-    pub(super) fn come_and_go(&mut self, options: &Options) -> PairFigures {
+    pub(super) fn come_and_go(&mut self, options: &QueuePerfOptions) -> PairFigures {
         // A template for each priority: pods of one share what they have in common.
         let templates: Vec<Mould> = (0..10)
             .map(|priority| Mould::new(|pod| pod["spec"]["priority"] = json!(priority)))

@@ -6,7 +6,7 @@ use std::fmt;
 /// The measurements.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
+pub struct QueueReport {
     /// The seed of all random values.
     pub seed: u64,
     /// Each event with each crowd, by size.
@@ -57,7 +57,7 @@ pub struct PairFigures {
     pub drained_per_second: f64,
 }
 
-impl Report {
+impl QueueReport {
     /// Brings the sizes of each event together.
     pub(super) fn sort(&mut self) {
         self.events
@@ -65,7 +65,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for QueueReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,

@@ -26,22 +26,22 @@ const PAUSE: Duration = Duration::from_millis(100);
 const PAGE: usize = 500;
 
 /// The API server, as the operations see it.
-pub(super) struct Api {
+pub(super) struct WorkloadApi {
     transport: Transport,
-    kinds: Mutex<HashMap<(String, String), Resource>>,
+    kinds: Mutex<HashMap<(String, String), OfferedResource>>,
     writes: AtomicU64,
 }
 
 /// A resource that a server offers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Resource {
+pub(super) struct OfferedResource {
     /// `/api/v1` or `/apis/GROUP/VERSION`.
     root: String,
     plural: String,
     pub(super) namespaced: bool,
 }
 
-impl Resource {
+impl OfferedResource {
     /// A resource without asking the server.
     pub(super) fn of(root: &str, plural: &str, namespaced: bool) -> Self {
         Self {
@@ -81,7 +81,7 @@ pub(super) struct CreatedMeta {
     pub(super) uid: String,
 }
 
-impl Api {
+impl WorkloadApi {
     pub(super) fn new(transport: Transport) -> Self {
         Self {
             transport,
@@ -99,7 +99,7 @@ impl Api {
     ///
     /// # Errors
     /// When the server does not have it.
-    pub(super) async fn resource(&self, object: &Value) -> Result<Resource, String> {
+    pub(super) async fn resource(&self, object: &Value) -> Result<OfferedResource, String> {
         let api_version = object["apiVersion"].as_str().unwrap_or_default();
         let kind = object["kind"].as_str().unwrap_or_default();
         let key = (api_version.to_owned(), kind.to_owned());
@@ -127,7 +127,7 @@ impl Api {
                 r["kind"] == kind && r["name"].as_str().is_some_and(|name| !name.contains('/'))
             })
             .ok_or_else(|| format!("the API server has no kind {kind} in {api_version}"))?;
-        let resource = Resource {
+        let resource = OfferedResource {
             root,
             plural: found["name"].as_str().unwrap_or_default().to_owned(),
             namespaced: found["namespaced"].as_bool().unwrap_or(false),
@@ -180,10 +180,10 @@ impl Api {
     /// Creates an object.
     ///
     /// # Errors
-    /// As [`Api::write`].
+    /// As [`WorkloadApi::write`].
     pub(super) async fn create(
         &self,
-        resource: &Resource,
+        resource: &OfferedResource,
         namespace: &str,
         object: &Value,
     ) -> Result<Created, ApiError> {
@@ -195,10 +195,10 @@ impl Api {
     /// Replaces an object or, with subresources, that part of it.
     ///
     /// # Errors
-    /// As [`Api::write`].
+    /// As [`WorkloadApi::write`].
     pub(super) async fn update(
         &self,
-        resource: &Resource,
+        resource: &OfferedResource,
         namespace: &str,
         object: &Value,
         subresources: &[String],
@@ -216,7 +216,7 @@ impl Api {
     /// Deletes an object; one that was deleted already is no failure.
     ///
     /// # Errors
-    /// As [`Api::write`].
+    /// As [`WorkloadApi::write`].
     pub(super) async fn delete(&self, path: String) -> Result<(), ApiError> {
         match self.write(Method::DELETE, path, Bytes::new()).await {
             Err(error) if error.is_not_found() => Ok(()),
@@ -227,7 +227,7 @@ impl Api {
     /// Deletes all objects of a collection.
     ///
     /// # Errors
-    /// As [`Api::write`].
+    /// As [`WorkloadApi::write`].
     pub(super) async fn delete_collection(
         &self,
         path: String,

@@ -1,4 +1,4 @@
-//! The clusters in which workloads run: a [`Target`] starts a [`Cluster`] for each of them.
+//! The clusters in which workloads run: a [`WorkloadTarget`] starts a [`WorkloadCluster`] for each of them.
 
 use super::error::RunError;
 use super::process::Process;
@@ -8,14 +8,14 @@ use std::path::PathBuf;
 
 /// The requirements of a workload on its cluster.
 #[derive(Debug, Clone, Default)]
-pub struct Setup {
+pub struct WorkloadSetup {
     /// The feature gates that the workload sets.
     pub feature_gates: BTreeMap<String, bool>,
     /// The configuration of the scheduler; the default one without it.
     pub scheduler_config: Option<PathBuf>,
 }
 
-impl Setup {
+impl WorkloadSetup {
     /// The gates as a command line has them: `A=true,B=false`.
     pub fn feature_gates_flag(&self) -> String {
         let gates = self.feature_gates.iter();
@@ -25,15 +25,18 @@ impl Setup {
 }
 
 /// A way to run workloads.
-pub trait Target {
+pub trait WorkloadTarget {
     /// The cluster that it starts.
-    type Cluster: Cluster;
+    type WorkloadCluster: Cluster;
 
     /// Starts an API server, where it is not there already, and a scheduler that has listed it.
     ///
     /// # Errors
     /// [`RunError::Unsupported`] when the cluster does not have what the workload needs, [`RunError::Start`] otherwise.
-    fn start(&self, setup: &Setup) -> impl Future<Output = Result<Self::Cluster, RunError>>;
+    fn start(
+        &self,
+        setup: &WorkloadSetup,
+    ) -> impl Future<Output = Result<Self::WorkloadCluster, RunError>>;
 }
 
 /// A cluster with a scheduler, for one run.

@@ -4,8 +4,8 @@
 mod ops;
 
 use super::error::FileError;
-use super::fields::{Fields, wrong};
-use super::objects::Templates;
+use super::fields::{MappingFields, wrong};
+use super::objects::FileTemplates;
 use super::ops::Op;
 use serde_json::Value;
 use std::cell::RefCell;
@@ -111,7 +111,7 @@ pub fn read_file(path: &Path) -> Result<Vec<Workload>, FileError> {
         .ok()
         .and_then(|d| Some(d.file_name()?.to_str()?.to_owned()))
         .unwrap_or_default();
-    let templates = Templates::new(directory);
+    let templates = FileTemplates::new(directory);
     decode(&shown, &topic, value, &templates)
 }
 
@@ -139,7 +139,7 @@ pub(super) fn decode(
     file: &str,
     topic: &str,
     value: Value,
-    templates: &Templates,
+    templates: &FileTemplates,
 ) -> Result<Vec<Workload>, FileError> {
     let Value::Array(cases) = value else {
         return Err(wrong(file, "a list of test cases", &value));
@@ -150,7 +150,7 @@ pub(super) fn decode(
     let mut names = BTreeSet::new();
     let mut workloads = Vec::new();
     for (index, case) in cases.into_iter().enumerate() {
-        let case = Case::decode(file, index, case)?;
+        let case = TestCase::decode(file, index, case)?;
         if !names.insert(case.name.clone()) {
             let message = format!("two test cases are named {:?}", case.name);
             return Err(FileError::new(file, message));
@@ -161,7 +161,7 @@ pub(super) fn decode(
 }
 
 /// A test case before its workloads are made from it.
-struct Case {
+struct TestCase {
     place: String,
     name: String,
     labels: Vec<String>,
@@ -180,7 +180,7 @@ struct MetricSelector {
     expect_lower: bool,
 }
 
-impl Case {
+impl TestCase {
     fn decode(file: &str, index: usize, value: Value) -> Result<Self, FileError> {
         let named = value.get("name").and_then(Value::as_str).unwrap_or("");
         let place = if named.is_empty() {
@@ -188,7 +188,7 @@ impl Case {
         } else {
             format!("{file}: {named}")
         };
-        let mut fields = Fields::of(place, value)?;
+        let mut fields = MappingFields::of(place, value)?;
         let case = Self {
             place: fields.place().to_owned(),
             name: fields.required_text("name")?,
@@ -217,7 +217,7 @@ impl Case {
     fn workloads(
         &self,
         topic: &str,
-        templates: &Templates,
+        templates: &FileTemplates,
         into: &mut Vec<Workload>,
     ) -> Result<(), FileError> {
         let scheduler_config = match &self.scheduler_config {
@@ -240,7 +240,7 @@ impl Case {
                 Some(name) => format!("{}/{name}", self.place),
                 None => format!("{}.workloads[{index}]", self.place),
             };
-            let mut fields = Fields::of(place, value.clone())?;
+            let mut fields = MappingFields::of(place, value.clone())?;
             let name = fields.required_text("name")?;
             if !names.insert(name.clone()) {
                 let message = format!("two workloads are named {name:?}");
@@ -289,7 +289,7 @@ impl Case {
         &self,
         place: &str,
         params: &Params<'_>,
-        templates: &Templates,
+        templates: &FileTemplates,
     ) -> Result<Vec<Op>, FileError> {
         let mut ops = Vec::new();
         for (index, value) in self.ops.iter().enumerate() {
@@ -315,7 +315,11 @@ impl Case {
         Ok(ops)
     }
 
-    fn threshold(&self, topic: &str, fields: &mut Fields) -> Result<Option<Threshold>, FileError> {
+    fn threshold(
+        &self,
+        topic: &str,
+        fields: &mut MappingFields,
+    ) -> Result<Option<Threshold>, FileError> {
         let selector = metric_selector(fields, "thresholdMetricSelector")?;
         let place = fields.at("threshold");
         let value = match fields.take("threshold") {
@@ -359,7 +363,7 @@ impl Case {
     }
 }
 
-fn feature_gates(fields: &mut Fields) -> Result<BTreeMap<String, bool>, FileError> {
+fn feature_gates(fields: &mut MappingFields) -> Result<BTreeMap<String, bool>, FileError> {
     let Some(gates) = fields.mapping("featureGates")? else {
         return Ok(BTreeMap::new());
     };
@@ -374,7 +378,7 @@ fn feature_gates(fields: &mut Fields) -> Result<BTreeMap<String, bool>, FileErro
 }
 
 fn metric_selector(
-    fields: &mut Fields,
+    fields: &mut MappingFields,
     name: &'static str,
 ) -> Result<Option<MetricSelector>, FileError> {
     let Some(mut fields) = fields.mapping(name)? else {

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 /// The fields of one mapping, with the place of the mapping for messages.
 #[derive(Debug)]
-pub(super) struct Fields {
+pub(super) struct MappingFields {
     place: String,
     map: Map<String, Value>,
     /// Every name that was read.
     known: Vec<&'static str>,
 }
 
-impl Fields {
+impl MappingFields {
     /// The fields of `value`.
     ///
     /// # Errors

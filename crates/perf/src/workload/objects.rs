@@ -2,7 +2,7 @@
 
 use super::decode::read_text;
 use super::error::FileError;
-use super::template::{Template, Values};
+use super::template::{Values, WorkloadTemplate};
 use serde_json::{Map, Value, json};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub struct ObjectTemplate {
     path: String,
-    template: Template,
+    template: WorkloadTemplate,
     /// The object, when all are the same.
     constant: Option<Value>,
 }
@@ -24,7 +24,8 @@ impl ObjectTemplate {
     /// # Errors
     /// When it is malformed, or the object it makes.
     pub fn parse(path: &str, text: &str, values: &Values) -> Result<Self, String> {
-        let template = Template::parse_with(text, values).map_err(|e| format!("{path}: {e}"))?;
+        let template =
+            WorkloadTemplate::parse_with(text, values).map_err(|e| format!("{path}: {e}"))?;
         let mut parsed = Self {
             path: path.to_owned(),
             template,
@@ -110,12 +111,12 @@ fn spell_fields(value: &mut Value) {
 }
 
 /// The templates of a workload file, each read once.
-pub(super) struct Templates {
+pub(super) struct FileTemplates {
     directory: PathBuf,
     read: RefCell<HashMap<(PathBuf, Values), Arc<ObjectTemplate>>>,
 }
 
-impl Templates {
+impl FileTemplates {
     /// Templates whose paths are relative to `directory`.
     pub(super) fn new(directory: PathBuf) -> Self {
         Self {
@@ -163,7 +164,7 @@ impl Templates {
         Ok(template)
     }
 
-    /// As [`Templates::template`], for files in which actions are not allowed.
+    /// As [`FileTemplates::template`], for files in which actions are not allowed.
     ///
     /// # Errors
     /// As there, and when the file has an action.

@@ -189,14 +189,14 @@ pub struct Churn {
 
 /// The stage that a barrier waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum BarrierStage {
     /// The pods have a node.
     Scheduled,
     /// The pods have a node or a PodScheduled condition.
     Attempted,
 }
 
-impl Stage {
+impl BarrierStage {
     /// For messages.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -214,7 +214,7 @@ pub struct Barrier {
     /// The labels of their pods.
     pub labels: LabelSet,
     /// The stage that is awaited.
-    pub stage: Stage,
+    pub stage: BarrierStage,
 }
 
 /// `startCollectingMetrics`.

@@ -7,7 +7,7 @@ pub use data::data_items;
 
 use super::decode::{Threshold, Workload};
 use super::error::RunError;
-use super::run::{Measured, Outcome};
+use super::run::{WorkloadMeasured, WorkloadOutcome};
 use std::fmt;
 use std::time::Duration;
 
@@ -16,16 +16,16 @@ const THROUGHPUT: &str = "SchedulingThroughput";
 
 /// All runs of a command.
 #[derive(Debug, Clone, Default)]
-pub struct Report {
+pub struct WorkloadReport {
     /// The target of the workloads: `embedded`, `in-process` or the scheduler's command.
     pub target: String,
     /// The runs, in order.
-    pub runs: Vec<Run>,
+    pub runs: Vec<WorkloadRun>,
 }
 
 /// A run of a workload.
 #[derive(Debug, Clone)]
-pub struct Run {
+pub struct WorkloadRun {
     /// `case/workload`.
     pub name: String,
     /// The repetition, from 1.
@@ -33,7 +33,7 @@ pub struct Run {
     /// The threshold of the workload.
     pub threshold: Option<Threshold>,
     /// The result.
-    pub result: Result<Outcome, RunError>,
+    pub result: Result<WorkloadOutcome, RunError>,
     /// The duration, starting the cluster included.
     pub took: Duration,
 }
@@ -57,12 +57,12 @@ pub enum Compared {
     NotMeasured,
 }
 
-impl Run {
+impl WorkloadRun {
     /// A run that ended.
     pub fn new(
         workload: &Workload,
         repetition: usize,
-        result: Result<Outcome, RunError>,
+        result: Result<WorkloadOutcome, RunError>,
         took: Duration,
     ) -> Self {
         Self {
@@ -75,7 +75,7 @@ impl Run {
     }
 
     /// Compares a measurement with the threshold of the workload.
-    pub fn compare(&self, measured: &Measured) -> Compared {
+    pub fn compare(&self, measured: &WorkloadMeasured) -> Compared {
         let Some(threshold) = &self.threshold else {
             return Compared::None;
         };
@@ -95,7 +95,7 @@ impl Run {
     }
 }
 
-fn value_of(threshold: &Threshold, measured: &Measured) -> Option<f64> {
+fn value_of(threshold: &Threshold, measured: &WorkloadMeasured) -> Option<f64> {
     let buckets = if threshold.metric == THROUGHPUT {
         measured.throughput
     } else {
@@ -111,7 +111,7 @@ fn value_of(threshold: &Threshold, measured: &Measured) -> Option<f64> {
     buckets?.data().get(&threshold.bucket).copied()
 }
 
-impl Report {
+impl WorkloadReport {
     /// Runs that gave a result.
     pub fn succeeded(&self) -> usize {
         self.runs.iter().filter(|run| run.result.is_ok()).count()
@@ -119,7 +119,7 @@ impl Report {
 
     /// Runs whose workload needs what the cluster does not have.
     pub fn unsupported(&self) -> usize {
-        let unsupported = |run: &&Run| matches!(run.result, Err(RunError::Unsupported(_)));
+        let unsupported = |run: &&WorkloadRun| matches!(run.result, Err(RunError::Unsupported(_)));
         self.runs.iter().filter(unsupported).count()
     }
 
@@ -135,7 +135,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for WorkloadReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         table::write(self, f)
     }

@@ -5,15 +5,15 @@ mod create;
 mod devices;
 mod measure;
 
-pub use measure::{Histogram, Measured, ProcessUsage};
+pub use measure::{Histogram, ProcessUsage, WorkloadMeasured};
 
-use super::api::{Api, failed};
-use super::cluster::{Cluster, Setup, Target};
+use super::api::{WorkloadApi, failed};
+use super::cluster::{Cluster, WorkloadSetup, WorkloadTarget};
 use super::decode::Workload;
 use super::error::RunError;
-use super::ops::{Barrier, LabelSet, Op, Stage};
+use super::ops::{Barrier, BarrierStage, LabelSet, Op};
 use super::verify::{Surroundings, verify};
-use super::view::View;
+use super::view::WatchView;
 use super::watch::{Followed, follow};
 use create::Generator;
 use measure::Collecting;
@@ -60,7 +60,7 @@ impl Default for RunOptions {
 
 /// The progress of a workload.
 #[derive(Debug, Clone, Copy)]
-pub struct Progress {
+pub struct WorkloadProgress {
     /// The operation that runs, from 0.
     pub op: usize,
     /// The number of operations.
@@ -75,9 +75,9 @@ pub struct Progress {
 
 /// The result of a workload.
 #[derive(Debug, Clone)]
-pub struct Outcome {
+pub struct WorkloadOutcome {
     /// The measurements, in the order of the operations.
-    pub measured: Vec<Measured>,
+    pub measured: Vec<WorkloadMeasured>,
     /// The number of bindings that the verifier checked.
     pub bindings_verified: usize,
     /// The time that the operations took.
@@ -90,18 +90,18 @@ pub struct Outcome {
 ///
 /// # Errors
 /// When there is no result, or the verifier found that it is void.
-pub async fn run<T: Target>(
+pub async fn run<T: WorkloadTarget>(
     target: &T,
     workload: &Workload,
     options: &RunOptions,
-    progress: &dyn Fn(Progress),
-) -> Result<Outcome, RunError> {
-    let setup = Setup {
+    progress: &dyn Fn(WorkloadProgress),
+) -> Result<WorkloadOutcome, RunError> {
+    let setup = WorkloadSetup {
         feature_gates: workload.feature_gates.clone(),
         scheduler_config: workload.scheduler_config.clone(),
     };
     let mut cluster = target.start(&setup).await?;
-    let api = Arc::new(Api::new(cluster.transport().clone()));
+    let api = Arc::new(WorkloadApi::new(cluster.transport().clone()));
     let result = run_on(&mut cluster, &api, workload, options, progress).await;
     cluster.stop().await;
     result
@@ -109,12 +109,12 @@ pub async fn run<T: Target>(
 
 async fn run_on<C: Cluster>(
     cluster: &mut C,
-    api: &Arc<Api>,
+    api: &Arc<WorkloadApi>,
     workload: &Workload,
     options: &RunOptions,
-    progress: &dyn Fn(Progress),
-) -> Result<Outcome, RunError> {
-    let view = Arc::new(View::default());
+    progress: &dyn Fn(WorkloadProgress),
+) -> Result<WorkloadOutcome, RunError> {
+    let view = Arc::new(WatchView::default());
     let version = api.text("/version").await.unwrap_or_default();
     let version: serde_json::Value = serde_json::from_str(&version).unwrap_or_default();
     let following = (
@@ -153,7 +153,7 @@ async fn run_on<C: Cluster>(
     if cluster.is_shared() {
         executor.clean_up().await;
     }
-    Ok(Outcome {
+    Ok(WorkloadOutcome {
         bindings_verified: result?,
         measured: executor.measured,
         took,
@@ -175,7 +175,7 @@ const SURROUNDINGS: [(&str, &str); 6] = [
 ];
 
 /// Verifies the bindings of the run. Returns how many there were.
-async fn judge(api: &Api, view: &View) -> Result<usize, RunError> {
+async fn judge(api: &WorkloadApi, view: &WatchView) -> Result<usize, RunError> {
     let mut surroundings = Surroundings::default();
     for (root, plural) in SURROUNDINGS {
         match api.list(&format!("{root}/{plural}")).await {
@@ -201,8 +201,8 @@ async fn judge(api: &Api, view: &View) -> Result<usize, RunError> {
 
 /// The state that the operations share.
 struct Executor<'a> {
-    api: Arc<Api>,
-    view: Arc<View>,
+    api: Arc<WorkloadApi>,
+    view: Arc<WatchView>,
     options: &'a RunOptions,
     workload: &'a Workload,
     /// Pods that were not waited for, by namespace.
@@ -210,7 +210,7 @@ struct Executor<'a> {
     /// Namespaces that exist.
     namespaces: BTreeSet<String>,
     collecting: Option<Collecting>,
-    measured: Vec<Measured>,
+    measured: Vec<WorkloadMeasured>,
     background: JoinSet<Result<(), RunError>>,
     /// The paths of objects without a namespace that were created.
     created: Arc<Mutex<Vec<String>>>,
@@ -229,7 +229,7 @@ impl Executor<'_> {
     async fn run<C: Cluster>(
         &mut self,
         cluster: &mut C,
-        progress: &dyn Fn(Progress),
+        progress: &dyn Fn(WorkloadProgress),
     ) -> Result<(), RunError> {
         let limit = self.options.workload_limit;
         let deadline = Instant::now() + limit;
@@ -240,7 +240,7 @@ impl Executor<'_> {
             let view = Arc::clone(&self.view);
             let report = || {
                 let (pods, bound) = view.totals();
-                progress(Progress {
+                progress(WorkloadProgress {
                     op: index,
                     ops,
                     opcode,
@@ -364,7 +364,7 @@ impl Executor<'_> {
         namespace: &str,
         labels: &LabelSet,
         wanted: usize,
-        stage: Stage,
+        stage: BarrierStage,
     ) -> Result<(), RunError> {
         let limit = self.options.wait_limit;
         let deadline = Instant::now() + limit;
@@ -372,8 +372,8 @@ impl Executor<'_> {
         loop {
             let counts = self.view.count(namespace, labels);
             let reached = match stage {
-                Stage::Scheduled => counts.scheduled,
-                Stage::Attempted => counts.scheduled + counts.attempted,
+                BarrierStage::Scheduled => counts.scheduled,
+                BarrierStage::Attempted => counts.scheduled + counts.attempted,
             };
             if reached >= wanted {
                 return Ok(());
@@ -417,7 +417,7 @@ impl Executor<'_> {
             };
             self.wait(namespace, &op.labels, wanted, op.stage).await?;
         }
-        if op.stage == Stage::Scheduled {
+        if op.stage == BarrierStage::Scheduled {
             self.waiting.retain(|name, _| !namespaces.contains(name));
         }
         Ok(())

@@ -25,12 +25,12 @@ pub enum TemplateValue {
 
 /// A template that was read.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Template {
-    parts: Vec<Part>,
+pub struct WorkloadTemplate {
+    parts: Vec<TemplatePart>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum Part {
+enum TemplatePart {
     Text(String),
     Action(Operand),
 }
@@ -75,11 +75,11 @@ pub enum TemplateError {
     ByZero(&'static str, usize, usize),
 }
 
-impl Template {
+impl WorkloadTemplate {
     /// Reads a template without values.
     ///
     /// # Errors
-    /// As [`Template::parse_with`].
+    /// As [`WorkloadTemplate::parse_with`].
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
         Self::parse_with(text, &Values::new())
     }
@@ -94,7 +94,7 @@ impl Template {
         while let Some(at) = rest.find("{{") {
             let line = text[..text.len() - rest.len() + at].matches('\n').count() + 1;
             if at > 0 {
-                parts.push(Part::Text(rest[..at].to_owned()));
+                parts.push(TemplatePart::Text(rest[..at].to_owned()));
             }
             let inner = &rest[at + 2..];
             let end = inner.find("}}").ok_or(TemplateError::Unclosed { line })?;
@@ -109,7 +109,7 @@ impl Template {
             rest = &inner[end + 2..];
         }
         if !rest.is_empty() {
-            parts.push(Part::Text(rest.to_owned()));
+            parts.push(TemplatePart::Text(rest.to_owned()));
         }
         Ok(Self { parts })
     }
@@ -117,8 +117,8 @@ impl Template {
     /// Returns whether every object made from the template has the same text.
     pub fn is_constant(&self) -> bool {
         self.parts.iter().all(|part| match part {
-            Part::Text(_) => true,
-            Part::Action(operand) => operand.is_constant(),
+            TemplatePart::Text(_) => true,
+            TemplatePart::Action(operand) => operand.is_constant(),
         })
     }
 
@@ -130,8 +130,8 @@ impl Template {
         let mut out = String::new();
         for part in &self.parts {
             match part {
-                Part::Text(text) => out.push_str(text),
-                Part::Action(operand) => {
+                TemplatePart::Text(text) => out.push_str(text),
+                TemplatePart::Action(operand) => {
                     let _ = write!(out, "{}", operand.value(index, count)?);
                 }
             }
@@ -186,18 +186,18 @@ impl Function {
     }
 }
 
-fn parse_action(action: &str, values: &Values) -> Result<Part, String> {
+fn parse_action(action: &str, values: &Values) -> Result<TemplatePart, String> {
     let spaced = action.replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
     if let [word] = words.as_slice()
         && let Some(TemplateValue::Text(text)) = value_of(word, values)
     {
-        return Ok(Part::Text(text.clone()));
+        return Ok(TemplatePart::Text(text.clone()));
     }
     let mut words = words.as_slice();
     let operand = parse_pipeline(&mut words, values, 0)?;
     match words.first() {
-        None => Ok(Part::Action(operand)),
+        None => Ok(TemplatePart::Action(operand)),
         Some(word) => Err(format!("unexpected {word:?}")),
     }
 }
@@ -272,7 +272,7 @@ mod tests {
             ("{{ 7 }}", 0, 1, "7"),
             ("{ not } an action", 0, 1, "{ not } an action"),
         ] {
-            let template = Template::parse(text).unwrap();
+            let template = WorkloadTemplate::parse(text).unwrap();
             assert_eq!(template.render(index, count).unwrap(), expect, "{text}");
         }
     }
@@ -291,7 +291,7 @@ mod tests {
             ("{{ Mod (.Index 2 }}", "missing \")\""),
             ("{{ }}", "missing value"),
         ] {
-            let error = Template::parse(text).unwrap_err().to_string();
+            let error = WorkloadTemplate::parse(text).unwrap_err().to_string();
             assert!(error.contains(expect), "{text}: {error}");
         }
     }
@@ -308,16 +308,16 @@ mod tests {
             ("minCount: {{ .size }}", "minCount: 3"),
             ("cpu: {{.cpu}}", "cpu: 100m"),
         ] {
-            let template = Template::parse_with(text, &values).unwrap();
+            let template = WorkloadTemplate::parse_with(text, &values).unwrap();
             assert_eq!(template.render(7, 9).unwrap(), expect, "{text}");
         }
-        let error = Template::parse_with("{{ Mod .Index .cpu }}", &values).unwrap_err();
+        let error = WorkloadTemplate::parse_with("{{ Mod .Index .cpu }}", &values).unwrap_err();
         assert!(error.to_string().contains("\".cpu\" is not a whole number"));
     }
 
     #[test]
     fn a_division_by_zero_is_an_error() {
-        let template = Template::parse("{{ Mod 5 .Index }}").unwrap();
+        let template = WorkloadTemplate::parse("{{ Mod 5 .Index }}").unwrap();
         assert_eq!(
             template.render(0, 3),
             Err(TemplateError::ByZero("Mod", 0, 3))
@@ -333,7 +333,7 @@ mod tests {
             ("{{ Mod .Index 2 }}", false),
         ] {
             assert_eq!(
-                Template::parse(text).unwrap().is_constant(),
+                WorkloadTemplate::parse(text).unwrap().is_constant(),
                 expect,
                 "{text}"
             );

@@ -24,16 +24,16 @@ use std::sync::Arc;
 
 /// A change of the log.
 #[derive(Debug, Clone)]
-pub struct Entry {
+pub struct LogEntry {
     /// The resourceVersion as a number.
     pub revision: u64,
     /// The change.
-    pub change: Change,
+    pub change: ObjectChange,
 }
 
-impl Entry {
+impl LogEntry {
     /// A change at a resourceVersion; one that is no number sorts first.
-    pub fn new(version: &str, change: Change) -> Self {
+    pub fn new(version: &str, change: ObjectChange) -> Self {
         Self {
             revision: version.parse().unwrap_or(0),
             change,
@@ -43,7 +43,7 @@ impl Entry {
 
 /// The change.
 #[derive(Debug, Clone)]
-pub enum Change {
+pub enum ObjectChange {
     /// A pod is new, or its labels, spec or phase changed.
     Pod(Arc<Pod>),
     /// A pod has this node.
@@ -84,7 +84,7 @@ impl fmt::Display for Violation {
 
 /// The findings of the verifier.
 #[derive(Debug, Clone, Default)]
-pub struct Verdict {
+pub struct VerifierVerdict {
     /// The number of bindings that were checked.
     pub bindings: usize,
     /// The rules that were broken, in the order of the log.
@@ -92,11 +92,11 @@ pub struct Verdict {
 }
 
 /// Checks all bindings of a log.
-pub fn verify(mut log: Vec<Entry>, surroundings: &Surroundings) -> Verdict {
+pub fn verify(mut log: Vec<LogEntry>, surroundings: &Surroundings) -> VerifierVerdict {
     // The watches of pods and nodes are each in order; together they are sorted by revision.
     log.sort_by_key(|entry| entry.revision);
-    let mut world = World::new(&log, surroundings);
-    let mut verdict = Verdict::default();
+    let mut world = LogWorld::new(&log, surroundings);
+    let mut verdict = VerifierVerdict::default();
     for entry in log {
         world.apply(entry, &mut verdict);
     }
@@ -114,7 +114,7 @@ struct NodeVersion {
 
 /// A pod of the log.
 #[derive(Debug, Clone)]
-struct Placed {
+struct PlacedEntry {
     pod: Arc<Pod>,
     /// Every set of labels that the pod had.
     versions: Vec<Arc<Pod>>,
@@ -127,7 +127,7 @@ struct Placed {
 }
 
 /// A node label with a value: a domain.
-type Domain = (String, String);
+type LabelDomain = (String, String);
 
 /// The pods of a node.
 #[derive(Debug, Default)]
@@ -137,20 +137,20 @@ struct OnNode {
 }
 
 /// The cluster at a point of the log.
-struct World<'a> {
+struct LogWorld<'a> {
     surroundings: &'a Surroundings,
     nodes: HashMap<Arc<str>, Vec<NodeVersion>>,
-    pods: HashMap<Arc<str>, Placed>,
+    pods: HashMap<Arc<str>, PlacedEntry>,
     /// The pods of each node, gone ones left out, and what they take.
     on_node: HashMap<Arc<str>, OnNode>,
     /// Node labels that terms of pods refer to.
     keys: HashSet<String>,
     /// The pods of each domain, gone ones left out.
-    in_domain: HashMap<Domain, HashSet<Arc<str>>>,
+    in_domain: HashMap<LabelDomain, HashSet<Arc<str>>>,
     /// Those of them with required anti-affinity to that label.
-    guarded: HashMap<Domain, HashSet<Arc<str>>>,
+    guarded: HashMap<LabelDomain, HashSet<Arc<str>>>,
     /// Every pod that was in a domain at any time of the log, with the revision at which it was bound.
-    ever: HashMap<Domain, Vec<(Arc<str>, u64)>>,
+    ever: HashMap<LabelDomain, Vec<(Arc<str>, u64)>>,
     /// When each pod was deleted, over the whole log.
     end: HashMap<Arc<str>, u64>,
     /// Each pod as it was first seen, over the whole log.
@@ -159,8 +159,8 @@ struct World<'a> {
     unsettled: u64,
 }
 
-impl<'a> World<'a> {
-    fn new(log: &[Entry], surroundings: &'a Surroundings) -> Self {
+impl<'a> LogWorld<'a> {
+    fn new(log: &[LogEntry], surroundings: &'a Surroundings) -> Self {
         let mut world = Self {
             surroundings,
             nodes: HashMap::new(),
@@ -180,12 +180,12 @@ impl<'a> World<'a> {
 
     /// Notes what rules about affinity need to know of the future: bindings that were decided before another one may be
     /// written after it.
-    fn read_ahead(&mut self, log: &[Entry]) {
+    fn read_ahead(&mut self, log: &[LogEntry]) {
         let mut latest: HashMap<&str, &Arc<Node>> = HashMap::new();
         let mut placements: Vec<(Arc<str>, Arc<str>, u64)> = Vec::new();
         for entry in log {
             match &entry.change {
-                Change::Pod(pod) => {
+                ObjectChange::Pod(pod) => {
                     near::topology_keys(pod, &mut self.keys);
                     let uid: Arc<str> = pod.uid().as_str().into();
                     if pod.is_assigned() && !self.first.contains_key(&uid) {
@@ -194,16 +194,16 @@ impl<'a> World<'a> {
                     }
                     self.first.entry(uid).or_insert_with(|| Arc::clone(pod));
                 }
-                Change::Bound { uid, node } => {
+                ObjectChange::Bound { uid, node } => {
                     placements.push((Arc::clone(uid), Arc::clone(node), entry.revision));
                 }
-                Change::PodGone(uid) => {
+                ObjectChange::PodGone(uid) => {
                     self.end.insert(Arc::clone(uid), entry.revision);
                 }
-                Change::Node(node) => {
+                ObjectChange::Node(node) => {
                     latest.insert(node.name().as_str(), node);
                 }
-                Change::NodeGone(_) => {}
+                ObjectChange::NodeGone(_) => {}
             }
         }
         for (uid, node, revision) in placements {
@@ -221,10 +221,10 @@ impl<'a> World<'a> {
         }
     }
 
-    fn apply(&mut self, entry: Entry, verdict: &mut Verdict) {
+    fn apply(&mut self, entry: LogEntry, verdict: &mut VerifierVerdict) {
         let revision = entry.revision;
         match entry.change {
-            Change::Node(node) => {
+            ObjectChange::Node(node) => {
                 let name: Arc<str> = node.name().as_str().into();
                 let versions = self.nodes.entry(name).or_default();
                 // Nodes are created one after the other; only changes of existing ones unsettle what was decided.
@@ -236,22 +236,22 @@ impl<'a> World<'a> {
                     node: Some(node),
                 });
             }
-            Change::NodeGone(name) => {
+            ObjectChange::NodeGone(name) => {
                 self.unsettled = revision;
                 self.nodes.entry(name).or_default().push(NodeVersion {
                     from: revision,
                     node: None,
                 });
             }
-            Change::PodGone(uid) => {
+            ObjectChange::PodGone(uid) => {
                 self.unsettled = revision;
                 self.remove(&uid);
                 if let Some(placed) = self.pods.get_mut(&uid) {
                     placed.gone = Some(revision);
                 }
             }
-            Change::Pod(pod) => self.see(pod, revision),
-            Change::Bound { uid, node } => self.bind(&uid, node, revision, verdict),
+            ObjectChange::Pod(pod) => self.see(pod, revision),
+            ObjectChange::Bound { uid, node } => self.bind(&uid, node, revision, verdict),
         }
     }
 
@@ -279,7 +279,7 @@ impl<'a> World<'a> {
         let ended = pod.is_terminal();
         self.pods.insert(
             Arc::clone(&uid),
-            Placed {
+            PlacedEntry {
                 versions: vec![Arc::clone(&pod)],
                 pod,
                 created: revision,
@@ -296,7 +296,13 @@ impl<'a> World<'a> {
         }
     }
 
-    fn bind(&mut self, uid: &Arc<str>, node: Arc<str>, revision: u64, verdict: &mut Verdict) {
+    fn bind(
+        &mut self,
+        uid: &Arc<str>,
+        node: Arc<str>,
+        revision: u64,
+        verdict: &mut VerifierVerdict,
+    ) {
         let Some(placed) = self.pods.get(uid).cloned() else {
             return;
         };
@@ -327,7 +333,7 @@ impl<'a> World<'a> {
 
     fn broken_rule(
         &self,
-        placed: &Placed,
+        placed: &PlacedEntry,
         versions: &[Arc<Node>],
         name: &Arc<str>,
     ) -> Option<String> {
@@ -364,12 +370,12 @@ impl<'a> World<'a> {
         self.nodes.get(name)?.last()?.node.as_ref()
     }
 
-    fn pods_on(&self, node: &Arc<str>) -> impl Iterator<Item = &Placed> {
+    fn pods_on(&self, node: &Arc<str>) -> impl Iterator<Item = &PlacedEntry> {
         let uids = self.on_node.get(node).into_iter().flat_map(|on| &on.pods);
         uids.filter_map(|uid| self.pods.get(uid))
     }
 
-    fn domains_of(&self, node: &str) -> Vec<Domain> {
+    fn domains_of(&self, node: &str) -> Vec<LabelDomain> {
         let Some(node) = self.latest_node(node) else {
             return Vec::new();
         };
@@ -427,7 +433,7 @@ impl<'a> World<'a> {
 }
 
 /// The labels of namespaces by name.
-type Namespaces = BTreeMap<String, berth_api::Labels>;
+type NamespaceLabels = BTreeMap<String, berth_api::Labels>;
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 //! the verifier reads.
 
 use super::ops::LabelSet;
-use super::verify::{Change, Entry};
+use super::verify::{LogEntry, ObjectChange};
 use super::watch::Followed;
 use berth_api::{Node, Pod};
 use berth_client::content::{DecodeError, Payload};
@@ -15,23 +15,23 @@ use tokio::sync::mpsc;
 
 /// The state that watches keep up to date.
 #[derive(Default)]
-pub(super) struct View {
-    state: Mutex<State>,
+pub(super) struct WatchView {
+    state: Mutex<ViewState>,
 }
 
 #[derive(Default)]
-struct State {
-    pods: HashMap<Arc<str>, Known>,
-    log: Vec<Entry>,
+struct ViewState {
+    pods: HashMap<Arc<str>, KnownPod>,
+    log: Vec<LogEntry>,
     /// When the creation of a pod was sent, by UID, for pods that the watch has not shown yet.
     sent: HashMap<Arc<str>, Instant>,
-    measured: Option<Measured>,
+    measured: Option<MeasuredPods>,
     steady: Option<(String, mpsc::UnboundedSender<()>)>,
     lost: Option<String>,
 }
 
 /// A pod.
-struct Known {
+struct KnownPod {
     namespace: Arc<str>,
     name: Arc<str>,
     labels: BTreeMap<String, String>,
@@ -47,21 +47,21 @@ struct Known {
 
 /// The measured pods.
 #[derive(Debug, Clone)]
-pub(super) struct Filter {
+pub(super) struct PodFilter {
     /// The namespaces.
     pub(super) namespaces: HashSet<String>,
     /// The labels that pods must have.
     pub(super) labels: LabelSet,
 }
 
-impl Filter {
-    fn takes(&self, pod: &Known) -> bool {
+impl PodFilter {
+    fn takes(&self, pod: &KnownPod) -> bool {
         self.namespaces.contains(&*pod.namespace) && has_labels(&pod.labels, &self.labels)
     }
 }
 
-struct Measured {
-    filter: Filter,
+struct MeasuredPods {
+    filter: PodFilter,
     scheduled: u64,
     latencies: Vec<Duration>,
     first: Option<Instant>,
@@ -81,7 +81,7 @@ pub(super) struct Measurement {
 
 /// Pods of a namespace by what happened to them.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Counts {
+pub(super) struct PodCounts {
     /// With a node.
     pub(super) scheduled: usize,
     /// Without a node, with a PodScheduled condition.
@@ -141,8 +141,8 @@ struct LeanCondition<'a> {
     message: Option<Cow<'a, str>>,
 }
 
-impl View {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl WatchView {
+    fn lock(&self) -> MutexGuard<'_, ViewState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -161,11 +161,11 @@ impl View {
                 let node: Node = object.decode()?;
                 let version = node.metadata.resource_version.to_string();
                 let change = if kind == "DELETED" {
-                    Change::NodeGone(node.name().as_str().into())
+                    ObjectChange::NodeGone(node.name().as_str().into())
                 } else {
-                    Change::Node(Arc::new(node))
+                    ObjectChange::Node(Arc::new(node))
                 };
-                self.lock().log.push(Entry::new(&version, change));
+                self.lock().log.push(LogEntry::new(&version, change));
                 Ok(version)
             }
             Followed::Pods => {
@@ -208,14 +208,14 @@ impl View {
     }
 
     /// Begins to measure. Pods that are scheduled already count as upstream counts them: before the first sample.
-    pub(super) fn measure(&self, filter: Filter) {
+    pub(super) fn measure(&self, filter: PodFilter) {
         let mut state = self.lock();
         let there = state
             .pods
             .values()
             .filter(|pod| !pod.is_gone && pod.is_bound && filter.takes(pod));
         let scheduled = there.count() as u64;
-        state.measured = Some(Measured {
+        state.measured = Some(MeasuredPods {
             filter,
             scheduled,
             latencies: Vec::new(),
@@ -253,9 +253,9 @@ impl View {
     }
 
     /// Counts the pods of a namespace.
-    pub(super) fn count(&self, namespace: &str, labels: &LabelSet) -> Counts {
+    pub(super) fn count(&self, namespace: &str, labels: &LabelSet) -> PodCounts {
         let state = self.lock();
-        let mut counts = Counts::default();
+        let mut counts = PodCounts::default();
         for pod in state.pods.values() {
             if pod.is_gone || *pod.namespace != *namespace || !has_labels(&pod.labels, labels) {
                 continue;
@@ -296,12 +296,12 @@ impl View {
     }
 
     /// Takes the log out.
-    pub(super) fn take_log(&self) -> Vec<Entry> {
+    pub(super) fn take_log(&self) -> Vec<LogEntry> {
         std::mem::take(&mut self.lock().log)
     }
 }
 
-impl State {
+impl ViewState {
     fn apply_pod(
         &mut self,
         kind: &str,
@@ -315,8 +315,8 @@ impl State {
             if let Some(known) = self.pods.get_mut(&*meta.uid) {
                 known.is_gone = true;
             }
-            let change = Change::PodGone(meta.uid.as_ref().into());
-            self.log.push(Entry::new(version, change));
+            let change = ObjectChange::PodGone(meta.uid.as_ref().into());
+            self.log.push(LogEntry::new(version, change));
             return Ok(());
         }
         let node = lean.spec.node_name.as_deref().filter(|n| !n.is_empty());
@@ -345,8 +345,8 @@ impl State {
             let uid: Arc<str> = meta.uid.as_ref().into();
             let pod: Pod = object.decode()?;
             self.log
-                .push(Entry::new(version, Change::Pod(Arc::new(pod))));
-            let known = Known {
+                .push(LogEntry::new(version, ObjectChange::Pod(Arc::new(pod))));
+            let known = KnownPod {
                 namespace: meta.namespace.as_ref().into(),
                 name: meta.name.as_ref().into(),
                 labels: labels(),
@@ -370,20 +370,20 @@ impl State {
         if !same_labels(&known.labels) || spec_changed || is_terminal != known.is_terminal {
             let pod: Pod = object.decode()?;
             self.log
-                .push(Entry::new(version, Change::Pod(Arc::new(pod))));
+                .push(LogEntry::new(version, ObjectChange::Pod(Arc::new(pod))));
             known.labels = labels();
         }
         known.generation = meta.generation;
         known.is_terminal = is_terminal;
         known.attempted = attempted;
         if let Some(node) = node {
-            let change = Change::Bound {
+            let change = ObjectChange::Bound {
                 uid: meta.uid.as_ref().into(),
                 node: node.into(),
             };
             // A pod that moves to another node is a violation, so every node name is kept that differs from the last.
             if newly_bound || spec_changed {
-                self.log.push(Entry::new(version, change));
+                self.log.push(LogEntry::new(version, change));
             }
         }
         if newly_bound {
@@ -397,9 +397,9 @@ impl State {
 
 /// A pod was scheduled.
 fn count_bound(
-    measured: &mut Option<Measured>,
+    measured: &mut Option<MeasuredPods>,
     steady: &Option<(String, mpsc::UnboundedSender<()>)>,
-    pod: &Known,
+    pod: &KnownPod,
     seen: Instant,
 ) {
     if let Some((namespace, sender)) = steady

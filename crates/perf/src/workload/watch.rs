@@ -1,7 +1,7 @@
-//! Follows pods and nodes from the beginning of a run, without a gap, into the [`View`].
+//! Follows pods and nodes from the beginning of a run, without a gap, into the [`WatchView`].
 
-use super::api::{Api, Resource};
-use super::view::View;
+use super::api::{OfferedResource, WorkloadApi};
+use super::view::WatchView;
 use berth_client::content::{Event, Format, Payload};
 use bytes::Bytes;
 use serde::Deserialize;
@@ -37,19 +37,19 @@ impl Followed {
 
 /// The object of an event that reports an error.
 #[derive(Deserialize)]
-struct Status {
+struct ErrorStatus {
     #[serde(default)]
     message: String,
 }
 
 #[derive(Deserialize)]
 struct Versioned {
-    metadata: Version,
+    metadata: WatchVersion,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Version {
+struct WatchVersion {
     resource_version: String,
 }
 
@@ -58,11 +58,11 @@ struct Version {
 /// # Errors
 /// When it cannot be listed or watched.
 pub(super) async fn follow(
-    api: Arc<Api>,
+    api: Arc<WorkloadApi>,
     followed: Followed,
-    view: Arc<View>,
+    view: Arc<WatchView>,
 ) -> Result<Following, String> {
-    let collection = Resource::of("/api/v1", followed.plural(), true).collection("");
+    let collection = OfferedResource::of("/api/v1", followed.plural(), true).collection("");
     let fail = |e: &dyn std::fmt::Display| format!("failed to watch {}: {e}", followed.plural());
     let (items, mut version) = api.list(&collection).await.map_err(|e| fail(&e))?;
     for item in items {
@@ -101,7 +101,7 @@ pub(super) async fn follow(
 
 /// Takes one event in. Returns the version that it ends at.
 fn take(
-    view: &View,
+    view: &WatchView,
     followed: Followed,
     format: Format,
     event: &Bytes,
@@ -109,7 +109,7 @@ fn take(
     let event = Event::read(format, event).map_err(|e| e.to_string())?;
     match event.kind {
         "ERROR" => {
-            let status: Status = event.object.decode().map_err(|e| e.to_string())?;
+            let status: ErrorStatus = event.object.decode().map_err(|e| e.to_string())?;
             Err(status.message)
         }
         "BOOKMARK" => {

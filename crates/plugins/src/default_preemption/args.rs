@@ -26,7 +26,7 @@ impl Default for DefaultPreemptionArgs {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Wire {
+struct DefaultPreemptionWire {
     min_candidate_nodes_percentage: Option<i64>,
     min_candidate_nodes_absolute: Option<i64>,
 }
@@ -39,7 +39,7 @@ impl DefaultPreemptionArgs {
     pub fn decode(args: &Value) -> Result<Self, ArgsError> {
         const PERCENTAGE: &str = "minCandidateNodesPercentage";
         const ABSOLUTE: &str = "minCandidateNodesAbsolute";
-        let wire: Wire = decode(args, "DefaultPreemptionArgs")?;
+        let wire: DefaultPreemptionWire = decode(args, "DefaultPreemptionArgs")?;
         let mut problems = Problems::default();
         let percentage = wire.min_candidate_nodes_percentage.unwrap_or(10);
         let absolute = wire.min_candidate_nodes_absolute.unwrap_or(100);

@@ -1,8 +1,8 @@
 //! On which nodes preemption helps, and which of them is chosen.
 
 use super::results::{Cost, Results};
-use super::victims::{Victims, select};
-use super::{REASON_NO_VICTIMS, REASON_NOT_HELPFUL, Wanted};
+use super::victims::{DryRunVictims, select};
+use super::{REASON_NO_VICTIMS, REASON_NOT_HELPFUL, WantedRoom};
 use berth_api::{Str, Time};
 use berth_framework::features::Behaviour;
 use berth_framework::plugin::{DryRun, KeptStatuses, NodeStatuses};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub(super) struct Candidate {
     pub(super) node: Slot,
     pub(super) name: Str,
-    pub(super) victims: Victims,
+    pub(super) victims: DryRunVictims,
     /// Whether an extender chose other victims than it was sent.
     pub(super) by_extender: bool,
 }
@@ -32,7 +32,7 @@ pub(super) enum Wish {
 }
 
 /// The result of the search.
-pub(super) struct Found {
+pub(super) struct FoundCandidates {
     /// Those that violate no budget first.
     pub(super) candidates: Vec<Candidate>,
     /// The reason why preemption does not help, if there is no candidate.
@@ -54,11 +54,11 @@ fn offset(pod: &PodInfo, nodes: usize, now: Time) -> usize {
 /// The failure of a node, if there is no candidate.
 pub(super) fn find(
     dry_run: &mut dyn DryRun,
-    wanted: Wanted<'_>,
+    wanted: WantedRoom<'_>,
     wish: Wish,
     now: Time,
-) -> Result<Found, String> {
-    let Wanted {
+) -> Result<FoundCandidates, String> {
+    let WantedRoom {
         args,
         features,
         pod,
@@ -70,7 +70,7 @@ pub(super) fn find(
     let lowest = dry_run.cluster().nodes.totals().lowest_priority();
     // As a victim, a member of a group has the priority of its group.
     if dry_run.cluster().groups().is_empty() && lowest.unwrap_or(i32::MAX) >= pod.pod.priority() {
-        return Ok(Found {
+        return Ok(FoundCandidates {
             candidates: Vec::new(),
             statuses: no_victims(statuses),
         });
@@ -110,7 +110,7 @@ pub(super) fn find(
             by_extender: false,
         })
     });
-    Ok(Found {
+    Ok(FoundCandidates {
         candidates: candidates.collect(),
         statuses: listed(why_not),
     })
@@ -149,8 +149,8 @@ pub(super) fn without_victims(node: Option<&Str>) -> String {
 fn named(
     dry_run: &dyn DryRun,
     node: Slot,
-    result: Result<Victims, Status>,
-) -> Result<(Str, Result<Victims, Status>), String> {
+    result: Result<DryRunVictims, Status>,
+) -> Result<(Str, Result<DryRunVictims, Status>), String> {
     let view = dry_run.cluster().nodes.get(node);
     let name = view.map(|view| view.name().clone()).unwrap_or_default();
     match result {

@@ -5,8 +5,8 @@
 //! valid is dropped. If none is left, the search runs again.
 
 use super::candidates::{Candidate, Wish, choose, without_victims};
-use super::victims::{Victims, by_importance, select};
-use super::{PREFIX, Wanted, evict, make_room, not_found, unschedulable};
+use super::victims::{DryRunVictims, by_importance, select};
+use super::{PREFIX, WantedRoom, evict, make_room, not_found, unschedulable};
 use berth_api::Pod;
 use berth_framework::extender::{ChosenVictims, EXTENDER, ExtenderSpec, NodeVictims, job};
 use berth_framework::plugin::{Nominating, PostFilterContext, PostFilterStep};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 const ROUNDS_MAX: usize = 4;
 
 /// The pending question.
-pub(super) struct Asking {
+pub(super) struct PendingQuestion {
     /// The extender's place.
     at: usize,
     /// The candidates that it received.
@@ -43,11 +43,11 @@ pub(super) fn wish(cx: &PostFilterContext<'_>, pod: &Pod) -> Wish {
 /// Calls the extenders; when all have answered, the victims of the best remaining candidate are evicted.
 pub(super) fn begin(
     cx: &mut PostFilterContext<'_>,
-    wanted: Wanted<'_>,
+    wanted: WantedRoom<'_>,
     candidates: Vec<Candidate>,
     round: usize,
 ) -> PostFilterStep {
-    let asking = Asking {
+    let asking = PendingQuestion {
         at: 0,
         candidates,
         is_old: false,
@@ -58,7 +58,11 @@ pub(super) fn begin(
 }
 
 /// Calls the extender at the place, or the next one that is interested.
-fn ask(cx: &mut PostFilterContext<'_>, wanted: Wanted<'_>, mut asking: Asking) -> PostFilterStep {
+fn ask(
+    cx: &mut PostFilterContext<'_>,
+    wanted: WantedRoom<'_>,
+    mut asking: PendingQuestion,
+) -> PostFilterStep {
     let pod = &wanted.pod.pod;
     let extenders = cx.outbox.extenders();
     let next = extenders.next(asking.at, pod, |spec| spec.preempts);
@@ -87,18 +91,18 @@ fn ask(cx: &mut PostFilterContext<'_>, wanted: Wanted<'_>, mut asking: Asking) -
 }
 
 /// The extender that the cycle waits for, if any.
-pub(super) fn awaited(cx: &mut PostFilterContext<'_>) -> Option<Asking> {
+pub(super) fn awaited(cx: &mut PostFilterContext<'_>) -> Option<PendingQuestion> {
     cx.dry_run
         .state()
-        .read_mut::<Option<Asking>>()
+        .read_mut::<Option<PendingQuestion>>()
         .and_then(Option::take)
 }
 
 /// Continues after the answer of an extender, or its failure.
 pub(super) fn resume(
     cx: &mut PostFilterContext<'_>,
-    wanted: Wanted<'_>,
-    mut asking: Asking,
+    wanted: WantedRoom<'_>,
+    mut asking: PendingQuestion,
     reason: WakeReason,
 ) -> PostFilterStep {
     let pod = &wanted.pod.pod;
@@ -185,7 +189,7 @@ fn left(
         left.push(Candidate {
             node,
             name,
-            victims: Victims {
+            victims: DryRunVictims {
                 pods: victims,
                 violations,
             },
@@ -218,8 +222,8 @@ fn is_left(cluster: &Cluster, candidate: &mut Candidate) -> bool {
 /// All have answered: the victims of the best valid candidate are evicted.
 fn decide(
     cx: &mut PostFilterContext<'_>,
-    wanted: Wanted<'_>,
-    mut asking: Asking,
+    wanted: WantedRoom<'_>,
+    mut asking: PendingQuestion,
 ) -> PostFilterStep {
     if asking.candidates.is_empty() && !asking.is_old {
         let text = "no candidate node for preemption";
@@ -248,7 +252,7 @@ fn decide(
 
 /// For nodes that changed. If the pod fits now, no pod is evicted: the pod is nominated to the node, and retried soon,
 /// because the change wakes it. Only nodes that plugins rejected are searched; the retry calls the extenders for them.
-fn look_again(cx: &mut PostFilterContext<'_>, wanted: Wanted<'_>) -> Option<PostFilterStep> {
+fn look_again(cx: &mut PostFilterContext<'_>, wanted: WantedRoom<'_>) -> Option<PostFilterStep> {
     let extenders = cx.outbox.extenders();
     let is_filtered = extenders
         .next(0, &wanted.pod.pod, |spec| spec.filters)
@@ -283,7 +287,7 @@ fn look_again(cx: &mut PostFilterContext<'_>, wanted: Wanted<'_>) -> Option<Post
 /// that an extender chose itself are not checked.
 fn as_it_stands(
     cx: &mut PostFilterContext<'_>,
-    wanted: Wanted<'_>,
+    wanted: WantedRoom<'_>,
     candidate: Candidate,
 ) -> Option<Candidate> {
     if candidate.by_extender {

@@ -99,14 +99,17 @@ fn make_room(cx: &mut PodGroupPostFilterContext<'_>, group: &GroupKey) -> GroupP
 }
 
 /// The units that must be evicted, the most important first.
-struct Victims {
+struct GroupVictims {
     units: Vec<Unit>,
     /// The number of their pods whose eviction violates a PodDisruptionBudget.
     violations: usize,
 }
 
 /// The units that must be evicted. The members are placed then.
-fn choose(cx: &mut PodGroupPostFilterContext<'_>, units: Vec<Unit>) -> Result<Victims, Status> {
+fn choose(
+    cx: &mut PodGroupPostFilterContext<'_>,
+    units: Vec<Unit>,
+) -> Result<GroupVictims, Status> {
     let dry_run = &mut *cx.dry_run;
     for (slot, pod) in units.iter().flat_map(|unit| &unit.pods) {
         dry_run.remove_pod(*slot, pod);
@@ -135,7 +138,7 @@ fn choose(cx: &mut PodGroupPostFilterContext<'_>, units: Vec<Unit>) -> Result<Vi
     }
     let victims = units.into_iter().zip(is_victim);
     let victims = victims.filter_map(|(unit, is_victim)| is_victim.then_some(unit));
-    Ok(Victims {
+    Ok(GroupVictims {
         units: victims.collect(),
         violations,
     })
@@ -147,7 +150,7 @@ fn found(
     cx: &PodGroupPostFilterContext<'_>,
     group: &GroupKey,
     priority: i32,
-    chosen: &Victims,
+    chosen: &GroupVictims,
 ) -> GroupPostFilterResult {
     let pods = chosen.units.iter().flat_map(|unit| &unit.pods);
     let victims: Vec<&Arc<PodInfo>> = pods.map(|(_, pod)| pod).collect();

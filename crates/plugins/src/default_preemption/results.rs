@@ -3,7 +3,7 @@
 //! They are kept for the pods of a shape, so a dry run is made once per node and change. Nodes are in blocks of 64 with
 //! sums and the cheapest candidates: a search that compares a tenth of 100,000 nodes reads about 200 blocks.
 
-use super::victims::{Victims, started};
+use super::victims::{DryRunVictims, started};
 use berth_api::{Str, Time};
 use berth_framework::{Slot, Status};
 use std::cmp::Reverse;
@@ -26,7 +26,7 @@ pub(super) struct Cost {
 }
 
 impl Cost {
-    pub(super) fn of(victims: &Victims, node: &Str) -> Self {
+    pub(super) fn of(victims: &DryRunVictims, node: &Str) -> Self {
         let pods = &victims.pods;
         let highest = pods.first().map_or(i32::MIN, |first| first.pod.priority());
         let starts = pods
@@ -49,14 +49,14 @@ impl Cost {
 
 /// The state of a node.
 #[derive(Debug)]
-enum Node {
+enum NodeState {
     /// The filters state that no eviction helps.
     RuledOut,
     /// No dry run was made since it changed.
     Unknown,
     /// Preemption does not help, for this one of the reasons.
     Hopeless(usize),
-    Candidate(Box<(Cost, Victims)>),
+    Candidate(Box<(Cost, DryRunVictims)>),
 }
 
 /// The sums of a block.
@@ -75,7 +75,7 @@ struct Block {
 /// The results by node.
 #[derive(Debug, Default)]
 pub(super) struct Results {
-    nodes: Vec<Node>,
+    nodes: Vec<NodeState>,
     blocks: Vec<Block>,
     potential: usize,
     /// The reason why preemption does not help, with the number of nodes.
@@ -84,13 +84,13 @@ pub(super) struct Results {
 
 /// The candidates that a search has found, by whether they violate budgets.
 #[derive(Debug, Default)]
-struct Range {
+struct CandidateRange {
     enough: usize,
     counts: [usize; 2],
     cheapest: [Option<usize>; 2],
 }
 
-impl Range {
+impl CandidateRange {
     /// Returns whether there are enough candidates, one of which violates no budget.
     fn is_enough(&self) -> bool {
         self.counts[0] > 0 && self.counts[0] + self.counts[1] >= self.enough
@@ -111,9 +111,9 @@ impl Results {
     /// A node has changed. `may_help` states whether the filters leave room for preemption.
     pub(super) fn changed(&mut self, node: Slot, may_help: bool) {
         let state = if may_help {
-            Node::Unknown
+            NodeState::Unknown
         } else {
-            Node::RuledOut
+            NodeState::RuledOut
         };
         self.set(node.index(), state);
     }
@@ -135,12 +135,12 @@ impl Results {
     pub(super) fn search(
         &mut self,
         (start, enough, all): (usize, usize, bool),
-        mut dry_run: impl FnMut(Slot) -> Result<(Str, Result<Victims, Status>), String>,
+        mut dry_run: impl FnMut(Slot) -> Result<(Str, Result<DryRunVictims, Status>), String>,
         errors: &mut Vec<String>,
-    ) -> Vec<(Slot, Victims)> {
-        let mut range = Range {
+    ) -> Vec<(Slot, DryRunVictims)> {
+        let mut range = CandidateRange {
             enough,
-            ..Range::default()
+            ..CandidateRange::default()
         };
         let mut listed: [Vec<usize>; 2] = Default::default();
         let first = self.nth_potential(start);
@@ -163,20 +163,20 @@ impl Results {
                         continue;
                     }
                 }
-                if let Node::Unknown = self.nodes[at] {
+                if let NodeState::Unknown = self.nodes[at] {
                     match dry_run(Slot::from_index(at as u32)) {
                         Ok((name, Ok(victims))) => {
                             let cost = Cost::of(&victims, &name);
-                            self.set(at, Node::Candidate(Box::new((cost, victims))));
+                            self.set(at, NodeState::Candidate(Box::new((cost, victims))));
                         }
                         Ok((_, Err(status))) => {
                             let reason = self.reason(status);
-                            self.set(at, Node::Hopeless(reason));
+                            self.set(at, NodeState::Hopeless(reason));
                         }
                         Err(error) => errors.push(error),
                     }
                 }
-                if let Node::Candidate(candidate) = &self.nodes[at] {
+                if let NodeState::Candidate(candidate) = &self.nodes[at] {
                     let kind = usize::from(candidate.1.violations > 0);
                     if range.counts[kind] < enough {
                         range.counts[kind] += 1;
@@ -194,7 +194,9 @@ impl Results {
             within.or(violating).into_iter().collect()
         };
         let victims = chosen.into_iter().filter_map(|at| match &self.nodes[at] {
-            Node::Candidate(candidate) => Some((Slot::from_index(at as u32), candidate.1.clone())),
+            NodeState::Candidate(candidate) => {
+                Some((Slot::from_index(at as u32), candidate.1.clone()))
+            }
             _ => None,
         });
         victims.collect()
@@ -209,7 +211,7 @@ impl Results {
                 continue;
             }
             let nodes = (at * BLOCK..).take(BLOCK);
-            let mut potential = nodes.filter(|at| !matches!(self.nodes[*at], Node::RuledOut));
+            let mut potential = nodes.filter(|at| !matches!(self.nodes[*at], NodeState::RuledOut));
             return potential.nth(left).unwrap_or_default();
         }
         0
@@ -217,7 +219,7 @@ impl Results {
 
     fn cheaper(&self, one: Option<usize>, other: Option<usize>) -> Option<usize> {
         let cost = |at: &usize| match &self.nodes[*at] {
-            Node::Candidate(candidate) => Some(&candidate.0),
+            NodeState::Candidate(candidate) => Some(&candidate.0),
             _ => None,
         };
         one.into_iter().chain(other).min_by_key(cost)
@@ -235,9 +237,9 @@ impl Results {
             };
             for place in (at * BLOCK..).take(BLOCK) {
                 match &self.nodes[place] {
-                    Node::RuledOut | Node::Hopeless(_) => {}
-                    Node::Unknown => block.unknown += 1,
-                    Node::Candidate(candidate) => {
+                    NodeState::RuledOut | NodeState::Hopeless(_) => {}
+                    NodeState::Unknown => block.unknown += 1,
+                    NodeState::Candidate(candidate) => {
                         let kind = usize::from(candidate.1.violations > 0);
                         block.counts[kind] += 1;
                         block.cheapest[kind] = self.cheaper(block.cheapest[kind], Some(place));
@@ -257,19 +259,20 @@ impl Results {
         })
     }
 
-    fn set(&mut self, at: usize, node: Node) {
+    fn set(&mut self, at: usize, node: NodeState) {
         if at >= self.nodes.len() {
             let blocks = at / BLOCK + 1;
-            self.nodes.resize_with(blocks * BLOCK, || Node::RuledOut);
+            self.nodes
+                .resize_with(blocks * BLOCK, || NodeState::RuledOut);
             self.blocks.resize_with(blocks, Block::default);
         }
-        let is_potential = |node: &Node| usize::from(!matches!(node, Node::RuledOut));
+        let is_potential = |node: &NodeState| usize::from(!matches!(node, NodeState::RuledOut));
         let comes = is_potential(&node);
-        if let Node::Hopeless(reason) = node {
+        if let NodeState::Hopeless(reason) = node {
             self.hopeless[reason].1 += 1;
         }
         let before = std::mem::replace(&mut self.nodes[at], node);
-        if let Node::Hopeless(reason) = before {
+        if let NodeState::Hopeless(reason) = before {
             self.hopeless[reason].1 -= 1;
         }
         let goes = is_potential(&before);
@@ -307,10 +310,10 @@ mod tests {
         }
     }
 
-    fn victims(priority: i32, violations: usize) -> Victims {
+    fn victims(priority: i32, violations: usize) -> DryRunVictims {
         let mut pod = berth_api::Pod::default();
         pod.spec.priority = Some(priority);
-        Victims {
+        DryRunVictims {
             pods: vec![Arc::new(PodInfo::new(Arc::new(pod)))],
             violations,
         }
@@ -320,7 +323,7 @@ mod tests {
         format!("n{:03}", at * 7 % 1000).into()
     }
 
-    fn dry_run(result: Trial, at: usize) -> Result<(Str, Result<Victims, Status>), String> {
+    fn dry_run(result: Trial, at: usize) -> Result<(Str, Result<DryRunVictims, Status>), String> {
         match result {
             Trial::Helps {
                 priority,

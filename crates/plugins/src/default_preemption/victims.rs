@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// The victims of one node.
 #[derive(Debug, Clone)]
-pub(super) struct Victims {
+pub(super) struct DryRunVictims {
     /// The most important first. Empty only for candidates of extenders, since 1.38.
     pub(super) pods: Vec<Arc<PodInfo>>,
     /// The number of them that violate their budget.
@@ -74,7 +74,7 @@ pub(super) fn select(
     features: &FeatureGates,
     pod: &PodInfo,
     node: Slot,
-) -> Result<Victims, Status> {
+) -> Result<DryRunVictims, Status> {
     let priority = pod.pod.priority();
     if !dry_run.cluster().groups().is_empty() {
         return select_units(dry_run, features, priority, node);
@@ -105,7 +105,7 @@ fn select_units(
     features: &FeatureGates,
     priority: i32,
     node: Slot,
-) -> Result<Victims, Status> {
+) -> Result<DryRunVictims, Status> {
     let units = units_on(dry_run.cluster(), priority, node);
     if units.is_empty() {
         return Err(Status::unresolvable(REASON_NO_VICTIMS));
@@ -121,7 +121,7 @@ fn select_among_units(
     features: &FeatureGates,
     node: Slot,
     units: Vec<Unit>,
-) -> Result<Victims, Status> {
+) -> Result<DryRunVictims, Status> {
     for (slot, pod) in units.iter().flat_map(|unit| &unit.pods) {
         expect_success(dry_run.remove_pod(*slot, pod))?;
     }
@@ -130,7 +130,7 @@ fn select_among_units(
     let (violating, others): (Vec<Unit>, Vec<Unit>) = units
         .into_iter()
         .partition(|unit| budgets.are_violated_by(&unit.pods));
-    let mut victims = Victims {
+    let mut victims = DryRunVictims {
         pods: Vec::new(),
         violations: 0,
     };
@@ -169,13 +169,13 @@ fn select_among(
     features: &FeatureGates,
     node: Slot,
     lower: Vec<Arc<PodInfo>>,
-) -> Result<Victims, Status> {
+) -> Result<DryRunVictims, Status> {
     for other in &lower {
         expect_success(dry_run.remove_pod(node, other))?;
     }
     expect_success(dry_run.filter(node))?;
     let (violating, others) = split_by_budget(dry_run.cluster(), features, lower);
-    let mut victims = Victims {
+    let mut victims = DryRunVictims {
         pods: Vec::new(),
         violations: 0,
     };

@@ -35,7 +35,7 @@ impl Default for DynamicResourcesArgs {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Wire {
+struct DynamicResourcesWire {
     filter_timeout: Option<String>,
     binding_timeout: Option<String>,
 }
@@ -46,7 +46,7 @@ impl DynamicResourcesArgs {
     /// # Errors
     /// Everything that is wrong with them.
     pub fn decode(cx: &FactoryContext<'_>) -> Result<Self, ArgsError> {
-        let wire: Wire = decode(cx.args, "DynamicResourcesArgs")?;
+        let wire: DynamicResourcesWire = decode(cx.args, "DynamicResourcesArgs")?;
         let mut checked = Self::default();
         let mut problems = Problems::default();
         if let Some(timeout) = read(

@@ -15,7 +15,7 @@ use super::conditions::{self, Readiness};
 use super::extended::{self, Mapping, Variant};
 use super::filter;
 use super::node_allocatable::{self, Allocated};
-use super::state::{State, allocator_features, has_binding_conditions};
+use super::state::{ClaimsState, allocator_features, has_binding_conditions};
 use super::{DynamicResources, writes};
 use berth_api::devices::{AllocationResult, ConsumerReference};
 use berth_api::pod::NodeAllocatableResourceClaimStatus;
@@ -46,7 +46,7 @@ pub(super) struct Reserved {
     claims: Vec<ReservedClaim>,
     /// The claim that is being written.
     current: usize,
-    stage: Stage,
+    stage: BindStage,
     /// Whether PreBind has waited, so that what Reserve assumes is shown.
     has_waited: bool,
     /// The resources that the devices take from the node, to be written to the pod's status.
@@ -95,7 +95,7 @@ struct Created {
 
 /// The step that PreBind waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum BindStage {
     /// Nothing yet.
     Start,
     /// A claim is being created.
@@ -141,7 +141,7 @@ fn share_id(claim: &ResourceClaim, index: usize, now: Time) -> Str {
 pub(super) fn reserve(
     plugin: &DynamicResources,
     cx: &mut StageContext<'_>,
-    state: &mut State,
+    state: &mut ClaimsState,
     pod: &Pod,
     node: &Str,
 ) -> Status {
@@ -241,7 +241,7 @@ pub(super) fn reserve(
         node_resources,
         claims,
         current: 0,
-        stage: Stage::Start,
+        stage: BindStage::Start,
         has_waited: false,
         deadline: None,
     });
@@ -290,7 +290,7 @@ fn node_resources(
 }
 
 /// Gives back what Reserve has taken.
-pub(super) fn unreserve(cx: &mut StageContext<'_>, state: &mut State, pod: &Pod) {
+pub(super) fn unreserve(cx: &mut StageContext<'_>, state: &mut ClaimsState, pod: &Pod) {
     let Some(reserved) = state.reserved.take() else {
         return;
     };
@@ -385,7 +385,7 @@ impl Reserved {
     ) -> Step {
         self.has_waited |= wake.is_some();
         let result = match (wake.map(Wake::reason), self.stage) {
-            (Some(WakeReason::Call(Ok(response))), Stage::Protecting) => {
+            (Some(WakeReason::Call(Ok(response))), BindStage::Protecting) => {
                 let seen = look_up(cx.cluster, &self.claims[self.current].claim);
                 if seen.is_some_and(|seen| seen.is_allocated() && !seen.status.is_assumed) {
                     // Another scheduler has allocated it meanwhile.
@@ -394,26 +394,26 @@ impl Reserved {
                     self.write(cx, pod, response.resource_version)
                 }
             }
-            (Some(WakeReason::Call(Ok(_))), Stage::Reserving) => self.reserved(plugin, cx, pod),
-            (Some(WakeReason::Call(Ok(_))), Stage::Publishing) => {
+            (Some(WakeReason::Call(Ok(_))), BindStage::Reserving) => self.reserved(plugin, cx, pod),
+            (Some(WakeReason::Call(Ok(_))), BindStage::Publishing) => {
                 self.written(cx);
                 self.next(plugin, cx, pod)
             }
-            (Some(WakeReason::Call(Err(error))), Stage::Creating)
+            (Some(WakeReason::Call(Err(error))), BindStage::Creating)
                 if error.kind == CallErrorKind::Conflict =>
             {
                 // An earlier attempt had no answer and created the claim.
                 self.appear(plugin, cx, pod)
             }
-            (Some(WakeReason::Call(Ok(_))), Stage::Creating)
-            | (Some(WakeReason::Object), Stage::Appearing) => self.appear(plugin, cx, pod),
+            (Some(WakeReason::Call(Ok(_))), BindStage::Creating)
+            | (Some(WakeReason::Object), BindStage::Appearing) => self.appear(plugin, cx, pod),
             (Some(WakeReason::Call(Err(error))), _) => self.refused(cx, pod, &error),
-            (Some(WakeReason::Deadline), Stage::Sharing) => {
+            (Some(WakeReason::Deadline), BindStage::Sharing) => {
                 // The other member may have failed.
                 self.claims[self.current].is_shared = false;
                 self.next(plugin, cx, pod)
             }
-            (Some(WakeReason::Deadline), Stage::Appearing) => {
+            (Some(WakeReason::Deadline), BindStage::Appearing) => {
                 let key = self.claims[self.current].claim.key();
                 let seconds = CREATED_WAIT_MAX.as_secs();
                 Err(format!(
@@ -422,11 +422,11 @@ impl Reserved {
             }
             (
                 Some(WakeReason::Deadline),
-                Stage::Creating
-                | Stage::Protecting
-                | Stage::Reserving
-                | Stage::Publishing
-                | Stage::Counting,
+                BindStage::Creating
+                | BindStage::Protecting
+                | BindStage::Reserving
+                | BindStage::Publishing
+                | BindStage::Counting,
             ) => {
                 let key = self.claims[self.current].claim.key();
                 let seconds = WRITE_WAIT_MAX.as_secs();
@@ -450,7 +450,7 @@ impl Reserved {
             if let Some(created) = reserved.created.as_mut().filter(|created| !created.is_sent) {
                 created.is_sent = true;
                 let write = writes::create(&reserved.claim, extended::body(&reserved.claim, pod));
-                self.stage = Stage::Creating;
+                self.stage = BindStage::Creating;
                 return Ok(cx.wait_for_call(WRITE_WAIT_MAX, write));
             }
             let key = reserved.claim.key();
@@ -488,7 +488,7 @@ impl Reserved {
                     let until = reserved.shared_until.unwrap_or(cx.now + SHARED_WAIT_MAX);
                     reserved.shared_until = Some(until);
                     let on = WaitOn::Objects(vec![name_of(&reserved.claim)]);
-                    self.stage = Stage::Sharing;
+                    self.stage = BindStage::Sharing;
                     return Ok(Step::Wait(Wait {
                         on,
                         deadline: until,
@@ -501,7 +501,7 @@ impl Reserved {
                 }
                 Some(_) => {
                     if let Some(write) = writes::protect(seen) {
-                        self.stage = Stage::Protecting;
+                        self.stage = BindStage::Protecting;
                         return Ok(cx.wait_for_call(WRITE_WAIT_MAX, write));
                     }
                 }
@@ -512,7 +512,7 @@ impl Reserved {
         if let Some(taken) = self.node_resources.as_mut().filter(|taken| !taken.is_sent) {
             taken.is_sent = true;
             let write = writes::node_resources(pod, &taken.statuses);
-            self.stage = Stage::Counting;
+            self.stage = BindStage::Counting;
             return Ok(cx.wait_for_call(WRITE_WAIT_MAX, write));
         }
         self.conditions(plugin, cx, pod)
@@ -536,12 +536,12 @@ impl Reserved {
         let Some(seen) = seen else {
             let on = WaitOn::Objects(vec![name_of(&reserved.claim)]);
             let deadline = match self.stage {
-                Stage::Appearing => self.deadline,
+                BindStage::Appearing => self.deadline,
                 _ => None,
             };
             let deadline = deadline.unwrap_or(cx.now + CREATED_WAIT_MAX);
             self.deadline = Some(deadline);
-            self.stage = Stage::Appearing;
+            self.stage = BindStage::Appearing;
             return Ok(Step::Wait(Wait { on, deadline }));
         };
         let owner = seen.metadata.controller();
@@ -580,7 +580,7 @@ impl Reserved {
         }
         created.is_published = true;
         let write = writes::publish(&reserved.claim, &created.mappings, pod);
-        self.stage = Stage::Publishing;
+        self.stage = BindStage::Publishing;
         Some(cx.wait_for_call(WRITE_WAIT_MAX, write))
     }
 
@@ -622,7 +622,7 @@ impl Reserved {
         reserved.attempts += 1;
         reserved.is_sent = true;
         reserved.write = Some(write.clone());
-        self.stage = Stage::Reserving;
+        self.stage = BindStage::Reserving;
         Ok(cx.wait_for_call(WRITE_WAIT_MAX, write))
     }
 
@@ -636,7 +636,7 @@ impl Reserved {
             cx.outbox.take_back(assumed);
         }
         self.current += 1;
-        self.stage = Stage::Start;
+        self.stage = BindStage::Start;
     }
 
     /// A write was refused. After a conflict it is made again for a newer version of the claim.
@@ -648,25 +648,28 @@ impl Reserved {
     ) -> Result<Step, String> {
         let reserved = &mut self.claims[self.current];
         let key = reserved.claim.key();
-        if self.stage == Stage::Reserving && error.kind.is_definite() {
+        if self.stage == BindStage::Reserving && error.kind.is_definite() {
             reserved.write = None;
         }
-        if self.stage == Stage::Publishing {
+        if self.stage == BindStage::Publishing {
             let pod = pod.key();
             return Err(format!(
                 "update pod {pod} ExtendedResourceClaimStatus: {error}"
             ));
         }
-        if self.stage != Stage::Creating && is_outdated(error) && reserved.attempts < ATTEMPTS_MAX {
-            self.stage = Stage::Refreshing;
+        if self.stage != BindStage::Creating
+            && is_outdated(error)
+            && reserved.attempts < ATTEMPTS_MAX
+        {
+            self.stage = BindStage::Refreshing;
             return Ok(Step::Wait(Wait {
                 on: WaitOn::Objects(vec![name_of(&reserved.claim)]),
                 deadline: cx.now + CONFLICT_WAIT_MAX,
             }));
         }
         let what = match (self.stage, &reserved.allocation) {
-            (Stage::Creating, _) => "create claim for extended resources",
-            (Stage::Protecting, _) => "add finalizer to claim",
+            (BindStage::Creating, _) => "create claim for extended resources",
+            (BindStage::Protecting, _) => "add finalizer to claim",
             (_, Some(_)) => "add allocation and reservation to claim",
             (_, None) => "add reservation to claim",
         };
@@ -727,7 +730,7 @@ impl Reserved {
             }
         };
         self.deadline = Some(deadline);
-        self.stage = Stage::Conditions;
+        self.stage = BindStage::Conditions;
         Ok(Step::Wait(Wait {
             on: WaitOn::Objects(awaited),
             deadline,

@@ -13,13 +13,13 @@ use std::sync::Arc;
 pub(super) type Claims<'c> = SmallVec<[&'c Arc<ResourceClaim>; 2]>;
 
 /// A claim of a pod. It is reserved for the pod, or once for all members of its group (G-32).
-pub(super) struct Found<'c> {
+pub(super) struct FoundClaim<'c> {
     pub(super) claim: &'c Arc<ResourceClaim>,
     /// The group for which the claim is reserved.
     group: Option<ConsumerReference>,
 }
 
-impl Found<'_> {
+impl FoundClaim<'_> {
     /// The UID of the pod or the group for which the claim is reserved.
     pub(super) fn consumer_uid<'a>(&'a self, pod: &'a Pod) -> &'a Str {
         match &self.group {
@@ -269,7 +269,7 @@ pub(super) fn resolve_all<'c>(
     cluster: &'c Cluster,
     features: &FeatureGates,
     pod: &'c Pod,
-) -> Result<SmallVec<[Found<'c>; 1]>, Lack<'c>> {
+) -> Result<SmallVec<[FoundClaim<'c>; 1]>, Lack<'c>> {
     let mut claims = SmallVec::new();
     let has_group_claims = features.enabled(Feature::DRAWorkloadResourceClaims);
     for entry in &pod.spec.resource_claims {
@@ -281,7 +281,7 @@ pub(super) fn resolve_all<'c>(
                 None
             };
             let claim = look_up(cluster, pod, &reference, group.as_ref(), has_group_claims);
-            claims.push(Found {
+            claims.push(FoundClaim {
                 claim: claim.map_err(lack)?,
                 group,
             });

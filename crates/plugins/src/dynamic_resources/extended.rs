@@ -21,7 +21,7 @@ use berth_api::names::{
     DEVICE_CLASS_PREFIX, GENERATED_END_LEN, generated_start, is_extended_resource_name,
 };
 use berth_api::pod::Container;
-use berth_api::requests::{Options, pod_resources};
+use berth_api::requests::{SumOptions, pod_resources};
 use berth_api::{DeviceClass, ObjectMeta, OwnerReference, Pod, ResourceClaim, Shared, Str, Time};
 use berth_devices::ClaimRequests;
 use berth_framework::keep::{Fragment, Kept};
@@ -112,7 +112,7 @@ fn requested(cx: &Context<'_>, pod: &Pod) -> Vec<ExtendedResource> {
     {
         return Vec::new();
     }
-    let requests = pod_resources(pod, Options::PENDING).scalars;
+    let requests = pod_resources(pod, SumOptions::PENDING).scalars;
     let is_extended =
         |name: &str| is_extended_resource_name(name) || name.starts_with(DEVICE_CLASS_PREFIX);
     let resources = requests

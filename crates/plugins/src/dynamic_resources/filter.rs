@@ -3,10 +3,10 @@
 use super::args::DynamicResourcesArgs;
 use super::conditions::{self, Readiness};
 use super::node_allocatable;
-use super::state::{PodClaim, State, has_binding_conditions};
+use super::state::{ClaimsState, PodClaim, has_binding_conditions};
 use berth_api::Pod;
 use berth_api::devices::AllocationResult;
-use berth_devices::{AllocateError, Budget};
+use berth_devices::{AllocateError, SearchBudget};
 pub(super) use berth_framework::allocator::skips_operations;
 use berth_framework::plugin::Context;
 use berth_framework::{Code, Feature, FeatureGates, NodeView, Status};
@@ -17,11 +17,11 @@ pub(super) const NOT_AVAILABLE: &str = "resourceclaim not available on the node"
 pub(super) const CANNOT_ALLOCATE: &str = "cannot allocate all claims";
 
 /// The budget of a search that belongs to no attempt, and of all attempts of a pod together.
-pub(super) fn budget(args: &DynamicResourcesArgs, features: &FeatureGates) -> Budget {
+pub(super) fn budget(args: &DynamicResourcesArgs, features: &FeatureGates) -> SearchBudget {
     if features.enabled(Feature::DRASchedulerFilterTimeout) {
-        Budget::of_timeout(args.filter_timeout.as_duration())
+        SearchBudget::of_timeout(args.filter_timeout.as_duration())
     } else {
-        Budget::unlimited()
+        SearchBudget::unlimited()
     }
 }
 
@@ -29,7 +29,7 @@ pub(super) fn budget(args: &DynamicResourcesArgs, features: &FeatureGates) -> Bu
 pub(super) fn search<T>(
     args: &DynamicResourcesArgs,
     cx: &Context<'_>,
-    search: impl FnOnce(&mut Budget) -> T,
+    search: impl FnOnce(&mut SearchBudget) -> T,
 ) -> T {
     let budget = budget(args, cx.features);
     match cx.work {
@@ -90,7 +90,7 @@ pub(super) fn is_usable(
 pub(super) fn filter(
     args: &DynamicResourcesArgs,
     cx: &Context<'_>,
-    state: &State,
+    state: &ClaimsState,
     pod: &Pod,
     node: NodeView<'_>,
 ) -> Status {

@@ -8,7 +8,7 @@ use berth_framework::event::{Change, Hint, Narrowed};
 use berth_framework::{Cluster, Feature, FeatureGates};
 use std::sync::Arc;
 
-type Claim<'a> = Option<&'a Arc<ResourceClaim>>;
+type HintClaim<'a> = Option<&'a Arc<ResourceClaim>>;
 
 /// The claims of a pod, those of its group among them: a pod that is woken without need is evaluated again.
 fn resolve<'c>(cluster: &'c Cluster, pod: &'c Pod) -> Result<Claims<'c>, Lack<'c>> {
@@ -17,7 +17,7 @@ fn resolve<'c>(cluster: &'c Cluster, pod: &'c Pod) -> Result<Claims<'c>, Lack<'c
 }
 
 /// The claim before and after the change.
-fn claims<'a>(change: &Change<'a>) -> Result<(Claim<'a>, Claim<'a>), String> {
+fn claims<'a>(change: &Change<'a>) -> Result<(HintClaim<'a>, HintClaim<'a>), String> {
     let (old, new) = (
         change.old.and_then(|old| old.as_resource_claim()),
         change.new.and_then(|new| new.as_resource_claim()),
@@ -31,8 +31,8 @@ fn claims<'a>(change: &Change<'a>) -> Result<(Claim<'a>, Claim<'a>), String> {
 
 /// Returns whether the change frees devices. kube-scheduler expects that a claim is deallocated before it is deleted;
 /// the claim for extended resources of a pod is deleted with its devices.
-fn frees_devices(old: Claim<'_>, new: Claim<'_>) -> bool {
-    let is_allocated = |claim: Claim<'_>| claim.is_some_and(|claim| claim.is_allocated());
+fn frees_devices(old: HintClaim<'_>, new: HintClaim<'_>) -> bool {
+    let is_allocated = |claim: HintClaim<'_>| claim.is_some_and(|claim| claim.is_allocated());
     let is_extended = old.is_some_and(|old| {
         let annotations = &old.metadata.annotations;
         annotations.get(EXTENDED_RESOURCE_CLAIM_ANNOTATION) == Some("true")
@@ -41,7 +41,7 @@ fn frees_devices(old: Claim<'_>, new: Claim<'_>) -> bool {
 }
 
 /// Returns whether the devices of the claim are free again.
-fn is_deallocation(old: Claim<'_>, new: &ResourceClaim) -> bool {
+fn is_deallocation(old: HintClaim<'_>, new: &ResourceClaim) -> bool {
     old.is_some_and(|old| old.is_allocated()) && !new.is_allocated()
 }
 

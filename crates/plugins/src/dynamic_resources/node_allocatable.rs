@@ -8,12 +8,12 @@
 
 use super::args::DynamicResourcesArgs;
 use super::filter;
-use super::state::{State, allocator_features};
+use super::state::{ClaimsState, allocator_features};
 use berth_api::devices::{AllocationResult, NodeAllocatableResource};
 use berth_api::pod::{
     NodeAllocatableMappingStatus, NodeAllocatableOverheadStatus, NodeAllocatableResourceClaimStatus,
 };
-use berth_api::requests::{Options, pod_requests, pod_resources};
+use berth_api::requests::{SumOptions, pod_requests, pod_resources};
 use berth_api::{Pod, Quantity, ResourceClaim, Resources, Str};
 use berth_devices::{Allocator, ClaimRequests, TargetNode};
 use berth_framework::plugin::Context;
@@ -165,7 +165,7 @@ pub(super) fn counted(pod: &Pod, statuses: Vec<NodeAllocatableResourceClaimStatu
 pub(super) fn filter(
     args: &DynamicResourcesArgs,
     cx: &Context<'_>,
-    state: &State,
+    state: &ClaimsState,
     pod: &Pod,
     extended: Option<(&ClaimRequests, Vec<Str>)>,
     node: NodeView<'_>,
@@ -252,7 +252,7 @@ fn fits(cx: &Context<'_>, counted: &Pod, node: NodeView<'_>) -> Status {
     if let Some(why) = not_covered(counted, &named) {
         return Status::unresolvable(why);
     }
-    let options = Options::PLACED.counting(cx.cluster.footprint);
+    let options = SumOptions::PLACED.counting(cx.cluster.footprint);
     let wanted = pod_resources(counted, options);
     let (mut reasons, mut is_hopeless) = (Vec::new(), false);
     for resource in &named {
@@ -289,9 +289,9 @@ fn amount(resources: &Resources, name: &str) -> i64 {
 /// The reason why the requests and limits of the pod as a whole do not cover what its containers and devices need.
 fn not_covered(counted: &Pod, named: &[Str]) -> Option<String> {
     let whole = counted.spec.resources.as_ref()?;
-    let options = Options {
+    let options = SumOptions {
         pod_level: false,
-        ..Options::PLACED
+        ..SumOptions::PLACED
     };
     let needed = pod_requests(counted, options);
     let statuses = &counted.status.node_allocatable_resource_claim_statuses;

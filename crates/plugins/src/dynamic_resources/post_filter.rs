@@ -2,7 +2,7 @@
 
 use super::args::DynamicResourcesArgs;
 use super::extended::Extended;
-use super::state::{PodClaim, State};
+use super::state::{ClaimsState, PodClaim};
 use super::{NAME, NOTHING_TO_DEALLOCATE, claims, filter, writes};
 use berth_api::{Duration, Pod, ResourceClaim};
 use berth_framework::call::CallErrorKind;
@@ -38,7 +38,7 @@ fn to_free(
     pod: &Pod,
     statuses: &NodeStatuses,
 ) -> Option<Arc<ResourceClaim>> {
-    let state = cx.dry_run.state().read::<State>()?;
+    let state = cx.dry_run.state().read::<ClaimsState>()?;
     let claims = state.claims.iter();
     let claims: Vec<PodClaim> = claims
         .filter(|claim| claim.claim.is_allocated() && is_free_for(&claim.claim, pod))
@@ -74,7 +74,7 @@ fn to_free(
 
 /// Returns whether a claim of an earlier attempt was deleted.
 fn has_leftover(cx: &mut PostFilterContext<'_>) -> bool {
-    let state = cx.dry_run.state().read::<State>();
+    let state = cx.dry_run.state().read::<ClaimsState>();
     let extended = state.and_then(|state| state.extended.as_ref());
     extended.is_some_and(|extended| extended.leftover.is_some())
 }
@@ -102,7 +102,7 @@ pub(super) fn post_filter(
             _ => "deallocating a ResourceClaim: no answer from the API server".to_owned(),
         };
         // The change of the claim that the pod would wait for may never happen.
-        let state = cx.dry_run.state().read_mut::<State>();
+        let state = cx.dry_run.state().read_mut::<ClaimsState>();
         if let Some(claim) = state.and_then(|state| state.freeing.take()) {
             let write = writes::freed(&claim);
             cx.outbox.assume(write.clone());
@@ -123,11 +123,11 @@ pub(super) fn post_filter(
     if !has_claims {
         return done(Status::unschedulable(NOTHING_TO_DEALLOCATE));
     }
-    match cx.dry_run.state().read::<State>() {
+    match cx.dry_run.state().read::<ClaimsState>() {
         Some(state) if state.is_empty() => {
             return done(Status::unschedulable(NOTHING_TO_DEALLOCATE));
         }
-        Some(State {
+        Some(ClaimsState {
             extended:
                 Some(Extended {
                     leftover: Some(claim),
@@ -148,7 +148,7 @@ pub(super) fn post_filter(
     let Some(claim) = to_free(args, cx, pod, statuses) else {
         return done(Status::unschedulable(STILL_NOT_SCHEDULABLE));
     };
-    if let Some(state) = cx.dry_run.state().read_mut::<State>() {
+    if let Some(state) = cx.dry_run.state().read_mut::<ClaimsState>() {
         state.freeing = Some(claim.clone());
     }
     let call = cx.outbox.call(ApiCall::from(writes::deallocate(&claim)));

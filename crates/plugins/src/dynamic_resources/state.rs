@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 /// Written by PreFilter.
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct ClaimsState {
     /// The claims, in the order of the pod's spec.
     pub(super) claims: Vec<PodClaim>,
     /// The requests of the claims that have no devices, in the same order.
@@ -108,7 +108,7 @@ fn preference(claim: &ResourceClaim, allocation: &AllocationResult) -> i64 {
         .sum()
 }
 
-impl State {
+impl ClaimsState {
     /// Looks up the claims of a pod and prepares those that need devices.
     ///
     /// # Errors

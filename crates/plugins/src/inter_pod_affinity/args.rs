@@ -26,7 +26,7 @@ impl Default for InterPodAffinityArgs {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Wire {
+struct InterPodAffinityWire {
     hard_pod_affinity_weight: Option<i64>,
     ignore_preferred_terms_of_existing_pods: Option<bool>,
 }
@@ -37,7 +37,7 @@ impl InterPodAffinityArgs {
     /// # Errors
     /// The fault of the arguments.
     pub fn decode(args: &Value) -> Result<Self, ArgsError> {
-        let wire: Wire = decode(args, "InterPodAffinityArgs")?;
+        let wire: InterPodAffinityWire = decode(args, "InterPodAffinityArgs")?;
         let defaults = Self::default();
         let weight = wire
             .hard_pod_affinity_weight

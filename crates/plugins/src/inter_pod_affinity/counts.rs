@@ -3,13 +3,13 @@
 use berth_api::{Labels, Str};
 use rustc_hash::FxHashMap;
 
-/// A count per domain. [`Counts::add`] removes an entry that becomes zero.
+/// A count per domain. [`AffinityCounts::add`] removes an entry that becomes zero.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(super) struct Counts {
+pub(super) struct AffinityCounts {
     by_key: FxHashMap<Str, FxHashMap<Str, i64>>,
 }
 
-impl Counts {
+impl AffinityCounts {
     pub(super) fn is_empty(&self) -> bool {
         self.by_key.is_empty()
     }

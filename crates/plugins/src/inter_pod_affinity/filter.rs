@@ -1,8 +1,8 @@
 //! Required affinity and anti-affinity: counted once, and updated while a dry run adds and removes pods.
 
 use super::InterPodAffinity;
-use super::counts::Counts;
-use super::incoming::{Effect, Incoming};
+use super::counts::AffinityCounts;
+use super::incoming::{Incoming, PodEffect};
 use super::terms::verdict;
 use berth_api::{Labels, Str};
 use berth_framework::plugin::{Context, Filter, PreFilter, PreFilterResult};
@@ -10,39 +10,39 @@ use berth_framework::{Cluster, CycleState, NodeView, PodInfo, Status};
 
 /// The counts per domain.
 #[derive(Debug, Default)]
-struct Counted {
+struct RequiredCounts {
     /// The required anti-affinity terms of other pods that match this one.
-    existing_anti_affinity: Counts,
+    existing_anti_affinity: AffinityCounts,
     /// The pods that match all affinity terms, once per term.
-    affinity: Counts,
+    affinity: AffinityCounts,
     /// The pods that match an anti-affinity term, once per term.
-    anti_affinity: Counts,
+    anti_affinity: AffinityCounts,
 }
 
-impl Counted {
-    fn add(&mut self, key: &Str, effect: Effect, labels: &Labels, amount: i64) {
+impl RequiredCounts {
+    fn add(&mut self, key: &Str, effect: PodEffect, labels: &Labels, amount: i64) {
         match effect {
-            Effect::ExistingAntiAffinity => self.existing_anti_affinity.add(key, labels, amount),
-            Effect::Affinity => self.affinity.add(key, labels, amount),
-            Effect::AntiAffinity => self.anti_affinity.add(key, labels, amount),
-            Effect::Points(_) => {}
+            PodEffect::ExistingAntiAffinity => self.existing_anti_affinity.add(key, labels, amount),
+            PodEffect::Affinity => self.affinity.add(key, labels, amount),
+            PodEffect::AntiAffinity => self.anti_affinity.add(key, labels, amount),
+            PodEffect::Points(_) => {}
         }
     }
 }
 
 /// The state of one pod.
 #[derive(Debug)]
-struct PreFilterState {
+struct AffinityPreFilterState {
     incoming: Incoming,
-    counted: Counted,
+    counted: RequiredCounts,
 }
 
-impl PreFilterState {
+impl AffinityPreFilterState {
     fn new(cluster: &Cluster, pod: &PodInfo) -> Self {
         let nodes = &cluster.nodes;
         let mut state = Self {
             incoming: Incoming::for_filter(cluster, pod),
-            counted: Counted::default(),
+            counted: RequiredCounts::default(),
         };
         let counted = &mut state.counted;
         state.incoming.all_effects(nodes, |key, effect, crowd| {
@@ -103,7 +103,7 @@ impl PreFilter for InterPodAffinity {
         if let Some(error) = error {
             return PreFilterResult::Reject(Status::unresolvable(format!("parsing pod: {error}")));
         }
-        let kept = PreFilterState::new(cx.cluster, pod);
+        let kept = AffinityPreFilterState::new(cx.cluster, pod);
         if kept.counted.existing_anti_affinity.is_empty() && kept.incoming.required.is_empty() {
             return PreFilterResult::Skip;
         }
@@ -119,7 +119,7 @@ impl PreFilter for InterPodAffinity {
         other: &PodInfo,
         node: NodeView<'_>,
     ) -> Status {
-        if let Some(kept) = state.read_mut::<PreFilterState>() {
+        if let Some(kept) = state.read_mut::<AffinityPreFilterState>() {
             kept.change(other, node.labels(), 1);
         }
         Status::success()
@@ -133,7 +133,7 @@ impl PreFilter for InterPodAffinity {
         other: &PodInfo,
         node: NodeView<'_>,
     ) -> Status {
-        if let Some(kept) = state.read_mut::<PreFilterState>() {
+        if let Some(kept) = state.read_mut::<AffinityPreFilterState>() {
             kept.change(other, node.labels(), -1);
         }
         Status::success()
@@ -148,7 +148,7 @@ impl Filter for InterPodAffinity {
         _pod: &PodInfo,
         node: NodeView<'_>,
     ) -> Status {
-        match state.read::<PreFilterState>() {
+        match state.read::<AffinityPreFilterState>() {
             Some(kept) => kept.check(node.labels()),
             None => Status::error("InterPodAffinity: Filter ran without PreFilter"),
         }

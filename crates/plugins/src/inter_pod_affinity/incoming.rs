@@ -2,7 +2,7 @@
 
 use super::InterPodAffinityArgs;
 use super::score::Preferences;
-use super::terms::{Look, Meant, Required, count_unwelcome, required_anti_affinity};
+use super::terms::{AffinityLook, Meant, RequiredTerms, count_unwelcome, required_anti_affinity};
 use berth_api::{Labels, Pod, Selector, Str};
 use berth_framework::keep::{Fragment, Kept};
 use berth_framework::pod_info::{AffinityTerm, AffinityTerms, Computed};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// The effect of a pod on a node on the new one, in one domain of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Effect {
+pub(super) enum PodEffect {
     /// It does not want the new one near.
     ExistingAntiAffinity,
     /// All required affinity terms of the new one mean it; once per term.
@@ -77,7 +77,7 @@ pub(super) struct Incoming {
     pod: PodInfo,
     /// The labels of its namespace.
     namespace: Labels,
-    pub(super) required: Required,
+    pub(super) required: RequiredTerms,
     pub(super) preferences: Preferences,
     /// Whether required anti-affinity of other pods counts.
     counts_unwelcome: bool,
@@ -92,7 +92,7 @@ impl Incoming {
     fn bare(cluster: &Cluster, pod: &PodInfo) -> Self {
         Self {
             namespace: cluster.namespaces().labels(pod.pod.namespace()),
-            required: Required::default(),
+            required: RequiredTerms::default(),
             preferences: Preferences::default(),
             counts_unwelcome: false,
             is_meant_by_itself: false,
@@ -103,7 +103,7 @@ impl Incoming {
 
     /// With what is required alone.
     pub(super) fn for_filter(cluster: &Cluster, pod: &PodInfo) -> Self {
-        let required = Required::new(pod.affinity.as_deref(), cluster);
+        let required = RequiredTerms::new(pod.affinity.as_deref(), cluster);
         Self {
             is_meant_by_itself: required.affinity_means(&pod.pod),
             required,
@@ -164,7 +164,7 @@ impl Incoming {
     }
 
     /// Visits what another pod counts for, and by which topology keys.
-    pub(super) fn effects(&self, other: &PodInfo, mut each: impl FnMut(&Str, Effect)) {
+    pub(super) fn effects(&self, other: &PodInfo, mut each: impl FnMut(&Str, PodEffect)) {
         if self.has_terms() {
             self.effects_by_look((&other.pod).into(), &mut each);
         }
@@ -174,29 +174,29 @@ impl Incoming {
     }
 
     /// The effects of another pod by the terms of the new one.
-    fn effects_by_look(&self, other: Look<'_>, each: &mut impl FnMut(&Str, Effect)) {
+    fn effects_by_look(&self, other: AffinityLook<'_>, each: &mut impl FnMut(&Str, PodEffect)) {
         self.required.count(other, |key, meant| {
             let effect = match meant {
-                Meant::Affinity => Effect::Affinity,
-                Meant::AntiAffinity => Effect::AntiAffinity,
+                Meant::Affinity => PodEffect::Affinity,
+                Meant::AntiAffinity => PodEffect::AntiAffinity,
             };
             each(key, effect);
         });
         self.preferences
-            .count_own(other, |key, points| each(key, Effect::Points(points)));
+            .count_own(other, |key, points| each(key, PodEffect::Points(points)));
     }
 
     /// The effects of another pod by its own terms.
-    fn effects_by_terms(&self, other: &Computed, each: &mut impl FnMut(&Str, Effect)) {
+    fn effects_by_terms(&self, other: &Computed, each: &mut impl FnMut(&Str, PodEffect)) {
         let (pod, namespace) = (&self.pod.pod, &self.namespace);
         if self.counts_unwelcome {
             count_unwelcome(pod, namespace, other, |key| {
-                each(key, Effect::ExistingAntiAffinity);
+                each(key, PodEffect::ExistingAntiAffinity);
             });
         }
         self.preferences
             .count_others(pod, namespace, other, |key, points| {
-                each(key, Effect::Points(points));
+                each(key, PodEffect::Points(points));
             });
     }
 
@@ -204,7 +204,7 @@ impl Incoming {
     pub(super) fn all_effects(
         &self,
         nodes: &NodeTable,
-        mut each: impl FnMut(&Str, Effect, &Crowd),
+        mut each: impl FnMut(&Str, PodEffect, &Crowd),
     ) {
         if nodes.is_supposing() {
             // The census does not count the pods of a dry run.
@@ -223,7 +223,7 @@ impl Incoming {
             .collect();
         if !wanted.is_empty() {
             for alike in census.alike(&wanted) {
-                let look = Look {
+                let look = AffinityLook {
                     namespace: alike.namespace,
                     labels: alike.labels,
                 };

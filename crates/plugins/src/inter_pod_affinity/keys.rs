@@ -13,7 +13,7 @@ use berth_framework::pod_info::AffinityTerm;
 
 /// The keys of a pod that waits for another pod.
 #[derive(Debug, Clone, Copy, Hash)]
-enum Wanted {
+enum WantedPods {
     /// Such a pod near.
     Near,
     /// No such pod near.
@@ -23,7 +23,7 @@ enum Wanted {
 }
 
 /// A pod of the namespace, or of any where that depends on labels, with the label; or whatever its labels.
-fn key(wanted: Wanted, namespace: Option<&str>, label: Option<(&str, &str)>) -> WaitKey {
+fn key(wanted: WantedPods, namespace: Option<&str>, label: Option<(&str, &str)>) -> WaitKey {
     WaitKey::of(("pod", wanted, namespace, label))
 }
 
@@ -50,7 +50,7 @@ fn exact(selector: &Selector) -> Option<(&str, &str)> {
 }
 
 /// The keys of what a term means.
-fn of_term(wanted: Wanted, term: &AffinityTerm) -> impl Iterator<Item = WaitKey> {
+fn of_term(wanted: WantedPods, term: &AffinityTerm) -> impl Iterator<Item = WaitKey> {
     let label = exact(&term.selector);
     let named = term.namespaces.iter();
     let named = named.map(move |namespace| key(wanted, Some(namespace), label));
@@ -60,7 +60,7 @@ fn of_term(wanted: Wanted, term: &AffinityTerm) -> impl Iterator<Item = WaitKey>
 }
 
 /// The keys under which those wait whose terms may mean `pod`.
-fn of_pod(wanted: Wanted, pod: &Pod) -> impl Iterator<Item = WaitKey> {
+fn of_pod(wanted: WantedPods, pod: &Pod) -> impl Iterator<Item = WaitKey> {
     [Some(pod.namespace().as_str()), None]
         .into_iter()
         .flat_map(move |namespace| {
@@ -82,9 +82,12 @@ pub(super) fn waits_for_pods(pod: &Pod) -> Waits {
     let own = pod.labels().iter();
     let own = own.map(|(label, value)| Some((label.as_str(), value.as_str())));
     let namespace = Some(pod.namespace().as_str());
-    near.flat_map(|term| of_term(Wanted::Near, term))
-        .chain(far.flat_map(|term| of_term(Wanted::Far, term)))
-        .chain(own.chain([None]).map(|l| key(Wanted::Own, namespace, l)))
+    near.flat_map(|term| of_term(WantedPods::Near, term))
+        .chain(far.flat_map(|term| of_term(WantedPods::Far, term)))
+        .chain(
+            own.chain([None])
+                .map(|l| key(WantedPods::Own, namespace, l)),
+        )
         .collect()
 }
 
@@ -95,12 +98,12 @@ pub(super) fn touched_by_pod(change: &Change<'_>) -> Touched {
     };
     let mut touched = Touched::no_key();
     if let Some(new) = new.filter(|pod| is_assigned_or_nominated(pod)) {
-        of_pod(Wanted::Near, new).for_each(|key| touched.add(key));
+        of_pod(WantedPods::Near, new).for_each(|key| touched.add(key));
     }
     if let Some(old) = old.filter(|pod| is_assigned_or_nominated(pod)) {
-        of_pod(Wanted::Far, old).for_each(|key| touched.add(key));
+        of_pod(WantedPods::Far, old).for_each(|key| touched.add(key));
         // A pod with affinity to it may be the first of its kind now.
-        of_pod(Wanted::Near, old).for_each(|key| touched.add(key));
+        of_pod(WantedPods::Near, old).for_each(|key| touched.add(key));
         if new.is_none() && !frees_others(old, &mut touched) {
             return Touched::everything();
         }
@@ -124,7 +127,7 @@ fn frees_others(gone: &Pod, touched: &mut Touched) -> bool {
         return false;
     }
     for term in terms {
-        of_term(Wanted::Own, term).for_each(|key| touched.add(key));
+        of_term(WantedPods::Own, term).for_each(|key| touched.add(key));
     }
     true
 }

@@ -15,7 +15,7 @@ mod tests;
 
 use super::InterPodAffinity;
 use super::incoming::{self, Incoming};
-use super::score::Range;
+use super::score::PointRange;
 use super::terms::verdict;
 use berth_api::Str;
 use berth_framework::keep::{Class, Domains, FeasibleClass, Fragment, Kept, Ledger, Movement};
@@ -300,7 +300,7 @@ impl Ledger for AffinityLedger {
         if self.total.entries == 0 {
             return false;
         }
-        let range = Range::of(classes.iter().map(|class| self.points(class.class)));
+        let range = PointRange::of(classes.iter().map(|class| self.points(class.class)));
         for (score, class) in scores.iter_mut().zip(classes) {
             *score = range.scale(self.points(class.class));
         }

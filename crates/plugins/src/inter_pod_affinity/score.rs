@@ -1,8 +1,8 @@
 //! Points for domains with pods that are wanted near, and against those with pods that are not.
 
-use super::counts::Counts;
-use super::incoming::{Effect, Incoming};
-use super::terms::{Look, Term};
+use super::counts::AffinityCounts;
+use super::incoming::{Incoming, PodEffect};
+use super::terms::{AffinityLook, IncomingTerm};
 use super::{InterPodAffinity, InterPodAffinityArgs};
 use berth_api::{Labels, Pod, Str};
 use berth_framework::plugin::{Context, MAX_NODE_SCORE, PreScore, Score};
@@ -14,7 +14,7 @@ use berth_framework::{Cluster, CycleState, NodeView, PodInfo, Slot, Status};
 #[derive(Debug)]
 struct Preference {
     points: i64,
-    term: Term,
+    term: IncomingTerm,
 }
 
 /// The preferences of the new pod, and the weight of the preferences of others for it.
@@ -48,7 +48,7 @@ impl Preferences {
             })
             .map(|(term, points)| Preference {
                 points,
-                term: Term::new(term, cluster),
+                term: IncomingTerm::new(term, cluster),
             })
             .collect();
         Self {
@@ -76,7 +76,7 @@ impl Preferences {
     /// Visits the topology key and the points of each own term that matches another pod.
     pub(super) fn count_own<'a>(
         &self,
-        other: impl Into<Look<'a>>,
+        other: impl Into<AffinityLook<'a>>,
         mut each: impl FnMut(&Str, i64),
     ) {
         let other = other.into();
@@ -123,12 +123,12 @@ impl Preferences {
 
 /// The least and the greatest of some sums of points.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Range {
+pub(super) struct PointRange {
     least: i64,
     greatest: i64,
 }
 
-impl Range {
+impl PointRange {
     pub(super) fn of(sums: impl Iterator<Item = i64> + Clone) -> Self {
         Self {
             least: sums.clone().min().unwrap_or(0),
@@ -148,7 +148,7 @@ impl Range {
 }
 
 struct PreScoreState {
-    points: Counts,
+    points: AffinityCounts,
 }
 
 impl PreScore for InterPodAffinity {
@@ -170,9 +170,9 @@ impl PreScore for InterPodAffinity {
         if preferences.is_empty() && !others_count {
             return Status::skip();
         }
-        let mut points = Counts::default();
+        let mut points = AffinityCounts::default();
         incoming.all_effects(nodes, |key, effect, crowd| {
-            let Effect::Points(of_each) = effect else {
+            let PodEffect::Points(of_each) = effect else {
                 return;
             };
             for (slot, pods) in crowd {
@@ -214,7 +214,7 @@ impl Score for InterPodAffinity {
         _pod: &PodInfo,
         scores: &mut [(Slot, i64)],
     ) -> Status {
-        let range = Range::of(scores.iter().map(|(_, score)| *score));
+        let range = PointRange::of(scores.iter().map(|(_, score)| *score));
         for (_, score) in scores {
             *score = range.scale(*score);
         }

@@ -11,12 +11,12 @@ use std::sync::Arc;
 
 /// The parts of a pod that selectors read.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Look<'a> {
+pub(super) struct AffinityLook<'a> {
     pub(super) namespace: &'a Str,
     pub(super) labels: &'a Labels,
 }
 
-impl<'a> From<&'a Pod> for Look<'a> {
+impl<'a> From<&'a Pod> for AffinityLook<'a> {
     fn from(pod: &'a Pod) -> Self {
         Self {
             namespace: pod.namespace(),
@@ -25,7 +25,7 @@ impl<'a> From<&'a Pod> for Look<'a> {
     }
 }
 
-impl<'a> From<&'a Arc<Pod>> for Look<'a> {
+impl<'a> From<&'a Arc<Pod>> for AffinityLook<'a> {
     fn from(pod: &'a Arc<Pod>) -> Self {
         Self::from(&**pod)
     }
@@ -34,13 +34,13 @@ impl<'a> From<&'a Arc<Pod>> for Look<'a> {
 /// A term of the new pod. Which namespaces its selector means was looked up once, so that the namespaces of the pods
 /// that it is compared with need not be.
 #[derive(Debug, Clone)]
-pub(super) struct Term {
+pub(super) struct IncomingTerm {
     term: AffinityTerm,
     selected: FxHashSet<Str>,
     everywhere: bool,
 }
 
-impl Term {
+impl IncomingTerm {
     /// Looks up the namespaces of a term.
     pub(super) fn new(term: &AffinityTerm, cluster: &Cluster) -> Self {
         let selector = &term.namespace_selector;
@@ -74,7 +74,7 @@ impl Term {
         (!term.selector.is_nothing()).then(|| Mark::required(only.map(Str::as_str), &term.selector))
     }
 
-    pub(super) fn matches<'a>(&self, other: impl Into<Look<'a>>) -> bool {
+    pub(super) fn matches<'a>(&self, other: impl Into<AffinityLook<'a>>) -> bool {
         let other = other.into();
         (self.everywhere
             || self.term.namespaces.contains(other.namespace)
@@ -94,15 +94,19 @@ pub(super) enum Meant {
 
 /// The required terms of the new pod.
 #[derive(Debug, Default)]
-pub(super) struct Required {
-    pub(super) affinity: Vec<Term>,
-    pub(super) anti_affinity: Vec<Term>,
+pub(super) struct RequiredTerms {
+    pub(super) affinity: Vec<IncomingTerm>,
+    pub(super) anti_affinity: Vec<IncomingTerm>,
 }
 
-impl Required {
+impl RequiredTerms {
     pub(super) fn new(terms: Option<&AffinityTerms>, cluster: &Cluster) -> Self {
-        let unrolled =
-            |terms: &[AffinityTerm]| terms.iter().map(|term| Term::new(term, cluster)).collect();
+        let unrolled = |terms: &[AffinityTerm]| {
+            terms
+                .iter()
+                .map(|term| IncomingTerm::new(term, cluster))
+                .collect()
+        };
         Self {
             affinity: terms.map_or_else(Vec::new, |terms| unrolled(&terms.required_affinity)),
             anti_affinity: terms
@@ -115,7 +119,7 @@ impl Required {
     }
 
     /// Returns whether the pod matches every affinity term; not so without terms.
-    pub(super) fn affinity_means<'a>(&self, pod: impl Into<Look<'a>>) -> bool {
+    pub(super) fn affinity_means<'a>(&self, pod: impl Into<AffinityLook<'a>>) -> bool {
         let pod = pod.into();
         !self.affinity.is_empty() && self.affinity.iter().all(|term| term.matches(pod))
     }
@@ -124,11 +128,16 @@ impl Required {
     pub(super) fn marks(&self) -> impl Iterator<Item = Mark> {
         // A pod counts for affinity by all of its terms or by none.
         let near = self.affinity.first().into_iter();
-        near.chain(&self.anti_affinity).filter_map(Term::mark)
+        near.chain(&self.anti_affinity)
+            .filter_map(IncomingTerm::mark)
     }
 
     /// Visits each topology key by which another pod counts.
-    pub(super) fn count<'a>(&self, other: impl Into<Look<'a>>, mut each: impl FnMut(&Str, Meant)) {
+    pub(super) fn count<'a>(
+        &self,
+        other: impl Into<AffinityLook<'a>>,
+        mut each: impl FnMut(&Str, Meant),
+    ) {
         let other = other.into();
         if self.affinity_means(other) {
             for term in &self.affinity {

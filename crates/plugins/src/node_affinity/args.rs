@@ -18,7 +18,7 @@ pub struct NodeAffinityArgs {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Wire {
+struct NodeAffinityWire {
     added_affinity: Option<NodeAffinity>,
 }
 
@@ -28,7 +28,7 @@ impl NodeAffinityArgs {
     /// # Errors
     /// The field that cannot be read or parsed.
     pub fn decode(args: &Value) -> Result<Self, ArgsError> {
-        let wire: Wire = decode(args, "NodeAffinityArgs")?;
+        let wire: NodeAffinityWire = decode(args, "NodeAffinityArgs")?;
         let mut problems = Problems::default();
         let mut parsed = Self::default();
         let Some(added) = wire.added_affinity else {

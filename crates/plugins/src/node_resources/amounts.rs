@@ -4,7 +4,7 @@ use super::args::ScoredResource;
 use super::devices::{self, DeviceAmounts};
 use super::strategy::Share;
 use berth_api::names::is_scalar_resource_name;
-use berth_api::requests::{Footprint, Options, pod_requests};
+use berth_api::requests::{Footprint, SumOptions, pod_requests};
 use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
 use berth_framework::plugin::Context;
 use berth_framework::table::{NodeTable, ResourceId};
@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 /// The requests that are assumed of a pending pod when `NodeResourcesFit` scores: with the defaults for containers
 /// without requests, and, as upstream, without its pod-level requests.
-pub const FOR_FIT: Options = Options {
+pub const FOR_FIT: SumOptions = SumOptions {
     use_status: false,
     pod_level: false,
     non_zero: true,
@@ -21,11 +21,11 @@ pub const FOR_FIT: Options = Options {
 };
 
 /// The requests that are assumed of a pending pod when `NodeResourcesBalancedAllocation` scores.
-pub const FOR_BALANCE: Options = Options::PLACED;
+pub const FOR_BALANCE: SumOptions = SumOptions::PLACED;
 
 /// The sums of CPU and memory of the pods of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Counted {
+pub enum CountedResources {
     /// Their requests, with the defaults for containers without.
     NonZero,
     /// Their requests as they are.
@@ -33,18 +33,22 @@ pub enum Counted {
 }
 
 /// An amount of each scored resource, in their order: CPU in milli-CPU, else whole units.
-pub type Amounts = SmallVec<[i64; 4]>;
+pub type ScoredAmounts = SmallVec<[i64; 4]>;
 
 /// The values that the resource scores read of a pod.
 #[derive(Debug, Hash)]
 pub struct Scored {
-    pub(super) requested: Amounts,
+    pub(super) requested: ScoredAmounts,
     pub(super) devices: DeviceAmounts,
 }
 
 impl Scored {
     /// With the devices that provide some of the resources.
-    pub(super) fn new(cx: &Context<'_>, resources: &[ScoredResource], requested: Amounts) -> Self {
+    pub(super) fn new(
+        cx: &Context<'_>,
+        resources: &[ScoredResource],
+        requested: ScoredAmounts,
+    ) -> Self {
         Self {
             devices: DeviceAmounts::of(cx, resources, &requested),
             requested,
@@ -61,9 +65,9 @@ pub(super) fn is_fresh(pod: &PodInfo) -> bool {
 }
 
 /// CPU and memory, where they have been computed already.
-fn known(pod: &PodInfo, options: Options) -> Option<(i64, i64)> {
+fn known(pod: &PodInfo, options: SumOptions) -> Option<(i64, i64)> {
     match options {
-        Options::PLACED => Some((pod.requests.milli_cpu, pod.requests.memory)),
+        SumOptions::PLACED => Some((pod.requests.milli_cpu, pod.requests.memory)),
         FOR_FIT if is_fresh(pod) && pod.pod.spec.resources.is_none() => {
             Some((pod.non_zero_milli_cpu, pod.non_zero_memory))
         }
@@ -72,7 +76,11 @@ fn known(pod: &PodInfo, options: Options) -> Option<(i64, i64)> {
 }
 
 /// The amount of each scored resource that the pod requests.
-pub fn requested(pod: &PodInfo, resources: &[ScoredResource], options: Options) -> Amounts {
+pub fn requested(
+    pod: &PodInfo,
+    resources: &[ScoredResource],
+    options: SumOptions,
+) -> ScoredAmounts {
     let names = || resources.iter().map(|resource| resource.name.as_str());
     if let Some((milli_cpu, memory)) = known(pod, options)
         && names().all(|name| matches!(name, CPU | MEMORY))
@@ -123,7 +131,7 @@ impl<'a> ScoredColumns<'a> {
         table: &'a NodeTable,
         resources: &[ScoredResource],
         pod: &'a Scored,
-        counted: Counted,
+        counted: CountedResources,
     ) -> Self {
         let requested = &pod.requested;
         let of_devices = resources.iter().zip(requested).enumerate();
@@ -233,14 +241,14 @@ fn of_table<'a>(
     table: &'a NodeTable,
     name: &str,
     own: i64,
-    counted: Counted,
+    counted: CountedResources,
 ) -> Option<(&'a [i64], &'a [i64])> {
     let columns = table.columns();
     let column = |id| {
         let column = columns.get(id);
         (&column.allocatable[..], &column.requested[..])
     };
-    let non_zero = counted == Counted::NonZero;
+    let non_zero = counted == CountedResources::NonZero;
     match name {
         CPU if non_zero => Some((column(ResourceId::CPU).0, columns.non_zero_milli_cpu())),
         CPU => Some(column(ResourceId::CPU)),

@@ -1,7 +1,7 @@
 //! `NodeResourcesFitArgs` and `NodeResourcesBalancedAllocationArgs`: defaults and validation.
 
-use super::shape::{Shape, ShapePoint};
-use super::strategy::Strategy;
+use super::shape::{ScoreShape, ShapePoint};
+use super::strategy::ScoringStrategy;
 use crate::args::{Problems, decode, set_default};
 use berth_api::Str;
 use berth_api::names::label_key;
@@ -29,7 +29,7 @@ pub struct FitArgs {
     /// The same for all extended resources of these domains.
     pub ignored_resource_groups: BTreeSet<Str>,
     /// The scoring strategy.
-    pub strategy: Strategy,
+    pub strategy: ScoringStrategy,
     /// By which resources.
     pub resources: Vec<ScoredResource>,
 }
@@ -39,7 +39,7 @@ impl Default for FitArgs {
         Self {
             ignored_resources: BTreeSet::new(),
             ignored_resource_groups: BTreeSet::new(),
-            strategy: Strategy::default(),
+            strategy: ScoringStrategy::default(),
             resources: default_resources(),
         }
     }
@@ -178,7 +178,7 @@ impl FitArgs {
     }
 }
 
-fn strategy_of(kind: &str, ratio: Option<WireRatio>, problems: &mut Problems) -> Strategy {
+fn strategy_of(kind: &str, ratio: Option<WireRatio>, problems: &mut Problems) -> ScoringStrategy {
     const PATH: &str = "scoringStrategy.requestedToCapacityRatio";
     const KINDS: [&str; 3] = [
         "LeastAllocated",
@@ -191,11 +191,11 @@ fn strategy_of(kind: &str, ratio: Option<WireRatio>, problems: &mut Problems) ->
                 PATH,
                 "must be specified when type is RequestedToCapacityRatio",
             );
-            return Strategy::default();
+            return ScoringStrategy::default();
         };
         let points = ratio.shape.unwrap_or_default();
-        let shape = Shape::new(&points, &format!("{PATH}.shape"), problems);
-        return Strategy::RequestedToCapacityRatio(shape);
+        let shape = ScoreShape::new(&points, &format!("{PATH}.shape"), problems);
+        return ScoringStrategy::RequestedToCapacityRatio(shape);
     }
     if ratio.is_some() {
         problems.forbidden(
@@ -204,11 +204,11 @@ fn strategy_of(kind: &str, ratio: Option<WireRatio>, problems: &mut Problems) ->
         );
     }
     match kind {
-        "LeastAllocated" => Strategy::LeastAllocated,
-        "MostAllocated" => Strategy::MostAllocated,
+        "LeastAllocated" => ScoringStrategy::LeastAllocated,
+        "MostAllocated" => ScoringStrategy::MostAllocated,
         other => {
             problems.unsupported("scoringStrategy.type", other, &KINDS);
-            Strategy::default()
+            ScoringStrategy::default()
         }
     }
 }
@@ -287,25 +287,25 @@ mod tests {
     fn what_is_absent_has_a_default() {
         let two = vec![resource("cpu", 1), resource("memory", 1)];
         for (args, strategy, resources) in [
-            (json!(null), Strategy::LeastAllocated, two.clone()),
+            (json!(null), ScoringStrategy::LeastAllocated, two.clone()),
             (
                 json!({"scoringStrategy": null, "ignoredResources": null}),
-                Strategy::LeastAllocated,
+                ScoringStrategy::LeastAllocated,
                 two.clone(),
             ),
             (
                 json!({"scoringStrategy": {"type": "MostAllocated"}}),
-                Strategy::MostAllocated,
+                ScoringStrategy::MostAllocated,
                 two.clone(),
             ),
             (
                 json!({"scoringStrategy": {"type": "LeastAllocated", "resources": []}}),
-                Strategy::LeastAllocated,
+                ScoringStrategy::LeastAllocated,
                 two,
             ),
             (
                 json!({"scoringStrategy": {"type": "MostAllocated", "resources": [{"name": "cpu", "weight": 0}, {"name": "example.com/gpu"}, {"name": "memory", "weight": 7}]}}),
-                Strategy::MostAllocated,
+                ScoringStrategy::MostAllocated,
                 vec![
                     resource("cpu", 1),
                     resource("example.com/gpu", 1),

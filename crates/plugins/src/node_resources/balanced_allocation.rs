@@ -3,7 +3,7 @@
 //! A node is balanced if the same share of each resource is requested. The score compares the balance with the pod and
 //! without it, from 50 to 100: 75 if the pod does not change it, more if it improves it.
 
-use super::amounts::{Counted, FOR_BALANCE, Scored, ScoredColumns, requested};
+use super::amounts::{CountedResources, FOR_BALANCE, Scored, ScoredColumns, requested};
 use super::args::{BalancedAllocationArgs, ScoredResource, complete_resources};
 use super::strategy::Share;
 use berth_framework::plugin::{Context, MAX_NODE_SCORE, Plugin};
@@ -116,7 +116,7 @@ impl NodeScore for NodeResourcesBalancedAllocation {
         nodes: &'a NodeTable,
     ) -> impl Fn(Slot) -> i64 + 'a {
         let resources = &self.resources;
-        let columns = ScoredColumns::new(nodes, resources, requested, Counted::Requested);
+        let columns = ScoredColumns::new(nodes, resources, requested, CountedResources::Requested);
         let pair = columns.pair();
         move |slot| {
             score(match pair.and_then(|pair| pair.of(slot)) {

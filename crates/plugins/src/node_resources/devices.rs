@@ -6,7 +6,7 @@
 use super::args::ScoredResource;
 use crate::extended_resources::class_of;
 use berth_api::Str;
-use berth_devices::{Budget, TargetNode, count_devices};
+use berth_devices::{SearchBudget, TargetNode, count_devices};
 use berth_framework::plugin::Context;
 use berth_framework::{Feature, Slot};
 use std::hash::{Hash, Hasher};
@@ -63,7 +63,7 @@ impl DeviceAmounts {
                     skips_operations: true,
                 };
                 // Without a limit: a selector has one of its own.
-                let budget = &mut Budget::unlimited();
+                let budget = &mut SearchBudget::unlimited();
                 counts[node.slot().index()] =
                     count_devices(cluster.devices().inventory(), target, class, budget);
             }

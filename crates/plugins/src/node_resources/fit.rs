@@ -8,14 +8,14 @@
 //! The filter names every shortage. Requests are those of the pod's spec, with pod-level resources and overhead;
 //! scores count containers without requests as if they had some.
 
-use super::amounts::{Counted, FOR_FIT, Scored, ScoredColumns, is_fresh, requested};
+use super::amounts::{CountedResources, FOR_FIT, Scored, ScoredColumns, is_fresh, requested};
 use super::args::{FitArgs, complete_fit};
 use super::room::Room;
-use super::strategy::Strategy;
+use super::strategy::ScoringStrategy;
 use super::{hints, keys};
 use crate::extended_resources::class_of;
 use berth_api::names::is_extended_resource_name;
-use berth_api::requests::{Options, pod_resources};
+use berth_api::requests::{SumOptions, pod_resources};
 use berth_api::{Pod, Resources, Str};
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
 use berth_framework::plugin::{Context, EnqueueExtensions, GroupProposal, PlacementScore, Plugin};
@@ -42,7 +42,7 @@ pub struct NodeResourcesFit {
 
 /// The amounts that must be free on a node.
 #[derive(Debug, Hash)]
-pub struct Requests {
+pub struct FitRequests {
     pub(super) milli_cpu: i64,
     pub(super) memory: i64,
     pub(super) ephemeral_storage: i64,
@@ -64,7 +64,7 @@ pub struct ScalarRequest {
 
 /// The requests of a pending pod for filters.
 pub(super) fn requests(pod: &Pod) -> Resources {
-    pod_resources(pod, Options::PENDING)
+    pod_resources(pod, SumOptions::PENDING)
 }
 
 /// Collects what is missing on one node.
@@ -140,7 +140,7 @@ impl NodeResourcesFit {
             || self.args.ignored_resource_groups.contains(group)
     }
 
-    fn requests(&self, cx: &Context<'_>, pod: &PodInfo) -> Requests {
+    fn requests(&self, cx: &Context<'_>, pod: &PodInfo) -> FitRequests {
         let is_resized = pod.pod.has_deferred_resize();
         let requests = if is_fresh(pod) && !is_resized {
             Cow::Borrowed(&pod.requests)
@@ -159,7 +159,7 @@ impl NodeResourcesFit {
                 has_devices: has_devices && class_of(cx.cluster, name).is_some(),
             })
             .collect();
-        Requests {
+        FitRequests {
             milli_cpu: requests.milli_cpu,
             memory: requests.memory,
             ephemeral_storage: requests.ephemeral_storage,
@@ -168,7 +168,7 @@ impl NodeResourcesFit {
         }
     }
 
-    fn shortages(requests: &Requests, node: NodeView<'_>) -> Shortages {
+    fn shortages(requests: &FitRequests, node: NodeView<'_>) -> Shortages {
         let mut shortages = Shortages::default();
         let pods = i64::try_from(node.pods().len()).unwrap_or(i64::MAX);
         let own = requests.resized.as_ref().and_then(|uid| {
@@ -242,20 +242,20 @@ impl Plugin for NodeResourcesFit {
 
 impl NodeFilter for NodeResourcesFit {
     /// Never none: even a pod without requests counts as a pod.
-    type Requirement = Requests;
+    type Requirement = FitRequests;
 
-    fn requirement(&self, cx: &Context<'_>, pod: &PodInfo) -> Result<Option<Requests>, Status> {
+    fn requirement(&self, cx: &Context<'_>, pod: &PodInfo) -> Result<Option<FitRequests>, Status> {
         Ok(Some(self.requests(cx, pod)))
     }
 
     /// The exact reasons.
-    fn check(&self, requests: &Requests, node: NodeView<'_>) -> Status {
+    fn check(&self, requests: &FitRequests, node: NodeView<'_>) -> Status {
         Self::shortages(requests, node).into_status()
     }
 
     fn quick_check<'a>(
         &'a self,
-        requests: &'a Requests,
+        requests: &'a FitRequests,
         nodes: &'a NodeTable,
     ) -> impl Fn(Slot) -> bool + 'a {
         let room = Room::new(nodes, requests);
@@ -289,7 +289,7 @@ impl NodeScore for NodeResourcesFit {
             strategy,
             ..
         } = &self.args;
-        let columns = ScoredColumns::new(nodes, resources, requested, Counted::NonZero);
+        let columns = ScoredColumns::new(nodes, resources, requested, CountedResources::NonZero);
         let pair = columns.pair();
         move |slot| match pair.and_then(|pair| pair.of(slot)) {
             Some(shares) => strategy.score(shares),
@@ -312,9 +312,9 @@ impl PlacementScore for NodeResourcesFit {
         let amounts = of_pods.iter().copied().collect();
         let scored = Scored::new(cx, resources, amounts);
         let nodes = &cx.cluster.nodes;
-        let columns = ScoredColumns::new(nodes, resources, &scored, Counted::NonZero);
+        let columns = ScoredColumns::new(nodes, resources, &scored, CountedResources::NonZero);
         let shares = columns.sums(proposal.nodes);
-        Strategy::MostAllocated.score(shares)
+        ScoringStrategy::MostAllocated.score(shares)
     }
 
     fn may_have_room(&self, cx: &Context<'_>, proposal: &GroupProposal<'_>) -> bool {

@@ -3,7 +3,7 @@
 use super::fit::{Shortages, insufficient, requests};
 use crate::change::is_assigned_or_nominated;
 use crate::extended_resources::{class_of, implied_resource};
-use berth_api::requests::{Options, pod_resources};
+use berth_api::requests::{SumOptions, pod_resources};
 use berth_api::{Node, Pod, Resources};
 use berth_framework::Cluster;
 use berth_framework::event::{Change, Hint, Touched};
@@ -48,7 +48,7 @@ pub(super) fn touched_by_pod(change: &Change<'_>) -> Touched {
 /// Returns whether `new` requests less than `old` of something that `pod` requests.
 fn frees_what_is_wanted(cluster: &Cluster, pod: &Pod, old: &Pod, new: &Pod) -> bool {
     let wanted = requests(pod);
-    let placed = Options::PLACED.counting(cluster.footprint);
+    let placed = SumOptions::PLACED.counting(cluster.footprint);
     let old = pod_resources(old, placed);
     let new = pod_resources(new, placed);
     any_wanted(&wanted, |amount_of| amount_of(&old) > amount_of(&new))

@@ -1,28 +1,28 @@
 //! The nodes that have enough free resources for a pod, read from the columns of the table.
 
-use super::fit::Requests;
+use super::fit::FitRequests;
 use berth_framework::Slot;
-use berth_framework::table::{Column, NodeTable, ResourceId};
+use berth_framework::table::{NodeTable, ResourceColumn, ResourceId};
 use smallvec::SmallVec;
 
 /// A request above zero.
-struct Wanted<'a> {
+struct WantedAmount<'a> {
     amount: i64,
-    column: &'a Column,
+    column: &'a ResourceColumn,
     /// Whether a node that offers none is enough.
     or_none: bool,
 }
 
 /// The requirement of a pod on every node.
 pub(super) struct Room<'a> {
-    pods: &'a Column,
-    wanted: SmallVec<[Wanted<'a>; 4]>,
+    pods: &'a ResourceColumn,
+    wanted: SmallVec<[WantedAmount<'a>; 4]>,
     /// Whether the pod requests something that no node offers.
     is_hopeless: bool,
 }
 
 impl<'a> Room<'a> {
-    pub(super) fn new(table: &'a NodeTable, requests: &Requests) -> Self {
+    pub(super) fn new(table: &'a NodeTable, requests: &FitRequests) -> Self {
         let columns = table.columns();
         let mut room = Self {
             pods: columns.get(ResourceId::PODS),
@@ -35,7 +35,7 @@ impl<'a> Room<'a> {
             (requests.ephemeral_storage, ResourceId::EPHEMERAL_STORAGE),
         ] {
             if amount > 0 {
-                room.wanted.push(Wanted {
+                room.wanted.push(WantedAmount {
                     amount,
                     column: columns.get(id),
                     or_none: false,
@@ -44,7 +44,7 @@ impl<'a> Room<'a> {
         }
         for scalar in &requests.scalars {
             match scalar.id {
-                Some(id) => room.wanted.push(Wanted {
+                Some(id) => room.wanted.push(WantedAmount {
                     amount: scalar.amount,
                     column: columns.get(id),
                     or_none: scalar.has_devices,

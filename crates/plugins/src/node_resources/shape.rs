@@ -23,9 +23,9 @@ pub struct ShapePoint {
 
 /// The function: utilisation in percent to a score from 0 to 100.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shape(Vec<(i64, i64)>);
+pub struct ScoreShape(Vec<(i64, i64)>);
 
-impl Shape {
+impl ScoreShape {
     /// Checks the points at `path`.
     pub(crate) fn new(points: &[ShapePoint], path: &str, problems: &mut Problems) -> Self {
         if points.is_empty() {
@@ -84,7 +84,7 @@ impl Shape {
 mod tests {
     use super::*;
 
-    fn shape(points: &[(i64, i64)]) -> Result<Shape, String> {
+    fn shape(points: &[(i64, i64)]) -> Result<ScoreShape, String> {
         let points: Vec<ShapePoint> = points
             .iter()
             .map(|(utilization, score)| ShapePoint {
@@ -93,7 +93,7 @@ mod tests {
             })
             .collect();
         let mut problems = Problems::default();
-        let shape = Shape::new(&points, "shape", &mut problems);
+        let shape = ScoreShape::new(&points, "shape", &mut problems);
         problems.or(shape).map_err(|e| e.to_string())
     }
 

@@ -3,7 +3,7 @@
 //! Per resource an integer score of 0 to 100, and their mean weighted by the resources' weights. Products are
 //! computed with 128 bits where 64 do not suffice, so that amounts near the limit do not wrap.
 
-use super::shape::Shape;
+use super::shape::ScoreShape;
 use berth_framework::plugin::MAX_NODE_SCORE;
 
 /// The use of one resource of a node, with the pod.
@@ -21,14 +21,14 @@ pub struct Share {
 
 /// The ranking of nodes by their resources.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Strategy {
+pub enum ScoringStrategy {
     /// The emptier the better.
     #[default]
     LeastAllocated,
     /// The fuller the better.
     MostAllocated,
     /// By a function of the utilisation.
-    RequestedToCapacityRatio(Shape),
+    RequestedToCapacityRatio(ScoreShape),
 }
 
 /// Up to this amount, and up to 100 percent, a quotient of floating-point numbers that is rounded down is exact: the
@@ -51,7 +51,7 @@ fn percent(amount: i64, whole: i64) -> i64 {
     i64::try_from(share).unwrap_or(MAX_NODE_SCORE)
 }
 
-impl Strategy {
+impl ScoringStrategy {
     /// The score of a node, 0 to 100.
     #[inline]
     pub fn score(&self, shares: impl IntoIterator<Item = Share>) -> i64 {
@@ -83,7 +83,7 @@ fn most(share: &Share) -> i64 {
     percent(share.requested.min(share.allocatable), share.allocatable)
 }
 
-fn ratio(share: &Share, shape: &Shape) -> i64 {
+fn ratio(share: &Share, shape: &ScoreShape) -> i64 {
     if share.requested > share.allocatable {
         shape.score(MAX_NODE_SCORE)
     } else {
@@ -194,7 +194,7 @@ mod tests {
             ("less than nothing held", vec![(i64::MIN, i64::MAX, 1)], 100),
         ] {
             assert_eq!(
-                Strategy::LeastAllocated.score(shares(&amounts)),
+                ScoringStrategy::LeastAllocated.score(shares(&amounts)),
                 score,
                 "{name}"
             );
@@ -233,7 +233,7 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                Strategy::MostAllocated.score(shares(&amounts)),
+                ScoringStrategy::MostAllocated.score(shares(&amounts)),
                 score,
                 "{name}"
             );
@@ -282,8 +282,8 @@ mod tests {
             ("weights", rising, vec![(3, 4, 3), (1, 2, 5)], 59),
         ] {
             let points = points.map(|(utilization, score)| ShapePoint { utilization, score });
-            let shape = Shape::new(&points, "", &mut Problems::default());
-            let strategy = Strategy::RequestedToCapacityRatio(shape);
+            let shape = ScoreShape::new(&points, "", &mut Problems::default());
+            let strategy = ScoringStrategy::RequestedToCapacityRatio(shape);
             assert_eq!(strategy.score(shares(&amounts)), score, "{name}");
         }
     }

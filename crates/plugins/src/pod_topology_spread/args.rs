@@ -38,7 +38,7 @@ impl Default for PodTopologySpreadArgs {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Wire {
+struct PodTopologySpreadWire {
     default_constraints: Option<Vec<TopologySpreadConstraint>>,
     defaulting_type: Option<String>,
 }
@@ -49,7 +49,7 @@ impl PodTopologySpreadArgs {
     /// # Errors
     /// Every problem of the arguments.
     pub fn decode(args: &Value) -> Result<Self, ArgsError> {
-        let wire: Wire = decode(args, "PodTopologySpreadArgs")?;
+        let wire: PodTopologySpreadWire = decode(args, "PodTopologySpreadArgs")?;
         let constraints = wire.default_constraints.unwrap_or_default();
         let mut problems = Problems::default();
         let kind = wire.defaulting_type.unwrap_or_default();

@@ -1,7 +1,7 @@
 //! `DoNotSchedule`: pods per domain, counted once and updated while a dry run adds and removes pods.
 
 use super::constraints::{Constraint, DO_NOT_SCHEDULE, Inclusion, has_all_keys};
-use super::tally::Tally;
+use super::tally::SelectorTally;
 use super::{PodTopologySpread, REASON_NO_DOMAIN, REASON_SKEW};
 use berth_api::{Pod, Str};
 use berth_framework::plugin::{Context, Filter, PreFilter, PreFilterResult};
@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 /// A constraint with the pods of each of its domains. A domain without pods is a domain.
 #[derive(Debug)]
-struct Counted {
+struct CountedConstraint {
     constraint: Constraint,
     domains: FxHashMap<Str, i64>,
     /// The number of pods in the emptiest domain.
@@ -19,7 +19,7 @@ struct Counted {
     own: i64,
 }
 
-impl Counted {
+impl CountedConstraint {
     fn update_minimum(&mut self) {
         self.minimum = self.domains.values().copied().min().unwrap_or(0);
     }
@@ -32,12 +32,12 @@ impl Counted {
 }
 
 #[derive(Debug)]
-struct PreFilterState {
-    counted: Vec<Counted>,
+struct SpreadPreFilterState {
+    counted: Vec<CountedConstraint>,
     inclusion: Inclusion,
 }
 
-impl PreFilterState {
+impl SpreadPreFilterState {
     fn has_all_keys(&self, node: NodeView<'_>) -> bool {
         let constraints = self.counted.iter().map(|counted| &counted.constraint);
         has_all_keys(constraints, node.labels())
@@ -84,9 +84,10 @@ impl PreFilter for PodTopologySpread {
         }
         let inclusion = Inclusion::of(pod, cx.features);
         let nodes = &cx.cluster.nodes;
-        let tally =
-            |constraint: &Constraint| Tally::open(&constraint.counted, pod.namespace(), nodes).0;
-        let tallies: Vec<Tally> = constraints.iter().map(tally).collect();
+        let tally = |constraint: &Constraint| {
+            SelectorTally::open(&constraint.counted, pod.namespace(), nodes).0
+        };
+        let tallies: Vec<SelectorTally> = constraints.iter().map(tally).collect();
         let mut domains = vec![FxHashMap::<Str, i64>::default(); constraints.len()];
         for node in nodes.iter() {
             if !has_all_keys(&constraints, node.labels()) {
@@ -105,7 +106,7 @@ impl PreFilter for PodTopologySpread {
             .into_iter()
             .zip(domains)
             .map(|(constraint, domains)| {
-                let mut counted = Counted {
+                let mut counted = CountedConstraint {
                     own: i64::from(constraint.selector.matches(pod.labels())),
                     constraint,
                     domains,
@@ -115,7 +116,7 @@ impl PreFilter for PodTopologySpread {
                 counted
             })
             .collect();
-        state.write(PreFilterState { counted, inclusion });
+        state.write(SpreadPreFilterState { counted, inclusion });
         PreFilterResult::AllNodes
     }
 
@@ -127,7 +128,7 @@ impl PreFilter for PodTopologySpread {
         other: &PodInfo,
         node: NodeView<'_>,
     ) -> Status {
-        if let Some(kept) = state.read_mut::<PreFilterState>() {
+        if let Some(kept) = state.read_mut::<SpreadPreFilterState>() {
             kept.change(&pod.pod, &other.pod, node, 1);
         }
         Status::success()
@@ -141,7 +142,7 @@ impl PreFilter for PodTopologySpread {
         other: &PodInfo,
         node: NodeView<'_>,
     ) -> Status {
-        if let Some(kept) = state.read_mut::<PreFilterState>() {
+        if let Some(kept) = state.read_mut::<SpreadPreFilterState>() {
             kept.change(&pod.pod, &other.pod, node, -1);
         }
         Status::success()
@@ -156,7 +157,7 @@ impl Filter for PodTopologySpread {
         _pod: &PodInfo,
         node: NodeView<'_>,
     ) -> Status {
-        let Some(kept) = state.read::<PreFilterState>() else {
+        let Some(kept) = state.read::<SpreadPreFilterState>() else {
             return Status::error("PodTopologySpread: Filter ran without PreFilter");
         };
         for counted in &kept.counted {

@@ -75,9 +75,12 @@ impl PodTopologySpread {
         if own || namespace != Some(pod.namespace()) {
             return Hint::Skip;
         }
-        let (old, new) = (change.old.map(Counts::of), change.new.map(Counts::of));
+        let (old, new) = (
+            change.old.map(CountedSelection::of),
+            change.new.map(CountedSelection::of),
+        );
         let concerns =
-            |counts: &Option<Counts<'_>>| counts.as_ref().is_some_and(|c| c.concern(pod));
+            |counts: &Option<CountedSelection<'_>>| counts.as_ref().is_some_and(|c| c.concern(pod));
         if old != new && (concerns(&old) || concerns(&new)) {
             Hint::Queue
         } else {
@@ -88,7 +91,7 @@ impl PodTopologySpread {
 
 /// The pods that a service or controller makes the default constraints count.
 #[derive(Debug, PartialEq)]
-enum Counts<'a> {
+enum CountedSelection<'a> {
     /// The pods of a service, for pods that it serves.
     Service(Option<&'a Labels>),
     /// The pods of a replication controller of this name, for its pods.
@@ -99,7 +102,7 @@ enum Counts<'a> {
     Nothing,
 }
 
-impl<'a> Counts<'a> {
+impl<'a> CountedSelection<'a> {
     fn of(object: &'a Object) -> Self {
         let name = object.metadata().name.as_str();
         match object {

@@ -18,14 +18,14 @@ use super::constraints::{
     Constraint, DO_NOT_SCHEDULE, Inclusion, SCHEDULE_ANYWAY, has_all_keys, is_countable,
 };
 use super::score::{normalized, weight};
-use super::tally::{Tallies, Tally};
+use super::tally::{SelectorTally, Tallies};
 use berth_api::Pod;
 use berth_framework::keep::{Class, Domains, FeasibleClass, Fragment, Kept, Ledger, Movement};
 use berth_framework::plugin::Context;
 use berth_framework::table::Topology;
 use berth_framework::{NodeTable, PodInfo, Slot, Status};
 use hard::Hard;
-use places::{Entry, Number, Place, Places};
+use places::{DomainPlaces, NodeEntry, Number, Place};
 use smallvec::SmallVec;
 use soft::Soft;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ struct SpreadLedger {
     inclusion: Inclusion,
     /// Whether nodes without all labels of the soft constraints do not score.
     all_keys: bool,
-    tallies: SmallVec<[Tally; 1]>,
+    tallies: SmallVec<[SelectorTally; 1]>,
     hard: Vec<Hard>,
     soft: Vec<Soft>,
     presence: Vec<Presence>,
@@ -99,7 +99,7 @@ impl SpreadLedger {
         for (constraint, topology) in hard.into_iter().zip(&of_hard) {
             let place = |slot: Slot, number: Number| {
                 let is_labelled = number != Topology::NOWHERE;
-                let entry = is_labelled.then(|| Entry {
+                let entry = is_labelled.then(|| NodeEntry {
                     number,
                     is_unlabelled: false,
                     counts: is_in_all(&of_hard, slot) && includes(&constraint, slot),
@@ -109,7 +109,8 @@ impl SpreadLedger {
             let is_plain = in_all && inclusion.includes_all(&constraint);
             let place_of = (!is_plain).then_some(&place as &dyn Fn(Slot, Number) -> Place);
             let tally = tallies.of(&constraint.counted);
-            let places = Places::open(topology, nodes.slots(), place_of, tallies.counts(tally));
+            let places =
+                DomainPlaces::open(topology, nodes.slots(), place_of, tallies.counts(tally));
             let own = constraint.selector.matches(pod.pod.labels());
             hard_books.push(Hard::new(constraint, tally, own, places));
         }
@@ -128,7 +129,7 @@ impl SpreadLedger {
             let place = |slot: Slot, number: Number| {
                 let is_unlabelled = number == Topology::NOWHERE;
                 let is_there = presence[slot.index()] == Presence::There;
-                let entry = is_there.then(|| Entry {
+                let entry = is_there.then(|| NodeEntry {
                     number: if is_unlabelled {
                         Topology::EMPTY
                     } else {
@@ -142,7 +143,8 @@ impl SpreadLedger {
             let is_plain = in_all && inclusion.includes_all(&constraint);
             let place_of = (!is_plain).then_some(&place as &dyn Fn(Slot, Number) -> Place);
             let tally = tallies.of(&constraint.counted);
-            let places = || Places::open(topology, nodes.slots(), place_of, tallies.counts(tally));
+            let places =
+                || DomainPlaces::open(topology, nodes.slots(), place_of, tallies.counts(tally));
             soft_books.push(Soft::new(constraint.clone(), tally, topology, places));
         }
 
@@ -264,7 +266,7 @@ impl Ledger for SpreadLedger {
             let view = view?;
             let topology = cx.cluster.nodes.topology(&constraint.topology_key);
             let number = topology.domain(node);
-            Some(Entry {
+            Some(NodeEntry {
                 number: number.or(unlabelled_too.then_some(Topology::EMPTY))?,
                 is_unlabelled: number.is_none(),
                 counts: in_all

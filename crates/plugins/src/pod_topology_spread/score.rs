@@ -5,7 +5,7 @@
 
 use super::PodTopologySpread;
 use super::constraints::{Constraint, HOSTNAME, Inclusion, SCHEDULE_ANYWAY, has_all_keys};
-use super::tally::Tally;
+use super::tally::SelectorTally;
 use berth_api::{Pod, Str};
 use berth_framework::plugin::{Context, MAX_NODE_SCORE, PreScore, Score};
 use berth_framework::{CycleState, NodeView, PodInfo, Slot, Status};
@@ -35,7 +35,7 @@ impl PodTopologySpread {
 /// A constraint with what it counts.
 struct Weighed {
     constraint: Constraint,
-    tally: Tally,
+    tally: SelectorTally,
     /// The pods of each domain that a feasible node is in; not of hosts, which are counted one by one.
     domains: FxHashMap<Str, i64>,
     weight: f64,
@@ -87,7 +87,8 @@ impl PreScoreState {
             .into_iter()
             .zip(domains)
             .map(|(constraint, domains)| {
-                let (tally, _) = Tally::open(&constraint.counted, namespace, &cx.cluster.nodes);
+                let (tally, _) =
+                    SelectorTally::open(&constraint.counted, namespace, &cx.cluster.nodes);
                 let size = if constraint.topology_key == HOSTNAME {
                     hosts
                 } else {

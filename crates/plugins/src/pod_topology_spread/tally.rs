@@ -7,12 +7,12 @@ use smallvec::SmallVec;
 
 /// The pods that a selector matches, by slot. Constraints with equal selectors share one.
 #[derive(Debug)]
-pub(super) struct Tally {
+pub(super) struct SelectorTally {
     pub(super) selector: Selector,
     pub(super) counts: Vec<u32>,
 }
 
-impl Tally {
+impl SelectorTally {
     /// Counts the pods of a namespace, on nodes that there are. Besides the tally, returns where any were.
     pub(super) fn open(
         selector: &Selector,
@@ -74,7 +74,7 @@ impl Tally {
 
 /// Tallies while they are opened, each with the slots where it has counted any.
 pub(super) struct Tallies<'a> {
-    pub(super) opened: SmallVec<[(Tally, Vec<Slot>); 1]>,
+    pub(super) opened: SmallVec<[(SelectorTally, Vec<Slot>); 1]>,
     pub(super) namespace: &'a str,
     pub(super) nodes: &'a NodeTable,
 }
@@ -85,7 +85,7 @@ impl Tallies<'_> {
         let mut known = self.opened.iter();
         let known = known.position(|(tally, _)| tally.selector == *selector);
         known.unwrap_or_else(|| {
-            let tally = Tally::open(selector, self.namespace, self.nodes);
+            let tally = SelectorTally::open(selector, self.namespace, self.nodes);
             self.opened.push(tally);
             self.opened.len() - 1
         })

@@ -1,7 +1,7 @@
 //! `VolumeBindingArgs`.
 
 use crate::args::{Problems, decode, set_default};
-use crate::node_resources::shape::{Shape, ShapePoint};
+use crate::node_resources::shape::{ScoreShape, ShapePoint};
 use berth_api::Duration;
 use berth_framework::registry::ArgsError;
 use berth_framework::{Feature, FeatureGates};
@@ -14,7 +14,7 @@ pub struct VolumeBindingArgs {
     /// The time limit of the binding of volumes.
     pub bind_timeout: Duration,
     /// The score of a utilization of storage; none without the gate StorageCapacityScoring.
-    pub shape: Option<Shape>,
+    pub shape: Option<ScoreShape>,
 }
 
 impl Default for VolumeBindingArgs {
@@ -28,7 +28,7 @@ impl Default for VolumeBindingArgs {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Wire {
+struct VolumeBindingWire {
     bind_timeout_seconds: Option<i64>,
     shape: Option<Vec<ShapePoint>>,
 }
@@ -53,10 +53,13 @@ impl VolumeBindingArgs {
         let mut args = match args {
             Value::Object(fields) => fields.clone(),
             Value::Null => Map::new(),
-            other => return decode::<Wire>(other, "VolumeBindingArgs").map(|_| Self::default()),
+            other => {
+                return decode::<VolumeBindingWire>(other, "VolumeBindingArgs")
+                    .map(|_| Self::default());
+            }
         };
         complete(&mut args, features);
-        let wire: Wire = decode(&Value::Object(args), "VolumeBindingArgs")?;
+        let wire: VolumeBindingWire = decode(&Value::Object(args), "VolumeBindingArgs")?;
         let mut problems = Problems::default();
         let mut checked = Self::default();
         match wire
@@ -72,7 +75,7 @@ impl VolumeBindingArgs {
         }
         match wire.shape {
             Some(points) if features.enabled(Feature::StorageCapacityScoring) => {
-                checked.shape = Some(Shape::new(&points, "shape", &mut problems));
+                checked.shape = Some(ScoreShape::new(&points, "shape", &mut problems));
             }
             Some(points) => {
                 let why = "unexpected field `shape`, remove it or turn on the feature gate StorageCapacityScoring";

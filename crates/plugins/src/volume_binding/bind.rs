@@ -12,7 +12,7 @@
 
 use super::claims::{BoundVolume, Claims};
 use super::find::{Provision, find};
-use super::{PreFilterState, VolumeBinding, writes as api};
+use super::{VolumeBinding, VolumePreFilterState, writes as api};
 use berth_api::storage::SELECTED_NODE_ANNOTATION;
 use berth_api::{Duration, Kind, ObjectMeta, PersistentVolume, PersistentVolumeClaim, Str, Time};
 use berth_framework::call::ObjectName;
@@ -50,7 +50,7 @@ struct Choice {
 
 /// The state of the claims.
 #[derive(Debug, PartialEq, Eq)]
-enum Progress {
+enum BindProgress {
     /// All are bound.
     Bound,
     /// Some are not bound; a change of one of these objects may change that.
@@ -116,7 +116,7 @@ impl Choice {
     ///
     /// # Errors
     /// Why they will not be bound, with kube-scheduler's text: the pod must be retried.
-    fn progress(&self, cluster: &Cluster, pod: &PodInfo) -> Result<Progress, String> {
+    fn progress(&self, cluster: &Cluster, pod: &PodInfo) -> Result<BindProgress, String> {
         let Some(node) = cluster.nodes.node(&self.node) else {
             return Err(node_not_found(&self.node));
         };
@@ -191,9 +191,9 @@ impl Choice {
             bound &= claim.is_fully_bound();
         }
         Ok(if bound {
-            Progress::Bound
+            BindProgress::Bound
         } else {
-            Progress::Pending(awaited)
+            BindProgress::Pending(awaited)
         })
     }
 
@@ -204,8 +204,8 @@ impl Choice {
         }
         let deadline = *self.deadline.get_or_insert(cx.now + limit);
         match self.progress(cx.cluster, pod) {
-            Ok(Progress::Bound) => Step::success(),
-            Ok(Progress::Pending(objects)) => Step::Wait(Wait {
+            Ok(BindProgress::Bound) => Step::success(),
+            Ok(BindProgress::Pending(objects)) => Step::Wait(Wait {
                 on: WaitOn::Objects(objects),
                 deadline,
             }),
@@ -274,7 +274,7 @@ impl Reserve for VolumeBinding {
     ) -> Step {
         // There is no state where the answers of PreFilter and Filter were kept from other pods.
         let own;
-        let claims = match state.read::<PreFilterState>() {
+        let claims = match state.read::<VolumePreFilterState>() {
             Some(kept) => &kept.claims,
             None => {
                 own = Claims::of(cx.cluster, &pod.pod).map_err(Status::error);

@@ -26,7 +26,7 @@ pub(super) struct Obstacles {
 
 /// The volumes of one kind of claims that is to be bound on the node.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct FoundVolumes {
     /// Claims with the volume that was chosen for each.
     pub(super) bindings: Vec<(Arc<PersistentVolumeClaim>, Arc<PersistentVolume>)>,
     /// Claims for which a volume is to be provisioned.
@@ -251,10 +251,10 @@ pub(super) fn find(
     cluster: &Cluster,
     claims: &Claims,
     node: &Node,
-) -> Result<(Found, Obstacles), String> {
+) -> Result<(FoundVolumes, Obstacles), String> {
     let labels = node.labels();
     let mut obstacles = Obstacles::default();
-    let mut found = Found::default();
+    let mut found = FoundVolumes::default();
     check_bound(cluster, claims, node, &mut obstacles)?;
     let mut to_match: SmallVec<[&Delayed; 4]> = SmallVec::new();
     for delayed in &claims.delayed {

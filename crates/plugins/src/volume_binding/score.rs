@@ -5,9 +5,9 @@
 //! 50Gi of 200Gi  → utilization  25 → score 75
 //! ```
 
-use super::find::{Found, find};
-use super::{PreFilterState, VolumeBinding};
-use crate::node_resources::shape::Shape;
+use super::find::{FoundVolumes, find};
+use super::{VolumeBinding, VolumePreFilterState};
+use crate::node_resources::shape::ScoreShape;
 use berth_api::Str;
 use berth_framework::plugin::{Context, PreScore, Score};
 use berth_framework::{CycleState, NodeView, PodInfo, Slot, Status};
@@ -36,7 +36,7 @@ impl ClassStorage {
 
 /// The storage by class: that of the existing volumes if there is one, else that of the volumes to provision for which
 /// a capacity is known.
-fn by_class(found: &Found) -> BTreeMap<Str, ClassStorage> {
+fn by_class(found: &FoundVolumes) -> BTreeMap<Str, ClassStorage> {
     let mut classes: BTreeMap<Str, ClassStorage> = BTreeMap::new();
     for (claim, volume) in &found.bindings {
         let class = classes.entry(Str::new(volume.class())).or_default();
@@ -61,7 +61,7 @@ fn by_class(found: &Found) -> BTreeMap<Str, ClassStorage> {
 }
 
 /// The mean of the scores of the classes, rounded half away from zero.
-fn score(classes: &BTreeMap<Str, ClassStorage>, shape: &Shape) -> i64 {
+fn score(classes: &BTreeMap<Str, ClassStorage>, shape: &ScoreShape) -> i64 {
     let Ok(count @ 1..) = i64::try_from(classes.len()) else {
         return 0;
     };
@@ -81,7 +81,7 @@ impl PreScore for VolumeBinding {
         _pod: &PodInfo,
         _nodes: &[Slot],
     ) -> Status {
-        match state.read::<PreFilterState>() {
+        match state.read::<VolumePreFilterState>() {
             _ if self.args.shape.is_none() => Status::skip(),
             None => Status::error("VolumeBinding: PreScore ran without PreFilter"),
             Some(kept) if kept.claims.delayed.is_empty() => Status::skip(),
@@ -98,7 +98,8 @@ impl Score for VolumeBinding {
         _pod: &PodInfo,
         node: NodeView<'_>,
     ) -> Result<i64, Status> {
-        let (Some(kept), Some(shape)) = (state.read::<PreFilterState>(), &self.args.shape) else {
+        let (Some(kept), Some(shape)) = (state.read::<VolumePreFilterState>(), &self.args.shape)
+        else {
             return Err(Status::error("VolumeBinding: Score ran without PreFilter"));
         };
         let (found, _) = find(cx.cluster, &kept.claims, node.node()).map_err(Status::error)?;

@@ -4,7 +4,7 @@
 use crate::drivers::driver;
 use berth_api::Kind;
 use berth_framework::testing::{PodBuilder, node, pod};
-use berth_scheduler::metrics::{Metric, Value};
+use berth_scheduler::metrics::{Metric, SeriesValue};
 use berth_scheduler::queue::QueuedIn;
 use berth_scheduler::testing::Driver;
 use serde_json::json;
@@ -243,7 +243,7 @@ fn hints(w: &Driver) -> u64 {
     let asked = |event: &str, hint: &str| {
         let labels = ["DynamicResources", event, hint];
         match snapshot.get(Metric::QueueingHintExecutionDuration, &labels) {
-            Some(Value::Histogram(asked)) => asked.count(),
+            Some(SeriesValue::Histogram(asked)) => asked.count(),
             _ => 0,
         }
     };

@@ -200,9 +200,9 @@ fn slices(node: &str) -> [Value; 2] {
 fn publish(w: &mut Driver, node: &str, is_there: bool) {
     for slice in slices(node) {
         if is_there {
-            drop(w.object(Kind::ResourceSlice, slice))
+            w.object(Kind::ResourceSlice, slice);
         } else {
-            w.object_gone(Kind::ResourceSlice, &slice)
+            w.object_gone(Kind::ResourceSlice, &slice);
         }
     }
 }

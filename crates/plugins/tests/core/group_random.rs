@@ -10,7 +10,7 @@ use berth_framework::call::CallErrorKind;
 use berth_framework::cluster::GroupKey;
 use berth_framework::testing::{PodBuilder, pod};
 use berth_framework::{ApiCall, Feature};
-use berth_scheduler::Outcome;
+use berth_scheduler::ScheduleOutcome;
 use berth_scheduler::testing::Driver;
 use fastrand::Rng;
 use serde_json::json;
@@ -165,7 +165,7 @@ impl World {
             let min = cluster.groups().spec(&key).map_or(0, |spec| spec.min());
             assert!(scheduled >= min, "{pod} is bound with {scheduled} of {min}");
         }
-        !matches!(outcome, Outcome::Idle { .. })
+        !matches!(outcome, ScheduleOutcome::Idle { .. })
     }
 
     fn step(&mut self) {
@@ -205,9 +205,9 @@ impl World {
                     let known = self.gangs.get_mut(&name).expect("it is known");
                     known.exists = !known.exists;
                     if known.exists {
-                        drop(self.w.object(Kind::PodGroup, object))
+                        self.w.object(Kind::PodGroup, object);
                     } else {
-                        self.w.object_gone(Kind::PodGroup, &object)
+                        self.w.object_gone(Kind::PodGroup, &object);
                     }
                 }
             }

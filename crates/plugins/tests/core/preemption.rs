@@ -6,7 +6,7 @@ use berth_api::Release;
 use berth_framework::call::CallErrorKind;
 use berth_framework::testing::{PodBuilder, node, pod};
 use berth_framework::{Feature, FeatureGates};
-use berth_scheduler::metrics::{Metric, Value};
+use berth_scheduler::metrics::{Metric, SeriesValue};
 use berth_scheduler::queue::QueuedIn;
 use berth_scheduler::testing::Driver;
 use serde_json::json;
@@ -240,7 +240,8 @@ fn a_preemptor_whose_status_is_being_written_does_not_preempt_again() {
                 );
                 assert_eq!(w.nominated("vip"), nominated, "{case}");
                 let metrics = w.scheduler.metrics();
-                let Some(Value::Histogram(chosen)) = metrics.get(Metric::PreemptionVictims, &[])
+                let Some(SeriesValue::Histogram(chosen)) =
+                    metrics.get(Metric::PreemptionVictims, &[])
                 else {
                     panic!("{case}: victims were counted");
                 };

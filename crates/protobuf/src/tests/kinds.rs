@@ -1,6 +1,6 @@
 //! Objects at random: the type of each kind decodes JSON and protobuf alike.
 
-use crate::types::{MessageType, Shape, Target, Types};
+use crate::types::{FieldShape, FieldTarget, MessageType, Types};
 use crate::{Object, encode};
 use berth_api::Kind;
 use serde_json::{Map, Value, json};
@@ -22,13 +22,13 @@ fn object(message: &MessageType, random: &mut fastrand::Rng, depth: usize) -> Fo
     };
     for (_, target) in message.fields() {
         match target {
-            Target::Embedded(at) => {
+            FieldTarget::Embedded(at) => {
                 let inner = object(Types::get().at(*at), random, depth + 1);
                 forms.json.extend(inner.json);
                 forms.message.extend(inner.message);
             }
             // Some of each: absent, zero, and with a value.
-            Target::Field(field) => {
+            FieldTarget::Field(field) => {
                 let choice = random.u8(..6);
                 if choice == 0 || depth > 7 {
                     continue;
@@ -50,7 +50,7 @@ fn object(message: &MessageType, random: &mut fastrand::Rng, depth: usize) -> Fo
     forms
 }
 
-impl Shape {
+impl FieldShape {
     fn is_empty_map(&self, value: &Value) -> bool {
         matches!(self, Self::Map(_)) && value.as_object().is_some_and(Map::is_empty)
     }
@@ -61,36 +61,43 @@ impl Shape {
     }
 }
 
-fn value(shape: &Shape, random: &mut fastrand::Rng, depth: usize, is_zero: bool) -> (Value, Value) {
+fn value(
+    shape: &FieldShape,
+    random: &mut fastrand::Rng,
+    depth: usize,
+    is_zero: bool,
+) -> (Value, Value) {
     let same = |value: Value| (value.clone(), value);
     let number = if is_zero { 0 } else { random.i32(1..1_000) };
     match shape {
-        Shape::Bool => same((number != 0).into()),
-        Shape::Int => same(number.into()),
-        Shape::String | Shape::Bytes if is_zero => same("".into()),
-        Shape::String => same(format!("s{number} é").into()),
-        Shape::Bytes => same("AAEC".into()),
-        Shape::Quantity => same(json!(format!("{number}m"))),
-        Shape::IntOrString if random.bool() => same(format!("{number}%").into()),
-        Shape::IntOrString => same(number.into()),
-        Shape::Time if is_zero => same(Value::Null),
-        Shape::Time => same(format!("2026-01-02T03:04:{:02}Z", number % 60).into()),
-        Shape::MicroTime => same(format!("2026-01-02T03:04:05.{number:06}Z").into()),
-        Shape::Strings => same(json!(["a", format!("{number}")])),
-        Shape::Double | Shape::SchemaOr(..) => unreachable!("only in definitions of resources"),
-        Shape::Json | Shape::Raw | Shape::Fields => {
+        FieldShape::Bool => same((number != 0).into()),
+        FieldShape::Int => same(number.into()),
+        FieldShape::String | FieldShape::Bytes if is_zero => same("".into()),
+        FieldShape::String => same(format!("s{number} é").into()),
+        FieldShape::Bytes => same("AAEC".into()),
+        FieldShape::Quantity => same(json!(format!("{number}m"))),
+        FieldShape::IntOrString if random.bool() => same(format!("{number}%").into()),
+        FieldShape::IntOrString => same(number.into()),
+        FieldShape::Time if is_zero => same(Value::Null),
+        FieldShape::Time => same(format!("2026-01-02T03:04:{:02}Z", number % 60).into()),
+        FieldShape::MicroTime => same(format!("2026-01-02T03:04:05.{number:06}Z").into()),
+        FieldShape::Strings => same(json!(["a", format!("{number}")])),
+        FieldShape::Double | FieldShape::SchemaOr(..) => {
+            unreachable!("only in definitions of resources")
+        }
+        FieldShape::Json | FieldShape::Raw | FieldShape::Fields => {
             same(json!({"a": [number, null, {"b": 1.5}], "c": "d"}))
         }
-        Shape::Message(at) => {
+        FieldShape::Message(at) => {
             let Forms { json, message } = object(Types::get().at(*at), random, depth + 1);
             (json.into(), message.into())
         }
-        Shape::List(items) => {
+        FieldShape::List(items) => {
             let entries = (0..random.usize(..3)).map(|_| value(items, random, depth + 1, false));
             let (json, message): (Vec<Value>, Vec<Value>) = entries.unzip();
             (json.into(), message.into())
         }
-        Shape::Map(values) => {
+        FieldShape::Map(values) => {
             let mut forms = (Map::new(), Map::new());
             for _ in 0..random.usize(..3) {
                 let key = format!("k{}", random.u8(..));

@@ -3,7 +3,7 @@
 //! A limited number of bindings is with extenders at once. The others wait for their turn, so that the timeout of each
 //! request begins when it is sent, and meanwhile no further pod is tried.
 
-use super::{Bindings, Stage};
+use super::{BindingStage, Bindings};
 use crate::core::{Answered, Core, PointRun, Ran, Waiter};
 use crate::cycle::stage_failure;
 use crate::log::LogLine;
@@ -60,19 +60,19 @@ impl Bindings {
         let extenders = core.settings.extenders.clone();
         let pod = &binding.attempt.pod.pod;
         let Some((at, extender)) = extenders.next(from, pod, |spec| spec.binds) else {
-            binding.stage = Stage::Bind(PointRun::begin(core, Point::Bind.as_str()));
+            binding.stage = BindingStage::Bind(PointRun::begin(core, Point::Bind.as_str()));
             self.run_bind(core, id, None);
             return;
         };
         if self.binders.is_saturated() {
-            binding.stage = Stage::Turn { at };
+            binding.stage = BindingStage::Turn { at };
             self.binders.waiting.push_back(id);
             return;
         }
         self.binders.asked += 1;
         let answer = extender.bind(&binding.attempt.pod_ref(), &binding.placed.node);
         let job = core.outbound.start(job(answer));
-        binding.stage = Stage::Extender { at };
+        binding.stage = BindingStage::Extender { at };
         let wait = Wait {
             on: WaitOn::Job(job),
             deadline: core.now() + extender.spec().timeout,
@@ -87,7 +87,7 @@ impl Bindings {
         while !self.binders.is_saturated()
             && let Some(next) = self.binders.waiting.pop_front()
         {
-            if let Some(Stage::Turn { at }) = self.by_id.get(&next).map(|b| &b.stage) {
+            if let Some(BindingStage::Turn { at }) = self.by_id.get(&next).map(|b| &b.stage) {
                 let at = *at;
                 self.bind_by_extender(core, next, at);
             }
@@ -122,8 +122,8 @@ impl Bindings {
         let mut with_extenders = 0;
         for (id, binding) in &self.by_id {
             match binding.stage {
-                Stage::Extender { .. } => with_extenders += 1,
-                Stage::Turn { .. } if !waiting.contains(id) => {
+                BindingStage::Extender { .. } => with_extenders += 1,
+                BindingStage::Turn { .. } if !waiting.contains(id) => {
                     return Err(format!("binding {id} waits for a turn that never comes"));
                 }
                 _ => {}
@@ -145,8 +145,8 @@ impl Bindings {
     /// The wait of the Bind plugin, or of the extender that binds, has ended.
     pub(crate) fn resume_bind(&mut self, core: &mut Core, id: u64, reason: WakeReason) {
         match self.by_id.get(&id).map(|binding| &binding.stage) {
-            Some(Stage::Bind(_)) => self.run_bind(core, id, Some(reason)),
-            Some(Stage::Extender { at }) => {
+            Some(BindingStage::Bind(_)) => self.run_bind(core, id, Some(reason)),
+            Some(BindingStage::Extender { at }) => {
                 let at = *at;
                 self.extender_answered(core, id, at, reason);
             }
@@ -160,7 +160,7 @@ impl Bindings {
             return;
         };
         let (attempt, placed) = (&mut binding.attempt, &binding.placed);
-        let Stage::Bind(run) = &mut binding.stage else {
+        let BindingStage::Bind(run) = &mut binding.stage else {
             return;
         };
         let profile = attempt.profile.clone();

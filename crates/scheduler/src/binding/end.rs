@@ -1,8 +1,8 @@
 //! The end of a binding: the pod is bound (C-43, C-44), or everything is reverted (C-52).
 
-use super::{Binding, Bindings};
+use super::{Bindings, PodBinding};
 use crate::core::{Answered, Core, PointRun};
-use crate::cycle::{Attempt, Placed, failure_of_stage, undo_placement};
+use crate::cycle::{AssumedPod, Attempt, failure_of_stage, undo_placement};
 use crate::failure::fail;
 use crate::metrics::Metric;
 use crate::pod_status::correct_status;
@@ -20,7 +20,7 @@ const ATTEMPTS_LABEL_MAX: u32 = 15;
 
 impl Bindings {
     /// Removes a binding that has ended.
-    fn take(&mut self, core: &mut Core, id: u64) -> Option<Box<Binding>> {
+    fn take(&mut self, core: &mut Core, id: u64) -> Option<Box<PodBinding>> {
         self.end_waits(core, id);
         let binding = self.by_id.remove(&id)?;
         self.of_pod.remove(binding.uid());
@@ -34,7 +34,7 @@ impl Bindings {
             return;
         };
         core.v(2, "Successfully bound pod to node", |line| {
-            let Placed { node, nodes, .. } = &binding.placed;
+            let AssumedPod { node, nodes, .. } = &binding.placed;
             let line = line
                 .with("pod", &*binding.placed.pod.pod)
                 .with("node", node);
@@ -45,7 +45,7 @@ impl Bindings {
         core.explanations.forget(binding.uid());
         count_scheduled(core, &binding);
         run_post_bind(core, &mut binding);
-        let Binding {
+        let PodBinding {
             attempt, placed, ..
         } = &mut *binding;
         core.trace_ended(attempt, "scheduled", Some(&placed.node), "");
@@ -62,7 +62,7 @@ impl Bindings {
         let Some(binding) = self.take(core, id) else {
             return;
         };
-        let Binding {
+        let PodBinding {
             mut attempt,
             placed,
             ..
@@ -102,7 +102,7 @@ fn keeps_room(core: &Core, attempt: &mut Attempt, status: &Status) -> bool {
     now.since(since) <= ROOM_KEPT_MAX
 }
 
-fn publish_scheduled(core: &mut Core, binding: &Binding) {
+fn publish_scheduled(core: &mut Core, binding: &PodBinding) {
     let pod = binding.attempt.pod_ref();
     let note = format!("Successfully assigned {pod} to {}", binding.placed.node);
     let event = PodEvent {
@@ -116,8 +116,8 @@ fn publish_scheduled(core: &mut Core, binding: &Binding) {
     core.outbound.publish(event, &binding.attempt.profile.name);
 }
 
-fn run_post_bind(core: &mut Core, binding: &mut Binding) {
-    let Binding {
+fn run_post_bind(core: &mut Core, binding: &mut PodBinding) {
+    let PodBinding {
         attempt, placed, ..
     } = binding;
     let profile = attempt.profile.clone();
@@ -137,7 +137,7 @@ fn run_post_bind(core: &mut Core, binding: &mut Binding) {
     run.end(core, attempt, Code::Success);
 }
 
-fn count_scheduled(core: &mut Core, binding: &Binding) {
+fn count_scheduled(core: &mut Core, binding: &PodBinding) {
     let info = &binding.attempt.info;
     core.attempt_took(&binding.attempt, "scheduled");
     let (now, metrics) = (core.now(), &mut core.metrics);

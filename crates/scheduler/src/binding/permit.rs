@@ -1,8 +1,8 @@
 //! Waiting for Permit plugins that hold a pod (F-14, F-15).
 
-use super::{Bindings, Hold, PERMIT_WAIT_MAX, Stage, Waiting};
+use super::{BindingStage, Bindings, Hold, PERMIT_WAIT_MAX, WaitingPlugin};
 use crate::core::{Core, WaitId, Waiter};
-use crate::cycle::{PermitWait, Placed, stage_failure};
+use crate::cycle::{AssumedPod, PermitWait, stage_failure};
 use crate::metrics::Metric;
 use berth_api::{Str, Time};
 use berth_framework::Status;
@@ -14,19 +14,19 @@ use smallvec::SmallVec;
 pub(super) fn hold(
     core: &mut Core,
     id: u64,
-    placed: &Placed,
+    placed: &AssumedPod,
     holds: SmallVec<[Hold; 2]>,
     waits: SmallVec<[PermitWait; 2]>,
-) -> Stage {
+) -> BindingStage {
     let now = core.now();
     let deadline = core.unbound.hold(&placed.pod, &placed.node, holds, now);
     let waiting = waits.into_iter().map(|PermitWait { run, wait }| {
         let at = run.at();
         let wait = core.waits.add(Waiter::Permit { binding: id, at }, wait);
-        Waiting { run, wait }
+        WaitingPlugin { run, wait }
     });
     let waiting = waiting.collect();
-    Stage::Permit {
+    BindingStage::Permit {
         timer: start_timer(core, placed.pod.pod.uid(), deadline),
         waiting,
     }
@@ -54,7 +54,7 @@ impl Bindings {
     fn set_timer(&mut self, core: &mut Core, id: u64, deadline: Time) {
         if let Some(binding) = self.by_id.get_mut(&id)
             && let uid = binding.uid().clone()
-            && let Stage::Permit { timer, .. } = &mut binding.stage
+            && let BindingStage::Permit { timer, .. } = &mut binding.stage
         {
             core.waits.end(*timer);
             *timer = start_timer(core, &uid, deadline);
@@ -72,7 +72,7 @@ impl Bindings {
         let Some(binding) = self.by_id.get_mut(&id) else {
             return;
         };
-        let Stage::Permit { waiting, .. } = &mut binding.stage else {
+        let BindingStage::Permit { waiting, .. } = &mut binding.stage else {
             return;
         };
         let Some(place) = waiting.iter().position(|waiting| waiting.run.at() == at) else {
@@ -104,8 +104,8 @@ impl Bindings {
         match step {
             PermitStep::Wait(wait) => {
                 let wait = core.waits.add(Waiter::Permit { binding: id, at }, wait);
-                if let Stage::Permit { waiting, .. } = &mut binding.stage {
-                    waiting.push(Waiting { run, wait });
+                if let BindingStage::Permit { waiting, .. } = &mut binding.stage {
+                    waiting.push(WaitingPlugin { run, wait });
                 }
             }
             PermitStep::Hold(timeout) => {
@@ -152,13 +152,13 @@ impl Bindings {
     /// The binding waits for nothing any more.
     pub(super) fn end_waits(&self, core: &mut Core, id: u64) {
         match self.by_id.get(&id).map(|binding| &binding.stage) {
-            Some(Stage::Permit { timer, waiting }) => {
+            Some(BindingStage::Permit { timer, waiting }) => {
                 core.waits.end(*timer);
                 waiting.iter().for_each(|plugin| {
                     core.waits.end(plugin.wait);
                 });
             }
-            Some(Stage::PreBind { waiting, .. }) => waiting.iter().for_each(|plugin| {
+            Some(BindingStage::PreBind { waiting, .. }) => waiting.iter().for_each(|plugin| {
                 core.waits.end(plugin.wait);
             }),
             _ => {}

@@ -1,6 +1,6 @@
 //! Preparing the node and the pod's objects before binding (F-16, F-17).
 
-use super::{Binding, Bindings, Stage, Waiting};
+use super::{BindingStage, Bindings, PodBinding, WaitingPlugin};
 use crate::core::{Answered, Core, PointRun, Ran, Waiter};
 use crate::cycle::stage_failure;
 use crate::profile::Point;
@@ -12,14 +12,14 @@ use smallvec::SmallVec;
 const PRE_FLIGHT: &str = "PreBindPreFlight";
 
 /// Asks the PreBind plugins whether they have something to do. Returns whether one has.
-pub(super) fn run_pre_flight(core: &mut Core, binding: &mut Binding) -> Result<bool, Status> {
+pub(super) fn run_pre_flight(core: &mut Core, binding: &mut PodBinding) -> Result<bool, Status> {
     if !core
         .settings
         .is_on(Feature::NominatedNodeNameForExpectation)
     {
         return Ok(true);
     }
-    let Binding {
+    let PodBinding {
         attempt,
         placed,
         skip_pre_bind,
@@ -88,7 +88,7 @@ impl Bindings {
             core.unbound.prepare(&uid)
         }
         groups.reverse();
-        binding.stage = Stage::PreBind {
+        binding.stage = BindingStage::PreBind {
             run: PointRun::begin(core, Point::PreBind.as_str()),
             groups,
             waiting: SmallVec::new(),
@@ -103,7 +103,7 @@ impl Bindings {
                 return;
             };
             let binding = &mut **binding;
-            let Stage::PreBind { run, groups, .. } = &mut binding.stage else {
+            let BindingStage::PreBind { run, groups, .. } = &mut binding.stage else {
                 return;
             };
             let Some(group) = groups.pop() else {
@@ -141,7 +141,7 @@ impl Bindings {
         let Some(binding) = self.by_id.get_mut(&id) else {
             return;
         };
-        let Stage::PreBind { waiting, .. } = &mut binding.stage else {
+        let BindingStage::PreBind { waiting, .. } = &mut binding.stage else {
             return;
         };
         let Some(place) = waiting.iter().position(|plugin| plugin.run.at() == at) else {
@@ -151,7 +151,7 @@ impl Bindings {
         match pre_bind(core, id, binding, run, Some(reason)) {
             Some(Err(status)) => self.pre_bind_failed(core, id, &status),
             Some(Ok(())) => {
-                if let Stage::PreBind { waiting, .. } = &binding.stage
+                if let BindingStage::PreBind { waiting, .. } = &binding.stage
                     && waiting.is_empty()
                 {
                     self.next_group(core, id);
@@ -163,7 +163,7 @@ impl Bindings {
 
     fn pre_bind_failed(&mut self, core: &mut Core, id: u64, status: &Status) {
         if let Some(binding) = self.by_id.get_mut(&id).map(|binding| &mut **binding)
-            && let Stage::PreBind { run, .. } = &binding.stage
+            && let BindingStage::PreBind { run, .. } = &binding.stage
         {
             run.end(core, &mut binding.attempt, status.code());
         }
@@ -175,11 +175,11 @@ impl Bindings {
 fn pre_bind(
     core: &mut Core,
     id: u64,
-    binding: &mut Binding,
+    binding: &mut PodBinding,
     mut run: PointRun,
     reason: Option<WakeReason>,
 ) -> Option<Result<(), Status>> {
-    let Binding {
+    let PodBinding {
         attempt,
         placed,
         stage,
@@ -202,8 +202,8 @@ fn pre_bind(
     match step {
         Step::Wait(wait) => {
             let wait = core.waits.add(Waiter::PreBind { binding: id, at }, wait);
-            if let Stage::PreBind { waiting, .. } = stage {
-                waiting.push(Waiting { run, wait });
+            if let BindingStage::PreBind { waiting, .. } = stage {
+                waiting.push(WaitingPlugin { run, wait });
             }
             None
         }
@@ -215,7 +215,7 @@ fn pre_bind(
 /// The plugins that have something to do, in groups that run one after another: neighbours that may run beside each
 /// other form one, every other plugin is one by itself. A plugin with nothing to do is in none; if it must run alone,
 /// it still separates its neighbours.
-fn groups(binding: &Binding) -> Vec<SmallVec<[usize; 2]>> {
+fn groups(binding: &PodBinding) -> Vec<SmallVec<[usize; 2]>> {
     let mut groups: Vec<SmallVec<[usize; 2]>> = Vec::new();
     let mut joinable = false;
     let (state, pod) = (&binding.attempt.evaluation.state, &binding.placed.pod);

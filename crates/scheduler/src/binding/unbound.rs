@@ -23,7 +23,7 @@ pub(crate) struct Hold {
 
 /// The progress of a pod.
 #[derive(Debug)]
-enum Progress {
+enum UnboundProgress {
     /// Permit plugins hold it.
     Held(Held),
     /// Its PreBind plugins are at work. It can be stopped; then this is by what.
@@ -45,7 +45,7 @@ struct Held {
 /// The pods between placement and binding.
 #[derive(Debug, Default)]
 pub(crate) struct UnboundPods {
-    pods: FxHashMap<Str, Progress>,
+    pods: FxHashMap<Str, UnboundProgress>,
     /// Pods about which something was decided that their binding does not know yet.
     decided: Vec<Str>,
 }
@@ -53,7 +53,7 @@ pub(crate) struct UnboundPods {
 impl UnboundPods {
     /// The binding of a placed pod begins.
     pub(crate) fn add(&mut self, uid: &Str) {
-        self.pods.insert(uid.clone(), Progress::Binding);
+        self.pods.insert(uid.clone(), UnboundProgress::Binding);
     }
 
     /// The binding of a pod has ended.
@@ -68,14 +68,14 @@ impl UnboundPods {
 
     fn held_pod(&self, uid: &str) -> Option<&Held> {
         match self.pods.get(uid)? {
-            Progress::Held(held) => Some(held),
+            UnboundProgress::Held(held) => Some(held),
             _ => None,
         }
     }
 
     fn held_pod_mut(&mut self, uid: &str) -> Option<&mut Held> {
         match self.pods.get_mut(uid)? {
-            Progress::Held(held) => Some(held),
+            UnboundProgress::Held(held) => Some(held),
             _ => None,
         }
     }
@@ -83,7 +83,7 @@ impl UnboundPods {
     /// The progress of the binding of a pod.
     pub(crate) fn progress(&self, uid: &str, node: Str) -> ProgressView {
         match self.pods.get(uid) {
-            Some(Progress::Held(held)) => ProgressView::Permit {
+            Some(UnboundProgress::Held(held)) => ProgressView::Permit {
                 node,
                 since: held.since,
                 plugins: held
@@ -92,8 +92,8 @@ impl UnboundPods {
                     .map(|hold| (hold.plugin.clone(), hold.until))
                     .collect(),
             },
-            Some(Progress::Preparing(_)) => ProgressView::PreBind { node },
-            Some(Progress::Binding) | None => ProgressView::Bind { node },
+            Some(UnboundProgress::Preparing(_)) => ProgressView::PreBind { node },
+            Some(UnboundProgress::Binding) | None => ProgressView::Bind { node },
         }
     }
 
@@ -116,7 +116,7 @@ impl UnboundPods {
             verdict: None,
         };
         self.pods
-            .insert(pod.pod.uid().clone(), Progress::Held(held));
+            .insert(pod.pod.uid().clone(), UnboundProgress::Held(held));
         first.unwrap_or(now + PERMIT_WAIT_MAX)
     }
 
@@ -138,7 +138,7 @@ impl UnboundPods {
     /// The pods that are held, by UID.
     pub(crate) fn held(&self) -> Vec<WaitingPod> {
         let held = self.pods.values().filter_map(|progress| match progress {
-            Progress::Held(held) if held.verdict.is_none() => Some(WaitingPod {
+            UnboundProgress::Held(held) if held.verdict.is_none() => Some(WaitingPod {
                 pod: held.pod.clone(),
                 node: held.node.clone(),
                 pending_plugins: held.plugins.iter().map(|p| p.plugin.clone()).collect(),
@@ -184,7 +184,7 @@ impl UnboundPods {
         if self.decide(uid, Status::error("preempted").by(plugin)) {
             return true;
         }
-        let Some(Progress::Preparing(stopped)) = self.pods.get_mut(uid) else {
+        let Some(UnboundProgress::Preparing(stopped)) = self.pods.get_mut(uid) else {
             return false;
         };
         if stopped.is_none() {
@@ -215,7 +215,7 @@ impl UnboundPods {
     pub(crate) fn take_verdict(&mut self, uid: &str) -> Option<(Status, Time)> {
         let held = self.held_pod_mut(uid)?;
         let decided = (held.verdict.take()?, held.since);
-        self.pods.insert(uid.into(), Progress::Binding);
+        self.pods.insert(uid.into(), UnboundProgress::Binding);
         Some(decided)
     }
 
@@ -223,20 +223,21 @@ impl UnboundPods {
 
     /// The pod's PreBind plugins start.
     pub(crate) fn prepare(&mut self, uid: &Str) {
-        self.pods.insert(uid.clone(), Progress::Preparing(None));
+        self.pods
+            .insert(uid.clone(), UnboundProgress::Preparing(None));
     }
 
     /// The error that has stopped the preparation, if it was stopped.
     pub(crate) fn stopped(&self, uid: &str) -> Option<&str> {
         match self.pods.get(uid)? {
-            Progress::Preparing(stopped) => stopped.as_deref(),
+            UnboundProgress::Preparing(stopped) => stopped.as_deref(),
             _ => None,
         }
     }
 
     /// The pod is prepared: it cannot be stopped from here on.
     pub(crate) fn bind(&mut self, uid: &Str) {
-        self.pods.insert(uid.clone(), Progress::Binding);
+        self.pods.insert(uid.clone(), UnboundProgress::Binding);
     }
 
     /// The pods about which something was decided.

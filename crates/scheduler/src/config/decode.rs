@@ -3,13 +3,13 @@
 use super::error::Problems;
 use super::extender::Extender;
 use super::profile::ProfileConfig;
-use super::value::Object;
-use super::{API_GROUP, API_VERSION, ClientConnection, Config, KIND, Known, LeaderElection};
+use super::value::ConfigObject;
+use super::{API_GROUP, API_VERSION, ClientConnection, Config, KIND, KnownPlugins, LeaderElection};
 use crate::profile::ProfileSpec;
 use serde_json::Value;
 
 /// Reads a document. None when it is something else altogether; then reading on would only confuse.
-pub(super) fn decode(document: &Value, known: Known, problems: &Problems) -> Option<Config> {
+pub(super) fn decode(document: &Value, known: KnownPlugins, problems: &Problems) -> Option<Config> {
     if !document.is_object() {
         let hint = format!("start with `apiVersion: {API_VERSION}` and `kind: {KIND}`");
         let message = match document {
@@ -19,7 +19,7 @@ pub(super) fn decode(document: &Value, known: Known, problems: &Problems) -> Opt
         problems.add_with_hint("", message, hint);
         return None;
     }
-    let mut at = Object::open(document, String::new(), problems);
+    let mut at = ConfigObject::open(document, String::new(), problems);
     if !check_type(&mut at) {
         return None;
     }
@@ -66,7 +66,7 @@ pub(super) fn decode(document: &Value, known: Known, problems: &Problems) -> Opt
 }
 
 /// Returns whether the document is a configuration of this version, as far as it states it.
-fn check_type(at: &mut Object<'_>) -> bool {
+fn check_type(at: &mut ConfigObject<'_>) -> bool {
     let problems = at.problems;
     let kind: Option<String> = at.read("kind");
     let version: Option<String> = at.read("apiVersion");
@@ -105,7 +105,7 @@ fn check_type(at: &mut Object<'_>) -> bool {
 
 impl LeaderElection {
     /// A zero or empty value is the default, as upstream.
-    fn decode(mut at: Object<'_>) -> Self {
+    fn decode(mut at: ConfigObject<'_>) -> Self {
         let defaults = Self::default();
         let election = Self {
             lease_duration: at.non_zero("leaseDuration", defaults.lease_duration),
@@ -123,7 +123,7 @@ impl LeaderElection {
 
 impl ClientConnection {
     /// A zero or empty value is the default, as upstream.
-    fn decode(mut at: Object<'_>) -> Self {
+    fn decode(mut at: ConfigObject<'_>) -> Self {
         let defaults = Self::default();
         let connection = Self {
             kubeconfig: at.or_default("kubeconfig"),

@@ -2,7 +2,7 @@
 
 use super::error::Problems;
 use super::profile::ProfileConfig;
-use super::value::Object;
+use super::value::ConfigObject;
 use crate::profile::ProfileSpec;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -113,7 +113,7 @@ impl fmt::Debug for ExtenderTls {
 
 impl Extender {
     /// Reads one.
-    pub(super) fn decode(mut at: Object<'_>) -> Self {
+    pub(super) fn decode(mut at: ConfigObject<'_>) -> Self {
         let extender = Self {
             url_prefix: at.or_default("urlPrefix"),
             filter_verb: at.or_default("filterVerb"),
@@ -141,7 +141,7 @@ impl Extender {
 }
 
 impl ManagedResource {
-    fn decode(mut at: Object<'_>) -> Self {
+    fn decode(mut at: ConfigObject<'_>) -> Self {
         let resource = Self {
             name: at.or_default("name"),
             ignored_by_scheduler: at.or_default("ignoredByScheduler"),
@@ -152,7 +152,7 @@ impl ManagedResource {
 }
 
 impl ExtenderTls {
-    fn decode(mut at: Object<'_>) -> Self {
+    fn decode(mut at: ConfigObject<'_>) -> Self {
         let tls = Self {
             insecure: at.or_default("insecure"),
             server_name: at.or_default("serverName"),
@@ -168,7 +168,7 @@ impl ExtenderTls {
     }
 }
 
-fn bytes(at: &mut Object<'_>, field: &'static str) -> Vec<u8> {
+fn bytes(at: &mut ConfigObject<'_>, field: &'static str) -> Vec<u8> {
     let text: String = at.or_default(field);
     let text: String = text.split_ascii_whitespace().collect();
     STANDARD.decode(text).unwrap_or_else(|error| {

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 /// A field of KubeSchedulerConfiguration.
 #[derive(Debug, Clone, Copy)]
-pub struct Field {
+pub struct ConfigField {
     /// Its path; `[]` means each entry of a list.
     pub path: &'static str,
     /// Its effect, in one sentence.
@@ -16,8 +16,8 @@ pub struct Field {
     neutral: &'static str,
 }
 
-const fn works(path: &'static str, meaning: &'static str) -> Field {
-    Field {
+const fn works(path: &'static str, meaning: &'static str) -> ConfigField {
+    ConfigField {
         path,
         meaning,
         no_effect: "",
@@ -27,7 +27,7 @@ const fn works(path: &'static str, meaning: &'static str) -> Field {
 
 /// Every field but `apiVersion` and `kind`.
 #[rustfmt::skip]
-pub const FIELDS: &[Field] = &[
+pub const FIELDS: &[ConfigField] = &[
     works("parallelism", "How many API calls may be in flight: 8 for each. kube-scheduler also evaluates so many nodes at once; Berth's core is one thread."),
     works("leaderElection.leaderElect", "Whether this scheduler takes part in leader election before it schedules."),
     works("leaderElection.leaseDuration", "How long a standby waits after the last renewal it has seen before it takes over."),
@@ -42,7 +42,7 @@ pub const FIELDS: &[Field] = &[
     works("clientConnection.qps", "How many requests a second are sent to the API server on average. Negative: no limit."),
     works("clientConnection.burst", "How many requests may be sent at once."),
     works("enableProfiling", "Whether profiles of the process are served at `/debug/pprof/`."),
-    Field {
+    ConfigField {
         path: "enableContentionProfiling",
         meaning: "Whether lock contention is profiled.",
         no_effect: "the scheduling core has no locks to profile",

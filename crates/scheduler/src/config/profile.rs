@@ -1,8 +1,8 @@
 //! Profiles: from their fields to what the core builds them from.
 
-use super::Known;
+use super::KnownPlugins;
 use super::args::{check_envelope, complete, defaults};
-use super::value::Object;
+use super::value::ConfigObject;
 use crate::profile::{
     EnabledPlugin, PluginConfig, PluginSet, PluginSets, Point, ProfileSpec, merge,
 };
@@ -27,7 +27,7 @@ pub struct ProfileConfig {
 
 impl ProfileConfig {
     /// The default profile.
-    pub(super) fn new(known: &Known) -> Self {
+    pub(super) fn new(known: &KnownPlugins) -> Self {
         let mut profile = Self {
             scheduler_name: ProfileSpec::DEFAULT_SCHEDULER_NAME.to_owned(),
             percentage_of_nodes_to_score: None,
@@ -40,7 +40,7 @@ impl ProfileConfig {
     }
 
     /// Reads one. A name that is not given stays empty.
-    pub(super) fn decode(mut at: Object<'_>, known: &Known) -> Self {
+    pub(super) fn decode(mut at: ConfigObject<'_>, known: &KnownPlugins) -> Self {
         let mut profile = Self {
             scheduler_name: at.or_default("schedulerName"),
             percentage_of_nodes_to_score: at.read("percentageOfNodesToScore"),
@@ -73,8 +73,8 @@ impl ProfileConfig {
         profile
     }
 
-    fn decode_plugins(&mut self, mut at: Object<'_>) {
-        let set = |at: &mut Object<'_>, field| Some(decode_set(at.object(field)?));
+    fn decode_plugins(&mut self, mut at: ConfigObject<'_>) {
+        let set = |at: &mut ConfigObject<'_>, field| Some(decode_set(at.object(field)?));
         for point in Point::ALL {
             if let Some(set) = set(&mut at, point.field()) {
                 self.plugins.points.insert(point, set);
@@ -87,7 +87,7 @@ impl ProfileConfig {
     }
 
     /// Appends the default arguments of every plugin that is enabled and was given none, by name (F-33).
-    fn add_default_args(&mut self, known: &Known) {
+    fn add_default_args(&mut self, known: &KnownPlugins) {
         let sets = self.merged(&known.default_plugins());
         let enabled: BTreeSet<&str> = sets
             .points
@@ -123,7 +123,7 @@ impl ProfileConfig {
     }
 }
 
-fn decode_set(mut at: Object<'_>) -> PluginSet {
+fn decode_set(mut at: ConfigObject<'_>) -> PluginSet {
     let mut plugins = |field| at.objects(field).into_iter().map(decode_plugin);
     let enabled = plugins("enabled").collect();
     let disabled = plugins("disabled").map(|plugin| plugin.name).collect();
@@ -131,7 +131,7 @@ fn decode_set(mut at: Object<'_>) -> PluginSet {
     PluginSet { enabled, disabled }
 }
 
-fn decode_plugin(mut at: Object<'_>) -> EnabledPlugin {
+fn decode_plugin(mut at: ConfigObject<'_>) -> EnabledPlugin {
     let plugin = EnabledPlugin {
         name: at.or_default("name"),
         weight: at.read::<i32>("weight").map(i64::from),

@@ -58,7 +58,7 @@ impl Readable for GoDuration {
 /// An object whose fields are taken one by one; what is left over at the end is unknown.
 ///
 /// A field that is `null` counts as not there, as everywhere in Kubernetes.
-pub(super) struct Object<'a> {
+pub(super) struct ConfigObject<'a> {
     path: String,
     fields: Option<&'a Map<String, Value>>,
     known: Vec<&'static str>,
@@ -66,7 +66,7 @@ pub(super) struct Object<'a> {
     pub(super) problems: &'a Problems,
 }
 
-impl<'a> Object<'a> {
+impl<'a> ConfigObject<'a> {
     /// Opens a value. One that is no object is complained of and read as an empty one.
     pub(super) fn open(value: &'a Value, path: String, problems: &'a Problems) -> Self {
         if !matches!(value, Value::Object(_) | Value::Null) {

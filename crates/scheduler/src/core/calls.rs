@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 
 /// The object of a call, which the cache does not know yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Made {
+enum CallObject {
     /// A pod, by UID.
     Pod(Str),
     /// Another object.
@@ -28,7 +28,7 @@ enum Made {
 #[derive(Debug)]
 pub(crate) struct Calls {
     dispatcher: Dispatcher,
-    made: Vec<Made>,
+    made: Vec<CallObject>,
     /// Pods that return to the queue when their status is written (gate SchedulerAsyncAPICalls off).
     returning: FxHashMap<CallId, QueuedPodInfo>,
     /// Writes that their plugin has given up, but that the API may have carried out or may yet. They are assumed until
@@ -49,8 +49,8 @@ impl Calls {
     /// Hands a call to the dispatcher.
     pub(crate) fn make(&mut self, call: ApiCall, now: Time) -> CallId {
         self.made.push(match call.pod() {
-            Some(pod) => Made::Pod(pod.uid.clone()),
-            None => Made::Object(call.object()),
+            Some(pod) => CallObject::Pod(pod.uid.clone()),
+            None => CallObject::Object(call.object()),
         });
         self.dispatcher.enqueue(call, now)
     }
@@ -58,7 +58,7 @@ impl Calls {
     /// Hands a report of PreEnqueue to the dispatcher; see [`Dispatcher::report`].
     pub(crate) fn report(&mut self, call: ApiCall, due: Time, now: Time) {
         if let Some(pod) = call.pod() {
-            self.made.push(Made::Pod(pod.uid.clone()));
+            self.made.push(CallObject::Pod(pod.uid.clone()));
         }
         self.dispatcher.report(call, due, now);
     }
@@ -113,13 +113,13 @@ pub(crate) fn note_requests(core: &mut Core) {
     for made in std::mem::take(&mut core.calls.made) {
         let dispatcher = &mut core.calls.dispatcher;
         match made {
-            Made::Pod(uid) => {
+            CallObject::Pod(uid) => {
                 if let Some(stored) = core.cache.stored(&uid) {
                     dispatcher.sync(stored, now);
                 }
                 show_writes(core, &uid);
             }
-            Made::Object(name) => {
+            CallObject::Object(name) => {
                 let stored = core.cache.object(name.kind, &name.namespace, &name.name);
                 if let Some(stored) = stored {
                     dispatcher.sync_object(stored, now);

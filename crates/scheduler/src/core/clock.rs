@@ -37,7 +37,7 @@ pub(crate) struct Moment {
 }
 
 /// The time of the present step, and the stopwatch.
-pub(crate) struct Clock {
+pub(crate) struct CoreClock {
     now: Time,
     /// The reading of the stopwatch at the beginning of the step.
     step_nanos: u64,
@@ -46,7 +46,7 @@ pub(crate) struct Clock {
     sampler: Sampler,
 }
 
-impl Clock {
+impl CoreClock {
     pub(crate) fn new(now: Time, stopwatch: Box<dyn Stopwatch>) -> Self {
         let last = AtomicU64::new(0);
         Self {
@@ -129,7 +129,7 @@ impl Clock {
     }
 }
 
-impl fmt::Debug for Clock {
+impl fmt::Debug for CoreClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Clock")
             .field("now", &self.now)

@@ -16,7 +16,7 @@ pub const DECISIONS_MAX: usize = 4096;
 
 /// A pod was given a node.
 #[derive(Debug, Clone)]
-pub struct Decision {
+pub struct PodDecision {
     /// The time.
     pub at: Time,
     /// The pod as it was then.
@@ -56,7 +56,7 @@ pub(crate) struct SearchBegin {
 /// The last decisions, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Decisions {
-    kept: VecDeque<Decision>,
+    kept: VecDeque<PodDecision>,
 }
 
 impl Decisions {
@@ -71,7 +71,7 @@ impl Decisions {
             self.kept.pop_front();
         }
         let (pod, profile, at) = decided;
-        self.kept.push_back(Decision {
+        self.kept.push_back(PodDecision {
             at,
             pod: pod.clone(),
             profile: profile.clone(),
@@ -88,17 +88,17 @@ impl Decisions {
     }
 
     /// The last decision about a pod, if it is kept.
-    pub(crate) fn of(&self, uid: &str) -> Option<&Decision> {
+    pub(crate) fn of(&self, uid: &str) -> Option<&PodDecision> {
         let mut latest_first = self.kept.iter().rev();
         latest_first.find(|decision| decision.pod.pod.uid() == uid)
     }
 
     /// The number of bytes that are kept, without the objects that the decisions refer to.
     pub(crate) fn bytes(&self) -> usize {
-        self.kept.capacity() * size_of::<Decision>()
+        self.kept.capacity() * size_of::<PodDecision>()
     }
 
-    pub(crate) fn all(&self) -> impl DoubleEndedIterator<Item = &Decision> {
+    pub(crate) fn all(&self) -> impl DoubleEndedIterator<Item = &PodDecision> {
         self.kept.iter()
     }
 }

@@ -23,7 +23,7 @@ const HASH_BYTES: usize = 16;
 
 /// Nodes that turned a pod down for one reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reason {
+pub struct RejectionReason {
     /// The plugin.
     pub plugin: Str,
     /// Its reason.
@@ -50,7 +50,7 @@ pub struct Explanation {
     /// The plugins that wait for something on its behalf, sorted.
     pub pending_plugins: Vec<Str>,
     /// The answers of the nodes, the most frequent reason first. Empty after an error. Empty when something broke.
-    pub reasons: Vec<Reason>,
+    pub reasons: Vec<RejectionReason>,
     /// The last attempts before it that failed with another message each, the oldest first.
     pub earlier: Vec<EarlierAttempt>,
 }
@@ -71,7 +71,7 @@ impl Explanation {
     fn heap_bytes(&self) -> usize {
         let plugins = self.unschedulable_plugins.capacity() + self.pending_plugins.capacity();
         let reasons = self.reasons.iter().map(|reason| {
-            size_of::<Reason>()
+            size_of::<RejectionReason>()
                 + reason.text.capacity()
                 + reason.examples.capacity() * size_of::<Str>()
         });
@@ -142,9 +142,9 @@ impl Explanations {
 }
 
 /// The answers of the nodes, summed up.
-pub(crate) fn reasons(error: &FitError, cluster: &Cluster) -> Vec<Reason> {
+pub(crate) fn reasons(error: &FitError, cluster: &Cluster) -> Vec<RejectionReason> {
     let statuses = &error.diagnosis.statuses;
-    let mut sums: Vec<Reason> = Vec::new();
+    let mut sums: Vec<RejectionReason> = Vec::new();
     statuses.totals(|status, nodes| {
         let plugin = status.plugin().map_or("", Str::as_str);
         for text in status.reasons() {
@@ -153,7 +153,7 @@ pub(crate) fn reasons(error: &FitError, cluster: &Cluster) -> Vec<Reason> {
                 .find(|r| r.plugin == *plugin && r.text == *text)
             {
                 Some(sum) => sum.nodes += nodes,
-                None => sums.push(Reason {
+                None => sums.push(RejectionReason {
                     plugin: Str::new(plugin),
                     text: text.to_string(),
                     preemption_may_help: status.code() == Code::Unschedulable,
@@ -197,7 +197,7 @@ pub(crate) fn reasons(error: &FitError, cluster: &Cluster) -> Vec<Reason> {
         .saturating_sub(error.diagnosis.statuses.listed());
     let status = &error.diagnosis.statuses.absent;
     if absent > 0 {
-        reasons.extend(status.reasons().iter().map(|text| Reason {
+        reasons.extend(status.reasons().iter().map(|text| RejectionReason {
             plugin: status.plugin().cloned().unwrap_or_default(),
             text: text.to_string(),
             preemption_may_help: status.code() == Code::Unschedulable,

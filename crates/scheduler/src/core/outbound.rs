@@ -14,7 +14,7 @@ const EVENTS_MAX: usize = 16 * 1024;
 
 /// An event to publish.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
+pub struct ApiEvent {
     /// The event.
     pub event: PodEvent,
     /// The component that reports it: the scheduler name of the pod's profile.
@@ -29,7 +29,7 @@ pub struct Outputs {
     /// Jobs to run; each is to be answered with [`job_done`](crate::Scheduler::job_done).
     pub jobs: Vec<(JobId, Job)>,
     /// Events to publish.
-    pub events: Vec<Event>,
+    pub events: Vec<ApiEvent>,
     /// Lines to log.
     pub log: Vec<LogLine>,
     /// Traces of attempts that have ended, if they are on.
@@ -77,7 +77,7 @@ impl fmt::Debug for Outputs {
 pub(crate) struct Outbound {
     next_job: u64,
     jobs: Vec<(JobId, Job)>,
-    events: Vec<Event>,
+    events: Vec<ApiEvent>,
     pub(crate) log: Log,
     pub(super) traces: Traces,
     dropped: usize,
@@ -107,7 +107,7 @@ impl Outbound {
             self.dropped += 1;
             return;
         }
-        self.events.push(Event {
+        self.events.push(ApiEvent {
             event,
             reporting_controller: reporting_controller.clone(),
         });

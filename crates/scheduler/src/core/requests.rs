@@ -23,7 +23,7 @@ pub(super) enum Assumption {
 
 /// The requests of plugins that are carried out when they have returned.
 #[derive(Debug, Default)]
-pub(crate) struct Requests {
+pub(crate) struct PluginRequests {
     assumptions: Vec<Assumption>,
     /// Pods to be tried at once, as namespace and name, each with the pod whose attempt asks for it.
     activations: Vec<(Str, (Str, Str))>,
@@ -34,7 +34,7 @@ pub(crate) struct Requests {
     counted: Vec<Arc<Pod>>,
 }
 
-impl Requests {
+impl PluginRequests {
     /// The placed pods that count otherwise from now on.
     pub(super) fn take_counted(&mut self) -> Vec<Arc<Pod>> {
         std::mem::take(&mut self.counted)
@@ -67,7 +67,7 @@ pub(super) struct CallOutbox<'a> {
     pub(super) calls: &'a mut Calls,
     pub(super) outbound: &'a mut Outbound,
     pub(super) unbound: &'a mut UnboundPods,
-    pub(super) requests: &'a mut Requests,
+    pub(super) requests: &'a mut PluginRequests,
     pub(super) extenders: &'a Extenders,
     /// The reporter of events: the profile of the pod.
     pub(super) reporter: &'a Str,

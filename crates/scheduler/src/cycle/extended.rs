@@ -23,7 +23,7 @@ use std::sync::Arc;
 const ROUNDS_MAX: usize = 4;
 
 /// A search that extenders take part in.
-pub(super) struct Search {
+pub(super) struct ExtendedSearch {
     diagnosis: Diagnosis,
     /// The number of times that the plugins have filtered all nodes.
     rounds: usize,
@@ -37,7 +37,7 @@ pub(super) struct Search {
     excluded: Vec<Status>,
     /// While the nominated node is tried: the nodes that PreFilter left, for when that one is of no use (C-16).
     nominated: Option<PreFiltered>,
-    stage: Stage,
+    stage: SearchStage,
     /// The end of the log of changes of the table when the plugins filtered all nodes, and when the cycle was parked.
     searched: u64,
     seen: u64,
@@ -54,7 +54,7 @@ struct Rejected {
     any: bool,
 }
 
-enum Stage {
+enum SearchStage {
     /// The extender at this place is asked about the nodes that are left.
     Filter(usize),
     /// The extenders at these places are giving scores.
@@ -62,14 +62,14 @@ enum Stage {
 }
 
 /// The next step of a search.
-enum Next {
+enum NextRound {
     /// It is over.
     Found(Found),
     /// An answer is awaited.
-    Wait(Box<Search>, Wait, WaitId),
+    Wait(Box<ExtendedSearch>, Wait, WaitId),
 }
 
-impl Search {
+impl ExtendedSearch {
     fn new(diagnosis: Diagnosis) -> Self {
         Self {
             diagnosis,
@@ -80,7 +80,7 @@ impl Search {
             visited: 0,
             excluded: Vec::new(),
             nominated: None,
-            stage: Stage::Filter(0),
+            stage: SearchStage::Filter(0),
             searched: 0,
             seen: 0,
         }
@@ -89,8 +89,8 @@ impl Search {
     /// The number of extenders that are giving scores at the moment.
     pub(super) fn prioritizing(&self) -> usize {
         match &self.stage {
-            Stage::Filter(_) => 0,
-            Stage::Prioritize { asked, .. } => asked.len(),
+            SearchStage::Filter(_) => 0,
+            SearchStage::Prioritize { asked, .. } => asked.len(),
         }
     }
 }
@@ -114,27 +114,27 @@ impl Cycle {
         self.search_on(core, attempt, next)
     }
 
-    fn search_on(&mut self, core: &mut Core, attempt: Attempt, next: Next) -> CycleStep {
+    fn search_on(&mut self, core: &mut Core, attempt: Attempt, next: NextRound) -> CycleStep {
         match next {
-            Next::Found(found) => {
+            NextRound::Found(found) => {
                 let begin = self.search_begin(core, &attempt, true);
                 self.conclude(core, attempt, found, begin)
             }
-            Next::Wait(mut search, wait, id) => {
+            NextRound::Wait(mut search, wait, id) => {
                 search.seen = core.cache.cluster().nodes.log().end();
                 self.park_on(attempt, ParkedAt::Search(search), wait, id)
             }
         }
     }
 
-    fn begin_search(&mut self, core: &mut Core, attempt: &mut Attempt) -> Next {
+    fn begin_search(&mut self, core: &mut Core, attempt: &mut Attempt) -> NextRound {
         let mut evaluator = core.evaluator(attempt);
         let (possible, mut diagnosis) = match evaluator.possible() {
             Ok(possible) => possible,
-            Err(found) => return Next::Found(found),
+            Err(found) => return NextRound::Found(found),
         };
         let nominated = evaluator.nominated_node(&mut diagnosis);
-        let mut search = Box::new(Search::new(diagnosis));
+        let mut search = Box::new(ExtendedSearch::new(diagnosis));
         let Some(node) = nominated else {
             return self.search_all(core, attempt, search, possible);
         };
@@ -149,9 +149,9 @@ impl Cycle {
         &mut self,
         core: &mut Core,
         attempt: &mut Attempt,
-        mut search: Box<Search>,
+        mut search: Box<ExtendedSearch>,
         possible: PreFiltered,
-    ) -> Next {
+    ) -> NextRound {
         let percentage = percentage_of_nodes(core, attempt);
         // C-20: without a component that distinguishes nodes, any feasible node is as good as another.
         let is_told_apart = !attempt.profile.score.is_empty()
@@ -166,7 +166,7 @@ impl Cycle {
             &mut search.diagnosis,
         );
         let (mut slots, visited, excluded) = match feasible {
-            Err(status) => return Next::Found(Found::Failed(status)),
+            Err(status) => return NextRound::Found(Found::Failed(status)),
             Ok(found) => found,
         };
         let nodes = &core.cache.cluster().nodes;
@@ -178,7 +178,7 @@ impl Cycle {
         search.slots = slots;
         search.visited = visited;
         search.excluded = excluded;
-        search.stage = Stage::Filter(0);
+        search.stage = SearchStage::Filter(0);
         search.rounds += 1;
         self.ask_next_filter(core, attempt, search)
     }
@@ -189,8 +189,8 @@ impl Cycle {
         &mut self,
         core: &mut Core,
         attempt: &mut Attempt,
-        mut search: Box<Search>,
-    ) -> Next {
+        mut search: Box<ExtendedSearch>,
+    ) -> NextRound {
         let nodes = &core.cache.cluster().nodes;
         if nodes.log().end() == search.searched {
             for (name, status) in std::mem::take(&mut search.rejected.statuses) {
@@ -202,12 +202,12 @@ impl Cycle {
                 let plugins = &mut search.diagnosis.unschedulable_plugins;
                 insert_sorted(plugins, &Str::new(EXTENDER));
             }
-            return Next::Found(unfit(nodes.len(), search.diagnosis));
+            return NextRound::Found(unfit(nodes.len(), search.diagnosis));
         }
         if search.rounds >= ROUNDS_MAX {
             // This is no verdict on the pod, which is tried again soon.
             let status = Status::error("the nodes keep changing while extenders are asked");
-            return Next::Found(Found::Failed(status));
+            return NextRound::Found(Found::Failed(status));
         }
         attempt.evaluation.begin_anew();
         match core.evaluator(attempt).possible() {
@@ -215,7 +215,7 @@ impl Cycle {
                 search.diagnosis = diagnosis;
                 self.search_all(core, attempt, search, possible)
             }
-            Err(found) => Next::Found(found),
+            Err(found) => NextRound::Found(found),
         }
     }
 
@@ -224,10 +224,10 @@ impl Cycle {
         &mut self,
         core: &mut Core,
         attempt: &mut Attempt,
-        mut search: Box<Search>,
-    ) -> Next {
+        mut search: Box<ExtendedSearch>,
+    ) -> NextRound {
         let from = match search.stage {
-            Stage::Filter(from) if !search.slots.is_empty() => from,
+            SearchStage::Filter(from) if !search.slots.is_empty() => from,
             _ => return self.filtered(core, attempt, search),
         };
         let pod = attempt.pod.pod.clone();
@@ -236,10 +236,10 @@ impl Cycle {
             return self.filtered(core, attempt, search);
         };
         search.names = names(core, &search.slots);
-        search.stage = Stage::Filter(at);
+        search.stage = SearchStage::Filter(at);
         let answer = job(extender.filter(&pod, &search.names));
         let (wait, id) = ask(core, extender, answer, Waiter::Cycle);
-        Next::Wait(search, wait, id)
+        NextRound::Wait(search, wait, id)
     }
 
     /// All extenders have filtered, or nothing is left.
@@ -247,8 +247,8 @@ impl Cycle {
         &mut self,
         core: &mut Core,
         attempt: &mut Attempt,
-        mut search: Box<Search>,
-    ) -> Next {
+        mut search: Box<ExtendedSearch>,
+    ) -> NextRound {
         let nominated = search.nominated.take();
         match (search.slots.len(), nominated) {
             (0, Some(possible)) => {
@@ -270,14 +270,14 @@ impl Cycle {
         &mut self,
         core: &mut Core,
         attempt: &mut Attempt,
-        mut search: Box<Search>,
-    ) -> Next {
+        mut search: Box<ExtendedSearch>,
+    ) -> NextRound {
         let scores: Vec<(Slot, i64)> = if attempt.profile.score.is_empty() {
             search.slots.iter().map(|slot| (*slot, 0)).collect()
         } else {
             match core.evaluator(attempt).score(&search.slots) {
                 Ok(scores) => scores.nodes,
-                Err(status) => return Next::Found(Found::Failed(status)),
+                Err(status) => return NextRound::Found(Found::Failed(status)),
             }
         };
         search.names = names(core, &search.slots);
@@ -304,8 +304,8 @@ impl Cycle {
         };
         let scores = scores.iter().map(|(_, score)| *score);
         let totals = search.names.iter().cloned().zip(scores).collect();
-        search.stage = Stage::Prioritize { totals, asked };
-        Next::Wait(search, wait, id)
+        search.stage = SearchStage::Prioritize { totals, asked };
+        NextRound::Wait(search, wait, id)
     }
 
     /// An extender that filters has answered, or failed to.
@@ -313,7 +313,7 @@ impl Cycle {
         &mut self,
         core: &mut Core,
         mut attempt: Attempt,
-        mut search: Box<Search>,
+        mut search: Box<ExtendedSearch>,
         wake: WakeReason,
     ) -> CycleStep {
         if drops_deleting(core, &mut attempt) {
@@ -321,7 +321,7 @@ impl Cycle {
         }
         let next = match take_filtered(core, &attempt, &mut search, wake) {
             Ok(()) => self.resumed(core, &mut attempt, search),
-            Err(status) => Next::Found(Found::Failed(status)),
+            Err(status) => NextRound::Found(Found::Failed(status)),
         };
         self.search_on(core, attempt, next)
     }
@@ -342,7 +342,7 @@ impl Cycle {
         else {
             return None;
         };
-        let Stage::Prioritize { totals, asked } = &mut search.stage else {
+        let SearchStage::Prioritize { totals, asked } = &mut search.stage else {
             return None;
         };
         asked.retain(|other| *other != at);
@@ -378,14 +378,19 @@ impl Cycle {
     }
 
     /// Goes on with the nodes whose names are left.
-    fn resumed(&mut self, core: &mut Core, attempt: &mut Attempt, mut search: Box<Search>) -> Next {
+    fn resumed(
+        &mut self,
+        core: &mut Core,
+        attempt: &mut Attempt,
+        mut search: Box<ExtendedSearch>,
+    ) -> NextRound {
         if let Err(found) = look_again(core, attempt, &mut search) {
-            return Next::Found(found);
+            return NextRound::Found(found);
         }
         if search.slots.is_empty() {
             return self.filtered(core, attempt, search);
         }
-        let Stage::Prioritize { totals, .. } = &search.stage else {
+        let SearchStage::Prioritize { totals, .. } = &search.stage else {
             return self.ask_next_filter(core, attempt, search);
         };
         let nodes = &core.cache.cluster().nodes;
@@ -408,10 +413,10 @@ impl Cycle {
 }
 
 /// The search is over.
-fn chosen(core: &Core, search: Box<Search>, node: Option<Slot>) -> Next {
+fn chosen(core: &Core, search: Box<ExtendedSearch>, node: Option<Slot>) -> NextRound {
     let nodes = &core.cache.cluster().nodes;
     let search = *search;
-    Next::Found(match node.and_then(|slot| nodes.get(slot)) {
+    NextRound::Found(match node.and_then(|slot| nodes.get(slot)) {
         Some(view) => Found::Placed(Placement {
             node: view.slot(),
             name: view.name().clone(),
@@ -450,16 +455,16 @@ fn ask(
 fn take_filtered(
     core: &mut Core,
     attempt: &Attempt,
-    search: &mut Search,
+    search: &mut ExtendedSearch,
     wake: WakeReason,
 ) -> Result<(), Status> {
-    let Stage::Filter(at) = search.stage else {
+    let SearchStage::Filter(at) = search.stage else {
         return Ok(());
     };
     let Some(extender) = core.settings.extenders.get(at).cloned() else {
         return Ok(());
     };
-    search.stage = Stage::Filter(at + 1);
+    search.stage = SearchStage::Filter(at + 1);
     let spec = extender.spec();
     let said = spec
         .answer(wake)
@@ -492,7 +497,11 @@ fn take_filtered(
 /// Finds the nodes by their names. When any node has changed since the cycle was parked, all of them are filtered
 /// again. One on which a filter breaks now is left out: should none be left, all nodes are filtered anew, and there
 /// it counts.
-fn look_again(core: &mut Core, attempt: &mut Attempt, search: &mut Search) -> Result<(), Found> {
+fn look_again(
+    core: &mut Core,
+    attempt: &mut Attempt,
+    search: &mut ExtendedSearch,
+) -> Result<(), Found> {
     let stored = core.cache.stored(attempt.pod.pod.uid());
     if stored.is_none_or(|pod| pod.is_assigned()) {
         let status = Status::error("the pod was deleted, or another scheduler has bound it");

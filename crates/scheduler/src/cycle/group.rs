@@ -17,7 +17,7 @@ mod topology;
 use super::extended;
 use super::place::Permitted;
 use super::{
-    Attempt, Cycle, CycleResult, Placed, begin_attempt, log_excluded, note_decision,
+    AssumedPod, Attempt, Cycle, CycleResult, begin_attempt, log_excluded, note_decision,
     percentage_of_nodes, stage_failure, undo_placement,
 };
 use crate::core::{Answered, Core, PointRun, Ran, note_trial};
@@ -64,7 +64,7 @@ enum MemberFound {
     /// It was not tried.
     Untried,
     /// It is placed in memory.
-    Placed(Box<Placed>),
+    Placed(Box<AssumedPod>),
     /// It fits nowhere.
     Unfit(Box<FitError>),
     /// It was rejected before any node was looked at.
@@ -429,7 +429,7 @@ impl GroupRun {
         member.nominated = core.queue.nominator().node_of(&uid).cloned();
         core.queue.nominator_mut().remove(&uid);
         let nodes = (placement.evaluated, placement.feasible);
-        let placed = Placed { pod, node, nodes };
+        let placed = AssumedPod { pod, node, nodes };
         match reserve(core, attempt, &placed) {
             None => {
                 note_trial(core);
@@ -463,7 +463,7 @@ impl GroupRun {
 }
 
 impl Member {
-    fn unplace(&mut self, core: &mut Core, placed: &Placed) {
+    fn unplace(&mut self, core: &mut Core, placed: &AssumedPod) {
         undo_placement(core, &mut self.attempt, placed);
         note_trial(core);
         if let Some(node) = self.nominated.take() {
@@ -473,7 +473,7 @@ impl Member {
 }
 
 /// Runs Reserve. Returns what a plugin rejected, or what broke.
-fn reserve(core: &mut Core, attempt: &mut Attempt, placed: &Placed) -> Option<Status> {
+fn reserve(core: &mut Core, attempt: &mut Attempt, placed: &AssumedPod) -> Option<Status> {
     let profile = attempt.profile.clone();
     let mut run = PointRun::begin(core, Point::Reserve.as_str());
     let ran = run.go(

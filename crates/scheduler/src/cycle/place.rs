@@ -1,13 +1,13 @@
 //! From a chosen node to the binding: assume, Reserve, Permit (section 5.6).
 
 use super::{
-    Attempt, Cycle, CycleResult, CycleStep, ParkedAt, Placed, deleting, drops_deleting,
+    AssumedPod, Attempt, Cycle, CycleResult, CycleStep, ParkedAt, deleting, drops_deleting,
     failure_of_stage, stage_failure,
 };
 use crate::binding::{Hold, PERMIT_WAIT_MAX};
 use crate::core::{Answered, Core, PointRun, Ran};
 use crate::evaluator::{Evaluation, Evaluator, Placement};
-use crate::failure::{Failure, fail};
+use crate::failure::{AttemptFailure, fail};
 use crate::log::LogLine;
 use crate::nominations;
 use crate::profile::Point;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// A placed pod that is to be bound, with the Permit plugins that hold it.
 pub(crate) struct Permitted {
     pub(crate) attempt: Attempt,
-    pub(crate) placed: Placed,
+    pub(crate) placed: AssumedPod,
     pub(crate) holds: SmallVec<[Hold; 2]>,
     pub(crate) waits: SmallVec<[PermitWait; 2]>,
 }
@@ -46,7 +46,7 @@ impl Cycle {
             Ok(pod) => pod,
             Err(error) => {
                 let status = Status::error(error.to_string());
-                let failure = Failure::of_status(&status, Nominating::Set(Str::default()));
+                let failure = AttemptFailure::of_status(&status, Nominating::Set(Str::default()));
                 return CycleStep::Over(fail(core, attempt, failure));
             }
         };
@@ -54,7 +54,7 @@ impl Cycle {
         nominations::end(core, &attempt.pod.pod, &nominations::End::Placed(&node));
         let run = PointRun::begin(core, Point::Reserve.as_str());
         let nodes = (placement.evaluated, placement.feasible);
-        self.reserve(core, attempt, Placed { pod, node, nodes }, run, None)
+        self.reserve(core, attempt, AssumedPod { pod, node, nodes }, run, None)
     }
 
     /// Runs Reserve, from the plugin that waited on if the cycle was parked (F-13).
@@ -62,7 +62,7 @@ impl Cycle {
         &mut self,
         core: &mut Core,
         mut attempt: Attempt,
-        placed: Placed,
+        placed: AssumedPod,
         mut run: PointRun,
         reason: Option<WakeReason>,
     ) -> CycleStep {
@@ -111,7 +111,7 @@ impl Cycle {
         &mut self,
         core: &mut Core,
         mut attempt: Attempt,
-        placed: Placed,
+        placed: AssumedPod,
         (run, generation): (PointRun, u64),
         reason: WakeReason,
     ) -> CycleStep {
@@ -140,7 +140,7 @@ impl Cycle {
 fn no_longer_fits(
     core: &mut Core,
     attempt: &Attempt,
-    placed: &Placed,
+    placed: &AssumedPod,
     generation: u64,
 ) -> Option<Status> {
     let uid = placed.pod.pod.uid();
@@ -185,7 +185,7 @@ fn no_longer_fits(
 }
 
 /// Asks the Permit plugins (F-14). Each plugin that waits is called again by itself, while the pod is held.
-pub(super) fn permit(core: &mut Core, mut attempt: Attempt, placed: Placed) -> CycleStep {
+pub(super) fn permit(core: &mut Core, mut attempt: Attempt, placed: AssumedPod) -> CycleStep {
     let profile = attempt.profile.clone();
     let now = core.now();
     let mut run = PointRun::begin(core, Point::Permit.as_str());
@@ -249,7 +249,7 @@ pub(super) fn permit(core: &mut Core, mut attempt: Attempt, placed: Placed) -> C
 pub(crate) fn undo_placement(
     core: &mut Core,
     attempt: &mut Attempt,
-    placed: &Placed,
+    placed: &AssumedPod,
 ) -> Option<Arc<Pod>> {
     let profile = attempt.profile.clone();
     let mut run = PointRun::begin(core, "Unreserve");
@@ -281,7 +281,7 @@ pub(crate) fn undo_placement(
     }
 }
 
-fn take_back_placement(core: &mut Core, attempt: &mut Attempt, placed: &Placed) {
+fn take_back_placement(core: &mut Core, attempt: &mut Attempt, placed: &AssumedPod) {
     let freed = undo_placement(core, attempt, placed);
     // Pods that were rejected while the cycle was parked may have been rejected because of this one.
     if let Some(pod) = freed.filter(|_| attempt.was_parked) {
@@ -293,7 +293,7 @@ fn take_back_placement(core: &mut Core, attempt: &mut Attempt, placed: &Placed) 
 fn give_up_placement(
     core: &mut Core,
     mut attempt: Attempt,
-    placed: &Placed,
+    placed: &AssumedPod,
     status: &Status,
 ) -> CycleResult {
     take_back_placement(core, &mut attempt, placed);

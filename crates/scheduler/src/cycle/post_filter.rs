@@ -3,7 +3,7 @@
 use super::{Attempt, Cycle, CycleResult, CycleStep, ParkedAt, drops_deleting};
 use crate::core::{Answered, Core, PointRun, Ran};
 use crate::evaluator::FitError;
-use crate::failure::{Failure, fail};
+use crate::failure::{AttemptFailure, fail};
 use crate::log::LogLine;
 use crate::metrics::Metric;
 use crate::profile::Point;
@@ -64,7 +64,7 @@ impl Cycle {
     ) -> CycleStep {
         if attempt.profile.post_filter.is_empty() {
             core.search_took(&attempt);
-            let failure = Failure::unfit(error, Nominating::Set(Str::default()));
+            let failure = AttemptFailure::unfit(error, Nominating::Set(Str::default()));
             return CycleStep::Over(fail(core, attempt, failure));
         }
         attempt.evaluation.tally.sampled = attempt.is_sampled.then(Box::default);
@@ -141,7 +141,7 @@ impl Cycle {
         }
         error.diagnosis.post_filter_message = status.message();
         core.search_took(&attempt);
-        let failure = Failure::unfit(error, nominating);
+        let failure = AttemptFailure::unfit(error, nominating);
         CycleStep::Over(fail(core, attempt, failure))
     }
 }

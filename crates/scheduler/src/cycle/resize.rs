@@ -3,7 +3,7 @@
 use super::{Attempt, CycleResult, stage_failure};
 use crate::core::Core;
 use crate::evaluator::{FitError, Placement};
-use crate::failure::{Failure, fail};
+use crate::failure::{AttemptFailure, fail};
 use berth_framework::Status;
 use berth_framework::plugin::{Nominating, PermitStep};
 
@@ -30,11 +30,11 @@ pub(super) fn fits(core: &mut Core, mut attempt: Attempt, placement: &Placement)
     CycleResult::Skipped
 }
 
-fn failure_of(core: &Core, placement: &Placement, status: Status) -> Failure {
+fn failure_of(core: &Core, placement: &Placement, status: Status) -> AttemptFailure {
     if !status.is_rejected() {
-        return Failure::of_status(&status, Nominating::Keep);
+        return AttemptFailure::of_status(&status, Nominating::Keep);
     }
     let node = core.cache.cluster().nodes.slot(&placement.name);
     let error = FitError::of_one(node, status);
-    Failure::unfit(Box::new(error), Nominating::Keep)
+    AttemptFailure::unfit(Box::new(error), Nominating::Keep)
 }

@@ -1,6 +1,6 @@
 //! Taking calls in: what a new call and the calls about its object do to each other (D-7 to D-9, D-24, D-26).
 
-use super::object::{Entry, Place};
+use super::object::{CallEntry, WaitingPlace};
 use super::status::StatusChange;
 use super::{Backlog, Dispatcher, overwritten, skipped, text};
 use berth_api::Time;
@@ -17,7 +17,7 @@ impl Dispatcher {
     pub fn enqueue(&mut self, call: ApiCall, now: Time) -> CallId {
         let id = self.new_id();
         self.backlog.tracked += 1;
-        let mut entry = Entry::new(id, call, now);
+        let mut entry = CallEntry::new(id, call, now);
         if self.closed {
             self.end(entry, skipped(text::CLOSED), now);
             return id;
@@ -71,7 +71,7 @@ impl Dispatcher {
 
     /// Refuses a call that would be one too many; see
     /// [`tracked_max`](super::DispatcherOptions::tracked_max).
-    fn admit(&mut self, entry: Entry, now: Time) -> Option<Entry> {
+    fn admit(&mut self, entry: CallEntry, now: Time) -> Option<CallEntry> {
         let max = self.options.tracked_max;
         let statuses = self.backlog.types.waiting(&POD_STATUS_PATCH);
         let (full, what) = match entry.is_status_patch() {
@@ -94,7 +94,7 @@ impl Dispatcher {
     }
 
     /// A call meets those that are there about its object already.
-    fn meet(&mut self, at: u32, new: Entry, now: Time) {
+    fn meet(&mut self, at: u32, new: CallEntry, now: Time) {
         let Some(object) = self.backlog.objects.get_mut(at) else {
             return;
         };
@@ -130,7 +130,7 @@ impl Dispatcher {
     }
 
     /// D-7.4: a waiting call of the same type becomes part of the new one.
-    fn merge(&mut self, at: u32, mut new: Entry, now: Time) {
+    fn merge(&mut self, at: u32, mut new: CallEntry, now: Time) {
         let Some(old) = self.backlog.objects.get(at).and_then(|o| o.waiting.last()) else {
             return;
         };
@@ -191,7 +191,7 @@ impl Dispatcher {
 
 impl Backlog {
     /// The last call about the object wants the same: one result for both.
-    pub(super) fn join(&mut self, at: u32, new: Entry) {
+    pub(super) fn join(&mut self, at: u32, new: CallEntry) {
         let Some(object) = self.objects.get_mut(at) else {
             return;
         };
@@ -202,12 +202,12 @@ impl Backlog {
     }
 
     /// Puts a call in the place of the one that waits; returns that one.
-    pub(super) fn replace(&mut self, at: u32, new: Entry) -> Option<Entry> {
+    pub(super) fn replace(&mut self, at: u32, new: CallEntry) -> Option<CallEntry> {
         let place = self.objects.get(at)?.place;
         let old = self.take_first(at)?;
         let position = match place {
-            Place::Ready(_, position) => Some(position),
-            Place::Timer(_) | Place::Nowhere => None,
+            WaitingPlace::Ready(_, position) => Some(position),
+            WaitingPlace::Timer(_) | WaitingPlace::Nowhere => None,
         };
         self.set_waiting(at, new, position);
         Some(old)
@@ -216,7 +216,7 @@ impl Backlog {
     // --- where objects wait --------------------------------------------------------------------------------
 
     /// Adds a call behind those that wait for the object.
-    pub(super) fn set_waiting(&mut self, at: u32, entry: Entry, position: Option<u64>) {
+    pub(super) fn set_waiting(&mut self, at: u32, entry: CallEntry, position: Option<u64>) {
         self.types.begins_to_wait(entry.call_type());
         if self.objects.get(at).is_some_and(|o| o.waiting.is_empty()) {
             // It may have been waiting for the time of a report.
@@ -229,7 +229,7 @@ impl Backlog {
     }
 
     /// Puts a call before those that wait for the object.
-    pub(super) fn set_first(&mut self, at: u32, entry: Entry) {
+    pub(super) fn set_first(&mut self, at: u32, entry: CallEntry) {
         self.unplace(at);
         self.types.begins_to_wait(entry.call_type());
         if let Some(object) = self.objects.get_mut(at) {
@@ -239,7 +239,7 @@ impl Backlog {
     }
 
     /// Takes the first waiting call; the next one, if any, takes its place.
-    pub(super) fn take_first(&mut self, at: u32) -> Option<Entry> {
+    pub(super) fn take_first(&mut self, at: u32) -> Option<CallEntry> {
         if self.objects.get(at)?.waiting.is_empty() {
             return None;
         }
@@ -256,7 +256,7 @@ impl Backlog {
         let Some(object) = self.objects.get_mut(at) else {
             return;
         };
-        if object.in_flight.is_some() || object.place != Place::Nowhere {
+        if object.in_flight.is_some() || object.place != WaitingPlace::Nowhere {
             return;
         }
         let (first, report) = (object.waiting.first(), object.report.as_ref());
@@ -268,15 +268,15 @@ impl Backlog {
         object.place = match (wakes, first) {
             (Some(time), _) => {
                 self.timers.insert((time, at));
-                Place::Timer(time)
+                WaitingPlace::Timer(time)
             }
             (None, Some(first)) => {
                 let lane = first.call_type().lane();
                 let position = position.unwrap_or_else(|| self.lanes.last_position());
                 self.lanes.add(lane, position, at);
-                Place::Ready(lane, position)
+                WaitingPlace::Ready(lane, position)
             }
-            (None, None) => Place::Nowhere,
+            (None, None) => WaitingPlace::Nowhere,
         };
     }
 
@@ -285,9 +285,9 @@ impl Backlog {
             return;
         };
         match std::mem::take(&mut object.place) {
-            Place::Nowhere => {}
-            Place::Ready(lane, position) => self.lanes.remove(lane, position, at),
-            Place::Timer(time) => {
+            WaitingPlace::Nowhere => {}
+            WaitingPlace::Ready(lane, position) => self.lanes.remove(lane, position, at),
+            WaitingPlace::Timer(time) => {
                 self.timers.remove(&(time, at));
             }
         }
@@ -308,7 +308,7 @@ fn is_same(old: &ApiCall, new: &ApiCall) -> bool {
 ///
 /// # Errors
 /// Why one call cannot do both; the new one stays as it was.
-pub(super) fn carry_on(new: &mut Entry, old: &Entry) -> Result<(), String> {
+pub(super) fn carry_on(new: &mut CallEntry, old: &CallEntry) -> Result<(), String> {
     let changes = (StatusChange::of(&new.call), StatusChange::of(&old.call));
     if let ((Some(change), Some(earlier)), Some(pod)) = (changes, new.call.pod()) {
         new.call = change.after(earlier).into_call(pod.clone());

@@ -42,7 +42,7 @@ impl LaneShares {
 }
 
 /// A place in a lane: earlier positions go first. The object keeps its position when its call is replaced.
-pub(super) type Position = u64;
+pub(super) type LanePosition = u64;
 
 /// The lanes: the objects that are ready, and how many calls are in flight.
 #[derive(Debug)]
@@ -50,9 +50,9 @@ pub(super) struct Lanes {
     shares: LaneShares,
     /// The capacity that is not reserved for any lane.
     shared: usize,
-    ready: [BTreeSet<(Position, u32)>; 4],
+    ready: [BTreeSet<(LanePosition, u32)>; 4],
     in_flight: [usize; 4],
-    next_position: Position,
+    next_position: LanePosition,
 }
 
 impl Lanes {
@@ -68,18 +68,18 @@ impl Lanes {
     }
 
     /// A position behind all that were given out before.
-    pub(super) fn last_position(&mut self) -> Position {
+    pub(super) fn last_position(&mut self) -> LanePosition {
         self.next_position += 1;
         self.next_position
     }
 
     /// An object's call may be sent.
-    pub(super) fn add(&mut self, lane: Lane, position: Position, object: u32) {
+    pub(super) fn add(&mut self, lane: Lane, position: LanePosition, object: u32) {
         self.ready[lane as usize].insert((position, object));
     }
 
     /// An object's call may not be sent after all.
-    pub(super) fn remove(&mut self, lane: Lane, position: Position, object: u32) {
+    pub(super) fn remove(&mut self, lane: Lane, position: LanePosition, object: u32) {
         self.ready[lane as usize].remove(&(position, object));
     }
 

@@ -1,9 +1,9 @@
 //! The state of one object in the dispatcher: the call in flight, the waiting calls, and the view of the object.
 
-use super::lanes::Position;
+use super::lanes::LanePosition;
 use super::pod_status::{Offer, Report};
 use super::status::{ConditionChange, StatusChange};
-use super::writes::{Base, Version, Writes, Written};
+use super::writes::{Base, PodWrites, VersionNumber, Writes};
 use berth_api::{Kind, Object as ApiObject, Pod, Str, Time};
 use berth_framework::call::{CallId, ObjectKey};
 use berth_framework::write::Lane;
@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 
 /// A call that has not ended.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(super) struct CallEntry {
     pub(super) id: CallId,
     /// Calls that want just this one: they get its result.
     pub(super) joined: Vec<CallId>,
@@ -28,7 +28,7 @@ pub(super) struct Entry {
     pub(super) unclear: bool,
 }
 
-impl Entry {
+impl CallEntry {
     pub(super) fn new(id: CallId, call: ApiCall, now: Time) -> Self {
         Self {
             id,
@@ -64,38 +64,38 @@ pub(super) fn is_status_patch(call: &ApiCall) -> bool {
 
 /// The place of the first waiting call of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Place {
+pub(super) enum WaitingPlace {
     /// Nowhere: there is none, or it waits for the call that is on its way.
     #[default]
     Nowhere,
     /// In a lane.
-    Ready(Lane, Position),
+    Ready(Lane, LanePosition),
     /// Among the timers.
     Timer(Time),
 }
 
 /// One object. At most one call is on its way; unless calls are kept in order, at most one waits.
 #[derive(Debug)]
-pub(super) struct Object {
+pub(super) struct TrackedObject {
     pub(super) key: ObjectKey,
     /// The last version that the API showed; `None` until an update shows it.
     pub(super) stored: Option<ApiObject>,
-    pub(super) in_flight: Option<Box<Entry>>,
-    pub(super) waiting: SmallVec<[Entry; 1]>,
+    pub(super) in_flight: Option<Box<CallEntry>>,
+    pub(super) waiting: SmallVec<[CallEntry; 1]>,
     /// The report of PreEnqueue plugins about the pod, until it is time to write it.
     pub(super) report: Option<Box<Report>>,
     /// A status that the API did not take, until it is offered again.
     pub(super) offer: Option<Box<Offer>>,
-    pub(super) place: Place,
+    pub(super) place: WaitingPlace,
     /// The write that is not shown yet.
-    pub(super) written: Written,
+    pub(super) written: PodWrites,
     /// Until when `written` is believed.
     pub(super) expires: Option<Time>,
     /// The object is deleted; what is on its way is the last.
     pub(super) gone: bool,
 }
 
-impl Object {
+impl TrackedObject {
     pub(super) fn new(key: ObjectKey) -> Self {
         Self {
             key,
@@ -104,8 +104,8 @@ impl Object {
             waiting: SmallVec::new(),
             report: None,
             offer: None,
-            place: Place::Nowhere,
-            written: Written::default(),
+            place: WaitingPlace::Nowhere,
+            written: PodWrites::default(),
             expires: None,
             gone: false,
         }
@@ -120,7 +120,12 @@ impl Object {
     }
 
     /// Remembers what a call has written, unless the object shows it already: updates may be faster than answers.
-    pub(super) fn note_written(&mut self, call: &ApiCall, version: Option<Version>, now: Time) {
+    pub(super) fn note_written(
+        &mut self,
+        call: &ApiCall,
+        version: Option<VersionNumber>,
+        now: Time,
+    ) {
         let stored = match &self.stored {
             Some(ApiObject::Pod(pod)) => Some(pod.as_ref()),
             _ => None,
@@ -175,7 +180,7 @@ impl Object {
 
     /// The call as it is to be sent: only what changes something. `None` when nothing does. After an attempt that may
     /// have been carried out it is unknown what a status patch changes, and all of it is sent that is still true.
-    pub(super) fn cut(&self, entry: &Entry) -> Option<ApiCall> {
+    pub(super) fn cut(&self, entry: &CallEntry) -> Option<ApiCall> {
         let call = &entry.call;
         match (StatusChange::of(call), call.pod(), self.stored_pod()) {
             (Some(change), Some(pod), Some(stored)) => {
@@ -203,27 +208,27 @@ impl Object {
 
 /// All objects that there is something to remember of.
 #[derive(Debug, Default)]
-pub(super) struct Objects {
-    slots: Slab<Object>,
+pub(super) struct TrackedObjects {
+    slots: Slab<TrackedObject>,
     /// By kind and UID.
     by_key: FxHashMap<Kind, FxHashMap<Str, u32>>,
 }
 
-impl Objects {
+impl TrackedObjects {
     pub(super) fn find(&self, kind: Kind, uid: &str) -> Option<u32> {
         self.by_key.get(&kind)?.get(uid).copied()
     }
 
-    pub(super) fn get(&self, at: u32) -> Option<&Object> {
+    pub(super) fn get(&self, at: u32) -> Option<&TrackedObject> {
         self.slots.get(at as usize)
     }
 
-    pub(super) fn get_mut(&mut self, at: u32) -> Option<&mut Object> {
+    pub(super) fn get_mut(&mut self, at: u32) -> Option<&mut TrackedObject> {
         self.slots.get_mut(at as usize)
     }
 
     pub(super) fn insert(&mut self, key: ObjectKey) -> u32 {
-        let at = self.slots.insert(Object::new(key.clone()));
+        let at = self.slots.insert(TrackedObject::new(key.clone()));
         // More than 2^32 objects are refused long before, see `tracked_max`.
         let at = u32::try_from(at).unwrap_or(u32::MAX);
         let of_kind = self.by_key.entry(key.kind).or_default();
@@ -239,7 +244,7 @@ impl Objects {
         }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Object)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &TrackedObject)> {
         let objects = self.slots.iter();
         objects.filter_map(|(at, object)| Some((u32::try_from(at).ok()?, object)))
     }

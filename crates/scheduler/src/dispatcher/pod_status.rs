@@ -10,7 +10,7 @@
 //! Each is compared with the status of the pod, as far as that is known: the stored object with the writes that have
 //! succeeded. A difference that ends by itself is never written.
 
-use super::object::{Entry, Object, is_status_patch};
+use super::object::{CallEntry, TrackedObject, is_status_patch};
 use super::status::{ConditionChange, StatusChange};
 use super::{Backlog, Dispatcher, overwritten, text};
 use berth_api::{Duration, Kind, Time};
@@ -43,7 +43,7 @@ pub(super) struct Offer {
     pub(super) due: Time,
 }
 
-impl Object {
+impl TrackedObject {
     /// Returns whether the last call about the object writes this condition: no other one is left to write then.
     fn writes_condition(&self, change: &ConditionChange) -> bool {
         let last = self.waiting.last().or(self.in_flight.as_deref());
@@ -53,7 +53,7 @@ impl Object {
     }
 }
 
-impl Entry {
+impl CallEntry {
     /// Writes this instead of the condition that is in the call.
     fn restate(&mut self, change: ConditionChange, pod: PodRef) {
         if let Some(earlier) = StatusChange::of(&self.call) {
@@ -170,7 +170,7 @@ impl Dispatcher {
     }
 
     /// The report of a pod as a call, when it is time to write it.
-    pub(super) fn due_report(&mut self, at: u32, now: Time) -> Option<Entry> {
+    pub(super) fn due_report(&mut self, at: u32, now: Time) -> Option<CallEntry> {
         let due = self.backlog.objects.get(at)?.report.as_ref()?.due;
         if due > now {
             return None;
@@ -179,7 +179,7 @@ impl Dispatcher {
         let change = StatusChange::of_condition(report.change);
         let id = self.new_id();
         self.backlog.tracked += 1;
-        Some(Entry::new(id, change.into_call(report.pod), now))
+        Some(CallEntry::new(id, change.into_call(report.pod), now))
     }
 
     /// Returns whether one more report would be kept; see [`DispatcherOptions::tracked_max`](super::DispatcherOptions).
@@ -212,7 +212,7 @@ impl Dispatcher {
         let Some(object) = self.backlog.objects.get(at) else {
             return;
         };
-        let says_more = |entry: &Entry| {
+        let says_more = |entry: &CallEntry| {
             let change = StatusChange::of(&entry.call);
             change.is_none_or(|change| change.changes_conditions())
         };
@@ -301,7 +301,7 @@ impl Backlog {
 
     /// A report failed and is repeated: it states the present answer of the plugins (D-14). A new rejection waits for
     /// its own time.
-    pub(super) fn renew_report(&mut self, at: u32, entry: &mut Entry) {
+    pub(super) fn renew_report(&mut self, at: u32, entry: &mut CallEntry) {
         if entry.report().is_none() {
             return;
         }
@@ -319,7 +319,7 @@ impl Backlog {
 
     /// A status patch is made: it takes the place of what was to be offered again. A condition in it takes the place of
     /// the report; without one, the report is written along with it (D-24).
-    pub(super) fn join_report(&mut self, at: u32, entry: &mut Entry) {
+    pub(super) fn join_report(&mut self, at: u32, entry: &mut CallEntry) {
         self.drop_offer(at);
         let Some(change) = StatusChange::of(&entry.call) else {
             return;

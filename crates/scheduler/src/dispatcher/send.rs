@@ -1,8 +1,8 @@
 //! Sending calls and taking their results: lanes, retries and what follows (D-11, D-13, D-14, D-19).
 
 use super::enqueue::carry_on;
-use super::object::{Entry, Place};
-use super::writes::{Version, Written, version_number};
+use super::object::{CallEntry, WaitingPlace};
+use super::writes::{PodWrites, VersionNumber, version_number};
 use super::{Backlog, Dispatcher, overwritten, text};
 use berth_api::Time;
 use berth_framework::call::{CallErrorKind, CallResult, Response};
@@ -19,7 +19,7 @@ impl Dispatcher {
                 debug_assert!(false, "an object that is ready has a call");
                 continue;
             };
-            object.place = Place::Nowhere;
+            object.place = WaitingPlace::Nowhere;
             if object.waiting.is_empty() {
                 debug_assert!(false, "an object that is ready has a call");
                 continue;
@@ -112,7 +112,7 @@ impl Dispatcher {
     }
 
     /// A call has failed: it is repeated, carried on by a newer one, or over.
-    fn failed(&mut self, at: u32, mut entry: Entry, error: CallError, now: Time) {
+    fn failed(&mut self, at: u32, mut entry: CallEntry, error: CallError, now: Time) {
         let policy = if entry.is_status_patch() {
             self.options.status_retry
         } else {
@@ -167,7 +167,7 @@ impl Dispatcher {
     }
 
     /// A call has been carried out; until an update shows it, it is remembered.
-    fn note_written(&mut self, at: u32, call: &ApiCall, version: Option<Version>, now: Time) {
+    fn note_written(&mut self, at: u32, call: &ApiCall, version: Option<VersionNumber>, now: Time) {
         let Some(object) = self.backlog.objects.get_mut(at) else {
             return;
         };
@@ -204,7 +204,7 @@ impl Dispatcher {
 impl Backlog {
     pub(super) fn forget_written(&mut self, at: u32) {
         if let Some(object) = self.objects.get_mut(at) {
-            object.written = Written::default();
+            object.written = PodWrites::default();
             if let Some(time) = object.expires.take() {
                 self.expiries.remove(&(time, at));
             }
@@ -219,7 +219,7 @@ pub(super) fn is_deletion_of_nothing(call: &ApiCall, kind: CallErrorKind) -> boo
 
 /// The meaning of a result for the state of the object: a binding that is refused with a conflict (409), because an
 /// earlier attempt was carried out after all, is done.
-fn meaning(entry: &Entry, done: bool, result: CallResult) -> CallResult {
+fn meaning(entry: &CallEntry, done: bool, result: CallResult) -> CallResult {
     match (&entry.call, result) {
         (ApiCall::BindPod { .. } | ApiCall::Write(_), Err(error))
             if error.kind == CallErrorKind::Conflict && done =>
@@ -231,7 +231,7 @@ fn meaning(entry: &Entry, done: bool, result: CallResult) -> CallResult {
 }
 
 /// Returns whether another attempt may go better.
-fn is_passing(entry: &Entry, kind: CallErrorKind) -> bool {
+fn is_passing(entry: &CallEntry, kind: CallErrorKind) -> bool {
     match kind {
         CallErrorKind::Unavailable | CallErrorKind::Timeout => true,
         CallErrorKind::Conflict => match &entry.call {

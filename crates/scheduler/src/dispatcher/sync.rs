@@ -60,7 +60,7 @@ impl Dispatcher {
         let at = self.backlog.objects.find(Kind::Pod, uid);
         let object = at.and_then(|at| self.backlog.objects.get(at));
         object
-            .map(super::object::Object::writes)
+            .map(super::object::TrackedObject::writes)
             .unwrap_or_default()
     }
 

@@ -1,7 +1,7 @@
 //! The calls about one object, and the last failures, for explanations.
 
 use super::Dispatcher;
-use super::object::Entry;
+use super::object::CallEntry;
 use berth_api::{Kind, Time};
 use berth_framework::CallError;
 use berth_framework::call::ObjectKey;
@@ -14,10 +14,10 @@ const ERROR_CHARS_MAX: usize = 512;
 
 /// The last attempts that failed, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Failures(VecDeque<Failure>);
+pub(super) struct Failures(VecDeque<FailedAttempt>);
 
 #[derive(Debug)]
-struct Failure {
+struct FailedAttempt {
     object: ObjectKey,
     call_type: &'static str,
     attempts: u32,
@@ -27,11 +27,11 @@ struct Failure {
 }
 
 impl Failures {
-    pub(super) fn note(&mut self, entry: &Entry, error: &CallError, now: Time) {
+    pub(super) fn note(&mut self, entry: &CallEntry, error: &CallError, now: Time) {
         if self.0.len() >= FAILURES_MAX {
             self.0.pop_front();
         }
-        self.0.push_back(Failure {
+        self.0.push_back(FailedAttempt {
             object: entry.call.key(),
             call_type: entry.call_type().name(),
             attempts: entry.attempts,
@@ -42,9 +42,9 @@ impl Failures {
     }
 
     /// The latest failure of each call about a pod, oldest first.
-    fn about(&self, uid: &str) -> Vec<&Failure> {
-        let mut latest: Vec<&Failure> = Vec::new();
-        let of_pod = |f: &&Failure| f.object.kind == Kind::Pod && f.object.uid == *uid;
+    fn about(&self, uid: &str) -> Vec<&FailedAttempt> {
+        let mut latest: Vec<&FailedAttempt> = Vec::new();
+        let of_pod = |f: &&FailedAttempt| f.object.kind == Kind::Pod && f.object.uid == *uid;
         for failure in self.0.iter().filter(of_pod) {
             latest.retain(|f| (f.call_type, f.made_at) != (failure.call_type, failure.made_at));
             latest.push(failure);
@@ -85,7 +85,7 @@ pub struct CallView {
     pub failure: Option<(Time, String)>,
 }
 
-fn view(entry: &Entry, in_flight: bool) -> CallView {
+fn view(entry: &CallEntry, in_flight: bool) -> CallView {
     CallView {
         call_type: entry.call_type().name(),
         state: match (in_flight, entry.attempts) {

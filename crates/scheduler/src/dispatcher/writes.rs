@@ -89,10 +89,10 @@ impl Writes {
 
 /// The version of an object as a number that grows. Servers guarantee this since Kubernetes 1.35, and have always
 /// done so; other versions cannot be ordered.
-pub(crate) type Version = u64;
+pub(crate) type VersionNumber = u64;
 
 /// The number that a resource version is, if it is one.
-pub(crate) fn version_number(resource_version: &str) -> Option<Version> {
+pub(crate) fn version_number(resource_version: &str) -> Option<VersionNumber> {
     resource_version.parse().ok()
 }
 
@@ -102,16 +102,16 @@ pub(crate) fn version_number(resource_version: &str) -> Option<Version> {
 /// of it, even if another client has overwritten it meanwhile. Where a version is not known, a write ends when the
 /// stored object looks as if it were made.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Written {
+pub(super) struct PodWrites {
     writes: Writes,
-    condition_in: Option<Version>,
+    condition_in: Option<VersionNumber>,
     /// The latest version that contains a condition of another type.
-    others_in: Option<Version>,
-    nominated_node_in: Option<Version>,
-    deletion_in: Option<Version>,
+    others_in: Option<VersionNumber>,
+    nominated_node_in: Option<VersionNumber>,
+    deletion_in: Option<VersionNumber>,
 }
 
-impl Written {
+impl PodWrites {
     /// The writes.
     pub(super) fn writes(&self) -> &Writes {
         &self.writes
@@ -141,7 +141,7 @@ impl Written {
     pub(super) fn note(
         &mut self,
         call: &ApiCall,
-        version: Option<Version>,
+        version: Option<VersionNumber>,
         stored: Option<&Pod>,
         at: Time,
     ) {
@@ -174,7 +174,7 @@ impl Written {
     /// that it looks like.
     fn end(&mut self, stored: &Pod, by_looks: bool) {
         let now_at = version_number(&stored.metadata.resource_version);
-        let has_come_to = |version: Option<Version>| Some(now_at? >= version?);
+        let has_come_to = |version: Option<VersionNumber>| Some(now_at? >= version?);
         // A pod that has its node got its condition and lost its nomination with it.
         let bound = stored.is_assigned();
         let Writes {
@@ -253,7 +253,7 @@ pub(super) struct Base<'a> {
 
 /// A condition as the server has it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Condition<'a> {
+pub(super) struct StoredCondition<'a> {
     pub(super) status: &'a Str,
     pub(super) reason: &'a Str,
     pub(super) message: &'a Str,
@@ -265,14 +265,14 @@ impl<'a> Base<'a> {
         Self { stored, written }
     }
 
-    pub(super) fn condition(&self, kind: &str) -> Option<Condition<'a>> {
+    pub(super) fn condition(&self, kind: &str) -> Option<StoredCondition<'a>> {
         let mut others = self.written.others.iter();
         let written = match &self.written.condition {
             Some(ConditionChange::Set(patch)) if kind == POD_SCHEDULED => Some(patch),
             _ => others.find(|patch| patch.kind == kind),
         };
         if let Some(patch) = written {
-            return Some(Condition {
+            return Some(StoredCondition {
                 status: &patch.status,
                 reason: &patch.reason,
                 message: &patch.message,
@@ -288,7 +288,7 @@ impl<'a> Base<'a> {
             }
             _ => {}
         }
-        self.stored.condition(kind).map(|c| Condition {
+        self.stored.condition(kind).map(|c| StoredCondition {
             status: &c.status,
             reason: &c.reason,
             message: &c.message,

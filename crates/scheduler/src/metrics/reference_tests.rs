@@ -1,6 +1,6 @@
 //! The metrics as kube-scheduler 1.36 serves them, family by family (spec section 7, M-1).
 
-use super::{FAMILIES, MetricKind, Metrics, Value};
+use super::{FAMILIES, MetricKind, Metrics, SeriesValue};
 use std::collections::BTreeMap;
 
 /// The metrics of Berth's own.
@@ -65,8 +65,10 @@ fn the_exposition_is_kube_schedulers() {
     for (at, family) in FAMILIES.iter().enumerate() {
         let labels = vec!["x"; family.labels.len()];
         let fresh = match family.kind {
-            MetricKind::Histogram(buckets) => Value::Histogram(super::HistogramValue::new(buckets)),
-            _ => Value::Number(1.0),
+            MetricKind::Histogram(buckets) => {
+                SeriesValue::Histogram(super::HistogramValue::new(buckets))
+            }
+            _ => SeriesValue::Number(1.0),
         };
         metrics.series[at].get_or_insert(&labels, || fresh);
     }

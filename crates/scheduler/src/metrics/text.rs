@@ -1,6 +1,6 @@
 //! Prometheus' text format, version 0.0.4.
 
-use super::{FamilySnapshot, HistogramValue, MetricKind, Snapshot, Value};
+use super::{FamilySnapshot, HistogramValue, MetricKind, SeriesValue, Snapshot};
 use std::fmt::Write;
 
 impl Snapshot {
@@ -46,17 +46,19 @@ impl FamilySnapshot {
         }
         if self.series.is_empty() {
             let zero = match family.kind {
-                MetricKind::Histogram(buckets) => Value::Histogram(HistogramValue::new(buckets)),
-                _ => Value::Number(0.0),
+                MetricKind::Histogram(buckets) => {
+                    SeriesValue::Histogram(HistogramValue::new(buckets))
+                }
+                _ => SeriesValue::Number(0.0),
             };
             self.render_value(text, &[], &zero);
         }
     }
 
-    fn render_value(&self, text: &mut String, labels: &[(&str, &str)], value: &Value) {
+    fn render_value(&self, text: &mut String, labels: &[(&str, &str)], value: &SeriesValue) {
         let name = self.family.name;
         match (value, self.family.kind) {
-            (Value::Histogram(histogram), MetricKind::Histogram(buckets)) => {
+            (SeriesValue::Histogram(histogram), MetricKind::Histogram(buckets)) => {
                 let mut sum = 0;
                 let bounds = buckets.bounds().map(go_number).chain(["+Inf".to_owned()]);
                 for (bound, count) in bounds.zip(&histogram.counts) {
@@ -67,8 +69,8 @@ impl FamilySnapshot {
                 line(text, name, "_sum", labels, &go_number(histogram.sum));
                 line(text, name, "_count", labels, &sum.to_string());
             }
-            (Value::Number(value), _) => line(text, name, "", labels, &go_number(*value)),
-            (Value::Histogram(_), _) => {}
+            (SeriesValue::Number(value), _) => line(text, name, "", labels, &go_number(*value)),
+            (SeriesValue::Histogram(_), _) => {}
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::group::QueuedGroup;
 use super::hooks::ProfileId;
 use super::report::{Gate, NOT_READY_FOR_SCHEDULING, POD_SCHEDULED};
-use super::templates::Template;
+use super::templates::PodTemplateKey;
 use crate::pod_status::UNSCHEDULABLE;
 use berth_api::{Pod, Str, Time};
 use slab::Slab;
@@ -116,7 +116,7 @@ pub(crate) struct EntryState {
     /// the flush go on from the last one.
     pub(crate) is_rejected_as_before: bool,
     /// The template of the pod, if the last attempt found that its pods get equal answers.
-    pub(crate) template: Option<Arc<Template>>,
+    pub(crate) template: Option<Arc<PodTemplateKey>>,
     /// The PreEnqueue plugin that rejects the pod.
     pub(super) gate: Option<Gate>,
     /// The time at which the flush of long-unschedulable pods last asked the PreEnqueue plugins about it.
@@ -323,9 +323,9 @@ pub(super) struct Entry {
 
 /// The queued pods.
 #[derive(Debug, Default)]
-pub(super) struct Entries(Slab<Entry>);
+pub(super) struct QueueEntries(Slab<Entry>);
 
-impl Entries {
+impl QueueEntries {
     pub(super) fn insert(&mut self, entry: Entry) -> EntryId {
         EntryId::new(self.0.insert(entry))
     }

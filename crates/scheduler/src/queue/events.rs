@@ -1,9 +1,9 @@
 //! The effects of a cluster event and of the passing of time on the waiting pods.
 
 use super::entry::{EntryId, QueuedIn};
-use super::hints::{Asked, NarrowingResult, Question, Strategy, Tally};
+use super::hints::{AskedPods, EventQuestion, HintTally, MoveStrategy, NarrowingResult};
 use super::hooks::{Matched, ProfileId, Registration};
-use super::place::Places;
+use super::place::QueuePlaces;
 use super::{SchedulingQueue, label};
 use crate::log::LogLine;
 use berth_api::{Duration, Pod, Str, Time};
@@ -63,14 +63,14 @@ impl SchedulingQueue {
                 EventResource::Node | EventResource::AssignedPod
             );
         self.walk.begin();
-        let mut tally = Tally::new(self.stopwatch.clone());
+        let mut tally = HintTally::new(self.stopwatch.clone());
         let profiles = self.profiles.ids().map(Some).chain([None]);
         for profile in profiles {
             let narrowed = match profile {
                 Some(profile) => self.narrow(cx, &matched, (profile, only_representatives), change),
                 None => Vec::new(),
             };
-            let question = Question {
+            let question = EventQuestion {
                 cluster: cx.cluster,
                 matched: &matched,
                 change,
@@ -110,7 +110,7 @@ impl SchedulingQueue {
         matched: &Matched,
         (profile, only_representatives): (ProfileId, bool),
         change: Change<'_>,
-    ) -> Vec<Asked> {
+    ) -> Vec<AskedPods> {
         let enabled = self
             .config
             .features
@@ -129,7 +129,7 @@ impl SchedulingQueue {
                     enabled && pools.any(|pool| pool.has_rejected_by(profile, &registration.plugin))
                 });
             let Some(Registration { plugin, on }) = registration else {
-                narrowed.push(Asked::All);
+                narrowed.push(AskedPods::All);
                 continue;
             };
             let named = on.pre_queueing_hint.as_ref().and_then(|narrow| {
@@ -156,12 +156,12 @@ impl SchedulingQueue {
                 named
             });
             narrowed.push(match (named, &on.index) {
-                (Some(pods), _) => Asked::Listed(waiting_among(&self.places, &pods)),
+                (Some(pods), _) => AskedPods::Listed(waiting_among(&self.places, &pods)),
                 (None, Some(index)) => match (index.touched)(cx.cluster, change) {
-                    touched if touched.is_everything() => Asked::All,
-                    touched => Asked::Waiting(touched),
+                    touched if touched.is_everything() => AskedPods::All,
+                    touched => AskedPods::Waiting(touched),
                 },
-                (None, None) => Asked::All,
+                (None, None) => AskedPods::All,
             });
         }
         narrowed
@@ -173,7 +173,7 @@ impl SchedulingQueue {
         let mut any = false;
         while let Some(id) = self.places.next_due(cx.now, &self.profiles) {
             any = true;
-            self.requeue(cx, id, Strategy::AfterBackoff, label::NEXT_OF_TEMPLATE);
+            self.requeue(cx, id, MoveStrategy::AfterBackoff, label::NEXT_OF_TEMPLATE);
         }
         any
     }
@@ -212,7 +212,12 @@ impl SchedulingQueue {
             if let Some(entry) = self.places.get_mut(id) {
                 entry.info.own.gate_flushed = Some(cx.now);
             }
-            moved.count(self.requeue(cx, id, Strategy::AfterBackoff, label::UNSCHEDULABLE_TIMEOUT));
+            moved.count(self.requeue(
+                cx,
+                id,
+                MoveStrategy::AfterBackoff,
+                label::UNSCHEDULABLE_TIMEOUT,
+            ));
         }
         while let Some(id) = self.oldest_leftover(cx, QueuedIn::Unschedulable) {
             any = true;
@@ -224,7 +229,12 @@ impl SchedulingQueue {
                     member.was_flushed_from_unschedulable = true;
                 }
             }
-            let to = self.requeue(cx, id, Strategy::AfterBackoff, label::UNSCHEDULABLE_TIMEOUT);
+            let to = self.requeue(
+                cx,
+                id,
+                MoveStrategy::AfterBackoff,
+                label::UNSCHEDULABLE_TIMEOUT,
+            );
             debug_assert_ne!(to, QueuedIn::Unschedulable, "a flushed pod does not stay");
             moved.count(to);
         }
@@ -290,7 +300,7 @@ impl SchedulingQueue {
 }
 
 /// The pods among those named, sorted, that wait for an event; each once.
-fn waiting_among(places: &Places, pods: &[(Str, Str)]) -> Vec<EntryId> {
+fn waiting_among(places: &QueuePlaces, pods: &[(Str, Str)]) -> Vec<EntryId> {
     let mut ids: Vec<EntryId> = pods
         .iter()
         .filter_map(|(namespace, name)| places.entry_of(namespace, name))

@@ -6,7 +6,7 @@
 //! this.
 
 use super::entry::{EntryId, QueuedIn, QueuedPodInfo};
-use super::templates::Template;
+use super::templates::PodTemplateKey;
 use berth_api::{Pod, Str};
 use berth_framework::cluster::GroupKey;
 use indexmap::IndexMap;
@@ -77,9 +77,12 @@ impl QueuedGroup {
             let name = (pod.namespace().clone(), pod.name().clone());
             (Reverse(info.attempts), info.timestamp, name)
         };
-        let mut alike: FxHashMap<Option<Template>, Vec<QueuedPodInfo>> = FxHashMap::default();
+        let mut alike: FxHashMap<Option<PodTemplateKey>, Vec<QueuedPodInfo>> = FxHashMap::default();
         for (_, info) in self.members {
-            alike.entry(Template::of(&info.pod)).or_default().push(info);
+            alike
+                .entry(PodTemplateKey::of(&info.pod))
+                .or_default()
+                .push(info);
         }
         let mut alike: Vec<Vec<QueuedPodInfo>> = alike.into_values().collect();
         for members in &mut alike {
@@ -107,11 +110,11 @@ impl QueuedGroup {
 
     /// Chooses the members that are asked from now on.
     pub(super) fn choose_representatives(&mut self) {
-        let mut seen: FxHashSet<Template> = FxHashSet::default();
+        let mut seen: FxHashSet<PodTemplateKey> = FxHashSet::default();
         self.representatives.clear();
         self.has_too_many = false;
         for (uid, info) in &self.members {
-            let is_new = Template::of(&info.pod).is_none_or(|template| seen.insert(template));
+            let is_new = PodTemplateKey::of(&info.pod).is_none_or(|template| seen.insert(template));
             if !is_new {
                 continue;
             }

@@ -25,7 +25,7 @@ pub(super) struct Key {
 
 /// An entry with its key.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Item {
+pub(super) struct HeapItem {
     /// The key of the order.
     pub(super) key: Key,
     /// The entry.
@@ -53,7 +53,7 @@ impl Positions {
 /// A heap with the smallest item first. The order is an argument of each operation and must be the same each time.
 #[derive(Debug, Default)]
 pub(super) struct Heap {
-    items: Vec<Item>,
+    items: Vec<HeapItem>,
 }
 
 impl Heap {
@@ -63,12 +63,12 @@ impl Heap {
     }
 
     /// The item that goes first.
-    pub(super) fn first(&self) -> Option<&Item> {
+    pub(super) fn first(&self) -> Option<&HeapItem> {
         self.items.first()
     }
 
     /// Every item, in no useful order.
-    pub(super) fn items(&self) -> &[Item] {
+    pub(super) fn items(&self) -> &[HeapItem] {
         &self.items
     }
 
@@ -83,9 +83,9 @@ impl Heap {
     /// Adds an entry that is in no heap.
     pub(super) fn push(
         &mut self,
-        item: Item,
+        item: HeapItem,
         positions: &mut Positions,
-        less: impl Fn(&Item, &Item) -> bool,
+        less: impl Fn(&HeapItem, &HeapItem) -> bool,
     ) {
         debug_assert!(
             !self.contains(item.id, positions),
@@ -100,8 +100,8 @@ impl Heap {
         &mut self,
         id: EntryId,
         positions: &mut Positions,
-        less: impl Fn(&Item, &Item) -> bool,
-    ) -> Option<Item> {
+        less: impl Fn(&HeapItem, &HeapItem) -> bool,
+    ) -> Option<HeapItem> {
         let at = positions.get(id)?;
         if self.items.get(at)?.id != id {
             return None;
@@ -119,7 +119,7 @@ impl Heap {
         &mut self,
         mut at: usize,
         positions: &mut Positions,
-        less: &impl Fn(&Item, &Item) -> bool,
+        less: &impl Fn(&HeapItem, &HeapItem) -> bool,
     ) -> usize {
         let item = self.items[at];
         while at > 0 {
@@ -140,7 +140,7 @@ impl Heap {
         &mut self,
         mut at: usize,
         positions: &mut Positions,
-        less: &impl Fn(&Item, &Item) -> bool,
+        less: &impl Fn(&HeapItem, &HeapItem) -> bool,
     ) {
         let item = self.items[at];
         loop {
@@ -175,8 +175,8 @@ impl Heap {
 mod tests {
     use super::*;
 
-    fn item(n: u64, key: i64) -> Item {
-        Item {
+    fn item(n: u64, key: i64) -> HeapItem {
+        HeapItem {
             key: Key {
                 at: Time::from_nanos(key),
                 sort: SortKey::default(),
@@ -186,7 +186,7 @@ mod tests {
         }
     }
 
-    fn less(a: &Item, b: &Item) -> bool {
+    fn less(a: &HeapItem, b: &HeapItem) -> bool {
         a.key < b.key
     }
 

@@ -2,7 +2,7 @@
 //! of the pods that the event can help at all (KEP-6132; ).
 
 use super::entry::{EntryId, QueuedPodInfo};
-use super::hooks::{Matched, Profile};
+use super::hooks::{Matched, QueueProfile};
 use super::metrics::QueueMetrics;
 use crate::evaluator::Stopwatch;
 use crate::log::{Log, LogLine};
@@ -58,7 +58,7 @@ impl NarrowingResult {
 
 /// The handling of a pod when an event comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Strategy {
+pub(super) enum MoveStrategy {
     /// It goes on waiting.
     Skip,
     /// It is tried again once its backoff is over.
@@ -68,14 +68,14 @@ pub(super) enum Strategy {
 }
 
 /// The answers of the hints of each plugin for one event, counted, and their duration.
-pub(super) struct Tally {
+pub(super) struct HintTally {
     stopwatch: Arc<dyn Stopwatch>,
     took: SmallVec<[(Str, HintOutcome, HistogramValue); 4]>,
     /// The time at which the last call ended.
     last: u64,
 }
 
-impl Tally {
+impl HintTally {
     pub(super) fn new(stopwatch: Arc<dyn Stopwatch>) -> Self {
         Self {
             last: stopwatch.nanos(),
@@ -120,7 +120,7 @@ impl Tally {
 
 /// The pods that one registration asks when an event occurs.
 #[derive(Debug)]
-pub(super) enum Asked {
+pub(super) enum AskedPods {
     /// Every pod that its plugin rejected.
     All,
     /// The pods that its PreQueueingHint named, sorted.
@@ -132,28 +132,28 @@ pub(super) enum Asked {
 
 /// An event as it is put to the pods of one profile.
 #[derive(Clone, Copy)]
-pub(super) struct Question<'a> {
+pub(super) struct EventQuestion<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) matched: &'a Matched,
     pub(super) change: Change<'a>,
     /// The pods' profile, and which of its registrations match the event.
-    pub(super) profile: Option<&'a Profile>,
+    pub(super) profile: Option<&'a QueueProfile>,
     pub(super) matching: &'a [usize],
     /// Per entry of `matching`, the pods to ask.
-    pub(super) narrowed: &'a [Asked],
+    pub(super) narrowed: &'a [AskedPods],
 }
 
-impl Question<'_> {
+impl EventQuestion<'_> {
     /// Q-53, for one pod. `id` names it where the question was narrowed.
     pub(super) fn put_to(
         &self,
         info: &QueuedPodInfo,
         id: Option<EntryId>,
-        tally: &mut Tally,
+        tally: &mut HintTally,
         log: &mut Log,
-    ) -> Strategy {
+    ) -> MoveStrategy {
         if !info.has_rejectors() {
-            return Strategy::AfterBackoff;
+            return MoveStrategy::AfterBackoff;
         }
         if self.matched.is_wildcard {
             let is_its = |uid: &Str| match &info.own.group {
@@ -161,8 +161,10 @@ impl Question<'_> {
                 Some(group) => group.members.contains_key(uid),
             };
             return match self.change.new {
-                Some(new) if new.as_pod().is_none_or(|pod| !is_its(pod.uid())) => Strategy::Skip,
-                _ => Strategy::AfterBackoff,
+                Some(new) if new.as_pod().is_none_or(|pod| !is_its(pod.uid())) => {
+                    MoveStrategy::Skip
+                }
+                _ => MoveStrategy::AfterBackoff,
             };
         }
         let Some(profile) = self.profile else {
@@ -170,9 +172,9 @@ impl Question<'_> {
                 LogLine::warning("no profile for the scheduler name of a pod, which is retried");
             let line = line.with("profile", &info.pod.spec.scheduler_name);
             log.push(line.with("pod", &*info.pod));
-            return Strategy::AfterBackoff;
+            return MoveStrategy::AfterBackoff;
         };
-        let mut strategy = Strategy::Skip;
+        let mut strategy = MoveStrategy::Skip;
         for (at, registration) in self.matching.iter().enumerate() {
             let Some(registration) = profile.registrations.get(*registration) else {
                 continue;
@@ -204,12 +206,12 @@ impl Question<'_> {
                 }
             }
             if info.pending_plugins.contains(plugin) {
-                return Strategy::Immediately;
+                return MoveStrategy::Immediately;
             }
             if info.pending_plugins.is_empty() {
-                return Strategy::AfterBackoff;
+                return MoveStrategy::AfterBackoff;
             }
-            strategy = Strategy::AfterBackoff;
+            strategy = MoveStrategy::AfterBackoff;
         }
         strategy
     }
@@ -236,10 +238,10 @@ impl Question<'_> {
 
     /// whether the hint of the `at`-th registration that matches the event is put to the pod: if any registration
     /// of the same plugin wants it, as what these name is merged.
-    fn is_asked(&self, profile: &Profile, at: usize, id: Option<EntryId>) -> bool {
-        let wants = |asked: &Asked, id: EntryId| match asked {
-            Asked::Listed(pods) => pods.binary_search(&id).is_ok(),
-            Asked::All | Asked::Waiting(_) => true,
+    fn is_asked(&self, profile: &QueueProfile, at: usize, id: Option<EntryId>) -> bool {
+        let wants = |asked: &AskedPods, id: EntryId| match asked {
+            AskedPods::Listed(pods) => pods.binary_search(&id).is_ok(),
+            AskedPods::All | AskedPods::Waiting(_) => true,
         };
         let (Some(own), Some(id)) = (self.narrowed.get(at), id) else {
             return true;

@@ -150,7 +150,7 @@ pub(super) struct Registration {
 }
 
 /// A profile as the queue keeps it.
-pub(super) struct Profile {
+pub(super) struct QueueProfile {
     pub(super) scheduler_name: Str,
     pub(super) pre_enqueue: Vec<Arc<dyn PreEnqueue>>,
     pub(super) registrations: Vec<Registration>,
@@ -158,7 +158,7 @@ pub(super) struct Profile {
     indexed: FxHashMap<Str, Vec<(usize, WaitsFn)>>,
 }
 
-impl Profile {
+impl QueueProfile {
     /// The registrations of a plugin that file pods, each with its function.
     pub(super) fn indexed(&self, plugin: &str) -> &[(usize, WaitsFn)] {
         self.indexed.get(plugin).map_or(&[], Vec::as_slice)
@@ -193,7 +193,7 @@ impl Matched {
 
 /// All profiles.
 pub(super) struct Profiles {
-    profiles: Vec<Profile>,
+    profiles: Vec<QueueProfile>,
     by_name: FxHashMap<Str, ProfileId>,
     matched: FxHashMap<ClusterEvent, Arc<Matched>>,
 }
@@ -237,7 +237,7 @@ impl Profiles {
             }
             let id = ProfileId(u32::try_from(profiles.len()).unwrap_or(u32::MAX));
             by_name.entry(hooks.scheduler_name.clone()).or_insert(id);
-            profiles.push(Profile {
+            profiles.push(QueueProfile {
                 scheduler_name: hooks.scheduler_name,
                 pre_enqueue: hooks.pre_enqueue,
                 indexed: indexed(&registrations),
@@ -257,7 +257,7 @@ impl Profiles {
     }
 
     /// A profile; `None` for pods whose scheduler is not ours.
-    pub(super) fn get(&self, id: Option<ProfileId>) -> Option<&Profile> {
+    pub(super) fn get(&self, id: Option<ProfileId>) -> Option<&QueueProfile> {
         self.profiles.get(id?.0 as usize)
     }
 

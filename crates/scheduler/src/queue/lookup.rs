@@ -4,7 +4,7 @@ use super::SchedulingQueue;
 use super::entry::{QueuedIn, QueuedPodInfo};
 use super::inflight::InFlight;
 use super::members::{member, place_of_member};
-use super::place::Places;
+use super::place::QueuePlaces;
 use std::fmt;
 
 /// The number of waiting pods by place: `pending_pods{queue}`.
@@ -74,7 +74,7 @@ impl SchedulingQueue {
     }
 
     /// The queued pods.
-    pub fn places(&self) -> &Places {
+    pub fn places(&self) -> &QueuePlaces {
         &self.places
     }
 

@@ -3,7 +3,7 @@
 use super::entry::{EntryId, EntryState, PluginSet, QueuedIn, QueuedPodInfo};
 use super::gating::{ask_about_group, reports_wanted};
 use super::group::{MemberPlace, Members, QueuedGroup, RootPlace, stand_in};
-use super::hints::Strategy;
+use super::hints::MoveStrategy;
 use super::pod_events::{PodEvents, pod_update_events};
 use super::report::{Gate, NOT_READY_FOR_SCHEDULING};
 use super::{SchedulingQueue, label, strategy_after_flight};
@@ -60,7 +60,7 @@ fn seat(
     cx: &Context<'_>,
     info: QueuedPodInfo,
     event: &str,
-    strategy: Option<Strategy>,
+    strategy: Option<MoveStrategy>,
 ) {
     let Some(leaf) = GroupKey::of_pod(&info.pod) else {
         debug_assert!(false, "a member names its group");
@@ -90,7 +90,7 @@ fn enter_group(
     cx: &Context<'_>,
     root: GroupKey,
     info: QueuedPodInfo,
-    (event, strategy): (&str, Option<Strategy>),
+    (event, strategy): (&str, Option<MoveStrategy>),
 ) {
     let mut entity = entity(cx, &root, &info);
     if strategy.is_some() {
@@ -144,7 +144,7 @@ fn join(
     cx: &Context<'_>,
     id: EntryId,
     mut info: QueuedPodInfo,
-    (event, strategy): (&str, Option<Strategy>),
+    (event, strategy): (&str, Option<MoveStrategy>),
 ) {
     let Some(place) = queue.places.detach(id) else {
         debug_assert!(false, "a queued group is in a place");
@@ -156,8 +156,9 @@ fn join(
         .places
         .get(id)
         .is_some_and(|e| e.info.own.group_attempt == info.own.group_attempt);
-    let waits_on =
-        place == QueuedIn::Unschedulable && strategy == Some(Strategy::Skip) && is_of_last_attempt;
+    let waits_on = place == QueuedIn::Unschedulable
+        && strategy == Some(MoveStrategy::Skip)
+        && is_of_last_attempt;
     let rejectors =
         waits_on.then(|| with_group_rejectors(info.clone(), &info).unschedulable_plugins);
     if place == QueuedIn::Active {
@@ -190,7 +191,7 @@ fn join(
         }
         QueuedIn::Unschedulable => {
             queue.places.attach(id, place, &queue.profiles);
-            queue.requeue(cx, id, Strategy::AfterBackoff, event);
+            queue.requeue(cx, id, MoveStrategy::AfterBackoff, event);
         }
         QueuedIn::Active | QueuedIn::Backoff | QueuedIn::ErrorBackoff => {
             ask_about_group(queue, cx, id, false);
@@ -562,12 +563,12 @@ pub(crate) fn group_ended(
                     info.timestamp = cx.now;
                 }
                 info.own.group = Some(Box::new(group));
-                Strategy::Immediately
+                MoveStrategy::Immediately
             }
             GroupEnd::Error => {
                 info.count_failure(cx.now);
                 info.own.group = Some(Box::new(group));
-                Strategy::AfterBackoff
+                MoveStrategy::AfterBackoff
             }
             GroupEnd::Rejected(plugins) => {
                 for plugin in plugins {
@@ -584,7 +585,7 @@ pub(crate) fn group_ended(
                 info.count_failure(cx.now);
                 info.own.group = Some(Box::new(group));
                 match strategy_after_flight(queue, cx, &info) {
-                    Strategy::Skip if has_untried => Strategy::AfterBackoff,
+                    MoveStrategy::Skip if has_untried => MoveStrategy::AfterBackoff,
                     strategy => strategy,
                 }
             }

@@ -2,7 +2,7 @@
 
 use super::entry::{EntryId, QueuedIn, QueuedPodInfo};
 use super::gating::ask_about_group;
-use super::hints::Strategy;
+use super::hints::MoveStrategy;
 use super::report::{Gate, message_of};
 use super::{SchedulingQueue, label};
 use crate::log::LogLine;
@@ -18,7 +18,7 @@ impl SchedulingQueue {
         &mut self,
         cx: &Context<'_>,
         id: EntryId,
-        strategy: Strategy,
+        strategy: MoveStrategy,
         event: &str,
     ) -> QueuedIn {
         let Some(entry) = self.places.get(id) else {
@@ -26,7 +26,7 @@ impl SchedulingQueue {
             return QueuedIn::Unschedulable;
         };
         match strategy {
-            Strategy::Skip => {
+            MoveStrategy::Skip => {
                 let place = if entry.info.is_gated() {
                     QueuedIn::Gated
                 } else {
@@ -39,10 +39,12 @@ impl SchedulingQueue {
                 }
                 place
             }
-            Strategy::AfterBackoff if self.places.backoff().is_backing_off(&entry.info, cx.now) => {
+            MoveStrategy::AfterBackoff
+                if self.places.backoff().is_backing_off(&entry.info, cx.now) =>
+            {
                 self.move_to_backoff(cx, id, event)
             }
-            Strategy::AfterBackoff | Strategy::Immediately => {
+            MoveStrategy::AfterBackoff | MoveStrategy::Immediately => {
                 self.move_to_active(cx, id, event, false)
             }
         }

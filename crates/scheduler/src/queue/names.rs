@@ -3,7 +3,7 @@
 //! The table holds entries only; hashes and names are kept with the pods. So a pod leaves without its name being
 //! read again, which at a million pods is what a pop would spend its time on.
 
-use super::entry::{Entries, EntryId};
+use super::entry::{EntryId, QueueEntries};
 use hashbrown::HashTable;
 use rustc_hash::FxBuildHasher;
 use std::hash::BuildHasher;
@@ -24,7 +24,12 @@ impl Names {
     }
 
     /// The pod of that name.
-    pub(super) fn find(&self, namespace: &str, name: &str, entries: &Entries) -> Option<EntryId> {
+    pub(super) fn find(
+        &self,
+        namespace: &str,
+        name: &str,
+        entries: &QueueEntries,
+    ) -> Option<EntryId> {
         self.0
             .find(hash_of(namespace, name), |id| {
                 entries.get(*id).is_some_and(|entry| {
@@ -36,7 +41,7 @@ impl Names {
     }
 
     /// Files a pod under its hash; no other pod has its name.
-    pub(super) fn insert(&mut self, id: EntryId, hash: u64, entries: &Entries) {
+    pub(super) fn insert(&mut self, id: EntryId, hash: u64, entries: &QueueEntries) {
         self.0.insert_unique(hash, id, |other| {
             entries.get(*other).map_or(0, |entry| entry.name_hash)
         });

@@ -2,14 +2,14 @@
 
 use super::QueueConfig;
 use super::backoff::Backoff;
-use super::entry::{Entries, Entry, EntryId, QueuedIn, QueuedPodInfo};
+use super::entry::{Entry, EntryId, QueueEntries, QueuedIn, QueuedPodInfo};
 use super::group::{GroupStore, RootPlace};
-use super::heap::{Heap, Item, Key, Positions};
+use super::heap::{Heap, HeapItem, Key, Positions};
 use super::hooks::Profiles;
 use super::lookup::QueueCounts;
 use super::names::{self, Names};
 use super::pool::Pool;
-use super::templates::{Template, Templates};
+use super::templates::{PodTemplateKey, PodTemplates};
 use berth_api::{Str, Time};
 use berth_framework::Feature;
 use berth_framework::plugin::{QueueSort, QueuedPod, SortKey};
@@ -20,13 +20,13 @@ use std::sync::Arc;
 
 /// The order of one heap.
 struct Order<'a> {
-    entries: &'a Entries,
+    entries: &'a QueueEntries,
     /// The queue sort, where this heap follows it and it has no keys.
     sort: Option<&'a dyn QueueSort>,
 }
 
 impl Order<'_> {
-    fn less(&self, a: &Item, b: &Item) -> bool {
+    fn less(&self, a: &HeapItem, b: &HeapItem) -> bool {
         let Some(sort) = self.sort else {
             return a.key < b.key;
         };
@@ -78,7 +78,7 @@ fn group(
     entry: &Entry,
     place: QueuedIn,
     sort_key: Option<fn(QueuedPod<'_>) -> SortKey>,
-) -> Option<(&Arc<Template>, Key)> {
+) -> Option<(&Arc<PodTemplateKey>, Key)> {
     let template = entry.info.own.template.as_ref();
     let template = template.filter(|_| place == QueuedIn::Unschedulable)?;
     let key = Key {
@@ -98,12 +98,12 @@ struct SortOrder {
 }
 
 /// All queued pods. Each is in exactly one place.
-pub struct Places {
+pub struct QueuePlaces {
     sort: SortOrder,
     /// Whether pods are popped from backoff (SchedulerPopFromBackoffQ).
     pops_from_backoff: bool,
     backoff: Backoff,
-    entries: Entries,
+    entries: QueueEntries,
     names: Names,
     heaps: [Heap; QueuedIn::ALL.len()],
     positions: Positions,
@@ -111,7 +111,7 @@ pub struct Places {
     pool: Pool,
     /// Those for which another pod of their template waits.
     represented: Pool,
-    templates: Templates,
+    templates: PodTemplates,
     arrivals: u64,
     /// The groups, and members that are not in an entry.
     pub(super) groups: GroupStore,
@@ -119,7 +119,7 @@ pub struct Places {
     long_gated: usize,
 }
 
-impl Places {
+impl QueuePlaces {
     /// No pods. They are ordered by `sort`, or without one by how long they wait.
     pub(super) fn new(config: &QueueConfig, sort: Option<Arc<dyn QueueSort>>) -> Self {
         let by_timestamp: fn(QueuedPod<'_>) -> SortKey = |pod| SortKey(pod.timestamp.as_nanos(), 0);
@@ -134,13 +134,13 @@ impl Places {
             },
             pops_from_backoff: config.features.enabled(Feature::SchedulerPopFromBackoffQ),
             backoff: Backoff::new(config),
-            entries: Entries::default(),
+            entries: QueueEntries::default(),
             names: Names::default(),
             heaps: Default::default(),
             positions: Positions::default(),
             pool: Pool::default(),
             represented: Pool::default(),
-            templates: Templates::default(),
+            templates: PodTemplates::default(),
             arrivals: 0,
             groups: GroupStore::default(),
             long_gated: 0,
@@ -274,7 +274,7 @@ impl Places {
             .collect()
     }
 
-    /// The number of pods of its place that precede a queued pod, in the order of [`Places::pods_in`].
+    /// The number of pods of its place that precede a queued pod, in the order of [`QueuePlaces::pods_in`].
     pub fn ahead_of(&self, namespace: &str, name: &str) -> Option<usize> {
         let id = self.entry_of(namespace, name)?;
         let place = self.entries.get(id)?.place?;
@@ -282,7 +282,7 @@ impl Places {
         let items = self.heap(place).items();
         let own = items.iter().find(|item| item.id == id)?;
         let ahead = items.iter().filter(|item| order.less(item, own));
-        let pods = |item: &Item| self.entries.get(item.id).map_or(1, |e| e.info.pods_len());
+        let pods = |item: &HeapItem| self.entries.get(item.id).map_or(1, |e| e.info.pods_len());
         Some(ahead.map(pods).sum())
     }
 
@@ -439,7 +439,7 @@ impl Places {
             entries: &self.entries,
             sort: self.sort.plugin.as_deref().filter(|_| follows_sort),
         };
-        self.heaps[place as usize].push(Item { key, id }, &mut self.positions, |a, b| {
+        self.heaps[place as usize].push(HeapItem { key, id }, &mut self.positions, |a, b| {
             order.less(a, b)
         });
     }
@@ -473,7 +473,7 @@ impl Places {
     pub(super) fn represents_while_away(
         &self,
         uid: &str,
-        template: Option<&Arc<Template>>,
+        template: Option<&Arc<PodTemplateKey>>,
     ) -> bool {
         let represented = self.templates.represented_by(uid);
         represented.is_some() && represented == template
@@ -482,7 +482,7 @@ impl Places {
     /// Makes the pod whose turn it is the representative of its group: the first one that is not backing off.
     fn appoint_next(
         &mut self,
-        template: &Arc<Template>,
+        template: &Arc<PodTemplateKey>,
         now: Time,
         profiles: &Profiles,
     ) -> Option<EntryId> {

@@ -1,6 +1,6 @@
 //! The meaning of an update of a pod.
 
-use berth_api::requests::{self, Footprint, Options};
+use berth_api::requests::{self, Footprint, SumOptions};
 use berth_api::{Pod, Str};
 use berth_framework::features::Behaviour;
 use berth_framework::{ActionType, ClusterEvent, EventResource, Feature, FeatureGates};
@@ -55,7 +55,7 @@ pub fn pod_update_events(old: &Pod, new: &Pod, features: &FeatureGates) -> PodEv
 
 /// Returns whether some request was removed or is smaller, in milli-units.
 fn is_scaled_down(old: &Pod, new: &Pod, features: &FeatureGates) -> bool {
-    let options = Options {
+    let options = SumOptions {
         use_status: features.enabled(Feature::InPlacePodVerticalScaling),
         pod_level: true,
         non_zero: false,

@@ -3,7 +3,7 @@
 //! so, by what a pod waits for ([`WaitIndex`]).
 
 use super::entry::{EntryId, QueuedPodInfo};
-use super::hooks::{Profile, ProfileId};
+use super::hooks::{ProfileId, QueueProfile};
 use super::wait_index::WaitIndex;
 use berth_api::Str;
 use indexmap::IndexSet;
@@ -51,7 +51,7 @@ impl Pool {
     pub(super) fn insert(
         &mut self,
         id: EntryId,
-        profile: Option<(ProfileId, &Profile)>,
+        profile: Option<(ProfileId, &QueueProfile)>,
         info: &QueuedPodInfo,
     ) {
         self.change(id, profile.map(|(profile, _)| profile), info, true);

@@ -98,7 +98,7 @@ pub(super) fn message_of(plugin: &str, message: &str) -> Str {
 
 /// The latest report of a pod, not taken yet.
 #[derive(Debug)]
-struct Waiting {
+struct WaitingReport {
     place: u64,
     report: PreEnqueueReport,
     since: Time,
@@ -109,7 +109,7 @@ struct Waiting {
 /// The reports that have not been taken yet.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
-    by_uid: FxHashMap<Str, Waiting>,
+    by_uid: FxHashMap<Str, WaitingReport>,
     /// The pods in the order in which they were first reported.
     line: BTreeMap<u64, Str>,
     next: u64,
@@ -135,7 +135,7 @@ impl Reports {
             }
             None => {
                 self.line.insert(self.next, uid.clone());
-                let waiting = Waiting {
+                let waiting = WaitingReport {
                     place: self.next,
                     report,
                     since: now,

@@ -6,7 +6,7 @@
 //!     → it is placed: the next one is woken. It does not fit: the others go on waiting, and were not asked
 //! ```
 //!
-//! Pods of a [`Template`] get equal answers from all plugins, so when the representative is rejected, each of the
+//! Pods of a [`PodTemplateKey`] get equal answers from all plugins, so when the representative is rejected, each of the
 //! others would be. Events about nodes and pods with a node ask representatives only. As soon as a representative ends
 //! otherwise than by waiting again (it is placed, gated, deleted, changed, or rejected in another way), its group is
 //! **due**: the next pod becomes the representative and is woken.
@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 /// Everything that plugins read of a pod, if it has no objects of its own (claims) and no nominated node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Template {
+pub struct PodTemplateKey {
     namespace: Str,
     labels: Labels,
     annotations: Labels,
@@ -33,7 +33,7 @@ pub struct Template {
     spec: Shared<PodTemplate>,
 }
 
-impl Template {
+impl PodTemplateKey {
     /// The template of a pod; `None` for a pod whose answers may differ from those of all others.
     pub fn of(pod: &Pod) -> Option<Self> {
         let status = &pod.status;
@@ -72,19 +72,19 @@ struct Group {
 
 /// The waiting pods by template.
 #[derive(Debug, Default)]
-pub(super) struct Templates {
-    groups: FxHashMap<Arc<Template>, Group>,
+pub(super) struct PodTemplates {
+    groups: FxHashMap<Arc<PodTemplateKey>, Group>,
     /// The representatives that are away, by UID.
-    away: FxHashMap<Str, Arc<Template>>,
+    away: FxHashMap<Str, Arc<PodTemplateKey>>,
     /// The groups that are due.
-    due: Vec<Arc<Template>>,
+    due: Vec<Arc<PodTemplateKey>>,
 }
 
-impl Templates {
+impl PodTemplates {
     /// A pod begins to wait. Returns whether it waits for events on behalf of its group.
     pub(super) fn join(
         &mut self,
-        template: &Arc<Template>,
+        template: &Arc<PodTemplateKey>,
         uid: &str,
         (key, id): (Key, EntryId),
     ) -> bool {
@@ -105,7 +105,12 @@ impl Templates {
     }
 
     /// A pod waits no longer. A representative is away from now on.
-    pub(super) fn leave(&mut self, template: &Arc<Template>, uid: &Str, (key, id): (Key, EntryId)) {
+    pub(super) fn leave(
+        &mut self,
+        template: &Arc<PodTemplateKey>,
+        uid: &Str,
+        (key, id): (Key, EntryId),
+    ) {
         let Some(group) = self.groups.get_mut(template) else {
             debug_assert!(false, "a waiting pod is in the group of its template");
             return;
@@ -119,19 +124,26 @@ impl Templates {
     }
 
     /// Returns whether the pod waits for events on behalf of its group.
-    pub(super) fn represents(&self, template: &Arc<Template>, id: EntryId) -> bool {
+    pub(super) fn represents(&self, template: &Arc<PodTemplateKey>, id: EntryId) -> bool {
         let group = self.groups.get(template);
         group.is_some_and(|group| group.representative == Representative::Waits(id))
     }
 
     /// The waiting pods of a group, in the order of the queue.
-    pub(super) fn members(&self, template: &Arc<Template>) -> impl Iterator<Item = EntryId> + '_ {
+    pub(super) fn members(
+        &self,
+        template: &Arc<PodTemplateKey>,
+    ) -> impl Iterator<Item = EntryId> + '_ {
         let members = self.groups.get(template).map(|group| &group.members);
         members.into_iter().flatten().map(|(_, id)| *id)
     }
 
     /// A waiting pod becomes the representative of its group. Returns the one before.
-    pub(super) fn appoint(&mut self, template: &Arc<Template>, id: EntryId) -> Option<EntryId> {
+    pub(super) fn appoint(
+        &mut self,
+        template: &Arc<PodTemplateKey>,
+        id: EntryId,
+    ) -> Option<EntryId> {
         let group = self.groups.get_mut(template)?;
         let before = std::mem::replace(&mut group.representative, Representative::Waits(id));
         match before {
@@ -141,7 +153,7 @@ impl Templates {
     }
 
     /// The template that a pod represents while it is away.
-    pub(super) fn represented_by(&self, uid: &str) -> Option<&Arc<Template>> {
+    pub(super) fn represented_by(&self, uid: &str) -> Option<&Arc<PodTemplateKey>> {
         self.away.get(uid)
     }
 
@@ -162,7 +174,7 @@ impl Templates {
     }
 
     /// The next group that is due and has pods left.
-    pub(super) fn take_due(&mut self) -> Option<Arc<Template>> {
+    pub(super) fn take_due(&mut self) -> Option<Arc<PodTemplateKey>> {
         while let Some(template) = self.due.pop() {
             match self.groups.get(&template) {
                 Some(group) if group.members.is_empty() => {

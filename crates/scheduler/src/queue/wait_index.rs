@@ -6,7 +6,7 @@
 //! look at a pod too many, never at one too few: the caller checks that a pod is one of those that it means.
 
 use super::entry::{EntryId, QueuedPodInfo};
-use super::hooks::{Profile, ProfileId};
+use super::hooks::{ProfileId, QueueProfile};
 use berth_api::Str;
 use berth_framework::event::{Touched, Waits};
 use rustc_hash::FxBuildHasher;
@@ -45,7 +45,7 @@ impl WaitIndex {
     pub(super) fn insert(
         &mut self,
         id: EntryId,
-        profile: Option<(ProfileId, &Profile)>,
+        profile: Option<(ProfileId, &QueueProfile)>,
         info: &QueuedPodInfo,
     ) {
         let places = places(profile, info);
@@ -106,7 +106,7 @@ impl WaitIndex {
     pub(super) fn check(
         &self,
         id: EntryId,
-        profile: Option<(ProfileId, &Profile)>,
+        profile: Option<(ProfileId, &QueueProfile)>,
         info: &QueuedPodInfo,
     ) -> Result<usize, String> {
         let expected = places(profile, info);
@@ -125,7 +125,10 @@ impl WaitIndex {
 }
 
 /// The places in which a pod is filed: sorted, each place once.
-fn places(profile: Option<(ProfileId, &Profile)>, info: &QueuedPodInfo) -> SmallVec<[Place; 8]> {
+fn places(
+    profile: Option<(ProfileId, &QueueProfile)>,
+    info: &QueuedPodInfo,
+) -> SmallVec<[Place; 8]> {
     let mut places = SmallVec::new();
     let Some((profile, known)) = profile else {
         return places;

@@ -1,9 +1,9 @@
 //! A walk over the pods that an event may help.
 
 use super::entry::{Entry, EntryId, QueuedIn};
-use super::hints::{Asked, Question, Strategy, Tally};
+use super::hints::{AskedPods, EventQuestion, HintTally, MoveStrategy};
 use super::hooks::ProfileId;
-use super::place::Places;
+use super::place::QueuePlaces;
 use super::pool::Pool;
 use super::wait_index::Drawer;
 use crate::log::Log;
@@ -15,7 +15,7 @@ pub(super) struct Walk {
     /// The number of the walk that last looked at each entry.
     visited: Vec<u64>,
     number: u64,
-    to_move: Vec<(EntryId, Strategy)>,
+    to_move: Vec<(EntryId, MoveStrategy)>,
 }
 
 impl Walk {
@@ -25,23 +25,23 @@ impl Walk {
     }
 
     /// The walk is over: the pods to move, which are [given back](Self::keep) when that is done.
-    pub(super) fn end(&mut self) -> Vec<(EntryId, Strategy)> {
+    pub(super) fn end(&mut self) -> Vec<(EntryId, MoveStrategy)> {
         std::mem::take(&mut self.to_move)
     }
 
     /// Keeps the memory of an emptied list.
-    pub(super) fn keep(&mut self, emptied: Vec<(EntryId, Strategy)>) {
+    pub(super) fn keep(&mut self, emptied: Vec<(EntryId, MoveStrategy)>) {
         self.to_move = emptied;
     }
 
     /// Puts a question to the pods of one profile behind one gate (or behind none), and notes which of them it helps.
     pub(super) fn ask(
         &mut self,
-        (places, pool): (&Places, &Pool),
-        question: &Question<'_>,
+        (places, pool): (&QueuePlaces, &Pool),
+        question: &EventQuestion<'_>,
         (profile, gate): (Option<ProfileId>, Option<&str>),
         pre_check: Option<&dyn Fn(&Pod) -> bool>,
-        (tally, log, examined): (&mut Tally, &mut Log, &mut usize),
+        (tally, log, examined): (&mut HintTally, &mut Log, &mut usize),
     ) {
         if !pool.has(gate, profile) {
             return;
@@ -67,7 +67,7 @@ impl Walk {
             }
             *examined += 1;
             let strategy = question.put_to(&entry.info, Some(id), tally, log);
-            if strategy != Strategy::Skip {
+            if strategy != MoveStrategy::Skip {
                 to_move.push((id, strategy));
             }
         };
@@ -83,15 +83,15 @@ impl Walk {
             let plugin = &registration.plugin;
             let is_meant = |id: &EntryId| waits_for(places.get(*id), gate, profile_id, plugin);
             match asked {
-                Asked::All => {
+                AskedPods::All => {
                     let all = pool.rejected_by(gate, profile, plugin);
                     all.for_each(&mut put_to);
                 }
-                Asked::Listed(listed) => {
+                AskedPods::Listed(listed) => {
                     let listed = listed.iter().copied();
                     listed.filter(is_meant).for_each(&mut put_to);
                 }
-                Asked::Waiting(touched) => {
+                AskedPods::Waiting(touched) => {
                     let pod = touched.pod();
                     let pod = pod.and_then(|(namespace, name)| places.entry_of(namespace, name));
                     pod.into_iter().filter(is_meant).for_each(&mut put_to);

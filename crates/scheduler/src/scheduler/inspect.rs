@@ -2,7 +2,7 @@
 
 use super::Scheduler;
 use crate::GateRemovals;
-use crate::core::Decision;
+use crate::core::PodDecision;
 use crate::metrics::Metric;
 use berth_api::{Str, Time};
 use berth_framework::call::PodRef;
@@ -56,7 +56,7 @@ pub struct RunningPreemption {
 
 impl Scheduler {
     /// The last decision about a pod, as long as it is among the last [`DECISIONS_MAX`](crate::DECISIONS_MAX).
-    pub fn decision(&self, uid: &str) -> Option<&Decision> {
+    pub fn decision(&self, uid: &str) -> Option<&PodDecision> {
         self.core.explanations.decisions.of(uid)
     }
 
@@ -71,7 +71,7 @@ impl Scheduler {
     }
 
     /// The last decisions, oldest first.
-    pub fn decisions(&self) -> impl DoubleEndedIterator<Item = &Decision> {
+    pub fn decisions(&self) -> impl DoubleEndedIterator<Item = &PodDecision> {
         self.core.explanations.decisions.all()
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// The decision about a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Verdict {
+pub struct PodVerdict {
     /// Every feasible node with its total score, the best first.
     pub feasible: Vec<(Str, i64)>,
     /// The text of the pod's condition if no node is feasible; empty otherwise.
@@ -19,7 +19,7 @@ pub struct Verdict {
     pub plugins: Vec<Str>,
 }
 
-impl Verdict {
+impl PodVerdict {
     /// The rank of a node among the feasible ones: 1 if no node has a higher score.
     pub fn rank(&self, node: &str) -> Option<usize> {
         let (_, score) = self.feasible.iter().find(|(name, _)| *name == *node)?;
@@ -39,7 +39,7 @@ impl Scheduler {
     /// The decision about a pod now, by the profile of its scheduler name; `None` if there is no such profile.
     /// The pods `without`, by UID, are left out of the cluster. Every node is evaluated with the plain evaluator;
     /// neither extenders nor PostFilter plugins are called.
-    pub fn judge(&mut self, pod: &Arc<Pod>, without: &[Str]) -> Option<Verdict> {
+    pub fn judge(&mut self, pod: &Arc<Pod>, without: &[Str]) -> Option<PodVerdict> {
         let core = &mut self.core;
         let profile = core
             .settings
@@ -84,19 +84,19 @@ impl Scheduler {
                     }
                 };
                 feasible.sort_unstable_by(|a, b| (b.1, &a.0).cmp(&(a.1, &b.0)));
-                Verdict {
+                PodVerdict {
                     feasible,
-                    ..Verdict::default()
+                    ..PodVerdict::default()
                 }
             }
-            Found::Unfit(error) => Verdict {
+            Found::Unfit(error) => PodVerdict {
                 message: error.to_string(),
                 plugins: error.diagnosis.unschedulable_plugins.clone(),
-                ..Verdict::default()
+                ..PodVerdict::default()
             },
-            Found::NoNodes(status) | Found::Failed(status) => Verdict {
+            Found::NoNodes(status) | Found::Failed(status) => PodVerdict {
                 message: status.message(),
-                ..Verdict::default()
+                ..PodVerdict::default()
             },
         };
         cluster.nodes.rollback();

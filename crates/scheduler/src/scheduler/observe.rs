@@ -14,7 +14,7 @@ use berth_framework::stage::{JobId, JobResult};
 
 /// An input of the core: one call of a method of [`Scheduler`](super::Scheduler).
 #[derive(Debug, Clone, Copy)]
-pub enum Input<'a> {
+pub enum ObservedInput<'a> {
     /// [`apply`](super::Scheduler::apply).
     Apply(&'a ClusterChange),
     /// [`complete`](super::Scheduler::complete).
@@ -34,7 +34,7 @@ pub enum Input<'a> {
 /// Observes a core. It runs on the thread of the core: it must not block, and it cannot change anything.
 pub trait Observer: Send {
     /// The core is about to receive an input. `cache` is the cluster before it.
-    fn input(&mut self, now: Time, input: Input<'_>, cache: &Cache);
+    fn input(&mut self, now: Time, input: ObservedInput<'_>, cache: &Cache);
 
     /// A scheduling cycle has ended.
     fn decided(&mut self, pod: &PodRef, result: &CycleResult);

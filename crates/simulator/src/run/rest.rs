@@ -3,7 +3,7 @@
 
 use super::{LEADER, Run};
 use crate::checker::{Statuses, Violation, check_rest};
-use crate::script::Answer;
+use crate::script::CallAnswer;
 use crate::shapes::{NAMESPACES, SLOW, Slow};
 use crate::world::{Devices, WATCHED};
 use berth_api::{Duration, Str};
@@ -62,7 +62,7 @@ impl Run<'_, '_> {
 
     fn answer_all(&mut self) -> Result<(), Violation> {
         while !self.instances[LEADER].calls.is_empty() {
-            self.answer(LEADER, 0, Answer::Honest)?;
+            self.answer(LEADER, 0, CallAnswer::Honest)?;
         }
         Ok(())
     }

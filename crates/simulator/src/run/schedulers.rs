@@ -5,11 +5,11 @@ use super::{LEADER, OTHER, Run, in_short};
 use crate::api::{answer_of, full_answer_of, is_carried_out};
 use crate::checker::Violation;
 use crate::rules::{NOT_READY, conflict};
-use crate::script::{Answer, Step};
+use crate::script::{CallAnswer, Step};
 use crate::world::{Refusal, WATCHED, WatchEvent};
 use berth_api::{Duration, Kind};
 use berth_framework::call::ApiCall;
-use berth_scheduler::{ClusterChange, CycleResult, Outcome};
+use berth_scheduler::{ClusterChange, CycleResult, ScheduleOutcome};
 
 /// The time for which a watch may keep an event back. Longer than this, it would be taken for broken.
 const LAG_MAX: Duration = Duration::from_secs(20);
@@ -195,7 +195,12 @@ impl Run<'_, '_> {
         Ok(outcome)
     }
 
-    pub(super) fn answer(&mut self, at: usize, first: usize, how: Answer) -> Result<(), Violation> {
+    pub(super) fn answer(
+        &mut self,
+        at: usize,
+        first: usize,
+        how: CallAnswer,
+    ) -> Result<(), Violation> {
         let instance = &mut self.instances[at];
         if instance.calls.is_empty() {
             return Ok(());
@@ -209,7 +214,7 @@ impl Run<'_, '_> {
             None
         };
         let result = answer_of(how, outcome);
-        self.tally.faults += u64::from(how != Answer::Honest);
+        self.tally.faults += u64::from(how != CallAnswer::Honest);
         self.say(|| {
             let call = in_short(&call);
             match &result {
@@ -276,7 +281,7 @@ impl Run<'_, '_> {
         let now = self.now;
         let outcome = self.instances[at].scheduler.schedule_one(now);
         let failed = match &outcome {
-            Outcome::Done {
+            ScheduleOutcome::Done {
                 pod,
                 result: CycleResult::Unschedulable { .. },
             } => Some(pod.uid.clone()),

@@ -1,6 +1,6 @@
 //! Drawing a script from a seed.
 
-use super::{Answer, Faults, Script, Step, VARIED};
+use super::{CallAnswer, Faults, Script, Step, VARIED};
 use crate::shapes::{
     Budget, ClaimShape, DeviceWant, DriverShape, GROUPS, GroupShape, NAMESPACES, NodeChange,
     NodeShape, PodShape, Slow, chance, random_app, random_reason, random_taint, random_team,
@@ -260,12 +260,12 @@ impl Drawing {
 
     fn answer(&mut self) -> Step {
         let answer = match self.rng.u32(..14) {
-            0 if self.faults.calls => Answer::Conflict,
-            1 if self.faults.calls => Answer::TooManyRequests,
-            2 if self.faults.calls => Answer::ServerError,
-            3 if self.faults.calls => Answer::TimeoutBefore,
-            4 if self.faults.calls => Answer::TimeoutAfter,
-            _ => Answer::Honest,
+            0 if self.faults.calls => CallAnswer::Conflict,
+            1 if self.faults.calls => CallAnswer::TooManyRequests,
+            2 if self.faults.calls => CallAnswer::ServerError,
+            3 if self.faults.calls => CallAnswer::TimeoutBefore,
+            4 if self.faults.calls => CallAnswer::TimeoutAfter,
+            _ => CallAnswer::Honest,
         };
         Step::Answer(self.rng.usize(..6), self.rng.usize(1..4), answer)
     }
@@ -289,7 +289,7 @@ mod tests {
         for seed in 0..20 {
             for step in Script::draw(seed, 500, Faults::NONE).steps {
                 let fails = match &step {
-                    Step::Answer(_, _, answer) => *answer != Answer::Honest,
+                    Step::Answer(_, _, answer) => *answer != CallAnswer::Honest,
                     Step::EndJob(_, well) => !well,
                     Step::Repeat(_)
                     | Step::Relist(_)

@@ -3,9 +3,9 @@
 use super::{Expression, Expressions, Policy, Validation};
 use crate::admission::webhooks::Attributes;
 use crate::admission::webhooks::hook;
-use crate::registry::{Api, Resource, find};
+use crate::registry::{Api, ServedResource, find};
 use crate::status::ApiError;
-use crate::validation::view::{View, remove};
+use crate::validation::view::{FieldView, remove};
 use berth_cel::{COST_MAX, Datum, EvaluationError, Program, Variables};
 use serde_json::Value;
 use std::cell::{Cell, RefCell};
@@ -22,14 +22,14 @@ const OUT_OF_BUDGET: &str =
 
 /// A violation of a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Decision {
+pub(super) struct PolicyDecision {
     pub(super) message: String,
     pub(super) reason: &'static str,
     /// Whether the request is rejected whatever the binding states.
     pub(super) is_forced: bool,
 }
 
-impl Decision {
+impl PolicyDecision {
     pub(super) fn invalid(message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
@@ -40,14 +40,14 @@ impl Decision {
 }
 
 /// The variables of a request, but for the parameters.
-pub(super) struct Input {
+pub(super) struct PolicyInput {
     object: Datum,
     old: Datum,
     request: Datum,
     namespace: Datum,
 }
 
-impl Input {
+impl PolicyInput {
     /// The variables of a request for a policy that receives it in the version of `resource`.
     ///
     /// # Errors
@@ -55,7 +55,7 @@ impl Input {
     pub(super) fn new(
         api: &Api,
         attributes: &Attributes<'_>,
-        resource: &Resource,
+        resource: &ServedResource,
         objects: (Option<&Value>, Option<&Value>),
     ) -> Result<Self, ApiError> {
         let mut request = hook::request(api, attributes, resource, "", objects)?;
@@ -80,12 +80,13 @@ impl Input {
     }
 
     /// The violations of a policy.
-    pub(super) fn decide(&self, policy: &Policy, parameter: &Value) -> Vec<Decision> {
+    pub(super) fn decide(&self, policy: &Policy, parameter: &Value) -> Vec<PolicyDecision> {
         let failed = |message: String| {
             if policy.fails_open {
+                // `failurePolicy: Ignore` drops every error.
                 Vec::new()
             } else {
-                vec![Decision::invalid(message)]
+                vec![PolicyDecision::invalid(message)]
             }
         };
         let expressions = match &policy.expressions {
@@ -98,15 +99,17 @@ impl Input {
             Ok(false) => return Vec::new(),
             Err(error) => return failed(error),
         }
+        // The conditions have a budget of their own.
         let run = PolicyRun::of_policy(self, expressions, parameter);
         let mut decisions = Vec::new();
         for validation in &expressions.validations {
             match run.validation(validation) {
                 Ok(decision) => decisions.extend(decision),
-                Err(Failure::Expression(error)) => decisions.extend(failed(error)),
-                Err(Failure::Budget) => return failed(OUT_OF_BUDGET.to_owned()),
+                Err(EvaluationFailure::Expression(error)) => decisions.extend(failed(error)),
+                Err(EvaluationFailure::Budget) => return failed(OUT_OF_BUDGET.to_owned()),
             }
         }
+        // Annotations are evaluated with a new budget, so that validations cannot use it up.
         let run = PolicyRun::of_policy(self, expressions, parameter);
         for (key, expression) in &expressions.annotations {
             match run.text(expression) {
@@ -115,14 +118,15 @@ impl Input {
                     tracing::info!(annotation, value = value.trim(), "audit annotation");
                 }
                 Ok(_) => {}
-                Err(Failure::Expression(error)) => {
-                    let forced = failed(error).into_iter().map(|decision| Decision {
+                Err(EvaluationFailure::Expression(error)) => {
+                    // An annotation that cannot be evaluated denies even if the binding only audits or warns.
+                    let forced = failed(error).into_iter().map(|decision| PolicyDecision {
                         is_forced: true,
                         ..decision
                     });
                     decisions.extend(forced);
                 }
-                Err(Failure::Budget) => return failed(OUT_OF_BUDGET.to_owned()),
+                Err(EvaluationFailure::Budget) => return failed(OUT_OF_BUDGET.to_owned()),
             }
         }
         decisions
@@ -142,7 +146,7 @@ fn namespace(api: &Api, name: &str) -> Result<Value, ApiError> {
 }
 
 /// The reason why an expression has no value.
-pub(super) enum Failure {
+pub(super) enum EvaluationFailure {
     Expression(String),
     /// The policy costs too much.
     Budget,
@@ -159,7 +163,7 @@ pub(super) struct PolicyRun<'r> {
 impl<'r> PolicyRun<'r> {
     /// The evaluation of match conditions.
     pub(super) fn of_conditions(
-        input: &Input,
+        input: &PolicyInput,
         expressions: &'r Expressions,
         parameter: &Value,
     ) -> Self {
@@ -168,14 +172,19 @@ impl<'r> PolicyRun<'r> {
 
     /// The evaluation of what a policy states.
     pub(super) fn of_policy(
-        input: &Input,
+        input: &PolicyInput,
         expressions: &'r Expressions,
         parameter: &Value,
     ) -> Self {
         Self::new(input, expressions, parameter, POLICY_COST_MAX)
     }
 
-    fn new(input: &Input, expressions: &'r Expressions, parameter: &Value, budget: u64) -> Self {
+    fn new(
+        input: &PolicyInput,
+        expressions: &'r Expressions,
+        parameter: &Value,
+        budget: u64,
+    ) -> Self {
         Self {
             expressions,
             variables: vec![
@@ -197,8 +206,8 @@ impl<'r> PolicyRun<'r> {
             match self.is_true(condition) {
                 Ok(true) => {}
                 Ok(false) => return Ok(false),
-                Err(Failure::Expression(error)) => failed.push(error),
-                Err(Failure::Budget) => return Err(OUT_OF_BUDGET.to_owned()),
+                Err(EvaluationFailure::Expression(error)) => failed.push(error),
+                Err(EvaluationFailure::Budget) => return Err(OUT_OF_BUDGET.to_owned()),
             }
         }
         match &failed[..] {
@@ -208,7 +217,10 @@ impl<'r> PolicyRun<'r> {
         }
     }
 
-    fn validation(&self, validation: &Validation) -> Result<Option<Decision>, Failure> {
+    fn validation(
+        &self,
+        validation: &Validation,
+    ) -> Result<Option<PolicyDecision>, EvaluationFailure> {
         if self.is_true(&validation.condition)? {
             return Ok(None);
         }
@@ -221,14 +233,14 @@ impl<'r> PolicyRun<'r> {
             (_, "") => format!("failed expression: {}", validation.condition.text.trim()),
             (_, stated) => stated.to_owned(),
         };
-        Ok(Some(Decision {
+        Ok(Some(PolicyDecision {
             reason: validation.reason,
-            ..Decision::invalid(message)
+            ..PolicyDecision::invalid(message)
         }))
     }
 
     /// The message that an expression forms; empty when it cannot be used.
-    fn message(&self, program: &Program) -> Result<String, Failure> {
+    fn message(&self, program: &Program) -> Result<String, EvaluationFailure> {
         let run = |variables: &Variables, cost_max| program.form(variables, cost_max);
         match self.evaluate(program, run) {
             Ok(formed) => {
@@ -236,17 +248,17 @@ impl<'r> PolicyRun<'r> {
                 let is_usable = formed.len() <= MESSAGE_BYTES_MAX && !formed.contains('\n');
                 Ok(if is_usable { formed } else { String::new() })
             }
-            Err(Failure::Budget) => Err(Failure::Expression(format!(
+            Err(EvaluationFailure::Budget) => Err(EvaluationFailure::Expression(format!(
                 "failed messageExpression: {OUT_OF_BUDGET}"
             ))),
-            Err(Failure::Expression(error)) => {
+            Err(EvaluationFailure::Expression(error)) => {
                 tracing::debug!("failed to form the message of a policy: {error}");
                 Ok(String::new())
             }
         }
     }
 
-    fn is_true(&self, expression: &Expression) -> Result<bool, Failure> {
+    fn is_true(&self, expression: &Expression) -> Result<bool, EvaluationFailure> {
         let program = &expression.program;
         let run = |variables: &Variables, cost_max| match program.is_true(variables, cost_max) {
             // A value of another type is not true.
@@ -257,13 +269,13 @@ impl<'r> PolicyRun<'r> {
     }
 
     /// The value of an expression.
-    pub(super) fn value(&self, expression: &Expression) -> Result<Datum, Failure> {
+    pub(super) fn value(&self, expression: &Expression) -> Result<Datum, EvaluationFailure> {
         let program = &expression.program;
         let run = |variables: &Variables, cost_max| program.value(variables, cost_max);
         self.evaluate(program, run).map_err(|e| e.of(expression))
     }
 
-    fn text(&self, expression: &Expression) -> Result<Option<String>, Failure> {
+    fn text(&self, expression: &Expression) -> Result<Option<String>, EvaluationFailure> {
         let program = &expression.program;
         let run = |variables: &Variables, cost_max| program.form(variables, cost_max);
         self.evaluate(program, run).map_err(|e| e.of(expression))
@@ -274,7 +286,7 @@ impl<'r> PolicyRun<'r> {
         &self,
         program: &Program,
         run: impl FnOnce(&Variables, u64) -> (Result<T, EvaluationError>, u64),
-    ) -> Result<T, Failure> {
+    ) -> Result<T, EvaluationFailure> {
         let mut values: BTreeMap<&str, Datum> = BTreeMap::new();
         let mut broken = None;
         for name in program.composed_fields() {
@@ -290,6 +302,7 @@ impl<'r> PolicyRun<'r> {
                 Ok(value) => {
                     values.insert(name, value);
                 }
+                // A variable without a value fails the expression only if the expression reads it.
                 Err(error) => broken = broken.or(Some((name, error))),
             }
         }
@@ -300,12 +313,13 @@ impl<'r> PolicyRun<'r> {
         let left = self.left.get();
         let (result, cost) = run(&variables, left.min(COST_MAX));
         let Some(rest) = left.checked_sub(cost) else {
-            return Err(Failure::Budget);
+            return Err(EvaluationFailure::Budget);
         };
         self.left.set(rest);
         result.map_err(|error| {
             let error = error.to_string();
-            Failure::Expression(match broken {
+            EvaluationFailure::Expression(match broken {
+                // The missing key is the failed variable: the error of the variable is the useful one.
                 Some((name, why)) if error == format!("no such key: {name}") => {
                     format!("composited variable {name:?} fails to evaluate: {why}")
                 }
@@ -315,22 +329,26 @@ impl<'r> PolicyRun<'r> {
     }
 
     /// The value of a variable of the policy, or why it has none.
-    fn variable(&self, name: &'r str, program: &Program) -> Result<Result<Datum, String>, Failure> {
+    fn variable(
+        &self,
+        name: &'r str,
+        program: &Program,
+    ) -> Result<Result<Datum, String>, EvaluationFailure> {
         if let Some(known) = self.composed.borrow().get(name) {
             return Ok(known.clone());
         }
         let run = |variables: &Variables, cost_max| program.value(variables, cost_max);
         let value = match self.evaluate(program, run) {
             Ok(value) => Ok(value),
-            Err(Failure::Expression(error)) => Err(error),
-            Err(Failure::Budget) => return Err(Failure::Budget),
+            Err(EvaluationFailure::Expression(error)) => Err(error),
+            Err(EvaluationFailure::Budget) => return Err(EvaluationFailure::Budget),
         };
         self.composed.borrow_mut().insert(name, value.clone());
         Ok(value)
     }
 }
 
-impl Failure {
+impl EvaluationFailure {
     /// The failure as the refusal of a request states it.
     pub(super) fn text(self) -> String {
         match self {

@@ -4,15 +4,15 @@
 //! They are evaluated before the mutating webhooks, one after the other in the order of their names. The texts of
 //! errors are those of kube-apiserver.
 
-use super::decision::{Failure, Input, PolicyRun};
-use super::{Binding, Expression, Policy, Sort, any_of};
+use super::decision::{EvaluationFailure, PolicyInput, PolicyRun};
+use super::{Expression, Policy, PolicyBinding, Sort, any_of};
 use crate::admission::webhooks::Attributes;
 use crate::apply::fields_to_json;
 use crate::patch;
-use crate::registry::{Api, Resource};
+use crate::registry::{Api, ServedResource};
 use crate::status::{ApiError, Cause};
-use crate::validation::policies::Scope;
-use crate::validation::view::View;
+use crate::validation::policies::ExpressionScope;
+use crate::validation::view::FieldView;
 use berth_cel::{Datum, Output};
 use rustc_hash::FxHashSet;
 use serde_json::{Map, Value};
@@ -30,7 +30,7 @@ impl Mutation {
     ///
     /// # Errors
     /// The error in its expression.
-    pub(super) fn compile(scope: &Scope<'_>, stated: &Value) -> Result<Self, String> {
+    pub(super) fn compile(scope: &ExpressionScope<'_>, stated: &Value) -> Result<Self, String> {
         let is_patch = stated.text("patchType") == "JSONPatch";
         let (field, output) = if is_patch {
             ("jsonPatch", Output::Patches)
@@ -104,7 +104,7 @@ impl Mutations {
         let (mut refused, mut is_mutated) = (Vec::new(), false);
         let policies = api.policies.current(api, Sort::Mutating);
         for (i, policy) in policies.iter().enumerate() {
-            let mut refuse = |binding: Option<&Binding>, reason, message: String| {
+            let mut refuse = |binding: Option<&PolicyBinding>, reason, message: String| {
                 if !policy.fails_open {
                     refused.push((refusal_text(policy, binding, &message), reason));
                 }
@@ -134,7 +134,7 @@ impl Mutations {
                     if is_repeated && !self.repeated.contains(&invocation) {
                         continue;
                     }
-                    let request = Request {
+                    let request = PolicyRequest {
                         api,
                         attributes,
                         resource: &resource,
@@ -181,7 +181,7 @@ impl Mutations {
     }
 }
 
-fn refusal_text(policy: &Policy, binding: Option<&Binding>, message: &str) -> String {
+fn refusal_text(policy: &Policy, binding: Option<&PolicyBinding>, message: &str) -> String {
     let name = &policy.name;
     match binding {
         Some(binding) => format!(
@@ -215,19 +215,19 @@ fn denied(
 }
 
 /// A request as one policy receives it.
-struct Request<'r> {
+struct PolicyRequest<'r> {
     api: &'r Api,
     attributes: &'r Attributes<'r>,
-    resource: &'r Resource,
+    resource: &'r ServedResource,
     old: Option<&'r Value>,
     policy: &'r Policy,
     parameter: &'r Value,
 }
 
-impl Request<'_> {
-    fn input(&self, object: &Value) -> Result<Input, ApiError> {
+impl PolicyRequest<'_> {
+    fn input(&self, object: &Value) -> Result<PolicyInput, ApiError> {
         let objects = (Some(object), self.old);
-        Input::new(self.api, self.attributes, self.resource, objects)
+        PolicyInput::new(self.api, self.attributes, self.resource, objects)
     }
 
     /// Returns whether the match conditions are true.
@@ -242,7 +242,9 @@ impl Request<'_> {
         let expressions = self.policy.expressions.as_ref().map_err(String::clone)?;
         let input = self.input(object)?;
         let run = PolicyRun::of_policy(&input, expressions, self.parameter);
-        let formed = run.value(&mutation.expression).map_err(Failure::text)?;
+        let formed = run
+            .value(&mutation.expression)
+            .map_err(EvaluationFailure::text)?;
         let mut shown = self.attributes.shown(self.api, self.resource, object)?;
         let changed = if mutation.is_patch {
             patched(&shown, &formed)?

@@ -2,12 +2,12 @@
 
 use super::Attributes;
 use crate::admission::matching::Matching;
-use crate::registry::{Api, Resource};
+use crate::registry::{Api, ServedResource};
 use crate::schema::DecodeError;
 use crate::status::ApiError;
-use crate::validation::view::View;
+use crate::validation::view::FieldView;
 use crate::validation::webhooks::{CONDITION_VARIABLES, REVIEW_VERSIONS};
-use crate::webhook_client::Target;
+use crate::webhook_client::WebhookTarget;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use berth_cel::{COST_MAX, Datum, Program, Variables};
@@ -34,7 +34,7 @@ pub(super) struct Hook {
     /// The time that a call may take.
     pub(super) timeout: Duration,
     /// The place where it is called.
-    pub(super) target: Target,
+    pub(super) target: WebhookTarget,
     matching: Matching,
     conditions: Vec<Program>,
 }
@@ -61,7 +61,7 @@ impl Hook {
             timeout: timeout
                 .and_then(|seconds| u64::try_from(seconds).ok())
                 .map_or(TIMEOUT_DEFAULT, Duration::from_secs),
-            target: Target::new(config, bundle),
+            target: WebhookTarget::new(config, bundle),
             matching: Matching::new(hook, hook.items("rules")),
             conditions: hook
                 .items("matchConditions")
@@ -80,7 +80,7 @@ impl Hook {
         api: &Api,
         attributes: &Attributes<'_>,
         (object, old): (Option<&Value>, Option<&Value>),
-    ) -> Result<Option<Arc<Resource>>, ApiError> {
+    ) -> Result<Option<Arc<ServedResource>>, ApiError> {
         let Some(resource) = self.matching.resource(api, attributes, (object, old))? else {
             return Ok(None);
         };
@@ -93,7 +93,7 @@ impl Hook {
         &self,
         api: &Api,
         attributes: &Attributes<'_>,
-        resource: &Resource,
+        resource: &ServedResource,
         (object, old): (Option<&Value>, Option<&Value>),
     ) -> Result<bool, ApiError> {
         if self.conditions.is_empty() {
@@ -110,6 +110,7 @@ impl Hook {
             match condition.is_true(&variables, COST_MAX).0 {
                 Ok(true) => {}
                 Ok(false) => return Ok(false),
+                // A later condition may still be false, which decides; the error is kept until then.
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
@@ -132,7 +133,7 @@ pub(super) fn review(
     api: &Api,
     hook: &Hook,
     attributes: &Attributes<'_>,
-    resource: &Resource,
+    resource: &ServedResource,
     uid: &str,
     objects: (Option<&Value>, Option<&Value>),
 ) -> Result<Value, ApiError> {
@@ -150,18 +151,18 @@ pub(super) fn review(
 pub(in crate::admission) fn request(
     api: &Api,
     attributes: &Attributes<'_>,
-    resource: &Resource,
+    resource: &ServedResource,
     uid: &str,
     (object, old): (Option<&Value>, Option<&Value>),
 ) -> Result<Value, ApiError> {
-    let kind_of = |resource: &Resource| match resource.subresource(attributes.sub) {
+    let kind_of = |resource: &ServedResource| match resource.subresource(attributes.sub) {
         Some(sub) => json!({"group": sub.group, "version": sub.version, "kind": sub.kind}),
         None if !attributes.sub.is_empty() => attributes.connect_kind(),
         None => json!({
             "group": resource.resource.group, "version": resource.version, "kind": resource.kind,
         }),
     };
-    let resource_of = |resource: &Resource| {
+    let resource_of = |resource: &ServedResource| {
         json!({
             "group": resource.resource.group,
             "version": resource.version,
@@ -202,7 +203,7 @@ pub(in crate::admission) fn request(
 
 /// The answer of a webhook.
 #[derive(Debug, Default)]
-pub(super) struct Verdict {
+pub(super) struct WebhookVerdict {
     pub(super) allowed: bool,
     /// The operations of a JSON patch.
     pub(super) patch: Option<Value>,
@@ -220,7 +221,7 @@ pub(super) fn verdict(
     uid: &str,
     mutates: bool,
     review: &Value,
-) -> Result<Verdict, String> {
+) -> Result<WebhookVerdict, String> {
     let invalid = |what: String| Err(format!("received invalid webhook response: {what}"));
     let Some(response) = review.field("response") else {
         return invalid("webhook response was absent".to_owned());
@@ -263,7 +264,7 @@ pub(super) fn verdict(
     if let (false, Some(other)) = (is_empty, patch_type.filter(|t| *t != "JSONPatch")) {
         return Err(format!("unsupported patch type {other:?}"));
     }
-    Ok(Verdict {
+    Ok(WebhookVerdict {
         allowed,
         patch: (!is_empty).then_some(operations),
         status: response.part("status").clone(),

@@ -2,7 +2,7 @@
 
 use crate::controllers::node_fit::NodeFit;
 use crate::controllers::object::{items, name};
-use crate::controllers::runtime::Difference;
+use crate::controllers::runtime::CacheDifference;
 use berth_api::TaintEffect;
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ const NETWORK_UNAVAILABLE: &str = "node.kubernetes.io/network-unavailable";
 
 /// The relation of a node to a DaemonSet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct NodePlacement {
     /// A pod is created on it.
     pub should_run: bool,
     /// A pod that is on it may stay.
@@ -31,12 +31,12 @@ pub struct Place {
 
 /// The constraints that a template asks of nodes.
 #[derive(Debug)]
-pub struct Template {
+pub struct DaemonTemplate {
     node_name: Option<String>,
     fit: NodeFit,
 }
 
-impl Template {
+impl DaemonTemplate {
     /// The constraints that this pod template asks for.
     pub fn new(template: &Value) -> Self {
         let spec = &template["spec"];
@@ -48,12 +48,12 @@ impl Template {
     }
 
     /// The relation of the node to the pods of the template.
-    pub fn place(&self, node: &Value) -> Place {
+    pub fn place(&self, node: &Value) -> NodePlacement {
         let is_named = self.node_name.as_deref().is_none_or(|n| n == name(node));
         let may_stay = is_named
             && self.fit.matches(node)
             && !self.fit.is_repelled(node, TaintEffect::NoExecute);
-        Place {
+        NodePlacement {
             should_run: may_stay && !self.fit.is_repelled(node, TaintEffect::NoSchedule),
             may_stay,
         }
@@ -106,7 +106,7 @@ pub fn node_of(pod: &Value) -> Option<&str> {
 }
 
 /// Returns whether a change of a node can change where pods run.
-pub(super) fn concerns_placement(diff: &Difference) -> bool {
+pub(super) fn concerns_placement(diff: &CacheDifference) -> bool {
     match (&diff.old, &diff.new) {
         (Some(old), Some(new)) => {
             old["metadata"]["labels"] != new["metadata"]["labels"]
@@ -212,8 +212,8 @@ mod tests {
                 true,
             ),
         ] {
-            let place = Template::new(&json!({"spec": spec})).place(&node);
-            let expect = Place {
+            let place = DaemonTemplate::new(&json!({"spec": spec})).place(&node);
+            let expect = NodePlacement {
                 should_run,
                 may_stay,
             };

@@ -33,7 +33,7 @@ fn start(rolling: Value) -> (Arc<Fake>, Handle) {
     (api, handle)
 }
 
-fn pods(api: &Fake) -> Vec<Object> {
+fn pods(api: &Fake) -> Vec<StoredObject> {
     api.list(POD.resource, Some("n"))
 }
 
@@ -55,7 +55,7 @@ fn edit(api: &Fake, change: impl Fn(&mut Value)) {
 }
 
 fn images(api: &Fake) -> Vec<Value> {
-    let image = |p: &Object| p["spec"]["containers"][0]["image"].clone();
+    let image = |p: &StoredObject| p["spec"]["containers"][0]["image"].clone();
     pods(api).iter().map(image).collect()
 }
 

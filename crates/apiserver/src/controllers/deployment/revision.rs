@@ -58,6 +58,7 @@ pub(super) fn annotate_new(set: &mut Value, deployment: &Value, revision: i64) -
     }
     let before = annotation(set, REVISION).map(str::to_owned);
     let number = before.as_deref().and_then(|r| r.parse().ok()).unwrap_or(0);
+    // The revision of a set never decreases: a rollback gets a new number.
     if number >= revision {
         return changed;
     }
@@ -70,6 +71,7 @@ pub(super) fn annotate_new(set: &mut Value, deployment: &Value, revision: i64) -
             .map(str::to_owned)
             .collect();
         history.push(before);
+        // The annotation has a limit of size; the oldest revisions are dropped first.
         while history.len() > 1 && history.join(",").len() > HISTORY_MAX {
             history.remove(0);
         }

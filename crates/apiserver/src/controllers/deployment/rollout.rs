@@ -5,24 +5,24 @@ use super::rolling::{Bounds, Size};
 use super::scaling::{Share, proportional};
 use super::status::{self, new_condition, set_condition};
 use super::template::{self, HASH_LABEL};
-use crate::access::{AccessError, Object};
+use crate::access::{AccessError, StoredObject};
 use crate::controllers::object::{
-    DEPLOYMENT, Key, POD, REPLICA_SET, by_age, controller_reference, controller_uid, count,
-    generation, is_deleting, name, namespace, next_count, set, uid,
+    ControllerKey, DEPLOYMENT, POD, REPLICA_SET, by_age, controller_reference, controller_uid,
+    count, generation, is_deleting, name, namespace, next_count, set, uid,
 };
 use crate::controllers::pod;
-use crate::controllers::runtime::{Context, Index};
+use crate::controllers::runtime::{ControllerContext, Index};
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Rollout {
-    pub(super) deployment: Object,
+    pub(super) deployment: StoredObject,
     /// The replica set of the present template.
-    new: Option<Object>,
+    new: Option<StoredObject>,
     /// The others, oldest first.
-    old: Vec<Object>,
+    old: Vec<StoredObject>,
 }
 
 fn replicas(set: &Value) -> i32 {
@@ -37,7 +37,7 @@ fn size(set: &Value) -> Size {
 }
 
 impl Rollout {
-    pub(super) fn new(deployment: Object, mut sets: Vec<Object>) -> Self {
+    pub(super) fn new(deployment: StoredObject, mut sets: Vec<StoredObject>) -> Self {
         sets.sort_by(|a, b| by_age(a, b));
         // Of several with the same template, which only mishaps make, the oldest is taken always.
         let new = sets
@@ -55,7 +55,7 @@ impl Rollout {
         Bounds::of(&self.deployment)
     }
 
-    fn all(&self) -> Vec<&Object> {
+    fn all(&self) -> Vec<&StoredObject> {
         self.old.iter().chain(&self.new).collect()
     }
 
@@ -69,7 +69,10 @@ impl Rollout {
     }
 
     /// A step of a paused deployment or of one that is being scaled: sizes, but no rolling.
-    pub(super) fn sync(&mut self, cx: &mut Context<Key>) -> Result<(), AccessError> {
+    pub(super) fn sync(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+    ) -> Result<(), AccessError> {
         self.keep_new_current(cx)?;
         self.scale(cx)?;
         if self.deployment["spec"]["paused"] == true {
@@ -79,7 +82,10 @@ impl Rollout {
     }
 
     /// A step of a rolling update: up first, then down.
-    pub(super) fn roll(&mut self, cx: &mut Context<Key>) -> Result<(), AccessError> {
+    pub(super) fn roll(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+    ) -> Result<(), AccessError> {
         self.keep_new_current(cx)?;
         let Some(new) = self.make_new(cx)? else {
             return Ok(());
@@ -101,7 +107,10 @@ impl Rollout {
     }
 
     /// A step of a deployment that ends all its old pods before it starts new ones.
-    pub(super) fn recreate(&mut self, cx: &mut Context<Key>) -> Result<(), AccessError> {
+    pub(super) fn recreate(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+    ) -> Result<(), AccessError> {
         self.keep_new_current(cx)?;
         let none = vec![0; self.old.len()];
         if self.resize_old(cx, &none)? || self.old_pods_run(cx) {
@@ -117,7 +126,7 @@ impl Rollout {
         self.sync_status(cx)
     }
 
-    fn old_pods_run(&self, cx: &Context<Key>) -> bool {
+    fn old_pods_run(&self, cx: &ControllerContext<ControllerKey>) -> bool {
         self.old.iter().any(|set| {
             count(&set["status"]["replicas"], 0) > 0
                 || cx
@@ -135,7 +144,10 @@ impl Rollout {
     }
 
     /// Keeps the revision and the copied fields of the new replica set, if there is one, up to date.
-    fn keep_new_current(&mut self, cx: &mut Context<Key>) -> Result<(), AccessError> {
+    fn keep_new_current(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+    ) -> Result<(), AccessError> {
         let Some(current) = self.new.clone() else {
             return Ok(());
         };
@@ -161,7 +173,7 @@ impl Rollout {
     /// Writes the revision, and the reason if the rollout has none yet (or `always`), into the deployment.
     fn note_new(
         &mut self,
-        cx: &mut Context<Key>,
+        cx: &mut ControllerContext<ControllerKey>,
         reason: &str,
         message: &str,
         always: bool,
@@ -183,7 +195,7 @@ impl Rollout {
 
     fn write_condition(
         &mut self,
-        cx: &mut Context<Key>,
+        cx: &mut ControllerContext<ControllerKey>,
         condition: Value,
     ) -> Result<(), AccessError> {
         let mut status = self.deployment["status"].clone();
@@ -193,7 +205,10 @@ impl Rollout {
     }
 
     /// The new replica set, made if there is none. `None` when there is nothing to do, as in a namespace that goes.
-    fn make_new(&mut self, cx: &mut Context<Key>) -> Result<Option<Object>, AccessError> {
+    fn make_new(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+    ) -> Result<Option<StoredObject>, AccessError> {
         if let Some(new) = &self.new {
             return Ok(Some(new.clone()));
         }
@@ -201,6 +216,7 @@ impl Rollout {
         let wanted_name = name(&wanted).to_owned();
         let (created, is_ours) = match cx.create(REPLICA_SET, wanted) {
             Ok(created) => (created, false),
+            // A set with this name is either ours, from an attempt that was not recorded, or a hash collision.
             Err(error) if error.reason == "AlreadyExists" => {
                 (self.taken(cx, &wanted_name, error)?, true)
             }
@@ -212,6 +228,7 @@ impl Rollout {
                     let now = cx.now();
                     let condition =
                         new_condition(status::PROGRESSING, "False", reason, &message, now);
+                    // A set that was found had its event when it was made.
                     self.write_condition(cx, condition)?;
                 }
                 return Err(error);
@@ -236,6 +253,7 @@ impl Rollout {
         let replicas = if super::rolling::is_recreate(deployment) {
             bounds.replicas
         } else {
+            // A rolling update starts only with the pods for which there is surge left.
             bounds.grow(0, total)
         };
         let mut new = REPLICA_SET.object(json!({"metadata": {
@@ -270,10 +288,10 @@ impl Rollout {
     /// The replica set that has the name already, if it is the one wanted. If not, another hash is needed.
     fn taken(
         &mut self,
-        cx: &mut Context<Key>,
+        cx: &mut ControllerContext<ControllerKey>,
         name: &str,
         error: AccessError,
-    ) -> Result<Object, AccessError> {
+    ) -> Result<StoredObject, AccessError> {
         let found = cx
             .api()
             .get(REPLICA_SET.resource, namespace(&self.deployment), name)?;
@@ -297,7 +315,11 @@ impl Rollout {
 
     // === sizes ===
 
-    fn resize_new(&mut self, cx: &mut Context<Key>, size: i32) -> Result<bool, AccessError> {
+    fn resize_new(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        size: i32,
+    ) -> Result<bool, AccessError> {
         let Some(new) = self.new.clone() else {
             return Ok(false);
         };
@@ -309,7 +331,11 @@ impl Rollout {
     }
 
     /// Gives the old replica sets these sizes; whether any was another one.
-    fn resize_old(&mut self, cx: &mut Context<Key>, sizes: &[i32]) -> Result<bool, AccessError> {
+    fn resize_old(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        sizes: &[i32],
+    ) -> Result<bool, AccessError> {
         let mut changed = false;
         for (i, size) in sizes.iter().enumerate().take(self.old.len()) {
             let set = self.old[i].clone();
@@ -324,10 +350,10 @@ impl Rollout {
     /// Gives a replica set a size, and notes what the deployment wants.
     fn resize(
         &self,
-        cx: &mut Context<Key>,
-        current: &Object,
+        cx: &mut ControllerContext<ControllerKey>,
+        current: &StoredObject,
         size: i32,
-    ) -> Result<Object, AccessError> {
+    ) -> Result<StoredObject, AccessError> {
         let before = replicas(current);
         let mut wanted = (**current).clone();
         if !note_sizes(&mut wanted, self.bounds()) && before == size {
@@ -341,7 +367,13 @@ impl Rollout {
         Ok(resized)
     }
 
-    fn tell_scaled(&self, cx: &mut Context<Key>, set: &Value, from: i32, to: i32) {
+    fn tell_scaled(
+        &self,
+        cx: &mut ControllerContext<ControllerKey>,
+        set: &Value,
+        from: i32,
+        to: i32,
+    ) {
         let direction = if from < to { "up" } else { "down" };
         let message = format!(
             "Scaled {direction} replica set {} from {from} to {to}",
@@ -351,7 +383,7 @@ impl Rollout {
     }
 
     /// Follows a change of the number of pods wanted.
-    fn scale(&mut self, cx: &mut Context<Key>) -> Result<(), AccessError> {
+    fn scale(&mut self, cx: &mut ControllerContext<ControllerKey>) -> Result<(), AccessError> {
         let bounds = self.bounds();
         let active = self.all().iter().filter(|s| replicas(s) > 0).count();
         if active <= 1 {
@@ -381,7 +413,7 @@ impl Rollout {
         if super::rolling::is_recreate(&self.deployment) {
             return Ok(());
         }
-        let mut sets: Vec<Object> = self
+        let mut sets: Vec<StoredObject> = self
             .all()
             .into_iter()
             .filter(|s| replicas(s) > 0)
@@ -409,13 +441,13 @@ impl Rollout {
     // === history and status ===
 
     /// Deletes the oldest replica sets without pods that the history limit leaves no place for.
-    fn clean_up(&mut self, cx: &mut Context<Key>) -> Result<(), AccessError> {
+    fn clean_up(&mut self, cx: &mut ControllerContext<ControllerKey>) -> Result<(), AccessError> {
         let limit = match self.deployment["spec"]["revisionHistoryLimit"].as_i64() {
             None => return Ok(()),
             Some(limit) if limit == i64::from(i32::MAX) => return Ok(()),
             Some(limit) => usize::try_from(limit).unwrap_or_default(),
         };
-        let mut candidates: Vec<Object> = self
+        let mut candidates: Vec<StoredObject> = self
             .old
             .iter()
             .filter(|s| !is_deleting(s))
@@ -435,13 +467,19 @@ impl Rollout {
     }
 
     /// Brings the counts up to date, and keeps the condition Progressing.
-    pub(super) fn sync_status_only(&mut self, cx: &mut Context<Key>) -> Result<(), AccessError> {
+    pub(super) fn sync_status_only(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+    ) -> Result<(), AccessError> {
         let status = self.counts(cx);
         self.write_status(cx, status)
     }
 
     /// Brings counts and progress up to date, and sees to it that a deadline is noticed.
-    fn sync_status(&mut self, cx: &mut Context<Key>) -> Result<(), AccessError> {
+    fn sync_status(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+    ) -> Result<(), AccessError> {
         let mut status = self.counts(cx);
         status::progress(
             &self.deployment,
@@ -451,12 +489,12 @@ impl Rollout {
             cx.now(),
         );
         if let Some(at) = status::check_again_at(&self.deployment, &status) {
-            cx.enqueue_at(Key::of(&self.deployment), at);
+            cx.enqueue_at(ControllerKey::of(&self.deployment), at);
         }
         self.write_status(cx, status)
     }
 
-    fn counts(&self, cx: &Context<Key>) -> Value {
+    fn counts(&self, cx: &ControllerContext<ControllerKey>) -> Value {
         status::counts(
             &self.deployment,
             &self.all(),
@@ -466,7 +504,11 @@ impl Rollout {
         )
     }
 
-    fn write_status(&mut self, cx: &mut Context<Key>, status: Value) -> Result<(), AccessError> {
+    fn write_status(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        status: Value,
+    ) -> Result<(), AccessError> {
         self.deployment = cx.write_status(DEPLOYMENT, &self.deployment, status)?;
         Ok(())
     }

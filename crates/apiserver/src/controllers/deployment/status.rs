@@ -1,7 +1,7 @@
 //! The status of a deployment: counts, Available, and how the rollout progresses.
 
 use super::rolling::Bounds;
-use crate::access::Object;
+use crate::access::StoredObject;
 use crate::controllers::object::{
     self, condition, count, generation, name, remove_condition, seconds, set, time,
 };
@@ -57,8 +57,8 @@ pub(super) fn progress_deadline(deployment: &Value) -> Option<i64> {
 /// Counts and the condition Available. `sets` are all replica sets, `new` is the one of the current template.
 pub(super) fn counts(
     deployment: &Value,
-    sets: &[&Object],
-    new: Option<&Object>,
+    sets: &[&StoredObject],
+    new: Option<&StoredObject>,
     bounds: Bounds,
     now: Timestamp,
 ) -> Value {
@@ -142,8 +142,8 @@ fn has_timed_out(status: &Value, deadline: i64, now: Timestamp) -> bool {
 pub(super) fn progress(
     deployment: &Value,
     status: &mut Value,
-    sets: &[&Object],
-    new: Option<&Object>,
+    sets: &[&StoredObject],
+    new: Option<&StoredObject>,
     now: Timestamp,
 ) {
     match progress_deadline(deployment) {
@@ -176,7 +176,7 @@ pub(super) fn progress(
 fn note_progress(
     deployment: &Value,
     status: &mut Value,
-    new: Option<&Object>,
+    new: Option<&StoredObject>,
     deadline: i64,
     now: Timestamp,
 ) {
@@ -259,7 +259,7 @@ mod tests {
         T0.parse::<Timestamp>().unwrap() + SignedDuration::from_secs(second)
     }
 
-    fn set(name: &str, replicas: i32, ready: i32, available: i32) -> Object {
+    fn set(name: &str, replicas: i32, ready: i32, available: i32) -> StoredObject {
         Arc::new(json!({"metadata": {"name": name}, "status": {
             "replicas": replicas, "readyReplicas": ready, "availableReplicas": available}}))
     }

@@ -1,7 +1,7 @@
 //! The Deployment controller with the ReplicaSet controller and instant kubelets: rollouts from start to end.
 
 use super::*;
-use crate::access::{Access, Object};
+use crate::access::{Access, StoredObject};
 use crate::controllers::object::{EVENT, annotation, condition, items, name, seconds};
 use crate::controllers::replicaset::ReplicaSets;
 use crate::controllers::runtime::Handle;
@@ -50,15 +50,15 @@ impl World {
         self.edit(|s| s["template"]["spec"]["containers"][0]["image"] = image.into());
     }
 
-    fn deployment(&self) -> Object {
+    fn deployment(&self) -> StoredObject {
         self.api.get(DEPLOYMENT.resource, "n", "web").unwrap()
     }
 
-    fn sets(&self) -> Vec<Object> {
+    fn sets(&self) -> Vec<StoredObject> {
         self.api.list(REPLICA_SET.resource, Some("n"))
     }
 
-    fn pods(&self) -> Vec<Object> {
+    fn pods(&self) -> Vec<StoredObject> {
         self.api.list(POD.resource, Some("n"))
     }
 

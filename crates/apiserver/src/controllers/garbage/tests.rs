@@ -1,7 +1,9 @@
 //! The garbage collector: chains of owners, each way of deleting, shared owners, circles.
 
 use super::*;
-use crate::controllers::object::{CONFIG_MAP, DEPLOYMENT, Kind, NODE, POD, REPLICA_SET, name};
+use crate::controllers::object::{
+    CONFIG_MAP, ControllerKind, DEPLOYMENT, NODE, POD, REPLICA_SET, name,
+};
 use crate::controllers::runtime::Handle;
 use crate::controllers::testing::{Fake, eventually, pass};
 use serde_json::json;
@@ -13,7 +15,12 @@ fn start(api: &Arc<Fake>) -> Handle {
     handle
 }
 
-fn make(api: &Fake, kind: Kind, name: &str, owners: &[(Kind, &Value)]) -> Object {
+fn make(
+    api: &Fake,
+    kind: ControllerKind,
+    name: &str,
+    owners: &[(ControllerKind, &Value)],
+) -> StoredObject {
     let references: Vec<Value> = owners
         .iter()
         .map(|(kind, owner)| {
@@ -32,7 +39,7 @@ fn make(api: &Fake, kind: Kind, name: &str, owners: &[(Kind, &Value)]) -> Object
 }
 
 /// A deployment that owns a replica set that owns two pods.
-fn workload(api: &Fake) -> Object {
+fn workload(api: &Fake) -> StoredObject {
     let deployment = make(api, DEPLOYMENT, "d", &[]);
     let set = make(api, REPLICA_SET, "s", &[(DEPLOYMENT, &deployment)]);
     for pod in ["p1", "p2"] {
@@ -49,7 +56,7 @@ fn left(api: &Fake) -> Vec<String> {
         .collect()
 }
 
-fn delete(api: &Fake, kind: Kind, name: &str, propagation: Propagation) {
+fn delete(api: &Fake, kind: ControllerKind, name: &str, propagation: Propagation) {
     let options = DeleteOptions {
         propagation,
         ..DeleteOptions::default()
@@ -118,7 +125,7 @@ async fn an_object_goes_with_its_last_owner_and_owners_are_known_by_uid() {
     let stranger = json!({"metadata": {"name": "b", "uid": "another"}});
     make(&api, POD, "mistaken", &[(CONFIG_MAP, &stranger)]);
     // Of a kind that is not served nothing can be known.
-    let unknown = Kind {
+    let unknown = ControllerKind {
         resource: CONFIG_MAP.resource,
         api_version: "example.com/v1",
         kind: "Thing",

@@ -1,8 +1,8 @@
 //! When a job has failed: too many failures of its pods, its deadline, or its policy for failures.
 
-use super::tally::Tally;
+use super::tally::JobTally;
 use super::{TRACKING, after, back_off};
-use crate::access::Object;
+use crate::access::StoredObject;
 use crate::controllers::object::{
     condition, created_at, has_finalizer, items, name, namespace, time,
 };
@@ -12,12 +12,12 @@ use serde_json::Value;
 
 /// The reason why a job has failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Failure {
+pub(super) struct JobFailure {
     pub(super) reason: String,
     pub(super) message: String,
 }
 
-impl Failure {
+impl JobFailure {
     pub(super) fn new(reason: &str, message: impl Into<String>) -> Self {
         Self {
             reason: reason.to_owned(),
@@ -46,14 +46,18 @@ impl Failure {
 }
 
 /// The failure that an earlier reconcile found.
-pub(super) fn kept(status: &Value) -> Option<Failure> {
+pub(super) fn kept(status: &Value) -> Option<JobFailure> {
     let target = condition(status, "FailureTarget")?;
     let text = |field: &str| target[field].as_str().unwrap_or_default();
-    Some(Failure::new(text("reason"), text("message")))
+    Some(JobFailure::new(text("reason"), text("message")))
 }
 
 /// Returns whether pods have failed, or containers have been restarted, too often.
-pub(super) fn by_retries(spec: &Value, tally: &Tally, pods: &[Object]) -> Option<Failure> {
+pub(super) fn by_retries(
+    spec: &Value,
+    tally: &JobTally,
+    pods: &[StoredObject],
+) -> Option<JobFailure> {
     let limit = spec["backoffLimit"].as_i64().unwrap_or(6);
     let restarts = || -> i64 {
         pods.iter()
@@ -74,7 +78,7 @@ pub(super) fn by_retries(spec: &Value, tally: &Tally, pods: &[Object]) -> Option
                 limit => restarts() >= limit,
             });
     exceeded.then(|| {
-        Failure::new(
+        JobFailure::new(
             "BackoffLimitExceeded",
             "Job has reached the specified backoff limit",
         )
@@ -82,7 +86,7 @@ pub(super) fn by_retries(spec: &Value, tally: &Tally, pods: &[Object]) -> Option
 }
 
 /// Returns whether a rule of `podFailurePolicy` with the action FailJob matches a failed pod.
-pub(super) fn by_policy(spec: &Value, pods: &[Object]) -> Option<Failure> {
+pub(super) fn by_policy(spec: &Value, pods: &[StoredObject]) -> Option<JobFailure> {
     let rules = items(&spec["podFailurePolicy"]["rules"]);
     let failed = pods
         .iter()
@@ -96,7 +100,7 @@ pub(super) fn by_policy(spec: &Value, pods: &[Object]) -> Option<Failure> {
             && rule["action"] == "FailJob"
         {
             let message = format!("{what} matching FailJob rule at index {index}");
-            return Some(Failure::new("PodFailurePolicy", message));
+            return Some(JobFailure::new("PodFailurePolicy", message));
         }
     }
     None
@@ -128,6 +132,7 @@ fn matched(rule: &Value, pod: &Value) -> Option<String> {
             let listed = items(&wanted["values"]).iter().any(|v| *v == code);
             let matches = match wanted["operator"].as_str() {
                 Some("In") => listed,
+                // Exit code 0 is a success, which no failure rule may match.
                 Some("NotIn") => code != 0 && !listed,
                 _ => false,
             };
@@ -151,7 +156,7 @@ fn matched(rule: &Value, pod: &Value) -> Option<String> {
 
 /// The time at which the next pod may be created after failures: the pause doubles with each failure since the last
 /// success.
-pub(super) fn back_off_ends(pods: &[Object]) -> Option<Timestamp> {
+pub(super) fn back_off_ends(pods: &[StoredObject]) -> Option<Timestamp> {
     let ended = |phase: &'static str| {
         pods.iter()
             .filter(move |p| pod::phase(p) == phase)

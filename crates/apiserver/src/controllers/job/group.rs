@@ -9,9 +9,9 @@ use super::super::object::{
     items, name, namespace, set, uid,
 };
 use super::super::runtime::Index;
-use crate::access::{AccessError, Object};
-use crate::controllers::object::Key;
-use crate::controllers::runtime::Context;
+use crate::access::{AccessError, StoredObject};
+use crate::controllers::object::ControllerKey;
+use crate::controllers::runtime::ControllerContext;
 use serde_json::{Value, json};
 
 /// The annotation with which the owner of a Job leaves the group to it: the template in the Workload of the owner.
@@ -21,10 +21,10 @@ const NAME_MAX: usize = 253;
 
 /// The PodGroup of a Job, made when the Job is new. `None` when its pods belong to no group.
 pub(super) fn of_job(
-    cx: &mut Context<Key>,
-    job: &Object,
-    pods: &[Object],
-) -> Result<Option<Object>, AccessError> {
+    cx: &mut ControllerContext<ControllerKey>,
+    job: &StoredObject,
+    pods: &[StoredObject],
+) -> Result<Option<StoredObject>, AccessError> {
     let spec = &job["spec"];
     let template = annotation(job, TEMPLATE);
     if spec["scheduling"].is_null()
@@ -77,7 +77,7 @@ pub(super) fn join(pod: &mut Value, job: &Value, group: &Value) {
 }
 
 /// Returns whether a Job has never started. Others keep the objects that they have, and get no new ones.
-fn is_new(job: &Value, pods: &[Object]) -> bool {
+fn is_new(job: &Value, pods: &[StoredObject]) -> bool {
     let status = &job["status"];
     let counted = ["succeeded", "failed"].map(|field| count(&status[field], 0));
     pods.is_empty()
@@ -91,13 +91,17 @@ fn is_controlled_by(object: &Value, job: &Value) -> bool {
 }
 
 /// The Workload of the controller that owns a Job.
-fn workload_of(cx: &Context<Key>, job: &Value, owner: &Value) -> Option<Object> {
+fn workload_of(
+    cx: &ControllerContext<ControllerKey>,
+    job: &Value,
+    owner: &Value,
+) -> Option<StoredObject> {
     let group = owner["apiVersion"]
         .as_str()?
         .split_once('/')
         .map_or("", |(group, _)| group);
     let mut workloads = cx.cache(WORKLOAD).by(Index::Namespace, namespace(job));
-    let names_owner = |workload: &&Object| {
+    let names_owner = |workload: &&StoredObject| {
         let named = &workload["spec"]["controllerRef"];
         named["apiGroup"].as_str().unwrap_or("") == group
             && named["kind"] == owner["kind"]
@@ -108,12 +112,13 @@ fn workload_of(cx: &Context<Key>, job: &Value, owner: &Value) -> Option<Object> 
 
 /// The Workload that this controller makes for a Job. One that has other templates is not used, nor one of several.
 fn own_workload(
-    cx: &mut Context<Key>,
-    job: &Object,
+    cx: &mut ControllerContext<ControllerKey>,
+    job: &StoredObject,
     is_new: bool,
-) -> Result<Option<Object>, AccessError> {
+) -> Result<Option<StoredObject>, AccessError> {
     let own = cx.cache(WORKLOAD).by(Index::Controller, uid(job));
-    let own: Vec<Object> = own.take(2).cloned().collect();
+    let own: Vec<StoredObject> = own.take(2).cloned().collect();
+    // A single Workload of the right form is used; with several it would be arbitrary which one applies.
     match own.as_slice() {
         [] if !is_new => Ok(None),
         [] => {
@@ -140,15 +145,15 @@ fn own_workload(
 
 /// The PodGroup of a Job, from a template of a Workload.
 fn group(
-    cx: &mut Context<Key>,
-    job: &Object,
-    workload: &Object,
+    cx: &mut ControllerContext<ControllerKey>,
+    job: &StoredObject,
+    workload: &StoredObject,
     (template, is_new): (&str, bool),
-) -> Result<Option<Object>, AccessError> {
+) -> Result<Option<StoredObject>, AccessError> {
     let own = cx.cache(POD_GROUP).by(Index::Controller, uid(job));
     let of_workload =
-        |group: &&Object| group["spec"]["workloadRef"]["workloadName"] == name(workload);
-    let own: Vec<Object> = own.filter(of_workload).take(2).cloned().collect();
+        |group: &&StoredObject| group["spec"]["workloadRef"]["workloadName"] == name(workload);
+    let own: Vec<StoredObject> = own.filter(of_workload).take(2).cloned().collect();
     match own.as_slice() {
         [group] => return Ok(Some(group.clone())),
         [] if is_new => {}
@@ -196,6 +201,7 @@ fn workload(job: &Value) -> Value {
     if class.as_str().is_some_and(|class| !class.is_empty()) {
         template["priorityClassName"] = class.clone();
     }
+    // The hash keeps names of jobs apart that are equal after they are shortened.
     let hash = hash(&[uid(job)]);
     let base = shortened(name(job), NAME_MAX - hash.len() - 1);
     json!({
@@ -215,6 +221,7 @@ fn workload(job: &Value) -> Value {
 fn pod_group(job: &Value, workload: &Value, template: &Value) -> Value {
     let template_name = template["name"].as_str().unwrap_or_default();
     let mut owners = vec![controller_reference(JOB, job)];
+    // The Workload owns the group only if this controller made it.
     if is_controlled_by(workload, job) {
         owners.push(json!({
             "apiVersion": WORKLOAD.api_version,
@@ -277,9 +284,9 @@ fn hash(texts: &[&str]) -> String {
 
 /// Writes a changed size of the gang to the Workload and the PodGroup. It counts for the pods that are scheduled next.
 fn keep_min_count(
-    cx: &mut Context<Key>,
-    job: &Object,
-    (workload, group): (&Object, &Object),
+    cx: &mut ControllerContext<ControllerKey>,
+    job: &StoredObject,
+    (workload, group): (&StoredObject, &StoredObject),
 ) -> Result<(), AccessError> {
     let Some(count) = min_count(job) else {
         return Ok(());

@@ -1,9 +1,9 @@
 //! Indexed jobs that fail by index (KEP-3850) and succeed by a policy (KEP-3998).
 
-use super::failure::{self, Failure};
-use super::tally::{self, Tally};
+use super::failure::{self, JobFailure};
+use super::tally::{self, JobTally};
 use super::{Success, TRACKING, after, back_off};
-use crate::access::Object;
+use crate::access::StoredObject;
 use crate::controllers::object::{annotation_number, has_finalizer, items, set, uid};
 use crate::controllers::pod;
 use jiff::Timestamp;
@@ -22,7 +22,7 @@ pub(super) struct PerIndex {
     pub(super) failed: BTreeSet<u64>,
     /// The last failed pod of each index that needs another one. It keeps its finalizer until that exists, because the
     /// new pod takes over its counts.
-    pub(super) replaced: BTreeMap<u64, Object>,
+    pub(super) replaced: BTreeMap<u64, StoredObject>,
 }
 
 fn number(pod: &Value, annotation: &str) -> i64 {
@@ -48,16 +48,17 @@ impl PerIndex {
     /// The failed indexes; `None` for jobs whose failures are counted together.
     pub(super) fn new(
         job: &Value,
-        pods: &[Object],
+        pods: &[StoredObject],
         completed: &BTreeSet<u64>,
         is_failed: impl Fn(&Value) -> bool,
     ) -> Option<Self> {
         let spec = &job["spec"];
         spec["backoffLimitPerIndex"].as_i64()?;
         let completions = spec["completions"].as_u64().unwrap_or(0);
-        let index = |pod: &Object| tally::index_of(pod).filter(|i| *i < completions);
+        let index = |pod: &StoredObject| tally::index_of(pod).filter(|i| *i < completions);
+        // An index that failed once stays failed, also after its pods were deleted.
         let mut failed = tally::read(job["status"]["failedIndexes"].as_str().unwrap_or(""));
-        let failures: Vec<(u64, &Object)> = pods
+        let failures: Vec<(u64, &StoredObject)> = pods
             .iter()
             .filter(|pod| has_finalizer(pod, TRACKING) && is_failed(pod))
             .filter_map(|pod| Some((index(pod)?, pod)))
@@ -69,11 +70,12 @@ impl PerIndex {
             .filter(|p| pod::is_active(p))
             .filter_map(index)
             .collect();
-        let mut replaced: BTreeMap<u64, Object> = BTreeMap::new();
+        let mut replaced: BTreeMap<u64, StoredObject> = BTreeMap::new();
         let has_ended = ["FailureTarget", "SuccessCriteriaMet"]
             .iter()
             .any(|kind| crate::controllers::object::condition(&job["status"], kind).is_some());
         for (index, pod) in failures {
+            // An index that is finished or has an active pod needs no replacement.
             if has_ended
                 || completed.contains(&index)
                 || failed.contains(&index)
@@ -81,6 +83,7 @@ impl PerIndex {
             {
                 continue;
             }
+            // The pod with the most failures, or else the last one, carries the count of its index on.
             let order = |pod: &Value| (all_failures(pod), failure::ended_at(pod));
             if replaced
                 .get(&index)
@@ -131,20 +134,20 @@ impl PerIndex {
 }
 
 /// Returns whether indexes have failed so that the job fails.
-pub(super) fn failure(spec: &Value, tally: &Tally) -> Option<Failure> {
+pub(super) fn failure(spec: &Value, tally: &JobTally) -> Option<JobFailure> {
     let failed = i64::try_from(tally.per_index.as_ref()?.failed.len()).unwrap_or(i64::MAX);
     let completions = spec["completions"].as_i64().unwrap_or(0);
     if spec["maxFailedIndexes"]
         .as_i64()
         .is_some_and(|max| failed > max)
     {
-        return Some(Failure::new(
+        return Some(JobFailure::new(
             "MaxFailedIndexesExceeded",
             "Job has exceeded the specified maximal number of failed indexes",
         ));
     }
     (failed > 0 && failed.saturating_add(tally.succeeded()) >= completions)
-        .then(|| Failure::new("FailedIndexes", "Job has failed indexes"))
+        .then(|| JobFailure::new("FailedIndexes", "Job has failed indexes"))
 }
 
 /// Returns whether the indexes that have succeeded are those that a rule of `successPolicy` asks for.

@@ -3,7 +3,7 @@
 use super::failure;
 use super::per_index::PerIndex;
 use super::{INDEX, TRACKING};
-use crate::access::Object;
+use crate::access::StoredObject;
 use crate::controllers::object::{
     annotation_number, has_finalizer, is_deleting, items, next_count, set_count, uid,
 };
@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 
 /// The counts of a job.
 #[derive(Debug)]
-pub(super) struct Tally {
+pub(super) struct JobTally {
     /// The indexes that have succeeded, of a job with `completionMode: Indexed`.
     completed: Option<BTreeSet<u64>>,
     /// The failures of its indexes, if they are counted apart.
@@ -47,9 +47,9 @@ fn is_excused(job: &Value, pod: &Value) -> bool {
         || failure::action(&job["spec"], pod) == Some("Ignore")
 }
 
-impl Tally {
+impl JobTally {
     /// Counts the pods of a job, from the counts in its status on.
-    pub(super) fn new(job: &Value, pods: &[Object]) -> Self {
+    pub(super) fn new(job: &Value, pods: &[StoredObject]) -> Self {
         let status = &job["status"];
         let number = |field: &str| status[field].as_i64().unwrap_or(0);
         let is_indexed = job["spec"]["completionMode"] == "Indexed";
@@ -157,7 +157,10 @@ impl Tally {
     }
 
     /// The pods whose finalizer can be removed once the status is written.
-    pub(super) fn waiting<'a>(&'a self, pods: &'a [Object]) -> impl Iterator<Item = &'a Object> {
+    pub(super) fn waiting<'a>(
+        &'a self,
+        pods: &'a [StoredObject],
+    ) -> impl Iterator<Item = &'a StoredObject> {
         pods.iter().filter(|p| {
             let uids = [
                 &self.uncounted_succeeded,
@@ -174,6 +177,7 @@ impl Tally {
             Some(completed) => {
                 let text = written(completed);
                 if let Some(status) = status.as_object_mut() {
+                    // An empty list of indexes is written as an absent field.
                     match text.as_str() {
                         "" => status.remove("completedIndexes"),
                         text => status.insert("completedIndexes".to_owned(), text.into()),

@@ -28,11 +28,11 @@ fn start(spec: Value) -> (Arc<Fake>, Handle) {
     (api, handle)
 }
 
-fn pods(api: &Fake) -> Vec<Object> {
+fn pods(api: &Fake) -> Vec<StoredObject> {
     api.list(POD.resource, Some("n"))
 }
 
-fn active(api: &Fake) -> Vec<Object> {
+fn active(api: &Fake) -> Vec<StoredObject> {
     let pods = pods(api);
     pods.into_iter().filter(|p| pod::is_active(p)).collect()
 }
@@ -214,7 +214,7 @@ async fn the_policy_for_failures_can_end_a_job_or_ignore_a_pod() {
 }
 
 /// The active pod of an index.
-fn of_index(api: &Fake, index: u64) -> Object {
+fn of_index(api: &Fake, index: u64) -> StoredObject {
     let mut active = active(api).into_iter();
     active
         .find(|p| tally::index_of(p) == Some(index))
@@ -417,7 +417,7 @@ async fn a_pod_that_no_job_counts_loses_the_finalizer() {
             "uid": "theirs", "controller": true}]}, "spec": {}});
     api.create(POD.resource, pod).expect("created");
     // Deleting the job without its pods: the garbage collector removes the reference to it.
-    let of_job = |p: &Object| name(p).starts_with("j-");
+    let of_job = |p: &StoredObject| name(p).starts_with("j-");
     let own = active(&api)
         .into_iter()
         .find(of_job)

@@ -15,10 +15,10 @@ async fn start(api: &Arc<Fake>) -> (Handle, Handle) {
         api.clone(),
         api.clock(),
     );
-    let options = kubelet::Options {
+    let options = kubelet::KubeletOptions {
         nodes: 2,
         clock: api.clock(),
-        ..kubelet::Options::default()
+        ..kubelet::KubeletOptions::default()
     };
     (handle, kubelet::spawn(api.clone(), options).await.unwrap())
 }

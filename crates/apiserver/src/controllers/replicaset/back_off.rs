@@ -3,7 +3,7 @@
 //! The ReplicaSet controller of kube-controller-manager does not wait. In a cluster whose scheduler and kubelets are as
 //! fast as Berth's, a set of one replica would fill the store with failed pods.
 
-use crate::access::Object;
+use crate::access::StoredObject;
 use crate::controllers::object::{count, created_at, is_deleting};
 use crate::controllers::pod;
 use jiff::{SignedDuration, Timestamp};
@@ -26,7 +26,7 @@ fn seconds(failed: usize, replicas: usize) -> i64 {
 }
 
 /// The time at which the set may create pods again; `None` when it need not wait.
-pub(super) fn ends(set: &Value, pods: &[Object]) -> Option<Timestamp> {
+pub(super) fn ends(set: &Value, pods: &[StoredObject]) -> Option<Timestamp> {
     let failed = pods
         .iter()
         .filter(|p| pod::phase(p) == "Failed" && !is_deleting(p));

@@ -4,7 +4,7 @@
 //! Pending before Unknown before Running, not ready before ready, lower `pod-deletion-cost` first, pods that
 //! share their node with more pods of the same owner first, then the ones ready or created more recently.
 
-use crate::access::Object;
+use crate::access::StoredObject;
 use crate::controllers::object::{annotation_number, created_at, uid};
 use crate::controllers::pod;
 use jiff::Timestamp;
@@ -18,11 +18,11 @@ const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 /// The `count` pods to delete. `related` are the pods of all replica sets with the same owner; they show where
 /// pods are doubled up.
 pub(super) fn pods_to_delete(
-    pods: Vec<Object>,
-    related: &[Object],
+    pods: Vec<StoredObject>,
+    related: &[StoredObject],
     count: usize,
     now: Timestamp,
-) -> Vec<Object> {
+) -> Vec<StoredObject> {
     if count >= pods.len() {
         return pods;
     }
@@ -30,7 +30,7 @@ pub(super) fn pods_to_delete(
     for pod in related.iter().filter(|p| pod::is_active(p)) {
         *on_node.entry(node(pod)).or_default() += 1;
     }
-    let mut ranked: Vec<(Rank, Object)> = pods
+    let mut ranked: Vec<(Rank, StoredObject)> = pods
         .into_iter()
         .map(|pod| {
             let together = on_node.get(node(&pod)).copied().unwrap_or_default();
@@ -133,7 +133,7 @@ mod tests {
     }
 
     /// A ready pod that runs on its own node for hours; each case makes one thing different.
-    fn pod(name: &str, change: impl Fn(&mut Value)) -> Object {
+    fn pod(name: &str, change: impl Fn(&mut Value)) -> StoredObject {
         let mut pod = json!({
             "metadata": {"name": name, "namespace": "n", "uid": name,
                          "creationTimestamp": "2026-01-01T06:00:00Z", "annotations": {}},

@@ -1,11 +1,11 @@
 //! The status of a replica set: counts of its pods, and whether making or deleting them failed.
 
-use crate::access::{AccessError, Object};
+use crate::access::{AccessError, StoredObject};
 use crate::controllers::object::{
     condition, count, generation, is_deleting, labels, put_condition, remove_condition, seconds,
 };
 use crate::controllers::pod;
-use crate::controllers::selector::Selector;
+use crate::controllers::selector::ControllerSelector;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -30,11 +30,11 @@ pub(super) enum Failed<'a> {
 /// Sums up `pods`, all that the replica set controls.
 pub(super) fn summarize(
     set: &Value,
-    pods: &[Object],
+    pods: &[StoredObject],
     failed: Option<Failed<'_>>,
     now: Timestamp,
 ) -> Summary {
-    let template = Selector::of_labels(&set["spec"]["template"]["metadata"]["labels"]);
+    let template = ControllerSelector::of_labels(&set["spec"]["template"]["metadata"]["labels"]);
     let min_ready = count(&set["spec"]["minReadySeconds"], 0);
     let (mut replicas, mut labeled, mut ready, mut available, mut terminating) = (0, 0, 0, 0, 0);
     let mut next_available: Option<Timestamp> = None;
@@ -117,7 +117,7 @@ mod tests {
     use crate::controllers::testing::refused;
     use std::sync::Arc;
 
-    fn pod(phase: &str, app: &str, ready_since: Option<&str>, deleting: bool) -> Object {
+    fn pod(phase: &str, app: &str, ready_since: Option<&str>, deleting: bool) -> StoredObject {
         let mut pod = json!({"metadata": {"labels": {"app": app}}, "status": {"phase": phase}});
         if let Some(since) = ready_since {
             pod["status"]["conditions"] =

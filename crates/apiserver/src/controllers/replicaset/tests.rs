@@ -25,7 +25,7 @@ fn start(api: &Arc<Fake>) -> Handle {
     handle
 }
 
-fn pods(api: &Fake) -> Vec<Object> {
+fn pods(api: &Fake) -> Vec<StoredObject> {
     api.list(POD.resource, Some("n"))
 }
 

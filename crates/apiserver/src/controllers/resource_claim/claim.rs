@@ -1,14 +1,14 @@
 //! One claim: who holds it, and whether it is needed at all.
 
 use super::super::object::{
-    Key, POD, POD_GROUP, RESOURCE_CLAIM, has_finalizer, is_deleting, items, remove_finalizer, set,
-    uid,
+    ControllerKey, POD, POD_GROUP, RESOURCE_CLAIM, has_finalizer, is_deleting, items,
+    remove_finalizer, set, uid,
 };
 use super::{Cx, DELETE_PROTECTION, is_done, owning_pod};
-use crate::access::{AccessError, Object};
+use crate::access::{AccessError, StoredObject};
 use serde_json::Value;
 
-pub(super) fn sync(cx: &mut Cx, key: &Key) -> Result<(), AccessError> {
+pub(super) fn sync(cx: &mut Cx, key: &ControllerKey) -> Result<(), AccessError> {
     let Some(claim) = cx.cache(RESOURCE_CLAIM).get(key).cloned() else {
         return Ok(());
     };
@@ -35,17 +35,19 @@ pub(super) fn sync(cx: &mut Cx, key: &Key) -> Result<(), AccessError> {
 }
 
 /// Returns whether who holds a claim still needs it. Holders that are neither pods nor groups are not examined.
-fn still_holds(cx: &Cx, claim: &Key, holder: &Value) -> Result<bool, AccessError> {
+fn still_holds(cx: &Cx, claim: &ControllerKey, holder: &Value) -> Result<bool, AccessError> {
     let group = holder["apiGroup"].as_str().unwrap_or_default();
     let name = holder["name"].as_str().unwrap_or_default();
     if group == POD_GROUP.resource.group && holder["resource"] == POD_GROUP.resource.resource {
-        return group_exists(cx, &Key::new(&claim.namespace, name), holder);
+        return group_exists(cx, &ControllerKey::new(&claim.namespace, name), holder);
     }
     if !group.is_empty() || holder["resource"] != "pods" {
         return Ok(true);
     }
     let needs = |pod: &Value| holder["uid"] == uid(pod) && !is_done(pod);
-    if let Some(pod) = cx.cache(POD).get(&Key::new(&claim.namespace, name))
+    if let Some(pod) = cx
+        .cache(POD)
+        .get(&ControllerKey::new(&claim.namespace, name))
         && holder["uid"] == uid(pod)
     {
         return Ok(needs(pod));
@@ -59,7 +61,7 @@ fn still_holds(cx: &Cx, claim: &Key, holder: &Value) -> Result<bool, AccessError
 }
 
 /// Returns whether the group that holds a claim is there.
-fn group_exists(cx: &Cx, group: &Key, holder: &Value) -> Result<bool, AccessError> {
+fn group_exists(cx: &Cx, group: &ControllerKey, holder: &Value) -> Result<bool, AccessError> {
     let is_same = |group: &Value| holder["uid"] == uid(group);
     if cx.cache(POD_GROUP).get(group).is_some_and(|g| is_same(g)) {
         return Ok(true);
@@ -76,12 +78,17 @@ fn group_exists(cx: &Cx, group: &Key, holder: &Value) -> Result<bool, AccessErro
 
 /// Writes the consumers that are left. When none is, the devices are free again if a scheduler took them, as its
 /// finalizer shows; then the finalizer is removed, too.
-fn let_go(cx: &mut Cx, claim: Object, holders: Vec<Value>) -> Result<Object, AccessError> {
+fn let_go(
+    cx: &mut Cx,
+    claim: StoredObject,
+    holders: Vec<Value>,
+) -> Result<StoredObject, AccessError> {
     let before = items(&claim["status"]["reservedFor"]).len();
     let is_protected = has_finalizer(&claim, DELETE_PROTECTION);
     let is_allocated = claim["status"]["allocation"].is_object();
     let was_held = holders.len() < before;
     let frees =
+        // A claim that no scheduler protects belongs to another allocator, which frees it itself.
         holders.is_empty() && is_protected && is_allocated && (was_held || is_deleting(&claim));
     let mut claim = claim;
     if was_held || frees {
@@ -97,6 +104,7 @@ fn let_go(cx: &mut Cx, claim: Object, holders: Vec<Value>) -> Result<Object, Acc
         }
         claim = cx.update_status(RESOURCE_CLAIM, new)?;
     }
+    // The finalizer is removed last: until then another scheduler may not delete the claim.
     let is_unused = items(&claim["status"]["reservedFor"]).is_empty()
         && !claim["status"]["allocation"].is_object();
     if is_protected && is_unused && (frees || is_deleting(&claim)) {

@@ -1,17 +1,17 @@
 //! One PodGroup: the claims that its templates ask for, which its pods share.
 
 use super::super::object::{
-    Key, POD_GROUP, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, is_deleting, items, name, namespace,
-    set,
+    ControllerKey, POD_GROUP, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, is_deleting, items, name,
+    namespace, set,
 };
 use super::super::runtime::Index;
 use super::pod::{claim_from, no_template, unlinked_claim};
-use super::{Cx, Work};
-use crate::access::{AccessError, Object};
+use super::{ClaimWork, Cx};
+use crate::access::{AccessError, StoredObject};
 use serde_json::{Value, json};
 
 /// Makes the claims of a group, and writes their names to its status.
-pub(super) fn sync(cx: &mut Cx, key: &Key) -> Result<(), AccessError> {
+pub(super) fn sync(cx: &mut Cx, key: &ControllerKey) -> Result<(), AccessError> {
     let Some(group) = cx.cache(POD_GROUP).get(key).cloned() else {
         return Ok(());
     };
@@ -20,6 +20,7 @@ pub(super) fn sync(cx: &mut Cx, key: &Key) -> Result<(), AccessError> {
     }
     let mut statuses = items(&group["status"]["resourceClaimStatuses"]).to_vec();
     let mut has_changed = false;
+    // Each claim is made once; its name in the status is how pods find it.
     for entry in items(&group["spec"]["resourceClaims"]) {
         let entry_name = entry["name"].as_str().unwrap_or_default();
         match claim_for(cx, &group, entry, entry_name) {
@@ -27,6 +28,7 @@ pub(super) fn sync(cx: &mut Cx, key: &Key) -> Result<(), AccessError> {
             Ok(Some(claim)) => {
                 statuses.retain(|status| status["name"] != *entry_name);
                 statuses.push(json!({"name": entry_name, "resourceClaimName": claim}));
+                // Nothing can be created in a namespace that is being deleted, and nothing is needed.
                 has_changed = true;
             }
             Err(error) if error.is_namespace_terminating() => return Ok(()),
@@ -52,7 +54,7 @@ pub(super) fn sync(cx: &mut Cx, key: &Key) -> Result<(), AccessError> {
 /// The name of a claim that has to be written to the status for an entry, making the claim if there is none.
 fn claim_for(
     cx: &mut Cx,
-    group: &Object,
+    group: &StoredObject,
     entry: &Value,
     entry_name: &str,
 ) -> Result<Option<String>, AccessError> {
@@ -62,7 +64,7 @@ fn claim_for(
     if let Some(claim) = made_for(group, entry_name)
         && cx
             .cache(RESOURCE_CLAIM)
-            .get(&Key::new(namespace(group), claim))
+            .get(&ControllerKey::new(namespace(group), claim))
             .is_some()
     {
         return Ok(None);
@@ -70,7 +72,7 @@ fn claim_for(
     if let Some(claim) = unlinked_claim(cx, group, entry_name) {
         return Ok(Some(claim));
     }
-    let key = Key::new(namespace(group), template);
+    let key = ControllerKey::new(namespace(group), template);
     let Some(found) = cx.cache(RESOURCE_CLAIM_TEMPLATE).get(&key) else {
         return Err(no_template(template));
     };
@@ -86,9 +88,11 @@ fn made_for<'g>(group: &'g Value, entry: &str) -> Option<&'g str> {
 }
 
 /// The group of a pod, if the entry of the pod is one of the claims of the group: with the same name and references.
-pub(super) fn sharing(cx: &Cx, pod: &Value, entry: &Value) -> Option<Object> {
+pub(super) fn sharing(cx: &Cx, pod: &Value, entry: &Value) -> Option<StoredObject> {
     let group = pod["spec"]["schedulingGroup"]["podGroupName"].as_str()?;
-    let group = cx.cache(POD_GROUP).get(&Key::new(namespace(pod), group))?;
+    let group = cx
+        .cache(POD_GROUP)
+        .get(&ControllerKey::new(namespace(pod), group))?;
     let fields = ["name", "resourceClaimName", "resourceClaimTemplateName"];
     let is_same = |other: &Value| fields.iter().all(|field| other[field] == entry[field]);
     let mut claims = items(&group["spec"]["resourceClaims"]).iter();
@@ -112,15 +116,15 @@ pub(super) fn holder(group: &Value) -> Value {
 }
 
 /// A group has changed: its own claims, those of its pods, and the claims that it may hold no longer are looked at.
-pub(super) fn changed(cx: &mut Cx, old: Option<&Object>, new: Option<&Object>) {
-    let claims = |group: &Object| !items(&group["spec"]["resourceClaims"]).is_empty();
+pub(super) fn changed(cx: &mut Cx, old: Option<&StoredObject>, new: Option<&StoredObject>) {
+    let claims = |group: &StoredObject| !items(&group["spec"]["resourceClaims"]).is_empty();
     if let Some(group) = new.filter(|group| claims(group)) {
-        cx.enqueue(Work::Group(Key::of(group)));
+        cx.enqueue(ClaimWork::Group(ControllerKey::of(group)));
         let pods = cx.cache(super::POD).by(Index::PodGroup, name(group));
         let pods = pods.filter(|pod| namespace(pod) == namespace(group));
-        let pods: Vec<Key> = pods.map(|pod| Key::of(pod)).collect();
+        let pods: Vec<ControllerKey> = pods.map(|pod| ControllerKey::of(pod)).collect();
         for pod in pods {
-            cx.enqueue(Work::Pod(pod));
+            cx.enqueue(ClaimWork::Pod(pod));
         }
     }
     let Some(gone) =
@@ -130,7 +134,7 @@ pub(super) fn changed(cx: &mut Cx, old: Option<&Object>, new: Option<&Object>) {
     };
     for entry in items(&gone["spec"]["resourceClaims"]) {
         if let Some(claim) = claim_of(gone, entry) {
-            cx.enqueue(Work::Claim(Key::new(namespace(gone), claim)));
+            cx.enqueue(ClaimWork::Claim(ControllerKey::new(namespace(gone), claim)));
         }
     }
 }

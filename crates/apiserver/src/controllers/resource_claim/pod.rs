@@ -1,19 +1,20 @@
 //! One pod: the claims that its templates ask for, and those that it holds without the scheduler.
 
 use super::super::object::{
-    Key, Kind, POD, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, annotation, controller_reference,
-    controller_uid, is_deleting, items, name, namespace, set, set_annotation, uid,
+    ControllerKey, ControllerKind, POD, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, annotation,
+    controller_reference, controller_uid, is_deleting, items, name, namespace, set, set_annotation,
+    uid,
 };
 use super::super::pod::{claims_of, made_for, node_name};
 use super::super::runtime::Index;
 use super::{Cx, POD_CLAIM_NAME, group, is_done};
-use crate::access::{AccessError, Object};
+use crate::access::{AccessError, StoredObject};
 use serde_json::{Value, json};
 
 /// The length of the part of a generated name before its random end, without the hyphen.
 const BASE_MAX: usize = 57;
 
-pub(super) fn sync(cx: &mut Cx, key: &Key) -> Result<(), AccessError> {
+pub(super) fn sync(cx: &mut Cx, key: &ControllerKey) -> Result<(), AccessError> {
     let Some(pod) = cx.cache(POD).get(key).cloned() else {
         return Ok(());
     };
@@ -44,7 +45,7 @@ pub(super) fn sync(cx: &mut Cx, key: &Key) -> Result<(), AccessError> {
 /// The name of a claim that has to be written down for an entry, making the claim if there is none.
 fn claim_for(
     cx: &mut Cx,
-    pod: &Object,
+    pod: &StoredObject,
     entry: &Value,
     entry_name: &str,
 ) -> Result<Option<String>, AccessError> {
@@ -60,7 +61,7 @@ fn claim_for(
         // Decided that none is needed.
         Some(None) => return Ok(None),
         Some(Some(claim)) => {
-            let key = Key::new(namespace(pod), claim);
+            let key = ControllerKey::new(namespace(pod), claim);
             if let Some(claim) = cx.cache(RESOURCE_CLAIM).get(&key) {
                 return if controller_uid(claim) == Some(uid(pod)) {
                     Ok(None)
@@ -74,7 +75,7 @@ fn claim_for(
     if let Some(claim) = unlinked_claim(cx, pod, entry_name) {
         return Ok(Some(claim));
     }
-    let key = Key::new(namespace(pod), template_name);
+    let key = ControllerKey::new(namespace(pod), template_name);
     let Some(template) = cx.cache(RESOURCE_CLAIM_TEMPLATE).get(&key) else {
         return Err(no_template(template_name));
     };
@@ -85,8 +86,9 @@ fn claim_for(
 
 /// The name of a claim that was made for an entry of an object earlier and is not in its status.
 pub(super) fn unlinked_claim(cx: &Cx, owner: &Value, entry: &str) -> Option<String> {
-    let is_unlinked =
-        |claim: &&Object| annotation(claim, POD_CLAIM_NAME) == Some(entry) && !is_deleting(claim);
+    let is_unlinked = |claim: &&StoredObject| {
+        annotation(claim, POD_CLAIM_NAME) == Some(entry) && !is_deleting(claim)
+    };
     let mut owned = cx.cache(RESOURCE_CLAIM).by(Index::Controller, uid(owner));
     owned.find(is_unlinked).map(|claim| name(claim).to_owned())
 }
@@ -97,8 +99,8 @@ fn not_owner(pod: &Value, claim: &Value) -> AccessError {
         reason: "Conflict",
         message: format!(
             "ResourceClaim {} was not created for Pod {} (Pod is not owner)",
-            Key::of(claim),
-            Key::of(pod)
+            ControllerKey::of(claim),
+            ControllerKey::of(pod)
         ),
     }
 }
@@ -127,7 +129,11 @@ fn generate_name(pod: &str, entry: &str) -> String {
 }
 
 /// The claim that a template asks for, owned by a pod or a group.
-pub(super) fn claim_from(template: &Value, (kind, owner): (Kind, &Value), entry: &str) -> Value {
+pub(super) fn claim_from(
+    template: &Value,
+    (kind, owner): (ControllerKind, &Value),
+    entry: &str,
+) -> Value {
     let asked = &template["spec"];
     let mut claim = RESOURCE_CLAIM.object(json!({"metadata": {
             "generateName": generate_name(name(owner), entry),
@@ -146,7 +152,11 @@ pub(super) fn claim_from(template: &Value, (kind, owner): (Kind, &Value), entry:
 }
 
 /// Writes down which claims were made.
-fn link(cx: &mut Cx, pod: &Object, made: &[(String, String)]) -> Result<Object, AccessError> {
+fn link(
+    cx: &mut Cx,
+    pod: &StoredObject,
+    made: &[(String, String)],
+) -> Result<StoredObject, AccessError> {
     if made.is_empty() {
         return Ok(pod.clone());
     }
@@ -168,11 +178,11 @@ fn link(cx: &mut Cx, pod: &Object, made: &[(String, String)]) -> Result<Object, 
 }
 
 /// Has a pod hold its claims that are allocated: one that got its node without the scheduler would lose them.
-fn hold(cx: &mut Cx, pod: &Object) -> Result<(), AccessError> {
-    let names: Vec<Key> = claims_of(pod)
-        .map(|claim| Key::new(namespace(pod), claim))
+fn hold(cx: &mut Cx, pod: &StoredObject) -> Result<(), AccessError> {
+    let names: Vec<ControllerKey> = claims_of(pod)
+        .map(|claim| ControllerKey::new(namespace(pod), claim))
         .collect();
-    let shared: Vec<(String, Object)> = items(&pod["spec"]["resourceClaims"])
+    let shared: Vec<(String, StoredObject)> = items(&pod["spec"]["resourceClaims"])
         .iter()
         .filter_map(|entry| {
             let group = group::sharing(cx, pod, entry)?;
@@ -184,6 +194,7 @@ fn hold(cx: &mut Cx, pod: &Object) -> Result<(), AccessError> {
         let Some(claim) = cx.cache(RESOURCE_CLAIM).get(&key).cloned() else {
             continue;
         };
+        // A claim that the pods of a group share is reserved for the group.
         let mut holders = items(&claim["status"]["reservedFor"]).to_vec();
         let group = shared.iter().find(|(claim, _)| **claim == *key.name);
         let new_holder = match group {

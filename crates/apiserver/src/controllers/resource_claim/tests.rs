@@ -5,7 +5,7 @@ use super::super::pod::made_for;
 use super::super::runtime::Handle;
 use super::super::testing::{Fake, eventually, pass};
 use super::*;
-use crate::access::{Access, DeleteOptions, Object};
+use crate::access::{Access, DeleteOptions, StoredObject};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn run() -> Run {
 }
 
 impl Run {
-    fn create(&self, kind: Kind, object: Value) -> Object {
+    fn create(&self, kind: ControllerKind, object: Value) -> StoredObject {
         let created = self.api.create(kind.resource, object);
         created.expect("it is accepted")
     }
@@ -38,7 +38,7 @@ impl Run {
         self.create(RESOURCE_CLAIM_TEMPLATE, template);
     }
 
-    fn pod(&self, name: &str, claims: Value) -> Object {
+    fn pod(&self, name: &str, claims: Value) -> StoredObject {
         let spec = json!({"resourceClaims": claims});
         self.create(
             POD,
@@ -46,12 +46,12 @@ impl Run {
         )
     }
 
-    fn get(&self, kind: Kind, name: &str) -> Option<Object> {
+    fn get(&self, kind: ControllerKind, name: &str) -> Option<StoredObject> {
         self.api.get(kind.resource, "n", name).ok()
     }
 
     /// The claim that the pod's status names for an entry.
-    fn claim_of(&self, pod: &str, entry: &str) -> Option<Object> {
+    fn claim_of(&self, pod: &str, entry: &str) -> Option<StoredObject> {
         let pod = self.get(POD, pod)?;
         self.get(RESOURCE_CLAIM, made_for(&pod, entry)??)
     }
@@ -87,7 +87,7 @@ impl Run {
             });
     }
 
-    fn delete(&self, kind: Kind, name: &str) {
+    fn delete(&self, kind: ControllerKind, name: &str) {
         let options = DeleteOptions::default();
         let deleted = self.api.delete(kind.resource, "n", name, &options);
         deleted.expect("it is there");
@@ -95,8 +95,9 @@ impl Run {
 
     fn events(&self) -> Vec<String> {
         let events = self.api.list(EVENT.resource, None);
-        let text =
-            |event: &Object, field: &str| event[field].as_str().unwrap_or_default().to_owned();
+        let text = |event: &StoredObject, field: &str| {
+            event[field].as_str().unwrap_or_default().to_owned()
+        };
         let events = events.iter();
         events
             .map(|event| format!("{} {}", text(event, "reason"), text(event, "message")))
@@ -132,7 +133,10 @@ async fn a_template_makes_a_claim_of_the_pods_own() {
         run.claim_of("p", "a").expect("a claim"),
     );
     assert!(name(&claim).starts_with("p-a-"), "{claim}");
-    assert_eq!(owning_pod(&claim), Some((Key::new("n", "p"), uid(&pod))));
+    assert_eq!(
+        owning_pod(&claim),
+        Some((ControllerKey::new("n", "p"), uid(&pod)))
+    );
     assert_eq!(annotation(&claim, POD_CLAIM_NAME), Some("a"));
     assert_eq!(annotation(&claim, "note"), Some("b"));
     assert_eq!(claim["metadata"]["labels"], json!({"team": "a"}));

@@ -4,8 +4,8 @@
 //! watch delivers later is ignored when the view is already newer. So there is no need to count expected
 //! creations and deletions.
 
-use crate::access::{Change, Object};
-use crate::controllers::object::{self, Key};
+use crate::access::{StoredObject, WatchedChange};
+use crate::controllers::object::{self, ControllerKey};
 use crate::controllers::pod::{claims_of, templates_of};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::Value;
@@ -68,20 +68,20 @@ impl Index {
 
 /// A difference that a change made to the view.
 #[derive(Debug, Clone)]
-pub(crate) struct Difference {
+pub(crate) struct CacheDifference {
     /// The object before; `None` when it is new.
-    pub(crate) old: Option<Object>,
+    pub(crate) old: Option<StoredObject>,
     /// The object now; `None` when it was deleted.
-    pub(crate) new: Option<Object>,
+    pub(crate) new: Option<StoredObject>,
 }
 
-type Entries = FxHashMap<String, BTreeSet<Key>>;
+type CachedEntries = FxHashMap<String, BTreeSet<ControllerKey>>;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
-    objects: FxHashMap<Key, Object>,
-    indexes: Vec<(Index, Entries)>,
+    objects: FxHashMap<ControllerKey, StoredObject>,
+    indexes: Vec<(Index, CachedEntries)>,
     /// UIDs that this controller deleted before the watch reported it. An entry lives until the watch does.
     gone: FxHashSet<String>,
 }
@@ -90,23 +90,26 @@ impl Cache {
     /// An empty view with these indexes.
     pub(crate) fn new(indexes: &[Index]) -> Self {
         Self {
-            indexes: indexes.iter().map(|i| (*i, Entries::default())).collect(),
+            indexes: indexes
+                .iter()
+                .map(|i| (*i, CachedEntries::default()))
+                .collect(),
             ..Self::default()
         }
     }
 
     /// The object of that key.
-    pub(crate) fn get(&self, key: &Key) -> Option<&Object> {
+    pub(crate) fn get(&self, key: &ControllerKey) -> Option<&StoredObject> {
         self.objects.get(key)
     }
 
     /// All objects, in no order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Key, &Object)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&ControllerKey, &StoredObject)> {
         self.objects.iter()
     }
 
     /// The objects that `index` files under `value`, in key order. An index that was not asked for is empty.
-    pub(crate) fn by(&self, index: Index, value: &str) -> impl Iterator<Item = &Object> {
+    pub(crate) fn by(&self, index: Index, value: &str) -> impl Iterator<Item = &StoredObject> {
         self.indexes
             .iter()
             .find(|(i, _)| *i == index)
@@ -126,24 +129,24 @@ impl Cache {
     }
 
     /// Takes in a change of the watch.
-    pub(crate) fn apply(&mut self, change: Change) -> Vec<Difference> {
+    pub(crate) fn apply(&mut self, change: WatchedChange) -> Vec<CacheDifference> {
         match change {
-            Change::Added(object) | Change::Modified(object) => self.put(object),
-            Change::Deleted(object) => {
+            WatchedChange::Added(object) | WatchedChange::Modified(object) => self.put(object),
+            WatchedChange::Deleted(object) => {
                 if self.gone.remove(object::uid(&object)) {
                     return Vec::new();
                 }
-                self.remove(&Key::of(&object), object::uid(&object))
+                self.remove(&ControllerKey::of(&object), object::uid(&object))
             }
         }
     }
 
     /// Takes in an object, unless the view is newer.
-    pub(crate) fn put(&mut self, object: Object) -> Vec<Difference> {
+    pub(crate) fn put(&mut self, object: StoredObject) -> Vec<CacheDifference> {
         if self.gone.contains(object::uid(&object)) {
             return Vec::new();
         }
-        let key = Key::of(&object);
+        let key = ControllerKey::of(&object);
         let mut differences = Vec::with_capacity(1);
         let mut old = self.objects.get(&key).cloned();
         if let Some(known) = &old {
@@ -171,7 +174,7 @@ impl Cache {
             }
         }
         self.objects.insert(key, object.clone());
-        differences.push(Difference {
+        differences.push(CacheDifference {
             old,
             new: Some(object),
         });
@@ -179,7 +182,7 @@ impl Cache {
     }
 
     /// Takes out an object that this controller knows to be deleted, ahead of the watch.
-    pub(crate) fn remove_ahead(&mut self, key: &Key, uid: &str) -> Vec<Difference> {
+    pub(crate) fn remove_ahead(&mut self, key: &ControllerKey, uid: &str) -> Vec<CacheDifference> {
         let differences = self.remove(key, uid);
         if !differences.is_empty() {
             self.gone.insert(uid.to_owned());
@@ -188,10 +191,11 @@ impl Cache {
     }
 
     /// Makes the view equal to `list`, as a new watch begins.
-    pub(crate) fn reset(&mut self, list: Vec<Object>) -> Vec<Difference> {
+    pub(crate) fn reset(&mut self, list: Vec<StoredObject>) -> Vec<CacheDifference> {
         self.gone.clear();
-        let listed: FxHashMap<Key, &Object> = list.iter().map(|o| (Key::of(o), o)).collect();
-        let vanished: Vec<(Key, String)> = self
+        let listed: FxHashMap<ControllerKey, &StoredObject> =
+            list.iter().map(|o| (ControllerKey::of(o), o)).collect();
+        let vanished: Vec<(ControllerKey, String)> = self
             .objects
             .iter()
             .filter(|(key, object)| {
@@ -211,7 +215,7 @@ impl Cache {
         differences
     }
 
-    fn remove(&mut self, key: &Key, uid: &str) -> Vec<Difference> {
+    fn remove(&mut self, key: &ControllerKey, uid: &str) -> Vec<CacheDifference> {
         if self.objects.get(key).is_none_or(|o| object::uid(o) != uid) {
             return Vec::new();
         }
@@ -221,14 +225,14 @@ impl Cache {
         for (index, entries) in &mut self.indexes {
             unindex(*index, entries, key, &old);
         }
-        vec![Difference {
+        vec![CacheDifference {
             old: Some(old),
             new: None,
         }]
     }
 }
 
-fn unindex(index: Index, entries: &mut Entries, key: &Key, object: &Value) {
+fn unindex(index: Index, entries: &mut CachedEntries, key: &ControllerKey, object: &Value) {
     for value in index.values(object) {
         if let Some(keys) = entries.get_mut(value) {
             keys.remove(key);
@@ -245,7 +249,7 @@ mod tests {
     use serde_json::json;
     use std::sync::Arc;
 
-    fn pod(name: &str, uid: &str, version: u32, node: &str, owner: &str) -> Object {
+    fn pod(name: &str, uid: &str, version: u32, node: &str, owner: &str) -> StoredObject {
         let owners = if owner.is_empty() {
             json!([])
         } else {
@@ -274,10 +278,10 @@ mod tests {
         assert_eq!(names(&cache, Index::Controller, "rs"), ["a", "b"]);
         assert_eq!(names(&cache, Index::Orphan, "n"), ["c"]);
         assert_eq!(names(&cache, Index::Node, "node"), ["a"]);
-        cache.apply(Change::Modified(pod("b", "1", 4, "node", "")));
+        cache.apply(WatchedChange::Modified(pod("b", "1", 4, "node", "")));
         assert_eq!(names(&cache, Index::Controller, "rs"), ["a"]);
         assert_eq!(names(&cache, Index::Orphan, "n"), ["b", "c"]);
-        cache.apply(Change::Deleted(pod("b", "1", 5, "node", "")));
+        cache.apply(WatchedChange::Deleted(pod("b", "1", 5, "node", "")));
         assert_eq!(names(&cache, Index::Node, "node"), ["a"]);
         assert_eq!(names(&cache, Index::Orphan, "n"), ["c"]);
     }
@@ -288,41 +292,41 @@ mod tests {
         assert_eq!(cache.put(pod("a", "1", 5, "", "")).len(), 1);
         assert!(
             cache
-                .apply(Change::Added(pod("a", "1", 5, "", "")))
+                .apply(WatchedChange::Added(pod("a", "1", 5, "", "")))
                 .is_empty()
         );
         assert!(
             cache
-                .apply(Change::Modified(pod("a", "1", 4, "", "")))
+                .apply(WatchedChange::Modified(pod("a", "1", 4, "", "")))
                 .is_empty()
         );
         // Another object took the name: the first one was deleted, the second one is new.
-        let differences = cache.apply(Change::Added(pod("a", "2", 7, "", "")));
+        let differences = cache.apply(WatchedChange::Added(pod("a", "2", 7, "", "")));
         assert_eq!(differences.len(), 2);
         assert!(differences[0].new.is_none() && differences[1].old.is_none());
         // The late news of the first one's end does not take the second one.
         assert!(
             cache
-                .apply(Change::Deleted(pod("a", "1", 6, "", "")))
+                .apply(WatchedChange::Deleted(pod("a", "1", 6, "", "")))
                 .is_empty()
         );
-        assert!(cache.get(&Key::new("n", "a")).is_some());
+        assert!(cache.get(&ControllerKey::new("n", "a")).is_some());
     }
 
     #[test]
     fn an_object_removed_ahead_of_the_watch_does_not_come_back() {
         let mut cache = Cache::default();
-        let key = Key::new("n", "a");
+        let key = ControllerKey::new("n", "a");
         cache.put(pod("a", "1", 5, "", ""));
         assert_eq!(cache.remove_ahead(&key, "1").len(), 1);
         assert!(
             cache
-                .apply(Change::Modified(pod("a", "1", 6, "", "")))
+                .apply(WatchedChange::Modified(pod("a", "1", 6, "", "")))
                 .is_empty()
         );
         assert!(
             cache
-                .apply(Change::Deleted(pod("a", "1", 7, "", "")))
+                .apply(WatchedChange::Deleted(pod("a", "1", 7, "", "")))
                 .is_empty()
         );
         assert!(cache.gone.is_empty());

@@ -7,24 +7,24 @@ use std::sync::Arc;
 /// Returns the time of day. Delays are counted by the runtime's own timer; a virtual clock follows that timer, so
 /// a test that pauses and advances the runtime's time moves both.
 #[derive(Clone)]
-pub struct Clock {
+pub struct WallClock {
     now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     is_virtual: bool,
 }
 
-impl fmt::Debug for Clock {
+impl fmt::Debug for WallClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Clock").field(&self.now()).finish()
     }
 }
 
-impl Default for Clock {
+impl Default for WallClock {
     fn default() -> Self {
         Self::system()
     }
 }
 
-impl Clock {
+impl WallClock {
     /// The time of this machine.
     #[allow(clippy::disallowed_methods)] // the one place at this edge that reads the clock
     pub fn system() -> Self {

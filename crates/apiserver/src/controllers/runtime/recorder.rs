@@ -1,7 +1,7 @@
 //! Events of the controllers, folded as client-go's recorder folds them: an equal event raises the count of the
 //! one that is there; many similar ones of an object become one; an object that causes too many is cut off.
 
-use crate::access::{Access, Object};
+use crate::access::{Access, StoredObject};
 use crate::controllers::object::{EVENT, name, namespace, seconds, set, uid};
 use jiff::{SignedDuration, Timestamp};
 use rustc_hash::FxHashMap;
@@ -41,7 +41,7 @@ impl EventType {
 
 /// The object of an event.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Subject<'a> {
+pub(crate) struct EventSubject<'a> {
     /// The object.
     pub(crate) object: &'a Value,
     /// The part of it, such as `spec.containers{web}`; may be empty.
@@ -50,7 +50,7 @@ pub(crate) struct Subject<'a> {
     pub(crate) host: &'a str,
 }
 
-impl<'a> Subject<'a> {
+impl<'a> EventSubject<'a> {
     /// The object as a whole.
     pub(crate) fn of(object: &'a Value) -> Self {
         Self {
@@ -62,10 +62,10 @@ impl<'a> Subject<'a> {
 }
 
 /// UID and part of the object, reason, type.
-type Group = (String, String, String, EventType);
+type SimilarKey = (String, String, String, EventType);
 
 #[derive(Debug)]
-struct Tokens {
+struct BucketTokens {
     left: f64,
     at: Timestamp,
 }
@@ -93,9 +93,9 @@ impl<K: Eq + Hash, V> Memory<K, V> {
 #[derive(Debug)]
 pub(crate) struct Recorder {
     component: &'static str,
-    tokens: Memory<String, Tokens>,
-    similar: Memory<Group, Similar>,
-    written: Memory<(Group, String), Object>,
+    tokens: Memory<String, BucketTokens>,
+    similar: Memory<SimilarKey, Similar>,
+    written: Memory<(SimilarKey, String), StoredObject>,
     last_stamp: i128,
 }
 
@@ -114,7 +114,7 @@ impl Recorder {
         &mut self,
         api: &dyn Access,
         now: Timestamp,
-        subject: Subject<'_>,
+        subject: EventSubject<'_>,
         event_type: EventType,
         reason: &str,
         message: String,
@@ -157,13 +157,13 @@ impl Recorder {
     fn fold(
         &mut self,
         now: Timestamp,
-        subject: Subject<'_>,
+        subject: EventSubject<'_>,
         event_type: EventType,
         reason: &str,
         message: String,
-    ) -> Option<((Group, String), String)> {
+    ) -> Option<((SimilarKey, String), String)> {
         let uid = uid(subject.object);
-        let group: Group = (
+        let group: SimilarKey = (
             uid.to_owned(),
             subject.field_path.to_owned(),
             reason.to_owned(),
@@ -173,6 +173,7 @@ impl Recorder {
             messages: Vec::new(),
             last: now,
         });
+        // After a pause, equal events start a new series.
         if now.duration_since(similar.last) > SIMILAR_WITHIN {
             similar.messages.clear();
         }
@@ -185,13 +186,14 @@ impl Recorder {
         } else {
             ((group, COMBINED.to_owned()), format!("{COMBINED}{message}"))
         };
-        let tokens = self.tokens.entry(uid.to_owned()).or_insert(Tokens {
+        let tokens = self.tokens.entry(uid.to_owned()).or_insert(BucketTokens {
             left: BURST,
             at: now,
         });
         let elapsed = now.duration_since(tokens.at).as_secs_f64().max(0.0);
         tokens.left = (tokens.left + elapsed * REFILL_PER_SECOND).min(BURST);
         tokens.at = now;
+        // An object that causes too many events loses the further ones, not the other objects.
         if tokens.left < 1.0 {
             return None;
         }
@@ -202,7 +204,7 @@ impl Recorder {
     fn new_event(
         &mut self,
         now: Timestamp,
-        subject: Subject<'_>,
+        subject: EventSubject<'_>,
         event_type: EventType,
         reason: &str,
         message: &str,
@@ -260,7 +262,7 @@ mod tests {
         let rs = json!({"metadata": {"name": "web", "namespace": "default", "uid": "1"}});
         for (second, message) in messages {
             let now = Timestamp::from_second(1_000_000 + second).unwrap();
-            let subject = Subject::of(&rs);
+            let subject = EventSubject::of(&rs);
             let reason = "SuccessfulCreate";
             recorder.record(&*api, now, subject, EventType::Normal, reason, message);
         }

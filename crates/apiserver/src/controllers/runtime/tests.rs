@@ -19,11 +19,16 @@ struct Probe {
 }
 
 impl Controller for Probe {
-    type Key = Key;
+    type Key = ControllerKey;
     const NAME: &'static str = "probe";
     const WATCHES: &'static [Watch] = &[watching(CONFIG_MAP, &[])];
 
-    fn observe(&mut self, cx: &mut Context<Key>, _kind: GroupResource, diff: &Difference) {
+    fn observe(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        _kind: GroupResource,
+        diff: &CacheDifference,
+    ) {
         let (what, object) = match (&diff.old, &diff.new) {
             (None, Some(o)) => ("new", o),
             (Some(_), Some(o)) => ("changed", o),
@@ -31,10 +36,14 @@ impl Controller for Probe {
             (None, None) => return,
         };
         self.log.lock().unwrap().differences.push(what);
-        cx.enqueue(Key::of(object));
+        cx.enqueue(ControllerKey::of(object));
     }
 
-    fn reconcile(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+    fn reconcile(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        key: &ControllerKey,
+    ) -> Result<(), AccessError> {
         self.log.lock().unwrap().reconciled.push(key.to_string());
         if self.failures.0 > 0 {
             self.failures.0 -= 1;
@@ -129,17 +138,26 @@ struct Impatient {
 }
 
 impl Controller for Impatient {
-    type Key = Key;
+    type Key = ControllerKey;
     const NAME: &'static str = "impatient";
     const WATCHES: &'static [Watch] = &[watching(CONFIG_MAP, &[])];
 
-    fn observe(&mut self, cx: &mut Context<Key>, _kind: GroupResource, diff: &Difference) {
+    fn observe(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        _kind: GroupResource,
+        diff: &CacheDifference,
+    ) {
         if let Some(object) = &diff.new {
-            cx.enqueue(Key::of(object));
+            cx.enqueue(ControllerKey::of(object));
         }
     }
 
-    fn reconcile(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+    fn reconcile(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        key: &ControllerKey,
+    ) -> Result<(), AccessError> {
         let now = cx.now();
         if let Some(object) = cx.cache(CONFIG_MAP).get(key).cloned()
             && self.writes

@@ -6,16 +6,19 @@
 //! deletes it when its owner is deleted.
 
 use super::identity;
-use crate::access::{AccessError, Object};
+use crate::access::{AccessError, StoredObject};
 use crate::controllers::object::{
-    CLAIM, Key, Kind, POD, STATEFUL_SET, add_owner, controller_reference, is_deleting, name,
-    namespace, owner_references, remove_owners, uid,
+    CLAIM, ControllerKey, ControllerKind, POD, STATEFUL_SET, add_owner, controller_reference,
+    is_deleting, name, namespace, owner_references, remove_owners, uid,
 };
-use crate::controllers::runtime::{Context, Difference, Index};
+use crate::controllers::runtime::{CacheDifference, ControllerContext, Index};
 use serde_json::Value;
 
 /// The sets whose claim has changed.
-pub(super) fn sets_of(cx: &Context<Key>, diff: &Difference) -> Vec<Key> {
+pub(super) fn sets_of(
+    cx: &ControllerContext<ControllerKey>,
+    diff: &CacheDifference,
+) -> Vec<ControllerKey> {
     let Some(claim) = diff.new.as_ref().or(diff.old.as_ref()) else {
         return Vec::new();
     };
@@ -23,21 +26,21 @@ pub(super) fn sets_of(cx: &Context<Key>, diff: &Difference) -> Vec<Key> {
         .cache(STATEFUL_SET)
         .by(Index::Namespace, namespace(claim));
     sets.filter(|set| identity::has_claim(set, name(claim)))
-        .map(|set| Key::of(set))
+        .map(|set| ControllerKey::of(set))
         .collect()
 }
 
 /// Creates the claims of a pod that do not exist. A claim that is being deleted is an error: its successor is created
 /// when it was deleted.
 pub(super) fn create_missing(
-    cx: &mut Context<Key>,
-    set: &Object,
+    cx: &mut ControllerContext<ControllerKey>,
+    set: &StoredObject,
     at: i64,
 ) -> Result<(), AccessError> {
     let pod = identity::pod_name(set, at);
     let mut problems: Vec<AccessError> = Vec::new();
     for claim in identity::claims(set, at) {
-        let key = Key::of(&claim);
+        let key = ControllerKey::of(&claim);
         if let Some(present) = cx.cache(CLAIM).get(&key) {
             if is_deleting(present) {
                 problems.push(conflict(format!("pvc {} is being deleted", key.name)));
@@ -94,7 +97,7 @@ fn conflict(message: String) -> AccessError {
 
 /// Returns whether a claim of a pod that does not exist goes with an earlier pod of the same name: the pod is created
 /// after it.
-pub(super) fn is_stale(cx: &Context<Key>, set: &Object, at: i64) -> bool {
+pub(super) fn is_stale(cx: &ControllerContext<ControllerKey>, set: &StoredObject, at: i64) -> bool {
     let pod = identity::pod_name(set, at);
     Policy::of(set).with_pod
         && identity::claim_keys(set, at).any(|key| {
@@ -105,13 +108,13 @@ pub(super) fn is_stale(cx: &Context<Key>, set: &Object, at: i64) -> bool {
 
 /// Gives the claims of a pod the owners that the policy of the set requires.
 pub(super) fn follow_policy(
-    cx: &mut Context<Key>,
-    set: &Object,
-    pod: &Object,
+    cx: &mut ControllerContext<ControllerKey>,
+    set: &StoredObject,
+    pod: &StoredObject,
     at: i64,
     is_scaled_down: bool,
 ) -> Result<(), AccessError> {
-    let keys: Vec<Key> = identity::claim_keys(set, at).collect();
+    let keys: Vec<ControllerKey> = identity::claim_keys(set, at).collect();
     for key in keys {
         let Some(claim) = cx.cache(CLAIM).get(&key).cloned() else {
             continue;
@@ -125,6 +128,7 @@ pub(super) fn follow_policy(
         if owners.are_right(&claim) {
             continue;
         }
+        // Another controller owns the claim; its deletion is not this controller's decision.
         if owners.has_stranger(&claim) {
             let message = format!(
                 "PersistentVolumeClaim {} has a conflicting OwnerReference that acts as a manging controller, the retention policy is ignored for this claim",
@@ -164,7 +168,7 @@ impl Policy {
 }
 
 /// Returns whether a reference names this object, whatever its UID.
-fn names(reference: &Value, kind: Kind, name: &str) -> bool {
+fn names(reference: &Value, kind: ControllerKind, name: &str) -> bool {
     reference["apiVersion"] == kind.api_version
         && reference["kind"] == kind.kind
         && reference["name"] == name
@@ -181,7 +185,7 @@ struct Owners<'a> {
 
 impl Owners<'_> {
     /// The set and the pod.
-    fn own(&self) -> [(Kind, &Value); 2] {
+    fn own(&self) -> [(ControllerKind, &Value); 2] {
         [(STATEFUL_SET, self.set), (POD, self.pod)]
     }
 

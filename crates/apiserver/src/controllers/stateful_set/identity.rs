@@ -2,7 +2,7 @@
 
 use super::super::revisions::REVISION_LABEL;
 use crate::controllers::object::{
-    CLAIM, Key, STATEFUL_SET, controller_reference, items, labels, name, namespace, set,
+    CLAIM, ControllerKey, STATEFUL_SET, controller_reference, items, labels, name, namespace, set,
 };
 use crate::controllers::workload::pod_from_template;
 use serde_json::{Value, json};
@@ -41,11 +41,11 @@ pub(super) fn has_claim(stateful_set: &Value, claim: &str) -> bool {
 }
 
 /// The keys of the claims of the pod with this ordinal.
-pub(super) fn claim_keys(stateful_set: &Value, at: i64) -> impl Iterator<Item = Key> {
+pub(super) fn claim_keys(stateful_set: &Value, at: i64) -> impl Iterator<Item = ControllerKey> {
     let templates = items(&stateful_set["spec"]["volumeClaimTemplates"]).iter();
     templates.map(move |template| {
         let claim = claim_name(stateful_set, template, at);
-        Key::new(namespace(stateful_set), &claim)
+        ControllerKey::new(namespace(stateful_set), &claim)
     })
 }
 

@@ -131,12 +131,12 @@ async fn a_new_template_replaces_pods_from_the_last_on_down_to_the_partition() {
 }
 
 /// Finds a claim.
-fn claim(api: &Fake, name: &str) -> Option<Object> {
+fn claim(api: &Fake, name: &str) -> Option<StoredObject> {
     api.get(CLAIM.resource, "n", name).ok()
 }
 
 /// Deletes an object as `kubectl delete --wait=false`.
-fn delete(api: &Fake, kind: crate::controllers::object::Kind, name: &str) {
+fn delete(api: &Fake, kind: crate::controllers::object::ControllerKind, name: &str) {
     let options = DeleteOptions::default();
     let deleted = api.delete(kind.resource, "n", name, &options);
     deleted.expect("it is deleted");

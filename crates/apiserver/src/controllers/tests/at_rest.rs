@@ -3,7 +3,8 @@
 
 use super::*;
 use crate::controllers::object::{
-    CLAIM, CRON_JOB, DAEMON_SET, DISRUPTION_BUDGET, ENDPOINTS, JOB, Kind, SERVICE, STATEFUL_SET,
+    CLAIM, CRON_JOB, ControllerKind, DAEMON_SET, DISRUPTION_BUDGET, ENDPOINTS, JOB, SERVICE,
+    STATEFUL_SET,
 };
 use crate::controllers::runtime::Activity;
 use std::collections::BTreeMap;
@@ -40,7 +41,7 @@ impl World {
         after
     }
 
-    fn create(&self, kind: Kind, namespace: &str, name: &str, spec: Value) {
+    fn create(&self, kind: ControllerKind, namespace: &str, name: &str, spec: Value) {
         let object = kind.object(json!({
             "metadata": {"name": name, "namespace": namespace}, "spec": spec,
         }));

@@ -1,7 +1,8 @@
 //! Claims: finding them a volume, and keeping the two together.
 
 use super::super::object::{
-    CLAIM, Key, STORAGE_CLASS, VOLUME, annotation, is_deleting, name, set, set_annotation, uid,
+    CLAIM, ControllerKey, STORAGE_CLASS, VOLUME, annotation, is_deleting, name, set,
+    set_annotation, uid,
 };
 use super::super::runtime::Index;
 use super::matching::{class, is_meant_for, smallest};
@@ -9,7 +10,7 @@ use super::provision::provision;
 use super::{
     BIND_COMPLETED, BOUND_BY_CONTROLLER, Cx, SELECTED_NODE, SIMULATED, reference, set_status, text,
 };
-use crate::access::{AccessError, Object};
+use crate::access::{AccessError, StoredObject};
 use serde_json::Value;
 
 /// The component that provisions a volume, under its present and its former name.
@@ -21,7 +22,7 @@ const STORAGE_PROVISIONER: [&str; 2] = [
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
 /// Brings a claim closer to its volume.
-pub(super) fn sync(cx: &mut Cx, key: &Key) -> Result<(), AccessError> {
+pub(super) fn sync(cx: &mut Cx, key: &ControllerKey) -> Result<(), AccessError> {
     let Some(claim) = cx.cache(CLAIM).get(key).cloned() else {
         return Ok(());
     };
@@ -40,8 +41,11 @@ pub(super) fn sync(cx: &mut Cx, key: &Key) -> Result<(), AccessError> {
 }
 
 /// The owner of the claim has named the volume.
-fn take_named(cx: &mut Cx, claim: &Object, named: &str) -> Result<(), AccessError> {
-    let volume = cx.cache(VOLUME).get(&Key::new("", named)).cloned();
+fn take_named(cx: &mut Cx, claim: &StoredObject, named: &str) -> Result<(), AccessError> {
+    let volume = cx
+        .cache(VOLUME)
+        .get(&ControllerKey::new("", named))
+        .cloned();
     match volume {
         Some(volume) if volume["spec"]["claimRef"].is_null() || is_meant_for(&volume, claim) => {
             bind(cx, claim, &volume)
@@ -52,18 +56,19 @@ fn take_named(cx: &mut Cx, claim: &Object, named: &str) -> Result<(), AccessErro
 }
 
 /// Finds a volume, has one made, or reports what the claim waits for.
-fn find(cx: &mut Cx, claim: &Object) -> Result<(), AccessError> {
+fn find(cx: &mut Cx, claim: &StoredObject) -> Result<(), AccessError> {
     let given = cx
         .cache(VOLUME)
         .by(Index::ClaimName, name(claim))
         .find(|volume| is_meant_for(volume, claim));
+    // A volume that names the claim takes precedence over every other one.
     if let Some(volume) = given.cloned() {
         return bind(cx, claim, &volume);
     }
     let class_name = class(claim).to_owned();
     let class = cx
         .cache(STORAGE_CLASS)
-        .get(&Key::new("", &class_name))
+        .get(&ControllerKey::new("", &class_name))
         .cloned();
     let waits = class
         .as_ref()
@@ -73,6 +78,7 @@ fn find(cx: &mut Cx, claim: &Object) -> Result<(), AccessError> {
         cx.normal(claim, "WaitForFirstConsumer", message);
         return Ok(());
     }
+    // With WaitForFirstConsumer the scheduler selects the volume with the node.
     if !waits {
         let volumes = cx.cache(VOLUME).iter().map(|(_, volume)| volume);
         if let Some(volume) = smallest(volumes, claim).cloned() {
@@ -99,7 +105,7 @@ fn find(cx: &mut Cx, claim: &Object) -> Result<(), AccessError> {
 }
 
 /// Asks an external provisioner to create a volume.
-fn ask(cx: &mut Cx, claim: &Object, provisioner: &str) -> Result<(), AccessError> {
+fn ask(cx: &mut Cx, claim: &StoredObject, provisioner: &str) -> Result<(), AccessError> {
     let mut asked = (**claim).clone();
     let mut is_new = false;
     for key in STORAGE_PROVISIONER {
@@ -118,7 +124,7 @@ fn ask(cx: &mut Cx, claim: &Object, provisioner: &str) -> Result<(), AccessError
 }
 
 /// Brings a claim and a volume together: the volume is bound to the claim first, so that no other claim takes it.
-fn bind(cx: &mut Cx, claim: &Object, volume: &Object) -> Result<(), AccessError> {
+fn bind(cx: &mut Cx, claim: &StoredObject, volume: &StoredObject) -> Result<(), AccessError> {
     if text(volume, "/spec/claimRef/uid") != uid(claim) {
         let mut given = (**volume).clone();
         if given["spec"]["claimRef"].is_null() {
@@ -138,8 +144,8 @@ fn bind(cx: &mut Cx, claim: &Object, volume: &Object) -> Result<(), AccessError>
 }
 
 /// A claim that is bound: it stays so, or has lost its volume.
-fn keep(cx: &mut Cx, claim: &Object) -> Result<(), AccessError> {
-    let key = Key::new("", text(claim, "/spec/volumeName"));
+fn keep(cx: &mut Cx, claim: &StoredObject) -> Result<(), AccessError> {
+    let key = ControllerKey::new("", text(claim, "/spec/volumeName"));
     let Some(volume) = cx.cache(VOLUME).get(&key).cloned() else {
         let message = "Bound claim has lost its PersistentVolume. Data on the volume is lost!";
         return lose(cx, claim, "ClaimLost", message);
@@ -165,7 +171,7 @@ fn keep(cx: &mut Cx, claim: &Object) -> Result<(), AccessError> {
 
 fn lose(
     cx: &mut Cx,
-    claim: &Object,
+    claim: &StoredObject,
     reason: &'static str,
     message: &str,
 ) -> Result<(), AccessError> {

@@ -1,10 +1,10 @@
 //! The choice of a volume for a claim.
 
 use super::super::object::{annotation, is_deleting, items, labels, name, namespace, uid};
-use super::super::selector::Selector;
+use super::super::selector::ControllerSelector;
 use super::text;
-use crate::access::Object;
-use crate::validation::view::View;
+use crate::access::StoredObject;
+use crate::validation::view::FieldView;
 use berth_api::Quantity;
 use serde_json::Value;
 
@@ -52,14 +52,14 @@ fn will_do(volume: &Value, claim: &Value) -> bool {
             == text(claim, "/spec/volumeAttributesClassName")
         && wanted.iter().all(|mode| offered.contains(mode))
         && capacity(volume) >= size(claim, "/spec/resources/requests/storage")
-        && (selector.is_null() || Selector::parse(selector).matches(labels(volume)))
+        && (selector.is_null() || ControllerSelector::parse(selector).matches(labels(volume)))
 }
 
 /// The smallest free volume that will do; of the same size, the first by name.
 pub(super) fn smallest<'a>(
-    volumes: impl Iterator<Item = &'a Object>,
+    volumes: impl Iterator<Item = &'a StoredObject>,
     claim: &Value,
-) -> Option<&'a Object> {
+) -> Option<&'a StoredObject> {
     volumes
         .filter(|volume| will_do(volume, claim))
         .min_by(|a, b| {
@@ -75,7 +75,7 @@ mod tests {
     use serde_json::json;
     use std::sync::Arc;
 
-    fn volume(name: &str, size: &str, more: Value) -> Object {
+    fn volume(name: &str, size: &str, more: Value) -> StoredObject {
         let mut volume = json!({
             "metadata": {"name": name, "labels": {"tier": "slow"}},
             "spec": {

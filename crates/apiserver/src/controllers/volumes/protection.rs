@@ -2,13 +2,15 @@
 //! claim uses them any more. The admission plugin StorageObjectInUseProtection sets the finalizers.
 
 use super::super::object::{
-    CLAIM, Key, POD, VOLUME, has_finalizer, is_deleting, items, name, namespace, remove_finalizer,
-    set,
+    CLAIM, ControllerKey, POD, VOLUME, has_finalizer, is_deleting, items, name, namespace,
+    remove_finalizer, set,
 };
 use super::super::pod;
-use super::super::runtime::{Context, Controller, Difference, Index, Watch, watching};
+use super::super::runtime::{
+    CacheDifference, Controller, ControllerContext, Index, Watch, watching,
+};
 use super::text;
-use crate::access::{AccessError, GroupResource, Object};
+use crate::access::{AccessError, GroupResource, StoredObject};
 use crate::admission::{CLAIM_PROTECTION, VOLUME_PROTECTION};
 use serde_json::Value;
 
@@ -36,11 +38,11 @@ fn claims_of(pod: &Value) -> impl Iterator<Item = String> {
 
 /// Gives an object its finalizer, or takes it away from one that is being deleted and not in use.
 fn protect(
-    cx: &mut Context<Key>,
+    cx: &mut ControllerContext<ControllerKey>,
     kind: GroupResource,
-    object: &Object,
+    object: &StoredObject,
     finalizer: &str,
-    is_in_use: impl Fn(&Context<Key>) -> bool,
+    is_in_use: impl Fn(&ControllerContext<ControllerKey>) -> bool,
 ) -> Result<(), AccessError> {
     let mut changed = Value::clone(object);
     match (is_deleting(object), has_finalizer(object, finalizer)) {
@@ -56,23 +58,32 @@ fn protect(
 }
 
 impl Controller for ClaimProtection {
-    type Key = Key;
+    type Key = ControllerKey;
     const NAME: &'static str = "pvc-protection-controller";
     const WATCHES: &'static [Watch] = &[watching(CLAIM, &[]), watching(POD, &[Index::Namespace])];
 
-    fn observe(&mut self, cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
+    fn observe(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        kind: GroupResource,
+        diff: &CacheDifference,
+    ) {
         if kind == CLAIM.resource {
             if let Some(claim) = &diff.new {
-                cx.enqueue(Key::of(claim));
+                cx.enqueue(ControllerKey::of(claim));
             }
         } else if let (Some(pod), None) = (&diff.old, &diff.new) {
             for claim in claims_of(pod) {
-                cx.enqueue(Key::new(namespace(pod), &claim));
+                cx.enqueue(ControllerKey::new(namespace(pod), &claim));
             }
         }
     }
 
-    fn reconcile(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+    fn reconcile(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        key: &ControllerKey,
+    ) -> Result<(), AccessError> {
         let Some(claim) = cx.cache(CLAIM).get(key).cloned() else {
             return Ok(());
         };
@@ -87,17 +98,26 @@ impl Controller for ClaimProtection {
 }
 
 impl Controller for VolumeProtection {
-    type Key = Key;
+    type Key = ControllerKey;
     const NAME: &'static str = "pv-protection-controller";
     const WATCHES: &'static [Watch] = &[watching(VOLUME, &[])];
 
-    fn observe(&mut self, cx: &mut Context<Key>, _: GroupResource, diff: &Difference) {
+    fn observe(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        _: GroupResource,
+        diff: &CacheDifference,
+    ) {
         if let Some(volume) = &diff.new {
-            cx.enqueue(Key::of(volume));
+            cx.enqueue(ControllerKey::of(volume));
         }
     }
 
-    fn reconcile(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+    fn reconcile(
+        &mut self,
+        cx: &mut ControllerContext<ControllerKey>,
+        key: &ControllerKey,
+    ) -> Result<(), AccessError> {
         let Some(volume) = cx.cache(VOLUME).get(key).cloned() else {
             return Ok(());
         };

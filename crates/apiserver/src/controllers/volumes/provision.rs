@@ -3,17 +3,23 @@
 //! A volume that is made for a node can be reached from the zone of that node, like a disk of a cloud; where nodes
 //! have no zones, from that node alone.
 
-use super::super::object::{CLAIM, Key, NODE, VOLUME, annotation, items, labels, name, set, uid};
+use super::super::object::{
+    CLAIM, ControllerKey, NODE, VOLUME, annotation, items, labels, name, set, uid,
+};
 use super::matching::class;
 use super::{Cx, PROVISIONED_BY, SELECTED_NODE, SIMULATED, reference, text};
-use crate::access::{AccessError, Object};
+use crate::access::{AccessError, StoredObject};
 use serde_json::{Value, json};
 
 /// The labels that state from where a volume can be reached, the first that the node has.
 const TOPOLOGY: [&str; 2] = ["topology.kubernetes.io/zone", "kubernetes.io/hostname"];
 
 /// Makes a volume for a claim. When it is there, the two are bound like any others.
-pub(super) fn provision(cx: &mut Cx, claim: &Object, class: &Object) -> Result<(), AccessError> {
+pub(super) fn provision(
+    cx: &mut Cx,
+    claim: &StoredObject,
+    class: &StoredObject,
+) -> Result<(), AccessError> {
     let topology = match annotation(claim, SELECTED_NODE) {
         None => anywhere(class),
         Some(node) => match cx.api().get(NODE.resource, "", node) {
@@ -24,7 +30,11 @@ pub(super) fn provision(cx: &mut Cx, claim: &Object, class: &Object) -> Result<(
     };
     let volume = volume(claim, class, topology);
     let volume_name = name(&volume).to_owned();
-    if cx.cache(VOLUME).get(&Key::new("", &volume_name)).is_some() {
+    if cx
+        .cache(VOLUME)
+        .get(&ControllerKey::new("", &volume_name))
+        .is_some()
+    {
         return Ok(());
     }
     match cx.create(VOLUME, volume) {
@@ -37,7 +47,7 @@ pub(super) fn provision(cx: &mut Cx, claim: &Object, class: &Object) -> Result<(
 }
 
 /// The node was deleted: the scheduler is to select another one.
-fn give_up(cx: &mut Cx, claim: &Object, node: &str) -> Result<(), AccessError> {
+fn give_up(cx: &mut Cx, claim: &StoredObject, node: &str) -> Result<(), AccessError> {
     let mut free = (**claim).clone();
     if let Some(annotations) = free["metadata"]["annotations"].as_object_mut() {
         annotations.remove(SELECTED_NODE);

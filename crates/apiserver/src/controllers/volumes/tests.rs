@@ -30,7 +30,7 @@ impl Run {
         self.create(STORAGE_CLASS, class);
     }
 
-    fn create(&self, kind: Kind, object: Value) {
+    fn create(&self, kind: ControllerKind, object: Value) {
         self.api
             .create(kind.resource, object)
             .expect("it is accepted");
@@ -66,12 +66,12 @@ impl Run {
         self.create(CLAIM, claim);
     }
 
-    fn get(&self, kind: Kind, name: &str) -> Option<Object> {
+    fn get(&self, kind: ControllerKind, name: &str) -> Option<StoredObject> {
         let namespace = if kind == CLAIM { "n" } else { "" };
         self.api.get(kind.resource, namespace, name).ok()
     }
 
-    fn phase(&self, kind: Kind, name: &str) -> String {
+    fn phase(&self, kind: ControllerKind, name: &str) -> String {
         let object = self.get(kind, name);
         object.map_or("gone".to_owned(), |o| text(&o, "/status/phase").to_owned())
     }
@@ -99,7 +99,7 @@ impl Run {
         });
     }
 
-    fn delete(&self, kind: Kind, name: &str) {
+    fn delete(&self, kind: ControllerKind, name: &str) {
         let namespace = if kind == CLAIM { "n" } else { "" };
         let options = DeleteOptions::default();
         let deleted = self.api.delete(kind.resource, namespace, name, &options);
@@ -361,7 +361,7 @@ async fn claims_and_volumes_in_use_are_kept() {
     run.volume("v", "c", json!({}));
     run.claim("data", "c", json!({}));
     run.is_bound("data", "v").await;
-    let protected = |kind: Kind, name: &str, finalizer: &str| {
+    let protected = |kind: ControllerKind, name: &str, finalizer: &str| {
         let found = run.get(kind, name);
         found.is_some_and(|o| super::super::object::has_finalizer(&o, finalizer))
     };
@@ -378,7 +378,7 @@ async fn claims_and_volumes_in_use_are_kept() {
     run.delete(VOLUME, "v");
     run.delete(CLAIM, "data");
     pass(5.0).await;
-    let is_deleting = |kind: Kind, name: &str| {
+    let is_deleting = |kind: ControllerKind, name: &str| {
         let found = run.get(kind, name);
         found.is_some_and(|o| super::super::object::is_deleting(&o))
     };

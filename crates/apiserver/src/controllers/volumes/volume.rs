@@ -1,14 +1,16 @@
 //! Volumes: free, given to a claim, or left behind by one.
 
 use super::super::object::{
-    CLAIM, Key, VOLUME, annotation, is_deleting, name, namespace, set, uid,
+    CLAIM, ControllerKey, VOLUME, annotation, is_deleting, name, namespace, set, uid,
 };
-use super::{BOUND_BY_CONTROLLER, Cx, PROVISIONED_BY, SIMULATED, Work, claim_of, set_status, text};
-use crate::access::{AccessError, Object};
+use super::{
+    BOUND_BY_CONTROLLER, Cx, PROVISIONED_BY, SIMULATED, VolumeWork, claim_of, set_status, text,
+};
+use crate::access::{AccessError, StoredObject};
 use serde_json::Value;
 
 /// Sets a volume's phase, and removes it from a claim that has another one.
-pub(super) fn sync(cx: &mut Cx, key: &Key) -> Result<(), AccessError> {
+pub(super) fn sync(cx: &mut Cx, key: &ControllerKey) -> Result<(), AccessError> {
     let Some(volume) = cx.cache(VOLUME).get(key).cloned() else {
         return Ok(());
     };
@@ -22,7 +24,7 @@ pub(super) fn sync(cx: &mut Cx, key: &Key) -> Result<(), AccessError> {
         return release(cx, &volume);
     };
     match text(&claim, "/spec/volumeName") {
-        "" => cx.enqueue(Work::Claim(claim_key)),
+        "" => cx.enqueue(VolumeWork::Claim(claim_key)),
         named if named == name(&volume) => {
             set_status(cx, VOLUME, &volume, &[("phase", "Bound".into())])?;
         }
@@ -33,7 +35,7 @@ pub(super) fn sync(cx: &mut Cx, key: &Key) -> Result<(), AccessError> {
 }
 
 /// The claim that the volume was given to, and no later one of that name. The view may be late.
-fn find_claim(cx: &Cx, key: &Key, given: &str) -> Option<Object> {
+fn find_claim(cx: &Cx, key: &ControllerKey, given: &str) -> Option<StoredObject> {
     let known = cx.cache(CLAIM).get(key).cloned();
     if let Some(known) = known.filter(|claim| uid(claim) == given) {
         return Some(known);
@@ -48,7 +50,7 @@ fn is_simulated(volume: &Value) -> bool {
 }
 
 /// The claim was deleted.
-fn release(cx: &mut Cx, volume: &Object) -> Result<(), AccessError> {
+fn release(cx: &mut Cx, volume: &StoredObject) -> Result<(), AccessError> {
     let released = set_status(cx, VOLUME, volume, &[("phase", "Released".into())])?;
     if is_simulated(&released) && !is_deleting(&released) {
         delete(cx, &released)?;
@@ -62,7 +64,7 @@ fn delete(cx: &mut Cx, volume: &Value) -> Result<(), AccessError> {
 }
 
 /// The claim has another volume: this one is free again, or meant for the claim as its owner had it.
-fn take_back(cx: &mut Cx, volume: &Object) -> Result<(), AccessError> {
+fn take_back(cx: &mut Cx, volume: &StoredObject) -> Result<(), AccessError> {
     let mut free = (**volume).clone();
     if annotation(volume, BOUND_BY_CONTROLLER).is_some() {
         set(&mut free, &["spec", "claimRef"], Value::Null);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::access::gr;
-use crate::schema::model::{ObjectType, Shape, TypeId};
+use crate::schema::model::{ObjectType, TypeId, ValueShape};
 use crate::strategy::Subresource;
 use crate::validation::{engine, strategy};
 use std::collections::{BTreeSet, VecDeque};
@@ -38,8 +38,8 @@ fn below(object_type: &ObjectType) -> impl Iterator<Item = (Step, TypeId)> {
     object_type.fields.iter().filter_map(|field| {
         let step = Step {
             field: field.name.to_string(),
-            in_list: matches!(field.shape, Shape::List(_)),
-            in_map: matches!(field.shape, Shape::Map(_)),
+            in_list: matches!(field.shape, ValueShape::List(_)),
+            in_map: matches!(field.shape, ValueShape::Map(_)),
         };
         Some((step, field.shape.object()?))
     })

@@ -1,9 +1,9 @@
 //! The condition `Available` of an APIService with a service.
 
-use super::{State, discovery, proxy};
-use crate::controllers::selector::Selector;
-use crate::registry::{Api, Change, ListRequest, Method, WriteOptions, find};
-use crate::validation::view::View;
+use super::{ServerState, discovery, proxy};
+use crate::controllers::selector::ControllerSelector;
+use crate::registry::{Api, ListRequest, Method, UpdateInputs, WriteOptions, find};
+use crate::validation::view::FieldView;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::timeout;
@@ -12,10 +12,10 @@ use tokio::time::timeout;
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// Status, reason and message of a condition.
-type Condition = (&'static str, &'static str, String);
+type AvailableCondition = (&'static str, &'static str, String);
 
 /// Checks a server and writes the condition if it has changed.
-pub(super) async fn check(state: &State, service: &Value) {
+pub(super) async fn check(state: &ServerState, service: &Value) {
     let condition = match obstacle(&state.api, service) {
         Some(obstacle) => {
             state.aggregation.note(service, None);
@@ -31,7 +31,7 @@ pub(super) async fn check(state: &State, service: &Value) {
 }
 
 /// The condition that prevents requests to the service, as far as objects show it.
-fn obstacle(api: &Api, api_service: &Value) -> Option<Condition> {
+fn obstacle(api: &Api, api_service: &Value) -> Option<AvailableCondition> {
     let reference = api_service.part("spec").part("service");
     let (namespace, name) = (reference.text("namespace"), reference.text("name"));
     let is_false = |reason, message: String| Some(("False", reason, message));
@@ -42,6 +42,7 @@ fn obstacle(api: &Api, api_service: &Value) -> Option<Condition> {
     };
     let service = service.object();
     let spec = service.part("spec");
+    // Services without a cluster IP are reached by another way, which objects do not show.
     if spec.text("type") != "ClusterIP" {
         return None;
     }
@@ -59,6 +60,7 @@ fn obstacle(api: &Api, api_service: &Value) -> Option<Condition> {
     let port_name = found.text("name");
     let is_available = |slice: &Value| {
         let is_ready = |e: &Value| {
+            // An endpoint without the condition counts as ready, as in Kubernetes.
             let ready = e.part("conditions").maybe_flag("ready");
             ready.unwrap_or(true)
         };
@@ -76,7 +78,7 @@ fn obstacle(api: &Api, api_service: &Value) -> Option<Condition> {
 
 fn slices(api: &Api, namespace: &str, service: &str) -> Vec<Value> {
     let of_service = json!({"kubernetes.io/service-name": service});
-    let of_service = Selector::of_labels(&of_service);
+    let of_service = ControllerSelector::of_labels(&of_service);
     let request = ListRequest {
         namespace: Some(namespace),
         ..ListRequest::default()
@@ -91,17 +93,19 @@ fn slices(api: &Api, namespace: &str, service: &str) -> Vec<Value> {
 }
 
 /// Asks a server for the resources of the group version.
-async fn ask(state: &State, service: &Value) -> Condition {
+async fn ask(state: &ServerState, service: &Value) -> AvailableCondition {
     let spec = service.part("spec");
     let path = format!("/apis/{}/{}", spec.text("group"), spec.text("version"));
     let endpoint = match state.aggregation.target(service).endpoint(&state.api) {
         Ok(endpoint) => endpoint,
         Err(error) => {
+            // Without an answer the resources of the server are unknown, so discovery leaves them out.
             state.aggregation.note(service, None);
             return ("False", "FailedDiscoveryCheck", error);
         }
     };
     let url = format!("https://{}{path}", endpoint.authority());
+    // A server that does not answer must not delay the check of the others.
     let answer = timeout(ANSWER_MAX, proxy::get(&endpoint, &path)).await;
     let answer = answer.unwrap_or_else(|_| {
         let late = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)";
@@ -125,7 +129,7 @@ async fn ask(state: &State, service: &Value) -> Condition {
 fn write(
     api: &Api,
     name: &str,
-    (status, reason, message): &Condition,
+    (status, reason, message): &AvailableCondition,
 ) -> Result<(), crate::status::ApiError> {
     let Some(resource) = find("apiregistration.k8s.io", "apiservices") else {
         return Ok(());
@@ -134,7 +138,7 @@ fn write(
         manager: "kube-apiserver".to_owned(),
         ..WriteOptions::default()
     };
-    let change = Change {
+    let change = UpdateInputs {
         resource,
         namespace: "",
         name,
@@ -155,6 +159,7 @@ fn write(
             .find(|c| c.text("type") == "Available")
         {
             Some(old) => {
+                // The time is that of the last change of the status, not of the last check.
                 if old.text("status") == *status {
                     condition["lastTransitionTime"] = old["lastTransitionTime"].take();
                 }

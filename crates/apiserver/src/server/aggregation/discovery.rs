@@ -1,11 +1,11 @@
 //! Aggregated servers in discovery. A server that does not answer is listed without resources, as stale.
 
-use super::{State, remote};
-use crate::validation::view::View;
+use super::{ServerState, remote};
+use crate::validation::view::FieldView;
 use serde_json::{Map, Value, json};
 
 /// Adds the groups of other servers to the answer of `/apis`.
-pub(in crate::server) fn add_groups(state: &State, list: &mut Value) {
+pub(in crate::server) fn add_groups(state: &ServerState, list: &mut Value) {
     for service in remote(&state.api) {
         let (name, version) = listed(&service);
         if let Some(groups) = list["groups"].as_array_mut() {
@@ -18,7 +18,11 @@ pub(in crate::server) fn add_groups(state: &State, list: &mut Value) {
 }
 
 /// The answer of `/apis/GROUP`, with the versions of other servers.
-pub(in crate::server) fn group(state: &State, name: &str, local: Option<Value>) -> Option<Value> {
+pub(in crate::server) fn group(
+    state: &ServerState,
+    name: &str,
+    local: Option<Value>,
+) -> Option<Value> {
     let mut found = local;
     for service in remote(&state.api) {
         let (group, version) = listed(&service);
@@ -39,7 +43,7 @@ pub(in crate::server) fn group(state: &State, name: &str, local: Option<Value>) 
 }
 
 /// Adds the group versions of other servers to the aggregated answer of `/apis`.
-pub(in crate::server) fn add_aggregated(state: &State, list: &mut Value) {
+pub(in crate::server) fn add_aggregated(state: &ServerState, list: &mut Value) {
     for service in remote(&state.api) {
         let (name, version) = listed(&service);
         let (resources, is_current) = state.aggregation.resources(&service);
@@ -93,6 +97,7 @@ pub(super) fn aggregated_resources(list: &Value) -> Value {
         json!({"group": or("group", group), "version": or("version", version), "kind": entry.text("kind")})
     };
     let entries = list.items("resources");
+    // Subresources have a slash in their names and are listed below their resource.
     let whole = entries.iter().filter(|e| !e.text("name").contains('/'));
     let resources = whole.map(|entry| {
         let scope = if entry.flag("namespaced") {

@@ -1,12 +1,12 @@
 //! Requests that are sent on to an aggregated server, in the name of their sender.
 
-use super::State;
-use crate::auth::User;
+use super::ServerState;
+use crate::auth::RequestUser;
 use crate::registry::meta;
 use crate::server::handle::{self, AnswerBody, Received, TEXT};
 use crate::status::ApiError;
-use crate::validation::view::View;
-use crate::webhook_client::{Endpoint, connect};
+use crate::validation::view::FieldView;
+use crate::webhook_client::{ServerAddress, connect};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use http::header::{
@@ -33,7 +33,7 @@ const AGGREGATOR: &str = "system:kube-aggregator";
 /// # Errors
 /// The fault of the body of the request.
 pub(in crate::server) async fn forward(
-    state: &State,
+    state: &ServerState,
     service: &Value,
     received: Received<'_>,
 ) -> Result<Response<AnswerBody>, ApiError> {
@@ -65,12 +65,12 @@ pub(in crate::server) async fn forward(
 ///
 /// # Errors
 /// Why there is no answer.
-pub(super) async fn get(endpoint: &Endpoint, path: &str) -> Result<(u16, Bytes), String> {
+pub(super) async fn get(endpoint: &ServerAddress, path: &str) -> Result<(u16, Bytes), String> {
     let mut headers = HeaderMap::new();
-    let user = User {
+    let user = RequestUser {
         name: AGGREGATOR.to_owned(),
         groups: vec!["system:masters".to_owned()],
-        ..User::default()
+        ..RequestUser::default()
     };
     identify(&mut headers, &user);
     let response = send(endpoint, &Method::GET, path, headers, Bytes::new()).await?;
@@ -92,7 +92,8 @@ fn unavailable(text: &str) -> Response<AnswerBody> {
 }
 
 /// Replaces the credentials of a request by the name of its sender.
-fn identify(headers: &mut HeaderMap, user: &User) {
+fn identify(headers: &mut HeaderMap, user: &RequestUser) {
+    // A client could otherwise name another sender in these headers, which the server trusts.
     let is_secret = |name: &str| {
         name.starts_with("x-remote-")
             || name.starts_with("impersonate-")
@@ -146,7 +147,7 @@ fn escaped(key: &str) -> String {
 }
 
 async fn send(
-    endpoint: &Endpoint,
+    endpoint: &ServerAddress,
     method: &Method,
     path: &str,
     headers: HeaderMap,
@@ -167,7 +168,7 @@ async fn send(
 }
 
 /// The answer of another server, until it or this server ends.
-fn streamed(state: &State, response: Response<Incoming>) -> Response<AnswerBody> {
+fn streamed(state: &ServerState, response: Response<Incoming>) -> Response<AnswerBody> {
     let (mut parts, body) = response.into_parts();
     for name in [CONNECTION, TRANSFER_ENCODING, UPGRADE] {
         parts.headers.remove(name);

@@ -229,7 +229,7 @@ impl Model {
     }
 
     /// Writes something.
-    fn write(&mut self, store: &Store, random: &mut fastrand::Rng) {
+    fn write(&mut self, store: &ObjectStore, random: &mut fastrand::Rng) {
         let name = format!("n{}", random.u64(..NAMES));
         let before = self.live.get(&name).copied();
         let mut object = object(&name);
@@ -258,7 +258,7 @@ impl Model {
     }
 
     /// Compares the store with what it must be after a restart, and forgets what was lost.
-    fn verify(&mut self, store: &Store, random: &mut fastrand::Rng) {
+    fn verify(&mut self, store: &ObjectStore, random: &mut fastrand::Rng) {
         let revision = store.revision();
         assert!(
             revision >= self.acknowledged,
@@ -312,7 +312,7 @@ impl Model {
     }
 }
 
-fn open(disk: &Disk) -> Result<Store, DataDirError> {
+fn open(disk: &Disk) -> Result<ObjectStore, DataDirError> {
     let limits = HistoryLimits {
         age_min: Duration::ZERO,
         events_min: 20,
@@ -320,7 +320,7 @@ fn open(disk: &Disk) -> Result<Store, DataDirError> {
         ..HistoryLimits::default()
     };
     let data = DataDir::with_backend(Path::new("/data"), disk.clone())?;
-    Store::open(vec!["pods".to_owned(), "nodes".to_owned()], limits, data)
+    ObjectStore::open(vec!["pods".to_owned(), "nodes".to_owned()], limits, data)
 }
 
 async fn run(seed: u64) {

@@ -2,8 +2,8 @@
 
 use super::defaults::CONTAINER_LISTS;
 use super::volumes::validate_descending_path;
-use crate::validation::errors::{Errors, Path, quote};
-use crate::validation::view::View;
+use crate::validation::errors::{ErrorPath, Errors, quote};
+use crate::validation::view::FieldView;
 use serde_json::Value;
 
 /// Marks a pod that a node's kubelet made from a file.
@@ -14,7 +14,7 @@ const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/
 const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 /// Errors of a pod's or template's annotations.
-pub(crate) fn validate(errors: &mut Errors, metadata: &Value, spec: &Value, path: &Path) {
+pub(crate) fn validate(errors: &mut Errors, metadata: &Value, spec: &Value, path: &ErrorPath) {
     let annotations = metadata.labels("annotations");
     let get = |name: &str| {
         annotations
@@ -68,7 +68,7 @@ pub(crate) fn validate(errors: &mut Errors, metadata: &Value, spec: &Value, path
     }
 }
 
-fn validate_seccomp(errors: &mut Errors, profile: &str, path: &Path) {
+fn validate_seccomp(errors: &mut Errors, profile: &str, path: &ErrorPath) {
     match profile {
         "runtime/default" | "docker/default" | "unconfined" => {}
         _ => match profile.strip_prefix("localhost/") {
@@ -84,7 +84,7 @@ pub(crate) fn validate_update(
     new: &Value,
     old: &Value,
     spec: &Value,
-    path: &Path,
+    path: &ErrorPath,
 ) {
     let empty = Value::Null;
     let before = old.field("annotations").unwrap_or(&empty);
@@ -117,6 +117,7 @@ pub(crate) fn validate_update(
             errors.forbidden(&path.key(key), "may not add mirror pod annotation");
         }
     }
+    // Annotations that did not change may still contradict the new spec.
     validate(errors, new, spec, path);
 }
 
@@ -125,7 +126,7 @@ pub(crate) fn validate_profiles_match(
     errors: &mut Errors,
     metadata: &Value,
     spec: &Value,
-    path: &Path,
+    path: &ErrorPath,
 ) {
     let empty = Value::Null;
     let annotations = metadata.field("annotations").unwrap_or(&empty);
@@ -189,7 +190,13 @@ pub(crate) fn validate_profiles_match(
     }
 }
 
-fn require_match(errors: &mut Errors, kind: &str, profile: &Value, annotation: &str, path: &Path) {
+fn require_match(
+    errors: &mut Errors,
+    kind: &str,
+    profile: &Value,
+    annotation: &str,
+    path: &ErrorPath,
+) {
     let local = annotation.strip_prefix("localhost/");
     let type_matches = match profile.text("type") {
         "Unconfined" => annotation == "unconfined",

@@ -3,9 +3,9 @@
 use super::{handlers, mounts, requests, resources};
 use crate::validation::checks;
 use crate::validation::engine::{Owner, run_type};
-use crate::validation::errors::{Errors, Path};
+use crate::validation::errors::{ErrorPath, Errors};
 use crate::validation::names;
-use crate::validation::view::View;
+use crate::validation::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -46,7 +46,7 @@ checks! {
     "resize-policy" => resize_policy,
 }
 
-fn regular(errors: &mut Errors, owner: &Owner, list: &Value, path: &Path) {
+fn regular(errors: &mut Errors, owner: &Owner, list: &Value, path: &ErrorPath) {
     let containers = list.as_array().map_or(&[][..], Vec::as_slice);
     if containers.is_empty() {
         errors.required(path, "");
@@ -66,7 +66,7 @@ fn regular(errors: &mut Errors, owner: &Owner, list: &Value, path: &Path) {
     host_ports(errors, containers.iter().enumerate(), path);
 }
 
-fn init(errors: &mut Errors, owner: &Owner, list: &Value, path: &Path) {
+fn init(errors: &mut Errors, owner: &Owner, list: &Value, path: &ErrorPath) {
     let containers = owner.value.items("containers").iter();
     let mut names: HashSet<&str> = containers.map(|c| c.text("name")).collect();
     for (i, container) in list.as_array().into_iter().flatten().enumerate() {
@@ -110,7 +110,7 @@ fn init(errors: &mut Errors, owner: &Owner, list: &Value, path: &Path) {
     }
 }
 
-fn ephemeral(errors: &mut Errors, owner: &Owner, list: &Value, path: &Path) {
+fn ephemeral(errors: &mut Errors, owner: &Owner, list: &Value, path: &ErrorPath) {
     const DETAIL: &str = "cannot be set for an Ephemeral Container";
     let others: HashSet<&str> = ["containers", "initContainers"]
         .iter()
@@ -126,6 +126,7 @@ fn ephemeral(errors: &mut Errors, owner: &Owner, list: &Value, path: &Path) {
             container,
             Some(owner),
             &path,
+            // The target must be a container that exists already, not another ephemeral one.
         );
         validate_image_space(errors, container, &path);
         let name = container.text("name");
@@ -138,6 +139,7 @@ fn ephemeral(errors: &mut Errors, owner: &Owner, list: &Value, path: &Path) {
         }
         for field in NOT_FOR_EPHEMERAL {
             let set = match container.field(field) {
+                // An empty `resources` is the default that the server sets.
                 Some(Value::Object(map)) => *field != "resources" || !map.is_empty(),
                 Some(_) => true,
                 None => false,
@@ -157,7 +159,7 @@ fn ephemeral(errors: &mut Errors, owner: &Owner, list: &Value, path: &Path) {
 }
 
 /// Errors that only pods have, not templates: spaces around the image.
-pub(super) fn validate_image_space(errors: &mut Errors, container: &Value, path: &Path) {
+pub(super) fn validate_image_space(errors: &mut Errors, container: &Value, path: &ErrorPath) {
     let image = container.text("image");
     if image.trim() != image {
         errors.invalid(
@@ -172,7 +174,7 @@ pub(super) fn validate_image_space(errors: &mut Errors, container: &Value, path:
 fn host_ports<'a>(
     errors: &mut Errors,
     containers: impl Iterator<Item = (usize, &'a Value)>,
-    path: &Path,
+    path: &ErrorPath,
 ) {
     let mut seen = HashSet::new();
     for (i, container) in containers {
@@ -196,7 +198,7 @@ fn host_ports<'a>(
     }
 }
 
-fn resize_policy(errors: &mut Errors, owner: &Owner, list: &Value, path: &Path) {
+fn resize_policy(errors: &mut Errors, owner: &Owner, list: &Value, path: &ErrorPath) {
     let spec = owner.enclosing("core.v1.PodSpec").unwrap_or(&Value::Null);
     let mut seen = HashSet::new();
     for (i, policy) in list.as_array().into_iter().flatten().enumerate() {
@@ -226,7 +228,7 @@ fn resize_policy(errors: &mut Errors, owner: &Owner, list: &Value, path: &Path) 
 }
 
 /// Errors of a container's own restart policy and its rules (KEP-5307).
-fn restart_policy(errors: &mut Errors, container: &Value, path: &Path) {
+fn restart_policy(errors: &mut Errors, container: &Value, path: &ErrorPath) {
     let policy_path = path.child("restartPolicy");
     let rules = container.items("restartPolicyRules");
     match container.maybe_text("restartPolicy") {

@@ -1,7 +1,7 @@
 //! Defaults of pods and of the pod templates inside workloads.
 
 use super::requests;
-use crate::validation::view::{View, existing, items_mut, set, set_if_absent, set_if_zero};
+use crate::validation::view::{FieldView, existing, items_mut, set, set_if_absent, set_if_zero};
 use serde_json::{Map, Value};
 
 /// The lists of containers of a pod spec.
@@ -106,6 +106,7 @@ fn image_tag(image: &str) -> Option<&str> {
         Some((reference, digest)) => (reference, Some(digest)),
         None => (image, None),
     };
+    // A colon before the last slash belongs to the port of the registry.
     let name_start = reference.rfind('/').map_or(0, |slash| slash + 1);
     let (name, tag) = match reference.get(name_start..)?.find(':') {
         Some(colon) => (

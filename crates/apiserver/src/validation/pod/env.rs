@@ -3,9 +3,9 @@
 use crate::validation::amounts;
 use crate::validation::checks;
 use crate::validation::engine::Owner;
-use crate::validation::errors::{Errors, Path};
+use crate::validation::errors::{ErrorPath, Errors};
 use crate::validation::names;
-use crate::validation::view::View;
+use crate::validation::view::FieldView;
 use serde_json::Value;
 
 /// Fields of the pod that an environment variable may show.
@@ -76,7 +76,7 @@ checks! {
     "value-from" => value_from,
 }
 
-fn value_from(errors: &mut Errors, owner: &Owner, from: &Value, path: &Path) {
+fn value_from(errors: &mut Errors, owner: &Owner, from: &Value, path: &ErrorPath) {
     if from.is_null() {
         return;
     }
@@ -94,7 +94,7 @@ fn value_from(errors: &mut Errors, owner: &Owner, from: &Value, path: &Path) {
 }
 
 /// Upstream reports the list.
-fn env_from(errors: &mut Errors, _: &Owner, source: &Value, path: &Path) {
+fn env_from(errors: &mut Errors, _: &Owner, source: &Value, path: &ErrorPath) {
     let given = ["configMapRef", "secretRef"]
         .iter()
         .filter(|f| source.field(f).is_some());
@@ -118,7 +118,7 @@ pub(crate) fn validate_field_ref(
     errors: &mut Errors,
     reference: &Value,
     allowed: &[&str],
-    path: &Path,
+    path: &ErrorPath,
 ) {
     let api_version = reference.text("apiVersion");
     if api_version.is_empty() {
@@ -176,7 +176,7 @@ pub(crate) fn validate_resource_ref(
     errors: &mut Errors,
     reference: &Value,
     volume: bool,
-    path: &Path,
+    path: &ErrorPath,
 ) {
     let resource = reference.text("resource");
     let is_huge_pages =
@@ -191,6 +191,7 @@ pub(crate) fn validate_resource_ref(
     let Some(divisor) = reference.field("divisor").and_then(amounts::parse) else {
         return;
     };
+    // An absent divisor is zero, and means 1.
     if divisor.is_zero() {
         return;
     }

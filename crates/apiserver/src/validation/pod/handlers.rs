@@ -2,9 +2,9 @@
 
 use crate::validation::checks;
 use crate::validation::engine::{Owner, run_field};
-use crate::validation::errors::{Errors, Path, Shown};
+use crate::validation::errors::{ErrorPath, Errors, Shown};
 use crate::validation::names;
-use crate::validation::view::View;
+use crate::validation::view::FieldView;
 use serde_json::Value;
 
 checks! {
@@ -20,7 +20,7 @@ checks! {
 }
 
 /// Errors of a container's lifecycle and its three probes.
-pub(super) fn validate_all(errors: &mut Errors, spec: &Owner, container: &Value, path: &Path) {
+pub(super) fn validate_all(errors: &mut Errors, spec: &Owner, container: &Value, path: &ErrorPath) {
     let lifecycle = container.part("lifecycle");
     let at = path.child("lifecycle");
     for hook in ["postStart", "preStop"] {
@@ -46,11 +46,13 @@ pub(super) fn validate_all(errors: &mut Errors, spec: &Owner, container: &Value,
             path,
         );
         let path = path.child(name);
+        // A pod that is not ready is not restarted, so there is nothing to terminate.
         if name == "readinessProbe" {
             if let Some(seconds) = probe.maybe_int("terminationGracePeriodSeconds") {
                 let at = path.child("terminationGracePeriodSeconds");
                 errors.invalid(&at, seconds, "must not be set for readinessProbes");
             }
+        // Liveness and startup end with the first success.
         } else if probe.int("successThreshold") != 1 {
             let at = path.child("successThreshold");
             errors.invalid(&at, probe.int("successThreshold"), "must be 1");
@@ -59,7 +61,7 @@ pub(super) fn validate_all(errors: &mut Errors, spec: &Owner, container: &Value,
 }
 
 /// A handler has one action; `last` is the one that only this sort of handler has.
-fn handler(errors: &mut Errors, owner: &Owner, last: &'static str, path: &Path) {
+fn handler(errors: &mut Errors, owner: &Owner, last: &'static str, path: &ErrorPath) {
     let mut given = false;
     for kind in ["exec", "httpGet", "tcpSocket", last] {
         let Some(action) = owner.value.field(kind) else {
@@ -89,7 +91,7 @@ fn handler(errors: &mut Errors, owner: &Owner, last: &'static str, path: &Path) 
     }
 }
 
-fn sleep(errors: &mut Errors, owner: &Owner, action: &Value, path: &Path) {
+fn sleep(errors: &mut Errors, owner: &Owner, action: &Value, path: &ErrorPath) {
     let spec = owner.enclosing("core.v1.PodSpec").unwrap_or(&Value::Null);
     let seconds = action.int("seconds");
     if let Some(grace) = spec.maybe_int("terminationGracePeriodSeconds")
@@ -104,7 +106,7 @@ fn sleep(errors: &mut Errors, owner: &Owner, action: &Value, path: &Path) {
 }
 
 /// Errors of a port that is given by number or by name.
-pub(crate) fn validate_port(errors: &mut Errors, port: &Value, path: &Path) {
+pub(crate) fn validate_port(errors: &mut Errors, port: &Value, path: &ErrorPath) {
     if let Value::String(name) = port {
         errors.each_invalid(path, name, names::port_name(name));
         return;

@@ -2,8 +2,8 @@
 
 use super::volumes::{find_sound, has_backsteps, validate_descending_path};
 use crate::validation::engine::Owner;
-use crate::validation::errors::{Errors, Path};
-use crate::validation::view::View;
+use crate::validation::errors::{ErrorPath, Errors};
+use crate::validation::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ const PROPAGATIONS: &[&str] = &["Bidirectional", "HostToContainer", "None"];
 const RECURSIVE_READ_ONLY: &[&str] = &["Disabled", "Enabled", "IfPossible"];
 
 /// Errors of `volumeMounts` of a container.
-pub(super) fn mounts(errors: &mut Errors, owner: &Owner, list: &Value, path: &Path) {
+pub(super) fn mounts(errors: &mut Errors, owner: &Owner, list: &Value, path: &ErrorPath) {
     let container = owner.value;
     let devices = container.items("volumeDevices");
     let mut seen = HashSet::new();
@@ -95,7 +95,7 @@ pub(super) fn mounts(errors: &mut Errors, owner: &Owner, list: &Value, path: &Pa
 }
 
 /// Errors of `volumeDevices` of a container.
-pub(super) fn devices(errors: &mut Errors, owner: &Owner, list: &Value, path: &Path) {
+pub(super) fn devices(errors: &mut Errors, owner: &Owner, list: &Value, path: &ErrorPath) {
     let mounts = owner.value.items("volumeMounts");
     let mut names = HashSet::new();
     let mut paths = HashSet::new();

@@ -2,8 +2,8 @@
 
 use super::annotations;
 use super::requests::{is_sidecar, qos_class};
-use crate::validation::errors::{Errors, Path};
-use crate::validation::view::{View, child, copy_field, existing, items_mut, remove, set};
+use crate::validation::errors::{ErrorPath, Errors};
+use crate::validation::view::{FieldView, child, copy_field, existing, items_mut, remove, set};
 use serde_json::Value;
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -33,7 +33,7 @@ fn keep(new: &mut Value, old: &Value, take: impl Fn(&mut Value, &Value)) {
 fn same_containers(new: &Value, old: &Value, errors: &mut Errors) -> bool {
     let mut same = true;
     for list in LISTS {
-        let path = Path::new("spec").child(list);
+        let path = ErrorPath::new("spec").child(list);
         let (new, old) = (new.items(list), old.items(list));
         if new.len() != old.len() {
             let detail = format!("{list} may not be added or removed on resize");
@@ -87,11 +87,14 @@ pub(super) fn validate_resize(new: &Value, old: &Value) -> Errors {
         (old_spec.part("os").text("name") == "windows", "windows"),
     ] {
         if is_fixed {
-            errors.forbidden(&Path::default(), format!("{kind} pods cannot be resized"));
+            errors.forbidden(
+                &ErrorPath::default(),
+                format!("{kind} pods cannot be resized"),
+            );
             return errors;
         }
     }
-    let path = Path::new("spec");
+    let path = ErrorPath::new("spec");
     let class = old.part("status").text("qosClass");
     if class != qos_class(new_spec) {
         let detail = "Pod QOS Class may not change as a result of resizing";
@@ -154,7 +157,7 @@ pub(super) fn validate_resize(new: &Value, old: &Value) -> Errors {
     errors
 }
 
-fn pod_level(errors: &mut Errors, new: &Value, old: &Value, path: &Path) {
+fn pod_level(errors: &mut Errors, new: &Value, old: &Value, path: &ErrorPath) {
     let (after, before) = (new.part("resources"), old.part("resources"));
     let is_set = |r: &Value| {
         ["requests", "limits"]
@@ -165,6 +168,7 @@ fn pod_level(errors: &mut Errors, new: &Value, old: &Value, path: &Path) {
         return;
     }
     let at = path.child("resources");
+    // Without the amounts of the pod, its containers would need amounts that were not checked.
     if !before.is_null() && after.is_null() {
         errors.forbidden(&at, "pod-level resources cannot be removed");
         return;
@@ -190,7 +194,7 @@ fn pod_level(errors: &mut Errors, new: &Value, old: &Value, path: &Path) {
 }
 
 /// Amounts can be changed and added, but not removed.
-fn removed(errors: &mut Errors, new: &Value, old: &Value, what: &str, path: &Path) {
+fn removed(errors: &mut Errors, new: &Value, old: &Value, what: &str, path: &ErrorPath) {
     for list in ["requests", "limits"] {
         let after = new.map(list);
         let is_removed = |name: &&str| after.is_none_or(|after| !after.contains_key(*name));
@@ -242,15 +246,16 @@ pub(super) fn validate_ephemeral(new: &Value, old: &Value) -> Errors {
         new.part("metadata"),
         old.part("metadata"),
         new.part("spec"),
-        &Path::new("metadata.annotations"),
+        &ErrorPath::new("metadata.annotations"),
     );
+    // Nothing but a mirror of a static pod can be changed on the node, so this error replaces all others.
     if is_mirror(old) {
         let detail = "static pods do not support ephemeral containers";
         let mut only = Errors::new();
-        only.forbidden(&Path::default(), detail);
+        only.forbidden(&ErrorPath::default(), detail);
         return only;
     }
-    let path = Path::new("spec.ephemeralContainers");
+    let path = ErrorPath::new("spec.ephemeralContainers");
     for before in old.part("spec").items("ephemeralContainers") {
         let name = before.text("name");
         let mut after = new.part("spec").items("ephemeralContainers").iter();

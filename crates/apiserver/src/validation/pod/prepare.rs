@@ -1,7 +1,9 @@
 //! The fields that the server sets when a pod is created or its status is written.
 
 use super::requests::qos_class;
-use crate::validation::view::{View, child, copy_field, existing, is_zero, items_mut, remove, set};
+use crate::validation::view::{
+    FieldView, child, copy_field, existing, is_zero, items_mut, remove, set,
+};
 use serde_json::{Map, Value, json};
 
 /// The message of the condition of a pod that is created with gates; clients show it.
@@ -111,12 +113,14 @@ pub(crate) fn for_status_update(new: &mut Value, old: &Value) {
     let Some(status) = child(new, "status") else {
         return;
     };
+    // A client that does not know these fields must not delete them.
     for name in ["qosClass", "observedGeneration"] {
         if is_zero(status.field(name)) {
             copy_field(status, &old_status, name);
         }
     }
     for name in CLAIM_STATUSES {
+        // The scheduler and the controllers write these lists; a kubelet that leaves them out keeps them.
         match status.field(name) {
             None | Some(Value::Null) => copy_field(status, &old_status, name),
             Some(given) if is_zero(Some(given)) => remove(status, name),

@@ -3,7 +3,7 @@
 //! The sums follow KEP-753 (sidecars) and the pod-level rules KEP-2837.
 
 use crate::validation::amounts::{self, Amounts};
-use crate::validation::view::{View, existing, set_if_absent};
+use crate::validation::view::{FieldView, existing, set_if_absent};
 use berth_api::Quantity;
 use serde_json::{Map, Value};
 
@@ -134,6 +134,7 @@ pub(crate) fn default_pod_level(spec: &mut Value) {
 /// The quality of service: `Guaranteed`, `Burstable` or `BestEffort`, from CPU and memory alone.
 pub(crate) fn qos_class(spec: &Value) -> &'static str {
     let holder;
+    // With pod-level resources the pod counts as one container.
     let holders: Vec<&Value> = match spec.field("resources") {
         Some(_) => {
             holder = spec;
@@ -161,6 +162,7 @@ pub(crate) fn qos_class(spec: &Value) -> &'static str {
                 *limits.entry(name).or_default() += amount;
             }
         }
+        // Each container needs a limit of both resources.
         guaranteed &= limited == 2;
     }
     if requests.is_empty() && limits.is_empty() {

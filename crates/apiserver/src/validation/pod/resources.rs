@@ -2,9 +2,9 @@
 
 use super::requests;
 use crate::validation::amounts;
-use crate::validation::errors::{Errors, Path};
+use crate::validation::errors::{ErrorPath, Errors};
 use crate::validation::names;
-use crate::validation::view::View;
+use crate::validation::view::FieldView;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ pub(crate) const STANDARD: &[&str] = &[
     "limits.ephemeral-storage",
 ];
 
-type NameRule = fn(&mut Errors, &str, &Path);
+type NameRule = fn(&mut Errors, &str, &ErrorPath);
 
 /// The names of the claims of a pod.
 fn claim_names(spec: &Value) -> BTreeSet<&str> {
@@ -45,7 +45,7 @@ pub(super) fn validate_container(
     errors: &mut Errors,
     resources: &Value,
     spec: &Value,
-    path: &Path,
+    path: &ErrorPath,
 ) {
     validate(
         errors,
@@ -57,7 +57,7 @@ pub(super) fn validate_container(
 }
 
 /// Errors of `spec.resources`, and of containers that ask for more than it allows.
-pub(super) fn validate_pod(errors: &mut Errors, spec: &Value, path: &Path) {
+pub(super) fn validate_pod(errors: &mut Errors, spec: &Value, path: &ErrorPath) {
     let Some(resources) = spec.field("resources") else {
         return;
     };
@@ -105,7 +105,7 @@ pub(super) fn validate_pod(errors: &mut Errors, spec: &Value, path: &Path) {
 }
 
 /// Errors of `spec.overhead`.
-pub(super) fn validate_overhead(errors: &mut Errors, overhead: &Value, path: &Path) {
+pub(super) fn validate_overhead(errors: &mut Errors, overhead: &Value, path: &ErrorPath) {
     if !overhead.is_null() {
         let limits = serde_json::json!({"limits": overhead});
         validate(
@@ -123,7 +123,7 @@ fn validate(
     resources: &Value,
     name_rule: NameRule,
     claim_names: &BTreeSet<&str>,
-    path: &Path,
+    path: &ErrorPath,
 ) {
     let (limits_path, requests_path) = (path.child("limits"), path.child("requests"));
     let mut has_cpu_or_memory = false;
@@ -181,7 +181,7 @@ fn validate_huge_pages(
     errors: &mut Errors,
     name: &str,
     quantity: Option<berth_api::Quantity>,
-    path: &Path,
+    path: &ErrorPath,
 ) {
     if let Some(quantity) = quantity
         && !amounts::is_whole_huge_pages(name, quantity)
@@ -194,7 +194,7 @@ fn validate_huge_pages(
     }
 }
 
-pub(crate) fn validate_name(errors: &mut Errors, name: &str, path: &Path) -> bool {
+pub(crate) fn validate_name(errors: &mut Errors, name: &str, path: &ErrorPath) -> bool {
     let messages = names::qualified_name(name);
     if !messages.is_empty() {
         errors.each_invalid(path, name, messages);
@@ -214,7 +214,7 @@ pub(crate) fn validate_name(errors: &mut Errors, name: &str, path: &Path) -> boo
     true
 }
 
-pub(crate) fn validate_container_name(errors: &mut Errors, name: &str, path: &Path) {
+pub(crate) fn validate_container_name(errors: &mut Errors, name: &str, path: &ErrorPath) {
     validate_name(errors, name, path);
     if !name.contains('/') {
         let known =
@@ -227,7 +227,7 @@ pub(crate) fn validate_container_name(errors: &mut Errors, name: &str, path: &Pa
     }
 }
 
-fn validate_pod_name(errors: &mut Errors, name: &str, path: &Path) {
+fn validate_pod_name(errors: &mut Errors, name: &str, path: &ErrorPath) {
     if validate_name(errors, name, path) && !requests::is_pod_level(name) {
         errors.not_supported(path, name, &["cpu", "hugepages-", "memory"]);
     }
@@ -238,7 +238,7 @@ fn validate_claims(
     errors: &mut Errors,
     claims: &[Value],
     claim_names: &BTreeSet<&str>,
-    path: &Path,
+    path: &ErrorPath,
 ) {
     let mut seen: BTreeSet<String> = BTreeSet::new();
     for (i, claim) in claims.iter().enumerate() {

@@ -2,9 +2,9 @@
 
 use crate::validation::checks;
 use crate::validation::engine::Owner;
-use crate::validation::errors::{Errors, Path};
+use crate::validation::errors::{ErrorPath, Errors};
 use crate::validation::names;
-use crate::validation::view::View;
+use crate::validation::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -49,7 +49,7 @@ fn validate_node_requirement(
     errors: &mut Errors,
     requirement: &Value,
     strict_values: bool,
-    path: &Path,
+    path: &ErrorPath,
 ) {
     let values = requirement.strings("values");
     let at = path.child("values");
@@ -74,6 +74,7 @@ fn validate_node_requirement(
     }
     let key = requirement.text("key");
     errors.each_invalid(&path.child("key"), key, names::qualified_name(key));
+    // Terms that existed before may have values that are invalid today.
     if strict_values {
         for (i, value) in values.iter().enumerate() {
             errors.each_invalid(&at.index(i), value, names::label_value(value));
@@ -81,7 +82,7 @@ fn validate_node_requirement(
     }
 }
 
-fn validate_node_field(errors: &mut Errors, requirement: &Value, path: &Path) {
+fn validate_node_field(errors: &mut Errors, requirement: &Value, path: &ErrorPath) {
     let values = requirement.strings("values");
     match requirement.text("operator") {
         "In" | "NotIn" => {
@@ -109,7 +110,7 @@ fn validate_node_field(errors: &mut Errors, requirement: &Value, path: &Path) {
     }
 }
 
-fn validate_pod_term(errors: &mut Errors, term: &Value, path: &Path) {
+fn validate_pod_term(errors: &mut Errors, term: &Value, path: &ErrorPath) {
     let selector = term.field("labelSelector");
     for namespace in term.strings("namespaces") {
         errors.each_invalid(
@@ -126,6 +127,7 @@ fn validate_pod_term(errors: &mut Errors, term: &Value, path: &Path) {
     ] {
         validate_label_keys(errors, keys, selector, &path.child(field));
     }
+    // The server adds the keys to the selector: a key in both would be ambiguous.
     for (i, key) in keys_repeated_in_selector(&match_keys, selector) {
         errors.invalid(
             &path.index(i),
@@ -150,7 +152,12 @@ fn validate_pod_term(errors: &mut Errors, term: &Value, path: &Path) {
     errors.each_invalid(&at, key, names::qualified_name(key));
 }
 
-fn validate_label_keys(errors: &mut Errors, keys: &[&str], selector: Option<&Value>, path: &Path) {
+fn validate_label_keys(
+    errors: &mut Errors,
+    keys: &[&str],
+    selector: Option<&Value>,
+    path: &ErrorPath,
+) {
     if keys.is_empty() {
         return;
     }
@@ -191,7 +198,7 @@ fn keys_repeated_in_selector<'a>(
 }
 
 /// Errors of a toleration.
-pub(super) fn validate_toleration(errors: &mut Errors, toleration: &Value, path: &Path) {
+pub(super) fn validate_toleration(errors: &mut Errors, toleration: &Value, path: &ErrorPath) {
     let (key, operator) = (toleration.text("key"), toleration.text("operator"));
     let operator_path = path.child("operator");
     if !key.is_empty() {
@@ -239,14 +246,14 @@ pub(super) fn validate_toleration(errors: &mut Errors, toleration: &Value, path:
 }
 
 /// Errors of the effect of a taint.
-pub(crate) fn validate_taint_effect(errors: &mut Errors, effect: &str, path: &Path) {
+pub(crate) fn validate_taint_effect(errors: &mut Errors, effect: &str, path: &ErrorPath) {
     if !TAINT_EFFECTS.contains(&effect) {
         errors.not_supported(path, effect, TAINT_EFFECTS);
     }
 }
 
 /// Errors of `spec.schedulingGates`: qualified names, each once (rules API-3 and API-4).
-pub(crate) fn validate_gates(errors: &mut Errors, gates: &Value, path: &Path) {
+pub(crate) fn validate_gates(errors: &mut Errors, gates: &Value, path: &ErrorPath) {
     let mut seen = HashSet::new();
     for (i, gate) in gates.as_array().into_iter().flatten().enumerate() {
         let name = gate.text("name");
@@ -258,7 +265,7 @@ pub(crate) fn validate_gates(errors: &mut Errors, gates: &Value, path: &Path) {
 }
 
 /// Topology key and action together are unique; upstream reports the first of two.
-fn spread_once(errors: &mut Errors, owner: &Owner, constraint: &Value, path: &Path) {
+fn spread_once(errors: &mut Errors, owner: &Owner, constraint: &Value, path: &ErrorPath) {
     let all = owner
         .parent
         .map_or(&[][..], |p| p.value.items("topologySpreadConstraints"));

@@ -4,8 +4,8 @@ use super::defaults::CONTAINER_LISTS;
 use super::volumes::validate_descending_path;
 use crate::validation::checks;
 use crate::validation::engine::Owner;
-use crate::validation::errors::{Errors, Path, Shown, json_text, struct_text};
-use crate::validation::view::View;
+use crate::validation::errors::{ErrorPath, Errors, Shown, json_text, struct_text};
+use crate::validation::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -39,7 +39,7 @@ checks! {
     "sysctls" => sysctls,
 }
 
-fn privilege_escalation(errors: &mut Errors, _: &Owner, context: &Value, path: &Path) {
+fn privilege_escalation(errors: &mut Errors, _: &Owner, context: &Value, path: &ErrorPath) {
     if context.maybe_flag("allowPrivilegeEscalation") != Some(false) {
         return;
     }
@@ -73,7 +73,7 @@ fn is_sysctl_name(name: &str) -> bool {
         })
 }
 
-fn sysctls(errors: &mut Errors, owner: &Owner, list: &Value, path: &Path) {
+fn sysctls(errors: &mut Errors, owner: &Owner, list: &Value, path: &ErrorPath) {
     let spec = owner.enclosing("core.v1.PodSpec").unwrap_or(&Value::Null);
     let mut seen = HashSet::new();
     for (i, sysctl) in list.as_array().into_iter().flatten().enumerate() {
@@ -100,7 +100,7 @@ fn sysctls(errors: &mut Errors, owner: &Owner, list: &Value, path: &Path) {
     }
 }
 
-fn seccomp_local(errors: &mut Errors, owner: &Owner, local: &Value, at: &Path) {
+fn seccomp_local(errors: &mut Errors, owner: &Owner, local: &Value, at: &ErrorPath) {
     let kind = owner.value.text("type");
     match (kind, local.as_str()) {
         ("Localhost", None) => {
@@ -120,13 +120,14 @@ fn seccomp_local(errors: &mut Errors, owner: &Owner, local: &Value, at: &Path) {
     }
 }
 
-fn app_armor(errors: &mut Errors, _: &Owner, profile: &Value, path: &Path) {
+fn app_armor(errors: &mut Errors, _: &Owner, profile: &Value, path: &ErrorPath) {
     const MISSING: &str = "must be set when AppArmor type is Localhost";
     let at = path.child("localhostProfile");
     let local = profile.maybe_text("localhostProfile");
     match (profile.text("type"), local) {
         ("Localhost", None) => errors.required(&at, MISSING),
         ("Localhost", Some(local)) => {
+            // The kubelet compares the name with the profiles of the node as it is.
             if local.trim() != local {
                 errors.invalid(&at, local, "must not be padded with whitespace");
             } else if local.is_empty() {
@@ -153,7 +154,7 @@ fn app_armor(errors: &mut Errors, _: &Owner, profile: &Value, path: &Path) {
 }
 
 /// Errors of `spec.os`, and of what does not exist on that system.
-pub(super) fn validate_os(errors: &mut Errors, spec: &Value, os_path: &Path) {
+pub(super) fn validate_os(errors: &mut Errors, spec: &Value, os_path: &ErrorPath) {
     let Some(os) = spec.field("os") else {
         return;
     };
@@ -218,9 +219,9 @@ fn forbid_in_contexts(
     of_pod: &[&str],
     of_container: &[&str],
     detail: &str,
-    path: &Path,
+    path: &ErrorPath,
 ) {
-    let mut forbid = |holder: &Value, fields: &[&str], path: &Path| {
+    let mut forbid = |holder: &Value, fields: &[&str], path: &ErrorPath| {
         let Some(context) = holder.field("securityContext") else {
             return;
         };

@@ -3,9 +3,9 @@
 use super::{annotations, containers, resources, security};
 use crate::validation::addresses::validate_ip;
 use crate::validation::engine::Owner;
-use crate::validation::errors::{Errors, Path, Shown, json_text, struct_text};
+use crate::validation::errors::{ErrorPath, Errors, Shown, json_text, struct_text};
 use crate::validation::selectors::validate_labels;
-use crate::validation::view::View;
+use crate::validation::view::FieldView;
 use crate::validation::{checks, metadata, names};
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ const HOST_NAME_BYTES_MAX: usize = 64;
 
 checks! {
     "pod-annotations" => |e, _, pod, _| {
-        let path = Path::new("metadata.annotations");
+        let path = ErrorPath::new("metadata.annotations");
         annotations::validate(e, pod.part("metadata"), pod.part("spec"), &path);
     },
     "pod-rest" => |e, _, pod, _| rest(e, pod),
@@ -59,17 +59,17 @@ pub(super) fn validate_new(pod: &Value) -> Errors {
     let spec = pod.part("spec");
     if !spec.items("ephemeralContainers").is_empty() {
         errors.forbidden(
-            &Path::new("spec.ephemeralContainers"),
+            &ErrorPath::new("spec.ephemeralContainers"),
             "cannot be set on create",
         );
     }
     if !spec.text("nodeName").is_empty() && !spec.items("schedulingGates").is_empty() {
         errors.forbidden(
-            &Path::new("spec.nodeName"),
+            &ErrorPath::new("spec.nodeName"),
             "cannot be set until all schedulingGates have been cleared",
         );
     }
-    let path = Path::new("spec");
+    let path = ErrorPath::new("spec");
     annotations::validate_profiles_match(&mut errors, pod.part("metadata"), spec, &path);
     errors
 }
@@ -77,7 +77,7 @@ pub(super) fn validate_new(pod: &Value) -> Errors {
 /// Errors that pods have and templates have not.
 fn rest(errors: &mut Errors, pod: &Value) {
     let spec = pod.part("spec");
-    let path = Path::new("spec");
+    let path = ErrorPath::new("spec");
     if spec.text("serviceAccountName").is_empty() {
         for (i, volume) in spec.items("volumes").iter().enumerate() {
             for (j, source) in volume.part("projected").items("sources").iter().enumerate() {
@@ -103,7 +103,7 @@ fn rest(errors: &mut Errors, pod: &Value) {
 }
 
 /// With the host's network, a port of a container is a port of the host.
-fn host_network(errors: &mut Errors, owner: &Owner, spec: &Value, path: &Path) {
+fn host_network(errors: &mut Errors, owner: &Owner, spec: &Value, path: &ErrorPath) {
     if !spec.flag("hostNetwork") {
         return;
     }
@@ -123,7 +123,7 @@ fn host_network(errors: &mut Errors, owner: &Owner, spec: &Value, path: &Path) {
     }
 }
 
-fn host_users(errors: &mut Errors, _: &Owner, spec: &Value, path: &Path) {
+fn host_users(errors: &mut Errors, _: &Owner, spec: &Value, path: &ErrorPath) {
     if spec.maybe_flag("hostUsers") != Some(false) {
         return;
     }
@@ -141,7 +141,7 @@ fn host_users(errors: &mut Errors, _: &Owner, spec: &Value, path: &Path) {
     }
 }
 
-fn hostname_override(errors: &mut Errors, owner: &Owner, name: &Value, path: &Path) {
+fn hostname_override(errors: &mut Errors, owner: &Owner, name: &Value, path: &ErrorPath) {
     let Some(name) = name.as_str() else {
         return;
     };
@@ -157,7 +157,7 @@ fn hostname_override(errors: &mut Errors, owner: &Owner, name: &Value, path: &Pa
     errors.each_invalid(path, name, names::dns_subdomain(name));
 }
 
-fn dns_config(errors: &mut Errors, owner: &Owner, config: &Value, path: &Path) {
+fn dns_config(errors: &mut Errors, owner: &Owner, config: &Value, path: &ErrorPath) {
     if owner.value.text("dnsPolicy") == "None" {
         if config.is_null() {
             errors.required(path, "must provide `dnsConfig` when `dnsPolicy` is None");
@@ -208,7 +208,7 @@ fn dns_config(errors: &mut Errors, owner: &Owner, config: &Value, path: &Path) {
     }
 }
 
-fn claim_name(errors: &mut Errors, owner: &Owner, name: &Value, path: &Path) {
+fn claim_name(errors: &mut Errors, owner: &Owner, name: &Value, path: &ErrorPath) {
     let name = name.as_str().unwrap_or("");
     if owner.repeats("name") {
         errors.duplicate(path, name);
@@ -217,7 +217,7 @@ fn claim_name(errors: &mut Errors, owner: &Owner, name: &Value, path: &Path) {
     }
 }
 
-fn claim_source(errors: &mut Errors, _: &Owner, claim: &Value, path: &Path) {
+fn claim_source(errors: &mut Errors, _: &Owner, claim: &Value, path: &ErrorPath) {
     let given =
         ["resourceClaimName", "resourceClaimTemplateName"].map(|f| claim.field(f).is_some());
     let detail = match given {

@@ -6,10 +6,10 @@ use super::annotations;
 use super::requests::is_sidecar;
 use crate::validation::addresses::validate_ip;
 use crate::validation::errors::{
-    Errors, IS_IMMUTABLE, Path, Shown, json_text, list_text, struct_text,
+    ErrorPath, Errors, IS_IMMUTABLE, Shown, json_text, list_text, struct_text,
 };
 use crate::validation::names;
-use crate::validation::view::View;
+use crate::validation::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -21,7 +21,7 @@ const SYSTEM_CONDITIONS: &[&str] = &["PodScheduled", "Ready", "Initialized"];
 /// Errors of a write of a pod's status, without those of its metadata that every kind has.
 pub(crate) fn validate(new: &Value, old: &Value) -> Errors {
     let mut errors = Errors::new();
-    let metadata_path = Path::new("metadata");
+    let metadata_path = ErrorPath::new("metadata");
     let spec = new.part("spec");
     annotations::validate_update(
         &mut errors,
@@ -30,7 +30,7 @@ pub(crate) fn validate(new: &Value, old: &Value) -> Errors {
         spec,
         &metadata_path.child("annotations"),
     );
-    let path = Path::new("status");
+    let path = ErrorPath::new("status");
     let (before, after) = (old.part("status"), new.part("status"));
     for (i, condition) in after.items("conditions").iter().enumerate() {
         let kind = condition.text("type");
@@ -104,7 +104,7 @@ fn validate_transitions(
     before: &Value,
     spec: &Value,
     list: &str,
-    path: &Path,
+    path: &ErrorPath,
 ) {
     // Ephemeral containers are never restarted.
     let policy = if list == "ephemeralContainerStatuses" {
@@ -153,7 +153,7 @@ fn restarts_all(spec: &Value) -> bool {
     rules.any(|rule| rule.text("action") == "RestartAllContainers")
 }
 
-fn validate_claims(errors: &mut Errors, status: &Value, spec: &Value, path: &Path) {
+fn validate_claims(errors: &mut Errors, status: &Value, spec: &Value, path: &ErrorPath) {
     let mut seen = HashSet::new();
     for (i, claim) in status.items("resourceClaimStatuses").iter().enumerate() {
         let path = path.index(i);
@@ -185,7 +185,7 @@ fn validate_ips(
     errors: &mut Errors,
     (status, before): (&Value, &Value),
     list: &'static str,
-    path: &Path,
+    path: &ErrorPath,
 ) {
     let path = path.child(list);
     let ips: Vec<&str> = status.items(list).iter().map(|ip| ip.text("ip")).collect();

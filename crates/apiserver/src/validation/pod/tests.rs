@@ -9,7 +9,7 @@ use crate::validation::strategy;
 use serde_json::json;
 
 /// The rules of the tables and of the code, together.
-fn rules() -> &'static dyn Strategy {
+fn rules() -> &'static dyn KindStrategy {
     strategy(gr("", "pods"))
 }
 

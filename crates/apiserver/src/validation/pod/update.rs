@@ -5,9 +5,9 @@
 
 use super::{annotations, scheduling};
 use crate::validation::differences::with_differences;
-use crate::validation::errors::{Errors, Path, Shown, json_text, list_text, struct_text};
+use crate::validation::errors::{ErrorPath, Errors, Shown, json_text, list_text, struct_text};
 use crate::validation::names;
-use crate::validation::view::{View, copy_field, existing, items_mut, remove, set};
+use crate::validation::view::{FieldView, copy_field, existing, items_mut, remove, set};
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 
@@ -20,15 +20,16 @@ const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 /// Errors of a change of a pod, without those of its metadata that every kind has.
 pub(crate) fn validate(new: &Value, old: &Value) -> Errors {
     let mut errors = Errors::new();
-    let path = Path::new("spec");
+    let path = ErrorPath::new("spec");
     let (new_spec, old_spec) = (new.part("spec"), old.part("spec"));
     annotations::validate_update(
         &mut errors,
         new.part("metadata"),
         old.part("metadata"),
         new_spec,
-        &Path::new("metadata.annotations"),
+        &ErrorPath::new("metadata.annotations"),
     );
+    // Errors of images are returned alone: the differences below would repeat them.
     for list in ["containers", "initContainers"] {
         if !validate_images(&mut errors, new_spec, old_spec, list, &path) {
             return errors;
@@ -47,8 +48,10 @@ pub(crate) fn validate(new: &Value, old: &Value) -> Errors {
     if new_spec == old_spec {
         return errors;
     }
+    // All fields that may change are reset, so that any other difference is an error.
     let mut rest = new_spec.clone();
     take_over_mutable(&mut rest, old_spec);
+    // A pod with gates may be narrowed further; these fields are judged on their own.
     if !old_spec.items("schedulingGates").is_empty() {
         validate_gated(&mut errors, &mut rest, old_spec, &path);
     }
@@ -59,7 +62,13 @@ pub(crate) fn validate(new: &Value, old: &Value) -> Errors {
 }
 
 /// Returns whether the rest of the spec can be compared.
-fn validate_images(errors: &mut Errors, new: &Value, old: &Value, list: &str, path: &Path) -> bool {
+fn validate_images(
+    errors: &mut Errors,
+    new: &Value,
+    old: &Value,
+    list: &str,
+    path: &ErrorPath,
+) -> bool {
     let path = path.child(list);
     if new.items(list).len() != old.items(list).len() {
         errors.forbidden(&path, "pod updates may not add or remove containers");
@@ -79,7 +88,7 @@ fn validate_images(errors: &mut Errors, new: &Value, old: &Value, list: &str, pa
 }
 
 /// The deadline may be set once and then only come closer. Returns whether to go on.
-fn validate_deadline(errors: &mut Errors, new: &Value, old: &Value, path: &Path) -> bool {
+fn validate_deadline(errors: &mut Errors, new: &Value, old: &Value, path: &ErrorPath) -> bool {
     let path = path.child("activeDeadlineSeconds");
     let before = old.maybe_int("activeDeadlineSeconds");
     match (new.maybe_int("activeDeadlineSeconds"), before) {
@@ -104,7 +113,7 @@ fn validate_deadline(errors: &mut Errors, new: &Value, old: &Value, path: &Path)
 }
 
 /// Every toleration stays, with another `tolerationSeconds` at most; more may be added.
-fn validate_tolerations(errors: &mut Errors, new: &Value, old: &Value, path: &Path) {
+fn validate_tolerations(errors: &mut Errors, new: &Value, old: &Value, path: &ErrorPath) {
     let without_seconds = |toleration: &Value| {
         let mut toleration = toleration.clone();
         remove(&mut toleration, "tolerationSeconds");
@@ -132,7 +141,7 @@ fn validate_tolerations(errors: &mut Errors, new: &Value, old: &Value, path: &Pa
 }
 
 /// Gates may only go (rule API-7).
-fn validate_gates(errors: &mut Errors, new: &Value, old: &Value, path: &Path) {
+fn validate_gates(errors: &mut Errors, new: &Value, old: &Value, path: &ErrorPath) {
     let before: HashSet<&str> = old
         .items("schedulingGates")
         .iter()
@@ -171,7 +180,7 @@ fn take_over_mutable(rest: &mut Value, old: &Value) {
 }
 
 /// A gated pod may be narrowed (rules API-10 and API-11); what was checked is set to what it was.
-fn validate_gated(errors: &mut Errors, rest: &mut Value, old: &Value, path: &Path) {
+fn validate_gated(errors: &mut Errors, rest: &mut Value, old: &Value, path: &ErrorPath) {
     if rest.field("nodeSelector") != old.field("nodeSelector") {
         let empty = Map::new();
         let after = rest.map("nodeSelector").unwrap_or(&empty);
@@ -233,9 +242,10 @@ fn validate_node_affinity(
     errors: &mut Errors,
     new: Option<&Value>,
     old: Option<&Value>,
-    path: &Path,
+    path: &ErrorPath,
 ) {
     let required = |affinity: Option<&Value>| affinity.and_then(|a| a.field(REQUIRED)).cloned();
+    // Without terms every addition narrows.
     let Some(old) = required(old) else {
         return;
     };
@@ -245,6 +255,7 @@ fn validate_node_affinity(
         new.items("nodeSelectorTerms"),
     );
     let path = path.child(REQUIRED).child("nodeSelectorTerms");
+    // Terms are alternatives: another term would widen the choice of nodes.
     if !before.is_empty() && before.len() != after.len() {
         errors.invalid(
             &path,

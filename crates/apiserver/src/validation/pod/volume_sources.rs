@@ -2,8 +2,8 @@
 
 use super::volumes::validate_local_path;
 use crate::validation::engine::{Owner, run_type};
-use crate::validation::errors::{Errors, Path};
-use crate::validation::view::View;
+use crate::validation::errors::{ErrorPath, Errors};
+use crate::validation::view::FieldView;
 use crate::validation::{checks, names};
 use serde_json::Value;
 
@@ -45,7 +45,7 @@ checks! {
     },
 }
 
-fn flocker(errors: &mut Errors, _: &Owner, source: &Value, path: &Path) {
+fn flocker(errors: &mut Errors, _: &Owner, source: &Value, path: &ErrorPath) {
     let (name, uuid) = (source.text("datasetName"), source.text("datasetUUID"));
     if name.is_empty() && uuid.is_empty() {
         errors.required(path, "one of datasetName and datasetUUID is required");
@@ -62,7 +62,7 @@ fn flocker(errors: &mut Errors, _: &Owner, source: &Value, path: &Path) {
     }
 }
 
-fn flex_options(errors: &mut Errors, owner: &Owner, _: &Value, path: &Path) {
+fn flex_options(errors: &mut Errors, owner: &Owner, _: &Value, path: &ErrorPath) {
     for (key, _) in owner.value.entries("options") {
         let domain = key.split('/').next().unwrap_or(key).to_lowercase();
         let domain = format!(".{domain}");
@@ -73,7 +73,7 @@ fn flex_options(errors: &mut Errors, owner: &Owner, _: &Value, path: &Path) {
     }
 }
 
-fn iscsi(errors: &mut Errors, owner: &Owner, source: &Value, path: &Path) {
+fn iscsi(errors: &mut Errors, owner: &Owner, source: &Value, path: &ErrorPath) {
     if (source.flag("chapAuthDiscovery") || source.flag("chapAuthSession"))
         && source.field("secretRef").is_none()
     {
@@ -90,7 +90,7 @@ fn iscsi(errors: &mut Errors, owner: &Owner, source: &Value, path: &Path) {
     }
 }
 
-fn quobyte(errors: &mut Errors, _: &Owner, source: &Value, path: &Path) {
+fn quobyte(errors: &mut Errors, _: &Owner, source: &Value, path: &ErrorPath) {
     let registry = source.text("registry");
     if registry.is_empty() {
         errors.required(&path.child("registry"), QUOBYTE_PAIRS);
@@ -106,7 +106,7 @@ fn quobyte(errors: &mut Errors, _: &Owner, source: &Value, path: &Path) {
     }
 }
 
-fn fibre_channel(errors: &mut Errors, _: &Owner, source: &Value, path: &Path) {
+fn fibre_channel(errors: &mut Errors, _: &Owner, source: &Value, path: &ErrorPath) {
     let names = source.items("targetWWNs");
     let has_ids = !source.items("wwids").is_empty();
     let at = path.child("targetWWNs");
@@ -135,7 +135,7 @@ fn fibre_channel(errors: &mut Errors, _: &Owner, source: &Value, path: &Path) {
     }
 }
 
-fn azure_uri(errors: &mut Errors, owner: &Owner, uri: &Value, path: &Path) {
+fn azure_uri(errors: &mut Errors, owner: &Owner, uri: &Value, path: &ErrorPath) {
     let (prefix, form) = match owner.value.maybe_text("kind") {
         Some("Managed") => (
             "/subscriptions/",
@@ -154,7 +154,7 @@ fn azure_uri(errors: &mut Errors, owner: &Owner, uri: &Value, path: &Path) {
 }
 
 /// Errors of the name of a CSI driver.
-pub(crate) fn validate_driver_name(errors: &mut Errors, driver: &str, path: &Path) {
+pub(crate) fn validate_driver_name(errors: &mut Errors, driver: &str, path: &ErrorPath) {
     if driver.is_empty() {
         errors.required(path, "");
         return;
@@ -166,7 +166,7 @@ pub(crate) fn validate_driver_name(errors: &mut Errors, driver: &str, path: &Pat
 }
 
 /// Errors of a projected trust bundle: by name, or by signer and selector.
-pub(super) fn validate_trust_bundle(errors: &mut Errors, bundle: &Value, path: &Path) {
+pub(super) fn validate_trust_bundle(errors: &mut Errors, bundle: &Value, path: &ErrorPath) {
     let selector = bundle.field("labelSelector");
     let at = path.child("labelSelector");
     match (bundle.maybe_text("name"), bundle.maybe_text("signerName")) {
@@ -178,6 +178,7 @@ pub(super) fn validate_trust_bundle(errors: &mut Errors, bundle: &Value, path: &
             if name.is_empty() {
                 errors.required(&name_path, "must be a valid object name");
             }
+            // The part before the colon is the signer, which has its own form.
             let last = name.rsplit(':').next().unwrap_or(name);
             for message in names::dns_subdomain(last) {
                 let detail = format!("not a valid clustertrustbundlename: {message}");

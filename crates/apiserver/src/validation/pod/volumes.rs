@@ -3,9 +3,9 @@
 
 use super::{env, volume_sources};
 use crate::validation::engine::{Owner, run_field, run_type};
-use crate::validation::errors::{Errors, Path, quote};
+use crate::validation::errors::{ErrorPath, Errors, quote};
 use crate::validation::selectors::validate_labels;
-use crate::validation::view::View;
+use crate::validation::view::FieldView;
 use crate::validation::{amounts, checks, names};
 use serde_json::Value;
 use std::collections::HashSet;
@@ -98,7 +98,7 @@ fn pod_name<'a>(owner: &Owner<'a>) -> &'a str {
     pod.map_or("", |pod| pod.part("metadata").text("name"))
 }
 
-fn volumes(errors: &mut Errors, owner: &Owner, list: &Value, path: &Path) {
+fn volumes(errors: &mut Errors, owner: &Owner, list: &Value, path: &ErrorPath) {
     let volumes = list.as_array().map_or(&[][..], Vec::as_slice);
     let pod_name = pod_name(owner);
     let created: HashSet<String> = volumes
@@ -112,6 +112,7 @@ fn volumes(errors: &mut Errors, owner: &Owner, list: &Value, path: &Path) {
         let name = volume.text("name");
         let mut own = Errors::new();
         validate_one(&mut own, owner, volume, &path);
+        // A name is only reserved by a volume without errors, as in kube-apiserver.
         if sound.contains(name) {
             own.duplicate(&path.child("name"), name);
         }
@@ -120,6 +121,7 @@ fn volumes(errors: &mut Errors, owner: &Owner, list: &Value, path: &Path) {
         }
         errors.extend(own);
         let claim = volume.part("persistentVolumeClaim").text("claimName");
+        // The claim of an ephemeral volume exists only after the pod was created.
         if created.contains(claim) {
             errors.invalid(
                 &path.child("persistentVolumeClaim.claimName"),
@@ -141,18 +143,19 @@ pub(super) fn find_sound<'a>(errors: &Errors, owner: &Owner<'a>, name: &str) -> 
     named.find(|volume| {
         let mut own = Errors::new();
         if !errors.is_empty() {
-            validate_one(&mut own, owner, volume, &Path::default());
+            validate_one(&mut own, owner, volume, &ErrorPath::default());
         }
         own.is_empty()
     })
 }
 
-fn validate_one(errors: &mut Errors, owner: &Owner, volume: &Value, path: &Path) {
+fn validate_one(errors: &mut Errors, owner: &Owner, volume: &Value, path: &ErrorPath) {
     let mut given = false;
     for (source, reported_as) in SOURCES {
         if volume.field(source).is_none() {
             continue;
         }
+        // The first source counts; each further one is an error.
         if given {
             errors.forbidden(
                 &path.child(reported_as),
@@ -180,7 +183,7 @@ fn validate_one(errors: &mut Errors, owner: &Owner, volume: &Value, path: &Path)
 }
 
 /// The claim of an ephemeral volume is named after the pod and the volume.
-fn ephemeral_name(errors: &mut Errors, owner: &Owner, volume: &Value, path: &Path) {
+fn ephemeral_name(errors: &mut Errors, owner: &Owner, volume: &Value, path: &ErrorPath) {
     let (pod_name, name) = (pod_name(owner), volume.text("name"));
     if pod_name.is_empty() || name.is_empty() {
         return;
@@ -192,7 +195,7 @@ fn ephemeral_name(errors: &mut Errors, owner: &Owner, volume: &Value, path: &Pat
     }
 }
 
-fn host_path(errors: &mut Errors, _: &Owner, source: &Value, path: &Path) {
+fn host_path(errors: &mut Errors, _: &Owner, source: &Value, path: &ErrorPath) {
     let host_path = source.text("path");
     if host_path.is_empty() {
         errors.required(&path.child("path"), "");
@@ -205,7 +208,7 @@ fn host_path(errors: &mut Errors, _: &Owner, source: &Value, path: &Path) {
     }
 }
 
-fn downward_source(errors: &mut Errors, _: &Owner, file: &Value, path: &Path) {
+fn downward_source(errors: &mut Errors, _: &Owner, file: &Value, path: &ErrorPath) {
     match (file.field("fieldRef"), file.field("resourceFieldRef")) {
         (Some(reference), other) => {
             env::validate_field_ref(
@@ -230,7 +233,7 @@ fn downward_source(errors: &mut Errors, _: &Owner, file: &Value, path: &Path) {
 }
 
 /// Errors of the sources of a projected volume; some are reported at the volume.
-fn projected(errors: &mut Errors, owner: &Owner, sources: &Value, list: &Path) {
+fn projected(errors: &mut Errors, owner: &Owner, sources: &Value, list: &ErrorPath) {
     const CONFLICT: &str = "conflicting duplicate paths";
     const TYPE: &str = "core.v1.VolumeProjection";
     let volume = list.parent();
@@ -305,14 +308,14 @@ pub(super) fn has_backsteps(path: &str) -> bool {
     path.split('/').any(|part| part == "..")
 }
 
-pub(crate) fn validate_no_backsteps(errors: &mut Errors, value: &str, path: &Path) {
+pub(crate) fn validate_no_backsteps(errors: &mut Errors, value: &str, path: &ErrorPath) {
     if has_backsteps(value) {
         errors.invalid(path, value, "must not contain '..'");
     }
 }
 
 /// Errors of a path that must lead downwards: relative, without `..`.
-pub(super) fn validate_descending_path(errors: &mut Errors, value: &str, path: &Path) {
+pub(super) fn validate_descending_path(errors: &mut Errors, value: &str, path: &ErrorPath) {
     if value.starts_with('/') {
         errors.invalid(path, value, "must be a relative path");
     }
@@ -320,7 +323,7 @@ pub(super) fn validate_descending_path(errors: &mut Errors, value: &str, path: &
 }
 
 /// Errors of the path of a file in a volume: leading downwards, and not beginning with `..`.
-pub(super) fn validate_local_path(errors: &mut Errors, value: &str, path: &Path) {
+pub(super) fn validate_local_path(errors: &mut Errors, value: &str, path: &ErrorPath) {
     validate_descending_path(errors, value, path);
     if value.starts_with("..") && !value.starts_with("../") && !has_backsteps(value) {
         errors.invalid(path, value, "must not start with '..'");

@@ -6,7 +6,7 @@ const NOT_SET: &str = "field cannot be set once created";
 const NOT_CLEARED: &str = "field cannot be cleared once set";
 const IMMUTABLE: &str = r#"Invalid value: "null": field is immutable"#;
 
-fn of(plural: &'static str) -> &'static dyn Strategy {
+fn of(plural: &'static str) -> &'static dyn KindStrategy {
     strategy(gr("scheduling.k8s.io", plural))
 }
 

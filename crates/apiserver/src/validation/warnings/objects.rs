@@ -3,7 +3,7 @@
 use super::deprecated;
 use crate::validation::amounts;
 use crate::validation::names;
-use crate::validation::view::View;
+use crate::validation::view::FieldView;
 use serde_json::Value;
 
 const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
@@ -117,6 +117,7 @@ fn of_volume(volume: &Value, warnings: &mut Vec<String>) {
             }
         }
     }
+    // Each source is deprecated since a release of its own.
     for (source, name, since) in SOURCES {
         if spec.field(source).is_some() {
             warnings.push(format!("spec.{name}: {since}"));

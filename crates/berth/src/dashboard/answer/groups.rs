@@ -29,7 +29,7 @@ pub(crate) struct GroupFilter {
 }
 
 #[derive(PartialEq, Eq, Hash)]
-struct Key<'a> {
+struct DashboardKey<'a> {
     place: &'static str,
     namespace: &'a str,
     owner: (&'a str, &'a str),
@@ -38,7 +38,7 @@ struct Key<'a> {
     gates: String,
 }
 
-struct Group<'a> {
+struct ListedGroup<'a> {
     pods: usize,
     oldest: &'a QueuedPodInfo,
 }
@@ -74,10 +74,11 @@ fn reasons(explanation: Option<&Explanation>) -> Vec<Value> {
 
 /// The groups, those of the most pods first.
 pub(super) fn groups(scheduler: &Scheduler, filter: &GroupFilter, now: Time) -> Value {
-    let mut groups: HashMap<Key<'_>, Group<'_>> = HashMap::new();
+    let mut groups: HashMap<DashboardKey<'_>, ListedGroup<'_>> = HashMap::new();
     let mut namespaces: BTreeSet<&str> = BTreeSet::new();
     for (place, info) in scheduler.queue().places().pods() {
         let namespace = info.pod.namespace().as_str();
+        // The list of namespaces is for a menu; a longer one could not be used.
         if namespaces.len() < NAMESPACES_MAX {
             namespaces.insert(namespace);
         }
@@ -89,7 +90,7 @@ pub(super) fn groups(scheduler: &Scheduler, filter: &GroupFilter, now: Time) -> 
         if !is_wanted {
             continue;
         }
-        let key = Key {
+        let key = DashboardKey {
             place: place_text,
             namespace,
             owner,
@@ -102,10 +103,11 @@ pub(super) fn groups(scheduler: &Scheduler, filter: &GroupFilter, now: Time) -> 
                 _ => String::new(),
             },
         };
-        let group = groups.entry(key).or_insert(Group {
+        let group = groups.entry(key).or_insert(ListedGroup {
             pods: 0,
             oldest: info,
         });
+        // The group is as old as its oldest pod.
         group.pods += 1;
         if info.waits_since() < group.oldest.waits_since() {
             group.oldest = info;
@@ -124,8 +126,8 @@ pub(super) fn groups(scheduler: &Scheduler, filter: &GroupFilter, now: Time) -> 
 fn row(
     scheduler: &Scheduler,
     filter: &GroupFilter,
-    key: Key<'_>,
-    group: &Group<'_>,
+    key: DashboardKey<'_>,
+    group: &ListedGroup<'_>,
     now: Time,
 ) -> Option<(usize, String, Value)> {
     let pod = &group.oldest.pod;
@@ -137,6 +139,7 @@ fn row(
     } else {
         key.gates.clone()
     };
+    // The filter applies to texts, codes and plugins, because users know any of them.
     let reasons = reasons(explanation);
     let is_named = |text: &str| text.contains(&filter.reason);
     let mut codes = reasons.iter().filter_map(|reason| reason["code"].as_str());

@@ -151,6 +151,7 @@ pub(super) fn nodes(scheduler: &Scheduler, search: &str, from: usize) -> Value {
         .iter()
         .filter(|view| search.is_empty() || view.name().contains(search))
         .collect();
+    // Pages need a stable order.
     found.sort_by(|a, b| a.name().cmp(b.name()));
     let mut classes: BTreeMap<(i64, i64), usize> = BTreeMap::new();
     for view in &found {
@@ -170,6 +171,7 @@ pub(super) fn nodes(scheduler: &Scheduler, search: &str, from: usize) -> Value {
     });
     let mut answer = page(rows.collect(), total, from);
     let mut classes: Vec<_> = classes.into_iter().collect();
+    // The most frequent classes show the shape of the cluster; rare ones are left out.
     classes.sort_by_key(|(_, nodes)| Reverse(*nodes));
     let classes = classes.into_iter().take(ROWS_MAX);
     let classes =
@@ -219,6 +221,7 @@ pub(super) fn search(scheduler: &Scheduler, text: &str) -> Value {
             }
         }
         let (kind, name) = owner(pod);
+        // Owners are counted only while they fit into the answer.
         if !kind.is_empty() && name.contains(text) && owners.len() < ROWS_MAX {
             let key = (pod.namespace().clone(), format!("{kind}/{name}"));
             *owners.entry(key).or_default() += 1;
@@ -264,6 +267,7 @@ pub(super) fn owner_page(scheduler: &Scheduler, key: &str, now: berth_api::Time)
         .stored_pods()
         .filter(|pod| *pod.namespace() == *namespace && owner(pod) == (kind, name))
         .collect();
+    // Waiting pods come first: they are the reason to open the page.
     pods.sort_by_key(|pod| (!pod.spec.node_name.is_empty(), pod.key()));
     let bound = pods.iter().filter(|pod| pod.is_assigned()).count();
     let total = pods.len();

@@ -5,7 +5,7 @@
 //! replaces claims in protobuf, too. A server that has no protobuf gets the patch.
 
 use super::{OTHER_UID, lane_of, resource_of, version_of, write_request};
-use berth_client::content::{Answer, Strategy};
+use berth_client::content::{ApiAnswer, PatchKind};
 use berth_client::{ApiError, Transport, request};
 use berth_framework::write::{Action, RawField, Write};
 use serde_json::Value;
@@ -18,12 +18,13 @@ pub(super) async fn write(
     transport: &Transport,
     write: &Write,
     raw: &[RawField],
-) -> Result<Answer, ApiError> {
+) -> Result<ApiAnswer, ApiError> {
     let object = write.object();
     let (resource, lane) = (resource_of(write), lane_of(write));
     let Some((patch, strategy)) = patch_of(write, raw) else {
         return transport.answer(&write_request(write).for_json()).await;
     };
+    // The object is read in the encoding in which it is written, so that unknown fields stay.
     let read = request::get(resource, &object.namespace, &object.name)
         .for_protobuf()
         .in_lane(lane);
@@ -32,6 +33,7 @@ pub(super) async fn write(
         let stored = transport.answer(&read).await?;
         let version = version_of(&stored, write.uid());
         let version = version.ok_or_else(|| conflict(404, OTHER_UID))?;
+        // The write was decided from another version, so it is not repeated here.
         if write.resource_version().is_some_and(|v| *v != version) {
             let reason =
                 "the object has been modified; the write is decided again with its latest version";
@@ -51,6 +53,7 @@ pub(super) async fn write(
         let is_conflict = answer
             .as_ref()
             .is_err_and(|error| error.code() == Some(409));
+        // Another client has written between the read and the write.
         if !is_conflict || write.resource_version().is_some() || attempt == ATTEMPTS_MAX {
             return answer;
         }
@@ -59,10 +62,10 @@ pub(super) async fn write(
 }
 
 /// The patch of a write, with texts in the place of values that are written byte for byte.
-fn patch_of(write: &Write, raw: &[RawField]) -> Option<(Value, Strategy)> {
+fn patch_of(write: &Write, raw: &[RawField]) -> Option<(Value, PatchKind)> {
     let (body, strategy) = match write.action() {
-        Action::Patch(body) => (body, Strategy::Merge),
-        Action::StrategicPatch(body) => (body, Strategy::Strategic),
+        Action::Patch(body) => (body, PatchKind::Merge),
+        Action::StrategicPatch(body) => (body, PatchKind::Strategic),
         Action::Create(_) | Action::Update(_) | Action::Delete => return None,
     };
     let mut body = body.clone();
@@ -225,6 +228,6 @@ mod tests {
         let write = Write::patch(&TYPE, "ns", "c", body).keeping_bytes([raw]);
         let fields = write.raw_fields().expect("it keeps bytes");
         let expected = json!({"status": {"a": ["{ }"], "b": {}}});
-        assert_eq!(patch_of(&write, fields), Some((expected, Strategy::Merge)));
+        assert_eq!(patch_of(&write, fields), Some((expected, PatchKind::Merge)));
     }
 }

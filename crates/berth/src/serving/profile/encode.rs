@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Writes a report. `per_second` is how often a second was sampled.
 pub(super) fn cpu(report: &Report, duration: Duration, per_second: i32) -> io::Result<Vec<u8>> {
     let period = 1_000_000_000 / i64::from(per_second.max(1));
-    let mut profile = Profile::default();
+    let mut profile = ProfileTables::default();
     let count_type = profile.value_type("samples", "count");
     let cpu_type = profile.value_type("cpu", "nanoseconds");
     let mut samples = Message::default();
@@ -54,7 +54,7 @@ pub(super) fn cpu(report: &Report, duration: Duration, per_second: i32) -> io::R
 
 /// The tables of a profile: what samples refer to by number.
 #[derive(Debug)]
-struct Profile {
+struct ProfileTables {
     strings: Vec<String>,
     string_numbers: HashMap<String, u64>,
     /// By function, file and line.
@@ -63,7 +63,7 @@ struct Profile {
     functions: Message,
 }
 
-impl Default for Profile {
+impl Default for ProfileTables {
     fn default() -> Self {
         let mut profile = Self {
             strings: Vec::new(),
@@ -78,7 +78,7 @@ impl Default for Profile {
     }
 }
 
-impl Profile {
+impl ProfileTables {
     fn string(&mut self, text: &str) -> u64 {
         if let Some(number) = self.string_numbers.get(text) {
             return *number;
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn texts_are_kept_once() {
-        let mut profile = Profile::default();
+        let mut profile = ProfileTables::default();
         let first = profile.string("a");
         assert_eq!((first, profile.string("b"), profile.string("a")), (1, 2, 1));
         assert_eq!(profile.strings, ["", "a", "b"]);

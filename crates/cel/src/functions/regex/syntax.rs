@@ -29,14 +29,14 @@ struct Flags {
 }
 
 /// A part that can be repeated.
-struct Part {
+struct RegexPart {
     text: String,
     size: u64,
     /// The product of the repetitions in it.
     repetitions: u32,
 }
 
-impl Part {
+impl RegexPart {
     fn extend(&mut self, parts: impl IntoIterator<Item = Self>) {
         for part in parts {
             self.text.push_str(&part.text);
@@ -106,15 +106,15 @@ impl<'p> Translator<'p> {
     }
 
     /// Alternatives up to a closing bracket or the end.
-    fn alternatives(&mut self) -> Result<Part, String> {
-        let mut whole = Part {
+    fn alternatives(&mut self) -> Result<RegexPart, String> {
+        let mut whole = RegexPart {
             text: String::new(),
             size: 1,
             repetitions: 1,
         };
         // The parts since the last bar: a repetition applies to the last one, also behind flags.
-        let mut parts: Vec<Part> = Vec::new();
-        let size = |part: &Part| part.size;
+        let mut parts: Vec<RegexPart> = Vec::new();
+        let size = |part: &RegexPart| part.size;
         let mut parts_size: u64 = 0;
         let mut last_repetition = None;
         loop {
@@ -164,7 +164,7 @@ impl<'p> Translator<'p> {
     }
 
     /// Adds a part without its repetition. Flags are none, but apply to what follows.
-    fn part(&mut self, parts: &mut Vec<Part>) -> Result<(), String> {
+    fn part(&mut self, parts: &mut Vec<RegexPart>) -> Result<(), String> {
         let before = self.rest;
         let Some(next) = self.next() else {
             return Ok(());
@@ -182,6 +182,7 @@ impl<'p> Translator<'p> {
             '^' => self.plain("\\A", 1),
             '$' if flags.multi_line => self.plain("(?m:$)", 1),
             '$' => self.plain("\\z", 1),
+            // Between \Q and \E, characters have no meaning.
             '\\' if self.skip("Q") => {
                 let end = self.rest.find("\\E");
                 let quoted = &self.rest[..end.unwrap_or(self.rest.len())];
@@ -196,15 +197,15 @@ impl<'p> Translator<'p> {
         Ok(())
     }
 
-    fn plain(&self, text: &str, size: u64) -> Part {
-        Part {
+    fn plain(&self, text: &str, size: u64) -> RegexPart {
+        RegexPart {
             text: text.to_owned(),
             size,
             repetitions: 1,
         }
     }
 
-    fn literal(&self, character: char) -> Part {
+    fn literal(&self, character: char) -> RegexPart {
         let text = format!("\\x{{{:x}}}", u32::from(character));
         let text = if self.flags.ignore_case {
             format!("(?i:{text})")
@@ -241,7 +242,7 @@ impl<'p> Translator<'p> {
         }))
     }
 
-    fn repeated(&self, part: Part, of: Repetition, shown: &str) -> Result<Part, String> {
+    fn repeated(&self, part: RegexPart, of: Repetition, shown: &str) -> Result<RegexPart, String> {
         let count = of.most.unwrap_or(of.least).max(1);
         let repetitions = match of.most {
             Some(0) => 1,
@@ -250,14 +251,14 @@ impl<'p> Translator<'p> {
         if repetitions > REPETITIONS_MAX {
             return Err(error("invalid repeat count", shown));
         }
-        Ok(Part {
+        Ok(RegexPart {
             text: format!("(?:{}){}", part.text, of.text),
             size: part.size.saturating_mul(count.into()).saturating_add(1),
             repetitions,
         })
     }
 
-    fn group(&mut self, before: &'p str) -> Result<Option<Part>, String> {
+    fn group(&mut self, before: &'p str) -> Result<Option<RegexPart>, String> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
             return Err(error("expression nests too deeply", self.pattern));
@@ -277,7 +278,7 @@ impl<'p> Translator<'p> {
         }
         self.flags = outer;
         self.depth -= 1;
-        Ok(Some(Part {
+        Ok(Some(RegexPart {
             text: format!("(?:{})", inner.text),
             ..inner
         }))
@@ -328,7 +329,7 @@ impl<'p> Translator<'p> {
         }
     }
 
-    fn escape(&mut self, before: &'p str) -> Result<Part, String> {
+    fn escape(&mut self, before: &'p str) -> Result<RegexPart, String> {
         let shown = |length: usize| {
             let end = before
                 .char_indices()
@@ -477,7 +478,7 @@ impl<'p> Translator<'p> {
         })
     }
 
-    fn class(&mut self, before: &'p str) -> Result<Part, String> {
+    fn class(&mut self, before: &'p str) -> Result<RegexPart, String> {
         let mut text = String::from("[");
         let mut size = 1;
         let unclosed = || Err(error("missing closing ]", before));
@@ -579,6 +580,7 @@ fn read_repetition(text: &str) -> Option<Result<(u32, Option<u32>, usize), ()>> 
             && (text.len() == 1 || !text.starts_with('0'))
     };
     let is_bound = |text: &str| text.is_empty() || is_number(text);
+    // Other text in braces is literal.
     if !is_number(least) || !most.is_none_or(is_bound) {
         return None;
     }
@@ -593,6 +595,7 @@ fn read_repetition(text: &str) -> Option<Result<(u32, Option<u32>, usize), ()>> 
             Some("") => None,
             Some(most) => Some(number(most)?),
         };
+        // Bounds in the wrong order are an error of Go's parser.
         match most {
             Some(most) if most < least => Err(()),
             most => Ok((least, most, end + 2)),

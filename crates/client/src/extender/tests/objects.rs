@@ -1,6 +1,6 @@
 //! The objects that are kept as the API has them.
 
-use super::super::raw::{RawObjects, Wanted};
+use super::super::raw::{RawObjects, WantedJson};
 use super::*;
 use berth_api::{Kind, Object};
 
@@ -30,16 +30,16 @@ fn node_of(name: &str) -> (Object, Vec<u8>) {
 /// Only what a question may hold takes up memory.
 #[test]
 fn only_what_is_wanted_is_kept() {
-    let nothing = Wanted::default();
-    let pending = Wanted {
+    let nothing = WantedJson::default();
+    let pending = WantedJson {
         pending_pods: true,
         ..nothing
     };
-    let all = Wanted {
+    let all = WantedJson {
         all_pods: true,
         ..nothing
     };
-    let nodes = Wanted {
+    let nodes = WantedJson {
         nodes: true,
         ..nothing
     };
@@ -60,9 +60,9 @@ fn only_what_is_wanted_is_kept() {
 /// F-38: everything is there, but who wrote which field, which kube-scheduler leaves out as well.
 #[test]
 fn all_there_is_to_know_is_kept() {
-    let raw = RawObjects::new(Wanted {
+    let raw = RawObjects::new(WantedJson {
         pending_pods: true,
-        ..Wanted::default()
+        ..WantedJson::default()
     });
     let (pod, json) = pod_of("u1", None);
     let kept: Value = serde_json::from_str(raw.of(&pod, &json).expect("kept").get()).expect("JSON");
@@ -78,7 +78,7 @@ fn all_there_is_to_know_is_kept() {
 /// one.
 #[test]
 fn what_is_kept_follows_the_cluster() {
-    let wanted = Wanted {
+    let wanted = WantedJson {
         pending_pods: true,
         all_pods: false,
         nodes: true,

@@ -2,12 +2,12 @@
 
 use super::Params;
 use crate::workload::error::FileError;
-use crate::workload::fields::{Fields, as_count, parse_duration, wrong};
-use crate::workload::objects::{ObjectTemplate, Templates};
+use crate::workload::fields::{MappingFields, as_count, parse_duration, wrong};
+use crate::workload::objects::{FileTemplates, ObjectTemplate};
 use crate::workload::ops::{
-    Barrier, Churn, CreateAny, CreateNamespaces, CreateNodes, CreatePods, CreateResourceDriver,
-    DeletePods, NodeStrategy, Op, Stage, StartCollectingMetrics, UpdateAny, VolumeTemplates,
-    WaitForPodGroups,
+    Barrier, BarrierStage, Churn, CreateAny, CreateNamespaces, CreateNodes, CreatePods,
+    CreateResourceDriver, DeletePods, NodeStrategy, Op, StartCollectingMetrics, UpdateAny,
+    VolumeTemplates, WaitForPodGroups,
 };
 use crate::workload::template::{TemplateValue, Values};
 use serde_json::Value;
@@ -42,7 +42,7 @@ const CHURN_INTERVAL: Duration = Duration::from_millis(500);
 /// The state of the decoder of operations.
 pub(super) struct Decoder<'a> {
     pub(super) params: &'a Params<'a>,
-    pub(super) templates: &'a Templates,
+    pub(super) templates: &'a FileTemplates,
     pub(super) default_pod: Option<&'a str>,
 }
 
@@ -57,10 +57,10 @@ impl Decoder<'_> {
         value: Value,
         into: &mut Vec<Op>,
     ) -> Result<(), FileError> {
-        let mut fields = Fields::of(place, value)?;
+        let mut fields = MappingFields::of(place, value)?;
         let opcode = fields.required_text("opcode")?;
         let place = format!("{place} ({opcode})");
-        let mut fields = Fields::of(place, Value::Object(fields.rest().1))?;
+        let mut fields = MappingFields::of(place, Value::Object(fields.rest().1))?;
         let op = match opcode.as_str() {
             "createPodSets" => {
                 self.pod_sets(&mut fields, into)?;
@@ -142,7 +142,7 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    fn nodes(&self, fields: &mut Fields) -> Result<CreateNodes, FileError> {
+    fn nodes(&self, fields: &mut MappingFields) -> Result<CreateNodes, FileError> {
         let template = self.template(fields, "nodeTemplatePath", "Node")?;
         let mut strategies = Vec::new();
         if let Some(mut inner) = fields.mapping("nodeAllocatableStrategy")? {
@@ -188,7 +188,7 @@ impl Decoder<'_> {
         })
     }
 
-    fn pods(&self, fields: &mut Fields) -> Result<CreatePods, FileError> {
+    fn pods(&self, fields: &mut MappingFields) -> Result<CreatePods, FileError> {
         let place = fields.place().to_owned();
         let multiplier = self.count(fields, "countMultiplier", "countMultiplierParam")?;
         let count = self
@@ -263,7 +263,7 @@ impl Decoder<'_> {
         Ok(pods)
     }
 
-    fn pod_sets(&self, fields: &mut Fields, into: &mut Vec<Op>) -> Result<(), FileError> {
+    fn pod_sets(&self, fields: &mut MappingFields, into: &mut Vec<Op>) -> Result<(), FileError> {
         let count = self.required_count(fields)?;
         let prefix = fields.required_text("namespacePrefix")?;
         let Some(mut inner) = fields.mapping("createPodsOp")? else {
@@ -288,7 +288,7 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    fn churn(&self, fields: &mut Fields) -> Result<Churn, FileError> {
+    fn churn(&self, fields: &mut MappingFields) -> Result<Churn, FileError> {
         let mode = fields.required_text("mode")?;
         let recreate = match mode.as_str() {
             "create" => false,
@@ -333,7 +333,7 @@ impl Decoder<'_> {
     }
 
     /// Objects of a kind; of any with an empty one.
-    fn any(&self, fields: &mut Fields, kind: &str) -> Result<CreateAny, FileError> {
+    fn any(&self, fields: &mut MappingFields, kind: &str) -> Result<CreateAny, FileError> {
         let count = self.count(fields, "count", "countParam")?.unwrap_or(1);
         Ok(CreateAny {
             namespace: fields.text("namespace")?.unwrap_or_default(),
@@ -344,7 +344,7 @@ impl Decoder<'_> {
         })
     }
 
-    fn required_count(&self, fields: &mut Fields) -> Result<usize, FileError> {
+    fn required_count(&self, fields: &mut MappingFields) -> Result<usize, FileError> {
         let count = self.count(fields, "count", "countParam")?;
         count.ok_or_else(|| FileError::new(fields.place(), "count or countParam must be set"))
     }
@@ -352,7 +352,7 @@ impl Decoder<'_> {
     /// A number that a parameter may replace.
     fn count(
         &self,
-        fields: &mut Fields,
+        fields: &mut MappingFields,
         name: &'static str,
         param: &'static str,
     ) -> Result<Option<usize>, FileError> {
@@ -368,7 +368,7 @@ impl Decoder<'_> {
         }
     }
 
-    fn duration(&self, fields: &mut Fields) -> Result<Option<Duration>, FileError> {
+    fn duration(&self, fields: &mut MappingFields) -> Result<Option<Duration>, FileError> {
         let duration = fields.duration("duration")?;
         let Some(reference) = fields.text("durationParam")? else {
             return Ok(duration);
@@ -384,7 +384,7 @@ impl Decoder<'_> {
     /// A template with actions.
     fn template(
         &self,
-        fields: &mut Fields,
+        fields: &mut MappingFields,
         name: &'static str,
         kind: &str,
     ) -> Result<Option<Arc<ObjectTemplate>>, FileError> {
@@ -399,7 +399,7 @@ impl Decoder<'_> {
     }
 
     /// The values that a template refers to by name: parameters of the workload, or constants.
-    fn template_values(&self, fields: &mut Fields) -> Result<Values, FileError> {
+    fn template_values(&self, fields: &mut MappingFields) -> Result<Values, FileError> {
         let Some(values) = fields.mapping("templateParams")? else {
             return Ok(Values::new());
         };
@@ -428,7 +428,7 @@ impl Decoder<'_> {
     /// A file without actions, as upstream reads volumes, claims and namespaces.
     fn plain(
         &self,
-        fields: &mut Fields,
+        fields: &mut MappingFields,
         name: &'static str,
         kind: &str,
     ) -> Result<Option<Arc<ObjectTemplate>>, FileError> {
@@ -442,10 +442,10 @@ impl Decoder<'_> {
     }
 }
 
-fn barrier(fields: &mut Fields) -> Result<Barrier, FileError> {
+fn barrier(fields: &mut MappingFields) -> Result<Barrier, FileError> {
     let stage = match fields.text("stageRequirement")?.as_deref() {
-        None | Some("" | "Scheduled") => Stage::Scheduled,
-        Some("Attempted") => Stage::Attempted,
+        None | Some("" | "Scheduled") => BarrierStage::Scheduled,
+        Some("Attempted") => BarrierStage::Attempted,
         Some(other) => {
             return Err(FileError::new(
                 fields.at("stageRequirement"),
@@ -460,11 +460,11 @@ fn barrier(fields: &mut Fields) -> Result<Barrier, FileError> {
     })
 }
 
-fn csi_limits(drivers: Fields) -> Result<Vec<(String, Option<i64>)>, FileError> {
+fn csi_limits(drivers: MappingFields) -> Result<Vec<(String, Option<i64>)>, FileError> {
     let (place, drivers) = drivers.rest();
     let mut limits = Vec::new();
     for (driver, value) in drivers {
-        let mut fields = Fields::of(format!("{place}.{driver}"), value)?;
+        let mut fields = MappingFields::of(format!("{place}.{driver}"), value)?;
         let count = fields.count("count")?;
         fields.finish()?;
         limits.push((driver, count.and_then(|count| i64::try_from(count).ok())));

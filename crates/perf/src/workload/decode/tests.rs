@@ -1,5 +1,5 @@
 use super::*;
-use crate::workload::ops::{NodeStrategy, Op, Stage};
+use crate::workload::ops::{BarrierStage, NodeStrategy, Op};
 use tempfile::TempDir;
 
 /// A directory with templates, removed with the test.
@@ -43,7 +43,7 @@ impl Files {
             "f.yaml",
             "misc",
             value,
-            &Templates::new(self.0.path().to_owned()),
+            &FileTemplates::new(self.0.path().to_owned()),
         )
     }
 }
@@ -125,7 +125,7 @@ fn a_workload_has_its_parameters_templates_gates_and_labels() {
         steady.steady_state,
         Some(std::time::Duration::from_secs(10))
     );
-    assert_eq!(barrier.stage, Stage::Attempted);
+    assert_eq!(barrier.stage, BarrierStage::Attempted);
 }
 
 #[test]

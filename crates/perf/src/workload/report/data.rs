@@ -1,8 +1,8 @@
 //! Data items, as upstream's harness writes them for its dashboard: each has labels, a unit, and values by bucket.
 
-use super::{Compared, Report, Run, THROUGHPUT};
+use super::{Compared, THROUGHPUT, WorkloadReport, WorkloadRun};
 use crate::workload::process::machine;
-use crate::workload::run::Measured;
+use crate::workload::run::WorkloadMeasured;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,14 +12,14 @@ const NAME_PREFIX: &str = "BenchmarkPerfScheduling";
 const NOT_APPLICABLE: &str = "not applicable";
 
 /// One item.
-struct Item {
+struct DataItem {
     labels: BTreeMap<String, String>,
     data: BTreeMap<String, f64>,
     unit: &'static str,
 }
 
 /// The results as JSON: upstream's `version` and `dataItems`, and what they come from.
-pub fn data_items(report: &Report) -> Value {
+pub fn data_items(report: &WorkloadReport) -> Value {
     let mut items = Vec::new();
     for run in &report.runs {
         for measured in run.result.iter().flat_map(|outcome| &outcome.measured) {
@@ -67,14 +67,14 @@ pub fn data_items(report: &Report) -> Value {
     })
 }
 
-fn add(run: &Run, measured: &Measured, items: &mut Vec<Item>) {
+fn add(run: &WorkloadRun, measured: &WorkloadMeasured, items: &mut Vec<DataItem>) {
     let name = format!("{NAME_PREFIX}/{}/{}", run.name, measured.name);
     let mut push = |metric: &str, unit, data: BTreeMap<String, f64>, more: &[(String, String)]| {
         let mut labels: BTreeMap<String, String> = more.iter().cloned().collect();
         labels.insert("Name".to_owned(), name.clone());
         labels.insert("Metric".to_owned(), metric.to_owned());
         labels.insert("Run".to_owned(), run.repetition.to_string());
-        items.push(Item { labels, data, unit });
+        items.push(DataItem { labels, data, unit });
     };
     let one = |bucket: &str, value: f64| BTreeMap::from([(bucket.to_owned(), value)]);
     if let Some(throughput) = &measured.throughput {

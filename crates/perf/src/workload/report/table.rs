@@ -1,7 +1,7 @@
 //! The table.
 
-use super::{Compared, Report, Run};
-use crate::workload::run::{Measured, ProcessUsage};
+use super::{Compared, WorkloadReport, WorkloadRun};
+use crate::workload::run::{ProcessUsage, WorkloadMeasured};
 use crate::workload::stats::median;
 use std::collections::BTreeMap;
 use std::fmt::{self, Formatter};
@@ -9,7 +9,7 @@ use std::fmt::{self, Formatter};
 /// Threads with less CPU time are not shown: Linux counts it in hundredths of a second.
 const CPU_SECONDS_SHOWN_FROM: f64 = 0.02;
 
-pub(super) fn write(report: &Report, f: &mut Formatter<'_>) -> fmt::Result {
+pub(super) fn write(report: &WorkloadReport, f: &mut Formatter<'_>) -> fmt::Result {
     for run in &report.runs {
         write_run(run, f)?;
     }
@@ -32,7 +32,7 @@ pub(super) fn write(report: &Report, f: &mut Formatter<'_>) -> fmt::Result {
     write!(f, " ({})", report.target)
 }
 
-fn write_run(run: &Run, f: &mut Formatter<'_>) -> fmt::Result {
+fn write_run(run: &WorkloadRun, f: &mut Formatter<'_>) -> fmt::Result {
     write!(f, "{}", run.name)?;
     if run.repetition > 1 {
         write!(f, " (run {})", run.repetition)?;
@@ -54,7 +54,11 @@ fn write_run(run: &Run, f: &mut Formatter<'_>) -> fmt::Result {
     writeln!(f)
 }
 
-fn write_measured(run: &Run, measured: &Measured, f: &mut Formatter<'_>) -> fmt::Result {
+fn write_measured(
+    run: &WorkloadRun,
+    measured: &WorkloadMeasured,
+    f: &mut Formatter<'_>,
+) -> fmt::Result {
     let name = if measured.name.is_empty() {
         "measured"
     } else {
@@ -153,7 +157,7 @@ fn per_pod(amount: f64, pods: u64, unit: &str) -> String {
 }
 
 /// The middle of several runs, if there were several.
-fn write_medians(report: &Report, f: &mut Formatter<'_>) -> fmt::Result {
+fn write_medians(report: &WorkloadReport, f: &mut Formatter<'_>) -> fmt::Result {
     let mut rates: BTreeMap<String, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
     for run in &report.runs {
         for measured in run.result.iter().flat_map(|outcome| &outcome.measured) {

@@ -2,7 +2,7 @@ use super::*;
 use crate::workload::run::ProcessUsage;
 use crate::workload::stats::Buckets;
 
-fn outcome(average: Option<f64>) -> Outcome {
+fn outcome(average: Option<f64>) -> WorkloadOutcome {
     let buckets = average.map(|average| Buckets {
         average,
         perc50: 1.0,
@@ -10,8 +10,8 @@ fn outcome(average: Option<f64>) -> Outcome {
         perc95: 3.0,
         perc99: 4.0,
     });
-    Outcome {
-        measured: vec![Measured {
+    WorkloadOutcome {
+        measured: vec![WorkloadMeasured {
             name: "namespace-2".to_owned(),
             throughput: buckets,
             samples: usize::from(average.is_some()),
@@ -38,8 +38,12 @@ fn outcome(average: Option<f64>) -> Outcome {
     }
 }
 
-fn run(threshold: Option<f64>, expect_lower: bool, result: Result<Outcome, RunError>) -> Run {
-    Run {
+fn run(
+    threshold: Option<f64>,
+    expect_lower: bool,
+    result: Result<WorkloadOutcome, RunError>,
+) -> WorkloadRun {
+    WorkloadRun {
         name: "Case/small".to_owned(),
         repetition: 1,
         threshold: threshold.map(|value| Threshold {
@@ -86,7 +90,7 @@ fn a_result_is_compared_with_its_threshold() {
 
 #[test]
 fn runs_are_counted_by_how_they_ended() {
-    let report = Report {
+    let report = WorkloadReport {
         target: "test".to_owned(),
         runs: vec![
             run(None, false, Ok(outcome(Some(5.0)))),
@@ -123,7 +127,7 @@ fn runs_are_counted_by_how_they_ended() {
 
 #[test]
 fn data_items_are_as_upstreams() {
-    let report = Report {
+    let report = WorkloadReport {
         target: "test".to_owned(),
         runs: vec![
             run(Some(4.0), false, Ok(outcome(Some(5.0)))),

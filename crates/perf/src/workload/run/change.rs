@@ -1,7 +1,7 @@
 //! Operations that change or delete objects, or go on while others run.
 
 use super::Executor;
-use crate::workload::api::{Api, Resource, escape, failed};
+use crate::workload::api::{OfferedResource, WorkloadApi, escape, failed};
 use crate::workload::error::RunError;
 use crate::workload::ops::{Churn, CreatePods, DeletePods, UpdateAny};
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ impl Executor<'_> {
         );
         let skip_wait = op.skip_wait;
         let deleting = async move {
-            let pods = Resource::of("/api/v1", "pods", true);
+            let pods = OfferedResource::of("/api/v1", "pods", true);
             let fail = |e: &dyn std::fmt::Display| {
                 failed(at.0, at.1, format!("failed to delete pods: {e}"))
             };
@@ -148,7 +148,7 @@ impl Executor<'_> {
         let mut scheduled = self.view.steady(namespace);
         let mut count = 0;
         self.create_batch(namespace, op).await?;
-        let collection = Resource::of("/api/v1", "pods", true).collection(namespace);
+        let collection = OfferedResource::of("/api/v1", "pods", true).collection(namespace);
         let at_once = json!({"gracePeriodSeconds": 0, "propagationPolicy": "Background"});
         while let Ok(Some(())) = timeout_at(deadline, scheduled.recv()).await {
             count += 1;
@@ -179,7 +179,7 @@ impl Executor<'_> {
 
 /// A template of a churn, with the objects that exist.
 struct Churned {
-    resource: Resource,
+    resource: OfferedResource,
     namespace: String,
     object: Value,
     /// The names of the objects of a churn that recreates, by turn.
@@ -189,7 +189,7 @@ struct Churned {
 
 impl Churned {
     /// Creates an object, or deletes the one of this turn.
-    async fn turn(&mut self, api: &Api, round: usize) -> Result<(), String> {
+    async fn turn(&mut self, api: &WorkloadApi, round: usize) -> Result<(), String> {
         let turn = round.checked_rem(self.names.len());
         let known = turn.and_then(|turn| self.names[turn].take());
         if let Some(name) = known {

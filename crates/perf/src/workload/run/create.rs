@@ -1,7 +1,7 @@
 //! Operations that create nodes, namespaces, pods and other objects.
 
-use super::{Executor, POLL_INTERVAL, Pace, Stage, parallel};
-use crate::workload::api::{Api, Resource};
+use super::{BarrierStage, Executor, POLL_INTERVAL, Pace, parallel};
+use crate::workload::api::{OfferedResource, WorkloadApi};
 use crate::workload::error::RunError;
 use crate::workload::objects::{
     ObjectTemplate, bound_volume, default_node, default_pod, mapping, use_claim,
@@ -10,7 +10,7 @@ use crate::workload::ops::{
     CreateAny, CreateNamespaces, CreateNodes, CreatePods, LabelSet, NodeStrategy, VolumeTemplates,
     WaitForPodGroups,
 };
-use crate::workload::view::View;
+use crate::workload::view::WatchView;
 use berth_client::ApiError;
 use bytes::Bytes;
 use http::Method;
@@ -89,8 +89,8 @@ impl Executor<'_> {
             let csi_node = self.prepare(&mut node, &name, index, &op.strategy);
             nodes.push((node, csi_node));
         }
-        let resource = Resource::of("/api/v1", "nodes", false);
-        let csi = Resource::of("/apis/storage.k8s.io/v1", "csinodes", false);
+        let resource = OfferedResource::of("/api/v1", "nodes", false);
+        let csi = OfferedResource::of("/apis/storage.k8s.io/v1", "csinodes", false);
         for (node, csi_node) in &nodes {
             let name = node["metadata"]["name"].as_str().unwrap_or_default();
             self.note_created([resource.object("", name)]);
@@ -187,7 +187,7 @@ impl Executor<'_> {
 
     /// Creates a namespace unless it exists. One that is being deleted is created again when it was deleted.
     async fn create_namespace(&mut self, name: String, namespace: &Value) -> Result<(), RunError> {
-        let resource = Resource::of("/api/v1", "namespaces", false);
+        let resource = OfferedResource::of("/api/v1", "namespaces", false);
         let deadline = Instant::now() + NAMESPACE_DELETION_LIMIT;
         loop {
             match self.api.create(&resource, "", namespace).await {
@@ -232,8 +232,13 @@ impl Executor<'_> {
             *self.waiting.entry(namespace).or_default() += op.count;
             return Ok(());
         }
-        self.wait(&namespace, &LabelSet::new(), op.count, Stage::Scheduled)
-            .await
+        self.wait(
+            &namespace,
+            &LabelSet::new(),
+            op.count,
+            BarrierStage::Scheduled,
+        )
+        .await
     }
 
     /// Creates the pods of an operation.
@@ -243,16 +248,16 @@ impl Executor<'_> {
         op: &CreatePods,
     ) -> Result<(), RunError> {
         if op.volume.is_some() {
-            let volumes = Resource::of("/api/v1", "persistentvolumes", false);
+            let volumes = OfferedResource::of("/api/v1", "persistentvolumes", false);
             let paths = (0..op.count).map(|i| volumes.object("", &format!("{namespace}-vol-{i}")));
             self.note_created(paths);
         }
-        let pods = Arc::new(Pods {
+        let pods = Arc::new(PodBatch {
             api: Arc::clone(&self.api),
             view: Arc::clone(&self.view),
             namespace: namespace.to_owned(),
             count: op.count,
-            source: Source::new(op.template.clone()).map_err(|e| self.failed(e))?,
+            source: PodSource::new(op.template.clone()).map_err(|e| self.failed(e))?,
             volume: op.volume.clone(),
         });
         let rate = self.options.pods_per_second;
@@ -318,7 +323,7 @@ impl Executor<'_> {
     /// Waits until the API server lists so many PodGroups. Upstream's harness waits for the cache of its scheduler,
     /// which another process does not show.
     pub(super) async fn wait_for_groups(&self, op: &WaitForPodGroups) -> Result<(), RunError> {
-        let groups = Resource::of("/apis/scheduling.k8s.io/v1beta1", "podgroups", true);
+        let groups = OfferedResource::of("/apis/scheduling.k8s.io/v1beta1", "podgroups", true);
         let collection = groups.collection(&op.namespace);
         let deadline = Instant::now() + CREATE_ANY_LIMIT;
         loop {
@@ -342,7 +347,7 @@ impl Executor<'_> {
     }
 
     /// The resource of an operation's objects; its scope must agree with the namespace.
-    pub(super) async fn resource_of(&self, op: &CreateAny) -> Result<Resource, RunError> {
+    pub(super) async fn resource_of(&self, op: &CreateAny) -> Result<OfferedResource, RunError> {
         let first = op
             .template
             .object(0, op.count)
@@ -385,14 +390,14 @@ fn csi_node(name: &str, csi: &[(String, Option<i64>)], migrated: &[String]) -> V
 }
 
 /// The source of pods.
-enum Source {
+enum PodSource {
     /// The same pod each time, as it is sent.
     Constant(Value, Bytes),
     /// Another one for each index.
     Template(Arc<ObjectTemplate>),
 }
 
-impl Source {
+impl PodSource {
     fn new(template: Option<Arc<ObjectTemplate>>) -> Result<Self, String> {
         let constant = match template {
             None => default_pod(),
@@ -405,26 +410,26 @@ impl Source {
 }
 
 /// A batch of pods.
-struct Pods {
-    api: Arc<Api>,
-    view: Arc<View>,
+struct PodBatch {
+    api: Arc<WorkloadApi>,
+    view: Arc<WatchView>,
     namespace: String,
     count: usize,
-    source: Source,
+    source: PodSource,
     volume: Option<VolumeTemplates>,
 }
 
-impl Pods {
+impl PodBatch {
     async fn create(&self, index: usize) -> Result<(), String> {
         if let Some(volume) = &self.volume {
             self.create_volume(index, volume).await?;
         }
         let body = match (&self.source, &self.volume) {
-            (Source::Constant(_, body), None) => body.clone(),
+            (PodSource::Constant(_, body), None) => body.clone(),
             (source, volume) => {
                 let mut pod = match source {
-                    Source::Constant(pod, _) => pod.clone(),
-                    Source::Template(template) => template.object(index, self.count)?,
+                    PodSource::Constant(pod, _) => pod.clone(),
+                    PodSource::Template(template) => template.object(index, self.count)?,
                 };
                 if volume.is_some() {
                     use_claim(&mut pod, index);
@@ -432,7 +437,7 @@ impl Pods {
                 pod.to_string().into()
             }
         };
-        let mut path = Resource::of("/api/v1", "pods", true).collection(&self.namespace);
+        let mut path = OfferedResource::of("/api/v1", "pods", true).collection(&self.namespace);
         // All pods of a batch have the same fields.
         if index == 0 {
             path.push_str("?fieldValidation=Strict");
@@ -458,7 +463,7 @@ impl Pods {
             ("persistentvolumeclaims", self.namespace.as_str(), claim),
             ("persistentvolumes", "", volume),
         ] {
-            let resource = Resource::of("/api/v1", plural, !namespace.is_empty());
+            let resource = OfferedResource::of("/api/v1", plural, !namespace.is_empty());
             let fail = |e: ApiError| format!("failed to create one of the {plural}: {e}");
             self.api
                 .create(&resource, namespace, &object)

@@ -1,7 +1,7 @@
 //! Operations of dynamic resource allocation.
 
 use super::{Executor, parallel};
-use crate::workload::api::Resource;
+use crate::workload::api::OfferedResource;
 use crate::workload::error::RunError;
 use crate::workload::objects::{mapping, resource_slice};
 use crate::workload::ops::CreateResourceDriver;
@@ -37,7 +37,7 @@ impl Executor<'_> {
         if slices.is_empty() {
             return Err(self.failed(format!("no node matches {:?}", op.nodes)));
         }
-        let resource = Resource::of(RESOURCE_API, "resourceslices", false);
+        let resource = OfferedResource::of(RESOURCE_API, "resourceslices", false);
         for slice in &slices {
             let path = resource.object("", text(slice, "/metadata/name"));
             self.created
@@ -58,7 +58,7 @@ impl Executor<'_> {
 
     /// Allocates every claim without an allocation to devices of a random node.
     pub(super) async fn allocate_claims(&mut self, namespace: &str) -> Result<(), RunError> {
-        let claims = Resource::of(RESOURCE_API, "resourceclaims", true);
+        let claims = OfferedResource::of(RESOURCE_API, "resourceclaims", true);
         let all = self.list(&claims.collection("")).await?;
         let classes = self.drivers_of_classes().await?;
         let slices = self.list(&format!("{RESOURCE_API}/resourceslices")).await?;

@@ -1,13 +1,13 @@
 //! A measurement: from the beginning of an operation, or of several, to their end.
 
-use crate::workload::api::Api;
+use crate::workload::api::WorkloadApi;
 use crate::workload::cluster::Cluster;
 use crate::workload::ops::LabelSet;
 use crate::workload::process::{Process, Usage};
 use crate::workload::prometheus::{Labels, Scrape};
 use crate::workload::stats::{Buckets, milliseconds};
 use crate::workload::throughput::{SAMPLE_INTERVAL, Throughput};
-use crate::workload::view::{Filter, View};
+use crate::workload::view::{PodFilter, WatchView};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ const HISTOGRAMS: [(&str, &[&str]); 4] = [
 
 /// The measurements.
 #[derive(Debug, Clone)]
-pub struct Measured {
+pub struct WorkloadMeasured {
     /// The name: of the namespace, or given by startCollectingMetrics.
     pub name: String,
     /// Pods per second by upstream's rule; none when it was over before there were two readings with pods.
@@ -59,7 +59,7 @@ pub struct Measured {
     pub histograms: Vec<Histogram>,
 }
 
-impl Measured {
+impl WorkloadMeasured {
     /// Pods between the first and the last one that was scheduled, divided by that time; none below two pods.
     pub fn overall(&self) -> Option<f64> {
         let seconds = self.span.as_secs_f64();
@@ -116,7 +116,7 @@ struct Readings {
 }
 
 impl Readings {
-    async fn take<C: Cluster>(api: &Api, cluster: &C) -> Self {
+    async fn take<C: Cluster>(api: &WorkloadApi, cluster: &C) -> Self {
         let usage = cluster.processes().into_iter().filter_map(|process| {
             let usage = process.usage()?;
             Some((process.name.clone(), (process, usage)))
@@ -132,15 +132,15 @@ impl Readings {
 
 impl Collecting {
     pub(super) async fn begin<C: Cluster>(
-        api: &Api,
-        view: &Arc<View>,
+        api: &WorkloadApi,
+        view: &Arc<WatchView>,
         cluster: &C,
         name: String,
         namespaces: Vec<String>,
         labels: LabelSet,
     ) -> Self {
         let before = Readings::take(api, cluster).await;
-        view.measure(Filter {
+        view.measure(PodFilter {
             namespaces: namespaces.into_iter().collect(),
             labels,
         });
@@ -155,7 +155,12 @@ impl Collecting {
         }
     }
 
-    pub(super) async fn end<C: Cluster>(self, api: &Api, view: &View, cluster: &C) -> Measured {
+    pub(super) async fn end<C: Cluster>(
+        self,
+        api: &WorkloadApi,
+        view: &WatchView,
+        cluster: &C,
+    ) -> WorkloadMeasured {
         let duration = self.begun.elapsed();
         // The task ends by itself only when the view was dropped.
         let _ = self.stop.send(());
@@ -172,7 +177,7 @@ impl Collecting {
                 peak_bytes: usage.peak_bytes,
             }
         });
-        Measured {
+        WorkloadMeasured {
             name: self.name,
             throughput: throughput.result(),
             samples: throughput.samples(),
@@ -190,7 +195,11 @@ impl Collecting {
     }
 }
 
-async fn sample(view: Arc<View>, begun: Instant, mut stopped: oneshot::Receiver<()>) -> Throughput {
+async fn sample(
+    view: Arc<WatchView>,
+    begun: Instant,
+    mut stopped: oneshot::Receiver<()>,
+) -> Throughput {
     let mut throughput = Throughput::default();
     let start = tokio::time::Instant::from_std(begun) + SAMPLE_INTERVAL;
     let mut ticker = interval_at(start, SAMPLE_INTERVAL);

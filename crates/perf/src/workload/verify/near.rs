@@ -1,6 +1,6 @@
 //! Required affinity and anti-affinity between pods.
 
-use super::{Namespaces, Placed, World};
+use super::{LogWorld, NamespaceLabels, PlacedEntry};
 use berth_api::pod::{PodAffinity, PodAffinityTerm};
 use berth_api::{LabelSelector, Labels, Node, Pod, Selector};
 use std::collections::HashSet;
@@ -45,14 +45,14 @@ pub(super) fn guarded_keys(pod: &Pod) -> HashSet<String> {
 }
 
 /// A term whose selectors are compiled.
-struct Term {
+struct VerifiedTerm {
     key: String,
     selector: Option<Selector>,
     namespaces: Vec<String>,
     namespace_selector: Option<Selector>,
 }
 
-impl Term {
+impl VerifiedTerm {
     fn new(owner: &Pod, term: &PodAffinityTerm) -> Self {
         // A selector that is malformed matches nothing.
         let compile = |selector: Option<&LabelSelector>| {
@@ -75,7 +75,7 @@ impl Term {
         }
     }
 
-    fn matches(&self, pod: &Pod, namespaces: &Namespaces) -> bool {
+    fn matches(&self, pod: &Pod, namespaces: &NamespaceLabels) -> bool {
         let namespace = pod.namespace().as_str();
         let in_namespace = self.namespaces.iter().any(|n| n == namespace)
             || self.namespace_selector.as_ref().is_some_and(|selector| {
@@ -88,17 +88,21 @@ impl Term {
 }
 
 /// The rule about other pods that a pod on `node` breaks.
-pub(super) fn broken_rule(world: &World<'_>, placed: &Placed, node: &Node) -> Option<String> {
+pub(super) fn broken_rule(
+    world: &LogWorld<'_>,
+    placed: &PlacedEntry,
+    node: &Node,
+) -> Option<String> {
     let namespaces = &world.surroundings.namespaces;
     // Labels may have changed since the decision: every version must match for a conflict, any for company.
-    let always = |term: &Term, other: &Placed| {
+    let always = |term: &VerifiedTerm, other: &PlacedEntry| {
         other
             .versions
             .iter()
             .all(|pod| term.matches(pod, namespaces))
     };
     for term in anti_affinity(&placed.pod) {
-        let term = Term::new(&placed.pod, term);
+        let term = VerifiedTerm::new(&placed.pod, term);
         for other in pods_in(world, &world.in_domain, node, &term.key) {
             if always(&term, other) {
                 return Some(format!(
@@ -113,7 +117,7 @@ pub(super) fn broken_rule(world: &World<'_>, placed: &Placed, node: &Node) -> Op
         for other in pods_in(world, &world.guarded, node, key) {
             let conflict = anti_affinity(&other.pod).iter().any(|term| {
                 term.topology_key == key.as_str()
-                    && Term::new(&other.pod, term).matches(&placed.pod, namespaces)
+                    && VerifiedTerm::new(&other.pod, term).matches(&placed.pod, namespaces)
                     && placed.versions.len() == 1
             });
             if conflict {
@@ -128,11 +132,11 @@ pub(super) fn broken_rule(world: &World<'_>, placed: &Placed, node: &Node) -> Op
 }
 
 fn pods_in<'w>(
-    world: &'w World<'_>,
-    index: &'w std::collections::HashMap<super::Domain, HashSet<Arc<str>>>,
+    world: &'w LogWorld<'_>,
+    index: &'w std::collections::HashMap<super::LabelDomain, HashSet<Arc<str>>>,
     node: &Node,
     key: &str,
-) -> impl Iterator<Item = &'w Placed> {
+) -> impl Iterator<Item = &'w PlacedEntry> {
     let domain = node
         .labels()
         .get(key)
@@ -145,9 +149,12 @@ fn pods_in<'w>(
 
 /// Returns whether required affinity finds the pods it asks for. The first of a group of pods that ask for each other
 /// needs none.
-fn company(world: &World<'_>, placed: &Placed, node: &Node) -> Option<String> {
+fn company(world: &LogWorld<'_>, placed: &PlacedEntry, node: &Node) -> Option<String> {
     let pod = &placed.pod;
-    let terms: Vec<Term> = affinity(pod).iter().map(|t| Term::new(pod, t)).collect();
+    let terms: Vec<VerifiedTerm> = affinity(pod)
+        .iter()
+        .map(|t| VerifiedTerm::new(pod, t))
+        .collect();
     if terms.is_empty() {
         return None;
     }

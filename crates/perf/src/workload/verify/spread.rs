@@ -5,14 +5,14 @@
 //! have more than `maxSkew` pods more than the smallest one. Where these conditions do not hold the final state proves
 //! nothing, and nothing is reported.
 
-use super::{Placed, Violation, World, node};
+use super::{LogWorld, PlacedEntry, Violation, node};
 use berth_api::pod::TopologySpreadConstraint;
 use berth_api::{Pod, Selector};
 use std::collections::BTreeMap;
 
 /// The violations that the final state proves.
-pub(super) fn check(world: &World<'_>) -> Vec<Violation> {
-    let mut by_namespace: BTreeMap<&str, Vec<&Placed>> = BTreeMap::new();
+pub(super) fn check(world: &LogWorld<'_>) -> Vec<Violation> {
+    let mut by_namespace: BTreeMap<&str, Vec<&PlacedEntry>> = BTreeMap::new();
     for placed in world.pods.values() {
         by_namespace
             .entry(placed.pod.namespace().as_str())
@@ -43,13 +43,13 @@ fn hard(pod: &Pod) -> impl Iterator<Item = &TopologySpreadConstraint> {
 }
 
 fn check_one(
-    world: &World<'_>,
-    pods: &[&Placed],
+    world: &LogWorld<'_>,
+    pods: &[&PlacedEntry],
     owner: &Pod,
     constraint: &TopologySpreadConstraint,
 ) -> Option<Violation> {
     let selector = Selector::from_label_selector(constraint.label_selector.as_ref()).ok()?;
-    let counted: Vec<&&Placed> = pods
+    let counted: Vec<&&PlacedEntry> = pods
         .iter()
         .filter(|placed| placed.versions.iter().any(|v| selector.matches(v.labels())))
         .collect();

@@ -45,19 +45,21 @@ fn found(steps: Vec<Step>, surroundings: &Surroundings) -> Vec<String> {
     let read = |value: Value| serde_json::from_value(value);
     let log = (1..)
         .zip(steps)
-        .map(|(revision, step)| Entry {
+        .map(|(revision, step)| LogEntry {
             revision,
             change: match step {
-                Step::Node(node) => Change::Node(Arc::new(
+                Step::Node(node) => ObjectChange::Node(Arc::new(
                     serde_json::from_value(node).expect("the test writes nodes"),
                 )),
-                NodeGone(name) => Change::NodeGone(name.into()),
-                Step::Pod(pod) => Change::Pod(Arc::new(read(pod).expect("the test writes pods"))),
-                Bind(pod, node) => Change::Bound {
+                NodeGone(name) => ObjectChange::NodeGone(name.into()),
+                Step::Pod(pod) => {
+                    ObjectChange::Pod(Arc::new(read(pod).expect("the test writes pods")))
+                }
+                Bind(pod, node) => ObjectChange::Bound {
                     uid: pod.into(),
                     node: node.into(),
                 },
-                PodGone(uid) => Change::PodGone(uid.into()),
+                PodGone(uid) => ObjectChange::PodGone(uid.into()),
             },
         })
         .collect();

@@ -1,6 +1,6 @@
 //! Volumes and devices: where a volume can be used, how many a node may attach, and that nothing is given away twice.
 
-use super::{Namespaces, Placed, Violation, World};
+use super::{LogWorld, NamespaceLabels, PlacedEntry, Violation};
 use berth_api::node_selector::{CompiledNodeSelector, NodeSelector};
 use berth_api::volumes::PodClaim;
 use berth_api::{Labels, Node, Pod};
@@ -13,9 +13,9 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Default)]
 pub struct Surroundings {
     /// The labels of namespaces.
-    pub namespaces: Namespaces,
+    pub namespaces: NamespaceLabels,
     /// Claims by `namespace/name`.
-    claims: HashMap<String, Claim>,
+    claims: HashMap<String, VerifiedClaim>,
     /// Volumes by name.
     volumes: HashMap<String, Volume>,
     /// The attach limits of nodes: by node, then by driver.
@@ -26,7 +26,7 @@ pub struct Surroundings {
 }
 
 #[derive(Debug, Clone)]
-struct Claim {
+struct VerifiedClaim {
     volume: String,
     is_for_one_pod: bool,
 }
@@ -61,7 +61,7 @@ impl Surroundings {
             }
             "persistentvolumeclaims" => {
                 let modes = object["spec"]["accessModes"].as_array();
-                let claim = Claim {
+                let claim = VerifiedClaim {
                     volume: text(object, "/spec/volumeName").to_owned(),
                     is_for_one_pod: modes.into_iter().flatten().any(|m| m == "ReadWriteOncePod"),
                 };
@@ -109,7 +109,7 @@ impl Surroundings {
             || self.device_resources.contains(resource)
     }
 
-    fn claims_of<'s>(&'s self, pod: &'s Pod) -> impl Iterator<Item = (String, &'s Claim)> {
+    fn claims_of<'s>(&'s self, pod: &'s Pod) -> impl Iterator<Item = (String, &'s VerifiedClaim)> {
         pod.spec
             .volumes
             .iter()
@@ -130,8 +130,8 @@ impl Surroundings {
 
 /// The rule about volumes that a pod on `node` breaks.
 pub(super) fn broken_rule(
-    world: &World<'_>,
-    placed: &Placed,
+    world: &LogWorld<'_>,
+    placed: &PlacedEntry,
     name: &Arc<str>,
     node: &Node,
 ) -> Option<String> {

@@ -1,6 +1,6 @@
 //! The counts in the domains of one topology key.
 
-use crate::inter_pod_affinity::incoming::Effect;
+use crate::inter_pod_affinity::incoming::PodEffect;
 use berth_api::Str;
 use berth_framework::table::{Crowd, Topology};
 use berth_framework::{NodeTable, Slot};
@@ -25,13 +25,13 @@ pub(super) struct Sums {
 
 impl Sums {
     /// The sums of one effect; `sign` is 1 or -1.
-    pub(super) fn of(effect: Effect, sign: i32) -> Self {
+    pub(super) fn of(effect: PodEffect, sign: i32) -> Self {
         let mut sums = Self::default();
         match effect {
-            Effect::ExistingAntiAffinity => sums.existing_anti_affinity = sign,
-            Effect::Affinity => sums.affinity = sign,
-            Effect::AntiAffinity => sums.anti_affinity = sign,
-            Effect::Points(points) => {
+            PodEffect::ExistingAntiAffinity => sums.existing_anti_affinity = sign,
+            PodEffect::Affinity => sums.affinity = sign,
+            PodEffect::AntiAffinity => sums.anti_affinity = sign,
+            PodEffect::Points(points) => {
                 sums.entries = sign;
                 sums.points = points.wrapping_mul(i64::from(sign));
             }
@@ -84,7 +84,7 @@ impl Neg for Sums {
 
 /// The sums of the pods of a node, and the domain in which they were counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Counted {
+struct NodeSums {
     domain: u32,
     sums: Sums,
 }
@@ -102,7 +102,7 @@ pub(super) struct Book {
     /// Its column in a class; folded without.
     pub(super) column: Option<usize>,
     /// By slot; nodes whose pods do not count are left out.
-    counted: FxHashMap<u32, Counted>,
+    counted: FxHashMap<u32, NodeSums>,
     /// By domain; zeroes are left out.
     sums: FxHashMap<u32, Sums>,
     /// The sums of the pods of the node that is being counted again.
@@ -148,7 +148,7 @@ impl Book {
     fn add_at(&mut self, slot: Slot, amount: Sums) -> Option<(u32, bool)> {
         let domain = self.topology.domain(slot)?;
         let index = slot.index() as u32;
-        let counted = self.counted.entry(index).or_insert(Counted {
+        let counted = self.counted.entry(index).or_insert(NodeSums {
             domain,
             sums: Sums::default(),
         });
@@ -161,7 +161,7 @@ impl Book {
     }
 
     /// Adds what pods count for, and returns the part in domains.
-    pub(super) fn add(&mut self, effect: Effect, crowd: &Crowd) -> Sums {
+    pub(super) fn add(&mut self, effect: PodEffect, crowd: &Crowd) -> Sums {
         self.counted.reserve(crowd.len());
         let domains = self.topology.domains().min(crowd.len());
         self.sums.reserve(domains.saturating_sub(self.sums.len()));
@@ -220,7 +220,7 @@ impl Book {
         let index = slot.index() as u32;
         let sums = std::mem::take(&mut self.recounted);
         let now = self.topology.domain(slot).filter(|_| !sums.is_zero());
-        let now = now.map(|domain| Counted { domain, sums });
+        let now = now.map(|domain| NodeSums { domain, sums });
         let before = match now {
             Some(now) => self.counted.insert(index, now),
             None => self.counted.remove(&index),
@@ -244,7 +244,7 @@ impl Book {
 
     /// About how much memory this takes.
     pub(super) fn bytes(&self) -> usize {
-        let per_node = size_of::<(u32, Counted)>() + 1;
+        let per_node = size_of::<(u32, NodeSums)>() + 1;
         let per_domain = size_of::<(u32, Sums)>() + 1;
         size_of::<Self>() + self.counted.capacity() * per_node + self.sums.capacity() * per_domain
     }

@@ -4,8 +4,8 @@ use super::super::constraints::Constraint;
 use super::super::{REASON_NO_DOMAIN, REASON_SKEW};
 use super::MISSING;
 use super::levels::Levels;
-use super::members::Members;
-use super::places::{Entry, Number, Places};
+use super::members::DomainMembers;
+use super::places::{DomainPlaces, NodeEntry, Number};
 use berth_framework::{Slot, Status};
 
 /// Domains of up to so many nodes are distinguished by how many pods they have; larger ones by their number. A pod that
@@ -20,14 +20,19 @@ pub(super) struct Hard {
     pub(super) tally: usize,
     /// One when the pod counts for its own constraint.
     own: i64,
-    places: Places,
+    places: DomainPlaces,
     /// The nodes of each domain; built at the first use; for hosts there is none.
-    members: Option<Members>,
+    members: Option<DomainMembers>,
     levels: Levels,
 }
 
 impl Hard {
-    pub(super) fn new(constraint: Constraint, tally: usize, own: bool, places: Places) -> Self {
+    pub(super) fn new(
+        constraint: Constraint,
+        tally: usize,
+        own: bool,
+        places: DomainPlaces,
+    ) -> Self {
         let mut levels = Levels::default();
         for sum in places.sums() {
             levels.insert(sum);
@@ -85,8 +90,8 @@ impl Hard {
     }
 
     /// Takes the sum of a domain out of the levels, if it is there, lets it be changed, and puts it back.
-    fn change(&mut self, number: Number, change: impl FnOnce(&mut Places)) {
-        let sum = |places: &Places| {
+    fn change(&mut self, number: Number, change: impl FnOnce(&mut DomainPlaces)) {
+        let sum = |places: &DomainPlaces| {
             let domain = places.domain(number);
             domain.exists().then_some(domain.sum)
         };
@@ -128,7 +133,9 @@ impl Hard {
         let own = u32::from(self.places.of(slot).domain() == Some(number));
         if self.places.domain(number).nodes > own {
             let places = &self.places;
-            let members = self.members.get_or_insert_with(|| Members::of_all(places));
+            let members = self
+                .members
+                .get_or_insert_with(|| DomainMembers::of_all(places));
             changed.extend(members.of(number).filter(|member| *member != slot));
         }
     }
@@ -138,7 +145,7 @@ impl Hard {
     pub(super) fn node_changed(
         &mut self,
         slot: Slot,
-        entry: Option<Entry>,
+        entry: Option<NodeEntry>,
         before: i64,
         after: i64,
         changed: &mut Vec<Slot>,
@@ -167,7 +174,7 @@ impl Hard {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        let members = self.members.as_ref().map_or(0, Members::bytes);
+        let members = self.members.as_ref().map_or(0, DomainMembers::bytes);
         self.places.bytes() + members + self.levels.bytes()
     }
 }

@@ -1,6 +1,6 @@
 //! The nodes of each domain, as lists through an array.
 
-use super::places::{Number, Places};
+use super::places::{DomainPlaces, Number};
 use berth_framework::Slot;
 
 const NO_SLOT: u32 = u32::MAX;
@@ -14,7 +14,7 @@ struct Links {
 
 /// The nodes of each domain.
 #[derive(Debug, Default)]
-pub(super) struct Members {
+pub(super) struct DomainMembers {
     links: Vec<Links>,
     /// The first node of each domain, by its number.
     first: Vec<u32>,
@@ -24,9 +24,9 @@ fn at(slot: Slot) -> u32 {
     u32::try_from(slot.index()).unwrap_or(NO_SLOT)
 }
 
-impl Members {
+impl DomainMembers {
     /// All pods, by their places.
-    pub(super) fn of_all(places: &Places) -> Self {
+    pub(super) fn of_all(places: &DomainPlaces) -> Self {
         let mut members = Self::default();
         members.grow(places.by_slot().len());
         for (place, slot) in places.by_slot().iter().zip(0..) {

@@ -25,7 +25,7 @@ impl Place {
     }
 
     /// The position of a node with more details.
-    pub(super) fn of(entry: &Entry) -> Self {
+    pub(super) fn of(entry: &NodeEntry) -> Self {
         let mut place = entry.number;
         if entry.counts {
             place |= Self::COUNTS;
@@ -51,7 +51,7 @@ impl Place {
 
 /// A domain.
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Domain {
+pub(super) struct SpreadDomain {
     /// The number of nodes in it.
     pub(super) nodes: u32,
     /// The number of them that count. Without one there is no such domain, as far as constraints go.
@@ -60,7 +60,7 @@ pub(super) struct Domain {
     pub(super) sum: i64,
 }
 
-impl Domain {
+impl SpreadDomain {
     pub(super) fn exists(&self) -> bool {
         self.counting > 0
     }
@@ -68,7 +68,7 @@ impl Domain {
 
 /// The desired place of a node, according to its labels and the policies of the constraint.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Entry {
+pub(super) struct NodeEntry {
     /// The domain.
     pub(super) number: Number,
     /// Whether the node has not got the label.
@@ -79,14 +79,14 @@ pub(super) struct Entry {
 
 /// All domains of a key.
 #[derive(Debug, Default)]
-pub(super) struct Places {
+pub(super) struct DomainPlaces {
     by_slot: Vec<Place>,
-    domains: Vec<Domain>,
+    domains: Vec<SpreadDomain>,
     /// Keeps the numbers as they are.
     _held: Held,
 }
 
-impl Places {
+impl DomainPlaces {
     /// The nodes where `place_of` puts that of each slot and domain; without it, all of them where the topology does,
     /// and counted. `counts` has the slots with pods that count, and how many.
     pub(super) fn open(
@@ -98,7 +98,7 @@ impl Places {
         let (by_slot, domains) = (topology.by_slot().iter(), topology.nodes_of());
         let mut places = Self {
             by_slot: Vec::new(),
-            domains: vec![Domain::default(); domains.len()],
+            domains: vec![SpreadDomain::default(); domains.len()],
             _held: topology.hold(),
         };
         if let Some(place_of) = place_of {
@@ -140,7 +140,7 @@ impl Places {
         place.copied().unwrap_or(Place::NOWHERE)
     }
 
-    pub(super) fn domain(&self, number: Number) -> Domain {
+    pub(super) fn domain(&self, number: Number) -> SpreadDomain {
         let domain = self.domains.get(number as usize);
         domain.copied().unwrap_or_default()
     }
@@ -165,10 +165,10 @@ impl Places {
     }
 
     /// Puts a node with so many pods into its domain.
-    pub(super) fn enter(&mut self, slot: Slot, entry: &Entry, pods: i64) {
+    pub(super) fn enter(&mut self, slot: Slot, entry: &NodeEntry, pods: i64) {
         let number = entry.number as usize;
         if self.domains.len() <= number {
-            self.domains.resize(number + 1, Domain::default());
+            self.domains.resize(number + 1, SpreadDomain::default());
         }
         let domain = &mut self.domains[number];
         domain.nodes += 1;
@@ -195,7 +195,8 @@ impl Places {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.by_slot.capacity() * size_of::<Place>() + self.domains.capacity() * size_of::<Domain>()
+        self.by_slot.capacity() * size_of::<Place>()
+            + self.domains.capacity() * size_of::<SpreadDomain>()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::super::constraints::{Constraint, HOSTNAME};
 use super::MISSING;
-use super::places::{Distinct, Entry, Number, Places};
+use super::places::{Distinct, DomainPlaces, NodeEntry, Number};
 use berth_framework::Slot;
 use berth_framework::table::Topology;
 
@@ -13,7 +13,7 @@ pub(super) struct Soft {
     /// The tally that has the counts of its selector.
     pub(super) tally: usize,
     /// Pods by domain; hosts are counted one by one, and only where they are is kept.
-    places: Option<Places>,
+    places: Option<DomainPlaces>,
     /// By slot: whether the node has the label. Only for hosts.
     labelled: Vec<bool>,
 }
@@ -24,7 +24,7 @@ impl Soft {
         constraint: Constraint,
         tally: usize,
         topology: &Topology,
-        places: impl FnOnce() -> Places,
+        places: impl FnOnce() -> DomainPlaces,
     ) -> Self {
         let is_per_host = constraint.topology_key == HOSTNAME;
         let domains = topology.by_slot().iter().filter(|_| is_per_host);
@@ -102,7 +102,7 @@ impl Soft {
     pub(super) fn node_changed(
         &mut self,
         slot: Slot,
-        entry: Option<Entry>,
+        entry: Option<NodeEntry>,
         before: i64,
         after: i64,
     ) {
@@ -117,6 +117,6 @@ impl Soft {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.places.as_ref().map_or(0, Places::bytes) + self.labelled.capacity()
+        self.places.as_ref().map_or(0, DomainPlaces::bytes) + self.labelled.capacity()
     }
 }

@@ -62,7 +62,7 @@ fn a_field_without_effect_gives_a_warning() {
             ],
         ),
     ] {
-        let known = Known::new(FeatureGates::default(), &in_tree());
+        let known = KnownPlugins::new(FeatureGates::default(), &in_tree());
         let read = read(&text(&fields), "F", known, false, |_| {});
         let (_, warnings) = read.expect("a configuration");
         assert_eq!(warnings, expected, "{fields}");

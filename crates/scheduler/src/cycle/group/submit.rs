@@ -5,7 +5,7 @@ use super::{GroupCycle, GroupRun, Member, MemberFound, feasible, settled};
 use crate::core::{Core, note_trial};
 use crate::cycle::place::{Permitted, permit};
 use crate::cycle::{CycleResult, CycleStep, undo_placement};
-use crate::failure::{Failure, fail};
+use crate::failure::{AttemptFailure, fail};
 use crate::group_status;
 use crate::nominations;
 use crate::profile::Profile;
@@ -80,7 +80,7 @@ pub(super) fn submit(
             for mut member in std::mem::take(&mut permitted).into_iter().rev() {
                 undo_placement(core, &mut member.attempt, &member.placed);
                 note_trial(core);
-                let failure = Failure::of_group(&status, Nominating::Set(Str::default()));
+                let failure = AttemptFailure::of_group(&status, Nominating::Set(Str::default()));
                 let pod = member.attempt.pod_ref();
                 let result = fail(core, member.attempt, failure);
                 ended.results.push((pod, result));
@@ -137,13 +137,13 @@ fn fail_member(
     let nominating = nominations.of(member.attempt.pod.pod.uid());
     let is_error = of_root.code() == Code::Error;
     let failure = match member.found {
-        MemberFound::Unfit(error) if !is_error => Failure::unfit(error, nominating),
-        MemberFound::Rejected(own) if !is_error => Failure::of_status(&own, nominating),
-        MemberFound::Failed(own) => Failure::of_status(&own, nominating),
+        MemberFound::Unfit(error) if !is_error => AttemptFailure::unfit(error, nominating),
+        MemberFound::Rejected(own) if !is_error => AttemptFailure::of_status(&own, nominating),
+        MemberFound::Failed(own) => AttemptFailure::of_status(&own, nominating),
         _ => {
             let groups = core.cache.cluster().groups();
             let of_group = group_status::deciding(groups, statuses, &member.leaf);
-            Failure::of_group(of_group.unwrap_or(of_root), nominating)
+            AttemptFailure::of_group(of_group.unwrap_or(of_root), nominating)
         }
     };
     let pod = member.attempt.pod_ref();

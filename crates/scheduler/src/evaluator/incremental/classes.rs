@@ -21,13 +21,13 @@ pub(super) const CLASSES_MAX: usize = 8192;
 pub(super) type Sum = i32;
 
 /// The answer of a node, as an index into the shape's statuses; see [`FEASIBLE`] and [`NO_NODE`].
-pub(super) type Answer = u16;
+pub(super) type NodeAnswer = u16;
 
 /// The answer of a node that no filter rejected.
-pub(super) const FEASIBLE: Answer = 0;
+pub(super) const FEASIBLE: NodeAnswer = 0;
 
 /// There is no node.
-pub(super) const NO_NODE: Answer = Answer::MAX;
+pub(super) const NO_NODE: NodeAnswer = NodeAnswer::MAX;
 
 const BLOCK: usize = u64::BITS as usize;
 
@@ -60,7 +60,7 @@ pub(super) struct ClassSet {
     /// False once the class was given up.
     is_in_use: bool,
     /// The number of nodes that gave each answer but [`FEASIBLE`].
-    pub(super) rejected: SmallVec<[(Answer, u32); 2]>,
+    pub(super) rejected: SmallVec<[(NodeAnswer, u32); 2]>,
     /// The number of feasible nodes by the node itself.
     pub(super) feasible: usize,
     /// The block of each entry of the lists below; ascending.
@@ -144,7 +144,7 @@ impl Filling {
         &mut self,
         classes: &mut NodeClasses,
         slot: Slot,
-        answer: Answer,
+        answer: NodeAnswer,
         score: Sum,
     ) -> Option<ClassId> {
         let (_, id, block) = self.latest.get_mut(self.selected)?;
@@ -201,7 +201,7 @@ impl ClassSet {
     }
 
     #[inline]
-    fn add(&mut self, slot: Slot, answer: Answer, score: Sum) {
+    fn add(&mut self, slot: Slot, answer: NodeAnswer, score: Sum) {
         if answer != FEASIBLE {
             match self.rejected.iter_mut().find(|(a, _)| *a == answer) {
                 Some((_, count)) => *count += 1,
@@ -248,7 +248,7 @@ impl ClassSet {
     }
 
     /// Takes a node out. `scores` are those of all slots, that of this one as it was when it came in.
-    fn remove(&mut self, slot: Slot, answer: Answer, scores: &[Sum]) {
+    fn remove(&mut self, slot: Slot, answer: NodeAnswer, scores: &[Sum]) {
         if answer != FEASIBLE {
             if let Some(at) = self.rejected.iter().position(|(a, _)| *a == answer) {
                 self.rejected[at].1 -= 1;
@@ -408,7 +408,7 @@ impl NodeClasses {
 
     /// Puts a node into a class.
     #[inline]
-    pub(super) fn add(&mut self, id: ClassId, slot: Slot, answer: Answer, score: Sum) {
+    pub(super) fn add(&mut self, id: ClassId, slot: Slot, answer: NodeAnswer, score: Sum) {
         self.sets[id as usize].add(slot, answer, score);
     }
 
@@ -420,7 +420,7 @@ impl NodeClasses {
     }
 
     /// Takes a node out of its class; see [`ClassSet::remove`]. A class without nodes is given up.
-    pub(super) fn remove(&mut self, id: ClassId, slot: Slot, answer: Answer, scores: &[Sum]) {
+    pub(super) fn remove(&mut self, id: ClassId, slot: Slot, answer: NodeAnswer, scores: &[Sum]) {
         let set = &mut self.sets[id as usize];
         set.remove(slot, answer, scores);
         if set.is_empty() {
@@ -494,7 +494,7 @@ mod tests {
                 }
             };
             let mut scores = vec![0; BLOCK * BLOCK + 150];
-            let mut nodes: Vec<Option<(i64, Answer)>> = vec![None; scores.len()];
+            let mut nodes: Vec<Option<(i64, NodeAnswer)>> = vec![None; scores.len()];
             for _ in 0..400 {
                 let at = slot_of(rng.usize(..300));
                 let slot = Slot::from_index(at as u32);

@@ -4,7 +4,7 @@
 //! those that read its pods as well. Pods of many shapes share them: all that tolerate the same taints, for example, or
 //! all that request the same.
 
-use super::classes::{Answer, FEASIBLE, NO_NODE, Sum};
+use super::classes::{FEASIBLE, NO_NODE, NodeAnswer, Sum};
 use super::plan::{Group, Plan};
 use super::scratch::{Note, Scratch};
 use super::shape::Unkeepable;
@@ -50,7 +50,7 @@ impl Known {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cell {
     /// The first answer against it, if any.
-    pub(super) answer: Answer,
+    pub(super) answer: NodeAnswer,
     /// The raw scores; of feasible nodes only.
     pub(super) grade: Grade,
     /// The sum of the scores that need no scale, weights included; of feasible nodes only.
@@ -540,9 +540,9 @@ impl NodeAnswers {
         &mut self,
         evaluator: &Evaluator<'_>,
         status: &Status,
-    ) -> Result<Answer, Unkeepable> {
+    ) -> Result<NodeAnswer, Unkeepable> {
         if let Some(at) = self.known.iter().position(|k| k.status == *status) {
-            return Ok(at as Answer);
+            return Ok(at as NodeAnswer);
         }
         if self.known.len() >= STATUSES_MAX {
             return Err(Unkeepable);
@@ -554,7 +554,7 @@ impl NodeAnswers {
             status: status.clone(),
             filter: filter.ok_or(Unkeepable)?,
         });
-        Ok((self.known.len() - 1) as Answer)
+        Ok((self.known.len() - 1) as NodeAnswer)
     }
 
     /// The kept state of a node.

@@ -1,7 +1,7 @@
 //! The kept state for all pods of one shape: every node's answer and score, taken from the node answers that the shape
 //! shares with others, and its class, with the domain counts.
 
-use super::classes::{Answer, ClassId, FEASIBLE, Filling, NO_NODE, NodeClasses, Sum};
+use super::classes::{ClassId, FEASIBLE, Filling, NO_NODE, NodeAnswer, NodeClasses, Sum};
 use super::node_answers::{Cell, Grade, Known, NodeAnswers, neutral};
 use super::plan::Plan;
 use super::scratch::{Note, Scratch};
@@ -45,7 +45,7 @@ pub(super) struct DomainCounts {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Columns {
     /// The answer of the plugins that judge nodes one by one.
-    pub(super) answers: Vec<Answer>,
+    pub(super) answers: Vec<NodeAnswer>,
     /// The class.
     pub(super) class_of: Vec<ClassId>,
 }
@@ -57,7 +57,7 @@ impl Columns {
     }
 
     /// The answer of a node; `None` where there is none.
-    pub(super) fn answer(&self, slot: Slot) -> Option<Answer> {
+    pub(super) fn answer(&self, slot: Slot) -> Option<NodeAnswer> {
         let answer = self.answers.get(slot.index()).copied();
         answer.filter(|answer| *answer != NO_NODE)
     }
@@ -81,7 +81,7 @@ pub(super) struct Shape {
     /// Answers; the first means [`FEASIBLE`].
     pub(super) known: Arc<Vec<Known>>,
     /// For each group: the shape's numbers of its answers.
-    answers_of: [Vec<Answer>; GRADES],
+    answers_of: [Vec<NodeAnswer>; GRADES],
     /// The number of nodes.
     pub(super) nodes: usize,
     /// Nodes with nominated pods that would change the answer of a ledger.
@@ -293,7 +293,7 @@ impl Shape {
     fn learn(&mut self, group_answers: &GroupAnswers<'_>) -> Result<(), Unkeepable> {
         for (node_answers, answers) in group_answers.both().into_iter().zip(&mut self.answers_of) {
             for known in &node_answers.known[answers.len()..] {
-                let answer = Answer::try_from(self.known.len()).map_err(|_| Unkeepable)?;
+                let answer = NodeAnswer::try_from(self.known.len()).map_err(|_| Unkeepable)?;
                 if answer == NO_NODE {
                     return Err(Unkeepable);
                 }
@@ -306,7 +306,7 @@ impl Shape {
 
     /// The answer of both groups together: that of the first filter that rejected the node.
     #[inline]
-    fn joined(&self, cells: [Cell; GRADES]) -> Result<(Answer, Sum), Unkeepable> {
+    fn joined(&self, cells: [Cell; GRADES]) -> Result<(NodeAnswer, Sum), Unkeepable> {
         let [first, second] = cells;
         let score = first.score.checked_add(second.score);
         if first.answer == FEASIBLE && second.answer == FEASIBLE {
@@ -318,7 +318,7 @@ impl Shape {
             (FEASIBLE, b) => b,
             (a, FEASIBLE) => a,
             (a, b) => {
-                let place = |answer: Answer| self.known[usize::from(answer)].filter;
+                let place = |answer: NodeAnswer| self.known[usize::from(answer)].filter;
                 if place(a) < place(b) { a } else { b }
             }
         };
@@ -361,7 +361,7 @@ impl Shape {
         &mut self,
         columns: &mut Columns,
         slot: Slot,
-        answer: Answer,
+        answer: NodeAnswer,
         score: Sum,
         class: &mut Class,
     ) -> Result<(), Unkeepable> {
@@ -427,7 +427,7 @@ impl Shape {
     fn put_for_now(
         &mut self,
         slot: Slot,
-        answer: Answer,
+        answer: NodeAnswer,
         score: Sum,
         mut class: Class,
     ) -> Result<(), Unkeepable> {
@@ -482,9 +482,10 @@ impl Shape {
     }
 
     /// The number of an answer.
-    fn answer_of(&mut self, known: Known) -> Result<Answer, Unkeepable> {
+    fn answer_of(&mut self, known: Known) -> Result<NodeAnswer, Unkeepable> {
         let place = self.known.iter().position(|other| *other == known);
-        let answer = Answer::try_from(place.unwrap_or(self.known.len())).map_err(|_| Unkeepable)?;
+        let answer =
+            NodeAnswer::try_from(place.unwrap_or(self.known.len())).map_err(|_| Unkeepable)?;
         if answer == NO_NODE {
             return Err(Unkeepable);
         }
@@ -543,7 +544,7 @@ impl Shape {
 
     /// About how much memory the shape takes, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        let per_slot = size_of::<Answer>() + size_of::<ClassId>() + size_of::<Sum>();
+        let per_slot = size_of::<NodeAnswer>() + size_of::<ClassId>() + size_of::<Sum>();
         let domain_counts: usize = self.domain_counts.iter().map(|b| b.ledger.bytes()).sum();
         size_of::<Self>() + self.scores.capacity() * per_slot + self.classes.bytes() + domain_counts
     }

@@ -9,7 +9,7 @@ pub(super) trait Kept {
     fn bytes(&self) -> usize;
 }
 
-struct Entry<T> {
+struct StoreEntry<T> {
     /// Absent when nothing can be kept.
     value: Option<Box<T>>,
     bytes: usize,
@@ -17,7 +17,7 @@ struct Entry<T> {
 
 /// See the [module](self).
 pub(super) struct Store<T> {
-    entries: LruCache<Box<[u8]>, Entry<T>, FxBuildHasher>,
+    entries: LruCache<Box<[u8]>, StoreEntry<T>, FxBuildHasher>,
     bytes: usize,
 }
 
@@ -90,7 +90,7 @@ impl<T: Kept> Store<T> {
             self.bytes = self.bytes.saturating_sub(oldest.bytes);
         }
         self.bytes += size;
-        let entry = Entry { value, bytes: size };
+        let entry = StoreEntry { value, bytes: size };
         self.entries.put(key.into(), entry);
     }
 

@@ -19,7 +19,7 @@
 //! `=>` at the end of a line states where the pods are: `active: a b; gated: c`, or `=> nothing`. Active pods and those
 //! in backoff are in the order of popping, the others in that of their names.
 
-use crate::metrics::{Families as _, Metric, Value};
+use crate::metrics::{Families as _, Metric, SeriesValue};
 use crate::queue::{
     PluginEvents, ProfileHooks, QueueConfig, QueuedIn, QueuedPodInfo, SchedulingQueue,
 };
@@ -539,8 +539,8 @@ pub(in crate::queue) fn numbers(
     series
         .map(|(labels, value)| {
             let number = match value {
-                Value::Number(number) => *number as i64,
-                Value::Histogram(histogram) => histogram.count() as i64,
+                SeriesValue::Number(number) => *number as i64,
+                SeriesValue::Histogram(histogram) => histogram.count() as i64,
             };
             (labels.iter().map(ToString::to_string).collect(), number)
         })

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::dispatcher::DispatcherOptions;
-use crate::metrics::{Metric, Value};
+use crate::metrics::{Metric, SeriesValue};
 use crate::queue::QueuedIn;
 use berth_api::{Duration, Time};
 use berth_framework::call::{CallError, CallErrorKind, CallId, ConditionPatch, PodRef, Response};
@@ -345,7 +345,8 @@ fn calls_are_counted_and_timed() {
             "{what}"
         );
         let metrics = w.scheduler.metrics();
-        let Some(Value::Histogram(times)) = metrics.get(Metric::AsyncApiCallDuration, &labels)
+        let Some(SeriesValue::Histogram(times)) =
+            metrics.get(Metric::AsyncApiCallDuration, &labels)
         else {
             panic!("{what}: it was timed");
         };

@@ -7,7 +7,7 @@ mod pods;
 use super::*;
 use crate::ClusterChange;
 use crate::evaluator::Stopwatch;
-use crate::metrics::{Metric, Value};
+use crate::metrics::{Metric, SeriesValue};
 use crate::queue::QueuedIn;
 use berth_api::{Duration, Kind, Object, TaintEffect};
 use berth_framework::call::CallErrorKind;
@@ -324,7 +324,7 @@ fn handled_changes_are_timed_by_event() {
         .into_iter()
         .filter_map(|event| {
             let handled = metrics.get(Metric::EventHandlingDuration, &[event])?;
-            let Value::Histogram(times) = handled else {
+            let SeriesValue::Histogram(times) = handled else {
                 return None;
             };
             Some(format!("{event} {}x {}s", times.count(), times.sum))
@@ -550,7 +550,7 @@ fn taking_a_change_in_is_part_of_its_time() {
     for event in ["NodeUpdateNodeLabel", "NodeUpdateNodeTaint"] {
         let metrics = w.scheduler.metrics();
         let handled = metrics.get(Metric::EventHandlingDuration, &[event]);
-        let Some(Value::Histogram(times)) = handled else {
+        let Some(SeriesValue::Histogram(times)) = handled else {
             panic!("{event} was timed");
         };
         assert_eq!((times.count(), times.sum), (1, 2.0), "{event}");

@@ -4,7 +4,7 @@ use super::*;
 use crate::evaluator::EvaluatorKind;
 use crate::metrics::Metric;
 use crate::queue::QueuedIn;
-use crate::{LogLevel, Outcome};
+use crate::{LogLevel, ScheduleOutcome};
 use berth_api::Duration;
 use berth_framework::Status;
 use berth_framework::call::EventKind;
@@ -52,7 +52,10 @@ fn a_pod_is_placed_bound_and_confirmed() {
         1.0
     );
     assert_eq!(w.scheduler.queue().in_flight().len(), 0);
-    assert!(matches!(w.schedule(), Outcome::Idle { next_wake: None }));
+    assert!(matches!(
+        w.schedule(),
+        ScheduleOutcome::Idle { next_wake: None }
+    ));
     w.pod(pod("next").request("cpu", "1"));
     assert_eq!(w.attempt(), "on n1");
 }

@@ -6,7 +6,7 @@ mod meanwhile;
 mod search;
 
 use super::*;
-use crate::Outcome;
+use crate::ScheduleOutcome;
 use crate::metrics::Metric;
 use crate::queue::QueuedIn;
 use berth_api::{Duration, Str};

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::LogLevel;
-use crate::metrics::{Metric, Value};
+use crate::metrics::{Metric, SeriesValue};
 use crate::queue::QueuedIn;
 use berth_api::Duration;
 use berth_framework::call::CallErrorKind;
@@ -567,7 +567,7 @@ fn the_failure_handler_looks_at_the_pod_as_it_is_now() {
         let metrics = w.scheduler.metrics();
         let labels = ["unschedulable", "default-scheduler"];
         let took = metrics.get(Metric::SchedulingAttemptDuration, &labels);
-        let Some(Value::Histogram(took)) = took else {
+        let Some(SeriesValue::Histogram(took)) = took else {
             panic!("{situation}: the attempt was timed");
         };
         assert_eq!((took.count(), took.sum), (1, 1.0), "{situation}");

@@ -4,7 +4,7 @@ use super::fakes::everywhere;
 use super::*;
 use crate::LogLevel;
 use crate::evaluator::EvaluatorKind;
-use crate::metrics::{Metric, Snapshot, Value};
+use crate::metrics::{Metric, SeriesValue, Snapshot};
 use berth_api::Duration;
 use berth_framework::event::EventRegistration;
 use berth_framework::plugin::{
@@ -20,7 +20,7 @@ const PROFILE: &str = "default-scheduler";
 /// The number of observations that a histogram holds.
 fn observed(metrics: &Snapshot, metric: Metric, labels: &[&str]) -> u64 {
     match metrics.get(metric, labels) {
-        Some(Value::Histogram(histogram)) => histogram.count(),
+        Some(SeriesValue::Histogram(histogram)) => histogram.count(),
         _ => 0,
     }
 }
@@ -125,7 +125,7 @@ fn calls_of_plugins_and_hints_are_timed() {
 /// The sum of the observations of a histogram in milliseconds, and their number.
 fn millis(metrics: &Snapshot, metric: Metric, labels: &[&str]) -> (u64, u64) {
     match metrics.get(metric, labels) {
-        Some(Value::Histogram(histogram)) => {
+        Some(SeriesValue::Histogram(histogram)) => {
             ((histogram.sum * 1000.0).round() as u64, histogram.count())
         }
         _ => (0, 0),

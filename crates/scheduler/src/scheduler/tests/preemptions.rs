@@ -1,7 +1,7 @@
 //! The eviction of victims beside the loop: order, events, failures, numbers (P-17, P-20 to P-23).
 
 use super::*;
-use crate::metrics::{Metric, Value};
+use crate::metrics::{Metric, SeriesValue};
 use crate::queue::QueuedIn;
 use berth_api::{Duration, Pod};
 use berth_framework::Status;
@@ -413,7 +413,7 @@ fn preemptions_are_counted() {
     let executions = |w: &Driver| w.metric(Metric::PreemptionGoroutinesExecutions, &["success"]);
     assert_eq!(executions(&w), 0.0, "it goes on");
     let metrics = w.scheduler.metrics();
-    let Some(Value::Histogram(victims)) = metrics.get(Metric::PreemptionVictims, &[]) else {
+    let Some(SeriesValue::Histogram(victims)) = metrics.get(Metric::PreemptionVictims, &[]) else {
         panic!("the victims were counted");
     };
     assert_eq!((victims.count(), victims.sum), (1, 3.0));
@@ -423,7 +423,7 @@ fn preemptions_are_counted() {
     }
     let metrics = w.scheduler.metrics();
     let took = metrics.get(Metric::PreemptionGoroutinesDuration, &["success"]);
-    let Some(Value::Histogram(took)) = took else {
+    let Some(SeriesValue::Histogram(took)) = took else {
         panic!("the time was taken");
     };
     assert_eq!((took.count(), took.sum), (1, 3.0));
@@ -434,7 +434,7 @@ fn preemptions_are_counted() {
     deletion_ends(&mut w, "a", Some(CallErrorKind::Refused));
     let metrics = w.scheduler.metrics();
     let took = metrics.get(Metric::PreemptionGoroutinesDuration, &["error"]);
-    let Some(Value::Histogram(took)) = took else {
+    let Some(SeriesValue::Histogram(took)) = took else {
         panic!("the time of a failure is taken, too");
     };
     assert_eq!((took.count(), took.sum), (1, 2.0));

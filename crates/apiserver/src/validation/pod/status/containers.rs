@@ -1,8 +1,8 @@
 //! The checks of the status of the containers of a pod: users, resources and extended resources.
 
-use crate::validation::errors::{Errors, Path};
+use crate::validation::errors::{ErrorPath, Errors};
 use crate::validation::names;
-use crate::validation::view::View;
+use crate::validation::view::FieldView;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +12,7 @@ const MESSAGE_BYTES_MAX: usize = 1_024;
 const NOT_A_CLAIM: &str = "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or 'claim:<claimName>' if request is empty";
 
 /// Errors of the statuses of all containers.
-pub(super) fn validate(errors: &mut Errors, status: &Value, spec: &Value, path: &Path) {
+pub(super) fn validate(errors: &mut Errors, status: &Value, spec: &Value, path: &ErrorPath) {
     let lists = [
         ("containerStatuses", "containers"),
         ("initContainerStatuses", "initContainers"),
@@ -41,12 +41,14 @@ pub(super) fn validate(errors: &mut Errors, status: &Value, spec: &Value, path: 
         for (i, container) in status.items(list).iter().enumerate() {
             let path = path.child(list).index(i).child("allocatedResourcesStatus");
             let resources = container.items("allocatedResourcesStatus");
+            // Ephemeral containers request no resources.
             if of == "ephemeralContainers" {
                 if !resources.is_empty() {
                     errors.forbidden(&path, "must not be specified in container status");
                 }
                 continue;
             }
+            // A status of a container that the spec does not have is reported elsewhere.
             let spec = containers.get(container.text("name"));
             for (j, resource) in resources.iter().enumerate() {
                 allocated(errors, resource, spec.copied(), &path.index(j));
@@ -55,8 +57,8 @@ pub(super) fn validate(errors: &mut Errors, status: &Value, spec: &Value, path: 
     }
 }
 
-fn validate_user(errors: &mut Errors, user: &Value, path: &Path) {
-    let mut check = |id: i64, path: &Path| {
+fn validate_user(errors: &mut Errors, user: &Value, path: &ErrorPath) {
+    let mut check = |id: i64, path: &ErrorPath| {
         if !(0..=ID_MAX).contains(&id) {
             errors.invalid(path, id, names::inclusive_range(0, ID_MAX));
         }
@@ -70,10 +72,11 @@ fn validate_user(errors: &mut Errors, user: &Value, path: &Path) {
     }
 }
 
-fn allocated(errors: &mut Errors, resource: &Value, container: Option<&Value>, path: &Path) {
+fn allocated(errors: &mut Errors, resource: &Value, container: Option<&Value>, path: &ErrorPath) {
     let name = resource.text("name");
     if let Some(container) = container {
         let resources = container.part("resources");
+        // A name with this prefix is that of a claim of the container.
         let (is_known, fault) = if name.starts_with("claim:") {
             let mut claims = resources.items("claims").iter();
             let is_known = claims.any(|claim| match claim.text("request") {
@@ -115,7 +118,12 @@ fn allocated(errors: &mut Errors, resource: &Value, container: Option<&Value>, p
 }
 
 /// Errors of the requests of a claim that stand for extended resources of containers.
-pub(super) fn validate_mappings(errors: &mut Errors, status: &Value, spec: &Value, path: &Path) {
+pub(super) fn validate_mappings(
+    errors: &mut Errors,
+    status: &Value,
+    spec: &Value,
+    path: &ErrorPath,
+) {
     let lists = ["initContainers", "containers"].into_iter();
     let containers: HashMap<&str, &Value> = lists
         .flat_map(|list| spec.items(list))
@@ -137,6 +145,7 @@ pub(super) fn validate_mappings(errors: &mut Errors, status: &Value, spec: &Valu
                 container,
                 "must match the name of an entry in spec.initContainers.name or spec.containers.name",
             ),
+            // The container has to request the resource that the device provides.
             Some(spec) => {
                 let requests = spec.part("resources").part("requests");
                 if requests.field(resource).is_none() {

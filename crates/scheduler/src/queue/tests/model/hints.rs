@@ -50,7 +50,7 @@ impl Model {
                 if !rejectors.contains(*plugin) {
                     continue;
                 }
-                let said = if has_hint {
+                let said = if *has_hint {
                     hint(plugin, &known.pod, old, new)
                 } else {
                     "Queue"

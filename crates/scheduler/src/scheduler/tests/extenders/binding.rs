@@ -3,7 +3,7 @@
 use super::*;
 use crate::SchedulerOptions;
 use crate::dispatcher::DispatcherOptions;
-use crate::metrics::Value;
+use crate::metrics::SeriesValue;
 use berth_framework::plugin::PermitStep;
 
 /// F-42, C-43, case 211: the first binder that is interested binds, otherwise the plugins do.
@@ -204,7 +204,7 @@ fn the_bind_plugins_are_not_blamed_for_the_extender() {
     let labels = ["Bind", "Success", "default-scheduler"];
     let metrics = w.scheduler.metrics();
     match metrics.get(Metric::FrameworkExtensionPointDuration, &labels) {
-        Some(Value::Histogram(took)) => assert_eq!((took.count(), took.sum), (1, 1.0)),
+        Some(SeriesValue::Histogram(took)) => assert_eq!((took.count(), took.sum), (1, 1.0)),
         other => panic!("{other:?}"),
     }
 }

@@ -17,7 +17,7 @@ fn a_late_score_does_not_count() {
     );
     nodes(&mut w, ALL);
     w.pod(pod("p"));
-    let Outcome::Parked(wait) = w.schedule() else {
+    let ScheduleOutcome::Parked(wait) = w.schedule() else {
         panic!("not parked");
     };
     assert_eq!(
@@ -229,7 +229,7 @@ fn a_question_is_a_job() {
     nodes(&mut w, &["n1"]);
     w.pod(pod("p"));
     let deadline = w.now + Duration::from_secs(7);
-    let Outcome::Parked(wait) = w.schedule() else {
+    let ScheduleOutcome::Parked(wait) = w.schedule() else {
         panic!("not parked");
     };
     let on = WaitOn::Job(w.jobs[0].0);
