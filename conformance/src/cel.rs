@@ -35,7 +35,7 @@ struct ExpectedAnswer {
 enum DeviceAnswer {
     Selected(bool),
     Error {
-        #[allow(dead_code, reason = "read to tell the two apart")]
+        #[allow(dead_code, reason = "read to distinguish the two")]
         error: String,
     },
 }

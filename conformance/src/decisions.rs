@@ -329,10 +329,10 @@ impl DecisionRun<'_> {
             if !status.is_rejected() {
                 return Err(status.message());
             }
-            let said = compare::rejection(&status.by(&member.name));
+            let stated = compare::rejection(&status.by(&member.name));
             match &mut no {
-                None => no = Some(said),
-                Some(no) => no.reasons.extend(said.reasons),
+                None => no = Some(stated),
+                Some(no) => no.reasons.extend(stated.reasons),
             }
         }
         Ok(PostFiltered {

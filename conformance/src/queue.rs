@@ -350,7 +350,10 @@ fn raised(
 ) -> Result<(ClusterEvent, Option<Object>, Option<Object>), String> {
     let resource = event_resource(operation.resource.as_deref().unwrap_or_default())?;
     let action = event_action(operation.action.as_deref().unwrap_or_default())?;
-    let helps = operation.helps.as_deref().ok_or("says not whom it helps")?;
+    let helps = operation
+        .helps
+        .as_deref()
+        .ok_or("names no plugin that it helps")?;
     let metadata = ObjectMeta {
         name: Str::new("changed"),
         uid: Str::new("uid-of-changed"),

@@ -157,11 +157,11 @@ fn a_difference_is_noticed() {
     ];
     for (what, edit) in changes {
         let report = change(edit);
-        let told = report
+        let notified = report
             .failed
             .iter()
             .any(|mismatch| mismatch.what.contains(what));
-        assert!(told, "{what}: {report}");
+        assert!(notified, "{what}: {report}");
     }
 }
 

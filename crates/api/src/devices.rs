@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_claim_says_of_its_holders_and_devices_is_read() {
+    fn what_a_claim_states_of_its_holders_and_devices_is_read() {
         for (allocation, is_allocated) in [
             (Value::Null, false),
             (json!({}), true),

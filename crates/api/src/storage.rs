@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_bound_when_both_sides_say_so() {
+    fn a_claim_is_bound_when_both_sides_state_so() {
         for (json, bound) in [
             (r#"{"spec":{"volumeName":"v"}}"#, false),
             (

@@ -3,7 +3,7 @@
 use crate::cli::{AdmissionPlugin, ApiserverArgs, Switch};
 use crate::control_plane::{self, ControlPlane, ControlPlaneOptions};
 use crate::exit::CommandFailure;
-use crate::print::{self, say};
+use crate::print::{self, print_line};
 use crate::serve::{self, Probe};
 use crate::signal::{self, StopSignals};
 use crate::{release, settings};
@@ -110,18 +110,18 @@ async fn until_stopped(
 ) -> Result<&'static str, CommandFailure> {
     // A user, or a script, that has read the first line may stop the process.
     let signals = StopSignals::listen()?;
-    say!("API server  {}", plane.server().url())?;
+    print_line!("API server  {}", plane.server().url())?;
     let kubeconfig = args.control_plane.own_kubeconfig().display();
-    say!("kubeconfig  {kubeconfig}")?;
-    say!("metrics     http://{metrics}/metrics")?;
-    say!(
+    print_line!("kubeconfig  {kubeconfig}")?;
+    print_line!("metrics     http://{metrics}/metrics")?;
+    print_line!(
         "storage     {}",
         control_plane::storage(&args.control_plane)
     )?;
-    say!()?;
-    say!("  export KUBECONFIG={kubeconfig}")?;
-    say!()?;
-    say!("Ctrl-C stops it.")?;
+    print_line!()?;
+    print_line!("  export KUBECONFIG={kubeconfig}")?;
+    print_line!()?;
+    print_line!("Ctrl-C stops it.")?;
     tokio::select! {
         why = signals.stop_requested(signal::STOP_PATIENCE) => Ok(why),
         failure = plane.failed() => Err(failure),

@@ -239,7 +239,7 @@ pub(crate) enum Command {
     Conformance(ConformanceArgs),
     /// Run the core in a simulated world and check its invariants
     #[command(
-        after_help = "Example: berth simulate --seeds 2000 --steps 500\n         berth simulate --seed 42 --faults calls,failovers --tell"
+        after_help = "Example: berth simulate --seeds 2000 --steps 500\n         berth simulate --seed 42 --faults calls,failovers --trace"
     )]
     Simulate(SimulateArgs),
     /// Run the core over a recording of its inputs, and compare its decisions and calls with the recorded ones
@@ -660,8 +660,8 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<NonZeroUsize>,
     /// Print, on standard error, the events in the run of --seed: steps, watch events, decisions, calls
-    #[arg(long, requires = "seed", conflicts_with = "seeds")]
-    pub(crate) tell: bool,
+    #[arg(long, alias = "tell", requires = "seed", conflicts_with = "seeds")]
+    pub(crate) trace: bool,
     /// The format of the outcome
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,

@@ -7,7 +7,7 @@
 use crate::cli::{ClusterName, GetArgs, GetCommand, NamedArgs, Output};
 use crate::exit::CommandFailure;
 use crate::kubeconfig;
-use crate::print::{program, say};
+use crate::print::{print_line, program};
 use crate::signal;
 use berth_apiserver::replace_private_file;
 use serde::{Deserialize, Serialize};
@@ -229,7 +229,7 @@ pub(crate) fn get(args: &GetArgs) -> Result<(), CommandFailure> {
                 serde_json::json!({"name": name, "status": status, "cluster": record})
             })
             .collect();
-        return say!("{}", serde_json::Value::from(list));
+        return print_line!("{}", serde_json::Value::from(list));
     }
     // An empty table would not explain how clusters get into it.
     if clusters.is_empty() {
@@ -239,7 +239,7 @@ pub(crate) fn get(args: &GetArgs) -> Result<(), CommandFailure> {
         ));
         return Ok(());
     }
-    say!(
+    print_line!(
         "{:<20} {:<9} {:>8}  {:<28} CONTEXT",
         "NAME",
         "STATUS",
@@ -252,7 +252,7 @@ pub(crate) fn get(args: &GetArgs) -> Result<(), CommandFailure> {
             None => (String::new(), "", ""),
         };
         let status = status(record.as_ref());
-        say!("{name:<20} {status:<9} {pid:>8}  {server:<28} {context}")?;
+        print_line!("{name:<20} {status:<9} {pid:>8}  {server:<28} {context}")?;
     }
     Ok(())
 }
@@ -277,7 +277,7 @@ pub(crate) fn down(args: &NamedArgs) -> Result<(), CommandFailure> {
             // Its process was killed.
             kubeconfig::remove(&record.kubeconfig, &record.context)?;
             folder.remove();
-            return say!("cluster {name} was not running any more; its context is removed");
+            return print_line!("cluster {name} was not running any more; its context is removed");
         }
         return Err(CommandFailure::Usage(format!(
             "no cluster named {name} runs with a name or in the background; {} get clusters lists them",
@@ -306,5 +306,5 @@ pub(crate) fn down(args: &NamedArgs) -> Result<(), CommandFailure> {
     }
     kubeconfig::remove(&record.kubeconfig, &record.context)?;
     folder.remove();
-    say!("cluster {name} is stopped")
+    print_line!("cluster {name} is stopped")
 }

@@ -261,7 +261,7 @@ fn compare(name: &str, page: &str) {
         .find(|(written, made)| written != made);
     assert!(
         written == page,
-        "docs/use/reference/{name} is not what the code says; run {WRITE}=1 cargo test -p berth docs. First difference: {differing:?}"
+        "docs/use/reference/{name} differs from the code; run {WRITE}=1 cargo test -p berth docs. First difference: {differing:?}"
     );
 }
 

@@ -135,7 +135,7 @@ fn parse(
         let parsed = schema::parse_yaml(text.as_bytes()).map_err(|e| malformed(e.to_string()))?;
         // A field that occurs twice is usually a mistake; the last one would count silently.
         if let Some(twice) = parsed.duplicate_fields.first() {
-            return Err(malformed(format!("{twice} stands there twice")));
+            return Err(malformed(format!("{twice} occurs twice")));
         }
         let value = parsed.value;
         // An empty document, as after a trailing separator, is no object.
@@ -175,12 +175,12 @@ pub(crate) fn split(text: &str) -> Vec<String> {
             _ => documents.push(String::new()),
         }
     }
-    let says_something = |document: &String| {
+    let states_something = |document: &String| {
         document
             .lines()
             .any(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'))
     };
-    documents.retain(says_something);
+    documents.retain(states_something);
     documents
 }
 
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_malformed_manifest_is_refused_with_its_place() {
-        for (text, told) in [
+        for (text, notified) in [
             ("apiVersion: v1\nkind: [Pod\n", "failed to parse manifest"),
             (
                 "apiVersion: v1\nmetadata: {name: a}\n",
@@ -271,11 +271,11 @@ mod tests {
             ),
             (
                 "apiVersion: v1\nkind: Pod\nkind: Pod\n",
-                "stands there twice",
+                "occurs twice",
             ),
         ] {
             let error = read_text(text).expect_err(text);
-            assert!(error.contains(told), "{error}");
+            assert!(error.contains(notified), "{error}");
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::cli::{
     PerfQueueArgs, PerfSides,
 };
 use crate::exit::CommandFailure;
-use crate::print::{self, say};
+use crate::print::{self, print_line};
 use berth_client::Transport;
 use berth_client::content::{ContentTypes, JSON};
 use berth_client::request::ApiRequest;
@@ -226,7 +226,7 @@ fn run_plot(args: &PerfPlotArgs) -> Result<(), CommandFailure> {
         std::fs::write(&path, plot.svg).map_err(|error| {
             CommandFailure::Environment(format!("failed to write {}: {error}", path.display()))
         })?;
-        say!("{}", path.display())?;
+        print_line!("{}", path.display())?;
     }
     Ok(())
 }
@@ -246,7 +246,7 @@ fn print_as(
     match output {
         Output::Json => {
             let json = serde_json::to_string_pretty(report).map_err(CommandFailure::environment)?;
-            say!("{json}")
+            print_line!("{json}")
         }
         Output::Text => print::text(report),
     }

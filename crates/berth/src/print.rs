@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 /// Prints a line on standard output, as `println!` does.
-macro_rules! say {
+macro_rules! print_line {
     () => {
         $crate::print::text(format_args!("\n"))
     };
@@ -17,7 +17,7 @@ macro_rules! say {
         $crate::print::text(format_args!("{}\n", format_args!($($arg)*)))
     };
 }
-pub(crate) use say;
+pub(crate) use print_line;
 
 /// Prints text on standard output.
 ///

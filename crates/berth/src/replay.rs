@@ -2,7 +2,7 @@
 
 use crate::cli::{ExplainedAt, Output, ReplayArgs};
 use crate::exit::CommandFailure;
-use crate::print::{self, say};
+use crate::print::{self, print_line};
 use crate::record::{options_with, recorded_gates, recorded_options, versions_of};
 use crate::upgrade;
 use berth_api::{Str, Time};
@@ -110,7 +110,7 @@ pub(crate) fn run(args: &ReplayArgs, registry: &Registry) -> Result<(), CommandF
         Output::Text => {
             print_text(&asked, &replayed, &scheduler)?;
             if let Some((_, text)) = &explained {
-                say!()?;
+                print_line!()?;
                 print::text(text)?;
             }
         }
@@ -119,7 +119,7 @@ pub(crate) fn run(args: &ReplayArgs, registry: &Registry) -> Result<(), CommandF
             if let Some((answer, _)) = explained {
                 report["explanation"] = answer;
             }
-            say!("{report}")?;
+            print_line!("{report}")?;
         }
     }
     match (&replayed.stop, replayed.differences) {
@@ -229,7 +229,7 @@ fn compare(
         DIFFERENCES_SHOWN
     };
     if args.output == Output::Json {
-        say!(
+        print_line!(
             "{}",
             json!({
                 "recorded": report(&recorded),
@@ -247,15 +247,15 @@ fn compare(
         )?;
     } else {
         for difference in differences.iter().take(shown) {
-            say!("{difference}")?;
+            print_line!("{difference}")?;
         }
         if differences.len() > shown {
-            say!(
+            print_line!(
                 "… and {} further pods; --diff prints all",
                 differences.len() - shown
             )?;
         }
-        say!("{:<28}{:>14}{:>14}", "", "recorded", "other")?;
+        print_line!("{:<28}{:>14}{:>14}", "", "recorded", "other")?;
         let (one, two) = (report(&recorded), report(&other));
         for (title, key) in [
             ("pods", "pods"),
@@ -266,24 +266,24 @@ fn compare(
             ("mean wait, ms", "meanWaitMilliseconds"),
             ("longest wait, ms", "longestWaitMilliseconds"),
         ] {
-            say!(
+            print_line!(
                 "{title:<28}{:>14}{:>14}",
                 one[key].to_string(),
                 two[key].to_string()
             )?;
         }
-        say!(
+        print_line!(
             "{} pods differ, {elsewhere} of them are on another node",
             differences.len()
         )?;
         if recorded.kept > 0 {
-            say!(
+            print_line!(
                 "{} pods have claims and keep their recorded nodes",
                 recorded.kept
             )?;
         }
         if used != Used::default() {
-            say!(
+            print_line!(
                 "extenders: {} questions have a recorded answer; {} have none and failed; {} nodes without a recorded \
                  answer count as rejected",
                 used.answered,
@@ -342,12 +342,12 @@ fn preview(
         Output::Json => {
             let mut report = preview.json(shown);
             report["keptRecordedNodes"] = kept.into();
-            say!("{report}")?;
+            print_line!("{report}")?;
         }
         Output::Text => {
             preview.print(shown)?;
             if kept > 0 {
-                say!("{kept} pods have claims and keep their recorded nodes")?;
+                print_line!("{kept} pods have claims and keep their recorded nodes")?;
             }
         }
     }
@@ -485,11 +485,11 @@ fn print_text(
     scheduler: &Scheduler,
 ) -> Result<(), CommandFailure> {
     for difference in asked.differences {
-        say!("{difference}")?;
+        print_line!("{difference}")?;
     }
     let hidden = replayed.differences - asked.differences.len() as u64;
     if hidden > 0 {
-        say!("… and {hidden} further differences; --diff prints all")?;
+        print_line!("… and {hidden} further differences; --diff prints all")?;
     }
     let Replayed {
         entries,
@@ -502,7 +502,7 @@ fn print_text(
         times,
         stop,
     } = replayed;
-    say!(
+    print_line!(
         "recording   run {}, Berth {}, seed {}, evaluator {}{}",
         asked.run.id,
         asked.start.version,
@@ -516,22 +516,22 @@ fn print_text(
     )?;
     if let Some((first, last)) = times {
         let span = last.since(*first).as_secs_f64();
-        say!(
+        print_line!(
             "time        {} to {} ({span:.3} s)",
             first.rfc3339_micros(),
             last.rfc3339_micros()
         )?;
     }
-    say!("entries     {entries}, of which {inputs} are inputs")?;
-    say!("decisions   {decisions}: {placed} placed, {unschedulable} unschedulable")?;
-    say!("calls       {calls}")?;
+    print_line!("entries     {entries}, of which {inputs} are inputs")?;
+    print_line!("decisions   {decisions}: {placed} placed, {unschedulable} unschedulable")?;
+    print_line!("calls       {calls}")?;
     match differences {
-        0 => say!("comparison  every decision and call is the recorded one")?,
-        n => say!("comparison  {n} decisions and calls differ from the recorded ones")?,
+        0 => print_line!("comparison  every decision and call is the recorded one")?,
+        n => print_line!("comparison  {n} decisions and calls differ from the recorded ones")?,
     }
-    say!("stopped     {}", stop_text(stop, asked.pod))?;
+    print_line!("stopped     {}", stop_text(stop, asked.pod))?;
     let places = waiting(scheduler);
-    say!(
+    print_line!(
         "pods then   {} active, {} in backoff, {} unschedulable, {} gated, {} being bound",
         places[0],
         places[1],
@@ -540,21 +540,21 @@ fn print_text(
         scheduler.bindings_in_flight()
     )?;
     if let Stop::Pod(pod) = stop {
-        say!()?;
-        say!("{pod}")?;
+        print_line!()?;
+        print_line!("{pod}")?;
         match scheduler.cache().assumed_on(&pod.uid) {
-            Some(node) => say!("  placed on {node}")?,
-            None => say!("  has no node")?,
+            Some(node) => print_line!("  placed on {node}")?,
+            None => print_line!("  has no node")?,
         }
         if let Some(explanation) = scheduler.explanation(&pod.uid) {
-            say!(
+            print_line!(
                 "  attempt {}: {}",
                 explanation.attempts,
                 explanation.message
             )?;
             for reason in &explanation.reasons {
                 let examples: Vec<&str> = reason.examples.iter().map(|n| n.as_str()).collect();
-                say!(
+                print_line!(
                     "  {:>6} nodes  {} ({}), such as {}",
                     reason.nodes,
                     reason.text,

@@ -5,7 +5,7 @@ use crate::exit::CommandFailure;
 use crate::flags::{Flags, VersionFlag};
 use crate::logs::LogFormat;
 use crate::metrics::{EdgeMetrics, MetricFilter};
-use crate::print::{self, say};
+use crate::print::{self, print_line};
 use crate::record::{BYTES_MAX, RecordOptions};
 use crate::release::{self, AskingInterval};
 use crate::runner::{Clients, RunOptions, Runner, ShadowOptions, Webhooks, hostname};
@@ -65,7 +65,7 @@ pub(crate) async fn run(flags: Flags, registry: Registry) -> Result<(), CommandF
     }
     let options = options(settings, &flags, registry).await?;
     if flags.berth.check.value {
-        return say!(
+        return print_line!(
             "the flags and the configuration are valid for Kubernetes {}",
             chosen.release
         );
@@ -99,7 +99,7 @@ pub(crate) async fn run(flags: Flags, registry: Registry) -> Result<(), CommandF
     // JSON is read by programs, which find everything in the log.
     let is_text = flags.logs.logging_format.value == LogFormat::Text;
     if is_text {
-        say!("scheduling  {}", scheduling.server)?
+        print_line!("scheduling  {}", scheduling.server)?
     } else {
         tracing::info!(server = scheduling.server, "scheduling for an API server")
     }
@@ -109,7 +109,7 @@ pub(crate) async fn run(flags: Flags, registry: Registry) -> Result<(), CommandF
         Some(port) => {
             let address = port.address()?;
             if is_text {
-                say!("serving     https://{address}")?
+                print_line!("serving     https://{address}")?
             } else {
                 tracing::info!(%address, "serving HTTPS")
             }
@@ -127,7 +127,7 @@ pub(crate) async fn run(flags: Flags, registry: Registry) -> Result<(), CommandF
         }
     };
     if is_text {
-        say!("\nCtrl-C stops it.")?;
+        print_line!("\nCtrl-C stops it.")?;
     }
     let why = tokio::select! {
         why = signals.stop_requested(signal::SCHEDULER_STOP_PATIENCE) => why,
@@ -182,12 +182,12 @@ fn print_version(flag: &VersionFlag) -> Result<(), CommandFailure> {
     let version = env!("CARGO_PKG_VERSION");
     let (oldest, newest) = (Release::OLDEST, Release::NEWEST);
     match flag {
-        VersionFlag::PrintRaw => say!(
+        VersionFlag::PrintRaw => print_line!(
             "berth.Info{{Version:\"v{version}\", Kubernetes:\"{oldest} to {newest}\", Platform:\"{}/{}\"}}",
             std::env::consts::OS,
             std::env::consts::ARCH
         ),
-        _ => say!("Berth v{version} (behaves as Kubernetes v{oldest} to v{newest})"),
+        _ => print_line!("Berth v{version} (behaves as Kubernetes v{oldest} to v{newest})"),
     }
 }
 
@@ -552,7 +552,7 @@ fn became_leader(lease: &LeaseName, identity: &str) -> Event {
 /// The core has ended without being asked to.
 fn ended() -> CommandFailure {
     CommandFailure::Environment(
-        "the scheduler has ended unexpectedly, which is a bug; the log above says more, please report it".to_owned(),
+        "the scheduler has ended unexpectedly, which is a bug; see the log above and report it".to_owned(),
     )
 }
 

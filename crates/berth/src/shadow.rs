@@ -20,7 +20,7 @@ pub(crate) use report::SharedReport;
 use crate::cli::{Output, ShadowArgs, ShadowCommand};
 use crate::exit::CommandFailure;
 use crate::explain::AskedScheduler;
-use crate::print::{self, say};
+use crate::print::{self, print_line};
 
 use berth_api::{Duration, Object, Pod, Str, Time};
 use berth_framework::extender::{ExtenderSpec, Extenders};
@@ -432,7 +432,7 @@ pub(crate) async fn run(args: ShadowArgs) -> Result<(), CommandFailure> {
         Output::Json => {
             let mut value = serde_json::to_value(&report).unwrap_or_default();
             value["agreementPercent"] = report.agreement().into();
-            say!("{value}")?;
+            print_line!("{value}")?;
         }
     }
     match report.other_verdicts() {

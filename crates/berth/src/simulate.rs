@@ -2,8 +2,8 @@
 
 use crate::cli::{Output, SimulateArgs};
 use crate::exit::CommandFailure;
-use crate::print::{self, say};
-use berth_simulator::{Campaign, FailingSeed, Progress, Subject, Tally, tell};
+use crate::print::{self, print_line};
+use berth_simulator::{Campaign, FailingSeed, Progress, Subject, Tally, notify};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use std::hash::{BuildHasher, RandomState};
@@ -27,10 +27,10 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), CommandFailure> {
             first + seeds.max(1) - 1
         ));
     }
-    if args.tell {
+    if args.trace {
         // The result is computed again below.
         let mut listener = |line: &str| print::remark(line);
-        let _ = tell(&subject, &campaign.script(campaign.first), &mut listener);
+        let _ = notify(&subject, &campaign.script(campaign.first), &mut listener);
     }
     let bar = ProgressBar::new(campaign.seeds);
     if let Ok(style) = ProgressStyle::with_template("seeds {bar:30} {pos}/{len} {elapsed}") {
@@ -48,10 +48,10 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), CommandFailure> {
     });
     bar.finish_and_clear();
     match (&outcome, args.output) {
-        (Ok(tally), Output::Text) => say!("{}", in_words(&campaign, tally)),
-        (Ok(tally), Output::Json) => say!("{}", in_json(&campaign, tally)),
-        (Err(found), Output::Text) => say!("{found}"),
-        (Err(found), Output::Json) => say!("{}", failure_in_json(found)),
+        (Ok(tally), Output::Text) => print_line!("{}", in_words(&campaign, tally)),
+        (Ok(tally), Output::Json) => print_line!("{}", in_json(&campaign, tally)),
+        (Err(found), Output::Text) => print_line!("{found}"),
+        (Err(found), Output::Json) => print_line!("{}", failure_in_json(found)),
     }?;
     outcome.map(|_| ()).map_err(|_| CommandFailure::Check)
 }

@@ -210,50 +210,50 @@ fn greeting(
     applied: &[Applied],
 ) -> String {
     let mut text = String::new();
-    let mut say = |line: std::fmt::Arguments<'_>| {
+    let mut print_line = |line: std::fmt::Arguments<'_>| {
         // Writing to a string does not fail.
         let _ = writeln!(text, "{line}");
     };
-    say(format_args!("API server  {}", server.url()));
+    print_line(format_args!("API server  {}", server.url()));
     match args.control_plane.gpus_per_node {
-        0 => say(format_args!("nodes       {nodes}, simulated")),
-        gpus => say(format_args!(
+        0 => print_line(format_args!("nodes       {nodes}, simulated")),
+        gpus => print_line(format_args!(
             "nodes       {nodes}, simulated, with {gpus} GPUs each"
         )),
     }
-    say(format_args!(
+    print_line(format_args!(
         "scheduler   metrics at http://{metrics}/metrics"
     ));
-    say(format_args!("dashboard   http://{metrics}/dashboard"));
+    print_line(format_args!("dashboard   http://{metrics}/dashboard"));
     let storage = control_plane::storage(&args.control_plane);
-    say(format_args!("storage     {storage}"));
+    print_line(format_args!("storage     {storage}"));
     for object in applied {
-        say(format_args!("applied     {object}"));
+        print_line(format_args!("applied     {object}"));
     }
     let kubeconfig = absolute(&place.kubeconfig);
     let kubeconfig = kubeconfig.display();
     match &args.placement.name {
         None => {
-            say(format_args!("\nIn another terminal:\n"));
-            say(format_args!("  export KUBECONFIG={kubeconfig}"));
+            print_line(format_args!("\nIn another terminal:\n"));
+            print_line(format_args!("  export KUBECONFIG={kubeconfig}"));
         }
         Some(_) => {
             let context = &place.context;
-            say(format_args!("context     {context}, in {kubeconfig}\n"));
+            print_line(format_args!("context     {context}, in {kubeconfig}\n"));
         }
     }
-    say(format_args!("  kubectl get nodes"));
-    say(format_args!(
+    print_line(format_args!("  kubectl get nodes"));
+    print_line(format_args!(
         "  kubectl create deployment web --image=registry.example/web:1 --replicas=30"
     ));
-    say(format_args!("  kubectl get pods -o wide"));
+    print_line(format_args!("  kubectl get pods -o wide"));
     let program = program();
-    say(format_args!("  {program} explain queue\n"));
+    print_line(format_args!("  {program} explain queue\n"));
     match &args.placement.name {
-        None => say(format_args!("Ctrl-C stops everything.")),
+        None => print_line(format_args!("Ctrl-C stops everything.")),
         Some(name) => {
             let name = name.as_str();
-            say(format_args!(
+            print_line(format_args!(
                 "Ctrl-C, or {program} down --name {name}, stops everything."
             ));
         }

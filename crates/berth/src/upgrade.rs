@@ -5,7 +5,7 @@
 //! change of the other. A change that alone gives a pod the new outcome makes the difference.
 
 use crate::exit::CommandFailure;
-use crate::print::say;
+use crate::print::print_line;
 use berth_api::Release;
 use berth_framework::FeatureGates;
 use berth_framework::features::ReleaseChange;
@@ -193,7 +193,7 @@ impl Preview {
     /// # Errors
     /// When the output is not read any more.
     pub(crate) fn print(&self, shown_max: usize) -> Result<(), CommandFailure> {
-        say!("{}", self.text(shown_max).trim_end())
+        print_line!("{}", self.text(shown_max).trim_end())
     }
 }
 

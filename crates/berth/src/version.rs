@@ -2,7 +2,7 @@
 
 use crate::cli::{self, CompletionArgs, ManArgs, Output, VersionArgs};
 use crate::exit::CommandFailure;
-use crate::print::{self, program, say};
+use crate::print::{self, print_line, program};
 use berth_api::Release;
 use berth_client::{connect, request};
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ pub(crate) async fn run(args: VersionArgs) -> Result<(), CommandFailure> {
     });
     if args.output == Output::Text {
         // The client version is printed at once: the server may take a while.
-        say!("Client Version: v{version} (behaves as Kubernetes {kubernetes}, {platform})")?;
+        print_line!("Client Version: v{version} (behaves as Kubernetes {kubernetes}, {platform})")?;
     }
     let server = if args.client {
         None
@@ -39,14 +39,14 @@ pub(crate) async fn run(args: VersionArgs) -> Result<(), CommandFailure> {
             versions["server"] = version.clone();
             versions["server"]["url"] = url.clone().into();
         }
-        say!("{versions}")?;
+        print_line!("{versions}")?;
     }
     match server {
         None => Ok(()),
         Some(Ok(_)) if args.output == Output::Json => Ok(()),
         Some(Ok((url, version))) => {
             let version = version["gitVersion"].as_str().unwrap_or("unknown");
-            say!("Server Version: {version} ({url})")
+            print_line!("Server Version: {version} ({url})")
         }
         Some(Err(failure)) => Err(failure),
     }

@@ -111,7 +111,7 @@ pub struct Election {
 impl Election {
     /// Takes part, within the current runtime.
     pub fn start(lock: impl Lock, options: ElectionOptions) -> Self {
-        let (status, told) = watch::channel(ElectionStatus {
+        let (status, notified) = watch::channel(ElectionStatus {
             leadership: Leadership::Standby,
             leader: String::new(),
             observed: Instant::now(),
@@ -131,7 +131,7 @@ impl Election {
             reported: None,
         };
         Self {
-            status: told,
+            status: notified,
             fence,
             release,
             task: tokio::spawn(candidate.run(released)),
@@ -164,14 +164,14 @@ impl<L: Lock> Candidate<L> {
         tokio::select! {
             () = self.lead() => {
                 self.fence.close();
-                self.tell(Leadership::Lost);
+                self.notify(Leadership::Lost);
             }
             _ = &mut released => {
                 self.fence.close();
                 if self.is_leader() {
                     self.give_back().await;
                 }
-                self.tell(Leadership::Released);
+                self.notify(Leadership::Released);
             }
         }
     }
@@ -184,7 +184,7 @@ impl<L: Lock> Candidate<L> {
         );
         loop {
             let acquired = self.acquire_or_renew().await;
-            self.tell(if acquired {
+            self.notify(if acquired {
                 Leadership::Leading
             } else {
                 Leadership::Standby
@@ -217,7 +217,7 @@ impl<L: Lock> Candidate<L> {
             if !self.is_leader() {
                 return;
             }
-            self.tell(Leadership::Leading);
+            self.notify(Leadership::Leading);
         }
     }
 
@@ -388,7 +388,7 @@ impl<L: Lock> Candidate<L> {
         }
     }
 
-    fn tell(&self, leadership: Leadership) {
+    fn notify(&self, leadership: Leadership) {
         self.status.send_modify(|status| {
             if status.leader != self.observed.holder && !self.observed.holder.is_empty() {
                 tracing::info!(leader = self.observed.holder, "new leader elected");

@@ -130,7 +130,7 @@ impl Publishing {
         if timeout(patience, &mut self.task).await.is_err() {
             self.task.abort();
             let left = self.waiting_max - self.places.available_permits();
-            self.losses.tell();
+            self.losses.notify();
             tracing::warn!(
                 count = left,
                 "events were not published: there was no time left when it was to stop"

@@ -121,7 +121,7 @@ pub enum ExtenderError {
     Gone(String),
     /// The extender reports an error, in these words.
     #[error("{0}")]
-    Said(String),
+    Stated(String),
 }
 
 /// Asks one extender. Connections are kept open.

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// That the API is out of reach is logged again after this time.
-const TELL_EVERY: Duration = Duration::from_secs(30);
+const REPORT_EVERY: Duration = Duration::from_secs(30);
 
 /// The time after a restart in which an API server may still load its roles.
 const SETTLES_WITHIN: Duration = Duration::from_secs(60);
@@ -82,7 +82,7 @@ impl ReachState {
             let lost = *self.lost.get_or_insert(now);
             let is_due = self
                 .reported
-                .is_none_or(|reported| now.saturating_duration_since(reported) >= TELL_EVERY);
+                .is_none_or(|reported| now.saturating_duration_since(reported) >= REPORT_EVERY);
             return is_due.then(|| {
                 self.reported = Some(now);
                 News::Lost(now.saturating_duration_since(lost))

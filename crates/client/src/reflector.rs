@@ -152,8 +152,8 @@ pub async fn follow<T, D>(
     let mut other_versions = wanted.other_versions.iter();
     let mut pause = Backoff::default();
     let mut version: Option<String> = None;
-    let mut told_missing = false;
-    let mut told_error = String::new();
+    let mut reported_missing = false;
+    let mut reported_error = String::new();
     let mut streams_lists = true;
     // The store that the objects are from, and when the last watch ended.
     let (mut listed_in, mut ended) = (SeenStore::default(), Instant::now());
@@ -182,8 +182,8 @@ pub async fn follow<T, D>(
                     at,
                     frames,
                 }) => {
-                    told_missing = false;
-                    told_error.clear();
+                    reported_missing = false;
+                    reported_error.clear();
                     availability.found(followed.resource);
                     tracing::debug!(
                         v = 2,
@@ -204,8 +204,8 @@ pub async fn follow<T, D>(
                     followed = wanted;
                     other_versions = wanted.other_versions.iter();
                     // It may come later, with an upgrade of the server or a role: asked again, but seldom.
-                    if !told_missing {
-                        told_missing = true;
+                    if !reported_missing {
+                        reported_missing = true;
                         availability.missing(followed.resource, &error);
                         if updates.send(Update::Replaced(Vec::new())).await.is_err() {
                             return;
@@ -217,7 +217,7 @@ pub async fn follow<T, D>(
                 Err(error) => {
                     let text = error.to_string();
                     // The transport reports for all kinds that nothing gets through.
-                    if error.is_out_of_reach() || told_error == text {
+                    if error.is_out_of_reach() || reported_error == text {
                         tracing::debug!(kind = followed.resource.plural, %error, "failed to list; trying again");
                     } else {
                         tracing::warn!(
@@ -226,7 +226,7 @@ pub async fn follow<T, D>(
                             %error,
                             "failed to list; trying again"
                         );
-                        told_error = text;
+                        reported_error = text;
                     }
                     pause.wait().await;
                     continue;
@@ -467,14 +467,14 @@ async fn watch<T>(
     let silence = sleep(WATCH_SILENCE);
     tokio::pin!(hung_up, silence);
     loop {
-        let heard = Instant::now();
+        let received = Instant::now();
         let next = loop {
             tokio::select! {
                 next = frames.next() => break next,
                 () = &mut hung_up => return WatchEnd::HungUp,
                 () = &mut silence => {
                     // The timer is set again when it ends, not for each event.
-                    let end = heard + WATCH_SILENCE;
+                    let end = received + WATCH_SILENCE;
                     if Instant::now() >= end {
                         let seconds = WATCH_SILENCE.as_secs();
                         return WatchEnd::Broken(at, ApiError::Timeout { seconds });

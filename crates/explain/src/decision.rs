@@ -27,11 +27,11 @@ fn suppose_then(snapshot: &mut Snapshot, since: u64) -> Option<String> {
     // Changes are reverted from the last to the first.
     for change in changes.into_iter().rev() {
         let why = match change {
-            TableChange::Came(slot, pod) => nodes
+            TableChange::PodAdded(slot, pod) => nodes
                 .remove_pod_at(slot, pod.pod.uid())
                 .is_none()
                 .then(|| format!("pod {} was replaced since the decision", pod.pod.key())),
-            TableChange::Went(slot, pod) => {
+            TableChange::PodRemoved(slot, pod) => {
                 let is_known = nodes.get(slot).is_some();
                 if is_known {
                     nodes.add_pod_at(slot, pod);

@@ -524,7 +524,7 @@ mod tests {
     fn a_registration_matches_what_it_covers() {
         use ActionType as A;
         use EventResource as R;
-        for (registered, raised, heard) in [
+        for (registered, raised, received) in [
             (
                 event(R::Pod, A::DELETE),
                 event(R::AssignedPod, A::DELETE),
@@ -555,8 +555,8 @@ mod tests {
         ] {
             assert_eq!(
                 registered.matches(&raised),
-                heard,
-                "{registered:?} hears {raised:?}"
+                received,
+                "{registered:?} receives {raised:?}"
             );
         }
     }

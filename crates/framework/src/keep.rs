@@ -98,9 +98,9 @@ pub type Class = SmallVec<[i64; 4]>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Movement {
     /// It was added.
-    Came,
+    PodAdded,
     /// It was removed.
-    Went,
+    PodRemoved,
 }
 
 /// Feasible nodes of one class.

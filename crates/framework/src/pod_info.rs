@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_of_a_pod_count_the_same_unless_others_can_tell() {
+    fn versions_of_a_pod_count_the_same_unless_others_see_a_difference() {
         let before = named("a", "x", "", "");
         let changed = |change: &dyn Fn(&mut Pod)| {
             let mut pod = Pod::clone(&before.pod);

@@ -319,14 +319,14 @@ pub trait Outbox {
     /// Publishes an event.
     fn publish(&mut self, _event: PodEvent) {}
     /// Shows the object from the end of this step on as if the write had been made (see [`Write::seen_as`]): until the
-    /// API shows a later version than the one that the write holds for, or until it is [taken back](Self::take_back). A
+    /// API shows a later version than the one that the write holds for, or until it is [taken back](Self::revert). A
     /// write for any version is shown until it is taken back. Of an object, one write is assumed at a time; a later one
     /// replaces it. Only for kinds that the scheduler follows, and not for pods and nodes. The write itself is a
     /// [call](Self::call) of its own.
     fn assume(&mut self, _write: Write) {}
     /// Reverts [`Self::assume`], if the write is not made or its result is not known: the object is shown as the API
     /// has it, and the call is dropped if it was not sent.
-    fn take_back(&mut self, _write: Write) {}
+    fn revert(&mut self, _write: Write) {}
     /// Reverts [`Self::assume`] of a write that is a [call](Self::call) as well: the call is dropped if it was not
     /// sent. Otherwise the API may carry it out, also after a timeout: the assumption holds until the calls about the
     /// object that are made so far, such as one that reverts the write, have ended, or the API shows a later version.

@@ -242,7 +242,7 @@ mod tests {
             assert_eq!(status.is_success(), code == Code::Success, "{code}");
             assert_eq!(status.is_skip(), code == Code::Skip, "{code}");
         }
-        assert!(Status::default().is_success(), "nothing said is a yes");
+        assert!(Status::default().is_success(), "no status is a success");
     }
 
     /// F-4: a status has the name of the plugin that returned it; the framework adds the name.

@@ -255,7 +255,7 @@ impl NodeTable {
         } else {
             self.topologies.tidy();
             self.census.add(slot, &pod);
-            self.log.push(TableChange::Came(slot, pod.clone()));
+            self.log.push(TableChange::PodAdded(slot, pod.clone()));
         }
         self.book(slot, &pod, 1);
         self.rows[slot.index()].push_pod(pod);
@@ -298,7 +298,7 @@ impl NodeTable {
             });
         } else {
             self.census.remove(slot, &pod);
-            self.log.push(TableChange::Went(slot, pod.clone()));
+            self.log.push(TableChange::PodRemoved(slot, pod.clone()));
             self.release_if_empty(slot);
         }
         Some(pod)

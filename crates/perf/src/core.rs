@@ -236,11 +236,11 @@ mod tests {
     }
 
     #[test]
-    fn every_pod_is_decided_on_and_full_clusters_say_so() {
+    fn every_pod_is_decided_on_and_full_clusters_state_so() {
         let options = options(&[Row::Unconstrained], &[1, 20], 200);
-        let mut heard = 0;
-        let report = run(&options, |_, _| heard += 1).expect("the core does its work");
-        assert_eq!(heard, options.decisions());
+        let mut received = 0;
+        let report = run(&options, |_, _| received += 1).expect("the core does its work");
+        assert_eq!(received, options.decisions());
         let scheduled = |at: usize| {
             let side = report.rows[at].incremental.as_ref();
             side.map_or(0, |figures| figures.scheduled)
@@ -281,12 +281,12 @@ mod tests {
             events: true,
             ..options(&[Row::Unconstrained], &[20], 30)
         };
-        let mut heard = 0;
-        let report = run(&options, |_, _| heard += 1).expect("the core does its work");
+        let mut received = 0;
+        let report = run(&options, |_, _| received += 1).expect("the core does its work");
         let row = &report.rows[0];
         let figures = row.incremental.as_ref().expect("was asked for");
         // The crowd was attempted before anything was measured.
-        assert_eq!((heard, row.existing, figures.scheduled), (30, 40, 30));
+        assert_eq!((received, row.existing, figures.scheduled), (30, 40, 30));
         assert!(row.calibration > 0.0, "{report}");
         let events: Vec<&str> = figures.events.iter().map(|cost| cost.event).collect();
         assert_eq!(events.len(), 9, "{report}");
@@ -305,12 +305,12 @@ mod tests {
                 sides,
                 ..options(&[Row::Mixed], &[5], 10)
             };
-            let mut heard = 0;
-            let report = run(&options, |_, _| heard += 1).expect("the core does its work");
+            let mut received = 0;
+            let report = run(&options, |_, _| received += 1).expect("the core does its work");
             let row = &report.rows[0];
             let got = (row.plain.is_some(), row.incremental.is_some());
             assert_eq!(got, (plain, incremental), "{sides:?}");
-            assert_eq!(heard, options.decisions(), "{sides:?}");
+            assert_eq!(received, options.decisions(), "{sides:?}");
             assert_eq!(row.ratio.is_some(), sides == Sides::Both);
         }
     }

@@ -224,9 +224,9 @@ mod tests {
             rejected: 10,
             ..DispatcherPerfOptions::default()
         };
-        let mut heard = 0;
-        let report = run(&options, |_| heard += 1).expect("the profile is built");
-        assert_eq!(heard, options.steps());
+        let mut received = 0;
+        let report = run(&options, |_| received += 1).expect("the profile is built");
+        assert_eq!(received, options.steps());
         assert!(report.throughput.iter().all(|row| row.calls == 1_000));
         for alone_and_among in report.waiting.chunks(2) {
             let [alone, among] = alone_and_among else {

@@ -116,9 +116,9 @@ mod tests {
             pairs: 1_000,
             seed: 7,
         };
-        let mut heard = 0;
-        let report = run(&options, |_| heard += 1).expect("the profile is built");
-        assert_eq!(heard, options.steps());
+        let mut received = 0;
+        let report = run(&options, |_| received += 1).expect("the profile is built");
+        assert_eq!(received, options.steps());
         let mut looked_at: BTreeMap<(&str, &str), Vec<(usize, f64)>> = BTreeMap::new();
         for row in report.events.iter().filter(|row| row.gate == "on") {
             assert_eq!(row.moved_per_event, bench::HELPED as f64, "{row:?}");

@@ -319,7 +319,7 @@ impl EnqueueExtensions for DynamicResources {
                 ActionType::UPDATE_POD_GENERATED_RESOURCE_CLAIM,
                 |cluster, pod, change| hints::after_claims_made(cluster, pod, &change),
             )
-            .supplemented_by(|_, pod, change| hints::claims_made_tell_more(pod, &change))
+            .supplemented_by(|_, pod, change| hints::claims_made_show_more(pod, &change))
             .touching_itself(),
             EventRegistration::with_hint(
                 EventResource::ResourceClaim,
@@ -327,14 +327,14 @@ impl EnqueueExtensions for DynamicResources {
                 |cluster, pod, change| hints::after_claim_change(cluster, pod, &change),
             )
             .supplemented_by(|cluster, pod, change| {
-                hints::claim_change_tells_more(cluster, pod, &change)
+                hints::claim_change_shows_more(cluster, pod, &change)
             })
             .narrowed_by(|cluster, change| hints::helped_by_claim_change(cluster, &change)),
             // A claim that is deleted with its devices frees them. For pods that use any other, the message changes.
             EventRegistration::supplementary(
                 EventResource::ResourceClaim,
                 ActionType::DELETE,
-                |cluster, pod, change| hints::claim_change_tells_more(cluster, pod, &change),
+                |cluster, pod, change| hints::claim_change_shows_more(cluster, pod, &change),
             )
             .narrowed_by(|cluster, change| hints::helped_by_claim_change(cluster, &change)),
             EventRegistration::always(EventResource::DeviceClass, add_or_update),

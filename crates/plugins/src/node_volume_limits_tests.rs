@@ -164,7 +164,7 @@ fn a_node_takes_so_many_volumes() {
             unresolvable("looking up PVC default/gone: persistentvolumeclaim \"gone\" not found"),
         ),
         (
-            "an ephemeral claim of somebody else",
+            "an ephemeral claim of another pod",
             world().with(claim("p-v", json!({}))),
             ephemeral(),
             Some((

@@ -23,7 +23,7 @@ fn registrations_with(plugin: &str, args: &Value) -> Vec<EventRegistration> {
     let registry = in_tree();
     let factory = registry.get(plugin).expect("a plugin of that name");
     let plugin = factory.make(&cx).expect("defaults are valid");
-    let events = plugin.events.expect("it hears of events");
+    let events = plugin.events.expect("it receives events");
     events.events(&features)
 }
 
@@ -83,7 +83,7 @@ fn each_plugin_registers_for_what_may_help_its_pods() {
         ),
         ("DefaultPreemption", "Pod:Delete"),
     ] {
-        let heard: Vec<String> = registrations(plugin)
+        let received: Vec<String> = registrations(plugin)
             .iter()
             .map(|registration| {
                 let event = &registration.event;
@@ -92,7 +92,7 @@ fn each_plugin_registers_for_what_may_help_its_pods() {
                 format!("{}:{actions}", event.resource.as_str())
             })
             .collect();
-        assert_eq!(heard.join(" "), expected, "{plugin}");
+        assert_eq!(received.join(" "), expected, "{plugin}");
     }
 }
 
@@ -121,15 +121,15 @@ fn object(kind: Kind, fields: Value) -> Object {
 }
 
 /// The hint of `plugin` for the waiting pod; `None` when the plugin is not registered for the event.
-fn said(plugin: &str, event: &ClusterEvent, waiting: &Value, change: Change<'_>) -> Option<Hint> {
+fn stated(plugin: &str, event: &ClusterEvent, waiting: &Value, change: Change<'_>) -> Option<Hint> {
     let waiting = full_pod("waiting", waiting.clone());
     let cluster = Cluster::default();
     let mut answer = None;
     for registration in registrations(plugin) {
         if registration.event.matches(event) {
             let hint = registration.hint.as_ref();
-            let said = hint.map_or(Ok(Hint::Queue), |hint| hint(&cluster, &waiting, change));
-            answer = answer.max(Some(said == Ok(Hint::Queue)));
+            let stated = hint.map_or(Ok(Hint::Queue), |hint| hint(&cluster, &waiting, change));
+            answer = answer.max(Some(stated == Ok(Hint::Queue)));
         }
     }
     answer.map(|helps| if helps { Hint::Queue } else { Hint::Skip })
@@ -137,7 +137,7 @@ fn said(plugin: &str, event: &ClusterEvent, waiting: &Value, change: Change<'_>)
 
 /// Cases 96 to 107: the results of the hints, and the events that plugins do not register for.
 #[test]
-fn hints_say_what_the_rules_name() {
+fn hints_state_what_the_rules_name() {
     use ActionType as A;
     use EventResource as R;
     const YES: Option<Hint> = Some(Hint::Queue);
@@ -431,7 +431,7 @@ fn hints_say_what_the_rules_name() {
             old: old.as_ref(),
             new: new.as_ref(),
         };
-        let got = said(plugin, &event, waiting, change);
+        let got = stated(plugin, &event, waiting, change);
         assert_eq!(
             got, expected,
             "edge case {case}: {plugin}, {event}, {waiting}"
@@ -579,11 +579,11 @@ fn supplements_cover_namespaces_and_selectors() {
         let registration = registrations
             .iter()
             .find(|registration| registration.event.resource == EventResource::of_kind(kind))
-            .expect("it hears of that");
-        let says = |hint: &berth_framework::event::HintFn| hint(&cluster, &waiting, change);
-        let hint = registration.hint.as_ref().map(says);
+            .expect("it receives that");
+        let statement = |hint: &berth_framework::event::HintFn| hint(&cluster, &waiting, change);
+        let hint = registration.hint.as_ref().map(statement);
         assert_eq!(hint, Some(Ok(Hint::Skip)), "{situation}");
-        let supplement = registration.supplement.as_ref().map(says);
+        let supplement = registration.supplement.as_ref().map(statement);
         let expected = if helps { Hint::Queue } else { Hint::Skip };
         assert_eq!(supplement, Some(Ok(expected)), "{situation}");
     }

@@ -448,10 +448,10 @@ fn whom_a_hint_would_queue_the_keys_find() {
                 old: old.as_ref(),
                 new: new.as_ref(),
             };
-            let says = |hint: &HintFn| hint(&cluster, &waiting, change);
+            let statement = |hint: &HintFn| hint(&cluster, &waiting, change);
             // A hint that fails queues the pod; a supplement that fails does not.
-            let helps = registration.hint.as_ref().map(says) != Some(Ok(Hint::Skip))
-                || registration.supplement.as_ref().map(says) == Some(Ok(Hint::Queue));
+            let helps = registration.hint.as_ref().map(statement) != Some(Ok(Hint::Skip))
+                || registration.supplement.as_ref().map(statement) == Some(Ok(Hint::Queue));
             let found_by_key = |index: &EventIndex| index.finds(&cluster, &waiting, change);
             let is_named = |narrow: &PreQueueingHintFn| match narrow(&cluster, change) {
                 Ok(Narrowed::Pods(pods)) => {

@@ -1,4 +1,4 @@
-//! The binding cycle: from a placed pod to a bound one (section 5.7), or back (5.9).
+//! The binding cycle: from a placed pod to a bound one, or back.
 //!
 //! Each binding is a small state machine: it waits for Permit ([`permit`]), then for its PreBind plugins group by group
 //! ([`pre_bind`]), then for its Bind plugin or an extender ([`bind`]), and ends ([`end`]). Thousands go on at once;

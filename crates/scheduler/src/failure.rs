@@ -287,7 +287,7 @@ fn is_as_before(
     }
     let uid = info.pod.uid();
     let pod = core.cache.effective(uid);
-    let said = pod.and_then(|pod| pod.condition(POD_SCHEDULED));
+    let stated = pod.and_then(|pod| pod.condition(POD_SCHEDULED));
     let differs_in_message_alone = match call {
         None => true,
         Some(
@@ -295,11 +295,11 @@ fn is_as_before(
                 nominated_node: None,
                 ..
             },
-        ) => said
+        ) => stated
             .zip(patch.condition(POD_SCHEDULED))
-            .is_some_and(|(said, new)| {
-                said.status == new.status
-                    && said.reason == new.reason
+            .is_some_and(|(stated, new)| {
+                stated.status == new.status
+                    && stated.reason == new.reason
                     && !core.calls.dispatcher().is_status_unclear(uid)
             }),
         Some(_) => false,
@@ -376,22 +376,22 @@ fn status_patch(
 ) -> Option<ApiCall> {
     let object = core.cache.effective(&pod.uid)?;
     let condition = ConditionPatch::of(object, POD_SCHEDULED, "False", reason, &failure.message);
-    let is_said = object.condition(POD_SCHEDULED).is_some_and(|c| {
+    let is_stated = object.condition(POD_SCHEDULED).is_some_and(|c| {
         c.status == condition.status
             && c.reason == condition.reason
             && c.message == condition.message
     });
-    let is_said = is_said && !core.calls.dispatcher().is_status_unclear(&pod.uid);
+    let is_stated = is_stated && !core.calls.dispatcher().is_status_unclear(&pod.uid);
     let nominated_node = match &failure.nominating {
         Nominating::Set(node) if *node != object.status.nominated_node_name => Some(node.clone()),
         _ => None,
     };
-    if is_said && nominated_node.is_none() {
+    if is_stated && nominated_node.is_none() {
         return None;
     }
     Some(ApiCall::PatchPodStatus {
         pod: pod.clone(),
-        conditions: (!is_said).then_some(condition).into_iter().collect(),
+        conditions: (!is_stated).then_some(condition).into_iter().collect(),
         nominated_node,
     })
 }

@@ -81,10 +81,10 @@ fn write(core: &mut Core, key: &GroupKey, status: &Status) {
     } else {
         status.message()
     };
-    let is_said = before.is_some_and(|c| {
+    let is_stated = before.is_some_and(|c| {
         c.status == "True" || c.status == value && c.reason == reason && c.message == *message
     });
-    if is_said {
+    if is_stated {
         return;
     }
     let since = before
@@ -150,7 +150,7 @@ pub(crate) fn write_ended(core: &mut Core, write: &Write, result: &CallResult) {
     if let Err(error) = result
         && !error.kind.is_dropped()
     {
-        core.cache.take_back_write(write);
+        core.cache.revert_write(write);
         let line = LogLine::error(text).with("podGroup", write.object().to_string());
         core.log(line.with("err", error.to_string()));
     }

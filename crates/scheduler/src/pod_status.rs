@@ -64,7 +64,7 @@ fn write_report(core: &mut Core, report: &PreEnqueueReport, since: Time) {
         follows_attempt: true,
         ..
     } = report
-        && says_result_of_attempt(core, pod)
+        && states_result_of_attempt(core, pod)
     {
         due = since + LONG_REJECTION_OF_ATTEMPT;
         let waiting = core.calls.dispatcher().report_of(uid);
@@ -107,7 +107,7 @@ fn write_report(core: &mut Core, report: &PreEnqueueReport, since: Time) {
 
 /// Returns whether the pod states what its last attempt found, and is to go on stating it while a PreEnqueue plugin
 /// only waits for what that attempt has begun.
-fn says_result_of_attempt(core: &Core, pod: &Pod) -> bool {
+fn states_result_of_attempt(core: &Core, pod: &Pod) -> bool {
     let uid = pod.uid();
     let effective = core.cache.effective(uid).map_or(pod, |pod| &**pod);
     match effective.condition(POD_SCHEDULED) {

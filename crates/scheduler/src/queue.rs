@@ -375,7 +375,7 @@ impl SchedulingQueue {
         loop {
             let (id, place) = self.places.first_poppable()?;
             if place != QueuedIn::Active {
-                self.came(id, QueuedIn::Active, label::POP_FROM_BACKOFF_Q);
+                self.arrived(id, QueuedIn::Active, label::POP_FROM_BACKOFF_Q);
             }
             if let Some(info) = self.take_off(id, now) {
                 return Some(info);
@@ -459,8 +459,8 @@ impl SchedulingQueue {
         let id = self.places.enter(info, &self.profiles);
         let place = self.requeue(cx, id, strategy, label::SCHEDULE_ATTEMPT_FAILURE);
         // Woken again already, it still represents the others.
-        let stands = self.places.represents_while_away(&uid, template.as_ref());
-        if !(stands && place != QueuedIn::Gated) {
+        let represents = self.places.represents_while_away(&uid, template.as_ref());
+        if !(represents && place != QueuedIn::Gated) {
             self.places.release(&uid);
         }
         self.in_flight.done(&uid, &mut self.metrics);

@@ -20,7 +20,7 @@ pub trait Api: Send + Sync {
 
     /// The changes that a scheduler receives for a change that its watch delivers: the change itself. The checker
     /// receives the real change all the same.
-    fn tell(&self, change: ClusterChange) -> Vec<ClusterChange> {
+    fn notify(&self, change: ClusterChange) -> Vec<ClusterChange> {
         vec![change]
     }
 }

@@ -111,21 +111,21 @@ impl Campaign {
         script
     }
 
-    /// Plays the seeds, and stops at the first that fails. `told` is called for each, from several threads.
+    /// Plays the seeds, and stops at the first that fails. `notified` is called for each, from several threads.
     ///
     /// # Errors
     /// The lowest seed that fails, whatever the number of threads.
     pub fn play(
         &self,
         subject: &Subject,
-        told: impl Fn(Progress<'_>) + Sync,
+        notified: impl Fn(Progress<'_>) + Sync,
     ) -> Result<Tally, Box<FailingSeed>> {
         let threads = self.threads.or_else(|| available_parallelism().ok());
         let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
         let playing = Playing {
             campaign: self,
             subject,
-            told: &told,
+            notified: &notified,
             next: &next,
             stop: &stop,
         };
@@ -150,7 +150,7 @@ impl Campaign {
         let Some((seed, failure)) = failed else {
             return Ok(tally);
         };
-        told(Progress::Failed(seed, &failure));
+        notified(Progress::Failed(seed, &failure));
         let shrunk = shrink(subject, &self.script(seed), &failure, self.shrink_runs_max);
         Err(Box::new(FailingSeed {
             seed,
@@ -172,7 +172,7 @@ struct End {
 struct Playing<'a, T> {
     campaign: &'a Campaign,
     subject: &'a Subject,
-    told: &'a T,
+    notified: &'a T,
     /// The number of seeds that have been taken.
     next: &'a AtomicU64,
     /// Whether one has failed.
@@ -204,7 +204,7 @@ impl<'a, T: Fn(Progress<'_>) + Sync> Playing<'a, T> {
             match self.on_its_own(scope, seed) {
                 Ok(tally) => {
                     end.tally.add(&tally);
-                    (self.told)(Progress::Passed(seed));
+                    (self.notified)(Progress::Passed(seed));
                 }
                 Err(failure) => {
                     end.failed = Some((seed, failure));
@@ -234,7 +234,7 @@ impl<'a, T: Fn(Progress<'_>) + Sync> Playing<'a, T> {
         };
         let outcome = ended.recv_timeout(SLOW);
         if let Err(mpsc::RecvTimeoutError::Timeout) = outcome {
-            (self.told)(Progress::Slow(seed));
+            (self.notified)(Progress::Slow(seed));
         }
         match outcome.or_else(|_| ended.recv()) {
             Ok(outcome) => outcome,

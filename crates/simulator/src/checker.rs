@@ -36,7 +36,7 @@ enum Binding {
     /// It was sent and has not been answered.
     UnderWay,
     /// The scheduler has received that it is in effect.
-    Stands,
+    StandsFor,
 }
 
 /// The inputs and decisions of a scheduler. See the [module](self).
@@ -83,7 +83,7 @@ impl Checker {
     pub fn watched(&mut self, event: &WatchEvent, now: Time) {
         match event {
             WatchEvent::Applied(Object::Pod(pod)) => {
-                self.told_pod(pod);
+                self.reported_pod(pod);
                 self.note_readiness(pod, now);
             }
             WatchEvent::Deleted(Object::Pod(pod)) => {
@@ -106,7 +106,7 @@ impl Checker {
         }
     }
 
-    fn told_pod(&mut self, pod: &Arc<Pod>) {
+    fn reported_pod(&mut self, pod: &Arc<Pod>) {
         if pod.is_terminating() {
             self.victims.remove(pod.uid());
         }
@@ -128,13 +128,13 @@ impl Checker {
     }
 
     /// The scheduler receives all objects of a kind that there are.
-    pub fn told_all(&mut self, kind: Kind, objects: Vec<Object>, now: Time) {
+    pub fn reported_all(&mut self, kind: Kind, objects: Vec<Object>, now: Time) {
         match kind {
             Kind::Pod => {
                 self.pods.clear();
                 for object in &objects {
                     if let Object::Pod(pod) = object {
-                        self.told_pod(pod);
+                        self.reported_pod(pod);
                     }
                 }
                 let pods = &self.pods;
@@ -280,7 +280,7 @@ impl Checker {
             return;
         };
         placement.binding = if success {
-            Binding::Stands
+            Binding::StandsFor
         } else {
             Binding::Unsent
         };

@@ -22,6 +22,6 @@ pub mod world;
 pub use api::{Api, FaithfulApi};
 pub use campaign::{Campaign, FailingSeed, Progress};
 pub use checker::Violation;
-pub use run::{Failure, Listener, Observe, Subject, Tally, run, tell};
+pub use run::{Failure, Listener, Observe, Subject, Tally, notify, run};
 pub use script::{CallAnswer, Faults, GROUP_SEEDS, Script, Step, UnknownFault};
 pub use shrink::{Shrunk, shrink};

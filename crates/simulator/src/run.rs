@@ -104,7 +104,11 @@ pub fn run(subject: &Subject, script: &Script) -> Result<Tally, Failure> {
 ///
 /// # Errors
 /// The first violation.
-pub fn tell(subject: &Subject, script: &Script, listener: Listener<'_>) -> Result<Tally, Failure> {
+pub fn notify(
+    subject: &Subject,
+    script: &Script,
+    listener: Listener<'_>,
+) -> Result<Tally, Failure> {
     run_with(subject, script, Some(listener))
 }
 
@@ -117,7 +121,7 @@ fn run_with(
     let ended = caught(|| {
         let mut run = Run::new(subject, script, listener)?;
         for at in &script.steps {
-            run.say(|| format!("--- {at}"));
+            run.print_line(|| format!("--- {at}"));
             run.step(at)?;
             run.check_books()?;
             step += 1;
@@ -209,13 +213,13 @@ impl<'a, 'l> Run<'a, 'l> {
         let leader = Instance::start(&mut run.setup, Role::Leads, now)?;
         run.instances.push(leader);
         if script.standby {
-            let standby = Instance::start(&mut run.setup, Role::StandsBy, now)?;
+            let standby = Instance::start(&mut run.setup, Role::Standby, now)?;
             run.instances.push(standby);
         }
         Ok(run)
     }
 
-    fn say(&mut self, what: impl FnOnce() -> String) {
+    fn print_line(&mut self, what: impl FnOnce() -> String) {
         if let Some(listener) = &mut self.listener {
             listener(&what());
         }

@@ -245,7 +245,7 @@ impl fmt::Display for Step {
             }
             Self::Land(at) => write!(f, "call {at} of a dead scheduler arrives"),
             Self::FailOver => f.write_str("the standby scheduler begins to lead"),
-            Self::StepDown => f.write_str("the scheduler that does not lead any more finds out"),
+            Self::StepDown => f.write_str("the scheduler that does not lead any more detects it"),
             Self::Other(step) => write!(f, "the other scheduler: {step}"),
         }
     }

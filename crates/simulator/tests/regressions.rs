@@ -7,7 +7,7 @@ use berth_simulator::shapes::{
     Access, ClaimShape, DeviceUse, DeviceWant, DriverShape, Near, NodeChange, NodeShape, PodShape,
     Reach, SHUT_OUT, Slow,
 };
-use berth_simulator::{CallAnswer, Script, Step, Subject, run, tell};
+use berth_simulator::{CallAnswer, Script, Step, Subject, notify, run};
 
 fn node(cpu_milli: i64) -> NodeShape {
     NodeShape {
@@ -98,7 +98,7 @@ fn a_claim_before_its_link_wakes_the_pod_through_its_status() {
         };
         let mut lines = Vec::new();
         let mut listen = |line: &str| lines.push(line.to_owned());
-        let tally = tell(&subject, &script, &mut listen).unwrap_or_else(|e| panic!("{e}"));
+        let tally = notify(&subject, &script, &mut listen).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(tally.bindings, 1, "{lines:#?}");
         let link = lines.iter().rposition(|line| *line == link_seen);
         let binding = lines.iter().position(|line| line.contains("bind p1 to n0"));
@@ -173,7 +173,7 @@ fn two_schedulers() -> Scripts {
             .concat(),
         ),
         (
-            "what a scheduler that led before has said of a pod with gates is put right",
+            "what a scheduler that led before has written about a pod with gates is corrected",
             [
                 vec![Step::Close(0, Some("review"))],
                 everywhere(Kind::Namespace).to_vec(),
@@ -324,7 +324,7 @@ fn one_scheduler() -> Scripts {
             ],
         ),
         (
-            "a report about gates that go before it is sent is taken back",
+            "a report about gates that are removed before it is sent is reverted",
             vec![
                 Step::Close(0, Some("review")),
                 Deliver(Kind::Namespace, 9),
@@ -367,7 +367,7 @@ fn one_scheduler() -> Scripts {
             ],
         ),
         (
-            "a pod that has passed and is kept out again is told of after five seconds",
+            "a pod that has passed and is rejected again is reported after five seconds",
             vec![
                 Step::Close(0, Some("review")),
                 CreatePod(1, shut_out(0)),
@@ -391,7 +391,7 @@ fn one_scheduler() -> Scripts {
             ],
         ),
         (
-            "a node without limits helps whom volume limits turned down",
+            "a node without limits helps a pod that volume limits rejected",
             vec![
                 CreateNode(
                     0,

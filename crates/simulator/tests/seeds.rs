@@ -14,12 +14,12 @@ fn play(seeds: std::ops::Range<u64>, steps: usize, faults: Faults) -> Tally {
         shrink_runs_max: 1_000,
         ..Campaign::default()
     };
-    let told = |progress: Progress<'_>| match progress {
+    let notified = |progress: Progress<'_>| match progress {
         Progress::Passed(_) => {}
         Progress::Slow(seed) => eprintln!("seed {seed} takes very long"),
         Progress::Failed(seed, failure) => eprintln!("seed {seed}, {failure}"),
     };
-    let outcome = campaign.play(&subject, told);
+    let outcome = campaign.play(&subject, notified);
     outcome.unwrap_or_else(|found| panic!("{found}"))
 }
 
@@ -157,7 +157,7 @@ fn a_seed_replays_exactly() {
                 story.push_str(line);
                 story.push('\n');
             };
-            berth_simulator::tell(&subject, &script, &mut listener)
+            berth_simulator::notify(&subject, &script, &mut listener)
                 .unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
         }
         assert!(

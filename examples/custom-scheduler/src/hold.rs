@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn a_pod_is_held_until_its_reason_is_released() {
         let frozen = "held for \"freeze\": the winter freeze ends on 7 January – ask Zoë";
-        for (case, label, released, told) in [
+        for (case, label, released, notified) in [
             ("not held", None, "budget", None),
             ("held", Some("budget"), "", Some(HOW)),
             ("released", Some("budget"), "budget", None),
@@ -182,13 +182,13 @@ mod tests {
                 },
             };
             let status = hold.pre_enqueue(&world.context(), &pod.build());
-            assert_eq!(status.is_success(), told.is_none(), "{case}");
-            assert_eq!(status.message(), told.unwrap_or_default(), "{case}");
+            assert_eq!(status.is_success(), notified.is_none(), "{case}");
+            assert_eq!(status.message(), notified.unwrap_or_default(), "{case}");
         }
     }
 
     #[test]
-    fn a_message_says_something() {
+    fn a_message_states_something() {
         let args = HoldArgs {
             messages: [("a", "why"), ("b", ""), ("c", "")]
                 .map(|(reason, text)| (reason.to_owned(), text.to_owned()))

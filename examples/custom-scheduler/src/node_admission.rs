@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn the_answer_decides() {
         let nothing: Box<dyn std::any::Any + Send> = Box::new(());
-        for (reason, told) in [
+        for (reason, notified) in [
             (WakeReason::Job(Ok(nothing)), ""),
             (
                 WakeReason::Job(Err("503 Service Unavailable".to_owned())),
@@ -227,7 +227,7 @@ mod tests {
             let pod = careful().info();
             let wake = Some(reason.into());
             match plugin().pre_bind(&mut cx, &mut state, &pod, &"n1".into(), wake) {
-                Step::Done(status) => assert_eq!(status.message(), told),
+                Step::Done(status) => assert_eq!(status.message(), notified),
                 Step::Wait(wait) => panic!("waits again: {wait:?}"),
             }
         }
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn arguments_are_checked() {
         let features = FeatureGates::default();
-        for (args, told) in [
+        for (args, notified) in [
             (json!({"url": "http://admission.example/v1"}), None),
             (
                 json!({"url": "http://127.0.0.1:80", "timeoutSeconds": 600}),
@@ -263,7 +263,7 @@ mod tests {
                 features: &features,
             };
             let got = make(&cx).err().map(|error| error.to_string());
-            assert_eq!(got.as_deref(), told, "{args}");
+            assert_eq!(got.as_deref(), notified, "{args}");
         }
     }
 }

@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn arguments_are_read_strictly() {
         let features = FeatureGates::default();
-        for (args, told) in [
+        for (args, notified) in [
             (Value::Null, None),
             (json!({"drained": ["r1"], "tiers": ["gold"]}), None),
             (
@@ -271,7 +271,7 @@ mod tests {
                 features: &features,
             };
             let got = make(&cx).err().map(|error| error.to_string());
-            assert_eq!(got.as_deref(), told, "{args}");
+            assert_eq!(got.as_deref(), notified, "{args}");
         }
     }
 }

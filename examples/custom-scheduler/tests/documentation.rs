@@ -123,7 +123,8 @@ fn what_the_documentation_shows_is_in_the_example() {
     assert!(quoted > 5, "only {quoted} quotations were found");
 }
 
-/// The code blocks of the page are the complete example, without its tests and without the plugins of section 5.
+/// The code blocks of the page are the complete example, without its tests and without the plugins of
+/// docs/contribute/adding-a-plugin.md, section 5.
 #[test]
 fn the_files_that_the_documentation_goes_through_are_whole() {
     let mut shown: BTreeMap<String, Vec<String>> = BTreeMap::new();

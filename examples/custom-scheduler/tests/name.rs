@@ -11,7 +11,7 @@ const BINARY: &str = env!("CARGO_BIN_EXE_custom-scheduler");
 #[test]
 fn help_and_errors_name_the_program() {
     let errors = ["scheduler", "--feature-gates", "NoSuchGate=true"];
-    for (args, code, told) in [
+    for (args, code, notified) in [
         (
             &["--help"][..],
             0,
@@ -36,7 +36,10 @@ fn help_and_errors_name_the_program() {
         let text = [output.stdout, output.stderr].concat();
         let text = String::from_utf8_lossy(&text);
         assert_eq!(output.status.code(), Some(code), "{args:?}: {text}");
-        assert!(text.contains(told), "{args:?}: {told:?} is not in\n{text}");
+        assert!(
+            text.contains(notified),
+            "{args:?}: {notified:?} is not in\n{text}"
+        );
         let of_berth = ["Example: berth ", "Usage: berth ", "berth: "];
         let stray = of_berth.iter().find(|other| text.contains(**other));
         assert_eq!(stray, None, "{args:?}:\n{text}");

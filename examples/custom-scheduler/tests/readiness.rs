@@ -104,22 +104,22 @@ impl World {
     }
 
     /// Waits until a pod's condition and its event have this message.
-    fn tells(&self, name: &str, message: &str) -> Value {
-        let condition = eventually("the pod says why it is not ready", || {
+    fn reports(&self, name: &str, message: &str) -> Value {
+        let condition = eventually("the pod states why it is not ready", || {
             let condition = scheduled(&self.api.pod(name));
             (condition["message"] == message).then_some(condition)
         });
         assert_eq!(condition["status"], "False");
         assert_eq!(condition["reason"], NOT_READY);
-        eventually("an event tells the same", || {
+        eventually("an event reports the same", || {
             let events = self.api.events(name, NOT_READY);
             let mut notes = events.iter().filter_map(|e| e["message"].as_str());
-            let tells = |note: &str| match note.strip_suffix(" ...") {
+            let reports = |note: &str| match note.strip_suffix(" ...") {
                 // The API takes no longer ones.
                 Some(begin) => note.len() >= 1020 && message.starts_with(begin),
                 None => note == message,
             };
-            notes.any(tells).then_some(())
+            notes.any(reports).then_some(())
         });
         condition
     }
@@ -130,7 +130,7 @@ impl World {
 fn a_blocked_pod_is_reported_with_few_writes() {
     let mut world = World::start();
     world.restart_with(&json!({"freeze": "bis Montag – fragt Zoë"}));
-    a_held_pod_says_what_it_is_held_for(&mut world);
+    a_held_pod_states_what_it_is_held_for(&mut world);
     a_block_that_ends_within_five_seconds_is_not_reported(&mut world);
     users_go_on_working_with_it(&mut world);
     a_scheduler_that_takes_over_repeats_nothing(&mut world);
@@ -139,7 +139,7 @@ fn a_blocked_pod_is_reported_with_few_writes() {
 }
 
 /// KEP-5501: one condition and one event after five seconds. A gated pod has its condition already (KEP-3521).
-fn a_held_pod_says_what_it_is_held_for(world: &mut World) {
+fn a_held_pod_states_what_it_is_held_for(world: &mut World) {
     let created = world.hold("held", "budget");
     let gated = json!({
         "apiVersion": "v1",
@@ -151,12 +151,12 @@ fn a_held_pod_says_what_it_is_held_for(world: &mut World) {
         },
     });
     world.api.send(&request::create(PODS, "default", &gated));
-    let condition = world.tells("held", BUDGET);
+    let condition = world.reports("held", BUDGET);
     assert_eq!(condition["observedGeneration"], 1);
     // Both times are cut to whole seconds, which never makes five seconds less.
     let waited = seconds(&condition["lastTransitionTime"])
         - seconds(&created["metadata"]["creationTimestamp"]);
-    assert!((5..30).contains(&waited), "told after {waited} s");
+    assert!((5..30).contains(&waited), "reported after {waited} s");
     let event = world.api.event("held", NOT_READY).unwrap_or_default();
     assert_eq!(event["type"], "Warning");
     assert_eq!(event["action"], "Scheduling");
@@ -165,7 +165,7 @@ fn a_held_pod_says_what_it_is_held_for(world: &mut World) {
         scheduled(&world.api.pod("gated"))["reason"],
         "SchedulingGated"
     );
-    world.wrote("two pods; what one of them says", 2 + 1, 1);
+    world.wrote("two pods; the message of one of them", 2 + 1, 1);
 
     let scheduler = world.scheduler();
     assert_eq!(scheduler.pending("gated"), 2.0);
@@ -179,8 +179,8 @@ fn a_held_pod_says_what_it_is_held_for(world: &mut World) {
         return;
     };
     let described = kubectl.ok(&["describe", "pod", "held"]);
-    let told = |line: &str| line.contains(NOT_READY) && line.contains(BUDGET);
-    assert!(described.lines().any(told), "{described}");
+    let notified = |line: &str| line.contains(NOT_READY) && line.contains(BUDGET);
+    assert!(described.lines().any(notified), "{described}");
     let row = kubectl.ok(&["get", "pod", "held", "--no-headers"]);
     assert!(row.contains("Pending"), "{row}");
 }
@@ -209,12 +209,12 @@ fn a_block_that_ends_within_five_seconds_is_not_reported(world: &mut World) {
     }
     assert_eq!(scheduled(&world.api.pod("held"))["message"], BUDGET);
 
-    let told = world.tells("changes", FREEZE);
-    let waited =
-        seconds(&told["lastTransitionTime"]) - seconds(&created["metadata"]["creationTimestamp"]);
-    assert!((5..30).contains(&waited), "told after {waited} s");
+    let notified = world.reports("changes", FREEZE);
+    let waited = seconds(&notified["lastTransitionTime"])
+        - seconds(&created["metadata"]["creationTimestamp"]);
+    assert!((5..30).contains(&waited), "reported after {waited} s");
     let before = scheduled(&world.api.pod("held"))["lastTransitionTime"].clone();
-    let now = world.tells("held", FREEZE);
+    let now = world.reports("held", FREEZE);
     assert_eq!(now["lastTransitionTime"], before, "False before and after");
     for name in ["released", "released-later", "deleted"] {
         assert_eq!(world.api.event(name, NOT_READY), None, "{name}");
@@ -272,7 +272,7 @@ fn a_scheduler_that_takes_over_repeats_nothing(world: &mut World) {
     assert_eq!(world.scheduler().pending("gated"), 3.0);
     // The report of a new pod shows that five seconds have passed, for the other pods as well.
     world.hold("witness", "budget");
-    world.tells("witness", BUDGET);
+    world.reports("witness", BUDGET);
     assert_eq!(conditions(world), before);
     world.wrote("after a restart", 1 + 1, 1);
 }
@@ -288,7 +288,7 @@ fn changes_without_a_running_scheduler_are_handled_later(world: &mut World) {
     let long = format!("held for \"budget\": {long}");
     assert_eq!(scheduled(&world.api.bound("changes"))["status"], "True");
     for name in ["held", "witness"] {
-        world.tells(name, &long);
+        world.reports(name, &long);
     }
     // Two labels, two conditions. A binding and its event; another instance's events are not the same series.
     world.wrote("what has changed", 2 + 2, 2 + 2);
@@ -314,7 +314,7 @@ fn each_of_many_pods_is_reported_once(world: &mut World) {
     world
         .api
         .send(&request::create(REPLICA_SETS, "default", &many));
-    world.wrote("many pods are kept out", 1 + MANY, MANY);
+    world.wrote("many pods are rejected", 1 + MANY, MANY);
     assert_eq!(world.scheduler().pending("gated"), f64::from(3 + MANY));
 
     // They and the two that were held before.

@@ -112,7 +112,7 @@ fn racks_are_avoided_and_preferred() {
     let drain = ["berth-node-2", "berth-node-3"].map(|node| (node, json!({RACK: "r13"})));
     label_nodes(&cluster, &api, &drain);
     api.create_pod("late", &json!({}));
-    let message = eventually("the pod says why it waits", || {
+    let message = eventually("the pod states why it waits", || {
         let condition = scheduled(&api.pod("late"));
         let message = condition["message"].as_str()?.to_owned();
         (condition["reason"] == "Unschedulable").then_some(message)
@@ -137,10 +137,10 @@ fn a_pod_is_bound_once_its_node_is_admitted() {
     // Meanwhile others are bound, and the status of the pod names the node.
     api.create_pod("careless", &json!({}));
     api.bound("careless");
-    eventually("the pod says where it is going", || {
+    eventually("the pod states its nominated node", || {
         (api.pod("careful")["status"]["nominatedNodeName"] == "berth-node-3").then_some(())
     });
-    assert_eq!(node_of(&api.pod("careful")), None, "nobody has answered");
+    assert_eq!(node_of(&api.pod("careful")), None, "no client has answered");
 
     asked.answer("503 Service Unavailable", "still warming up");
     let taken_back = service.next();
@@ -149,7 +149,7 @@ fn a_pod_is_bound_once_its_node_is_admitted() {
         "DELETE /admissions/default/careful/berth-node-3"
     );
     taken_back.answer("204 No Content", "");
-    let condition = eventually("the pod says what went wrong", || {
+    let condition = eventually("the pod states what went wrong", || {
         let condition = scheduled(&api.pod("careful"));
         condition["message"].is_string().then_some(condition)
     });
@@ -162,7 +162,7 @@ fn a_pod_is_bound_once_its_node_is_admitted() {
     // The backoff is one second. Only its end brings the pod back.
     let again = service.next();
     assert_eq!(again.line(), "PUT /admissions/default/careful/berth-node-3");
-    assert_eq!(node_of(&api.pod("careful")), None, "nobody has answered");
+    assert_eq!(node_of(&api.pod("careful")), None, "no client has answered");
     again.answer("204 No Content", "");
     let pod = api.bound("careful");
     assert_eq!(node_of(&pod), Some("berth-node-3"));

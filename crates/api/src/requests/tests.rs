@@ -175,7 +175,7 @@ fn resized_containers_count_with_what_they_have() {
             3000,
         ),
         (
-            "a status that does not say what it has",
+            "a status that does not state what it has",
             pod(
                 r#""containerStatuses":[{"name":"c","allocatedResources":{"cpu":"9"}}],"#,
                 "",

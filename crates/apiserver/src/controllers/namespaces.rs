@@ -268,7 +268,7 @@ mod tests {
             .unwrap();
         pass(30.0).await;
         let namespace = api.get(NAMESPACE.resource, "", "going").unwrap();
-        let said = |kind: &str| {
+        let stated = |kind: &str| {
             let c = condition(&namespace["status"], kind).unwrap();
             (
                 c["reason"].as_str().unwrap().to_owned(),
@@ -276,14 +276,14 @@ mod tests {
             )
         };
         assert_eq!(
-            said("NamespaceContentRemaining"),
+            stated("NamespaceContentRemaining"),
             (
                 "SomeResourcesRemain".to_owned(),
                 "Some resources are remaining: pods. has 1 resource instances".to_owned()
             )
         );
         assert_eq!(
-            said("NamespaceFinalizersRemaining").1,
+            stated("NamespaceFinalizersRemaining").1,
             "Some content in the namespace has finalizers remaining: test/hold in 1 resource instances"
         );
         assert!(

@@ -176,8 +176,8 @@ impl Nodes {
             .collect();
         for pod in pods {
             // A pod that came after the taint is evicted by its own start.
-            let came = time(&pod["status"]["startTime"]).unwrap_or_else(|| created_at(&pod));
-            let since = since.map_or(came, |since| since.max(came));
+            let arrived = time(&pod["status"]["startTime"]).unwrap_or_else(|| created_at(&pod));
+            let since = since.map_or(arrived, |since| since.max(arrived));
             let Some(at) = leaves_at(&pod, &taints, since) else {
                 continue;
             };
@@ -197,7 +197,7 @@ impl Nodes {
 }
 
 /// Reports by an event that a node has come or gone.
-fn tell(
+fn notify(
     cx: &mut ControllerContext<String>,
     node: &Value,
     reason: &str,
@@ -275,12 +275,12 @@ impl Controller for Nodes {
             match (&diff.old, &diff.new) {
                 (old, Some(node)) => {
                     if old.is_none() {
-                        tell(cx, node, "RegisteredNode", "Registered", "in");
+                        notify(cx, node, "RegisteredNode", "Registered", "in");
                     }
                     cx.enqueue(name(node).to_owned());
                 }
                 (Some(node), None) => {
-                    tell(cx, node, "RemovingNode", "Removing", "from");
+                    notify(cx, node, "RemovingNode", "Removing", "from");
                     self.signs.remove(name(node));
                 }
                 (None, None) => {}

@@ -203,7 +203,7 @@ impl State {
             })
     }
 
-    fn tell(&mut self, kind: GroupResource, change: &WatchedChange) {
+    fn notify(&mut self, kind: GroupResource, change: &WatchedChange) {
         self.watchers
             .retain(|(k, sender)| *k != kind || sender.try_send(change.clone()).is_ok());
     }
@@ -225,7 +225,7 @@ impl State {
         } else {
             WatchedChange::Added(object.clone())
         };
-        self.tell(kind, &change);
+        self.notify(kind, &change);
         object
     }
 }

@@ -376,7 +376,7 @@ fn job(name: &str, command: Value, spec: Value) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn jobs_end_as_the_commands_of_their_containers_tell() {
+async fn jobs_end_as_the_commands_of_their_containers_state() {
     let world = World::new(1).await;
     let on_exit = |action: &str, code: i32| {
         json!({"backoffLimit": 1, "podFailurePolicy": {"rules": [{"action": action,

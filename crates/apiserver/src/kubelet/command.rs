@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_commands_tell_when_and_how_they_end() {
+    fn plain_commands_state_when_and_how_they_end() {
         for (command, expect) in [
             (&["true"][..], (0.0, 0)),
             (&["/bin/true"], (0.0, 0)),
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn other_commands_do_not_tell() {
+    fn other_commands_do_not_show_their_end() {
         for command in [
             &[][..],
             &["nginx"],

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// The events to report about a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tell {
+pub(super) enum StepEvents {
     Nothing,
     Started,
     /// Containers run again because their image was changed.
@@ -21,10 +21,14 @@ pub(super) enum Tell {
 }
 
 /// Records the events of a step.
-pub(super) fn tell_step(cx: &mut ControllerContext<ControllerKey>, pod: &Value, what: Tell) {
+pub(super) fn report_step(
+    cx: &mut ControllerContext<ControllerKey>,
+    pod: &Value,
+    what: StepEvents,
+) {
     match what {
-        Tell::Nothing | Tell::Replaced => {}
-        Tell::Started => {
+        StepEvents::Nothing | StepEvents::Replaced => {}
+        StepEvents::Started => {
             // As kubelet does, container by container within a step.
             for (reason, message) in [
                 ("Pulled", None),
@@ -41,21 +45,23 @@ pub(super) fn tell_step(cx: &mut ControllerContext<ControllerKey>, pod: &Value, 
                         },
                         str::to_owned,
                     );
-                    tell_one(cx, pod, container, EventType::Normal, reason, message);
+                    report_one(cx, pod, container, EventType::Normal, reason, message);
                 }
             }
         }
-        Tell::BackOff => {
+        StepEvents::BackOff => {
             let pod_name = format!("{}_{}({})", name(pod), namespace(pod), uid(pod));
-            tell(cx, pod, EventType::Warning, "BackOff", |c| {
+            notify(cx, pod, EventType::Warning, "BackOff", |c| {
                 format!("Back-off restarting failed container {c} in pod {pod_name}")
             });
         }
-        Tell::PullFailed | Tell::PullBackOff => tell_pull(cx, pod, what == Tell::PullBackOff),
+        StepEvents::PullFailed | StepEvents::PullBackOff => {
+            report_pull(cx, pod, what == StepEvents::PullBackOff)
+        }
     }
 }
 
-fn tell_pull(cx: &mut ControllerContext<ControllerKey>, pod: &Value, waits: bool) {
+fn report_pull(cx: &mut ControllerContext<ControllerKey>, pod: &Value, waits: bool) {
     for container in container::without_image(pod) {
         let image = container["image"].as_str().unwrap_or_default();
         // The events differ between the first failures and the wait after them.
@@ -84,13 +90,13 @@ fn tell_pull(cx: &mut ControllerContext<ControllerKey>, pod: &Value, waits: bool
             ]
         };
         for (event_type, reason, message) in events {
-            tell_one(cx, pod, container, event_type, reason, message);
+            report_one(cx, pod, container, event_type, reason, message);
         }
     }
 }
 
 /// Records an event for each container of a pod.
-pub(super) fn tell(
+pub(super) fn notify(
     cx: &mut ControllerContext<ControllerKey>,
     pod: &Value,
     event_type: EventType,
@@ -99,12 +105,12 @@ pub(super) fn tell(
 ) {
     for container in items(&pod["spec"]["containers"]) {
         let text = message(container["name"].as_str().unwrap_or_default());
-        tell_one(cx, pod, container, event_type, reason, text);
+        report_one(cx, pod, container, event_type, reason, text);
     }
 }
 
 /// Records an event about one container of a pod.
-pub(super) fn tell_one(
+pub(super) fn report_one(
     cx: &mut ControllerContext<ControllerKey>,
     pod: &Value,
     container: &Value,

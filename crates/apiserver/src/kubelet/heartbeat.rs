@@ -48,7 +48,7 @@ impl Heartbeats {
     }
 
     /// Reports a state of a node by an event.
-    fn tell(&self, cx: &mut ControllerContext<String>, node: &Value, reason: &str) {
+    fn notify(&self, cx: &mut ControllerContext<String>, node: &Value, reason: &str) {
         if self.events {
             let message = format!("Node {} status is now: {reason}", name(node));
             cx.normal(node, reason, message);
@@ -97,8 +97,8 @@ impl Controller for Heartbeats {
         {
             let cordoned = |node: &Value| node["spec"]["unschedulable"] == true;
             match (cordoned(old), cordoned(new)) {
-                (false, true) => self.tell(cx, new, "NodeNotSchedulable"),
-                (true, false) => self.tell(cx, new, "NodeSchedulable"),
+                (false, true) => self.notify(cx, new, "NodeNotSchedulable"),
+                (true, false) => self.notify(cx, new, "NodeSchedulable"),
                 _ => {}
             }
         }
@@ -134,8 +134,8 @@ impl Controller for Heartbeats {
         if let Some(new) = reported(&node, &self.shape, cx.now(), is_due) {
             let updated = cx.update_status(NODE, new)?;
             match (is_ready(&node), is_ready(&updated)) {
-                (false, true) => self.tell(cx, &updated, "NodeReady"),
-                (true, false) => self.tell(cx, &updated, "NodeNotReady"),
+                (false, true) => self.notify(cx, &updated, "NodeReady"),
+                (true, false) => self.notify(cx, &updated, "NodeNotReady"),
                 _ => {}
             }
         }

@@ -251,7 +251,7 @@ pub(super) fn reported(
 /// Sets the conditions that kubelets report; `true` when that changed something.
 fn report(node: &mut Value, now: Timestamp, heartbeat: bool) -> bool {
     let ready = if annotation(node, NODE_READY) == Some("False") {
-        let message = format!("the annotation {NODE_READY} says so");
+        let message = format!("the annotation {NODE_READY} requests this");
         ("Ready", "False", "KubeletNotReady", message)
     } else {
         let message = "kubelet is posting ready status".to_owned();
@@ -345,9 +345,9 @@ mod tests {
         let ready = condition(&beaten["status"], "Ready").unwrap();
         assert_eq!(ready["lastHeartbeatTime"], "2026-01-01T00:05:00Z");
         assert_eq!(ready["lastTransitionTime"], T0);
-        let mut told = node.clone();
-        told["metadata"]["annotations"] = json!({NODE_READY: "False"});
-        let broken = reported(&told, &shape, later, false).unwrap();
+        let mut notified = node.clone();
+        notified["metadata"]["annotations"] = json!({NODE_READY: "False"});
+        let broken = reported(&notified, &shape, later, false).unwrap();
         let ready = condition(&broken["status"], "Ready").unwrap();
         assert_eq!(
             (&ready["status"], &ready["reason"]),
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_users_node_keeps_what_it_says_and_gets_what_it_lacks() {
+    fn a_users_node_keeps_what_it_states_and_gets_what_it_lacks() {
         let user = json!({"metadata": {"name": "mine", "labels": {SIMULATED: "true"}},
                           "status": {"capacity": {"cpu": "64"}}});
         let node = reported(

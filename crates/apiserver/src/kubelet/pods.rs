@@ -6,7 +6,7 @@
 use super::admission::{self, Rejection};
 use super::annotations;
 use super::container;
-use super::events::{Tell, subject, tell, tell_one, tell_step};
+use super::events::{StepEvents, notify, report_one, report_step, subject};
 use super::node::{internal_ip, is_silent, is_simulated};
 use super::resize;
 use super::status::{Containers, PodAddress, restarts, status_of};
@@ -57,7 +57,7 @@ struct PodRecord {
 /// The next step for a pod.
 #[derive(Debug, PartialEq)]
 enum PodStep {
-    Write(Value, Tell),
+    Write(Value, StepEvents),
     Delete,
     WaitUntil(Timestamp),
     Nothing,
@@ -88,9 +88,9 @@ fn next(
         host_ip,
         pod_ip: &record.ip,
     };
-    let write = |phase, containers, restarted, tell| {
+    let write = |phase, containers, restarted, notify| {
         let status = status_of(pod, place, phase, containers, restarted, now);
-        PodStep::Write(status, tell)
+        PodStep::Write(status, notify)
     };
     let deadline = deadline(pod);
     if deadline.is_some_and(|at| at <= now) {
@@ -98,7 +98,7 @@ fn next(
         let mut status = status_of(pod, place, "Failed", ended, false, now);
         status["reason"] = "DeadlineExceeded".into();
         status["message"] = "Pod was active on the node longer than the specified deadline".into();
-        return PodStep::Write(status, Tell::Nothing);
+        return PodStep::Write(status, StepEvents::Nothing);
     }
     let soonest = |times: &[Option<Timestamp>]| {
         let earliest = times.iter().flatten().chain(deadline.as_ref()).min();
@@ -116,18 +116,18 @@ fn next(
             if pod["status"]["startTime"].is_string() {
                 return soonest(&[Some(run_at)]);
             }
-            return write("Pending", Containers::Creating, false, Tell::Nothing);
+            return write("Pending", Containers::Creating, false, StepEvents::Nothing);
         }
         if container::without_image(pod).next().is_some() {
-            let (no_image, tell) = match pull(pod, &mut record.pull_failed_at, now) {
-                Pull::Fails => (Containers::NoImage { waits: false }, Tell::PullFailed),
-                Pull::BacksOff => (Containers::NoImage { waits: true }, Tell::PullBackOff),
+            let (no_image, notify) = match pull(pod, &mut record.pull_failed_at, now) {
+                Pull::Fails => (Containers::NoImage { waits: false }, StepEvents::PullFailed),
+                Pull::BacksOff => (Containers::NoImage { waits: true }, StepEvents::PullBackOff),
                 Pull::Waits(until) => return soonest(&[until]),
             };
-            return write("Pending", no_image, false, tell);
+            return write("Pending", no_image, false, notify);
         }
         record.running_since = Some(now);
-        return write("Running", begun, false, Tell::Started);
+        return write("Running", begun, false, StepEvents::Started);
     }
     let statuses = || items(&pod["status"]["containerStatuses"]).iter();
     if statuses().any(|c| c["state"]["waiting"].is_object()) {
@@ -137,11 +137,11 @@ fn next(
         }
         record.running_since = Some(now);
         record.restart_at = None;
-        return write("Running", begun, true, Tell::Nothing);
+        return write("Running", begun, true, StepEvents::Nothing);
     }
     if !outdated(pod).is_empty() {
         record.running_since = Some(now);
-        return write("Running", begun, false, Tell::Replaced);
+        return write("Running", begun, false, StepEvents::Replaced);
     }
     let started = || statuses().find_map(|c| time(&c["state"]["running"]["startedAt"]));
     let since = *record
@@ -156,7 +156,7 @@ fn next(
     let running = Containers::Running { ready };
     let status = status_of(pod, place, "Running", running, false, now);
     if shows_a_change(pod, &status) {
-        return PodStep::Write(status, Tell::Nothing);
+        return PodStep::Write(status, StepEvents::Nothing);
     }
     soonest(&[end_at, (!ready).then_some(ready_at)])
 }
@@ -231,16 +231,16 @@ fn end(pod: &Value, record: &mut PodRecord, host_ip: &str, now: Timestamp) -> Po
             record.restart_at = Some(after(now, Duration::from_secs(delay)));
             let back_off = Containers::BackOff { delay };
             let status = status_of(pod, place, "Running", back_off, false, now);
-            let tell = if delay > 0 {
-                Tell::BackOff
+            let notify = if delay > 0 {
+                StepEvents::BackOff
             } else {
-                Tell::Nothing
+                StepEvents::Nothing
             };
-            return PodStep::Write(status, tell);
+            return PodStep::Write(status, notify);
         }
     };
     let status = status_of(pod, place, phase, Containers::Exited, false, now);
-    PodStep::Write(status, Tell::Nothing)
+    PodStep::Write(status, StepEvents::Nothing)
 }
 
 /// The next step for a pod with an image that cannot be pulled.
@@ -313,7 +313,7 @@ fn stop(
         };
         let ended = Containers::Ended { exit_code: 0 };
         let status = status_of(pod, place, "Succeeded", ended, false, now);
-        return PodStep::Write(status, Tell::Nothing);
+        return PodStep::Write(status, StepEvents::Nothing);
     }
     if grace == 0 && is_held {
         return PodStep::Nothing;
@@ -351,7 +351,7 @@ impl KubeletPods {
     }
 
     /// Reports the annotations of a pod that cannot be read, when it comes to its node and when they change.
-    fn tell_wrong_annotations(
+    fn report_wrong_annotations(
         &self,
         cx: &mut ControllerContext<ControllerKey>,
         diff: &CacheDifference,
@@ -467,7 +467,7 @@ impl Controller for KubeletPods {
     ) {
         if kind == POD.resource {
             self.retry_resizes(cx, diff);
-            self.tell_wrong_annotations(cx, diff);
+            self.report_wrong_annotations(cx, diff);
             match &diff.new {
                 Some(pod) if pod::node_name(pod).is_some() => cx.enqueue(ControllerKey::of(pod)),
                 Some(_) => {}
@@ -539,7 +539,7 @@ impl Controller for KubeletPods {
         let was_stopping = record.stop_at.is_some();
         let step = next(&pod, record, internal_ip(&node), defaults, now);
         if events && !was_stopping && record.stop_at.is_some() && pod::phase(&pod) == "Running" {
-            tell(cx, &pod, EventType::Normal, "Killing", |c| {
+            notify(cx, &pod, EventType::Normal, "Killing", |c| {
                 format!("Stopping container {c}")
             });
         }
@@ -560,15 +560,15 @@ impl Controller for KubeletPods {
                 let Some(written) = write(cx, &pod, status)? else {
                     return Ok(());
                 };
-                if events && what == Tell::Replaced {
+                if events && what == StepEvents::Replaced {
                     for container in outdated(&pod) {
                         let text = container["name"].as_str().unwrap_or_default();
                         let text =
                             format!("Container {text} definition changed, will be restarted");
-                        tell_one(cx, &pod, container, EventType::Normal, "Killing", text);
+                        report_one(cx, &pod, container, EventType::Normal, "Killing", text);
                     }
                 } else if events {
-                    tell_step(cx, &written, what);
+                    report_step(cx, &written, what);
                 }
                 // A write that changed the pod brings the next look; without a change, this one does.
                 cx.enqueue_at(key.clone(), after(now, Duration::from_secs(1)));

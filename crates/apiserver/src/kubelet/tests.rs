@@ -142,7 +142,7 @@ async fn a_bound_pod_runs_and_an_unbound_one_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_end_as_their_annotations_and_restart_policy_say() {
+async fn pods_end_as_their_annotations_and_restart_policy_state() {
     let api = Fake::new();
     let handle = start(&api, 1).await;
     for (name, policy, code) in [
@@ -263,13 +263,13 @@ async fn a_node_is_made_not_ready_or_silent_by_annotation() {
     let api = Fake::new();
     let handle = start(&api, 2).await;
     pass(1.0).await;
-    let say = |node: &str, value: &str| {
+    let print_line = |node: &str, value: &str| {
         api.edit(NODE.resource, ("", node), |n| {
             n["metadata"]["annotations"] = json!({NODE_READY: value});
         });
     };
-    say("berth-node-1", "False");
-    say("berth-node-2", "Unknown");
+    print_line("berth-node-1", "False");
+    print_line("berth-node-2", "Unknown");
     pass(60.0).await;
     let broken = node(&api, "berth-node-1");
     assert_eq!(
@@ -281,8 +281,8 @@ async fn a_node_is_made_not_ready_or_silent_by_annotation() {
     run(&api, "waits", "berth-node-2", "Always", json!({}));
     pass(10.0).await;
     assert_eq!(phase(&api, "waits"), "Pending");
-    say("berth-node-1", "True");
-    say("berth-node-2", "True");
+    print_line("berth-node-1", "True");
+    print_line("berth-node-2", "True");
     pass(1.0).await;
     assert!(condition_is_true(
         &node(&api, "berth-node-1")["status"],
@@ -349,8 +349,8 @@ async fn kubelets_that_start_again_go_on_where_they_were() {
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_nodes_are_made_and_reported() {
     let api = Fake::new();
-    let told = Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let teller = told.clone();
+    let notified = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let teller = notified.clone();
     let options = KubeletOptions {
         nodes: 10_000,
         clock: api.clock(),
@@ -360,7 +360,7 @@ async fn ten_thousand_nodes_are_made_and_reported() {
         ..KubeletOptions::default()
     };
     let handle = spawn(api.clone(), options).await.unwrap();
-    assert_eq!(told.load(std::sync::atomic::Ordering::Relaxed), 10_000);
+    assert_eq!(notified.load(std::sync::atomic::Ordering::Relaxed), 10_000);
     assert_eq!(api.list(NODE.resource, None).len(), 10_000);
     let addresses: std::collections::BTreeSet<String> = api
         .list(NODE.resource, None)
@@ -587,7 +587,7 @@ fn codes(api: &Fake, name: &str) -> Vec<Value> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn containers_end_as_their_plain_commands_tell() {
+async fn containers_end_as_their_plain_commands_state() {
     let api = Fake::new();
     let handle = start(&api, 1).await;
     for pod in [
@@ -610,7 +610,7 @@ async fn containers_end_as_their_plain_commands_tell() {
     assert_eq!(phase(&api, "succeeds"), "Succeeded");
     assert_eq!(codes(&api, "succeeds"), [json!(0)]);
     pass(60.0).await;
-    assert_eq!(phase(&api, "runs"), "Running", "not all commands tell");
+    assert_eq!(phase(&api, "runs"), "Running", "not all commands show their end");
     // Only the container that fails is started again.
     let again = get(&api, "again");
     let [done, failing] = [0, 1].map(|i| again["status"]["containerStatuses"][i].clone());
@@ -619,9 +619,9 @@ async fn containers_end_as_their_plain_commands_tell() {
     assert!(failing["restartCount"].as_i64() >= Some(2), "{failing}");
     assert_eq!(failing["lastState"]["terminated"]["exitCode"], 1);
     // An annotation takes precedence over the command.
-    let mut told = with_commands("told", "Never", &[&["sleep", "500"]]);
-    told["metadata"]["annotations"] = json!({RUN_SECONDS: "1", EXIT_CODE: "9"});
-    api.create(POD.resource, told).unwrap();
+    let mut notified = with_commands("told", "Never", &[&["sleep", "500"]]);
+    notified["metadata"]["annotations"] = json!({RUN_SECONDS: "1", EXIT_CODE: "9"});
+    api.create(POD.resource, notified).unwrap();
     pass(3.0).await;
     assert_eq!(codes(&api, "told"), [json!(9)]);
     handle.stop().await;

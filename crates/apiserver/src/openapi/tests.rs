@@ -158,7 +158,7 @@ fn schemas_are_published_in_kubernetes_form() {
 }
 
 #[test]
-fn paths_say_what_the_server_supports() {
+fn paths_state_what_the_server_supports() {
     let core = document("api/v1");
     let patch = &core["paths"]["/api/v1/namespaces/{namespace}/pods/{name}"]["patch"];
     assert_eq!(
@@ -202,7 +202,7 @@ fn paths_say_what_the_server_supports() {
 }
 
 #[test]
-fn version_2_says_the_same_and_is_encoded_for_kubectl() {
+fn version_2_states_the_same_and_is_encoded_for_kubectl() {
     let json = super::document_v2(built_in(), false);
     let document: Value = serde_json::from_slice(&json.body).expect("JSON");
     let definitions = &document["definitions"];

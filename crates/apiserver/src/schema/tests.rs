@@ -277,7 +277,7 @@ fn what_a_typed_server_always_writes_is_added() {
 }
 
 #[test]
-fn json_and_yaml_say_the_same() {
+fn json_and_yaml_state_the_same() {
     let json =
         parse_json(br#"{"a": [1, -2, 1.5, true, null, "x"], "b": {"c": "d"}}"#).expect("JSON");
     let yaml = parse_yaml(b"a: [1, -2, 1.5, true, null, x]\nb:\n  c: d\n").expect("YAML");

@@ -119,7 +119,7 @@ async fn guarded(
                 .unwrap_or_default();
             tracing::error!(%method, path, what, "a request panicked");
             failure(&ApiError::internal(
-                "the request failed unexpectedly; the server's log says more",
+                "the request failed unexpectedly; see the server's log",
             ))
         }
     }

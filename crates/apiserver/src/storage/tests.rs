@@ -162,7 +162,7 @@ fn a_list_of_an_earlier_revision_shows_what_was_there() {
 }
 
 #[test]
-fn pages_say_where_to_go_on_and_what_remains() {
+fn pages_state_where_to_go_on_and_what_remains() {
     let store = store(HistoryLimits::default());
     for key in ["a", "b", "c"] {
         create(&store, key);
@@ -226,7 +226,7 @@ fn a_cursor_reads_every_change_after_its_revision() {
 }
 
 #[test]
-fn history_is_bounded_and_says_when_it_is_gone() {
+fn history_is_bounded_and_states_when_it_is_gone() {
     let store = store(HistoryLimits {
         age_min: Duration::from_secs(3600),
         events_min: 1,

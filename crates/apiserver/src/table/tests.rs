@@ -36,7 +36,7 @@ fn pod(status: Value, more: &Value) -> Value {
 
 /// API-20, case 24: the phase, unless a later status is more specific; the most specific one comes last.
 #[test]
-fn the_status_of_a_pod_is_what_says_most() {
+fn the_status_of_a_pod_is_the_most_specific_one() {
     let is_gated =
         json!([{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]);
     let init = json!({"spec": {"initContainers": [{"name": "i"}, {"name": "s", "restartPolicy": "Always"}]}});
@@ -80,14 +80,14 @@ fn the_status_of_a_pod_is_what_says_most() {
             ["0/2", "Terminating", "0"],
         ),
         (
-            "gated it says, and initializing",
+            "its status is gated, and initializing",
             json!({"phase": "Pending", "conditions": is_gated,
                 "initContainerStatuses": [{"name": "i", "state": {"waiting": {"reason": "PodInitializing"}}}]}),
             init.clone(),
             ["0/3", "Init:0/2", "0"],
         ),
         (
-            "gated it says, and a container waits",
+            "its status is gated, and a container waits",
             json!({"phase": "Pending", "conditions": is_gated,
                 "containerStatuses": [{"name": "a", "state": {"waiting": {"reason": "ErrImagePull"}}}]}),
             json!({}),
@@ -256,7 +256,7 @@ fn rows_of_other_kinds() {
 }
 
 #[test]
-fn a_finished_pod_says_so_in_its_row() {
+fn a_finished_pod_states_so_in_its_row() {
     assert_eq!(
         row_conditions(&json!({"status": {"phase": "Succeeded"}})).map(|c| c["reason"].clone()),
         Some(json!("Succeeded"))

@@ -166,10 +166,10 @@ async fn bindings_that_are_refused() {
     for (name, body, status, message) in cases {
         let reply = cluster.post(&format!("{PODS}/{name}/binding"), &body).await;
         assert_eq!(reply.status, status, "{body}: {}", reply.text());
-        let told = text(&reply.json(), "/message").to_owned();
-        assert!(told.contains(&message), "{body}: {told}");
+        let notified = text(&reply.json(), "/message").to_owned();
+        assert!(notified.contains(&message), "{body}: {notified}");
         if status == 409 {
-            assert_eq!(told, message);
+            assert_eq!(notified, message);
             assert_eq!(text(&reply.json(), "/reason"), "Conflict");
             assert_eq!(text(&reply.json(), "/details/kind"), "pods/binding");
         }
@@ -241,9 +241,9 @@ async fn a_binding_is_for_one_pod_in_one_version() {
     ] {
         let reply = bind(name, field, value).await;
         assert_eq!(reply.status, 409, "{field}: {}", reply.text());
-        let told = reply.json();
-        assert!(text(&told, "/message").contains(&message), "{told}");
-        assert_eq!(text(&told, "/details/kind"), "pods");
+        let notified = reply.json();
+        assert!(text(&notified, "/message").contains(&message), "{notified}");
+        assert_eq!(text(&notified, "/details/kind"), "pods");
     }
     let label = json!({"metadata": {"labels": {"a": "b"}}});
     let changed = cluster.merge(&format!("{PODS}/p"), &label).await.json();

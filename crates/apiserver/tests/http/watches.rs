@@ -88,7 +88,7 @@ async fn the_initial_state_ends_with_a_bookmark_and_bookmarks_go_on() {
     assert_eq!(
         text(&last, "/object/metadata/resourceVersion"),
         cluster.server.revision().to_string(),
-        "a bookmark says that nothing of this kind happened up to the newest revision of the store"
+        "a bookmark states that nothing of this kind happened up to the newest revision of the store"
     );
     assert_eq!(*at(&last, "/object/metadata/annotations"), Value::Null);
     let without = cluster

@@ -6,7 +6,7 @@ use crate::control_plane::{ControlPlane, ControlPlaneOptions};
 use crate::exit::CommandFailure;
 use crate::flags::{FlagValue, Level};
 use crate::logs::{self, LogFormat, LogOptions};
-use crate::print::say;
+use crate::print::print_line;
 use crate::scheduler::{self, Scheduling};
 use crate::signal::{self, StopSignals};
 use berth_api::{GoDuration, Release};
@@ -95,7 +95,7 @@ pub(super) fn main(arguments: &[OsString], registry: &Registry) -> Result<(), Co
     let arguments = std::iter::once(name).chain(arguments.iter().cloned());
     let given = Given::read(arguments).unwrap_or_else(|error| error.exit());
     if given.last("version").is_some_and(|value| value != "false") {
-        return say!("Kubernetes {VERSION}\nBerth {}", env!("CARGO_PKG_VERSION"));
+        return print_line!("Kubernetes {VERSION}\nBerth {}", env!("CARGO_PKG_VERSION"));
     }
     logs::init(log_options(&given)?);
     let beside = Beside::read(|name| std::env::var(name).ok())?;
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_allowed_unless_a_mode_says_otherwise() {
+    fn everything_is_allowed_unless_a_mode_states_otherwise() {
         for (modes, expect) in [
             ("", Authorization::AlwaysAllow),
             ("AlwaysAllow", Authorization::AlwaysAllow),

@@ -3,7 +3,7 @@
 use super::{ETCD, KUBE_APISERVER};
 use crate::cli::EnvtestArgs;
 use crate::exit::CommandFailure;
-use crate::print::say;
+use crate::print::print_line;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &EnvtestArgs) -> Result<(), CommandFailure> {
             "kubectl is not on the PATH: tests that call it through envtest need it in that directory",
         ),
     }
-    say!("export KUBEBUILDER_ASSETS={}", dir.display())
+    print_line!("export KUBEBUILDER_ASSETS={}", dir.display())
 }
 
 fn with_extension(name: &str) -> String {

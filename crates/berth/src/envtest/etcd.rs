@@ -3,7 +3,7 @@
 
 use crate::exit::CommandFailure;
 use crate::logs::{self, LogOptions};
-use crate::print::say;
+use crate::print::print_line;
 use crate::signal::{self, StopSignals};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -102,7 +102,9 @@ fn host_of(url: &str) -> Result<&str, CommandFailure> {
 pub(super) async fn run(arguments: Vec<String>) -> Result<(), CommandFailure> {
     let (urls, ignored) = match read(arguments) {
         EtcdCommand::Help => return crate::print::text(HELP),
-        EtcdCommand::Version => return say!("etcd Version: {VERSION}\nBerth in the place of etcd"),
+        EtcdCommand::Version => {
+            return print_line!("etcd Version: {VERSION}\nBerth in the place of etcd");
+        }
         EtcdCommand::Serve { urls, ignored } => (urls, ignored),
     };
     logs::init(LogOptions::console(Some(crate::flags::Level(0))));

@@ -81,7 +81,7 @@ fn booleans_need_no_value_and_underscores_are_dashes() {
 }
 
 #[test]
-fn flags_say_what_they_do_not_do() {
+fn flags_state_what_they_do_not_do() {
     let warning = |name: &str| {
         let flag = FLAGS.iter().find(|flag| flag.name() == name);
         flag.expect("a flag").warning()

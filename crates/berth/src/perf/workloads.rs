@@ -5,7 +5,7 @@ use super::external::External;
 use super::in_process::InProcess;
 use crate::cli::PerfWorkloadArgs;
 use crate::exit::CommandFailure;
-use crate::print::{self, say};
+use crate::print::{self, print_line};
 use crate::signal::{STOP_PATIENCE, StopSignals};
 use berth_api::Release;
 use berth_framework::features::Versions;
@@ -78,7 +78,7 @@ pub(crate) fn workloads(
         }
     })?;
     runtime.shutdown_background();
-    say!("{report}")?;
+    print_line!("{report}")?;
     if let Some(path) = &args.out {
         let json = serde_json::to_string_pretty(&data_items(&report))
             .map_err(CommandFailure::environment)?;
@@ -108,7 +108,7 @@ pub(crate) fn workloads(
 fn list(workloads: &[Workload]) -> Result<(), CommandFailure> {
     for workload in workloads {
         let labels = workload.labels.join(",");
-        say!("{}  [{labels}]", workload.full_name())?;
+        print_line!("{}  [{labels}]", workload.full_name())?;
     }
     Ok(())
 }

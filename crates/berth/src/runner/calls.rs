@@ -20,7 +20,7 @@ use std::panic::AssertUnwindSafe;
 const OTHER_UID: &str = "Precondition failed: UID in precondition";
 
 /// The result of a call whose task has panicked.
-const BROKEN_OFF: &str = "the call broke off for a bug in Berth; the log tells where";
+const BROKEN_OFF: &str = "the call broke off for a bug in Berth; the log states where";
 
 /// Carries out one call. The dispatcher decides whether it is repeated.
 pub(crate) async fn execute(transport: &Transport, call: &ApiCall, now: Time) -> CallResult {
@@ -396,7 +396,7 @@ mod tests {
 
     /// D-17: from the answer is known which update will show the write.
     #[test]
-    fn answers_tell_the_version_that_was_made() {
+    fn answers_report_the_version_that_was_made() {
         let pod = r#"{"kind":"Pod","metadata":{"name":"p","uid":"u","resourceVersion":"42"},"spec":{"x":[1]}}"#;
         let status = r#"{"kind":"Status","metadata":{},"status":"Success","code":200}"#;
         for (situation, body, version) in [
@@ -415,8 +415,8 @@ mod tests {
                 format: Format::Json,
                 bytes: body.as_bytes().into(),
             };
-            let told = version_of(&answer, "u");
-            assert_eq!(told.as_deref(), version, "{situation}");
+            let notified = version_of(&answer, "u");
+            assert_eq!(notified.as_deref(), version, "{situation}");
         }
     }
 
@@ -579,14 +579,14 @@ mod tests {
 
     /// D-19, case 164: what counts as a failure that passes.
     #[test]
-    fn errors_say_whether_a_retry_is_worth_it() {
-        let says = |code, message: &str, retry_after_seconds| ApiError::Status {
+    fn errors_state_whether_a_retry_is_worth_it() {
+        let statement = |code, message: &str, retry_after_seconds| ApiError::Status {
             code,
             reason: String::new(),
             message: message.into(),
             retry_after_seconds,
         };
-        let status = |code| says(code, "m", None);
+        let status = |code| statement(code, "m", None);
         let another = "Operation cannot be fulfilled on pods \"p\": StorageError: invalid object, Code: 4, \
                        AdditionalErrorMsg: Precondition failed: UID in precondition: a, UID in object meta: b";
         let other_version = "Precondition failed: ResourceVersion in precondition: 1, ResourceVersion in object \
@@ -594,8 +594,8 @@ mod tests {
         for (error, kind) in [
             (status(404), CallErrorKind::NotFound),
             (status(409), CallErrorKind::Conflict),
-            (says(409, another, None), CallErrorKind::NotFound),
-            (says(409, other_version, None), CallErrorKind::Conflict),
+            (statement(409, another, None), CallErrorKind::NotFound),
+            (statement(409, other_version, None), CallErrorKind::Conflict),
             (status(422), CallErrorKind::Refused),
             (status(429), CallErrorKind::Unavailable),
             (status(500), CallErrorKind::Unavailable),
@@ -613,7 +613,7 @@ mod tests {
         let early = call_error(&status(403), true);
         assert_eq!(early.kind, CallErrorKind::Unavailable, "roles may come yet");
         for (asked, seconds) in [(None, None), (Some(7), Some(Duration::from_secs(7)))] {
-            let busy = call_error(&says(429, "too many requests", asked), false);
+            let busy = call_error(&statement(429, "too many requests", asked), false);
             assert_eq!(busy.retry_after, seconds, "Retry-After {asked:?}");
         }
     }

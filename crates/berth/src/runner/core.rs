@@ -229,7 +229,7 @@ impl Core {
         } = self.scheduler.take_outputs(now);
         for event in events {
             let pod = event.event.regarding;
-            let told = Event {
+            let notified = Event {
                 regarding: Regarding {
                     api_version: "v1",
                     kind: "Pod",
@@ -246,7 +246,7 @@ impl Core {
                 note: event.event.note,
                 reporting_controller: event.reporting_controller,
             };
-            self.edge.publisher.publish(told, now);
+            self.edge.publisher.publish(notified, now);
         }
         self.carry_out(calls, jobs);
         if let Some(sender) = &self.edge.traces {

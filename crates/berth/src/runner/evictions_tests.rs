@@ -32,27 +32,32 @@ fn eviction() -> ApiCall {
 /// 404, the victim was deleted already.
 #[tokio::test]
 async fn a_victim_gets_its_condition_before_it_is_deleted() {
-    const TOLD: &str = "PATCH /api/v1/namespaces/ns/pods/victim/status";
+    const REPORTED: &str = "PATCH /api/v1/namespaces/ns/pods/victim/status";
     const DELETED: &str = "DELETE /api/v1/namespaces/ns/pods/victim";
     for (name, codes, requests, failure) in [
-        ("well", vec![200, 200], vec![TOLD, DELETED], None),
-        ("gone", vec![404], vec![TOLD], Some(CallErrorKind::NotFound)),
+        ("well", vec![200, 200], vec![REPORTED, DELETED], None),
+        (
+            "gone",
+            vec![404],
+            vec![REPORTED],
+            Some(CallErrorKind::NotFound),
+        ),
         (
             "gone-meanwhile",
             vec![200, 404],
-            vec![TOLD, DELETED],
+            vec![REPORTED, DELETED],
             Some(CallErrorKind::NotFound),
         ),
         (
             "not-told",
             vec![403],
-            vec![TOLD],
+            vec![REPORTED],
             Some(CallErrorKind::Refused),
         ),
         (
             "not-deleted",
             vec![200, 403],
-            vec![TOLD, DELETED],
+            vec![REPORTED, DELETED],
             Some(CallErrorKind::Refused),
         ),
     ] {
@@ -66,7 +71,7 @@ async fn a_victim_gets_its_condition_before_it_is_deleted() {
         let mut lines = Vec::new();
         while let Ok(request) = server.asked.try_recv() {
             let (line, body) = (request.line().to_owned(), request.json());
-            if line == TOLD {
+            if line == REPORTED {
                 assert_eq!(body["metadata"]["uid"], "u", "{name}");
                 let condition = &body["status"]["conditions"][0];
                 assert_eq!(condition["type"], "DisruptionTarget", "{name}");

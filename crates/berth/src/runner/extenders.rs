@@ -181,11 +181,11 @@ impl Extender for Webhook {
             let whole = inner.whole(&names);
             let nodes = nodes(&names, whole.as_ref());
             let verb = &inner.config.filter_verb;
-            let said = inner.client.filter(verb, &pod, nodes).await?;
+            let stated = inner.client.filter(verb, &pod, nodes).await?;
             Ok(Filtered {
-                nodes: said.nodes.into_iter().map(Str::from).collect(),
-                failed: named(said.failed),
-                failed_and_unresolvable: named(said.failed_and_unresolvable),
+                nodes: stated.nodes.into_iter().map(Str::from).collect(),
+                failed: named(stated.failed),
+                failed_and_unresolvable: named(stated.failed_and_unresolvable),
             })
         })
     }
@@ -227,8 +227,8 @@ impl Extender for Webhook {
                 });
             }
             let verb = &inner.config.preempt_verb;
-            let said = inner.client.preempt(verb, &pod, &asked).await?;
-            let chosen = said.into_iter().map(|of| ChosenVictims {
+            let stated = inner.client.preempt(verb, &pod, &asked).await?;
+            let chosen = stated.into_iter().map(|of| ChosenVictims {
                 node: of.node.into(),
                 pods: of.pods.into_iter().map(Str::from).collect(),
                 violations: of.violations,

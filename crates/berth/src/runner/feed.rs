@@ -175,8 +175,8 @@ async fn bring(
         let change = match update {
             Update::Replaced(objects) => {
                 // The JSON is there before the core can ask an extender about the object.
-                let told = objects.iter().map(|(object, raw)| (object, raw.as_ref()));
-                raw.replace(kind, told);
+                let notified = objects.iter().map(|(object, raw)| (object, raw.as_ref()));
+                raw.replace(kind, notified);
                 let objects = objects.into_iter().map(|(object, _)| object);
                 ClusterChange::Replaced(kind, objects.collect())
             }
@@ -305,30 +305,30 @@ mod tests {
             Unlisted::new(1),
         ));
         let changed = |version: u64| (node("n").version(version).object(), None);
-        let telling = tokio::spawn(async move {
+        let reporting = tokio::spawn(async move {
             let _ = updates.send(Update::Replaced(vec![changed(1)])).await;
             for version in 2..50 {
                 let _ = updates.send(Update::Applied(changed(version))).await;
             }
             let _ = updates.send(Update::Deleted(changed(50))).await;
         });
-        let mut told = Vec::new();
+        let mut notified = Vec::new();
         while let Some(input) = core.recv().await {
             let CoreInput::Change(change) = input else {
                 continue;
             };
-            told.push(match &change {
+            notified.push(match &change {
                 ClusterChange::Replaced(Kind::Node, nodes) => format!("list {}", nodes.len()),
                 ClusterChange::Applied(node) => node.metadata().resource_version.to_string(),
                 other => format!("{other:?}").chars().take(7).collect(),
             });
         }
-        telling.await.unwrap();
+        reporting.await.unwrap();
         bringing.await.unwrap();
         let mut expected = vec!["list 1".to_owned()];
         expected.extend((2..50).map(|version: u32| version.to_string()));
         expected.push("Deleted".to_owned());
-        assert_eq!(told, expected);
+        assert_eq!(notified, expected);
     }
 
     /// a scheduler that starts receives pods last, even if other kinds are listed late. So it never reports that
@@ -358,14 +358,14 @@ mod tests {
             // Every task that can continue does so.
             tokio::task::yield_now().await;
         }
-        let mut told = Vec::new();
+        let mut notified = Vec::new();
         for _ in 0..3 {
             match core.recv().await {
-                Some(CoreInput::Change(ClusterChange::Replaced(kind, _))) => told.push(kind),
-                _ => panic!("expected a list after {told:?}"),
+                Some(CoreInput::Change(ClusterChange::Replaced(kind, _))) => notified.push(kind),
+                _ => panic!("expected a list after {notified:?}"),
             }
         }
-        assert_eq!(told, [Kind::Node, Kind::ResourceClaim, Kind::Pod]);
+        assert_eq!(notified, [Kind::Node, Kind::ResourceClaim, Kind::Pod]);
 
         let (inputs, core) = mpsc::channel(8);
         let (updates, bringing) = start(Kind::Pod, &inputs, &Unlisted::new(1));

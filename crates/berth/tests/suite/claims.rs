@@ -85,7 +85,7 @@ impl World {
 
     /// The pod once its condition states that it is not ready for scheduling.
     fn not_ready(&self, name: &str) -> Value {
-        eventually("it says that it is not ready", || {
+        eventually("its status states that it is not ready", || {
             let pod = self.api.pod(name);
             (scheduled(&pod)["reason"] == NOT_READY).then_some(pod)
         })
@@ -196,7 +196,7 @@ fn both_sides_report_a_missing_template(world: &World) {
         condition["message"],
         "Waiting for a resource claim to be created from ResourceClaimTemplate \"late\""
     );
-    let failed = eventually("the controller says why", || {
+    let failed = eventually("the controller reports why", || {
         api.event("early", "FailedResourceClaimCreation")
     });
     let why = failed["message"].as_str().unwrap_or_default();

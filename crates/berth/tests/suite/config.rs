@@ -73,13 +73,13 @@ fn every_error_is_reported_with_its_path() {
         .expect("berth runs");
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{error}");
-    for told in [
+    for notified in [
         config.as_str(),
         "profiles[0].plugins.score.enabled[0]",
         "NodeResourcesFit",
         "scoringStrategy.resources[0].weight",
     ] {
-        assert!(error.contains(told), "no {told:?} in {error}");
+        assert!(error.contains(notified), "no {notified:?} in {error}");
     }
 }
 

@@ -198,7 +198,7 @@ fn a_claim_that_comes_late_is_used(api: &Api) {
         "default",
         &pod("waiting", &entry),
     ));
-    eventually("it says that it is not ready", || {
+    eventually("its status states that it is not ready", || {
         let condition = scheduled(&api.pod("waiting"));
         (condition["reason"] == "NotReadyForScheduling").then_some(())
     });

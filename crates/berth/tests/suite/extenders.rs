@@ -56,7 +56,7 @@ fn bind(kubeconfig: PathBuf) -> impl Fn(&Value) -> Value + Send + Sync {
 
 /// F-38, F-39, F-41 to F-43, P-14, case 91.
 #[test]
-fn an_extender_filters_scores_binds_and_has_a_say_in_evictions() {
+fn an_extender_filters_scores_binds_and_takes_part_in_evictions() {
     let scratch = Scratch::new("extender-config");
     let kubeconfig = scratch.path("extender-kubeconfig");
     let bind = bind(kubeconfig.clone());
@@ -144,14 +144,14 @@ extenders:
             "Node": "berth-node-3",
         })]
     );
-    eventually("the event tells of it", || api.event("web", "Scheduled"));
+    eventually("the event reports it", || api.event("web", "Scheduled"));
 
     // The pod's condition contains the extender's reason, and any change of the pod causes another request to the
     // extender.
     let mut unlicensed = pod("unlicensed", "1", json!({}));
     unlicensed["metadata"]["labels"] = json!({"licence": "none"});
     create(&unlicensed);
-    let message = eventually("the pod says why it waits", || {
+    let message = eventually("the pod states why it waits", || {
         scheduled(&api.pod("unlicensed"))["message"]
             .as_str()
             .map(str::to_owned)
@@ -179,15 +179,15 @@ extenders:
     create(&pod("urgent", "2", json!({"priorityClassName": "high"})));
     assert_eq!(api.bound("urgent")["spec"]["nodeName"], "berth-node-3");
     let asked = &webhook.asked("/v1/preempt", "urgent")[0];
-    let told = &asked["NodeNameToVictims"]["berth-node-3"];
-    assert_eq!(told["NumPDBViolations"], 0);
+    let notified = &asked["NodeNameToVictims"]["berth-node-3"];
+    assert_eq!(notified["NumPDBViolations"], 0);
     assert!(
         asked["NodeNameToVictims"]["berth-node-2"]["Pods"][0]["spec"]["containers"][0]["command"]
             == json!(["serve"]),
         "{asked}"
     );
     assert_eq!(asked["NodeNameToMetaVictims"], Value::Null);
-    let preempted = eventually("the event tells of it", || api.event("low-3", "Preempted"));
+    let preempted = eventually("the event reports it", || api.event("low-3", "Preempted"));
     assert_eq!(
         preempted["involvedObject"]["uid"],
         victim["metadata"]["uid"]
@@ -208,7 +208,7 @@ fn one_that_may_fail_is_passed_over_and_one_that_may_not_is_waited_for() {
         }
     });
     // A port without a listener.
-    let nobody = {
+    let without_nodes = {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         listener.local_addr().expect("an address").port()
     };
@@ -217,7 +217,7 @@ fn one_that_may_fail_is_passed_over_and_one_that_may_not_is_waited_for() {
         "apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 extenders:
-- {{urlPrefix: 'http://127.0.0.1:{nobody}', filterVerb: filter, ignorable: true}}
+- {{urlPrefix: 'http://127.0.0.1:{without_nodes}', filterVerb: filter, ignorable: true}}
 - {{urlPrefix: '{}', filterVerb: filter, nodeCacheCapable: true}}
 ",
         webhook.url
@@ -226,7 +226,7 @@ extenders:
     let cluster = Cluster::up("extender-failing", &["--nodes", "2", "--config", &config]);
     let api = Api::of(&cluster);
     api.create_pod("p", &json!({}));
-    let condition = eventually("the pod says why it waits", || {
+    let condition = eventually("the pod states why it waits", || {
         let condition = scheduled(&api.pod("p"));
         condition["message"].is_string().then_some(condition)
     });

@@ -172,7 +172,7 @@ fn gates_hold_a_pod_until_the_last_is_removed_by_patch_edit_or_apply() {
 }
 
 #[test]
-fn a_pod_that_does_not_fit_says_why_and_runs_once_something_changes() {
+fn a_pod_that_does_not_fit_states_why_and_runs_once_something_changes() {
     let cluster = Cluster::up("kubectl-why", &["--nodes", "3"]);
     let Some(kubectl) = Kubectl::find(&cluster) else {
         return;
@@ -184,7 +184,7 @@ fn a_pod_that_does_not_fit_says_why_and_runs_once_something_changes() {
         kubectl.apply(&cluster.scratch.file(&format!("{name}.yaml"), &text));
     };
     let why = |name: &str| {
-        eventually("the pod says why it waits", || {
+        eventually("the pod states why it waits", || {
             let message = kubectl.ok(&[
                 "get",
                 "pod",

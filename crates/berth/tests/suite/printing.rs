@@ -26,8 +26,8 @@ fn commands_end_quietly_when_their_output_has_no_reader() {
             .stderr(Stdio::piped())
             .output()
             .expect("berth starts");
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(141), "{args:?}: {told}");
-        assert!(told.is_empty(), "{args:?}: {told}");
+        let notified = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(141), "{args:?}: {notified}");
+        assert!(notified.is_empty(), "{args:?}: {notified}");
     }
 }

@@ -93,12 +93,12 @@ impl World {
 }
 
 #[test]
-fn gates_do_what_their_documentation_says() {
+fn gates_do_what_their_documentation_states() {
     let world = World::start();
     a_deployment_of_gated_pods_costs_nothing_until_they_are_ready(&world);
     what_is_tightened_meanwhile_decides_where_the_pod_goes(&world);
     nothing_is_widened_and_no_gate_comes_late(&world);
-    profiles_say_whether_gates_count(&world);
+    profiles_state_whether_gates_count(&world);
     kubectl_shows_and_edits_gates(&world);
 }
 
@@ -227,7 +227,7 @@ fn what_is_tightened_meanwhile_decides_where_the_pod_goes(world: &World) {
     let gated = scheduled(&api.pod("nowhere"));
     assert_eq!(gated["reason"], "SchedulingGated");
     world.ungate("nowhere");
-    let failed = eventually("the pod says why it waits", || {
+    let failed = eventually("the pod states why it waits", || {
         let condition = scheduled(&api.pod("nowhere"));
         (condition["reason"] == "Unschedulable").then_some(condition)
     });
@@ -248,7 +248,7 @@ fn nothing_is_widened_and_no_gate_comes_late(world: &World) {
     let new_gate = "only deletion is allowed, but found new scheduling gate 'example.com/c'";
     let fields =
         "spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`,";
-    for (pod, change, told) in [
+    for (pod, change, notified) in [
         (
             "strict",
             json!({"schedulingGates": [{"name": "example.com/a"}, {"name": "example.com/c"}]}),
@@ -290,7 +290,7 @@ fn nothing_is_widened_and_no_gate_comes_late(world: &World) {
     ] {
         let (code, message) = world.refused(&world.patch(pod, &change));
         assert_eq!(code, Some(422), "{change}: {message}");
-        assert!(message.contains(&told), "{change}: {message}");
+        assert!(message.contains(&notified), "{change}: {message}");
     }
     let binding = request::bind_pod(
         &"default".into(),
@@ -300,8 +300,8 @@ fn nothing_is_widened_and_no_gate_comes_late(world: &World) {
     );
     let (code, message) = world.refused(&binding);
     assert_eq!(code, Some(409));
-    let told = "Operation cannot be fulfilled on pods/binding \"strict\": pod strict has non-empty .spec.schedulingGates";
-    assert!(message.contains(told), "{message}");
+    let notified = "Operation cannot be fulfilled on pods/binding \"strict\": pod strict has non-empty .spec.schedulingGates";
+    assert!(message.contains(notified), "{message}");
     let mut placed = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "placed"}});
     placed["spec"] = json!({
         "nodeName": "berth-node-1",
@@ -310,11 +310,11 @@ fn nothing_is_widened_and_no_gate_comes_late(world: &World) {
     });
     let (code, message) = world.refused(&request::create(PODS, "default", &placed));
     assert_eq!(code, Some(422));
-    for told in [
+    for notified in [
         "spec.nodeName: Forbidden: cannot be set until all schedulingGates have been cleared",
         "spec.schedulingGates[1]: Duplicate value: \"example.com/a\"",
     ] {
-        assert!(message.contains(told), "{message}");
+        assert!(message.contains(notified), "{message}");
     }
     assert_eq!(
         scheduled(&world.api.pod("strict"))["reason"],
@@ -324,7 +324,7 @@ fn nothing_is_widened_and_no_gate_comes_late(world: &World) {
 
 /// The plugin is configured like any other, at its extension point or at all. Without it, gated pods are tried, and the
 /// API server refuses to bind them.
-fn profiles_say_whether_gates_count(world: &World) {
+fn profiles_state_whether_gates_count(world: &World) {
     let api = &world.api;
     for name in ["by-multipoint", "by-pre-enqueue", "without-gates"] {
         world.gated(name, &["example.com/a"], json!({"schedulerName": name}));
@@ -385,8 +385,8 @@ fn kubectl_shows_and_edits_gates(world: &World) {
     let late =
         r#"[{"op":"add","path":"/spec/schedulingGates/-","value":{"name":"example.com/c"}}]"#;
     let refused = kubectl.fails(&["patch", "pod", "shown", "--type=json", "-p", late]);
-    let told = "The Pod \"shown\" is invalid: spec.schedulingGates[2].name: Forbidden: only deletion is allowed, but found new scheduling gate 'example.com/c'";
-    assert_eq!(refused.trim(), told);
+    let notified = "The Pod \"shown\" is invalid: spec.schedulingGates[2].name: Forbidden: only deletion is allowed, but found new scheduling gate 'example.com/c'";
+    assert_eq!(refused.trim(), notified);
     kubectl.ok(&["patch", "pod", "shown", "--type=json", "-p", dry]);
     kubectl.ok(&[
         "wait",

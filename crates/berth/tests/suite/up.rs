@@ -65,7 +65,7 @@ fn manifests_run_gates_block_and_reasons_are_reported() {
         (by_node.values().sum::<usize>() == 12).then_some(by_node)
     });
     assert_eq!(by_node.len(), 4, "{by_node:?}");
-    let status = eventually("the deployment says so", || {
+    let status = eventually("the deployment reports it", || {
         let deployment = api.send(&request::get(DEPLOYMENTS, "default", "web"));
         (deployment["status"]["availableReplicas"] == 12).then(|| deployment["status"].clone())
     });
@@ -96,7 +96,7 @@ fn manifests_run_gates_block_and_reasons_are_reported() {
     assert_eq!(scheduled(&api.pod("gated"))["status"], "True");
 
     // A pod that fits nowhere reports the reason in its status and in an event.
-    let condition = eventually("the pod says why it waits", || {
+    let condition = eventually("the pod states why it waits", || {
         let condition = scheduled(&api.pod("huge"));
         (condition["reason"] == "Unschedulable").then_some(condition)
     });
@@ -106,12 +106,12 @@ fn manifests_run_gates_block_and_reasons_are_reported() {
         "{message}"
     );
     assert_eq!(condition["observedGeneration"], 1);
-    eventually("the events tell the same", || {
-        let told = |object, reason| api.event(object, reason);
-        let failed = told("huge", "FailedScheduling")?;
-        told("gated", "Scheduled")?;
+    eventually("the events report the same", || {
+        let notified = |object, reason| api.event(object, reason);
+        let failed = notified("huge", "FailedScheduling")?;
+        notified("gated", "Scheduled")?;
         assert!(
-            told("gated", "FailedScheduling").is_none(),
+            notified("gated", "FailedScheduling").is_none(),
             "a gated pod is never tried"
         );
         (failed["message"] == message.as_str()).then_some(())
@@ -167,7 +167,7 @@ fn what_cannot_be_had_is_named_with_the_way_out() {
         .display()
         .to_string();
     let free = "127.0.0.1:0";
-    for (situation, args, code, told) in [
+    for (situation, args, code, notified) in [
         (
             "a busy port",
             vec![
@@ -254,7 +254,7 @@ fn what_cannot_be_had_is_named_with_the_way_out() {
         let output = berth(&[&["up"], args.as_slice()].concat());
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{situation}: {error}");
-        for part in told {
+        for part in notified {
             assert!(error.contains(part), "{situation}: no {part:?} in {error}");
         }
     }

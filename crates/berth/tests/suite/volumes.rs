@@ -207,7 +207,7 @@ fn pods_get_their_volumes_and_go_where_those_are() {
 
     // The condition of a pod without a matching volume gives the reason. The pod is tried again when a volume is
     // created.
-    let message = eventually("the pod says what it lacks", || {
+    let message = eventually("the pod states what it lacks", || {
         let message = scheduled(&api.pod("large"))["message"].as_str()?.to_owned();
         message.starts_with("0/3 nodes").then_some(message)
     });

@@ -54,7 +54,7 @@ async fn tokens(server: &mut Scripted, requests: usize) -> Vec<String> {
 
 /// `kubeadm certs renew` and others write the whole kubeconfig again.
 #[tokio::test]
-async fn a_rejected_request_is_sent_again_with_what_the_kubeconfig_says_now() {
+async fn a_rejected_request_is_sent_again_with_what_the_kubeconfig_states_now() {
     let answers = vec![status(401, "expired"), (200, json!({}))];
     let mut server = Scripted::start(answers).await;
     let directory = Directory::new();

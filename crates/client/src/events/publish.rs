@@ -16,7 +16,7 @@ use tokio::time::{Instant, interval_at};
 /// The interval of the search for series that are over, or were not written for long.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// Losses are logged this often.
-const TELL_EVERY: Duration = Duration::from_secs(10);
+const REPORT_EVERY: Duration = Duration::from_secs(10);
 
 /// An event that waits to be published.
 pub(super) struct WaitingEvent {
@@ -36,7 +36,7 @@ pub(super) async fn run(
     let mut lanes = Lanes::default();
     let mut sending = FuturesUnordered::new();
     let mut jitter = fastrand::Rng::with_seed(seed(&instance));
-    let mut telling = interval_at(Instant::now() + TELL_EVERY, TELL_EVERY);
+    let mut reporting = interval_at(Instant::now() + REPORT_EVERY, REPORT_EVERY);
     let mut looking = interval_at(Instant::now() + LOOK_EVERY, LOOK_EVERY);
     // The time of the latest event, and when it came: series are judged by the clock of the events.
     let mut clock = (Time::EPOCH, Instant::now());
@@ -73,8 +73,8 @@ pub(super) async fn run(
                 due.extend(correlator.tick(clock.0 + clock.1.elapsed()));
                 None
             }
-            _ = telling.tick() => {
-                losses.tell();
+            _ = reporting.tick() => {
+                losses.notify();
                 None
             }
         };
@@ -82,7 +82,7 @@ pub(super) async fn run(
             sending.push(deliver(&api, &instance, job, jitter.fork()));
         }
     }
-    losses.tell();
+    losses.notify();
 }
 
 /// The objects about which something is being sent, each with what waits behind that. How many events wait in all is
@@ -158,7 +158,7 @@ impl Losses {
     }
 
     /// Logs what was lost since the last such line.
-    pub(super) fn tell(&self) {
+    pub(super) fn notify(&self) {
         let PublishCounts {
             dropped,
             failed,

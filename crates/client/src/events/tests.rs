@@ -269,13 +269,13 @@ async fn what_may_succeed_later_is_sent_again() {
         // Half as long again for jitter, and the requests themselves.
         let most = least.mul_f64(1.5) + TAKES * 10;
         assert!(waited >= least && waited <= most, "{situation}: {waited:?}");
-        let told = lines(&log);
-        assert_eq!(told.is_empty(), is_taken, "{situation}: {told:?}");
+        let notified = lines(&log);
+        assert_eq!(notified.is_empty(), is_taken, "{situation}: {notified:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_never_succeeds_is_given_up_and_told() {
+async fn what_never_succeeds_is_given_up_and_reported() {
     let (log, _guard) = log(tracing::Level::INFO);
     let api = Fake::new(|sent| {
         if sent.after < RETRY_BUDGET * 2 {
@@ -370,13 +370,13 @@ async fn events_of_an_object_keep_their_order() {
     publishing.finish(LONG).await;
     let sent = api.sent();
     for pod in &pods {
-        let mut told: Vec<&str> = sent
+        let mut notified: Vec<&str> = sent
             .iter()
             .filter(|s| s.pod() == pod)
             .map(Sent::reason)
             .collect();
-        told.dedup();
-        assert_eq!(told, REASONS, "{pod}");
+        notified.dedup();
+        assert_eq!(notified, REASONS, "{pod}");
     }
     let names: HashSet<&str> = sent.iter().map(Sent::name).collect();
     assert_eq!(
@@ -463,7 +463,7 @@ async fn a_refusal_of_a_server_that_has_just_come_back_is_not_final() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_than_may_wait_are_dropped_counted_and_told_once_in_a_while() {
+async fn more_than_may_wait_are_dropped_counted_and_reported_once_in_a_while() {
     let (log, _guard) = log(tracing::Level::INFO);
     let api = Fake::new(|_| Ok(()));
     let (publisher, publishing) = api.start(100);
@@ -479,14 +479,14 @@ async fn more_than_may_wait_are_dropped_counted_and_told_once_in_a_while() {
     // The queue has space again. Repeated events of a series need no request.
     storm();
     sleep(Duration::from_secs(6)).await;
-    let told = "events were dropped: too many waited to be published";
-    assert_eq!(lines(&log), [format!("WARN {told} count=300")]);
+    let notified = "events were dropped: too many waited to be published";
+    assert_eq!(lines(&log), [format!("WARN {notified} count=300")]);
     sleep(Duration::from_secs(60)).await;
     assert_eq!(lines(&log), Vec::<String>::new());
     storm();
     drop(publisher);
     publishing.finish(LONG).await;
-    assert_eq!(lines(&log), [format!("WARN {told} count=150")]);
+    assert_eq!(lines(&log), [format!("WARN {notified} count=150")]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -501,8 +501,8 @@ async fn the_end_waits_for_events_but_not_for_ever() {
     let patience = Duration::from_secs(1);
     publishing.finish(patience).await;
     assert_eq!(api.began.elapsed(), patience);
-    let told = "events were not published: there was no time left when it was to stop";
-    assert_eq!(lines(&log), [format!("WARN {told} count=40")]);
+    let notified = "events were not published: there was no time left when it was to stop";
+    assert_eq!(lines(&log), [format!("WARN {notified} count=40")]);
     let sent = api.sent().len();
     sleep(LONG).await;
     assert_eq!(api.sent().len(), sent, "nothing goes on after the end");
@@ -513,19 +513,19 @@ async fn the_end_waits_for_events_but_not_for_ever() {
 fn failures_are_logged_in_one_line() {
     let (log, _guard) = log(tracing::Level::INFO);
     let losses = Losses::default();
-    losses.tell();
+    losses.notify();
     assert_eq!(lines(&log), Vec::<String>::new());
     for code in [403, 422] {
         let error = refused(code, None).expect_err("an error");
         losses.failed(&event("p", ""), &error);
     }
-    losses.tell();
-    losses.tell();
-    let told = lines(&log);
-    assert_eq!(told.len(), 1, "{told:?}");
+    losses.notify();
+    losses.notify();
+    let notified = lines(&log);
+    assert_eq!(notified.len(), 1, "{notified:?}");
     assert!(
-        told[0].contains("count=2") && told[0].contains("refused with 422"),
-        "{told:?}"
+        notified[0].contains("count=2") && notified[0].contains("refused with 422"),
+        "{notified:?}"
     );
 }
 

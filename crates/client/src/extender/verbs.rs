@@ -105,22 +105,22 @@ impl ExtenderClient {
         nodes: Nodes<'_>,
     ) -> Result<FilterAnswer, ExtenderError> {
         let question = nodes.ask(pod, |args| Self::written(&args));
-        let said: ExtenderFilterResult = self.ask(verb, question).await?;
-        if !said.error.is_empty() {
-            return Err(ExtenderError::Said(said.error));
+        let stated: ExtenderFilterResult = self.ask(verb, question).await?;
+        if !stated.error.is_empty() {
+            return Err(ExtenderError::Stated(stated.error));
         }
         let by_name = match nodes {
-            Nodes::Names(_) => said.node_names,
+            Nodes::Names(_) => stated.node_names,
             Nodes::Whole(_) => None,
         };
         let left = by_name.unwrap_or_else(|| {
-            let nodes = said.nodes.unwrap_or_default().items;
+            let nodes = stated.nodes.unwrap_or_default().items;
             nodes.into_iter().map(|node| node.metadata.name).collect()
         });
         Ok(FilterAnswer {
             nodes: left,
-            failed: said.failed_nodes.into_iter().collect(),
-            failed_and_unresolvable: said.failed_and_unresolvable_nodes.into_iter().collect(),
+            failed: stated.failed_nodes.into_iter().collect(),
+            failed_and_unresolvable: stated.failed_and_unresolvable_nodes.into_iter().collect(),
         })
     }
 
@@ -135,8 +135,8 @@ impl ExtenderClient {
         nodes: Nodes<'_>,
     ) -> Result<Vec<(String, i64)>, ExtenderError> {
         let question = nodes.ask(pod, |args| Self::written(&args));
-        let said: Option<Vec<HostPriority>> = self.ask(verb, question).await?;
-        let scores = said.unwrap_or_default().into_iter();
+        let stated: Option<Vec<HostPriority>> = self.ask(verb, question).await?;
+        let scores = stated.unwrap_or_default().into_iter();
         Ok(scores.map(|given| (given.host, given.score)).collect())
     }
 
@@ -156,11 +156,11 @@ impl ExtenderClient {
             pod_uid: uid,
             node,
         });
-        let said: ExtenderBindingResult = self.ask(verb, question).await?;
-        if said.error.is_empty() {
+        let stated: ExtenderBindingResult = self.ask(verb, question).await?;
+        if stated.error.is_empty() {
             Ok(())
         } else {
-            Err(ExtenderError::Said(said.error))
+            Err(ExtenderError::Stated(stated.error))
         }
     }
 
@@ -182,9 +182,9 @@ impl ExtenderClient {
             node_name_to_meta_victims: (!is_whole)
                 .then(|| victims.iter().map(|of| (of.node, of.meta())).collect()),
         });
-        let said: ExtenderPreemptionResult = self.ask(verb, question).await?;
-        let nodes = said.node_name_to_meta_victims.into_iter();
-        let told = nodes.map(|(node, victims)| {
+        let stated: ExtenderPreemptionResult = self.ask(verb, question).await?;
+        let nodes = stated.node_name_to_meta_victims.into_iter();
+        let notified = nodes.map(|(node, victims)| {
             let victims = victims.unwrap_or_default();
             MetaVictimsOf {
                 node,
@@ -192,6 +192,6 @@ impl ExtenderClient {
                 violations: usize::try_from(victims.num_pdb_violations).unwrap_or(0),
             }
         });
-        Ok(told.collect())
+        Ok(notified.collect())
     }
 }

@@ -38,7 +38,7 @@ async fn traces_are_posted_to_the_address() {
 }
 
 #[tokio::test]
-async fn refusals_tell_whether_a_later_try_may_succeed() {
+async fn refusals_report_whether_a_later_try_may_succeed() {
     for (code, is_retryable) in [
         (400, false),
         (401, false),

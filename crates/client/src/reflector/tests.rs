@@ -38,7 +38,7 @@ async fn following_versions(
 ) -> (mpsc::Receiver<Update<String>>, Scripted) {
     let server = Scripted::speaking(format, answers).await;
     let content = ContentTypes::new("application/vnd.kubernetes.protobuf", "");
-    let (updates, told) = mpsc::channel(8);
+    let (updates, notified) = mpsc::channel(8);
     let followed = Followed {
         resource: Resource {
             group: "",
@@ -59,13 +59,13 @@ async fn following_versions(
         updates,
         availability,
     ));
-    (told, server)
+    (notified, server)
 }
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-async fn next(told: &mut mpsc::Receiver<Update<String>>) -> Option<Update<String>> {
-    timeout(PATIENCE, told.recv())
+async fn next(notified: &mut mpsc::Receiver<Update<String>>) -> Option<Update<String>> {
+    timeout(PATIENCE, notified.recv())
         .await
         .expect("an update in time")
 }
@@ -83,9 +83,9 @@ async fn a_version_that_the_server_cannot_go_on_from_means_a_new_list() {
             status(code, message),
             page("7", "b"),
         ];
-        let (mut told, mut server) = following(format, Need::Essential, answers).await;
+        let (mut notified, mut server) = following(format, Need::Essential, answers).await;
         for name in ["a", "b"] {
-            let update = next(&mut told).await;
+            let update = next(&mut notified).await;
             let expected = Update::Replaced(vec![name.to_owned()]);
             assert_eq!(update, Some(expected), "{code}");
         }
@@ -145,7 +145,7 @@ async fn a_watch_goes_on_in_the_same_store_only() {
             page("95", "new"),
         ];
         let mut server = Scripted::start(answers).await;
-        let (updates, mut told) = mpsc::channel(8);
+        let (updates, mut notified) = mpsc::channel(8);
         let followed = Followed {
             resource: request::PODS,
             field_selector: "",
@@ -157,7 +157,7 @@ async fn a_watch_goes_on_in_the_same_store_only() {
         let transport = server.client().checking_store();
         tokio::spawn(follow(transport, followed, name, updates, Arc::default()));
         let listed = |name: &str| Some(Update::Replaced(vec![name.to_owned()]));
-        assert_eq!(next(&mut told).await, listed("old"), "{situation}");
+        assert_eq!(next(&mut notified).await, listed("old"), "{situation}");
         let mut last = String::new();
         while let Some(request) = timeout(PATIENCE, server.asked.recv())
             .await
@@ -167,7 +167,7 @@ async fn a_watch_goes_on_in_the_same_store_only() {
         }
         assert_eq!(last.contains("watch="), !is_listed, "{situation}: {last}");
         if is_listed {
-            assert_eq!(next(&mut told).await, listed("new"), "{situation}");
+            assert_eq!(next(&mut notified).await, listed("new"), "{situation}");
         }
     }
 }
@@ -188,9 +188,9 @@ async fn an_older_version_is_followed_where_the_server_has_no_newer_one() {
             vec!["/api/v1/pods", "/api/v1/pods", "/api/v1beta2/pods"],
         ),
     ] {
-        let (mut told, mut server) =
+        let (mut notified, mut server) =
             following_versions(Format::Json, Need::Readable, &["v1beta2"], answers).await;
-        let update = next(&mut told).await;
+        let update = next(&mut notified).await;
         assert_eq!(update, Some(Update::Replaced(expected)));
         for path in paths {
             let asked = server.asked.recv().await.expect("a request");
@@ -214,13 +214,13 @@ async fn what_the_server_does_not_have_or_show_is_nothing_or_waited_for() {
         (Need::Readable, 500, false),
     ] {
         let answers = vec![no_streams(), status(code, "not available"), page("7", "a")];
-        let (mut told, _server) = following(Format::Json, need, answers).await;
+        let (mut notified, _server) = following(Format::Json, need, answers).await;
         let expected = if is_nothing {
             Vec::new()
         } else {
             vec!["a".to_owned()]
         };
-        let update = next(&mut told).await;
+        let update = next(&mut notified).await;
         assert_eq!(update, Some(Update::Replaced(expected)), "{need:?} {code}");
     }
 }
@@ -246,14 +246,14 @@ async fn a_list_is_streamed_by_the_watch_where_the_server_offers_it() {
             event("ADDED", "d", 8),
         ]);
         let answers = vec![(200, stream), (200, json!([event("DELETED", "b", 9)]))];
-        let (mut told, mut server) = following(format, Need::Essential, answers).await;
+        let (mut notified, mut server) = following(format, Need::Essential, answers).await;
         let name = |name: &str| name.to_owned();
         for expected in [
             Update::Replaced(vec![name("b"), name("c")]),
             Update::Applied(name("d")),
             Update::Deleted(name("b")),
         ] {
-            assert_eq!(next(&mut told).await, Some(expected), "{format:?}");
+            assert_eq!(next(&mut notified).await, Some(expected), "{format:?}");
         }
         for part in ["&sendInitialEvents=true&", "&resourceVersion=8&"] {
             let asked = server.asked.recv().await.expect("a request");
@@ -267,9 +267,9 @@ async fn a_list_is_streamed_by_the_watch_where_the_server_offers_it() {
 async fn a_streamed_list_that_ends_early_is_read_by_pages() {
     for format in FORMATS {
         let answers = vec![(200, json!([event("ADDED", "a", 3)])), page("7", "b")];
-        let (mut told, _server) = following(format, Need::Essential, answers).await;
+        let (mut notified, _server) = following(format, Need::Essential, answers).await;
         let expected = Update::Replaced(vec!["b".to_owned()]);
-        assert_eq!(next(&mut told).await, Some(expected), "{format:?}");
+        assert_eq!(next(&mut notified).await, Some(expected), "{format:?}");
     }
 }
 
@@ -280,10 +280,10 @@ async fn an_error_event_means_a_new_list() {
         let (_, expired) = status(410, "too old resource version: 90 (95)");
         let error = json!([{"type": "ERROR", "object": expired}]);
         let answers = vec![no_streams(), page("90", "a"), (200, error), page("95", "b")];
-        let (mut told, mut server) = following(format, Need::Essential, answers).await;
+        let (mut notified, mut server) = following(format, Need::Essential, answers).await;
         for name in ["a", "b"] {
             let expected = Update::Replaced(vec![name.to_owned()]);
-            assert_eq!(next(&mut told).await, Some(expected), "{format:?}");
+            assert_eq!(next(&mut notified).await, Some(expected), "{format:?}");
         }
         let asked = server.asked.recv().await.expect("a request");
         let accepted = "application/vnd.kubernetes.protobuf;drop=metadata.managedFields, \
@@ -308,7 +308,7 @@ async fn an_object_that_does_not_decode_is_passed_over() {
             ],
         )
         .await;
-        let (updates, mut told) = mpsc::channel(8);
+        let (updates, mut notified) = mpsc::channel(8);
         let followed = Followed {
             resource: request::PODS,
             other_versions: &[],
@@ -334,7 +334,7 @@ async fn an_object_that_does_not_decode_is_passed_over() {
             Update::Replaced(Vec::new()),
             Update::Applied("good".to_owned()),
         ] {
-            assert_eq!(next(&mut told).await, Some(expected), "{format:?}");
+            assert_eq!(next(&mut notified).await, Some(expected), "{format:?}");
         }
     }
 }
@@ -344,8 +344,8 @@ async fn an_object_that_does_not_decode_is_passed_over() {
 #[tokio::test]
 async fn managed_fields_are_not_asked_for() {
     let answers = vec![no_streams(), page("90", "a"), status(410, "too old")];
-    let (mut told, mut server) = following(Format::Protobuf, Need::Essential, answers).await;
-    next(&mut told).await;
+    let (mut notified, mut server) = following(Format::Protobuf, Need::Essential, answers).await;
+    next(&mut notified).await;
     for _ in 0..3 {
         let asked = server.asked.recv().await.expect("a request");
         let accept = asked.header("accept").to_owned();

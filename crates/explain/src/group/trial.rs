@@ -108,7 +108,7 @@ impl<'a> Trial<'a> {
 
     /// Reverts everything and returns the findings.
     pub(crate) fn end(mut self) -> Findings {
-        self.take_back(0);
+        self.revert(0);
         let mut removed: Vec<(Slot, Arc<PodInfo>)> = self.removed.into_values().collect();
         removed.sort_unstable_by(|(_, a), (_, b)| a.pod.uid().cmp(b.pod.uid()));
         for (slot, pod) in removed {
@@ -196,7 +196,7 @@ impl<'a> Trial<'a> {
             } else if at == 0 {
                 first = status;
             }
-            self.take_back(mark);
+            self.revert(mark);
             domains.push(Domain {
                 name: placement.name.to_string(),
                 nodes: placement.nodes.len(),
@@ -235,7 +235,7 @@ impl<'a> Trial<'a> {
             self.place_member(at, &placement.nodes);
         }
         let places = self.placed.len() - mark;
-        self.take_back(mark);
+        self.revert(mark);
         places
     }
 
@@ -272,7 +272,7 @@ impl<'a> Trial<'a> {
             GroupKind::CompositePodGroup => self.evaluate_composite(key, nodes),
         };
         if !status.is_success() {
-            self.take_back(mark);
+            self.revert(mark);
         }
         status
     }
@@ -410,7 +410,7 @@ impl<'a> Trial<'a> {
     }
 
     /// Reverts the placements after the first so many, the last one first.
-    fn take_back(&mut self, keep: usize) {
+    fn revert(&mut self, keep: usize) {
         while self.placed.len() > keep
             && let Some((at, slot)) = self.placed.pop()
         {

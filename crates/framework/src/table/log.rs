@@ -15,9 +15,9 @@ pub enum TableChange {
     /// A node was added, deleted or changed.
     Node(Slot),
     /// A pod was added to a node, which may be unknown.
-    Came(Slot, Arc<PodInfo>),
+    PodAdded(Slot, Arc<PodInfo>),
     /// A pod was removed from a node, which may be unknown.
-    Went(Slot, Arc<PodInfo>),
+    PodRemoved(Slot, Arc<PodInfo>),
     /// The volumes that are attached to a node changed, its limits, or its devices and their allocations.
     Storage(Slot),
     /// The CSI volume behind a claim changed. A change of nodes follows for each that has pods with this claim.
@@ -33,9 +33,10 @@ impl TableChange {
     /// The place of the change, if it is about a node.
     pub fn slot(&self) -> Option<Slot> {
         match self {
-            Self::Node(slot) | Self::Came(slot, _) | Self::Went(slot, _) | Self::Storage(slot) => {
-                Some(*slot)
-            }
+            Self::Node(slot)
+            | Self::PodAdded(slot, _)
+            | Self::PodRemoved(slot, _)
+            | Self::Storage(slot) => Some(*slot),
             Self::Claim { .. } => None,
         }
     }

@@ -185,5 +185,5 @@ fn a_pod_whose_version_was_replaced_goes_like_any_other() {
     assert_eq!(shown, Ok("2".into()), "the newer version was there");
     let other = pod("other").label("app", "a").build();
     let mark = Mark::of(other.namespace(), other.labels());
-    assert_eq!(table.census().may_mean(mark).count(), 0, "nobody is left");
+    assert_eq!(table.census().may_mean(mark).count(), 0, "no pod is left");
 }

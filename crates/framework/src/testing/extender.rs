@@ -7,11 +7,11 @@ use berth_api::{Duration, Pod, Str};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-type Said<T> = Result<T, String>;
-type FilterFn = dyn Fn(&Pod, &[Str]) -> Said<Filtered> + Send + Sync;
-type PrioritizeFn = dyn Fn(&Pod, &[Str]) -> Said<Vec<(Str, i64)>> + Send + Sync;
-type BindFn = dyn Fn(&PodRef, &Str) -> Said<()> + Send + Sync;
-type PreemptFn = dyn Fn(&Pod, &[NodeVictims]) -> Said<Vec<ChosenVictims>> + Send + Sync;
+type Stated<T> = Result<T, String>;
+type FilterFn = dyn Fn(&Pod, &[Str]) -> Stated<Filtered> + Send + Sync;
+type PrioritizeFn = dyn Fn(&Pod, &[Str]) -> Stated<Vec<(Str, i64)>> + Send + Sync;
+type BindFn = dyn Fn(&PodRef, &Str) -> Stated<()> + Send + Sync;
+type PreemptFn = dyn Fn(&Pod, &[NodeVictims]) -> Stated<Vec<ChosenVictims>> + Send + Sync;
 
 /// An extender made of closures: it supports the verbs for which it has a closure. Its answers are available when a
 /// caller first polls the job.
@@ -43,7 +43,7 @@ impl FakeExtender {
     #[must_use]
     pub fn filter(
         mut self,
-        filter: impl Fn(&Pod, &[Str]) -> Said<Filtered> + Send + Sync + 'static,
+        filter: impl Fn(&Pod, &[Str]) -> Stated<Filtered> + Send + Sync + 'static,
     ) -> Self {
         self.spec.filters = true;
         self.filter = Arc::new(filter);
@@ -66,7 +66,7 @@ impl FakeExtender {
     pub fn prioritize(
         mut self,
         weight: i64,
-        prioritize: impl Fn(&Pod, &[Str]) -> Said<Vec<(Str, i64)>> + Send + Sync + 'static,
+        prioritize: impl Fn(&Pod, &[Str]) -> Stated<Vec<(Str, i64)>> + Send + Sync + 'static,
     ) -> Self {
         self.spec.prioritizes = true;
         self.spec.weight = weight;
@@ -78,7 +78,7 @@ impl FakeExtender {
     #[must_use]
     pub fn bind(
         mut self,
-        bind: impl Fn(&PodRef, &Str) -> Said<()> + Send + Sync + 'static,
+        bind: impl Fn(&PodRef, &Str) -> Stated<()> + Send + Sync + 'static,
     ) -> Self {
         self.spec.binds = true;
         self.bind = Arc::new(bind);
@@ -89,7 +89,7 @@ impl FakeExtender {
     #[must_use]
     pub fn preempt(
         mut self,
-        preempt: impl Fn(&Pod, &[NodeVictims]) -> Said<Vec<ChosenVictims>> + Send + Sync + 'static,
+        preempt: impl Fn(&Pod, &[NodeVictims]) -> Stated<Vec<ChosenVictims>> + Send + Sync + 'static,
     ) -> Self {
         self.spec.preempts = true;
         self.preempt = Arc::new(preempt);

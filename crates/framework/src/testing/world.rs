@@ -222,7 +222,7 @@ impl Outbox for Recorder {
         self.assumed.push(write);
     }
 
-    fn take_back(&mut self, write: Write) {
+    fn revert(&mut self, write: Write) {
         self.taken_back.push(write);
     }
 

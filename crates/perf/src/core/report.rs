@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::fmt;
 
 /// The operating system counts processor time in steps of milliseconds: of shorter runs the figure is too coarse.
-const CPU_TIME_TOLD_FROM: f64 = 0.03;
+const CPU_TIME_SHOWN_FROM: f64 = 0.03;
 
 /// The measurements.
 #[derive(Debug, Clone, Serialize)]
@@ -125,7 +125,7 @@ impl Figures {
             decisions_per_second,
             decisions_per_cpu_second: run
                 .cpu_share
-                .filter(|_| run.seconds > CPU_TIME_TOLD_FROM)
+                .filter(|_| run.seconds > CPU_TIME_SHOWN_FROM)
                 .map(|share| decisions_per_second / share),
             first_decision_millis,
             resident_mebibytes: run.resident.map(|bytes| bytes as f64 / f64::from(1 << 20)),

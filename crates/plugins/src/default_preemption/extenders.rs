@@ -70,7 +70,7 @@ fn ask(
         return decide(cx, wanted, asking);
     };
     asking.at = at;
-    let told = asking.candidates.iter().map(|candidate| NodeVictims {
+    let notified = asking.candidates.iter().map(|candidate| NodeVictims {
         node: candidate.name.clone(),
         pods: candidate
             .victims
@@ -80,7 +80,7 @@ fn ask(
             .collect(),
         violations: candidate.victims.violations,
     });
-    let answer = extender.preempt(pod, told.collect());
+    let answer = extender.preempt(pod, notified.collect());
     let deadline = cx.now + extender.spec().timeout;
     let job = cx.outbox.job(job(answer));
     cx.dry_run.state().write(Some(asking));
@@ -115,8 +115,8 @@ pub(super) fn resume(
     let extenders = cx.outbox.extenders();
     if let Some(extender) = extenders.get(asking.at) {
         let spec = extender.spec();
-        let said = spec.answer::<Vec<ChosenVictims>>(reason);
-        match said.and_then(|said| left(cluster, spec, &asking.candidates, said)) {
+        let stated = spec.answer::<Vec<ChosenVictims>>(reason);
+        match stated.and_then(|stated| left(cluster, spec, &asking.candidates, stated)) {
             Ok(left) => asking.candidates = left,
             Err(error) if spec.ignorable => cx.outbox.log(spec.skipped(&error)),
             Err(error) => {
@@ -127,12 +127,12 @@ pub(super) fn resume(
             }
         }
     }
-    let told = asking.candidates.len();
+    let notified = asking.candidates.len();
     let cluster = cx.dry_run.cluster();
     asking
         .candidates
         .retain_mut(|candidate| is_left(cluster, candidate));
-    asking.is_old |= asking.candidates.len() < told;
+    asking.is_old |= asking.candidates.len() < notified;
     asking.at += 1;
     ask(cx, wanted, asking)
 }
@@ -141,27 +141,30 @@ pub(super) fn resume(
 fn left(
     cluster: &Cluster,
     spec: &ExtenderSpec,
-    told: &[Candidate],
-    said: Vec<ChosenVictims>,
+    notified: &[Candidate],
+    stated: Vec<ChosenVictims>,
 ) -> Result<Vec<Candidate>, String> {
-    let mut left = Vec::with_capacity(said.len());
+    let mut left = Vec::with_capacity(stated.len());
     for ChosenVictims {
         node: name,
         pods,
         violations,
-    } in said
+    } in stated
     {
         // Nodes and victims may have been deleted meanwhile.
-        let told_of = told.iter().find(|candidate| candidate.name == name);
+        let reported_of = notified.iter().find(|candidate| candidate.name == name);
         let view = cluster.nodes.node(&name);
-        let Some(node) = view.map(|view| view.slot()).or(told_of.map(|of| of.node)) else {
+        let Some(node) = view
+            .map(|view| view.slot())
+            .or(reported_of.map(|of| of.node))
+        else {
             return Err(format!(
                 "nodeinfo not found for node name {:?}",
                 name.as_str()
             ));
         };
         let there = view.into_iter().flat_map(|view| view.pods());
-        let known = there.chain(told_of.into_iter().flat_map(|of| &of.victims.pods));
+        let known = there.chain(reported_of.into_iter().flat_map(|of| &of.victims.pods));
         let mut victims: Vec<Arc<PodInfo>> = Vec::with_capacity(pods.len());
         for uid in &pods {
             let Some(victim) = known.clone().find(|known| known.pod.uid() == uid) else {
@@ -173,7 +176,7 @@ fn left(
             };
             victims.push(victim.clone());
         }
-        let had_none = told_of.is_some_and(|of| of.victims.pods.is_empty());
+        let had_none = reported_of.is_some_and(|of| of.victims.pods.is_empty());
         if victims.is_empty() && !had_none {
             if spec.ignorable {
                 continue;
@@ -181,7 +184,7 @@ fn left(
             return Err(without_victims(Some(&name)));
         }
         victims.sort_by(|a, b| by_importance(&a.pod, &b.pod));
-        let as_told = told_of.filter(|of| {
+        let as_reported = reported_of.filter(|of| {
             !of.by_extender
                 && of.victims.pods.len() == victims.len()
                 && victims.iter().all(|victim| is_among(victim, of))
@@ -193,7 +196,7 @@ fn left(
                 pods: victims,
                 violations,
             },
-            by_extender: as_told.is_none(),
+            by_extender: as_reported.is_none(),
         });
     }
     Ok(left)
@@ -235,7 +238,7 @@ fn decide(
     }
     while let Some(candidate) = choose(&mut asking.candidates) {
         let lasting = if has_changed {
-            as_it_stands(cx, wanted, candidate)
+            as_it_is(cx, wanted, candidate)
         } else {
             Some(candidate)
         };
@@ -285,7 +288,7 @@ fn look_again(cx: &mut PostFilterContext<'_>, wanted: WantedRoom<'_>) -> Option<
 
 /// The candidate with the victims that are needed now; `None` if those that extenders accepted are not enough. Victims
 /// that an extender chose itself are not checked.
-fn as_it_stands(
+fn as_it_is(
     cx: &mut PostFilterContext<'_>,
     wanted: WantedRoom<'_>,
     candidate: Candidate,

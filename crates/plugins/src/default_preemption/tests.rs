@@ -56,7 +56,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    fn tell(&mut self, node: Slot, other: &PodInfo, comes: bool) {
+    fn notify(&mut self, node: Slot, other: &PodInfo, comes: bool) {
         let Self {
             world,
             pod,
@@ -127,7 +127,7 @@ impl DryRun for Trial<'_> {
 
     fn add_pod(&mut self, node: Slot, pod: &Arc<PodInfo>) -> Status {
         self.world.cluster.nodes.add_pod_at(node, pod.clone());
-        self.tell(node, pod, true);
+        self.notify(node, pod, true);
         self.undo.push(Some((node, pod.clone(), true)));
         Status::success()
     }
@@ -138,19 +138,19 @@ impl DryRun for Trial<'_> {
         if self.tried.last() != Some(&node) {
             self.tried.push(node);
         }
-        self.tell(node, pod, false);
+        self.notify(node, pod, false);
         self.undo.push(Some((node, pod.clone(), false)));
         Status::success()
     }
 
     fn rollback(&mut self) {
-        while let Some(Some((node, pod, came))) = self.undo.pop() {
-            if came {
+        while let Some(Some((node, pod, arrived))) = self.undo.pop() {
+            if arrived {
                 self.world.cluster.nodes.remove_pod_at(node, pod.pod.uid());
             } else {
                 self.world.cluster.nodes.add_pod_at(node, pod.clone());
             }
-            self.tell(node, &pod, !came);
+            self.notify(node, &pod, !arrived);
         }
     }
 
@@ -273,7 +273,7 @@ impl Outcome {
 }
 
 /// The status of a node by its name, if any.
-type Said = Box<dyn Fn(&str) -> Option<Status>>;
+type Stated = Box<dyn Fn(&str) -> Option<Status>>;
 
 /// One preemption: the pod, and what it finds.
 struct Attempt {
@@ -282,7 +282,7 @@ struct Attempt {
     args: Value,
     nominated: Vec<Pod>,
     /// The statuses of the nodes that replace those of the filters.
-    said: Option<Said>,
+    stated: Option<Stated>,
     broken: Vec<&'static str>,
 }
 
@@ -295,7 +295,7 @@ fn attempt(mut world: World, preemptor: Pod) -> Attempt {
         preemptor,
         args: Value::Null,
         nominated: Vec::new(),
-        said: None,
+        stated: None,
         broken: Vec::new(),
     }
 }
@@ -314,8 +314,8 @@ impl Attempt {
         self
     }
 
-    fn said(mut self, said: impl Fn(&str) -> Option<Status> + 'static) -> Self {
-        self.said = Some(Box::new(said));
+    fn stated(mut self, stated: impl Fn(&str) -> Option<Status> + 'static) -> Self {
+        self.stated = Some(Box::new(stated));
         self
     }
 
@@ -337,12 +337,12 @@ impl Attempt {
             .map(|p| Arc::new(PodInfo::new(Arc::new(p))))
             .collect();
         let before = trial.statuses();
-        let statuses = match self.said {
+        let statuses = match self.stated {
             None => before.clone(),
-            Some(said) => {
+            Some(stated) => {
                 let nodes = trial.world.cluster.nodes.iter();
                 nodes
-                    .filter_map(|view| Some((view.slot(), said(view.name())?)))
+                    .filter_map(|view| Some((view.slot(), stated(view.name())?)))
                     .collect()
             }
         };

@@ -330,7 +330,7 @@ pub(super) fn unreserve(cx: &mut StageContext<'_>, state: &mut ClaimsState, pod:
             cx.outbox.assume(write.clone());
             cx.outbox.give_up(write);
         }
-        cx.outbox.take_back(assumed);
+        cx.outbox.revert(assumed);
     }
 }
 
@@ -633,7 +633,7 @@ impl Reserved {
             if let Some(write) = reserved.write.take() {
                 cx.outbox.assume(write);
             }
-            cx.outbox.take_back(assumed);
+            cx.outbox.revert(assumed);
         }
         self.current += 1;
         self.stage = BindStage::Start;

@@ -412,7 +412,7 @@ mod tests {
             .with(claim("made-for-q", made_for("q")));
         let template = json!({"name": "gpu", "resourceClaimTemplateName": "gpus"});
         let named = |name: &str| json!({"name": "gpu", "resourceClaimName": name});
-        for (entry, made, told) in [
+        for (entry, made, notified) in [
             (
                 named("mine"),
                 json!([]),
@@ -444,7 +444,7 @@ mod tests {
             let pod = full_pod("p", fields);
             let lack = resolve(&world.cluster, &FeatureGates::default(), &pod)
                 .map_err(|lack| lack.for_users());
-            assert_eq!(lack, Err(told.to_owned()));
+            assert_eq!(lack, Err(notified.to_owned()));
         }
     }
 }

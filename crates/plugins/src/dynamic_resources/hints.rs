@@ -76,7 +76,7 @@ pub(super) fn after_claim_change(
 /// The answer about a pod that still lacks a claim, after one that it uses was made, changed or deleted: what it lacks
 /// may be another one now. kube-scheduler keeps the first message. And one that is made over to the pod
 /// helps it, which the status of the claim does not show.
-pub(super) fn claim_change_tells_more(
+pub(super) fn claim_change_shows_more(
     cluster: &Cluster,
     pod: &Pod,
     change: &Change<'_>,
@@ -109,7 +109,7 @@ pub(super) fn claim_change_tells_more(
 }
 
 /// The same after claims were made for the pod itself.
-pub(super) fn claims_made_tell_more(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
+pub(super) fn claims_made_show_more(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
     let (_, new) = change.pods()?;
     Ok(match new {
         Some(new) if new.uid() == pod.uid() => Hint::Queue,
@@ -303,7 +303,7 @@ mod tests {
                 Some(old) => update(claim(name, old), new),
                 None => add(new),
             };
-            let said = hint(
+            let stated = hint(
                 DynamicResources::default(),
                 &world,
                 EventResource::ResourceClaim,
@@ -311,7 +311,7 @@ mod tests {
                 &waiting,
                 change,
             );
-            assert_eq!(said, Ok(expected), "{situation}");
+            assert_eq!(stated, Ok(expected), "{situation}");
         }
     }
 
@@ -321,7 +321,7 @@ mod tests {
         let waiting = full_pod("p", json!({}));
         let change = add(node("n", json!({})));
         let claims = EventResource::ResourceClaim;
-        let said = hint(
+        let stated = hint(
             DynamicResources::default(),
             &World::new(),
             claims,
@@ -330,7 +330,7 @@ mod tests {
             change,
         );
         assert_eq!(
-            said,
+            stated,
             Err("expected a resource claim, got Some(Node)".to_owned())
         );
     }
@@ -368,7 +368,7 @@ mod tests {
             };
             let change = update(changed(json!([])), changed(made));
             let action = ActionType::UPDATE_POD_GENERATED_RESOURCE_CLAIM;
-            let said = hint(
+            let stated = hint(
                 DynamicResources::default(),
                 &world,
                 EventResource::Pod,
@@ -376,7 +376,7 @@ mod tests {
                 &waiting,
                 change,
             );
-            assert_eq!(said, Ok(expected), "{situation}");
+            assert_eq!(stated, Ok(expected), "{situation}");
         }
     }
 
@@ -404,7 +404,7 @@ mod tests {
                 named(&["a", "c"]),
             ),
             (
-                "made, and nobody uses it",
+                "made, and no pod uses it",
                 None,
                 Some(object("new", is_free.clone())),
                 named(&[]),

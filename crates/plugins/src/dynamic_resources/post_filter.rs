@@ -106,7 +106,7 @@ pub(super) fn post_filter(
         if let Some(claim) = state.and_then(|state| state.freeing.take()) {
             let write = writes::freed(&claim);
             cx.outbox.assume(write.clone());
-            cx.outbox.take_back(write);
+            cx.outbox.revert(write);
         }
         return done(Status::error(why));
     }

@@ -146,12 +146,12 @@ impl Incoming {
     }
 
     /// Returns whether a pod may count at all.
-    pub(super) fn hears(&self, other: &PodInfo) -> bool {
+    pub(super) fn receives(&self, other: &PodInfo) -> bool {
         other.has_affinity() || self.has_terms()
     }
 
     /// The pods of a node that may count.
-    pub(super) fn heard<'a>(
+    pub(super) fn received<'a>(
         &self,
         node: &'a NodeView<'_>,
     ) -> impl Iterator<Item = &'a Arc<PodInfo>> + use<'a> {
@@ -209,7 +209,7 @@ impl Incoming {
         if nodes.is_supposing() {
             // The census does not count the pods of a dry run.
             for node in nodes.iter() {
-                for other in self.heard(&node) {
+                for other in self.received(&node) {
                     self.effects(other, |key, effect| each(key, effect, &[(node.slot(), 1)]));
                 }
             }

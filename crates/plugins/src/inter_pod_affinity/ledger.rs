@@ -190,18 +190,18 @@ impl Ledger for AffinityLedger {
         movement: Movement,
         changed: &mut Vec<Slot>,
     ) {
-        if !self.incoming.hears(pod) {
+        if !self.incoming.receives(pod) {
             return;
         }
         let sign = match movement {
-            Movement::Came => 1,
-            Movement::Went => -1,
+            Movement::PodAdded => 1,
+            Movement::PodRemoved => -1,
         };
         let (books, total) = (&mut self.books, &mut self.total);
         self.incoming.effects(pod, |key, effect| {
             let book = book_of(books, key, &cx.cluster.nodes);
             let amount = Sums::of(effect, sign);
-            if book.add_and_tell(node, amount, changed) {
+            if book.add_and_report(node, amount, changed) {
                 *total += amount;
             }
         });
@@ -216,7 +216,7 @@ impl Ledger for AffinityLedger {
         }
         let books = &mut self.books;
         if let Some(view) = view {
-            for other in self.incoming.heard(&view) {
+            for other in self.incoming.received(&view) {
                 self.incoming.effects(other, |key, effect| {
                     book_of(books, key, nodes).recounted += Sums::of(effect, 1);
                 });
@@ -327,12 +327,12 @@ impl Ledger for AffinityLedger {
         let mut changed = Vec::new();
         let mut class = Class::new();
         for other in pods {
-            self.pod_moved(cx, node, other, Movement::Came, &mut changed);
+            self.pod_moved(cx, node, other, Movement::PodAdded, &mut changed);
         }
         self.class(node, &mut class);
         let result = self.filter(&class);
         for other in pods {
-            self.pod_moved(cx, node, other, Movement::Went, &mut changed);
+            self.pod_moved(cx, node, other, Movement::PodRemoved, &mut changed);
         }
         Some(result)
     }

@@ -111,7 +111,7 @@ fn what_must_be_near() {
             ".AAA",
         ),
         (
-            "nobody matches, nor does the pod itself",
+            "no pod matches, nor does the pod itself",
             world(),
             labelled("p", "web", near(json!([term("cache", "zone")]))),
             "AAAA",
@@ -342,13 +342,13 @@ fn pods_that_do_not_want_this_one() {
             "....",
         ),
         (
-            "selects by a label, of a namespace that nobody knows",
+            "selects by a label, of a namespace that does not exist",
             guard("a1", "red", selects("blue")),
             "unknown",
             "....",
         ),
         (
-            "selects all, one that nobody knows too",
+            "selects all, one that does not exist too",
             guard(
                 "a1",
                 "red",
@@ -376,7 +376,7 @@ fn pods_that_do_not_want_this_one() {
 /// PL-84: PreFilter skips a pod without terms if no other pod has anti-affinity to it; a selector that does not parse
 /// is an error.
 #[test]
-fn what_pre_filter_says() {
+fn what_pre_filter_states() {
     let outcome = |world: &World, pod: Pod| {
         let mut state = CycleState::default();
         InterPodAffinity::default().pre_filter(&world.context(), &mut state, &info(pod))
@@ -450,7 +450,7 @@ fn pods_come_and_go() {
     assert_eq!(
         picture_now(&state),
         "...A",
-        "nobody is left, so the pod is the first"
+        "no pod is left, so the pod is the first"
     );
     assert!(
         plugin
@@ -536,7 +536,7 @@ fn preferences_add_up() {
             Some(vec![50, 10, 100, 0]),
         ),
         (
-            "nobody matches",
+            "no pod matches",
             webs(),
             null(),
             prefers("podAffinity", json!([weighted(3, term("db", "zone"))])),

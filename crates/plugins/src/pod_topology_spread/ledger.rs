@@ -227,8 +227,8 @@ impl Ledger for SpreadLedger {
             return;
         }
         let pods = match movement {
-            Movement::Came => 1,
-            Movement::Went => -1,
+            Movement::PodAdded => 1,
+            Movement::PodRemoved => -1,
         };
         for (tally, counted) in self.tallies.iter_mut().zip(&counted) {
             if *counted {

@@ -54,7 +54,7 @@ fn the_worked_scores() {
             vec![100, 100, 66, 66],
         ),
         (
-            "nobody anywhere",
+            "no pod anywhere",
             [0, 0, 0, 0],
             json!([soft("zone", 1)]),
             vec![100, 100, 100, 100],
@@ -151,7 +151,7 @@ fn feasible_nodes_make_the_domains() {
 /// PL-106: without nodes, or without soft constraints, there is nothing to score; a selector that does not parse
 /// fails the cycle.
 #[test]
-fn what_pre_score_says() {
+fn what_pre_score_states() {
     use berth_framework::plugin::PreScore;
     let ask = |world: &World, pod: Pod| {
         let mut state = berth_framework::CycleState::default();
@@ -218,7 +218,7 @@ fn the_defaults_follow_services_and_controllers() {
     let spread_out = Some(vec![33, 100, 100, 100]);
     for (name, world, pod, expected) in [
         (
-            "nobody speaks for the pod",
+            "nothing selects the pod",
             world(),
             web("p", json!({})),
             None,
@@ -270,7 +270,7 @@ fn the_defaults_follow_services_and_controllers() {
             None,
         ),
         (
-            "a controller that nobody knows",
+            "a controller that does not exist",
             world(),
             owned_by("apps/v1", "ReplicaSet"),
             None,

@@ -226,7 +226,7 @@ fn domains_that_are_missing_are_empty() {
             "SSSS",
         ),
         ("two wanted, two there", [1, 0, 1, 0], 2, "...."),
-        ("three wanted, nobody there yet", [0, 0, 0, 0], 3, "...."),
+        ("three wanted, no pod there yet", [0, 0, 0, 0], 3, "...."),
     ] {
         let pod = spread(json!([with(
             hard("zone", 1),
@@ -547,7 +547,7 @@ fn supposed_pods_on_nodes_that_do_not_count() {
 
 /// PL-102: the answers of PreFilter.
 #[test]
-fn what_pre_filter_says() {
+fn what_pre_filter_states() {
     let outcome = |pod: Pod| {
         let world = zones([0, 0, 0, 0]);
         PodTopologySpread::default().pre_filter(

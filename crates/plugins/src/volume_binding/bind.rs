@@ -313,7 +313,7 @@ impl Reserve for VolumeBinding {
         };
         let made = choice.made.min(choice.writes.len());
         for write in choice.writes.drain(made..) {
-            cx.outbox.take_back(write);
+            cx.outbox.revert(write);
         }
     }
 }

@@ -23,14 +23,14 @@ struct Run {
 }
 
 /// The result of a step, in words.
-fn told(step: &Step) -> String {
+fn notified(step: &Step) -> String {
     match step {
         Step::Done(status) if status.is_success() => "done".to_owned(),
         Step::Done(status) => format!("{}: {}", status.code(), status.message()),
         Step::Wait(Wait { on, .. }) => match on {
             WaitOn::Call(_) => "writes".to_owned(),
             WaitOn::Objects(_) => "waits".to_owned(),
-            WaitOn::Job(_) | WaitOn::Timer => panic!("nobody waits for {on:?}"),
+            WaitOn::Job(_) | WaitOn::Timer => panic!("no step waits for {on:?}"),
         },
     }
 }
@@ -82,7 +82,7 @@ impl Run {
         let step = self
             .plugin
             .reserve(&mut cx, &mut self.state, &self.pod, &node, None);
-        told(&step)
+        notified(&step)
     }
 
     fn unreserve(&mut self) {
@@ -117,7 +117,7 @@ impl Run {
     /// Makes all writes: as far as the wait for the claims, or the end.
     fn write_all(&mut self) -> Step {
         let mut step = self.pre_bind();
-        while told(&step) == "writes" {
+        while notified(&step) == "writes" {
             step = self.resume(WakeReason::Call(Ok(Response::default())));
         }
         step
@@ -275,7 +275,7 @@ fn reserve_takes_what_filter_has_found() {
             Code::Success,
         ),
         (
-            "volumes go before claims",
+            "volumes precede claims",
             dynamic()
                 .with(wanting("c", "local", "2Gi"))
                 .with(free(&local("v", "2Gi", "a"), json!({}))),
@@ -311,7 +311,7 @@ fn reserve_notices_what_has_changed() {
     type Change = fn(&mut Run);
     let cases: [(&str, Change, &str); 3] = [
         (
-            "somebody else has taken the volume",
+            "another pod has taken the volume",
             |run| {
                 let taken = free(&local("v", "1Gi", "a"), claim_ref("x", "x"));
                 run.set(Object::PersistentVolume(Arc::new(taken)));
@@ -356,7 +356,7 @@ fn nothing_is_bound_that_was_not_reserved() {
     let expected = "no pod volumes found for node \"a\"";
     let mut run = Run::new(world().with(wanting("d", "csi", "1Gi")), &["d"]);
     assert_eq!(run.pre_flight(), (Code::Error, expected.to_owned()));
-    assert_eq!(told(&run.pre_bind()), format!("Error: {expected}"));
+    assert_eq!(notified(&run.pre_bind()), format!("Error: {expected}"));
     run.unreserve();
     assert_eq!(run.taken_back(), Vec::<String>::new());
 }
@@ -399,15 +399,15 @@ fn writes_are_made_one_after_another() {
     ] {
         let mut run = both();
         assert_eq!(run.assumed(), all);
-        assert_eq!(told(&run.pre_bind()), "writes");
+        assert_eq!(notified(&run.pre_bind()), "writes");
         for _ in 0..made {
             assert_eq!(
-                told(&run.resume(WakeReason::Call(Ok(Response::default())))),
+                notified(&run.resume(WakeReason::Call(Ok(Response::default())))),
                 "writes"
             );
         }
         assert_eq!(run.outbox.calls.len(), made + 1);
-        assert_eq!(told(&run.resume(wake)), expected);
+        assert_eq!(notified(&run.resume(wake)), expected);
         run.unreserve();
         assert_eq!(run.taken_back(), all[made..], "after {made}");
         run.unreserve();
@@ -552,10 +552,10 @@ fn the_pod_waits_until_its_claims_are_bound() {
     ];
     for (situation, change, expected) in cases {
         let mut run = both();
-        assert_eq!(told(&run.write_all()), "waits", "{situation}");
+        assert_eq!(notified(&run.write_all()), "waits", "{situation}");
         change(&mut run);
         assert_eq!(
-            told(&run.resume(WakeReason::Object)),
+            notified(&run.resume(WakeReason::Object)),
             expected,
             "{situation}"
         );
@@ -618,7 +618,7 @@ fn the_wait_has_a_limit() {
             run.world.now = run.world.now + Duration::from_secs(7);
         }
         assert_eq!(
-            told(&run.resume(WakeReason::Deadline)),
+            notified(&run.resume(WakeReason::Deadline)),
             "Error: binding volumes: context deadline exceeded"
         );
     }
@@ -632,7 +632,7 @@ fn what_is_bound_already_is_not_waited_for() {
     let mut run = Run::new(world, &["c"]);
     assert_eq!(run.reserve(), "done");
     run.is_bound("c", "v");
-    assert_eq!(told(&run.pre_bind()), "done");
+    assert_eq!(notified(&run.pre_bind()), "done");
     assert!(run.outbox.calls.is_empty());
 }
 
@@ -661,5 +661,5 @@ fn the_next_pod_sees_what_is_taken() {
     let mut second = Run::new(world, &["c", "d"]);
     assert_eq!(second.reserve(), "done");
     assert_eq!(second.assumed(), Vec::<String>::new());
-    assert_eq!(told(&second.pre_bind()), "waits");
+    assert_eq!(notified(&second.pre_bind()), "waits");
 }

@@ -474,7 +474,7 @@ fn volumes_can_be_made_where_the_class_allows() {
         ),
         ("an empty term is nowhere", only_in(json!([{}])), "BB"),
         (
-            "nobody provisions",
+            "no provisioner",
             world().with(wanting("c", "local", "2Gi")),
             "BB",
         ),
@@ -499,7 +499,7 @@ fn volumes_can_be_made_where_the_class_allows() {
     assert_eq!(
         got,
         Err(unresolvable(REASON_IMMEDIATE)),
-        "a class that is not there waits for nobody"
+        "a class that does not exist delays no pod"
     );
 }
 
@@ -530,7 +530,7 @@ fn new_volumes_need_space() {
             base().with(driver(json!(false))),
             "..",
         ),
-        ("nobody tells of space", counting(), "SS"),
+        ("no driver reports space", counting(), "SS"),
         (
             "enough in zone a",
             counting().with(capacity(json!({"capacity": "2Gi", "nodeTopology": in_a()}))),
@@ -559,7 +559,7 @@ fn new_volumes_need_space() {
             "SS",
         ),
         (
-            "nothing is said",
+            "nothing is stated",
             counting().with(capacity(json!({"nodeTopology": {}}))),
             "SS",
         ),
@@ -760,7 +760,7 @@ fn what_wakes() {
             Hint::Queue,
         ),
         (
-            "space is told at last",
+            "space is reported at last",
             using(&["c"]),
             EventResource::CsiStorageCapacity,
             updated,

@@ -128,7 +128,7 @@ fn bad_pods_get_their_own_status_and_others_go_on() {
             filtered("Insufficient memory"),
         ),
         (
-            "a device that nobody has",
+            "a device that does not exist",
             requests("example.com/gpu", "9223372036854775807"),
             filtered("Insufficient example.com/gpu"),
         ),
@@ -138,8 +138,8 @@ fn bad_pods_get_their_own_status_and_others_go_on() {
         w.pod(with_spec(pod("bad"), &spec));
         w.pod(pod("good").request("cpu", "1"));
         let tried = w.attempts();
-        let said = tried.iter().find_map(|t| t.strip_prefix("bad: "));
-        assert_eq!(said.unwrap_or_default(), expected, "{name}");
+        let stated = tried.iter().find_map(|t| t.strip_prefix("bad: "));
+        assert_eq!(stated.unwrap_or_default(), expected, "{name}");
         assert!(tried.contains(&"good on n1".to_owned()), "{name}: {tried:?}");
     }
 }

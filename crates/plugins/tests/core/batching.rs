@@ -60,14 +60,14 @@ fn try_all(w: &mut Driver) -> String {
 }
 
 /// Runs a scenario with each evaluator: all give the same result, and the expected one.
-fn story(situation: &str, expected: &[&str], tell: impl Fn(&mut Driver) -> Vec<String>) {
+fn story(situation: &str, expected: &[&str], notify: impl Fn(&mut Driver) -> Vec<String>) {
     for evaluator in [
         EvaluatorKind::Plain,
         EvaluatorKind::Incremental,
         EvaluatorKind::Compared,
     ] {
-        let told = tell(&mut world(evaluator));
-        assert_eq!(told, expected, "{situation}, {evaluator}");
+        let notified = notify(&mut world(evaluator));
+        assert_eq!(notified, expected, "{situation}, {evaluator}");
     }
 }
 
@@ -155,7 +155,7 @@ fn every_pod_gets_the_node_that_is_best_now() {
         },
     );
     story(
-        "the next best node was taken by somebody else",
+        "the next best node was taken by another pod",
         &["a on big", "b on small"],
         |w| {
             nodes(w, "1");

@@ -57,7 +57,7 @@ fn written(w: &Driver) -> Vec<String> {
 /// names the claim, and later changes of the reason. The claim itself, or the link to it in the pod's status, admits
 /// the pod.
 #[test]
-fn a_pod_waits_for_its_claims_and_says_so() {
+fn a_pod_waits_for_its_claims_and_states_so() {
     let mut w = driver();
     w.node(node("n1").capacity("2", "1Gi", "10"));
     w.pod(wanting("named", Some("mine")));

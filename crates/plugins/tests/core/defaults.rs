@@ -282,8 +282,8 @@ fn what_plugins_register_for() {
         let events = events.unwrap_or_else(|| panic!("{name} registers for events"));
         let registrations = events.events(&FeatureGates::default());
         // Supplements are for events that kube-scheduler's plugins do not register for.
-        let heard = registrations.iter().filter(|r| !r.is_supplementary);
-        let got: BTreeSet<String> = heard.flat_map(events_of).collect();
+        let received = registrations.iter().filter(|r| !r.is_supplementary);
+        let got: BTreeSet<String> = received.flat_map(events_of).collect();
         let got: BTreeSet<&str> = got.iter().map(String::as_str).collect();
         assert_eq!(got, expected.split(' ').collect(), "{name}");
     }
@@ -425,7 +425,7 @@ fn a_changed_taint_counts_as_a_new_node() {
                 .map(ToString::to_string)
                 .collect::<Vec<_>>()
         };
-        assert_eq!(rejectors(&w), [name], "nobody else turned it down");
+        assert_eq!(rejectors(&w), [name], "no other plugin rejected it");
         assert_eq!(w.place_of("p"), Some(QueuedIn::Unschedulable), "{name}");
         w.node(n1(false));
         let woken = w.place_of("p") != Some(QueuedIn::Unschedulable);

@@ -603,8 +603,8 @@ fn a_binding_waits_for_its_devices() {
         }
         assert_eq!(w.place_of("p"), Some(QueuedIn::ErrorBackoff), "{situation}");
         let events = w.take_events();
-        let is_told = events.iter().any(|event| event.contains(why));
-        assert!(is_told, "{situation}: {events:?}");
+        let is_reported = events.iter().any(|event| event.contains(why));
+        assert!(is_reported, "{situation}: {events:?}");
         w.answer_all();
         w.wait(10);
         // The devices are of no use any more: they are freed.

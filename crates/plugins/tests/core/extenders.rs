@@ -74,8 +74,8 @@ fn answered(w: &mut Driver, began: &str) -> (Vec<String>, String, String) {
 /// P-14, F-43, case 239: what one extender makes of two candidates.
 #[test]
 fn an_extender_chooses_where_room_is_made_and_who_goes() {
-    type Said = Result<Vec<ChosenVictims>, String>;
-    type Answer = fn() -> Said;
+    type Stated = Result<Vec<ChosenVictims>, String>;
+    type Answer = fn() -> Stated;
     // The situation, the answer, whether the extender is ignorable, the victims, the nominated node, the message.
     type Case = (
         &'static str,
@@ -195,13 +195,17 @@ fn an_extender_chooses_where_room_is_made_and_who_goes() {
             "",
         ),
     ];
-    for (situation, answer, ignorable, going, nominated, said) in cases {
-        let says = extender("http://e").preempt(move |_, _| answer());
-        let mut w = full([if ignorable { says.ignorable() } else { says }]);
+    for (situation, answer, ignorable, going, nominated, stated) in cases {
+        let statement = extender("http://e").preempt(move |_, _| answer());
+        let mut w = full([if ignorable {
+            statement.ignorable()
+        } else {
+            statement
+        }]);
         let (deletions, node, message) = made_room(&mut w);
         assert_eq!(deletions, going, "{situation}");
         assert_eq!(node, nominated, "{situation}");
-        let expected = [no_cpu, said].join(" ");
+        let expected = [no_cpu, stated].join(" ");
         assert_eq!(message, expected.trim_end(), "{situation}");
         let is_skipped = "Going on without extender http://e: ";
         let messages = w.log.iter().map(|line| &line.message);
@@ -218,7 +222,7 @@ fn an_extender_chooses_where_room_is_made_and_who_goes() {
 /// P-14: a preemptor keeps its nomination when extenders leave no candidate, or fail.
 #[test]
 fn a_nomination_outlives_extenders_that_leave_no_node() {
-    for (situation, says) in [
+    for (situation, statement) in [
         (
             "nothing is left",
             extender("e").preempt(|_, _| Ok(Vec::new())),
@@ -228,7 +232,7 @@ fn a_nomination_outlives_extenders_that_leave_no_node() {
             extender("e").preempt(|_, _| Err("out of order".into())),
         ),
     ] {
-        let mut w = full([says]);
+        let mut w = full([statement]);
         w.pod(pod("vip").priority(10).request("cpu", "2").nominated("n2"));
         assert_eq!(w.attempt_named(), "parked", "{situation}");
         w.reply();
@@ -242,19 +246,23 @@ fn a_nomination_outlives_extenders_that_leave_no_node() {
 /// interested in the pod is not called.
 #[test]
 fn extenders_are_asked_in_turn_about_what_is_left() {
-    let (tell, asked) = channel();
+    let (notify, asked) = channel();
     let asks = |name: &'static str, left: &'static [(&'static str, &'static str)]| {
-        let tell = tell.clone();
-        extender(name).preempt(move |pod, told| {
-            let mut told: Vec<String> = told
+        let notify = notify.clone();
+        extender(name).preempt(move |pod, notified| {
+            let mut notified: Vec<String> = notified
                 .iter()
                 .map(|of| {
                     let pods: Vec<&str> = of.pods.iter().map(|p| p.name().as_str()).collect();
                     format!("{} {}", of.node, pods.join(" "))
                 })
                 .collect();
-            told.sort();
-            let _ = tell.send(format!("{name} about {}: {}", pod.name(), told.join(", ")));
+            notified.sort();
+            let _ = notify.send(format!(
+                "{name} about {}: {}",
+                pod.name(),
+                notified.join(", ")
+            ));
             Ok(left
                 .iter()
                 .map(|(node, pod)| victims(node, &[pod], 0))
@@ -309,14 +317,14 @@ fn time_goes_on_while_an_extender_thinks_about_evictions() {
     w.pod(vip());
     assert_eq!(w.attempt_named(), "parked");
     w.wait(2);
-    let told = w.calls.iter().any(|(_, call)| {
-        let said = call.condition("PodScheduled");
-        said.is_some_and(|c| {
+    let notified = w.calls.iter().any(|(_, call)| {
+        let stated = call.condition("PodScheduled");
+        stated.is_some_and(|c| {
             c.message
                 .ends_with("preemption: no answer from extender http://e within 2000 ms")
         })
     });
-    assert!(told, "{:?}", w.calls);
+    assert!(notified, "{:?}", w.calls);
     w.reply();
     assert_eq!(w.deletions(), [""; 0], "too late");
 
@@ -325,7 +333,7 @@ fn time_goes_on_while_an_extender_thinks_about_evictions() {
     assert_eq!(w.attempt_named(), "parked");
     w.deleted("vip");
     w.reply();
-    assert_eq!(w.deletions(), [""; 0], "nobody needs the room");
+    assert_eq!(w.deletions(), [""; 0], "no pod needs the room");
 
     let mut w = full([agrees()]);
     w.pod(vip());
@@ -350,30 +358,30 @@ fn the_cluster_changes_while_an_extender_thinks_about_evictions() {
     let vip = || pod("vip").priority(10).request("cpu", "2");
     let important = |name: &str, cpu: &str| pod(name).priority(20).request("cpu", cpu);
     let room = "there is room on node \"n2\" by now";
-    type Said = fn(&[NodeVictims]) -> Result<Vec<ChosenVictims>, String>;
+    type Stated = fn(&[NodeVictims]) -> Result<Vec<ChosenVictims>, String>;
     type Change<'a> = &'a dyn Fn(&mut Driver);
     // The extenders accept all candidates, or only one node, or fail and are ignorable.
-    let agrees: Said = |told| {
+    let agrees: Stated = |notified| {
         let same = |of: &NodeVictims| ChosenVictims {
             node: of.node.clone(),
             pods: of.pods.iter().map(|pod| pod.uid().clone()).collect(),
             violations: of.violations,
         };
-        Ok(told.iter().map(same).collect())
+        Ok(notified.iter().map(same).collect())
     };
-    let first: Said = |told| {
-        let first = told.iter().min_by_key(|of| of.node.clone());
+    let first: Stated = |notified| {
+        let first = notified.iter().min_by_key(|of| of.node.clone());
         let first = first.expect("there is one");
         let pods: Vec<&str> = first.pods.iter().map(|pod| pod.name().as_str()).collect();
         Ok(vec![victims(&first.node, &pods, 0)])
     };
-    let fails: Said = |_| Err("out of order".into());
-    let chooses: Said = |_| Ok(vec![victims("n1", &["idle"], 0)]);
+    let fails: Stated = |_| Err("out of order".into());
+    let chooses: Stated = |_| Ok(vec![victims("n1", &["idle"], 0)]);
     // The situation, the extender's answer, the change during the call, the victims, the nominated node, the message,
     // and how often the extender is called.
     type Case<'a> = (
         &'a str,
-        Said,
+        Stated,
         Change<'a>,
         &'a [&'a str],
         &'a str,
@@ -498,11 +506,11 @@ fn the_cluster_changes_while_an_extender_thinks_about_evictions() {
             1,
         ),
     ];
-    for (situation, says, change, going, nominated, said, times) in cases {
-        let (tell, asked) = channel();
-        let extender = extender("http://e").preempt(move |_, told| {
-            let _ = tell.send(());
-            says(told)
+    for (situation, statement, change, going, nominated, stated, times) in cases {
+        let (notify, asked) = channel();
+        let extender = extender("http://e").preempt(move |_, notified| {
+            let _ = notify.send(());
+            statement(notified)
         });
         let may_fail = situation.contains("it fails");
         let mut w = full([if may_fail {
@@ -516,12 +524,12 @@ fn the_cluster_changes_while_an_extender_thinks_about_evictions() {
         let (deletions, node, message) = answered(&mut w, "parked");
         assert_eq!(deletions, going, "{situation}");
         assert_eq!(node, nominated, "{situation}");
-        assert!(message.ends_with(said), "{situation}: {message}");
+        assert!(message.ends_with(stated), "{situation}: {message}");
         assert_eq!(asked.try_iter().count(), times, "{situation}");
         let others = w.calls.iter().any(|(_, call)| is_status_of("low")(call));
         assert!(
             !others,
-            "{situation}: nobody loses a promise of another node"
+            "{situation}: no pod loses a nomination of another node"
         );
     }
 }
@@ -530,18 +538,18 @@ fn the_cluster_changes_while_an_extender_thinks_about_evictions() {
 /// be evicted there. The node `full` needs a victim. Since 1.38, the extender receives both nodes.
 #[test]
 fn extenders_receive_nodes_without_victims_since_1_38() {
-    type Said = fn() -> Vec<ChosenVictims>;
-    let both: Said = || vec![victims("free", &[], 0), victims("full", &["b"], 0)];
-    let free: Said = || vec![victims("free", &[], 0)];
-    let emptied: Said = || vec![victims("full", &[], 0)];
-    let emptied_and_free: Said = || vec![victims("full", &[], 0), victims("free", &[], 0)];
+    type Stated = fn() -> Vec<ChosenVictims>;
+    let both: Stated = || vec![victims("free", &[], 0), victims("full", &["b"], 0)];
+    let free: Stated = || vec![victims("free", &[], 0)];
+    let emptied: Stated = || vec![victims("full", &[], 0)];
+    let emptied_and_free: Stated = || vec![victims("full", &[], 0), victims("free", &[], 0)];
     let no_victim =
         |node: &str| format!("preemption: expected at least one victim pod on node {node:?}");
     let none = || "preemption: no candidate node for preemption".to_owned();
     let ok = String::new;
     // The situation, the answer, whether the extender is ignorable, the release; the victims, the nominated node, the
     // end of the message.
-    for (situation, said, ignorable, release, expected) in [
+    for (situation, stated, ignorable, release, expected) in [
         (
             "both",
             both,
@@ -577,7 +585,7 @@ fn extenders_receive_nodes_without_victims_since_1_38() {
             ("", "free", ok()),
         ),
     ] {
-        let (told, asked) = channel();
+        let (notified, asked) = channel();
         let extender = extender("e")
             .filter(|_, nodes| {
                 Ok(Filtered {
@@ -594,8 +602,8 @@ fn extenders_receive_nodes_without_victims_since_1_38() {
                     .map(|node| format!("{}:{}", node.node, node.pods.len()));
                 let mut shown: Vec<String> = shown.collect();
                 shown.sort();
-                told.send(shown.join(" ")).expect("a receiver");
-                Ok(said())
+                notified.send(shown.join(" ")).expect("a receiver");
+                Ok(stated())
             });
         let extender = if ignorable {
             extender.ignorable()
@@ -629,13 +637,13 @@ fn extenders_receive_nodes_without_victims_since_1_38() {
 /// P-14: the next extender does not receive victims and nodes that were deleted.
 #[test]
 fn the_next_extender_does_not_receive_rejected_nodes() {
-    let (tell, asked) = channel();
+    let (notify, asked) = channel();
     let leaves_all = |name: &str| {
-        let tell = tell.clone();
-        extender(name).preempt(move |_, told| {
-            let mut nodes: Vec<&str> = told.iter().map(|of| of.node.as_str()).collect();
+        let notify = notify.clone();
+        extender(name).preempt(move |_, notified| {
+            let mut nodes: Vec<&str> = notified.iter().map(|of| of.node.as_str()).collect();
             nodes.sort_unstable();
-            let _ = tell.send(nodes.join(" "));
+            let _ = notify.send(nodes.join(" "));
             Ok(vec![victims("n1", &["a"], 0), victims("n2", &["b"], 0)])
         })
     };
@@ -671,11 +679,11 @@ fn victims_that_are_not_needed_any_more_stay() {
 /// P-14: candidates that do not last are looked for so many times.
 #[test]
 fn the_search_for_candidates_comes_to_an_end() {
-    let (tell, asked) = channel();
-    let first = extender("e").preempt(move |_, told| {
-        let first = told.iter().min_by_key(|of| of.node.clone());
+    let (notify, asked) = channel();
+    let first = extender("e").preempt(move |_, notified| {
+        let first = notified.iter().min_by_key(|of| of.node.clone());
         let first = first.expect("there is one");
-        let _ = tell.send(first.node.clone());
+        let _ = notify.send(first.node.clone());
         let pods: Vec<&str> = first.pods.iter().map(|pod| pod.name().as_str()).collect();
         Ok(vec![victims(&first.node, &pods, 0)])
     });

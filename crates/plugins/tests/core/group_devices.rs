@@ -4,7 +4,7 @@ use crate::devices::{
     FINALIZER, allocate, answer_statuses, answer_write, bindings, claim, is_claim_write, using,
     with_status, world_with, writes,
 };
-use crate::groups::{gang, gates, group, node_of, said};
+use crate::groups::{gang, gates, group, node_of, stated};
 use berth_api::Kind;
 use berth_framework::Feature;
 use berth_framework::call::CallErrorKind;
@@ -167,8 +167,8 @@ fn a_claim_of_another_owner_is_not_the_groups() {
         assert_eq!(w.place_of("a"), Some(QueuedIn::Gated), "{is_on}");
         w.wait(10);
         w.answer_all();
-        let said = said(&w, "a");
-        assert!(said.contains(why), "{is_on}: {said}");
+        let stated = stated(&w, "a");
+        assert!(stated.contains(why), "{is_on}: {stated}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Preemption by groups and of groups.
 
 use crate::drivers::{driver_of, is_deletion};
-use crate::groups::{condition, cpus, gang, gates, group, member, node_of, said};
+use crate::groups::{condition, cpus, gang, gates, group, member, node_of, stated};
 use berth_api::Kind;
 use berth_framework::Feature;
 use berth_framework::testing::{PodBuilder, pod};
@@ -145,7 +145,7 @@ fn no_pod_is_evicted_in_vain() {
          (2) cannot be satisfied: 1 scheduled, 0 remaining"
     );
     assert_eq!(
-        said(&w, "p2"),
+        stated(&w, "p2"),
         "Unschedulable: 0/1 nodes are available: 1 Insufficient cpu."
     );
 }

@@ -1,7 +1,7 @@
 //! Hierarchies of groups.
 
 use crate::drivers::driver_of;
-use crate::groups::{cpus, gates, member, node_of, said};
+use crate::groups::{cpus, gates, member, node_of, stated};
 use berth_api::Kind;
 use berth_framework::Feature;
 use berth_framework::cluster::GroupKey;
@@ -69,7 +69,7 @@ fn pods_wait_for_the_whole_hierarchy() {
     w.wait(6);
     w.answer_all();
     assert_eq!(
-        said(&w, "p1"),
+        stated(&w, "p1"),
         "NotReadyForScheduling: compositepodgroup default/mid not found in workload forest"
     );
     w.object(Kind::CompositePodGroup, composite("mid", "top", 1));
@@ -93,9 +93,9 @@ fn pods_wait_for_the_whole_hierarchy() {
     w.wait(6);
     w.answer_all();
     assert!(
-        said(&w, "q1").contains("cycle detected in hierarchy"),
+        stated(&w, "q1").contains("cycle detected in hierarchy"),
         "{}",
-        said(&w, "q1")
+        stated(&w, "q1")
     );
     w.object_gone(Kind::CompositePodGroup, &composite("root", "middle", 1));
     w.object(Kind::CompositePodGroup, composite("root", "", 1));
@@ -249,9 +249,9 @@ fn a_hierarchy_of_a_wrong_shape_is_an_error() {
         assert_eq!(w.attempts(), ["c1: p1 error"], "{text}");
         w.answer_all();
         assert!(
-            said(&w, "p1").starts_with(&format!("SchedulerError: {text}")),
+            stated(&w, "p1").starts_with(&format!("SchedulerError: {text}")),
             "{}",
-            said(&w, "p1")
+            stated(&w, "p1")
         );
         let of_root = condition(&w, "c1");
         assert!(

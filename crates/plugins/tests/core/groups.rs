@@ -62,7 +62,7 @@ pub(crate) fn condition(w: &Driver, name: &str) -> String {
 }
 
 /// The text of the condition PodScheduled of a pod as the core sees it.
-pub(crate) fn said(w: &Driver, name: &str) -> String {
+pub(crate) fn stated(w: &Driver, name: &str) -> String {
     let pod = w.scheduler.cache().effective(&format!("uid-{name}"));
     let condition = pod.and_then(|pod| pod.condition("PodScheduled"));
     condition.map_or(String::new(), |c| format!("{}: {}", c.reason, c.message))
@@ -142,7 +142,7 @@ fn a_gang_below_its_minimum_is_gated() {
     w.wait(6);
     w.answer_all();
     let text = "NotReadyForScheduling: waiting for minCount pods from a gang to appear in scheduling queue";
-    assert_eq!([said(&w, "p1"), said(&w, "p2")], [text; 2]);
+    assert_eq!([stated(&w, "p1"), stated(&w, "p2")], [text; 2]);
     w.pod(member("p3", "g", "1"));
     assert_eq!(w.attempts(), ["g: p1 on n1, p2 on n1, p3 on n1"]);
     w.answer_all();
@@ -160,7 +160,7 @@ fn pods_may_come_before_their_group() {
     w.wait(6);
     w.answer_all();
     assert_eq!(
-        said(&w, "p1"),
+        stated(&w, "p1"),
         "NotReadyForScheduling: waiting for pod's pod group \"g\" to appear in scheduling queue"
     );
     w.object(Kind::PodGroup, group("g", gang(2)));
@@ -277,7 +277,7 @@ fn a_further_member_waits_alone() {
     w.answer_all();
     assert_eq!(condition(&w, "g"), "True Scheduled: ");
     assert!(
-        said(&w, "p3").starts_with("Unschedulable: 0/1 nodes are available: 1 Insufficient cpu.")
+        stated(&w, "p3").starts_with("Unschedulable: 0/1 nodes are available: 1 Insufficient cpu.")
     );
     w.node(cpus("n2", "1"));
     w.wait(10);
@@ -322,13 +322,13 @@ fn nothing_is_placed_of_a_gang_that_does_not_fit() {
     let text = "minCount (4) cannot be satisfied: 3 scheduled, 0 remaining";
     for name in ["p1", "p2", "p3"] {
         assert!(
-            said(&w, name).starts_with(&format!("Unschedulable: {text}")),
+            stated(&w, name).starts_with(&format!("Unschedulable: {text}")),
             "{}",
-            said(&w, name)
+            stated(&w, name)
         );
     }
     assert!(
-        said(&w, "p4").starts_with("Unschedulable: 0/2 nodes are available: 2 Insufficient cpu.")
+        stated(&w, "p4").starts_with("Unschedulable: 0/2 nodes are available: 2 Insufficient cpu.")
     );
     assert!(condition(&w, "g").starts_with(&format!("False Unschedulable: {text}")));
 }
@@ -382,7 +382,7 @@ fn a_basic_group_without_room() {
         condition(&w, "g")
     );
     assert!(
-        said(&w, "p1").starts_with("Unschedulable: 0/1 nodes are available: 1 Insufficient cpu.")
+        stated(&w, "p1").starts_with("Unschedulable: 0/1 nodes are available: 1 Insufficient cpu.")
     );
 }
 
@@ -401,7 +401,7 @@ fn a_member_of_another_priority_is_an_error() {
     let text = "SchedulerError: all pods in a pod group hierarchy should have the same priority as the root pod group's \
                 priority, got 5 (\"default/b\") and 10 (\"default/g\")";
     assert_eq!(condition(&w, "g"), format!("False {text}"));
-    assert_eq!([said(&w, "a"), said(&w, "b")], [text; 2]);
+    assert_eq!([stated(&w, "a"), stated(&w, "b")], [text; 2]);
     w.deleted("b");
     w.pod(member("c", "g", "1").priority(10));
     w.wait(60);
@@ -467,9 +467,9 @@ fn one_gated_member_holds_the_group() {
     w.wait(6);
     w.answer_all();
     assert!(
-        said(&w, "p1").contains("waiting for pod \"p3\""),
+        stated(&w, "p1").contains("waiting for pod \"p3\""),
         "{}",
-        said(&w, "p1")
+        stated(&w, "p1")
     );
     w.change("p3", PodBuilder::ungated);
     assert_eq!(w.attempts(), ["g: p1 on n1, p2 on n1, p3 on n1"]);

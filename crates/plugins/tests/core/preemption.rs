@@ -64,11 +64,11 @@ fn a_preemptor_is_rejected_until_its_victims_are_evicted() {
     assert_eq!(w.place_of("vip"), Some(QueuedIn::Gated));
     w.wait(5);
     let report = w.calls.iter().find_map(|(_, call)| {
-        let said = call.condition("PodScheduled");
-        let said = said.filter(|c| c.reason == "NotReadyForScheduling");
-        said.map(|c| c.message.clone())
+        let stated = call.condition("PodScheduled");
+        let stated = stated.filter(|c| c.reason == "NotReadyForScheduling");
+        stated.map(|c| c.message.clone())
     });
-    assert_eq!(report, None, "it said Unschedulable, which tells more");
+    assert_eq!(report, None, "it returned Unschedulable, which is more specific");
     w.answer_which(is_deletion, None, true);
     assert_eq!(w.place_of("vip"), Some(QueuedIn::Gated));
     assert_eq!(w.deletions(), ["b"]);
@@ -198,7 +198,7 @@ fn a_preemptor_whose_status_is_being_written_does_not_preempt_again() {
         ("on its way", |_| {}),
         ("carried out and not seen", |w| {
             let at = w.calls.iter().position(|(_, c)| is_deletion(c));
-            let (id, _) = w.calls.remove(at.expect("the victim is told"));
+            let (id, _) = w.calls.remove(at.expect("the victim is notified"));
             w.scheduler.complete(id, Ok(()), w.now);
         }),
         ("the victim is terminating", |w| {
@@ -235,7 +235,7 @@ fn a_preemptor_whose_status_is_being_written_does_not_preempt_again() {
                 );
                 assert!(
                     w.deletions().iter().all(|d| *d == victims[0]),
-                    "{case}: nobody else goes: {:?}",
+                    "{case}: no other pod is evicted: {:?}",
                     w.deletions()
                 );
                 assert_eq!(w.nominated("vip"), nominated, "{case}");
@@ -477,12 +477,12 @@ fn nominated_pods_count_in_the_dry_run() {
         }
         w.pod(vip("vip", "1"));
         while !w.attempt_named().starts_with("vip") {}
-        let mut told = w.deletions();
+        let mut notified = w.deletions();
         while !w.deletions().is_empty() {
             w.answer_which(is_deletion, None, false);
-            told.extend(w.deletions());
+            notified.extend(w.deletions());
         }
-        assert_eq!(told.len(), expected, "{nominee:?}: {told:?}");
+        assert_eq!(notified.len(), expected, "{nominee:?}: {notified:?}");
     }
 }
 

@@ -23,10 +23,10 @@ fn reason(
     }
     w.pod(pod);
     let text = w.attempt_named();
-    let told = text
+    let notified = text
         .split_once("available: 1 ")
         .and_then(|(_, rest)| rest.split_once(". "));
-    told.map_or(text.clone(), |(reason, _)| reason.to_owned())
+    notified.map_or(text.clone(), |(reason, _)| reason.to_owned())
 }
 
 fn room() -> NodeBuilder {
@@ -39,7 +39,7 @@ fn p() -> PodBuilder {
 
 /// C-31: the reasons that a pod meets on a node.
 #[test]
-fn nodes_say_why_not_in_kube_schedulers_words() {
+fn nodes_state_why_not_in_kube_schedulers_words() {
     let term = |app: &str| json!([{"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": app}}}]);
     let affinity = |kind: &str, app: &str| json!({"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": term(app)}}});
     let spread = |key: &str| {
@@ -136,8 +136,8 @@ fn nodes_say_why_not_in_kube_schedulers_words() {
         ),
     ];
     for (expected, the_node, others, pod) in cases {
-        let told = reason(&mut driver(), the_node, others, pod);
-        assert_eq!(told, expected);
+        let notified = reason(&mut driver(), the_node, others, pod);
+        assert_eq!(notified, expected);
     }
     let mut w = driver_with(|options| {
         options.profiles[0].plugin_config = vec![PluginConfig {
@@ -147,16 +147,16 @@ fn nodes_say_why_not_in_kube_schedulers_words() {
             }}}),
         }];
     });
-    let told = reason(&mut w, room(), vec![], p());
+    let notified = reason(&mut w, room(), vec![], p());
     assert_eq!(
-        told,
+        notified,
         "node(s) didn't match scheduler-enforced node affinity"
     );
 }
 
 /// C-31: the reasons that have to do with claims and volumes.
 #[test]
-fn claims_say_why_not_in_kube_schedulers_words() {
+fn claims_state_why_not_in_kube_schedulers_words() {
     let claim = |modes: &str, volume: &str, class: &str| {
         let mut fields = json!({
             "metadata": {"name": "c", "namespace": "default", "uid": "uid-c"},
@@ -222,8 +222,8 @@ fn claims_say_why_not_in_kube_schedulers_words() {
     let mut w = driver();
     w.object(Kind::PersistentVolumeClaim, claim("ReadWriteOnce", "v", ""));
     w.object(Kind::PersistentVolume, far);
-    let told = reason(&mut w, here(), vec![], uses("p"));
-    assert_eq!(told, "node(s) had no available volume zone");
+    let notified = reason(&mut w, here(), vec![], uses("p"));
+    assert_eq!(notified, "node(s) had no available volume zone");
 }
 
 /// C-31: those that need more of a cluster, or that another plugin comes before, are met in the plugins' own tests.

@@ -320,7 +320,7 @@ fn a_volume_is_bound_for_the_node_of_the_pod() {
     assert_eq!(c.world.scheduler.cache().assumed_objects(), 1);
     assert_eq!(c.calls(), ["v to c"]);
     assert_eq!(c.answer_write(), "v");
-    assert_eq!(c.calls(), [""; 0], "nobody has seen the volume bound");
+    assert_eq!(c.calls(), [""; 0], "no watch has shown the volume as bound");
     c.show("v");
     assert_eq!(c.world.scheduler.cache().assumed_objects(), 0);
     let volume = &c.stored["v"].1;
@@ -437,7 +437,7 @@ fn a_taken_volume_stays_taken_until_something_newer_is_shown() {
                  pv \"v\"";
     assert!(c.events().iter().any(|event| event == reset));
     c.world.wait(20);
-    assert!(!c.world.attempts().is_empty(), "somebody gets it");
+    assert!(!c.world.attempts().is_empty(), "some pod gets it");
     assert_eq!(c.world.scheduler.cache().assumed_objects(), 1);
 }
 

@@ -34,7 +34,7 @@ impl Cache {
 
     /// The write will not be made, or its result is unknown. Returns how the object looked and how it looks now, if
     /// that is not the same.
-    pub(crate) fn take_back_write(&mut self, write: &Write) -> Option<Looks> {
+    pub(crate) fn revert_write(&mut self, write: &Write) -> Option<Looks> {
         let name = write.object();
         let key = (name.kind, name.namespace.clone(), name.name.clone());
         if self.assumed_writes.get(&key) != Some(write) {
@@ -138,7 +138,7 @@ mod tests {
                 0,
             ),
             (
-                "somebody else's write",
+                "another client's write",
                 Some(claim("u", 6, "n2")),
                 Some("n2"),
                 0,
@@ -179,10 +179,10 @@ mod tests {
             if let Some(meanwhile) = meanwhile {
                 cache.set_object(meanwhile);
             }
-            let looks = cache.take_back_write(&write);
+            let looks = cache.revert_write(&write);
             assert_eq!(looks.is_some(), expected, "{situation}");
             assert_eq!(seen(&cache), seen_now, "{situation}");
-            assert_eq!(cache.take_back_write(&write), None, "{situation}: once");
+            assert_eq!(cache.revert_write(&write), None, "{situation}: once");
         }
     }
 

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_means_the_pod_that_came_last() {
+    fn a_name_means_the_pod_that_arrived_last() {
         let mut pods = PodsByName::default();
         let (first, second) = (pod("ns", "a", "1"), pod("ns", "a", "2"));
         pods.insert(&first);

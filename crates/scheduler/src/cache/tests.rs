@@ -185,12 +185,12 @@ fn a_node_may_go_before_its_pods_and_come_after_them() {
 /// C-7: the cache accepts every state of a pod as it is: a repeated update, an update of an unknown pod, and a change
 /// of the node.
 #[test]
-fn whatever_the_api_says_of_a_pod_counts() {
+fn whatever_the_api_states_of_a_pod_counts() {
     let mut cache = cache();
     let bound = |version: u64, node: &str| pod("p").version(version).on(node).arc();
-    for (situation, said, counted) in [
+    for (situation, stated, counted) in [
         (
-            "an update of a pod never told of",
+            "an update of a pod that was never reported",
             Some(bound(1, "n1")),
             ["p", ""],
         ),
@@ -199,7 +199,7 @@ fn whatever_the_api_says_of_a_pod_counts() {
         ("gone", None, ["", ""]),
         ("gone once more", None, ["", ""]),
     ] {
-        match said {
+        match stated {
             Some(pod) => drop(cache.set_pod(pod, Writes::default())),
             None => drop(cache.remove_pod("uid-p")),
         }

@@ -105,7 +105,7 @@ pub(crate) fn note_requests(core: &mut Core) {
     for assumption in core.requests.take_assumptions() {
         match assumption {
             Assumption::Made(write) => core.cache.assume_write(write),
-            Assumption::TakenBack(write) => take_back(core, &write),
+            Assumption::TakenBack(write) => revert(core, &write),
             Assumption::GivenUp(write) => give_up(core, write),
         }
     }
@@ -139,7 +139,7 @@ pub(crate) fn note_trial(core: &mut Core) {
                 let (key, call, now) = (write.key(), ApiCall::from(write.clone()), core.now());
                 let dispatcher = &mut core.calls.dispatcher;
                 dispatcher.cancel(&key, |other| *other == call, now);
-                core.cache.take_back_write(&write);
+                core.cache.revert_write(&write);
             }
             Assumption::GivenUp(write) => give_up(core, write),
         }
@@ -148,13 +148,13 @@ pub(crate) fn note_trial(core: &mut Core) {
 
 /// A write will not be made. Pods that were rejected because of it are retried; kube-scheduler leaves them waiting for
 /// an event that may never come.
-fn take_back(core: &mut Core, write: &Write) {
+fn revert(core: &mut Core, write: &Write) {
     let call = ApiCall::from(write.clone());
     let now = core.now();
     core.calls
         .dispatcher
         .cancel(&write.key(), |other| *other == call, now);
-    let Some((before, after)) = core.cache.take_back_write(write) else {
+    let Some((before, after)) = core.cache.revert_write(write) else {
         return;
     };
     let resource = EventResource::of_kind(write.object().kind);
@@ -172,7 +172,7 @@ fn give_up(core: &mut Core, write: Write) {
     if has_calls(dispatcher, &key) {
         drop(core.calls.given_up.insert(key, write))
     } else {
-        take_back(core, &write)
+        revert(core, &write)
     }
 }
 
@@ -196,7 +196,7 @@ fn settle_given_up(core: &mut Core, call: &Write, result: &CallResult) {
     if is_later || is_refused || !has_calls(&core.calls.dispatcher, &key) {
         let write = core.calls.given_up.remove(&key);
         if let Some(write) = write.filter(|_| !is_later) {
-            take_back(core, &write);
+            revert(core, &write);
         }
     }
 }

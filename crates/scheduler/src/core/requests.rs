@@ -93,7 +93,7 @@ impl Outbox for CallOutbox<'_> {
         self.requests.assumptions.push(Assumption::Made(write));
     }
 
-    fn take_back(&mut self, write: Write) {
+    fn revert(&mut self, write: Write) {
         self.requests.assumptions.push(Assumption::TakenBack(write));
     }
 

@@ -154,14 +154,14 @@ impl Cycle {
     ) -> NextRound {
         let percentage = percentage_of_nodes(core, attempt);
         // C-20: without a component that distinguishes nodes, any feasible node is as good as another.
-        let is_told_apart = !attempt.profile.score.is_empty()
+        let is_distinguished = !attempt.profile.score.is_empty()
             || core
                 .settings
                 .extenders
                 .any(|spec| spec.filters || spec.prioritizes);
         let feasible = core.evaluator(attempt).feasible(
             possible,
-            (percentage, is_told_apart),
+            (percentage, is_distinguished),
             &mut self.start_node,
             &mut search.diagnosis,
         );
@@ -466,19 +466,19 @@ fn take_filtered(
     };
     search.stage = SearchStage::Filter(at + 1);
     let spec = extender.spec();
-    let said = spec
+    let stated = spec
         .answer(wake)
-        .and_then(|said| narrow(&spec.name, &search.names, said));
-    match said {
-        Ok(said) => {
-            search.rejected.any |= said.nodes.len() < search.names.len();
+        .and_then(|stated| narrow(&spec.name, &search.names, stated));
+    match stated {
+        Ok(stated) => {
+            search.rejected.any |= stated.nodes.len() < search.names.len();
             if search.nominated.is_none() {
-                let left: FxHashSet<&Str> = said.nodes.iter().collect();
+                let left: FxHashSet<&Str> = stated.nodes.iter().collect();
                 let gone = search.names.iter().filter(|name| !left.contains(name));
                 search.rejected.nodes.extend(gone.cloned());
             }
-            search.names = said.nodes.into();
-            search.rejected.statuses.extend(said.statuses);
+            search.names = stated.nodes.into();
+            search.rejected.statuses.extend(stated.statuses);
         }
         Err(error) if spec.ignorable => {
             let line = LogLine::info(spec.skipped(&error));

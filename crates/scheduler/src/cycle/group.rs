@@ -212,7 +212,7 @@ impl Cycle {
             GroupKind::CompositePodGroup => self.evaluate_composite(core, run, key, scope),
         };
         if !status.is_success() {
-            run.take_back(core, mark);
+            run.revert(core, mark);
         }
         status
     }
@@ -317,7 +317,7 @@ impl Cycle {
                 return;
             }
             Found::Unfit(error) => {
-                self.answer_cache.take_back(&mut attempt.evaluation);
+                self.answer_cache.revert(&mut attempt.evaluation);
                 let diagnosis = &error.diagnosis;
                 let plugins = diagnosis.unschedulable_plugins.iter();
                 run.rejectors
@@ -449,7 +449,7 @@ impl GroupRun {
     }
 
     /// Reverts the placements after the first so many, the last one first.
-    fn take_back(&mut self, core: &mut Core, keep: usize) {
+    fn revert(&mut self, core: &mut Core, keep: usize) {
         while self.placed.len() > keep
             && let Some(at) = self.placed.pop()
         {

@@ -1,4 +1,4 @@
-//! From a chosen node to the binding: assume, Reserve, Permit (section 5.6).
+//! From a chosen node to the binding: assume, Reserve, Permit.
 
 use super::{
     AssumedPod, Attempt, Cycle, CycleResult, CycleStep, ParkedAt, deleting, drops_deleting,
@@ -116,7 +116,7 @@ impl Cycle {
         reason: WakeReason,
     ) -> CycleStep {
         if deleting(core, &attempt).is_some() {
-            take_back_placement(core, &mut attempt, &placed);
+            revert_placement(core, &mut attempt, &placed);
             drops_deleting(core, &mut attempt);
             return CycleStep::Over(CycleResult::Skipped);
         }
@@ -281,7 +281,7 @@ pub(crate) fn undo_placement(
     }
 }
 
-fn take_back_placement(core: &mut Core, attempt: &mut Attempt, placed: &AssumedPod) {
+fn revert_placement(core: &mut Core, attempt: &mut Attempt, placed: &AssumedPod) {
     let freed = undo_placement(core, attempt, placed);
     // Pods that were rejected while the cycle was parked may have been rejected because of this one.
     if let Some(pod) = freed.filter(|_| attempt.was_parked) {
@@ -296,7 +296,7 @@ fn give_up_placement(
     placed: &AssumedPod,
     status: &Status,
 ) -> CycleResult {
-    take_back_placement(core, &mut attempt, placed);
+    revert_placement(core, &mut attempt, placed);
     let failure = failure_of_stage(core, placed, status);
     fail(core, attempt, failure)
 }

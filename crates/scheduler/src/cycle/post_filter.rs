@@ -125,7 +125,7 @@ impl Cycle {
             let metric = Metric::PreemptionEvaluationDuration;
             core.metrics.observe(metric, &labels, seconds);
         }
-        self.answer_cache.take_back(&mut attempt.evaluation);
+        self.answer_cache.revert(&mut attempt.evaluation);
         core.observe_evaluation(&mut attempt);
         if drops_deleting(core, &mut attempt) {
             return CycleStep::Over(CycleResult::Skipped);

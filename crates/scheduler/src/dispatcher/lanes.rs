@@ -186,7 +186,7 @@ mod tests {
     fn shares_are_kept_whichever_lane_pushes() {
         const MANY: std::ops::Range<u32> = 0..100;
         let shares = [(4, 20), (2, 10), (2, 10), (2, 6)];
-        for (who, came_first, expected) in [
+        for (who, arrived_first, expected) in [
             ("bindings alone", vec![Lane::Binding], [14, 0, 0, 0]),
             ("statuses alone", vec![Lane::Status], [0, 0, 0, 6]),
             (
@@ -195,13 +195,13 @@ mod tests {
                 [10, 0, 0, 6],
             ),
             (
-                "everybody, from below",
+                "all lanes, from below",
                 vec![Lane::Status, Lane::Write, Lane::Deletion, Lane::Binding],
                 [4, 2, 8, 6],
             ),
         ] {
             let mut lanes = lanes(shares, 20);
-            for lane in came_first {
+            for lane in arrived_first {
                 ready(&mut lanes, lane, MANY);
                 start_all(&mut lanes);
             }
@@ -211,7 +211,7 @@ mod tests {
         for lane in Lane::ALL {
             ready(&mut lanes, lane, MANY);
         }
-        assert_eq!(start_all(&mut lanes), [14, 2, 2, 2], "everybody at once");
+        assert_eq!(start_all(&mut lanes), [14, 2, 2, 2], "all lanes at once");
     }
 
     /// D-5: first come, first served within a lane.

@@ -49,7 +49,7 @@ impl TrackedObject {
         let last = self.waiting.last().or(self.in_flight.as_deref());
         let last = last.and_then(|entry| StatusChange::of(&entry.call));
         last.and_then(|last| last.condition)
-            .is_some_and(|last| last.says_the_same(change))
+            .is_some_and(|last| last.states_the_same(change))
     }
 }
 
@@ -212,11 +212,11 @@ impl Dispatcher {
         let Some(object) = self.backlog.objects.get(at) else {
             return;
         };
-        let says_more = |entry: &CallEntry| {
+        let states_more = |entry: &CallEntry| {
             let change = StatusChange::of(&entry.call);
             change.is_none_or(|change| change.changes_conditions())
         };
-        if object.gone || object.report.is_some() || object.waiting.iter().any(says_more) {
+        if object.gone || object.report.is_some() || object.waiting.iter().any(states_more) {
             return;
         }
         self.backlog.drop_offer(at);

@@ -17,7 +17,7 @@ pub(super) enum ConditionChange {
 
 impl ConditionChange {
     /// Returns whether status, reason and message are the same.
-    pub(super) fn says_the_same(&self, other: &Self) -> bool {
+    pub(super) fn states_the_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Set(one), Self::Set(other)) => {
                 one.status == other.status
@@ -326,7 +326,7 @@ mod tests {
                 change(clear(), None),
             ),
             (
-                "clear does not take back what a cycle said",
+                "clear does not revert the result of a cycle",
                 change(unschedulable(), None),
                 change(clear(), None),
                 change(unschedulable(), None),
@@ -496,7 +496,7 @@ mod tests {
                 false,
             ),
             (
-                "clear of somebody else's reason",
+                "clear of another pod's reason",
                 &gated,
                 change(clear(), None),
                 true,

@@ -66,7 +66,7 @@ fn pod_ref(name: &str) -> PodRef {
 }
 
 /// A patch of the condition alone.
-fn says(name: &str, reason: &str) -> ApiCall {
+fn statement(name: &str, reason: &str) -> ApiCall {
     ApiCall::PatchPodStatus {
         pod: pod_ref(name),
         conditions: vec![condition(reason, "m")],
@@ -113,7 +113,7 @@ fn error(kind: CallErrorKind) -> CallResult {
 }
 
 /// A pod that carries a PodScheduled condition.
-fn pod_that_says(name: &str, reason: &str) -> PodBuilder {
+fn pod_that_states(name: &str, reason: &str) -> PodBuilder {
     pod(name).condition("PodScheduled", "False", reason, "m")
 }
 
@@ -263,7 +263,7 @@ impl Desk {
     }
 
     /// The result that the waiter of the call receives: whether the call succeeded; `None` when it has not ended.
-    fn told(&self, id: CallId) -> Option<bool> {
+    fn notified(&self, id: CallId) -> Option<bool> {
         Some(self.ended.get(&id)?.for_waiter().is_ok())
     }
 

@@ -185,7 +185,7 @@ mod tests {
             Status::unresolvable("x").by("A"),
             Status::unschedulable("x").by("B"),
             Status::pending("x").by("C"),
-            Status::unschedulable("nobody's"),
+            Status::unschedulable("no plugin's"),
             Status::error("x").by("D"),
         ] {
             diagnosis.add_plugin_of(&status);

@@ -35,7 +35,7 @@ impl Evaluator<'_> {
     }
 
     /// Notifies the plugins that a pod was added to a node or removed from it.
-    fn tell_plugins(&mut self, node: Slot, other: &PodInfo, direction: Direction) -> Status {
+    fn report_plugins(&mut self, node: Slot, other: &PodInfo, direction: Direction) -> Status {
         let cx = Context {
             now: self.now,
             cluster: self.cluster,
@@ -81,7 +81,7 @@ impl Evaluator<'_> {
     }
 
     /// Reverts the assumptions since the last mark.
-    fn take_back(&mut self) {
+    fn revert(&mut self) {
         while let Some(change) = self.evaluation.supposed.pop() {
             let (node, pod, direction) = match change {
                 Supposed::Mark => return,
@@ -89,7 +89,7 @@ impl Evaluator<'_> {
                 Supposed::Removed(node, pod) => (node, pod, Direction::Add),
             };
             self.cluster.nodes.rollback();
-            let status = self.tell_plugins(node, &pod, direction);
+            let status = self.report_plugins(node, &pod, direction);
             if !status.is_success() {
                 self.evaluation.broken = Some(status);
             }
@@ -162,7 +162,7 @@ impl DryRun for Evaluator<'_> {
         self.evaluation
             .supposed
             .push(Supposed::Added(node, pod.clone()));
-        self.tell_plugins(node, pod, Direction::Add)
+        self.report_plugins(node, pod, Direction::Add)
     }
 
     fn remove_pod(&mut self, node: Slot, pod: &Arc<PodInfo>) -> Status {
@@ -185,11 +185,11 @@ impl DryRun for Evaluator<'_> {
         self.evaluation
             .supposed
             .push(Supposed::Removed(node, pod.clone()));
-        self.tell_plugins(node, pod, Direction::Remove)
+        self.report_plugins(node, pod, Direction::Remove)
     }
 
     fn rollback(&mut self) {
-        self.take_back();
+        self.revert();
     }
 
     fn filter(&mut self, node: Slot) -> Status {

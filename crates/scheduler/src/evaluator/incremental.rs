@@ -361,11 +361,11 @@ impl AnswerCache {
     }
 
     /// Stores what PostFilter found about nodes.
-    pub(crate) fn take_back(&mut self, evaluation: &mut Evaluation) {
+    pub(crate) fn revert(&mut self, evaluation: &mut Evaluation) {
         if let Some(memos) = evaluation.memos.take()
             && let Some(shape) = self.shapes.get_mut(&memos.shape)
         {
-            shape.take_back(memos);
+            shape.revert(memos);
         }
     }
 }
@@ -547,7 +547,7 @@ impl Evaluator<'_> {
 fn difference(found: &Found, plain: &Found) -> Option<String> {
     match (found, plain) {
         (Found::Placed(found), Found::Placed(plain)) => {
-            let said = |placement: &Placement| {
+            let stated = |placement: &Placement| {
                 let Placement {
                     name,
                     evaluated,
@@ -556,7 +556,7 @@ fn difference(found: &Found, plain: &Found) -> Option<String> {
                 } = placement;
                 format!("{name}, {feasible} of {evaluated} feasible")
             };
-            let (found, plain) = (said(found), said(plain));
+            let (found, plain) = (stated(found), stated(plain));
             (found != plain).then(|| format!("{found} instead of {plain}"))
         }
         (Found::Unfit(found), Found::Unfit(plain)) => {
@@ -569,7 +569,7 @@ fn difference(found: &Found, plain: &Found) -> Option<String> {
                 || found.pending_plugins != plain.pending_plugins
             {
                 return Some(format!(
-                    "{:?} and {:?} turned it down instead of {:?} and {:?}",
+                    "{:?} and {:?} rejected it instead of {:?} and {:?}",
                     found.unschedulable_plugins,
                     found.pending_plugins,
                     plain.unschedulable_plugins,

@@ -230,7 +230,7 @@ fn pre_filter_narrows_skips_and_rejects() {
     }
 }
 
-/// F-8, case 202: neither Pending nor Wait is an answer of PreFilter (section 10, quirk 13).
+/// F-8, case 202: neither Pending nor Wait is an answer of PreFilter.
 #[test]
 fn pre_filter_must_not_wait() {
     for code in [Code::Pending, Code::Wait] {
@@ -249,8 +249,8 @@ fn pre_filter_must_not_wait() {
 fn a_skipped_pre_filter_skips_the_filter() {
     let plugin = fake("A")
         .pre_filter(|_, _, _| PreFilterResult::Skip)
-        .add_pod(|_, _, _| Status::error("told though it skipped"))
-        .remove_pod(|_, _, _| Status::error("told though it skipped"))
+        .add_pod(|_, _, _| Status::error("called though it skipped"))
+        .remove_pod(|_, _, _| Status::error("called though it skipped"))
         .filter(|_, _, _| Status::unschedulable("asked though it skipped"));
     let mut world = World::new(1, [plugin]);
     let nominee = pod("other").priority(1).info();

@@ -18,27 +18,27 @@ pub(crate) struct Narrowed {
 ///
 /// # Errors
 /// When it names a node that it was not asked about.
-pub(crate) fn narrow(extender: &Str, asked: &[Str], said: Filtered) -> Result<Narrowed, String> {
+pub(crate) fn narrow(extender: &Str, asked: &[Str], stated: Filtered) -> Result<Narrowed, String> {
     let known: FxHashSet<&Str> = asked.iter().collect();
-    if let Some(stranger) = said.nodes.iter().find(|name| !known.contains(name)) {
+    if let Some(stranger) = stated.nodes.iter().find(|name| !known.contains(name)) {
         return Err(format!(
             "extender {:?} claims a filtered node {:?} which is not found in the input node list",
             extender.as_str(),
             stranger.as_str()
         ));
     }
-    let left: FxHashSet<&Str> = said.nodes.iter().collect();
+    let left: FxHashSet<&Str> = stated.nodes.iter().collect();
     let nodes = asked.iter().filter(|name| left.contains(name)).cloned();
-    let unresolvable: FxHashSet<&Str> = said
+    let unresolvable: FxHashSet<&Str> = stated
         .failed_and_unresolvable
         .iter()
         .map(|(name, _)| name)
         .collect();
-    let hard = said
+    let hard = stated
         .failed_and_unresolvable
         .iter()
         .map(|(name, reason)| (name, Status::unresolvable(reason.clone())));
-    let soft = said
+    let soft = stated
         .failed
         .iter()
         .filter(|(name, _)| !unresolvable.contains(name))

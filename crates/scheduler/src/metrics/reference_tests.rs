@@ -1,4 +1,4 @@
-//! The metrics as kube-scheduler 1.36 serves them, family by family (spec section 7, M-1).
+//! The metrics as kube-scheduler 1.36 serves them, family by family (M-1).
 
 use super::{FAMILIES, MetricKind, Metrics, SeriesValue};
 use std::collections::BTreeMap;

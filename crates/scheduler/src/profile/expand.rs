@@ -147,7 +147,7 @@ mod tests {
     fn the_users_plugins_join_the_defaults() {
         let defaults = set(&[("A", 1), ("B", 2), ("C", 3)], &[]);
         for (situation, user, merged) in [
-            ("nothing said", set(&[], &[]), "A1 B2 C3"),
+            ("nothing stated", set(&[], &[]), "A1 B2 C3"),
             ("a weight in place", set(&[("B", 7)], &[]), "A1 B7 C3"),
             ("a newcomer goes last", set(&[("X", 4)], &[]), "A1 B2 C3 X4"),
             ("one disabled", set(&[], &["B"]), "A1 C3"),

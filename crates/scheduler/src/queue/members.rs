@@ -186,7 +186,7 @@ fn join(
     match place {
         QueuedIn::Gated => {
             queue.places.attach(id, place, &queue.profiles);
-            queue.metrics.pods_came(place, event, 1);
+            queue.metrics.pods_arrived(place, event, 1);
             queue.move_to_active(cx, id, event, false);
         }
         QueuedIn::Unschedulable => {
@@ -198,7 +198,7 @@ fn join(
             let is_gated = queue.places.get(id).is_some_and(|e| e.info.is_gated());
             let place = if is_gated { QueuedIn::Gated } else { place };
             queue.places.attach(id, place, &queue.profiles);
-            queue.metrics.pods_came(place, event, 1);
+            queue.metrics.pods_arrived(place, event, 1);
         }
     }
 }

@@ -19,13 +19,13 @@ pub(super) struct QueueMetrics(Metrics);
 
 impl QueueMetrics {
     /// `queue_incoming_pods_total`; gated pods count as unschedulable.
-    pub(super) fn pods_came(&mut self, place: QueuedIn, event: &str, pods: usize) {
+    pub(super) fn pods_arrived(&mut self, place: QueuedIn, event: &str, pods: usize) {
         let labels = [place.incoming_label(), event];
         self.0.add(Metric::QueueIncomingPods, &labels, pods as f64);
     }
 
     /// `queue_incoming_entities_total`, with pod groups.
-    pub(super) fn entity_came(&mut self, place: QueuedIn, event: &str, word: &str) {
+    pub(super) fn entity_arrived(&mut self, place: QueuedIn, event: &str, word: &str) {
         let labels = [place.incoming_label(), event, word];
         self.0.count(Metric::QueueIncomingEntities, &labels);
     }

@@ -35,7 +35,7 @@ impl SchedulingQueue {
                 if entry.place != Some(place) {
                     self.places.detach(id);
                     self.places.attach(id, place, &self.profiles);
-                    self.came(id, place, event);
+                    self.arrived(id, place, event);
                 }
                 place
             }
@@ -80,7 +80,7 @@ impl SchedulingQueue {
                 .add(cx.cluster, &entry.info.pod, &Nominating::Keep);
         }
         self.places.attach(id, QueuedIn::Active, &self.profiles);
-        self.came(id, QueuedIn::Active, event);
+        self.arrived(id, QueuedIn::Active, event);
         QueuedIn::Active
     }
 
@@ -98,19 +98,19 @@ impl SchedulingQueue {
             _ => QueuedIn::ErrorBackoff,
         };
         self.places.attach(id, place, &self.profiles);
-        self.came(id, place, event);
+        self.arrived(id, place, event);
         place
     }
 
     /// A pod has come to this place because of an event.
-    pub(super) fn came(&mut self, id: EntryId, place: QueuedIn, event: &str) {
+    pub(super) fn arrived(&mut self, id: EntryId, place: QueuedIn, event: &str) {
         let pods = self.places.get(id).map_or(1, |entry| entry.info.pods_len());
-        self.metrics.pods_came(place, event, pods);
+        self.metrics.pods_arrived(place, event, pods);
         if self.config.features.enabled(Feature::GenericWorkload) {
             let entry = self.places.get(id);
             let group = entry.and_then(|entry| entry.info.own.group.as_ref());
             let word = group.map_or("pod", |group| group.key().kind.as_str());
-            self.metrics.entity_came(place, event, word);
+            self.metrics.entity_arrived(place, event, word);
         }
         let level = match event {
             label::SCHEDULE_ATTEMPT_FAILURE => 3,
@@ -281,7 +281,7 @@ fn gate(
     }
     queue.places.attach(id, QueuedIn::Gated, &queue.profiles);
     if !before.is_some_and(QueuedIn::is_unschedulable_pool) {
-        queue.came(id, QueuedIn::Gated, event);
+        queue.arrived(id, QueuedIn::Gated, event);
     }
     QueuedIn::Gated
 }

@@ -156,7 +156,7 @@ impl Reports {
         now: Time,
     ) {
         let is_as_before = before == Some(gate);
-        if is_as_before && says(pod, gate) && !self.by_uid.contains_key(pod.uid()) {
+        if is_as_before && statement(pod, gate) && !self.by_uid.contains_key(pod.uid()) {
             return;
         }
         let report = PreEnqueueReport::Rejected {
@@ -172,8 +172,8 @@ impl Reports {
     /// Every plugin admits the pod. Nothing is reported of a pod that was not rejected before and does not show it.
     pub(super) fn passed(&mut self, pod: &Arc<Pod>, before: Option<&Gate>, now: Time) {
         let condition = pod.condition(POD_SCHEDULED);
-        let says_rejected = condition.is_some_and(|c| c.reason == NOT_READY_FOR_SCHEDULING);
-        if before.is_some() || says_rejected {
+        let states_rejected = condition.is_some_and(|c| c.reason == NOT_READY_FOR_SCHEDULING);
+        if before.is_some() || states_rejected {
             self.put(PreEnqueueReport::Passed { pod: pod.clone() }, now);
         }
     }
@@ -190,7 +190,7 @@ impl Reports {
         );
         let is_lost = match after {
             None => before.is_some(),
-            Some(_) => !says(new, gate),
+            Some(_) => !statement(new, gate),
         };
         if info.pod.uid() == new.uid() && before != after && is_lost {
             self.rejected(new, None, gate, now);
@@ -220,7 +220,7 @@ impl Reports {
 }
 
 /// Returns whether the pod's condition states the message of the plugin.
-fn says(pod: &Pod, gate: &Gate) -> bool {
+fn statement(pod: &Pod, gate: &Gate) -> bool {
     pod.condition(POD_SCHEDULED)
         .is_some_and(|c| is_report(&c.reason) && c.message == gate.message)
 }

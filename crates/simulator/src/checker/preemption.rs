@@ -119,10 +119,10 @@ impl Checker {
         };
         let is_lesser = |pod: &Pod| pod.priority() < preemptor.priority();
         let is_going = |pod: &Pod| {
-            let told = pod
+            let notified = pod
                 .condition("DisruptionTarget")
                 .is_some_and(|c| c.status == "True" && c.reason == "PreemptionByScheduler");
-            (pod.is_terminating() && told) || self.victims.contains(pod.uid())
+            (pod.is_terminating() && notified) || self.victims.contains(pod.uid())
         };
         let earlier = self.pods.values().find(|pod| {
             pod.spec.node_name == *node.name()

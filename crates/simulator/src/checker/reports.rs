@@ -100,7 +100,7 @@ impl Checker {
         let untrue = |expected: String| {
             Err(Violation::UntrueReport {
                 pod: pod.name().clone(),
-                says: format!("{reason} {message:?}"),
+                statement: format!("{reason} {message:?}"),
                 expected,
             })
         };
@@ -120,7 +120,7 @@ impl Checker {
         }
         let condition = pod.condition("PodScheduled");
         if is_shown && condition.is_some_and(|c| c.reason == reason && c.message == message) {
-            return untrue("nothing, as it says so already".to_owned());
+            return untrue("nothing, as it states this already".to_owned());
         }
         let since = self.blocked.get(uid).map(|since| now.since(*since));
         match since {

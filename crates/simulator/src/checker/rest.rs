@@ -80,14 +80,14 @@ pub fn check_rest(world: &World, statuses: &Statuses) -> Result<(), Violation> {
             continue;
         }
         let kept = statuses.kept_free.get(pod.uid()).cloned();
-        let (says, kept) = (&pod.status.nominated_node_name, kept.unwrap_or_default());
+        let (statement, kept) = (&pod.status.nominated_node_name, kept.unwrap_or_default());
         // Nothing is kept free for a pod that has always been on hold, whatever its status is.
         let is_out = is_blocked(pod, world.others());
         let is_held = is_out && kept.is_empty();
-        if *says != kept && !is_held {
+        if *statement != kept && !is_held {
             return Err(Violation::NominationWrong {
                 pod: pod.name().clone(),
-                says: says.clone(),
+                statement: statement.clone(),
                 kept,
             });
         }
@@ -119,7 +119,7 @@ fn check_reservations(world: &World, pod: &Pod) -> Result<(), Violation> {
 
 fn check_status(world: &World, pod: &Pod, statuses: &Statuses) -> Result<(), Violation> {
     let condition = pod.condition("PodScheduled");
-    let says = |status: &str, reason: &str| {
+    let statement = |status: &str, reason: &str| {
         condition.is_some_and(|c| c.status == status && c.reason == reason)
     };
     let explains = condition.is_some_and(|c| !c.message.is_empty());
@@ -142,7 +142,7 @@ fn check_status(world: &World, pod: &Pod, statuses: &Statuses) -> Result<(), Vio
     if !is_ours(pod) {
         return match condition {
             None => Ok(()),
-            _ if says("False", GATED) => Ok(()),
+            _ if statement("False", GATED) => Ok(()),
             _ => wrong("nothing, as its scheduler is not there"),
         };
     }
@@ -163,19 +163,19 @@ fn check_status(world: &World, pod: &Pod, statuses: &Statuses) -> Result<(), Vio
     }
     let why = blocked(pod, world.others());
     let Some(first) = why.first() else {
-        return if says("False", "Unschedulable") && explains {
+        return if statement("False", "Unschedulable") && explains {
             Ok(())
         } else {
             wrong("False Unschedulable with a message")
         };
     };
     // A pod that a cycle has found unschedulable keeps its condition until something happens that might help it.
-    let told = condition.is_some_and(|c| {
+    let notified = condition.is_some_and(|c| {
         let is_true = why.iter().any(|why| why.is_reported(&c.reason, &c.message));
         c.status == "False" && is_true
     });
-    let told = told || says("False", "Unschedulable") && explains;
-    if told || !statuses.holds {
+    let notified = notified || statement("False", "Unschedulable") && explains;
+    if notified || !statuses.holds {
         Ok(())
     } else {
         wrong(&format!("False {first}"))
@@ -220,7 +220,7 @@ mod tests {
     use crate::shapes::PodShape;
 
     /// The verdict about a pod that fits nowhere, with this status and this nominated node.
-    fn judged(status: &str, reason: &str, says: &str, kept: &str, held: bool) -> &'static str {
+    fn judged(status: &str, reason: &str, statement: &str, kept: &str, held: bool) -> &'static str {
         let mut world = World::default();
         let shape = PodShape {
             held: held.then_some("review"),
@@ -233,7 +233,7 @@ mod tests {
             _ => "why".to_owned(),
         };
         let condition = Some(("PodScheduled", status, reason, message.as_str()));
-        let written = world.patch_status("p", &uid, condition.as_slice(), Some(says));
+        let written = world.patch_status("p", &uid, condition.as_slice(), Some(statement));
         assert_eq!(written, Ok(()));
         let kept_free = (!kept.is_empty()).then(|| (uid, kept.into()));
         let statuses = Statuses {
@@ -246,10 +246,10 @@ mod tests {
 
     #[test]
     fn statuses_must_be_true() {
-        for (what, status, reason, says, kept, held, expected) in [
+        for (what, status, reason, statement, kept, held, expected) in [
             ("no node", "False", "Unschedulable", "", "", false, "fine"),
             (
-                "a promise",
+                "a nomination",
                 "False",
                 "Unschedulable",
                 "n",
@@ -258,7 +258,7 @@ mod tests {
                 "fine",
             ),
             (
-                "a stale promise",
+                "a stale nomination",
                 "False",
                 "Unschedulable",
                 "n",
@@ -267,7 +267,7 @@ mod tests {
                 "wrong nomination",
             ),
             (
-                "an unwritten promise",
+                "an unwritten nomination",
                 "False",
                 "Unschedulable",
                 "",
@@ -276,7 +276,7 @@ mod tests {
                 "wrong nomination",
             ),
             (
-                "another promise",
+                "another nomination",
                 "False",
                 "Unschedulable",
                 "n",
@@ -285,7 +285,7 @@ mod tests {
                 "wrong nomination",
             ),
             (
-                "a promise means nothing yet",
+                "a nomination means nothing yet",
                 "False",
                 "NotReadyForScheduling",
                 "n",
@@ -322,7 +322,11 @@ mod tests {
                 "wrong status",
             ),
         ] {
-            assert_eq!(judged(status, reason, says, kept, held), expected, "{what}");
+            assert_eq!(
+                judged(status, reason, statement, kept, held),
+                expected,
+                "{what}"
+            );
         }
     }
 }

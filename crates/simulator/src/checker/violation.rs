@@ -82,7 +82,7 @@ pub enum Violation {
         /// The pod.
         pod: Str,
         /// The node in its status; empty for none.
-        says: Str,
+        statement: Str,
         /// The node that the scheduler keeps free; empty for none.
         kept: Str,
     },
@@ -106,7 +106,7 @@ pub enum Violation {
         /// The pod.
         pod: Str,
         /// The written message of the status.
-        says: String,
+        statement: String,
         /// The expected message.
         expected: String,
     },
@@ -237,11 +237,15 @@ impl fmt::Display for Violation {
                 expected,
             } => write!(
                 f,
-                "pod {pod} says PodScheduled {condition}, expected {expected}"
+                "pod {pod} states PodScheduled {condition}, expected {expected}"
             ),
-            Self::NominationWrong { pod, says, kept } => write!(
+            Self::NominationWrong {
+                pod,
+                statement,
+                kept,
+            } => write!(
                 f,
-                "pod {pod} is nominated to {says:?} by its status, and {kept:?} is kept free for it"
+                "pod {pod} is nominated to {statement:?} by its status, and {kept:?} is kept free for it"
             ),
             Self::ShortGang {
                 group,
@@ -253,11 +257,11 @@ impl fmt::Display for Violation {
             Self::NotOurs { pod } => write!(f, "pod {pod} is for another scheduler to place"),
             Self::UntrueReport {
                 pod,
-                says,
+                statement,
                 expected,
             } => write!(
                 f,
-                "pod {pod} is made to say PodScheduled False {says}, expected {expected}"
+                "pod {pod} is written with PodScheduled False {statement}, expected {expected}"
             ),
             Self::WrongDevice {
                 claim,

@@ -229,7 +229,7 @@ fn pods_keep_apart_and_together() {
         ("near", close(n), vec![red()], vec![], None),
         ("not near enough", close(n), vec![], vec![red()], ALONE),
         ("near by zone", close(z), vec![], vec![red()], None),
-        ("nobody there", close(z), vec![], vec![], ALONE),
+        ("no pod there", close(z), vec![], vec![], ALONE),
         ("the first", first, vec![], vec![], None),
     ] {
         let nodes = [node(), node()];

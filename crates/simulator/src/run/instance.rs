@@ -30,7 +30,7 @@ pub(super) enum Role {
     /// It schedules.
     Leads,
     /// It receives everything and does nothing: it does not receive the time, and its outputs are not taken.
-    StandsBy,
+    Standby,
     /// Another one leads, since then. It does not know, and schedules.
     Deposed(Time),
 }
@@ -81,7 +81,7 @@ impl Instance {
     }
 
     pub(super) fn is_active(&self) -> bool {
-        self.role != Role::StandsBy
+        self.role != Role::Standby
     }
 
     /// The nodes that the scheduler keeps free, with the UID of the pod that each is kept free for.

@@ -25,7 +25,7 @@ impl Run<'_, '_> {
         self.judge_choices(at)?;
         let number = self.instances[at].number;
         for line in log {
-            self.say(|| {
+            self.print_line(|| {
                 format!(
                     "scheduler {number} logs: {:?}: {}",
                     line.level, line.message
@@ -34,7 +34,7 @@ impl Run<'_, '_> {
         }
         for (id, call) in calls {
             self.tally.calls += 1;
-            self.say(|| format!("scheduler {number} calls: {}", in_short(&call)));
+            self.print_line(|| format!("scheduler {number} calls: {}", in_short(&call)));
             let instance = &mut self.instances[at];
             match &call {
                 ApiCall::BindPod { pod, node } => instance.checker.bind_sent(&pod.uid, node)?,
@@ -44,8 +44,9 @@ impl Run<'_, '_> {
                     ..
                 } => {
                     if let Some(c) = call.condition("PodScheduled") {
-                        let (checker, says) = (&mut instance.checker, (&*c.reason, &*c.message));
-                        checker.status_sent(&pod.uid, says, nominated_node.is_some(), now)?;
+                        let (checker, statement) =
+                            (&mut instance.checker, (&*c.reason, &*c.message));
+                        checker.status_sent(&pod.uid, statement, nominated_node.is_some(), now)?;
                     }
                 }
                 ApiCall::ClearPreEnqueueStatus { pod, .. } => {
@@ -72,9 +73,9 @@ impl Run<'_, '_> {
                 .is_some_and(|p| p.is_terminating())
         };
         let (victims, spared): (Vec<Str>, Vec<Str>) = {
-            let uids = |dies: bool| {
+            let uids = |ends: bool| {
                 let pods = instance.checker.living_pods();
-                let pods = pods.filter(|pod| dying(pod) == dies);
+                let pods = pods.filter(|pod| dying(pod) == ends);
                 pods.map(|pod| pod.uid().clone()).collect()
             };
             (uids(true), uids(false))
@@ -87,7 +88,7 @@ impl Run<'_, '_> {
             .preempts(&victims, failed.map(Str::as_str))?;
         self.tally.preemptions += new as u64;
         if new > 0 {
-            self.say(|| format!("preempted: {}", victims.join(", ")));
+            self.print_line(|| format!("preempted: {}", victims.join(", ")));
         }
         Ok(())
     }
@@ -114,10 +115,10 @@ impl Run<'_, '_> {
         let started = checker.started_groups();
         let number = instance.number;
         for uid in &given_up {
-            self.say(|| format!("scheduler {number} gives up the place of {uid}"));
+            self.print_line(|| format!("scheduler {number} gives up the place of {uid}"));
         }
         for (uid, node) in &chosen {
-            self.say(|| format!("scheduler {number} chooses {node} for {uid}"));
+            self.print_line(|| format!("scheduler {number} chooses {node} for {uid}"));
             self.instances[at].checker.decided(uid, node)?;
         }
         let instance = &mut self.instances[at];

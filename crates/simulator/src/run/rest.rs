@@ -19,7 +19,7 @@ const TRIES_MAX: usize = 200;
 impl Run<'_, '_> {
     /// Faults stop, everything is delivered and answered, time passes; then the world must be as it should be.
     pub(super) fn come_to_rest(&mut self) -> Result<(), Violation> {
-        self.say(|| "--- faults stop".to_owned());
+        self.print_line(|| "--- faults stop".to_owned());
         self.world.reap();
         self.world.collect_garbage();
         // Calls from before, which no fault can touch any more, may still come to something.
@@ -54,7 +54,7 @@ impl Run<'_, '_> {
             let wake = self.instances[LEADER].scheduler.next_wake(self.now);
             let wait = wake.map_or(second, |at| at.since(self.now)).min(second);
             let wait = wait.max(Duration::from_millis(1));
-            self.say(|| format!("--- {} ms pass", wait.as_millis()));
+            self.print_line(|| format!("--- {} ms pass", wait.as_millis()));
             self.now = self.now + wait;
         }
         self.check_rest()

@@ -29,7 +29,7 @@ impl Run<'_, '_> {
             }
             Step::Repeat(kind) => {
                 if let Some(event) = self.instances[at].watches.last(*kind).cloned() {
-                    self.tell(at, &event)?;
+                    self.notify(at, &event)?;
                 }
             }
             Step::Relist(kind) => self.relist(at, *kind)?,
@@ -100,20 +100,20 @@ impl Run<'_, '_> {
 
     pub(super) fn deliver(&mut self, at: usize, kind: Kind) -> Result<bool, Violation> {
         match self.instances[at].watches.next(&self.world, kind) {
-            Some(event) => self.tell(at, &event).map(|()| true),
+            Some(event) => self.notify(at, &event).map(|()| true),
             None => Ok(false),
         }
     }
 
-    fn tell(&mut self, at: usize, event: &WatchEvent) -> Result<(), Violation> {
+    fn notify(&mut self, at: usize, event: &WatchEvent) -> Result<(), Violation> {
         let now = self.now;
         let instance = &mut self.instances[at];
         let number = instance.number;
         instance.checker.watched(event, now);
-        for change in self.subject.api.tell(change_of(event)) {
+        for change in self.subject.api.notify(change_of(event)) {
             instance.scheduler.apply(change, now);
         }
-        self.say(|| format!("scheduler {number} receives: {event}"));
+        self.print_line(|| format!("scheduler {number} receives: {event}"));
         self.after_input(at, None)
     }
 
@@ -121,9 +121,9 @@ impl Run<'_, '_> {
         let now = self.now;
         let instance = &mut self.instances[at];
         let objects = instance.watches.relist(&self.world, kind);
-        instance.checker.told_all(kind, objects.clone(), now);
+        instance.checker.reported_all(kind, objects.clone(), now);
         let change = ClusterChange::Replaced(kind, objects);
-        for change in self.subject.api.tell(change) {
+        for change in self.subject.api.notify(change) {
             instance.scheduler.apply(change, now);
         }
         self.after_input(at, None)
@@ -215,7 +215,7 @@ impl Run<'_, '_> {
         };
         let result = answer_of(how, outcome);
         self.tally.faults += u64::from(how != CallAnswer::Honest);
-        self.say(|| {
+        self.print_line(|| {
             let call = in_short(&call);
             match &result {
                 Ok(_) => format!("scheduler {number} is answered: {call}: done"),
@@ -248,7 +248,7 @@ impl Run<'_, '_> {
         }
         let call = self.orphans.remove(at % self.orphans.len());
         let outcome = self.carry_out(&call, true)?;
-        self.say(|| {
+        self.print_line(|| {
             format!(
                 "a dead scheduler's call arrives: {}: {outcome:?}",
                 in_short(&call)
@@ -290,7 +290,7 @@ impl Run<'_, '_> {
         self.after_input(at, failed.as_ref())?;
         let tried = outcome.is_attempt();
         if tried {
-            self.say(|| format!("tried: {outcome:?}"));
+            self.print_line(|| format!("tried: {outcome:?}"));
         }
         self.tally.attempts += u64::from(tried);
         Ok(tried)
@@ -331,7 +331,7 @@ impl Run<'_, '_> {
 
     /// The scheduler on standby begins to lead; the other one does not know yet.
     pub(super) fn fail_over(&mut self) -> Result<(), Violation> {
-        if self.instances.get(OTHER).map(|other| other.role) != Some(Role::StandsBy) {
+        if self.instances.get(OTHER).map(|other| other.role) != Some(Role::Standby) {
             return Ok(());
         }
         self.instances.swap(LEADER, OTHER);
@@ -363,7 +363,7 @@ impl Run<'_, '_> {
     /// A scheduler that does not lead any more notices it and exits. Another one starts, on standby.
     pub(super) fn step_down(&mut self) -> Result<(), Violation> {
         match self.instances.get(OTHER).map(|other| other.role) {
-            Some(Role::Deposed(_)) => self.replace(OTHER, Role::StandsBy, |_| 2, false),
+            Some(Role::Deposed(_)) => self.replace(OTHER, Role::Standby, |_| 2, false),
             _ => Ok(()),
         }
     }

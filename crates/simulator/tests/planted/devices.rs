@@ -18,7 +18,7 @@ impl<F: Fn(Object) -> Object + Send + Sync> Api for Altered<F> {
         FaithfulApi.carry_out(world, call, now)
     }
 
-    fn tell(&self, change: ClusterChange) -> Vec<ClusterChange> {
+    fn notify(&self, change: ClusterChange) -> Vec<ClusterChange> {
         vec![match change {
             ClusterChange::Applied(object) => ClusterChange::Applied((self.0)(object)),
             ClusterChange::Replaced(kind, objects) => {

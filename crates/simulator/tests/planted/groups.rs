@@ -30,8 +30,8 @@ impl<F: Fn(&mut PodGroup) -> bool + Send + Sync> Api for Groups<F> {
         FaithfulApi.carry_out(world, call, now)
     }
 
-    fn tell(&self, change: ClusterChange) -> Vec<ClusterChange> {
-        let told = match change {
+    fn notify(&self, change: ClusterChange) -> Vec<ClusterChange> {
+        let notified = match change {
             ClusterChange::Applied(object) => self.shown(object).map(ClusterChange::Applied),
             ClusterChange::Deleted(object) => self.shown(object).map(ClusterChange::Deleted),
             ClusterChange::Replaced(Kind::PodGroup, objects) => {
@@ -40,7 +40,7 @@ impl<F: Fn(&mut PodGroup) -> bool + Send + Sync> Api for Groups<F> {
             }
             other => Some(other),
         };
-        told.into_iter().collect()
+        notified.into_iter().collect()
     }
 }
 

@@ -17,8 +17,8 @@ impl<F: Fn(&Pod) -> Vec<Pod> + Send + Sync> Api for Rumours<F> {
         FaithfulApi.carry_out(world, call, now)
     }
 
-    fn tell(&self, change: ClusterChange) -> Vec<ClusterChange> {
-        let told = |object: Object| -> Vec<Object> {
+    fn notify(&self, change: ClusterChange) -> Vec<ClusterChange> {
+        let notified = |object: Object| -> Vec<Object> {
             match &object {
                 Object::Pod(pod) => {
                     let pods = (self.0)(pod).into_iter();
@@ -28,16 +28,16 @@ impl<F: Fn(&Pod) -> Vec<Pod> + Send + Sync> Api for Rumours<F> {
             }
         };
         match change {
-            ClusterChange::Applied(object) => told(object)
+            ClusterChange::Applied(object) => notified(object)
                 .into_iter()
                 .map(ClusterChange::Applied)
                 .collect(),
-            ClusterChange::Deleted(object) => told(object)
+            ClusterChange::Deleted(object) => notified(object)
                 .into_iter()
                 .map(ClusterChange::Deleted)
                 .collect(),
             ClusterChange::Replaced(Kind::Pod, objects) => {
-                let objects = objects.into_iter().flat_map(told).collect();
+                let objects = objects.into_iter().flat_map(notified).collect();
                 vec![ClusterChange::Replaced(Kind::Pod, objects)]
             }
             change => vec![change],

@@ -55,7 +55,7 @@ fn found_from(first: u64, subject: &Subject, faults: Faults, kinds: &[&str]) -> 
             return shrunk;
         }
     }
-    panic!("nobody has seen the planted bug in {SEEDS} seeds: expected {kinds:?}");
+    panic!("no seed has shown the planted bug in {SEEDS} seeds: expected {kinds:?}");
 }
 
 /// The in-tree plugins with one of them changed.
@@ -106,7 +106,7 @@ impl EnqueueExtensions for Impostor {
 }
 
 #[test]
-fn a_hint_that_wrongly_says_skip_loses_pods() {
+fn a_hint_that_wrongly_states_skip_loses_pods() {
     let subject = with("NodeResourcesFit", |inner| {
         let name = "NodeResourcesFit";
         let events = Extensions::of(Impostor {
@@ -122,7 +122,7 @@ fn a_hint_that_wrongly_says_skip_loses_pods() {
     let text = shrunk.failure.violation.to_string();
     assert!(
         text.contains("NodeResourcesFit"),
-        "it says where the pod is: {text}"
+        "it states where the pod is: {text}"
     );
 }
 

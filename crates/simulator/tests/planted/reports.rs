@@ -68,7 +68,7 @@ fn untrue_reports_are_seen() {
         let is_held = pod.labels().contains_key(HOLD) || pod.labels().get(APP) == Some(SHUT_OUT);
         (is_ours(pod) && !is_held).then(|| words_of_hold("review"))
     };
-    for (says, expected) in [
+    for (statement, expected) in [
         (
             at_once as fn(&Pod) -> Option<String>,
             "expected nothing yet, as PreEnqueue has rejected it for",
@@ -83,7 +83,7 @@ fn untrue_reports_are_seen() {
         ),
     ] {
         let subject = with("DefaultPreemption", move |_| {
-            Extensions::of(Gossip(says)).post_filter().build()
+            Extensions::of(Gossip(statement)).post_filter().build()
         });
         let shrunk = found(&subject, Faults::NONE, &["untrue report"]);
         let text = shrunk.failure.violation.to_string();
@@ -93,7 +93,7 @@ fn untrue_reports_are_seen() {
 
 /// A scheduler that does not see the conditions of its pods reports them again after a restart.
 #[test]
-fn telling_again_what_a_pod_says_already_is_seen() {
+fn reporting_again_what_a_pod_states_already_is_seen() {
     let silent = |pod: &Pod| {
         let mut pod = pod.clone();
         pod.status
@@ -108,7 +108,7 @@ fn telling_again_what_a_pod_says_already_is_seen() {
     let shrunk = found(&with_api(Rumours(silent)), faults, &["untrue report"]);
     let text = shrunk.failure.violation.to_string();
     assert!(
-        text.contains("expected nothing, as it says so already"),
+        text.contains("expected nothing, as it states this already"),
         "{text}"
     );
 }

@@ -124,7 +124,7 @@ mod tests {
         let address = listener.local_addr().expect("it has an address");
         #[allow(clippy::disallowed_methods)]
         let thread = std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().expect("somebody calls");
+            let (mut stream, _) = listener.accept().expect("a client calls");
             let mut head = vec![0; 1024];
             let read = stream.read(&mut head).expect("a request");
             if let Some(answer) = answer {

@@ -235,7 +235,7 @@ impl Rollout {
             }
         };
         if !is_ours && replicas(&created) > 0 {
-            self.tell_scaled(cx, &created, 0, replicas(&created));
+            self.report_scaled(cx, &created, 0, replicas(&created));
         }
         self.new = Some(created.clone());
         let message = format!("Created new replica set {wanted_name:?}");
@@ -362,12 +362,12 @@ impl Rollout {
         set(&mut wanted, &["spec", "replicas"], size.into());
         let resized = cx.update(REPLICA_SET, wanted)?;
         if before != size {
-            self.tell_scaled(cx, &resized, before, size);
+            self.report_scaled(cx, &resized, before, size);
         }
         Ok(resized)
     }
 
-    fn tell_scaled(
+    fn report_scaled(
         &self,
         cx: &mut ControllerContext<ControllerKey>,
         set: &Value,

@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_deadline_there_is_no_progress_to_tell() {
+    fn without_a_deadline_there_is_no_progress_to_report() {
         let mut d = deployment(json!({}));
         d["spec"]["progressDeadlineSeconds"] = i32::MAX.into();
         let mut status = json!({"conditions": progressing("ReplicaSetUpdated")});
@@ -453,7 +453,7 @@ mod tests {
                 true,
                 Some("DeploymentPaused"),
             ),
-            ("already told", with("DeploymentPaused"), true, None),
+            ("already reported", with("DeploymentPaused"), true, None),
             (
                 "resumed",
                 with("DeploymentPaused"),

@@ -38,7 +38,7 @@ fn ready(api: &Fake, node: &str) -> (Value, Value) {
     (ready["status"].clone(), ready["reason"].clone())
 }
 
-fn say(api: &Fake, node: &str, value: &str) {
+fn print_line(api: &Fake, node: &str, value: &str) {
     api.edit(NODE.resource, ("", node), |n| {
         n["metadata"]["annotations"] = json!({kubelet::NODE_READY: value});
     });
@@ -90,7 +90,7 @@ async fn a_silent_kubelet_makes_its_node_unreachable_and_its_pods_leave() {
         )
     };
     eventually("both run", || is_ready("short") && is_ready("ever")).await;
-    say(&api, "berth-node-1", "Unknown");
+    print_line(&api, "berth-node-1", "Unknown");
     pass(35.0).await;
     assert_eq!(ready(&api, "berth-node-1").0, "True");
     pass(20.0).await;
@@ -109,7 +109,7 @@ async fn a_silent_kubelet_makes_its_node_unreachable_and_its_pods_leave() {
     pass(20.0).await;
     assert!(is_leaving("short") && !is_leaving("ever"));
     // The kubelet reports again: it ends the pods that were deleted meanwhile, and the other pod is ready again.
-    say(&api, "berth-node-1", "True");
+    print_line(&api, "berth-node-1", "True");
     pass(60.0).await;
     assert_eq!(ready(&api, "berth-node-1").0, "True");
     assert!(taints(&api, "berth-node-1").is_empty());

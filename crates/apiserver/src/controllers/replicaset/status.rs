@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_stands_until_it_is_over() {
+    fn a_failure_is_reported_until_it_is_over() {
         let now = "2026-01-01T00:01:00Z".parse().unwrap();
         let first = refused(403, "Forbidden", "exceeded quota");
         let later = refused(403, "Forbidden", "another message");

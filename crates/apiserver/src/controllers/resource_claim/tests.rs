@@ -165,7 +165,7 @@ async fn a_claim_is_not_made_twice() {
     run.api.set_fault(move |verb, kind, _| {
         let fails = verb == "update_status" && kind == POD.resource && failures > 0;
         failures -= u32::from(fails);
-        fails.then(|| super::super::testing::refused(409, "Conflict", "somebody else was first"))
+        fails.then(|| super::super::testing::refused(409, "Conflict", "another component was first"))
     });
     run.pod("p", json!([from_template("a", "gpu")]));
     eventually("it is linked", || run.claim_of("p", "a").is_some()).await;
@@ -180,7 +180,7 @@ async fn a_missing_template_is_reported() {
     run.pod("p", json!([from_template("a", "gpu")]));
     let why = "FailedResourceClaimCreation PodResourceClaim a: resource claim template \"gpu\": \
                resourceclaimtemplate.resource.k8s.io \"gpu\" not found";
-    eventually("it is told", || {
+    eventually("it is reported", || {
         run.events().iter().any(|event| event == why)
     })
     .await;

@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_watch_shows_what_went_and_came_meanwhile() {
+    fn a_new_watch_shows_what_was_deleted_and_added_meanwhile() {
         let mut cache = Cache::default();
         cache.put(pod("gone", "1", 1, "", ""));
         cache.put(pod("kept", "2", 2, "", ""));

@@ -151,7 +151,7 @@ async fn what_the_scheduler_begins_is_completed() {
     );
     run.volume("v", "local", json!({}));
     run.claim("c", "local", json!({}));
-    eventually("the claim says what it waits for", || {
+    eventually("the claim states what it waits for", || {
         run.event("WaitForFirstConsumer")
     })
     .await;
@@ -216,7 +216,7 @@ async fn a_volume_is_made_where_the_node_is() {
         assert_eq!(
             run.api.list(VOLUME.resource, None).len(),
             0,
-            "{situation}: nobody needs it"
+            "{situation}: no pod needs it"
         );
         run.select("c", "n1");
         eventually("the claim is bound", || run.phase(CLAIM, "c") == "Bound").await;

@@ -29,7 +29,7 @@ pub(super) fn sync(cx: &mut Cx, key: &ControllerKey) -> Result<(), AccessError> 
             set_status(cx, VOLUME, &volume, &[("phase", "Bound".into())])?;
         }
         _ if is_simulated(&volume) => delete(cx, &volume)?,
-        _ => take_back(cx, &volume)?,
+        _ => revert(cx, &volume)?,
     }
     Ok(())
 }
@@ -64,7 +64,7 @@ fn delete(cx: &mut Cx, volume: &Value) -> Result<(), AccessError> {
 }
 
 /// The claim has another volume: this one is free again, or meant for the claim as its owner had it.
-fn take_back(cx: &mut Cx, volume: &StoredObject) -> Result<(), AccessError> {
+fn revert(cx: &mut Cx, volume: &StoredObject) -> Result<(), AccessError> {
     let mut free = (**volume).clone();
     if annotation(volume, BOUND_BY_CONTROLLER).is_some() {
         set(&mut free, &["spec", "claimRef"], Value::Null);

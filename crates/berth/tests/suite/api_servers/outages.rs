@@ -167,7 +167,7 @@ fn after_410_the_cluster_is_listed_again() {
 
 /// 429 with Retry-After: the call is repeated, and not before the time that the server asks for.
 #[test]
-fn a_server_that_is_busy_is_asked_again_when_it_says() {
+fn a_server_that_is_busy_is_asked_again_when_it_states() {
     const SECONDS: u32 = 2;
     on_each("busy", |server| {
         let (proxy, kubeconfig) = behind_proxy(server);

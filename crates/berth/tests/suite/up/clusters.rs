@@ -377,7 +377,7 @@ fn what_does_not_become_available_is_named() {
 }
 
 #[test]
-fn a_second_scheduler_stands_by() {
+fn a_second_scheduler_is_a_standby() {
     let cluster = Cluster::up("up-second", &["--nodes", "2"]);
     let api = Api::of(&cluster);
     let lease = resource("coordination.k8s.io", "v1", "leases");

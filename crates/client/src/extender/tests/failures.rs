@@ -12,9 +12,9 @@ async fn any_other_code_than_200_is_a_failure() {
         } else {
             r#"{"NodeNames":["n1"]}"#
         };
-        let said = filtered(Reply::Body(code, body.to_owned())).await;
+        let stated = filtered(Reply::Body(code, body.to_owned())).await;
         let text = format!("failed f with extender at URL <url>/f, code {code}");
-        assert_eq!(said, Err(text));
+        assert_eq!(stated, Err(text));
     }
 }
 
@@ -30,8 +30,8 @@ async fn an_answer_that_makes_no_sense_is_a_failure() {
         r#"{"FailedNodes":[]}"#,
         "{}{}",
     ] {
-        let said = filtered(Reply::Body(200, body.to_owned())).await;
-        let error = said.expect_err(body);
+        let stated = filtered(Reply::Body(200, body.to_owned())).await;
+        let error = stated.expect_err(body);
         assert!(
             error.starts_with("failed to understand extender at URL <url>/f: "),
             "{error}"
@@ -49,8 +49,8 @@ async fn an_answer_is_not_read_beyond_its_limit() {
     ] {
         let server = Server::start(reply).await;
         let client = client(&server.url).await.with_answer_bytes_max(1000);
-        let said = client.filter("f", &pod(), Nodes::Names(&nodes)).await;
-        let error = said.expect_err(situation).to_string();
+        let stated = client.filter("f", &pod(), Nodes::Names(&nodes)).await;
+        let error = stated.expect_err(situation).to_string();
         let text = format!("failed to ask extender at URL {}/f: ", server.url);
         assert!(error.starts_with(&text), "{situation}: {error}");
         assert!(
@@ -70,23 +70,23 @@ async fn silence_ends_with_the_time_that_is_given() {
         ..ExtenderOptions::default()
     })
     .await;
-    let said = client.bind("b", ("ns", "p", "u"), "n1").await;
+    let stated = client.bind("b", ("ns", "p", "u"), "n1").await;
     let text = format!(
         "no answer from extender at URL {}/b within 50 ms",
         server.url
     );
-    assert_eq!(said.map_err(|e| e.to_string()), Err(text));
+    assert_eq!(stated.map_err(|e| e.to_string()), Err(text));
 }
 
 #[tokio::test]
 async fn who_cannot_be_reached_has_failed() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let nobody = format!("http://{}", listener.local_addr().expect("an address"));
+    let without_nodes = format!("http://{}", listener.local_addr().expect("an address"));
     drop(listener);
     let hangs_up = Server::start(Reply::HangUp).await;
-    for url in [nobody, hangs_up.url] {
-        let said = client(&url).await.bind("b", ("ns", "p", "u"), "n1").await;
-        let error = said.expect_err(&url).to_string();
+    for url in [without_nodes, hangs_up.url] {
+        let stated = client(&url).await.bind("b", ("ns", "p", "u"), "n1").await;
+        let error = stated.expect_err(&url).to_string();
         let text = format!("failed to ask extender at URL {url}/b: ");
         assert!(error.starts_with(&text), "{error}");
         assert!(!error.contains("ServiceError"), "{error}");
@@ -105,7 +105,7 @@ async fn an_extender_that_cannot_be_used_is_refused_at_once() {
         url_prefix: url.to_owned(),
         ..ExtenderOptions::default()
     };
-    for (options, told) in [
+    for (options, notified) in [
         (at(""), "urlPrefix: must begin with http:// or https://"),
         (at("http://a b"), "urlPrefix, tlsConfig: "),
         (
@@ -136,13 +136,13 @@ async fn an_extender_that_cannot_be_used_is_refused_at_once() {
         let error = ExtenderClient::new(options)
             .await
             .err()
-            .expect(told)
+            .expect(notified)
             .to_string();
         assert!(
             error.starts_with(&format!("failed to set up extender {url}: ")),
             "{error}"
         );
-        assert!(error.contains(told), "{error}");
+        assert!(error.contains(notified), "{error}");
     }
 }
 

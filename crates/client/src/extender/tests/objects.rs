@@ -84,15 +84,18 @@ fn what_is_kept_follows_the_cluster() {
         nodes: true,
     };
     let raw = RawObjects::new(wanted);
-    let told = |(object, json): (Object, Vec<u8>)| {
+    let notified = |(object, json): (Object, Vec<u8>)| {
         let json = raw.of(&object, &json);
         (object, json)
     };
-    let list = [told(pod_of("u1", None)), told(pod_of("u2", Some("n")))];
+    let list = [
+        notified(pod_of("u1", None)),
+        notified(pod_of("u2", Some("n"))),
+    ];
     raw.replace(Kind::Pod, list.iter().map(|(o, json)| (o, json.as_ref())));
     assert_eq!(raw.counts(), (1, 0));
     let apply = |seen: (Object, Vec<u8>)| {
-        let (object, json) = told(seen);
+        let (object, json) = notified(seen);
         raw.set(&object, json);
     };
     apply(pod_of("u3", None));

@@ -94,16 +94,16 @@ async fn an_answer_is_read_in_any_case() {
             left(&["n1"]),
         ),
     ];
-    for (situation, said, expected) in cases {
-        let answer = filtered(Reply::json(&said)).await.expect(situation);
+    for (situation, stated, expected) in cases {
+        let answer = filtered(Reply::json(&stated)).await.expect(situation);
         assert_eq!(answer.nodes, expected, "{situation}");
     }
-    let said = json!({
+    let stated = json!({
         "nodeNames": ["n1"], "FailedNodes": {"n2": "why"}, "failedAndUnresolvableNodes": {"N3": "never"},
     });
     let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
     assert_eq!(
-        filtered(Reply::json(&said)).await,
+        filtered(Reply::json(&stated)).await,
         Ok(FilterAnswer {
             nodes: left(&["n1"]),
             failed: vec![pair("n2", "why")],
@@ -126,19 +126,19 @@ async fn an_answer_is_read_in_any_case() {
 /// F-38, F-39, F-42: the errors that the extender reports.
 #[tokio::test]
 async fn an_error_in_the_answer_is_one() {
-    let said = filtered(Reply::json(
+    let stated = filtered(Reply::json(
         &json!({"Error": "no more licences", "NodeNames": ["n1"]}),
     ))
     .await;
-    assert_eq!(said, Err("no more licences".to_owned()));
+    assert_eq!(stated, Err("no more licences".to_owned()));
     let ids = ("ns", "p", "u");
-    for (said, expected) in [
+    for (stated, expected) in [
         (json!({}), Ok(())),
         (json!({"Error": ""}), Ok(())),
         (json!(null), Ok(())),
         (json!({"error": "taken"}), Err("taken".to_owned())),
     ] {
-        let mut server = Server::start(Reply::json(&said)).await;
+        let mut server = Server::start(Reply::json(&stated)).await;
         let bound = client(&server.url).await.bind("b", ids, "n1").await;
         assert_eq!(bound.map_err(|e| e.to_string()), expected);
         let (_, question) = server.requests.recv().await.expect("a request");
@@ -150,8 +150,8 @@ async fn an_error_in_the_answer_is_one() {
 /// F-38, F-41.
 #[tokio::test]
 async fn scores_are_a_list() {
-    let said = json!([{"Host": "n1", "Score": 7}, {"host": "n2", "score": -1}, {"Host": "n3"}]);
-    let server = Server::start(Reply::json(&said)).await;
+    let stated = json!([{"Host": "n1", "Score": 7}, {"host": "n2", "score": -1}, {"Host": "n3"}]);
+    let server = Server::start(Reply::json(&stated)).await;
     let nodes = names(&["n1"]);
     let scores = client(&server.url)
         .await
@@ -195,12 +195,12 @@ async fn victims_are_sent_whole_or_by_identity() {
             }),
         ),
     ] {
-        let said = json!({"nodeNameToMetaVictims": {
+        let stated = json!({"nodeNameToMetaVictims": {
             "n1": {"pods": [{"uid": "v2"}], "numPDBViolations": 1},
             "n2": null,
             "n3": {"Pods": null, "NumPDBViolations": -3},
         }});
-        let mut server = Server::start(Reply::json(&said)).await;
+        let mut server = Server::start(Reply::json(&stated)).await;
         let answer = client(&server.url)
             .await
             .preempt("x", &pod(), &victims)

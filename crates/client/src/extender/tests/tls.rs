@@ -108,7 +108,7 @@ async fn a_certificate_is_believed_as_configured() {
         ("its authority is known", ip, false, true, ca(&known), true),
         ("from a file", ip, false, true, from_file.clone(), true),
         (
-            "data goes before the file",
+            "data takes precedence over the file",
             ip,
             false,
             true,
@@ -128,7 +128,7 @@ async fn a_certificate_is_believed_as_configured() {
             none.clone(),
             true,
         ),
-        ("nothing is said at all", ip, false, false, none, false),
+        ("nothing is stated at all", ip, false, false, none, false),
         ("insecure", "elsewhere", false, false, insecure, true),
         ("another name", "elsewhere", false, true, ca(&known), false),
         (
@@ -153,7 +153,7 @@ async fn a_certificate_is_believed_as_configured() {
             user_agent: "berth-test".to_owned(),
         })
         .await;
-        let said = client.bind("b", ("ns", "p", "u"), "n1").await;
-        assert_eq!(said.is_ok(), works, "{situation}: {said:?}");
+        let stated = client.bind("b", ("ns", "p", "u"), "n1").await;
+        assert_eq!(stated.is_ok(), works, "{situation}: {stated:?}");
     }
 }

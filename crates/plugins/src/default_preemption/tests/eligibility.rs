@@ -54,14 +54,14 @@ fn who_may_not_preempt() {
             Nominating::Set("n".into()),
         ),
         (
-            "its pod goes, and it is not said that it does so for a preemptor",
+            "its pod goes, and it is not stated that it does so for a preemptor",
             going_as(1, "False", "PreemptionByScheduler"),
             nominated(4),
             "n: ",
             Nominating::Set("n".into()),
         ),
         (
-            "its victim has been told, and does not go yet",
+            "its victim is being deleted, and still runs",
             pod(
                 "victim",
                 1,

@@ -27,7 +27,7 @@ fn the_condition_of_a_victim_gives_the_reason() {
         },
     ] = &outcome.outbox.calls[..]
     else {
-        panic!("a promise taken back: {:?}", outcome.outbox.calls);
+        panic!("a nomination reverted: {:?}", outcome.outbox.calls);
     };
     assert!(conditions.is_empty(), "{conditions:?}");
     assert_eq!((pod.name.as_str(), cleared.as_str()), ("lower", ""));
@@ -65,7 +65,7 @@ fn the_condition_of_a_victim_gives_the_reason() {
         ["Preempted", "Preempting", "Preempted by pod p on node n"]
     );
     assert_eq!(event.related.as_ref().map(|p| p.name.as_str()), Some("p"));
-    assert_eq!(outcome.outbox.events, [], "nothing is said before it is so");
+    assert_eq!(outcome.outbox.events, [], "nothing is reported before it is so");
 }
 
 /// P-17: the condition of the victim names the scheduler.
@@ -127,9 +127,9 @@ fn attempts_and_victims_are_counted() {
         let world = world(vec![("n", there)]);
         let outcome = attempt(world, preemptor).run();
         assert_eq!(outcome.outbox.observations, expected, "{name}");
-        let told = outcome.outbox.preemptions.len();
+        let notified = outcome.outbox.preemptions.len();
         assert_eq!(
-            told,
+            notified,
             usize::from(name.contains("victim") || name.contains("one")),
             "{name}"
         );
@@ -141,7 +141,7 @@ fn attempts_and_victims_are_counted() {
 #[test]
 fn without_the_gate_evictions_are_waited_for() {
     let failed = |kind: CallErrorKind| WakeReason::Call(Err(CallError::new(kind, "no")));
-    for (second, expected, told) in [
+    for (second, expected, notified) in [
         (WakeReason::Call(Ok(Response::default())), Ok("n"), 2),
         (failed(CallErrorKind::NotFound), Ok("n"), 1),
         (failed(CallErrorKind::Refused), Err("preemption: no"), 1),
@@ -189,9 +189,9 @@ fn without_the_gate_evictions_are_waited_for() {
                 assert_eq!(result.nominating, Nominating::Keep);
             }
         }
-        let told_to_go = outbox.calls.iter().map(|call| call.object().name);
-        assert_eq!(told_to_go.collect::<Vec<_>>(), ["b", "a"]);
-        assert_eq!(outbox.events.len(), told);
+        let reported_for_eviction = outbox.calls.iter().map(|call| call.object().name);
+        assert_eq!(reported_for_eviction.collect::<Vec<_>>(), ["b", "a"]);
+        assert_eq!(outbox.events.len(), notified);
         assert_eq!(outbox.preemptions.len(), 0);
     }
 }

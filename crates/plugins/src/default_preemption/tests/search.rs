@@ -118,12 +118,12 @@ fn errors_count_only_without_a_candidate() {
             ("b", vec![plain("on-b", 1, cpu)]),
         ])
     };
-    let nobody_on_b = "preemption: expected at least one victim pod on node \"b\"";
+    let no_pod_on_b = "preemption: expected at least one victim pod on node \"b\"";
     for (name, world, broken, expected) in [
         ("one breaks", two(4), vec!["a"], "b: on-b"),
-        ("nobody would have to go", two(1), vec![], "a: on-a"),
+        ("no pod would have to go", two(1), vec![], "a: on-a"),
         (
-            "one breaks, on the other nobody would have to go",
+            "one fails, on the other no pod would have to go",
             two(1),
             vec!["a"],
             "a is out of order",
@@ -131,7 +131,7 @@ fn errors_count_only_without_a_candidate() {
         ("both break", two(4), vec!["a", "b"], "a is out of order"),
         ("both break", two(4), vec!["a", "b"], "b is out of order"),
     ] {
-        let trial = attempt(world, plain("p", 10, 2)).said(full);
+        let trial = attempt(world, plain("p", 10, 2)).stated(full);
         let outcome = trial.broken(&broken).run();
         let text = outcome.text();
         assert!(text.contains(expected), "{name}: {text}");
@@ -160,13 +160,13 @@ fn errors_count_only_without_a_candidate() {
             ],
         ),
     ] {
-        let trial = attempt(wide(names), plain("p", 10, 2)).said(full);
+        let trial = attempt(wide(names), plain("p", 10, 2)).stated(full);
         let text = trial.broken(&names).run().text();
         assert!(expected.contains(&&*text), "{text}");
     }
     let alone = world(vec![("b", vec![plain("on-b", 1, 1)])]);
-    let outcome = attempt(alone, plain("p", 10, 2)).said(full).run();
-    assert_eq!(outcome.text(), nobody_on_b);
+    let outcome = attempt(alone, plain("p", 10, 2)).stated(full).run();
+    assert_eq!(outcome.text(), no_pod_on_b);
     assert_eq!(outcome.result.status.code(), Code::Error);
 }
 
@@ -196,12 +196,12 @@ fn only_nodes_that_may_be_helped_are_tried() {
         for others in [None, Some(Status::unresolvable("never"))] {
             for second in 0..6 {
                 let (status, others) = (status.clone(), others.clone());
-                let said = move |node: &str| match node {
+                let stated = move |node: &str| match node {
                     "b" => status.clone(),
                     _ => others.clone(),
                 };
                 let world = later(ten(|_| (1, "web")), second);
-                let outcome = attempt(world, plain("p", 10, 4)).said(said).run();
+                let outcome = attempt(world, plain("p", 10, 4)).stated(stated).run();
                 assert_eq!(outcome.text(), expected, "{name}, second {second}");
                 let tried = usize::from(name == "may be helped");
                 assert_eq!(outcome.tried.len(), tried, "{name}");
@@ -212,14 +212,14 @@ fn only_nodes_that_may_be_helped_are_tried() {
 
 /// P-10: without a candidate the message counts the reasons of all nodes, and the pod's nomination is cleared.
 #[test]
-fn without_a_candidate_every_node_says_why() {
+fn without_a_candidate_every_node_states_why() {
     let nodes = vec![
         ("important", vec![plain("a", 20, 4)]),
         ("small", vec![plain("b", 1, 1), plain("c", 20, 3)]),
         ("tainted", vec![plain("d", 1, 4)]),
     ];
     let outcome = attempt(world(nodes), plain("p", 10, 2))
-        .said(|node| match node {
+        .stated(|node| match node {
             "tainted" => None,
             _ => Some(Status::unschedulable("full")),
         })

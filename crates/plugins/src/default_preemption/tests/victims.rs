@@ -146,7 +146,7 @@ fn budgets_are_spared_where_possible() {
             "n: b",
         ),
         (
-            "a budget for everybody speaks for nobody",
+            "a budget with an empty selector covers no pod",
             with_budget(pair(), {
                 let mut all = budget("x", "db", 0, &[]);
                 all.spec.selector = serde_json::from_value(json!({})).expect("a selector");

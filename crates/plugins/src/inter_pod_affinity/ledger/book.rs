@@ -177,7 +177,7 @@ impl Book {
 
     /// Adds what a pod of a node counts for, and reports which nodes look different by that; false when the node is in
     /// no domain.
-    pub(super) fn add_and_tell(
+    pub(super) fn add_and_report(
         &mut self,
         slot: Slot,
         amount: Sums,

@@ -383,8 +383,8 @@ impl Follower {
                 TableChange::Node(_) | TableChange::Storage(_) | TableChange::Claim { .. } => {
                     continue;
                 }
-                TableChange::Came(slot, pod) => (*slot, pod, Movement::Came),
-                TableChange::Went(slot, pod) => (*slot, pod, Movement::Went),
+                TableChange::PodAdded(slot, pod) => (*slot, pod, Movement::PodAdded),
+                TableChange::PodRemoved(slot, pod) => (*slot, pod, Movement::PodRemoved),
             };
             if !recounted.contains(&slot) {
                 self.ledger.pod_moved(cx, slot, pod, movement, &mut changed);

@@ -408,7 +408,7 @@ impl Run {
         let filters = match self.plugin.pre_filter(cx, state, pod) {
             PreFilterResult::Skip => false,
             PreFilterResult::AllNodes => true,
-            other => panic!("PreFilter said {other:?}"),
+            other => panic!("PreFilter returned {other:?}"),
         };
         let statuses = self.cluster.nodes.iter().map(|view| {
             let status = if filters {
@@ -463,7 +463,7 @@ impl Books {
             .filter(|c| of_node(c))
             .filter_map(TableChange::slot)
             .collect();
-        let mut told = BTreeSet::new();
+        let mut notified = BTreeSet::new();
         let mut changed = Vec::new();
         for change in changes() {
             let Some(slot) = change.slot() else {
@@ -471,13 +471,13 @@ impl Books {
             };
             let (pod, movement) = match change {
                 _ if whole.contains(&slot) => {
-                    if told.insert(slot) {
+                    if notified.insert(slot) {
                         self.ledger.node_changed(cx, slot, &mut changed);
                     }
                     continue;
                 }
-                TableChange::Came(_, pod) => (pod, Movement::Came),
-                TableChange::Went(_, pod) => (pod, Movement::Went),
+                TableChange::PodAdded(_, pod) => (pod, Movement::PodAdded),
+                TableChange::PodRemoved(_, pod) => (pod, Movement::PodRemoved),
                 TableChange::Node(_) | TableChange::Storage(_) | TableChange::Claim { .. } => {
                     continue;
                 }
@@ -501,7 +501,7 @@ impl Books {
             let mut class = Class::new();
             self.ledger.class(view.slot(), &mut class);
             if self.classes.get(&view.slot()) != Some(&class) {
-                return Err(format!("nobody told that {} is {class:?} now", view.name()));
+                return Err(format!("it was not reported that {} is {class:?} now", view.name()));
             }
         }
         Ok(())
@@ -535,7 +535,7 @@ impl Books {
 
 /// PL-95 to PL-105.
 #[test]
-fn the_books_say_what_the_extension_points_say() {
+fn the_books_state_what_the_extension_points_state() {
     for seed in SEEDS {
         let case = Case::new(seed);
         if case.check().is_err() {
@@ -635,7 +635,7 @@ fn there_are_few_classes_and_few_changes() {
     let slot = cluster.nodes.add_pod(&"n7".into(), other.clone());
     let mut changed = Vec::new();
     let cx = context(&cluster, &features);
-    ledger.pod_moved(&cx, slot, &other, Movement::Came, &mut changed);
+    ledger.pod_moved(&cx, slot, &other, Movement::PodAdded, &mut changed);
     assert_eq!(changed, [slot]);
     assert_eq!(classes(&*ledger, &cluster).len(), 4);
     assert!(ledger.bytes() < 300 * 300, "{} bytes", ledger.bytes());

@@ -134,7 +134,7 @@ fn plugins(plugins: Value) -> Value {
 fn plugins_are_enabled_disabled_reordered_and_weighed() {
     for (situation, sets, expected) in [
         (
-            "nothing said",
+            "nothing stated",
             json!({}),
             &[("TaintToleration", 3), ("NodeResourcesFit", 1)][..],
         ),
@@ -348,13 +348,13 @@ fn profiles_that_cannot_be_built_are_refused() {
              name it once",
         ),
         (
-            "nobody binds",
+            "no plugin binds",
             plugins(json!({"bind": {"disabled": [{"name": "*"}]}})),
             "profiles[0].plugins.bind: at least one bind plugin is needed for profile with scheduler name \
              \"default-scheduler\"",
         ),
         (
-            "nobody orders the queue",
+            "no plugin orders the queue",
             plugins(json!({"queueSort": {"disabled": [{"name": "*"}]}})),
             "profiles[0].plugins.queueSort: only one queue sort plugin required for profile with scheduler name \
              \"default-scheduler\", but got 0",
@@ -388,7 +388,7 @@ fn profiles_that_cannot_be_built_are_refused() {
 
 /// The problems of the structure and of the profiles are not reported twice.
 #[test]
-fn a_problem_is_said_once() {
+fn a_problem_is_stated_once() {
     let sort = |name: &str| json!({"queueSort": {"enabled": [{"name": name}], "disabled": [{"name": "*"}]}});
     for fields in [
         json!({"profiles": [{"schedulerName": "a"}, {"schedulerName": "a"}]}),

@@ -7,16 +7,16 @@ const HEAD: &str = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedu
 /// F-30.
 #[test]
 fn what_is_left_out_is_the_default() {
-    let nothing_said = parse_text(HEAD).expect("it is complete");
+    let nothing_stated = parse_text(HEAD).expect("it is complete");
     assert_eq!(
-        nothing_said,
+        nothing_stated,
         Config::new(FeatureGates::default(), &in_tree())
     );
     let empty = json!({
         "parallelism": null, "leaderElection": {}, "clientConnection": {"qps": 0, "burst": 0, "contentType": ""},
         "profiles": [], "extenders": null, "enableProfiling": null,
     });
-    assert_eq!(config(&empty), nothing_said);
+    assert_eq!(config(&empty), nothing_stated);
 }
 
 /// F-20, F-30, F-31, F-37: every field, and the values that the core receives.

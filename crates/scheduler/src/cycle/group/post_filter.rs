@@ -187,7 +187,7 @@ impl<'a> Trial<'a> {
             nominated,
             ..
         } = self;
-        run.take_back(core, 0);
+        run.revert(core, 0);
         let nodes = &mut core.cache.cluster_mut().nodes;
         let mut removed: Vec<(Slot, Arc<PodInfo>)> = removed.into_values().collect();
         removed.sort_unstable_by(|(_, a), (_, b)| a.pod.uid().cmp(b.pod.uid()));

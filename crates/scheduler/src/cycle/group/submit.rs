@@ -42,7 +42,7 @@ pub(super) fn submit(
     ended: &mut GroupCycle,
 ) -> Status {
     if !status.is_success() {
-        run.take_back(core, 0);
+        run.revert(core, 0);
     }
     let GroupRun {
         root,

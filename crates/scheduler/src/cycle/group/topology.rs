@@ -108,7 +108,7 @@ impl Cycle {
             {
                 return status;
             }
-            run.take_back(core, mark);
+            run.revert(core, mark);
             if search.is_decided(run, &tried, &open) {
                 break;
             }

@@ -14,11 +14,11 @@ fn off() -> Desk {
 fn every_call_is_sent_in_order() {
     let mut desk = off();
     let calls = [
-        (says("p", "Unschedulable"), "patch p Unschedulable"),
+        (statement("p", "Unschedulable"), "patch p Unschedulable"),
         (nominate("p", "n1"), "patch p on \"n1\""),
         (bind("p", "n1"), "bind p n1"),
         (delete("p"), "delete p"),
-        (says("p", "SchedulerError"), "patch p SchedulerError"),
+        (statement("p", "SchedulerError"), "patch p SchedulerError"),
     ];
     let ids: Vec<CallId> = calls
         .iter()

@@ -26,7 +26,7 @@ fn any_of<'a>(rng: &mut fastrand::Rng, among: &[&'a str]) -> &'a str {
 fn any_call(rng: &mut fastrand::Rng) -> ApiCall {
     let name = any_of(rng, &PODS);
     match rng.u8(..10) {
-        0..4 => says(name, any_of(rng, &REASONS)),
+        0..4 => statement(name, any_of(rng, &REASONS)),
         4..6 => nominate(name, ["", "n1", "n2"][rng.usize(..3)]),
         6 => clear(name),
         7..9 => bind(name, any_of(rng, &NODES)),
@@ -37,7 +37,7 @@ fn any_call(rng: &mut fastrand::Rng) -> ApiCall {
 fn any_pod(rng: &mut fastrand::Rng) -> PodBuilder {
     let name = any_of(rng, &PODS);
     let mut pod = if rng.bool() {
-        pod_that_says(name, any_of(rng, &REASONS))
+        pod_that_states(name, any_of(rng, &REASONS))
     } else {
         pod(name)
     };
@@ -139,7 +139,7 @@ impl Run {
     }
 
     /// Sends all calls that may be sent. Then no lane below its reserved share has a call that is ready.
-    fn check_nobody_starves(&mut self) {
+    fn check_no_pod_starves(&mut self) {
         self.desk.send();
         for lane in Lane::ALL {
             let share = self.options.lanes.of(lane);
@@ -165,7 +165,7 @@ fn run(seed: u64, asynchronous: bool) {
         run.step(&mut rng);
         run.check();
         if rng.u8(..10) == 0 {
-            run.check_nobody_starves();
+            run.check_no_pod_starves();
         }
     }
     // Faults stop: everything comes to an end.

@@ -29,7 +29,7 @@ fn types_of_calls_are_ordered_by_relevance() {
         assert_eq!(is, (name, relevance));
     }
     for (call, name) in [
-        (says("p", "r"), "pod_status_patch"),
+        (statement("p", "r"), "pod_status_patch"),
         (nominate("p", "n1"), "pod_status_patch"),
         (clear("p"), "pod_status_patch"),
         (bind("p", "n1"), "pod_binding"),
@@ -46,7 +46,7 @@ fn types_of_calls_are_ordered_by_relevance() {
 fn every_call_keeps_the_contract() {
     let stored = || pod("p");
     let calls = [
-        says("p", "Unschedulable"),
+        statement("p", "Unschedulable"),
         nominate("p", "n1"),
         clear("p"),
         bind("p", "n1"),
@@ -66,7 +66,7 @@ fn every_call_keeps_the_contract() {
         assert_eq!(desk.send().len(), 1, "{what}");
         desk.answer_first(Ok(()));
         for id in ids {
-            assert_eq!(desk.told(id), Some(true), "{what}");
+            assert_eq!(desk.notified(id), Some(true), "{what}");
         }
         assert!(desk.dispatcher.is_empty(), "{what}");
         // If the object shows all of it, it is not sent.
@@ -77,13 +77,17 @@ fn every_call_keeps_the_contract() {
             ApiCall::PatchPodStatus { conditions, .. } if conditions.is_empty() => {
                 Some(stored().nominated("n1"))
             }
-            ApiCall::PatchPodStatus { .. } => Some(pod_that_says("p", "Unschedulable")),
+            ApiCall::PatchPodStatus { .. } => Some(pod_that_states("p", "Unschedulable")),
             ApiCall::ClearPreEnqueueStatus { .. } => Some(stored()),
             ApiCall::DeletePod { .. } | ApiCall::Write(_) => None,
         };
         if let Some(shown) = shown {
             desk.shows(shown);
-            assert_eq!((desk.send(), desk.told(id)), (vec![], Some(true)), "{what}");
+            assert_eq!(
+                (desk.send(), desk.notified(id)),
+                (vec![], Some(true)),
+                "{what}"
+            );
         }
     }
 }
@@ -95,8 +99,8 @@ fn calls_are_numbered_as_they_come() {
     let ids = [
         desk.call(bind("p", "n1")),
         // Dropped at once.
-        desk.call(says("p", "Unschedulable")),
-        desk.call(says("q", "Unschedulable")),
+        desk.call(statement("p", "Unschedulable")),
+        desk.call(statement("q", "Unschedulable")),
         // Takes the place of that one.
         desk.call(bind("q", "n1")),
         // Joins.
@@ -118,7 +122,7 @@ fn an_object_goes_from_state_to_state() {
     };
     let mut desk = desk();
     assert_eq!((state(&desk), desk.send()), ((0, 0, 0), vec![]));
-    let first = desk.call(says("p", "Unschedulable"));
+    let first = desk.call(statement("p", "Unschedulable"));
     assert_eq!(state(&desk), (1, 1, 0), "waits");
     assert!(desk.dispatcher.has_calls_to_send());
     desk.call(nominate("p", "n1"));
@@ -126,9 +130,9 @@ fn an_object_goes_from_state_to_state() {
     desk.send();
     assert_eq!(state(&desk), (0, 0, 1), "on its way");
     assert_eq!(desk.end_of(first), text::SAME_TYPE);
-    desk.call(says("p", "SchedulerError"));
+    desk.call(statement("p", "SchedulerError"));
     assert_eq!(state(&desk), (1, 0, 1), "a newer one waits, in no line");
-    desk.call(says("other", "Unschedulable"));
+    desk.call(statement("other", "Unschedulable"));
     desk.answer_first(Ok(()));
     assert_eq!(state(&desk), (2, 2, 0), "waits again, at the end");
     assert_eq!(
@@ -149,7 +153,7 @@ fn a_dropped_call_ends_the_waits_for_it_with_a_result() {
     for kind in dropped {
         assert!(kind.is_dropped());
         for (call, well) in [
-            (says("p", "Unschedulable"), true),
+            (statement("p", "Unschedulable"), true),
             (clear("p"), true),
             (bind("p", "n1"), false),
             (delete("p"), false),
@@ -175,10 +179,10 @@ fn a_dropped_call_ends_the_waits_for_it_with_a_result() {
         let finished = Finished {
             id: CallId(0),
             result: error(kind),
-            call: says("p", "Unschedulable"),
+            call: statement("p", "Unschedulable"),
             took: None,
         };
-        assert_eq!(finished.for_waiter(), error(kind), "failures are told");
+        assert_eq!(finished.for_waiter(), error(kind), "failures are reported");
     }
 }
 
@@ -232,9 +236,9 @@ fn a_call_is_over_before_its_end_is_reported() {
     assert!(desk.dispatcher.is_empty() && desk.dispatcher.has_finished());
     let second = desk
         .dispatcher
-        .enqueue(says("p", "SchedulerError"), desk.now);
+        .enqueue(statement("p", "SchedulerError"), desk.now);
     let sent = desk.dispatcher.next_calls(desk.now);
-    assert_eq!(sent.len(), 1, "nobody has listened yet");
+    assert_eq!(sent.len(), 1, "no caller has listened yet");
     desk.dispatcher.complete(second, Ok(()), desk.now);
     let ended: Vec<CallId> = desk
         .dispatcher
@@ -243,7 +247,7 @@ fn a_call_is_over_before_its_end_is_reported() {
         .map(|f| f.id)
         .collect();
     assert_eq!(ended, [first, second], "in the order in which they ended");
-    assert!(!desk.dispatcher.has_finished(), "told once");
+    assert!(!desk.dispatcher.has_finished(), "reported once");
 }
 
 /// D-17, D-18: objects come with their kind, so that none can be taken for another; one of another kind with the same
@@ -268,12 +272,12 @@ fn an_object_of_another_kind_is_not_taken_for_a_pod() {
 #[test]
 fn an_error_ends_a_call() {
     let mut desk = desk();
-    let id = desk.call(says("p", "Unschedulable"));
+    let id = desk.call(statement("p", "Unschedulable"));
     desk.shows(pod("p"));
     desk.send();
     desk.answer(id, error(CallErrorKind::Refused));
     assert_eq!(
-        (desk.end_of(id).as_str(), desk.told(id)),
+        (desk.end_of(id).as_str(), desk.notified(id)),
         ("Refused", Some(false))
     );
     assert_eq!((desk.send(), desk.dispatcher.next_wake()), (vec![], None));
@@ -282,7 +286,7 @@ fn an_error_ends_a_call() {
         desk.dispatcher.writes("uid-p").is_empty(),
         "nothing was written"
     );
-    let next = desk.call(says("p", "Unschedulable"));
+    let next = desk.call(statement("p", "Unschedulable"));
     assert_eq!(desk.send(), ["patch p Unschedulable"]);
     desk.answer(next, Ok(()));
     assert_eq!(desk.end_of(next), "ok");

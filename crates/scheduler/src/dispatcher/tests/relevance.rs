@@ -9,7 +9,7 @@ const NONE: [&str; 0] = [];
 fn first_come_first_served_across_objects() {
     let mut desk = desk();
     for name in ["c", "a", "b"] {
-        desk.call(says(name, "Unschedulable"));
+        desk.call(statement(name, "Unschedulable"));
     }
     assert_eq!(desk.pending("pod_status_patch"), 3);
     assert_eq!(
@@ -37,16 +37,16 @@ fn a_waiting_call_and_a_newer_one() {
         /// The ends of the old and the new call before anything is sent.
         ends: (&'static str, &'static str),
         /// The result that the waiter of the old call receives.
-        told: Option<bool>,
+        notified: Option<bool>,
         sent: &'static [&'static str],
     }
     for case in [
         Case {
             situation: "D-7.1 a status patch is nothing to a binding",
             old: bind("p", "n1"),
-            new: says("p", "Unschedulable"),
+            new: statement("p", "Unschedulable"),
             ends: ("-", text::LESS_RELEVANT),
-            told: None,
+            notified: None,
             sent: &["bind p n1"],
         },
         Case {
@@ -54,15 +54,15 @@ fn a_waiting_call_and_a_newer_one() {
             old: delete("p"),
             new: bind("p", "n1"),
             ends: ("-", text::LESS_RELEVANT),
-            told: None,
+            notified: None,
             sent: &["delete p"],
         },
         Case {
             situation: "D-7.3 a binding overwrites a status patch, and who made that is content",
-            old: says("p", "Unschedulable"),
+            old: statement("p", "Unschedulable"),
             new: bind("p", "n1"),
             ends: (text::MORE_RELEVANT, "-"),
-            told: Some(true),
+            notified: Some(true),
             sent: &["bind p n1"],
         },
         Case {
@@ -70,23 +70,23 @@ fn a_waiting_call_and_a_newer_one() {
             old: bind("p", "n1"),
             new: delete("p"),
             ends: (text::MORE_RELEVANT, "-"),
-            told: Some(false),
+            notified: Some(false),
             sent: &["delete p"],
         },
         Case {
             situation: "D-7.4 status patches merge",
-            old: says("p", "Unschedulable"),
+            old: statement("p", "Unschedulable"),
             new: nominate("p", "n1"),
             ends: (text::SAME_TYPE, "-"),
-            told: Some(true),
+            notified: Some(true),
             sent: &["patch p Unschedulable on \"n1\""],
         },
         Case {
             situation: "D-7.4 what is new wins",
-            old: says("p", "Unschedulable"),
-            new: says("p", "SchedulerError"),
+            old: statement("p", "Unschedulable"),
+            new: statement("p", "SchedulerError"),
             ends: (text::SAME_TYPE, "-"),
-            told: Some(true),
+            notified: Some(true),
             sent: &["patch p SchedulerError"],
         },
         Case {
@@ -94,7 +94,7 @@ fn a_waiting_call_and_a_newer_one() {
             old: bind("p", "n1"),
             new: bind("p", "n2"),
             ends: (text::SAME_TYPE, "-"),
-            told: Some(false),
+            notified: Some(false),
             sent: &["bind p n2"],
         },
         Case {
@@ -102,7 +102,7 @@ fn a_waiting_call_and_a_newer_one() {
             old: bind("p", "n1"),
             new: bind("p", "n1"),
             ends: ("-", "-"),
-            told: None,
+            notified: None,
             sent: &["bind p n1"],
         },
         Case {
@@ -110,7 +110,7 @@ fn a_waiting_call_and_a_newer_one() {
             old: delete("p"),
             new: delete("p"),
             ends: ("-", "-"),
-            told: None,
+            notified: None,
             sent: &["delete p"],
         },
         Case {
@@ -118,7 +118,7 @@ fn a_waiting_call_and_a_newer_one() {
             old: nominate("p", "n1"),
             new: nominate("p", ""),
             ends: (text::SAME_TYPE, text::NO_EFFECT),
-            told: Some(true),
+            notified: Some(true),
             sent: &NONE,
         },
     ] {
@@ -129,13 +129,13 @@ fn a_waiting_call_and_a_newer_one() {
         let new = desk.call(case.new);
         let ends = (desk.end_of(old), desk.end_of(new));
         assert_eq!((ends.0.as_str(), ends.1.as_str()), case.ends, "{name}");
-        assert_eq!(desk.told(old), case.told, "{name}");
+        assert_eq!(desk.notified(old), case.notified, "{name}");
         assert_eq!(desk.send(), case.sent, "{name}");
         while !desk.sent.is_empty() {
             desk.answer_first(Ok(()));
         }
         assert!(
-            desk.told(old).is_some() && desk.told(new).is_some(),
+            desk.notified(old).is_some() && desk.notified(new).is_some(),
             "{name}"
         );
         assert!(desk.dispatcher.is_empty(), "{name}");
@@ -169,21 +169,21 @@ fn a_call_on_its_way_and_a_newer_one() {
         Case {
             situation: "D-7.1 a status patch during a binding is skipped",
             old: bind("p", "n1"),
-            new: says("p", "Unschedulable"),
+            new: statement("p", "Unschedulable"),
             new_ends: text::LESS_RELEVANT,
             then: &NONE,
         },
         Case {
             situation: "D-7.2 a binding waits for the status patch",
-            old: says("p", "Unschedulable"),
+            old: statement("p", "Unschedulable"),
             new: bind("p", "n1"),
             new_ends: "-",
             then: &["bind p n1"],
         },
         Case {
             situation: "D-7.4 a second status patch waits for the first",
-            old: says("p", "Unschedulable"),
-            new: says("p", "SchedulerError"),
+            old: statement("p", "Unschedulable"),
+            new: statement("p", "SchedulerError"),
             new_ends: "-",
             then: &["patch p SchedulerError"],
         },
@@ -215,12 +215,12 @@ fn a_call_on_its_way_and_a_newer_one() {
         assert_eq!(ready, [0; 4], "{name}: it is in no line");
         assert_eq!(desk.send(), NONE, "{name}: one at a time");
         desk.answer(old, Ok(()));
-        assert_eq!(desk.end_of(old), "ok", "{name}: told how it really went");
+        assert_eq!(desk.end_of(old), "ok", "{name}: notified of the real result");
         assert_eq!(desk.send(), case.then, "{name}");
         while !desk.sent.is_empty() {
             desk.answer_first(Ok(()));
         }
-        assert!(desk.told(new).is_some(), "{name}");
+        assert!(desk.notified(new).is_some(), "{name}");
         assert!(desk.dispatcher.is_empty(), "{name}");
     }
 }
@@ -229,12 +229,12 @@ fn a_call_on_its_way_and_a_newer_one() {
 #[test]
 fn a_replaced_call_behind_one_in_flight_ends_its_waits() {
     let mut desk = desk();
-    let first = desk.call(says("p", "Unschedulable"));
+    let first = desk.call(statement("p", "Unschedulable"));
     desk.send();
     let second = desk.call(nominate("p", "n1"));
     let binding = desk.call(bind("p", "n1"));
     assert_eq!(desk.end_of(second), text::MORE_RELEVANT);
-    let third = desk.call(says("p", "SchedulerError"));
+    let third = desk.call(statement("p", "SchedulerError"));
     assert_eq!(desk.end_of(third), text::LESS_RELEVANT);
     desk.answer(first, Ok(()));
     assert_eq!(desk.send(), ["bind p n1"]);
@@ -246,7 +246,7 @@ fn a_replaced_call_behind_one_in_flight_ends_its_waits() {
 #[test]
 fn a_call_that_overwrites_keeps_the_place_in_line() {
     let mut desk = desk();
-    desk.call(says("p", "Unschedulable"));
+    desk.call(statement("p", "Unschedulable"));
     desk.call(bind("q", "n1"));
     desk.call(bind("p", "n1"));
     let gauges = |desk: &Desk| {
@@ -264,7 +264,7 @@ fn a_call_that_overwrites_keeps_the_place_in_line() {
 #[test]
 fn a_condition_of_another_type_goes_with_the_one_that_waits() {
     let mut desk = desk();
-    let old = desk.call(says("p", "Unschedulable"));
+    let old = desk.call(statement("p", "Unschedulable"));
     let mut other = condition("r", "m");
     other.kind = "Other".into();
     let new = desk.call(ApiCall::PatchPodStatus {
@@ -274,10 +274,10 @@ fn a_condition_of_another_type_goes_with_the_one_that_waits() {
     });
     assert_eq!(desk.end_of(old), text::SAME_TYPE);
     // The newer value of a type takes the place of the older one.
-    desk.call(says("p", "SchedulerError"));
+    desk.call(statement("p", "SchedulerError"));
     assert_eq!(desk.send(), ["patch p SchedulerError r"]);
     desk.answer_first(Ok(()));
-    assert_eq!(desk.told(new), Some(true));
+    assert_eq!(desk.notified(new), Some(true));
     // Both are known to be written: neither is written again.
     let again = desk.call(ApiCall::PatchPodStatus {
         pod: pod_ref("p"),
@@ -293,10 +293,10 @@ fn a_condition_of_another_type_goes_with_the_one_that_waits() {
 #[test]
 fn a_call_without_effect_is_skipped_unless_one_is_on_its_way() {
     let mut desk = desk();
-    let id = desk.call(says("p", "Unschedulable"));
-    desk.shows(pod_that_says("p", "Unschedulable"));
+    let id = desk.call(statement("p", "Unschedulable"));
+    desk.shows(pod_that_states("p", "Unschedulable"));
     assert_eq!(
-        (desk.end_of(id).as_str(), desk.told(id)),
+        (desk.end_of(id).as_str(), desk.notified(id)),
         (text::NO_EFFECT, Some(true))
     );
     assert!(desk.dispatcher.is_empty());
@@ -324,13 +324,13 @@ fn a_closed_dispatcher_sends_nothing() {
     let away = desk.call(bind("a", "n1"));
     desk.send();
     let waiting = desk.call(bind("b", "n1"));
-    desk.report(says("c", "NotReadyForScheduling"));
+    desk.report(statement("c", "NotReadyForScheduling"));
     desk.dispatcher.close(desk.now);
     desk.look();
     assert_eq!(desk.end_of(waiting), text::CLOSED);
     let late = desk.call(bind("d", "n1"));
     assert_eq!(
-        (desk.end_of(late).as_str(), desk.told(late)),
+        (desk.end_of(late).as_str(), desk.notified(late)),
         (text::CLOSED, Some(false))
     );
     desk.advance(60_000);

@@ -9,7 +9,7 @@ const NONE: [&str; 0] = [];
 #[test]
 fn a_report_is_not_sent_before_its_time() {
     let mut desk = desk();
-    desk.report(says("p", NOT_READY));
+    desk.report(statement("p", NOT_READY));
     assert_eq!(
         desk.dispatcher.next_wake(),
         Some(desk.now + Duration::from_secs(5))
@@ -30,10 +30,10 @@ fn a_report_is_not_sent_before_its_time() {
 #[test]
 fn a_second_report_does_not_move_the_time() {
     let mut desk = desk();
-    desk.report(says("p", NOT_READY));
+    desk.report(statement("p", NOT_READY));
     desk.shows(pod("p"));
     desk.advance(3_000);
-    desk.report(says("p", "SchedulingGated"));
+    desk.report(statement("p", "SchedulingGated"));
     assert_eq!(desk.pending("pod_status_patch"), 1);
     desk.advance(1_999);
     assert_eq!(desk.send(), NONE, "the first time holds");
@@ -48,7 +48,7 @@ fn what_another_call_does_to_a_report() {
     for (situation, call, sent) in [
         (
             "a condition takes its place",
-            says("p", "Unschedulable"),
+            statement("p", "Unschedulable"),
             "patch p Unschedulable",
         ),
         (
@@ -60,7 +60,7 @@ fn what_another_call_does_to_a_report() {
         ("so does a deletion", delete("p"), "delete p"),
     ] {
         let mut desk = desk();
-        desk.report(says("p", NOT_READY));
+        desk.report(statement("p", NOT_READY));
         desk.shows(pod("p"));
         desk.advance(3_000);
         desk.call(call);
@@ -75,7 +75,7 @@ fn what_another_call_does_to_a_report() {
 #[test]
 fn another_condition_leaves_the_report() {
     let mut desk = desk();
-    desk.report(says("p", NOT_READY));
+    desk.report(statement("p", NOT_READY));
     let mut other = condition("r", "m");
     other.kind = "Other".into();
     desk.call(ApiCall::PatchPodStatus {
@@ -94,7 +94,7 @@ fn another_condition_leaves_the_report() {
 fn a_report_does_not_hold_back_an_earlier_call() {
     let mut desk = desk();
     desk.call(nominate("p", "n1"));
-    desk.report(says("p", NOT_READY));
+    desk.report(statement("p", NOT_READY));
     assert_eq!(desk.send(), ["patch p on \"n1\""]);
     desk.answer_first(Ok(()));
     desk.advance(4_999);
@@ -107,7 +107,7 @@ fn a_report_does_not_hold_back_an_earlier_call() {
 #[test]
 fn a_rejection_that_ends_in_time_writes_nothing() {
     let mut desk = desk();
-    desk.report(says("p", NOT_READY));
+    desk.report(statement("p", NOT_READY));
     desk.shows(pod("p"));
     desk.advance(2_000);
     desk.report(clear("p"));
@@ -121,12 +121,12 @@ fn a_rejection_that_ends_in_time_writes_nothing() {
 #[test]
 fn a_rejection_after_a_pass_has_its_own_time() {
     let mut desk = desk();
-    desk.report(says("p", NOT_READY));
-    desk.shows(pod_that_says("p", NOT_READY).version(2));
-    assert_eq!(desk.waiting_report(), None, "the pod says so already");
+    desk.report(statement("p", NOT_READY));
+    desk.shows(pod_that_states("p", NOT_READY).version(2));
+    assert_eq!(desk.waiting_report(), None, "the pod states it already");
     desk.report(clear("p"));
     desk.advance(3_000);
-    desk.report(says("p", "SchedulingGated"));
+    desk.report(statement("p", "SchedulingGated"));
     desk.advance(4_999);
     assert_eq!(desk.send(), NONE);
     desk.advance(1);
@@ -139,30 +139,30 @@ fn a_due_report_that_waits_for_its_turn_is_kept_up_to_date() {
     for (situation, newer, sent) in [
         (
             "another plugin rejects it",
-            &[says("p", "SchedulingGated")][..],
+            &[statement("p", "SchedulingGated")][..],
             &["patch p SchedulingGated"][..],
         ),
         ("it passes", &[clear("p")], &NONE),
         (
             "another plugin, and then it passes",
             &[
-                says("p", "SchedulingGated"),
-                says("p", NOT_READY),
+                statement("p", "SchedulingGated"),
+                statement("p", NOT_READY),
                 clear("p"),
             ],
             &NONE,
         ),
         (
             "it passes and is rejected anew",
-            &[clear("p"), says("p", NOT_READY)],
+            &[clear("p"), statement("p", NOT_READY)],
             &NONE,
         ),
     ] {
         // One status patch at a time.
         let mut desk = desk_with(DispatcherOptions::for_in_flight(4));
-        desk.call(says("other", "Unschedulable"));
+        desk.call(statement("other", "Unschedulable"));
         assert_eq!(desk.send(), ["patch other Unschedulable"]);
-        desk.report(says("p", NOT_READY));
+        desk.report(statement("p", NOT_READY));
         desk.shows(pod("p"));
         desk.advance(5_000);
         assert_eq!(desk.send(), NONE, "{situation}");
@@ -181,11 +181,11 @@ fn a_failed_report_does_not_write_a_new_rejection() {
     for kind in [CallErrorKind::Conflict, CallErrorKind::Timeout] {
         let mut desk = desk();
         desk.shows(pod("p"));
-        desk.report(says("p", NOT_READY));
+        desk.report(statement("p", NOT_READY));
         desk.advance(5_000);
         desk.send();
         desk.report(clear("p"));
-        desk.report(says("p", "SchedulingGated"));
+        desk.report(statement("p", "SchedulingGated"));
         desk.answer_first(error(kind));
         desk.advance(4_999);
         assert_eq!(desk.send(), NONE, "{kind:?}");
@@ -201,7 +201,7 @@ fn a_rejection_that_was_written_is_cleared() {
         ("nothing comes before", None, "clear p"),
         (
             "a cycle fails",
-            Some(says("p", "Unschedulable")),
+            Some(statement("p", "Unschedulable")),
             "patch p Unschedulable",
         ),
         (
@@ -213,14 +213,14 @@ fn a_rejection_that_was_written_is_cleared() {
     ] {
         for seen in [true, false] {
             let mut desk = desk();
-            desk.report(says("p", NOT_READY));
+            desk.report(statement("p", NOT_READY));
             desk.shows(pod("p"));
             desk.advance(5_000);
             desk.send();
             desk.answer_first(Ok(()));
             let shown = || {
                 if seen {
-                    pod_that_says("p", NOT_READY)
+                    pod_that_states("p", NOT_READY)
                 } else {
                     pod("p")
                 }
@@ -248,21 +248,21 @@ fn a_report_meets_an_earlier_one() {
     for (situation, newer, answer, at_once, later) in [
         (
             "another message, and the first is written",
-            says("p", "SchedulingGated"),
+            statement("p", "SchedulingGated"),
             Ok(()),
             &NONE[..],
             &["patch p SchedulingGated"][..],
         ),
         (
             "another message, and the first failed",
-            says("p", "SchedulingGated"),
+            statement("p", "SchedulingGated"),
             Err(CallErrorKind::Conflict),
             &["patch p SchedulingGated"],
             &NONE,
         ),
         (
             "the same message",
-            says("p", NOT_READY),
+            statement("p", NOT_READY),
             Ok(()),
             &NONE,
             &NONE,
@@ -295,7 +295,7 @@ fn a_report_meets_an_earlier_one() {
                 continue;
             }
             let mut desk = desk();
-            desk.report(says("p", NOT_READY));
+            desk.report(statement("p", NOT_READY));
             desk.shows(pod("p"));
             desk.advance(5_000);
             desk.send();
@@ -325,14 +325,14 @@ fn a_report_meets_an_earlier_one() {
 #[test]
 fn a_waiting_call_can_be_cancelled_and_one_on_its_way_cannot() {
     let mut desk = desk();
-    let id = desk.call(says("p", "Unschedulable"));
+    let id = desk.call(statement("p", "Unschedulable"));
     let bindings = |call: &ApiCall| matches!(call, ApiCall::BindPod { .. });
     assert_eq!(desk.dispatcher.cancel(&key("uid-p"), bindings, desk.now), 0);
     assert_eq!(desk.end_of(id), "-");
     assert_eq!(desk.dispatcher.cancel(&key("uid-p"), |_| true, desk.now), 1);
     desk.look();
     assert_eq!(
-        (desk.end_of(id).as_str(), desk.told(id)),
+        (desk.end_of(id).as_str(), desk.notified(id)),
         (text::CANCELLED, Some(true))
     );
     assert_eq!(
@@ -356,14 +356,14 @@ fn a_waiting_call_can_be_cancelled_and_one_on_its_way_cannot() {
 #[test]
 fn calls_about_what_is_gone_are_dropped() {
     let mut reported = desk();
-    reported.report(says("p", NOT_READY));
+    reported.report(statement("p", NOT_READY));
     reported.dispatcher.forget("uid-p", reported.now);
     reported.look();
     assert!(reported.dispatcher.is_empty(), "its report is dropped");
     reported.advance(5_000);
     assert_eq!(reported.send(), NONE);
-    for (situation, call, told) in [
-        ("a status", says("p", "Unschedulable"), true),
+    for (situation, call, notified) in [
+        ("a status", statement("p", "Unschedulable"), true),
         ("a binding has failed", bind("p", "n1"), false),
         ("a deletion has come about", delete("p"), true),
     ] {
@@ -371,16 +371,16 @@ fn calls_about_what_is_gone_are_dropped() {
         let id = desk.call(call);
         desk.dispatcher.forget("uid-p", desk.now);
         desk.look();
-        assert_eq!(desk.told(id), Some(told), "{situation}");
+        assert_eq!(desk.notified(id), Some(notified), "{situation}");
         assert_eq!(desk.send(), NONE, "{situation}");
     }
     let mut desk = desk();
     let away = desk.call(bind("p", "n1"));
     desk.send();
     desk.dispatcher.forget("uid-p", desk.now);
-    let late = desk.call(says("p", "Unschedulable"));
+    let late = desk.call(statement("p", "Unschedulable"));
     assert_eq!(desk.end_of(late), text::GONE);
-    desk.report(says("p", NOT_READY));
+    desk.report(statement("p", NOT_READY));
     assert_eq!(desk.waiting_report(), None);
     desk.answer(away, error(CallErrorKind::Unavailable));
     assert_eq!(desk.end_of(away), "Unavailable", "it is not repeated");
@@ -404,7 +404,7 @@ fn a_report_behind_a_call_in_flight_has_its_own_time() {
         let mut desk = desk();
         let away = desk.call(nominate("p", "n1"));
         desk.send();
-        desk.report(says("p", NOT_READY));
+        desk.report(statement("p", NOT_READY));
         desk.advance(answered_after);
         desk.answer(away, Ok(()));
         if left > 0 {
@@ -437,7 +437,7 @@ fn what_the_api_did_not_take_is_offered_again() {
         (
             "a report",
             CallErrorKind::Unavailable,
-            |desk| desk.report(says("p", NOT_READY)),
+            |desk| desk.report(statement("p", NOT_READY)),
             false,
         ),
         (
@@ -457,7 +457,7 @@ fn what_the_api_did_not_take_is_offered_again() {
     ];
     for (situation, kind, act, offered) in cases {
         let mut desk = desk();
-        desk.call(says("p", "Unschedulable"));
+        desk.call(statement("p", "Unschedulable"));
         while !desk.send().is_empty() {
             desk.answer_first(error(kind));
             desk.advance(300);

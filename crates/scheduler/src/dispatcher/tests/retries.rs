@@ -28,7 +28,7 @@ fn attempts_until_given_up(desk: &mut Desk, failure: &CallResult) -> Vec<i64> {
 /// D-14, D-19, cases 161, 164: passing failures are repeated within the budget, others not at all.
 #[test]
 fn which_failures_are_repeated() {
-    let patch = says("p", "Unschedulable");
+    let patch = statement("p", "Unschedulable");
     for (call, failure, attempts) in [
         (patch.clone(), Conflict, 4),
         (patch.clone(), Unavailable, 4),
@@ -47,7 +47,7 @@ fn which_failures_are_repeated() {
         let made = attempts_until_given_up(&mut desk, &error(failure));
         assert_eq!(made.len(), attempts, "{what}: {made:?}");
         assert_eq!(desk.end_of(id), format!("{failure:?}"), "{what}");
-        assert_eq!(desk.told(id), Some(false), "{what}");
+        assert_eq!(desk.notified(id), Some(false), "{what}");
         let counts = desk.dispatcher.counts();
         assert_eq!(
             (counts.sent, counts.retried),
@@ -61,7 +61,7 @@ fn which_failures_are_repeated() {
 #[test]
 fn the_pause_that_the_server_asks_for_is_made() {
     let mut desk = desk();
-    let id = desk.call(says("p", "Unschedulable"));
+    let id = desk.call(statement("p", "Unschedulable"));
     let mut busy = CallError::new(Unavailable, "too many requests");
     busy.retry_after = Some(Duration::from_secs(3));
     let made = attempts_until_given_up(&mut desk, &Err(busy));
@@ -88,7 +88,7 @@ fn pauses_grow_and_come_from_the_seed() {
             seed,
             ..DispatcherOptions::default()
         });
-        let id = desk.call(says("p", "Unschedulable"));
+        let id = desk.call(statement("p", "Unschedulable"));
         let made = attempts_until_given_up(&mut desk, &error(Unavailable));
         assert!(desk.ended[&id].took >= Some(Duration::from_millis(310)));
         made
@@ -127,22 +127,22 @@ fn a_newer_call_carries_on_a_failed_one() {
     for (situation, old, new, old_ends, sent, at_once) in [
         (
             "status patches merge",
-            says("p", "Unschedulable"),
+            statement("p", "Unschedulable"),
             nominate("p", "n1"),
             text::SAME_TYPE,
             "patch p Unschedulable on \"n1\"",
             false,
         ),
         (
-            "a binding goes before",
-            says("p", "Unschedulable"),
+            "a binding takes precedence",
+            statement("p", "Unschedulable"),
             bind("p", "n1"),
             text::MORE_RELEVANT,
             "bind p n1",
             true,
         ),
         (
-            "a deletion goes before",
+            "a deletion takes precedence",
             bind("p", "n1"),
             delete("p"),
             text::MORE_RELEVANT,
@@ -150,12 +150,12 @@ fn a_newer_call_carries_on_a_failed_one() {
             true,
         ),
     ] {
-        for newer_came_first in [true, false] {
+        for newer_arrived_first in [true, false] {
             let mut desk = desk();
             let old = desk.call(old.clone());
             desk.shows(pod("p"));
             desk.send();
-            if newer_came_first {
+            if newer_arrived_first {
                 desk.call(new.clone());
                 desk.answer(old, error(Unavailable));
             } else {
@@ -176,7 +176,7 @@ fn a_newer_call_carries_on_a_failed_one() {
 #[test]
 fn a_call_that_fails_for_good_is_over() {
     let mut desk = desk();
-    let old = desk.call(says("p", "Unschedulable"));
+    let old = desk.call(statement("p", "Unschedulable"));
     desk.send();
     desk.call(nominate("p", "n1"));
     desk.answer(old, error(Refused));
@@ -229,7 +229,7 @@ fn a_binding_that_was_carried_out_after_all_has_succeeded() {
     desk.send();
     desk.answer(id, error(Conflict));
     assert_eq!(
-        (desk.end_of(id).as_str(), desk.told(id)),
+        (desk.end_of(id).as_str(), desk.notified(id)),
         ("Conflict", Some(false))
     );
 }
@@ -254,7 +254,7 @@ fn a_binding_by_another_client_is_not_repeated() {
             assert_eq!(desk.end_of(id), "-", "{situation}: not seen yet");
             desk.shows(pod("p").version(2).on("n2"));
         }
-        assert_eq!(desk.told(id), Some(false), "{situation}");
+        assert_eq!(desk.notified(id), Some(false), "{situation}");
         desk.advance(60_000);
         assert_eq!(desk.send(), NONE, "{situation}");
     }
@@ -272,13 +272,13 @@ fn a_status_that_denies_a_binding_is_not_repeated() {
     for (situation, call, bound_first, repeated) in [
         (
             "seen during the pause",
-            says("p", "Unschedulable"),
+            statement("p", "Unschedulable"),
             false,
             &NONE[..],
         ),
         (
             "seen before the server fails",
-            says("p", "Unschedulable"),
+            statement("p", "Unschedulable"),
             true,
             &NONE[..],
         ),

@@ -113,7 +113,7 @@ fn calls_without_end_are_refused() {
                       made again when the pod is next tried"
         ))
     );
-    let merged = desk.call(says("p0", "Unschedulable"));
+    let merged = desk.call(statement("p0", "Unschedulable"));
     assert_eq!(desk.end_of(merged), "-", "merging takes no more room");
     assert!(!desk.dispatcher.is_saturated());
     let bindings: Vec<CallId> = (0..9)
@@ -141,11 +141,11 @@ fn reports_leave_capacity_for_other_calls() {
     let mut desk = many(16);
     for i in 0..4 {
         assert!(desk.dispatcher.takes_reports(), "{i}");
-        desk.report(says(&format!("p{i}"), "NotReadyForScheduling"));
+        desk.report(statement(&format!("p{i}"), "NotReadyForScheduling"));
     }
     assert!(!desk.dispatcher.takes_reports());
     assert_eq!(desk.dispatcher.len(), 4);
-    let id = desk.call(says("q", "Unschedulable"));
+    let id = desk.call(statement("q", "Unschedulable"));
     assert_eq!(desk.end_of(id), "-");
 }
 

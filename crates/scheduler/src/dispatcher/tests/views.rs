@@ -22,30 +22,30 @@ fn an_update_may_make_a_waiting_call_needless() {
         ),
         (
             "it shows the condition",
-            says("p", "Unschedulable"),
-            pod_that_says("p", "Unschedulable").version(2),
+            statement("p", "Unschedulable"),
+            pod_that_states("p", "Unschedulable").version(2),
             text::NO_EFFECT_AFTER_SYNC,
         ),
         (
             "it shows another condition",
-            says("p", "Unschedulable"),
-            pod_that_says("p", "SchedulerError").version(2),
+            statement("p", "Unschedulable"),
+            pod_that_states("p", "SchedulerError").version(2),
             "-",
         ),
         (
-            "somebody bound the pod: what we have to say of it is out of date",
-            says("p", "Unschedulable"),
+            "another scheduler bound the pod: our report is out of date",
+            statement("p", "Unschedulable"),
             unchanged().on("n2"),
             text::NO_EFFECT_AFTER_SYNC,
         ),
         (
-            "somebody bound it where we would",
+            "another scheduler bound it where we would",
             bind("p", "n2"),
             unchanged().on("n2"),
             "ok",
         ),
         (
-            "somebody bound it elsewhere",
+            "another scheduler bound it elsewhere",
             bind("p", "n1"),
             unchanged().on("n2"),
             "-",
@@ -57,7 +57,11 @@ fn an_update_may_make_a_waiting_call_needless() {
         assert_eq!(desk.end_of(id), "-", "{situation}");
         desk.shows(update);
         assert_eq!(desk.end_of(id), end, "{situation}");
-        assert_eq!(desk.told(id), (end != "-").then_some(true), "{situation}");
+        assert_eq!(
+            desk.notified(id),
+            (end != "-").then_some(true),
+            "{situation}"
+        );
         assert_eq!(
             desk.dispatcher.len(),
             usize::from(end == "-"),
@@ -96,9 +100,9 @@ fn an_update_during_the_call_leaves_it_alone() {
 #[test]
 fn a_call_is_sent_as_the_object_is_by_then() {
     let mut desk = desk();
-    desk.call(says("p", "Unschedulable"));
+    desk.call(statement("p", "Unschedulable"));
     desk.call(nominate("p", "n1"));
-    desk.shows(pod_that_says("p", "SchedulerError").nominated("n1"));
+    desk.shows(pod_that_states("p", "SchedulerError").nominated("n1"));
     assert_eq!(desk.send(), ["patch p Unschedulable"]);
     let changes = desk.sent[0].1.condition("PodScheduled");
     let changes = changes.map(|c| c.status_changes);
@@ -131,10 +135,10 @@ fn what_was_written_counts_before_it_is_seen() {
 
 /// D-17: the effective pod at every stage of a call's life.
 #[test]
-fn everybody_sees_what_our_calls_make_of_a_pod() {
+fn every_part_sees_what_our_calls_make_of_a_pod() {
     let mut desk = desk();
-    let stored = || pod_that_says("p", "SchedulingGated");
-    let id = desk.call(says("p", "Unschedulable"));
+    let stored = || pod_that_states("p", "SchedulingGated");
+    let id = desk.call(statement("p", "Unschedulable"));
     desk.shows(stored());
     assert_eq!(
         desk.effective(stored()),
@@ -214,7 +218,7 @@ fn deletions_bindings_and_reports_in_the_effective_pod() {
     desk.shows(pod("p").version(2).on("n1"));
     assert_eq!(desk.effective(pod("p").on("n1")), pair("", ""));
 
-    desk.report(says("q", "NotReadyForScheduling"));
+    desk.report(statement("q", "NotReadyForScheduling"));
     assert_eq!(desk.effective(pod("q")), pair("", ""));
     desk.advance(5_000);
     desk.send();
@@ -253,8 +257,8 @@ fn a_write_counts_until_an_update_shows_its_version() {
         ("one that was nominated before", &[(5, "n1"), (6, "")], "n1"),
         ("its version", &[(7, "n1")], "n1"),
         ("its version, then another", &[(7, "n1"), (8, "n2")], "n2"),
-        ("somebody was faster", &[(8, "n2")], "n2"),
-        ("somebody took it back", &[(8, "")], ""),
+        ("another scheduler was faster", &[(8, "n2")], "n2"),
+        ("another client reverted it", &[(8, "")], ""),
         ("numbers, not letters", &[(10, "")], ""),
     ];
     for (situation, updates, expected) in cases {
@@ -306,7 +310,7 @@ fn an_update_that_shows_an_earlier_write_is_not_taken_for_a_later_one() {
 #[test]
 fn every_write_ends_with_its_own_version() {
     let mut desk = desk();
-    desk.call(says("p", "Unschedulable"));
+    desk.call(statement("p", "Unschedulable"));
     desk.shows(pod("p").version(4));
     desk.send();
     desk.answer_first(Ok(Response::written("5")));
@@ -314,10 +318,10 @@ fn every_write_ends_with_its_own_version() {
     desk.send();
     desk.answer_first(Ok(Response::written("7")));
     assert_eq!(desk.effective(pod("p")), pair("Unschedulable", "n1"));
-    let stored = || pod_that_says("p", "Other").version(6);
+    let stored = || pod_that_states("p", "Other").version(6);
     desk.shows(stored());
     assert_eq!(desk.effective(stored()), pair("Other", "n1"));
-    let stored = || pod_that_says("p", "Other").version(8);
+    let stored = || pod_that_states("p", "Other").version(8);
     desk.shows(stored());
     assert_eq!(desk.effective(stored()), pair("Other", ""));
 }

@@ -59,7 +59,7 @@ fn writes_have_a_lane_of_their_own() {
     let options = DispatcherOptions::for_in_flight(8);
     let mut desk = desk_with(options);
     for i in 0..20 {
-        desk.call(says(&format!("p{i}"), "Unschedulable"));
+        desk.call(statement(&format!("p{i}"), "Unschedulable"));
     }
     desk.call(select("n1"));
     let sent = desk.send();
@@ -84,17 +84,17 @@ fn failures_that_pass_are_repeated() {
         desk.advance(100);
         let sent = desk.send();
         assert_eq!(!sent.is_empty(), repeated, "{kind:?}: {sent:?}");
-        assert_eq!(desk.told(id), (!repeated).then_some(false), "{kind:?}");
+        assert_eq!(desk.notified(id), (!repeated).then_some(false), "{kind:?}");
     }
 }
 
 /// D-14: the first attempt was carried out and its answer lost: the second one is refused for the version that it made.
 #[test]
 fn a_write_that_was_carried_out_after_all_has_succeeded() {
-    for (situation, seen, after, told) in [
+    for (situation, seen, after, notified) in [
         ("seen before the refusal", Some("n1"), None, Some(true)),
         ("seen after the refusal", None, Some("n1"), Some(true)),
-        ("somebody else's", Some("n2"), None, None),
+        ("another component's", Some("n2"), None, None),
     ] {
         let mut desk = desk();
         let id = desk.call(select("n1"));
@@ -111,7 +111,7 @@ fn a_write_that_was_carried_out_after_all_has_succeeded() {
         see(&mut desk, seen);
         desk.answer_first(error(Conflict));
         see(&mut desk, after);
-        assert_eq!(desk.told(id), told, "{situation}");
+        assert_eq!(desk.notified(id), notified, "{situation}");
     }
 }
 
@@ -151,7 +151,7 @@ fn what_has_become_needless_is_not_sent() {
         desk.look();
         assert_eq!(desk.send(), Vec::<String>::new(), "{situation}");
         assert_eq!(desk.end_of(id), end, "{situation}");
-        assert_eq!(desk.told(id), Some(end == "ok"), "{situation}");
+        assert_eq!(desk.notified(id), Some(end == "ok"), "{situation}");
     }
 }
 
@@ -168,7 +168,7 @@ fn equal_writes_share_one_call() {
     assert_eq!([first, second].map(|id| desk.end_of(id)), ["ok", "ok"]);
     assert_eq!(desk.send(), ["write p"]);
     desk.answer_first(error(Conflict));
-    assert_eq!(desk.told(other), Some(false));
+    assert_eq!(desk.notified(other), Some(false));
 }
 
 /// Notes on nodes, as a plugin registers them. Two that wait become one.
@@ -185,7 +185,7 @@ fn plugins_register_their_types() {
     let mut desk = desk();
     let early = desk.call(note("n", "a", "1"));
     assert_eq!(desk.end_of(early), text::UNREGISTERED);
-    assert_eq!(desk.told(early), Some(false));
+    assert_eq!(desk.notified(early), Some(false));
     assert_eq!(desk.dispatcher.register(&NOTE), Ok(()));
     let id = desk.call(note("n", "a", "1"));
     assert_eq!(desk.pending("node_note"), 1);

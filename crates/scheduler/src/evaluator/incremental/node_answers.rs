@@ -272,8 +272,8 @@ impl NodeAnswers {
         for change in changes {
             match change {
                 TableChange::Node(slot) => scratch.note(*slot, Note::Node),
-                TableChange::Came(slot, _)
-                | TableChange::Went(slot, _)
+                TableChange::PodAdded(slot, _)
+                | TableChange::PodRemoved(slot, _)
                 | TableChange::Storage(slot)
                     if reads_pods =>
                 {
@@ -285,8 +285,8 @@ impl NodeAnswers {
                         note_row(table, scratch, node);
                     });
                 }
-                TableChange::Came(..)
-                | TableChange::Went(..)
+                TableChange::PodAdded(..)
+                | TableChange::PodRemoved(..)
                 | TableChange::Storage(_)
                 | TableChange::Claim { .. } => {}
             }

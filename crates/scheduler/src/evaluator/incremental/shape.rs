@@ -495,7 +495,7 @@ impl Shape {
         Ok(answer)
     }
 
-    /// Lends out what PostFilter found, if it holds; see [`Shape::take_back`].
+    /// Lends out what PostFilter found, if it holds; see [`Shape::revert`].
     pub(super) fn lend_memos(&mut self, shape: &[u8], budgets: u64) -> Option<Memos> {
         if !self
             .domain_counts
@@ -518,7 +518,7 @@ impl Shape {
     }
 
     /// Stores what was lent out, unless too much has happened meanwhile.
-    pub(super) fn take_back(&mut self, memos: Memos) {
+    pub(super) fn revert(&mut self, memos: Memos) {
         if memos.state == self.state {
             self.memos = memos;
         }
@@ -566,8 +566,8 @@ impl DomainCounts {
                 TableChange::Node(_) | TableChange::Storage(_) | TableChange::Claim { .. } => {
                     continue;
                 }
-                TableChange::Came(slot, pod) => (*slot, pod, Movement::Came),
-                TableChange::Went(slot, pod) => (*slot, pod, Movement::Went),
+                TableChange::PodAdded(slot, pod) => (*slot, pod, Movement::PodAdded),
+                TableChange::PodRemoved(slot, pod) => (*slot, pod, Movement::PodRemoved),
             };
             if scratch.note_of(slot) != Note::Node {
                 let ledger = &mut self.ledger;

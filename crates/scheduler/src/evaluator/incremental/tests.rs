@@ -146,7 +146,7 @@ impl World {
             let answer_cache = &mut self.answer_cache;
             evaluator.find_with(answer_cache, true, percentage, &mut 0, &mut rng)
         });
-        let said = match found {
+        let stated = match found {
             Found::Placed(placement) => placement.name.to_string(),
             Found::Unfit(error) => error.to_string(),
             Found::NoNodes(status) | Found::Failed(status) => status.message(),
@@ -154,7 +154,7 @@ impl World {
         let spans = evaluation.tally.spans.iter();
         self.points = spans.map(|span| span.point).collect();
         self.points.sort_unstable();
-        (said, asked, is_plain)
+        (stated, asked, is_plain)
     }
 }
 
@@ -179,8 +179,8 @@ fn only_nodes_that_changed_are_asked_again() {
     for rank in 0..5 {
         world.set_node(rank, Some("closed"));
     }
-    let (said, asked, is_plain) = world.decide("a", None);
-    assert_eq!(said, "0/5 nodes are available: 5 closed.");
+    let (stated, asked, is_plain) = world.decide("a", None);
+    assert_eq!(stated, "0/5 nodes are available: 5 closed.");
     // The fourth is as it was.
     assert_eq!((asked, is_plain), (4, false));
 }
@@ -225,8 +225,8 @@ fn what_cannot_be_kept_is_decided_plainly() {
     let mut world = World::new(Vec::new());
     assert_eq!(world.decide("odd", None), ("n4".to_owned(), 0, true));
     world.set_node(0, Some("broken"));
-    let (said, _, is_plain) = world.decide("a", None);
-    assert!(is_plain && said.contains("broken"), "{said}");
+    let (stated, _, is_plain) = world.decide("a", None);
+    assert!(is_plain && stated.contains("broken"), "{stated}");
     world.set_node(0, None);
     assert_eq!(world.decide("a", None), ("n4".to_owned(), 1, false));
 
@@ -276,8 +276,8 @@ fn an_unknown_pre_filter_runs_every_time() {
     });
     let mut world = World::new(vec![counting.build()]);
     for times in 1..4 {
-        let (said, _, is_plain) = world.decide("a", None);
-        assert_eq!((said.as_str(), is_plain), ("n4", false));
+        let (stated, _, is_plain) = world.decide("a", None);
+        assert_eq!((stated.as_str(), is_plain), ("n4", false));
         assert_eq!(ran.load(Ordering::Relaxed), times);
     }
     let narrowing =

@@ -56,7 +56,7 @@ fn one_pod_a_node(calls: &Arc<AtomicUsize>) -> FakePlugin {
         .add_pod(|state, _, node| {
             *state.read_mut::<i32>().unwrap_or(&mut 0) += 1;
             if node.pods().is_empty() {
-                Status::error("told before the table")
+                Status::error("notified before the table")
             } else {
                 Status::success()
             }
@@ -66,7 +66,7 @@ fn one_pod_a_node(calls: &Arc<AtomicUsize>) -> FakePlugin {
             if node.pods().is_empty() {
                 Status::success()
             } else {
-                Status::error("told before the table")
+                Status::error("notified before the table")
             }
         })
         .filter(move |state, _, node| {

@@ -145,7 +145,7 @@ fn nodes_are_equal_without_a_preference() {
 
 /// F-11, C-25.
 #[test]
-fn totals_and_contributions_can_be_told() {
+fn totals_and_contributions_can_be_listed() {
     let mut world = World::new(
         2,
         [

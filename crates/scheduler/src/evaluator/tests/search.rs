@@ -55,7 +55,7 @@ fn filters_answer_in_order_and_errors_end_the_cycle() {
 /// of its status.
 #[test]
 fn every_rejection_is_kept() {
-    let says = |name: &'static str, node: &'static str, status: Status| {
+    let statement = |name: &'static str, node: &'static str, status: Status| {
         fake(name).filter(move |_, _, view| {
             if view.name() == node {
                 status.clone()
@@ -66,10 +66,10 @@ fn every_rejection_is_kept() {
     };
     let plugins = || {
         [
-            says("B", "n1", Status::unschedulable("b")),
-            says("A", "n0", Status::unresolvable("a")),
-            says("C", "n2", Status::pending("c")),
-            says("D", "n2", Status::unschedulable("not asked")),
+            statement("B", "n1", Status::unschedulable("b")),
+            statement("A", "n0", Status::unresolvable("a")),
+            statement("C", "n2", Status::pending("c")),
+            statement("D", "n2", Status::unschedulable("not asked")),
         ]
     };
     let mut world = World::new(3, plugins());
@@ -112,7 +112,7 @@ fn an_error_fails_the_cycle_though_other_nodes_fit() {
         panic!("it fails");
     };
     assert_eq!(status.message(), "running \"A\" filter plugin: bad");
-    assert_eq!(asked.load(Ordering::Relaxed), 2, "nobody after it is asked");
+    assert_eq!(asked.load(Ordering::Relaxed), 2, "no plugin after it is asked");
     // C-22: the next search begins where this one broke off.
     assert_eq!(world.start, 1);
 }

@@ -189,7 +189,7 @@ fn a_flush_moves_exactly_what_is_over() {
 
 /// Q-20, Q-69: when to wake up for the flushes, and that waking up then is enough.
 #[test]
-fn the_queue_says_when_to_look_again() {
+fn the_queue_states_when_to_look_again() {
     let mut bench = setup().run(
         "
         at 200

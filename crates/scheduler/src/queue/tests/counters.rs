@@ -251,7 +251,7 @@ fn hints_are_counted_by_plugin_event_and_answer() {
 
 /// Q-6, case 93: the popped pod carries the flag, and the flag is cleared when the pod fails again.
 #[test]
-fn a_flushed_pod_says_so_until_it_fails_again() {
+fn a_flushed_pod_states_so_until_it_fails_again() {
     let mut bench = setup().run(
         "
         add a

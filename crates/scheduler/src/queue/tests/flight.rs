@@ -10,14 +10,14 @@ fn only_interesting_events_are_logged_and_only_in_flight() {
     let mut bench = setup().run("add a\nevent Node/Add helps=A\nadd x\npop -> a");
     assert_eq!(bench.queue.in_flight().events_len(), 0, "before the pop");
     bench.run("event Node/Delete helps=A");
-    assert_eq!(bench.queue.in_flight().events_len(), 0, "nobody registered");
+    assert_eq!(bench.queue.in_flight().events_len(), 0, "no plugin registered");
     bench.run("event Node/Add helps=A");
     assert_eq!(bench.queue.in_flight().events_len(), 1);
     bench.run("fail a A => active: x; backoff: a");
     assert_eq!(
         bench.queue.in_flight().events_len(),
         0,
-        "nobody needs it any more"
+        "no pod needs it any more"
     );
 
     let mut bench = setup().run("add a\npop -> a\nfail a A");
@@ -27,7 +27,7 @@ fn only_interesting_events_are_logged_and_only_in_flight() {
         old: None,
         new: None,
     };
-    let never = |_: &berth_api::Pod| panic!("nobody wants the event");
+    let never = |_: &berth_api::Pod| panic!("no plugin wants the event");
     queue.move_all(&cx, &event, change, Some(&never));
 }
 

@@ -219,7 +219,7 @@ fn behind_its_gate_a_pod_is_asked_about_like_any_other() {
             ])
             .run("add a\npop\nupdate a G1=shut\nfail a A\nactivate a\n+3000 => gated: a");
         bench.run("update a\nevent Node/Add helps=A");
-        assert_eq!(bench.places(), places, "G1 hears of {elsewhere} there");
+        assert_eq!(bench.places(), places, "G1 receives {elsewhere} there");
     }
 }
 

@@ -12,7 +12,7 @@ use berth_framework::{ActionType, ClusterEvent, EventResource, FeatureGates, Sta
 
 /// cases 74 to 77, 87, 88 and 108: backing off or not.
 #[test]
-fn an_event_moves_the_pods_whose_plugins_say_so() {
+fn an_event_moves_the_pods_whose_plugins_state_so() {
     for (rejected_by, event, moved, asked) in [
         ("A", "Node/Add helps=A", true, "A:Queue=1"),
         ("A", "Node/Add helps=B", false, "A:QueueSkip=1"),
@@ -112,7 +112,7 @@ fn a_registration_matches_what_it_covers() {
         } else {
             "unschedulable: a"
         };
-        assert_eq!(bench.places(), place, "{registered} hears {event}");
+        assert_eq!(bench.places(), place, "{registered} receives {event}");
     }
 }
 

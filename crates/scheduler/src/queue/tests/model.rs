@@ -87,7 +87,7 @@ enum Answer {
 /// A profile: its PreEnqueue plugins, and the events that each plugin registers for.
 pub(super) struct ModelProfile {
     pub(super) gates: Vec<&'static str>,
-    pub(super) hears: Vec<(&'static str, Vec<(ClusterEvent, bool)>)>,
+    pub(super) receives: Vec<(&'static str, Vec<(ClusterEvent, bool)>)>,
 }
 
 impl ModelProfile {
@@ -101,7 +101,7 @@ impl ModelProfile {
         };
         Self {
             gates: gates.to_vec(),
-            hears: plugins.iter().map(|(p, e)| (*p, matching(e))).collect(),
+            receives: plugins.iter().map(|(p, e)| (*p, matching(e))).collect(),
         }
     }
 }
@@ -230,7 +230,7 @@ impl Model {
 
     // --- moves ---------------------------------------------------------------------------------------------
 
-    fn came(&mut self, place: Place, label: &str) {
+    fn arrived(&mut self, place: Place, label: &str) {
         let key = (place.incoming(), label.to_owned());
         *self.incoming.entry(key).or_default() += 1;
     }
@@ -268,7 +268,7 @@ impl Model {
             return self.shut_out(at, was, label);
         }
         self.known[at].place = Place::Active;
-        self.came(Place::Active, label);
+        self.arrived(Place::Active, label);
         if self.known[at].first_active.is_none() {
             self.known[at].first_active = Some(self.now);
             let pod = self.known[at].pod.clone();
@@ -286,13 +286,13 @@ impl Model {
             Place::Backoff
         };
         self.known[at].place = place;
-        self.came(place, label);
+        self.arrived(place, label);
     }
 
     fn shut_out(&mut self, at: usize, was: Option<Place>, label: &str) {
         self.known[at].place = Place::Gated;
         if !was.is_some_and(Place::waits) {
-            self.came(Place::Gated, label);
+            self.arrived(Place::Gated, label);
         }
     }
 
@@ -309,7 +309,7 @@ impl Model {
             Answer::Skip if was.is_some() => {}
             Answer::Skip => {
                 self.known[at].place = Place::Unschedulable;
-                self.came(Place::Unschedulable, label);
+                self.arrived(Place::Unschedulable, label);
             }
             Answer::AfterBackoff if self.backs_off(&self.known[at]) => {
                 self.back_off(at, was, label);

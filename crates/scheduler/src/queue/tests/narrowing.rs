@@ -72,7 +72,7 @@ fn only_the_named_pods_are_asked() {
 /// with detailed logging each narrowing is logged; without it the queue makes no log lines.
 #[test]
 fn details_log_how_far_pods_were_narrowed() {
-    for (verbosity, helps, told) in [(5, "p0+p1", 1), (5, "all", 0), (4, "p0+p1", 0)] {
+    for (verbosity, helps, notified) in [(5, "p0+p1", 1), (5, "all", 0), (4, "p0+p1", 0)] {
         let mut bench = narrowed_setup().run(&waiting(3, "N"));
         bench.queue.log_mut().set_verbosity(verbosity);
         bench.event("Node/Add", helps);
@@ -83,7 +83,7 @@ fn details_log_how_far_pods_were_narrowed() {
             .filter(is_about_narrowing)
             .collect();
         let expected = "PreQueueingHint narrowed pod set plugin=N event=NodeAdd pods=2";
-        assert_eq!(lines, vec![expected; told], "{verbosity} {helps}");
+        assert_eq!(lines, vec![expected; notified], "{verbosity} {helps}");
     }
 }
 
@@ -121,7 +121,7 @@ fn narrowing_is_per_plugin() {
         assert_eq!(n_moved, moved == "n", "{helps}");
         assert!(
             !bench.places().contains("unschedulable: both"),
-            "W wants every pod it turned down: {}",
+            "W wants every pod that it rejected: {}",
             bench.places()
         );
         assert_eq!(bench.hints(), hints, "{helps}");

@@ -224,11 +224,11 @@ fn a_pod_carries_its_history() {
         bench.run(script);
         let queued = bench.queue.get("default", "a").map(|(_, info)| info);
         let info = queued.unwrap_or_else(|| &bench.popped["a"]);
-        assert_eq!(told(info), history, "{script}");
+        assert_eq!(notified(info), history, "{script}");
     }
 }
 
-fn told(info: &QueuedPodInfo) -> String {
+fn notified(info: &QueuedPodInfo) -> String {
     let mut text = format!(
         "at {}, tried {}, rejected {}, errors {}",
         info.timestamp.as_millis(),

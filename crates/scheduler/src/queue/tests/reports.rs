@@ -73,7 +73,7 @@ fn every_rejection_is_reported_in_the_plugins_words() {
 
 /// a pod whose condition has the message of its plugin costs nothing, however often the plugin is called.
 #[test]
-fn a_pod_that_says_so_is_not_reported_again() {
+fn a_pod_that_states_so_is_not_reported_again() {
     let mut bench = reporting().build();
     add_with_condition(&mut bench, "G1=shut", "NotReadyForScheduling", "G1 is shut");
     assert_eq!(

@@ -1,4 +1,4 @@
-//! The binding cycle (5.7, 5.9).
+//! The binding cycle.
 
 use super::*;
 use crate::metrics::Metric;
@@ -66,9 +66,9 @@ fn a_failed_binding_gives_its_room_back_and_wakes_others() {
     assert_eq!(w.place_of("b"), Some(QueuedIn::Unschedulable));
     w.events.clear();
     w.scheduler.set_log_verbosity(1);
-    w.answer(Some("the API said no"));
+    w.answer(Some("the API refused"));
     assert_eq!(w.on("n1"), Vec::<String>::new());
-    let message = "running Bind plugin \"Binder\": the API said no";
+    let message = "running Bind plugin \"Binder\": the API refused";
     let line = format!("Failed to bind pod pod=default/a err={message}");
     assert_eq!(
         w.logged("Failed to bind"),
@@ -163,9 +163,9 @@ fn pre_bind_runs_only_plugins_that_have_work() {
         w.applied(node("n1").object());
         w.pod(pod("p"));
         w.attempt();
-        let heard: Vec<String> = receive.try_iter().collect();
+        let received: Vec<String> = receive.try_iter().collect();
         let asked = if gate { "A? B? " } else { "" };
-        assert_eq!(heard.join(" "), format!("{asked}{worked}"), "{gate}");
+        assert_eq!(received.join(" "), format!("{asked}{worked}"), "{gate}");
     }
 }
 

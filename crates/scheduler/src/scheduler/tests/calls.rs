@@ -91,7 +91,7 @@ fn a_nomination_is_seen_from_the_start() {
     assert_eq!(
         nominated(&w),
         Some(String::new()),
-        "somebody must have overwritten it"
+        "another client must have overwritten it"
     );
 }
 
@@ -120,7 +120,7 @@ fn a_failed_eviction_wakes_pods_that_were_nominated_to_the_node() {
         })
     };
     for (refusal, place) in [
-        (Some("an admission webhook says no"), QueuedIn::Active),
+        (Some("an admission webhook refuses"), QueuedIn::Active),
         // The deletion raises an event, and the plugin is registered for it.
         (None, QueuedIn::Backoff),
     ] {

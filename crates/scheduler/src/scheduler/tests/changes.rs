@@ -18,7 +18,7 @@ use berth_framework::{ActionType, ApiCall, EventResource, Hint, Status};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Rejects every pod named `waits…`, and registers for one kind of event.
-fn hears(resource: EventResource, action: ActionType) -> FakePlugin {
+fn receives(resource: EventResource, action: ActionType) -> FakePlugin {
     fake("Hears")
         .filter(|_, pod, _| {
             if pod.pod.name().starts_with("waits") {
@@ -32,7 +32,7 @@ fn hears(resource: EventResource, action: ActionType) -> FakePlugin {
 
 /// A world with a node, an assigned pod, and a pod that waits for the event.
 fn waiting_for(resource: EventResource, action: ActionType) -> Driver {
-    let mut w = driver([hears(resource, action)]);
+    let mut w = driver([receives(resource, action)]);
     w.applied(node("n1").object());
     w.pod(pod("assigned").on("n1").label("a", "b"));
     w.pod(pod("waits").priority(10));
@@ -169,7 +169,7 @@ fn changes_wake_the_pods_that_wait_for_them() {
             true,
         ),
         (
-            "a storage class told of again",
+            "a storage class that is reported again",
             R::StorageClass,
             A::UPDATE,
             |w| {
@@ -229,7 +229,7 @@ fn storage_class(version: u32) -> Object {
 fn changes_are_taken_in_one_after_the_other() {
     let mut w = driver([fits()]);
     w.applied(node("n1").object());
-    let mut told = Vec::new();
+    let mut notified = Vec::new();
     for version in 1..=50 {
         let p = pod("p")
             .uid(&format!("uid-{}", version / 10))
@@ -246,21 +246,21 @@ fn changes_are_taken_in_one_after_the_other() {
             .unwrap_or_else(|e| panic!("{version}: {e}"));
         let queued = w.scheduler.queue().get("default", "p");
         let queued = queued.and_then(|(_, info)| info.pod.labels().get("version"));
-        told.push(match (queued, w.on("n1").is_empty()) {
+        notified.push(match (queued, w.on("n1").is_empty()) {
             (Some(of), true) => format!("{version} queued {of}"),
             (None, false) => format!("{version} assigned"),
             (None, true) => format!("{version} gone"),
             (Some(_), false) => format!("{version} in two places"),
         });
     }
-    for (at, told) in told.iter().enumerate() {
+    for (at, notified) in notified.iter().enumerate() {
         let version = at + 1;
         let expected = match version % 10 {
             9 => format!("{version} gone"),
             5..=8 => format!("{version} assigned"),
             _ => format!("{version} queued {version}"),
         };
-        assert_eq!(*told, expected);
+        assert_eq!(*notified, expected);
     }
 }
 
@@ -373,7 +373,7 @@ fn handled_changes_are_timed_by_event() {
             &["UnschedulablePodUpdate 1x 0s"],
         ),
         (
-            "a new pod that somebody else binds",
+            "a new pod that another scheduler binds",
             |w| {
                 w.pod(pod("new"));
                 w.change("new", |p| p.on("n1"));
@@ -394,7 +394,7 @@ fn handled_changes_are_timed_by_event() {
             |w| w.deleted("waits"),
             &["UnschedulablePodDelete 1x 0s"],
         ),
-        ("somebody else's pod gone", |w| w.deleted("others"), &[]),
+        ("another scheduler's pod deleted", |w| w.deleted("others"), &[]),
         (
             "a storage class",
             |w| {

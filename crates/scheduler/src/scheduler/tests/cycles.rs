@@ -74,7 +74,7 @@ fn what_is_on_its_way_ends_after_the_stop() {
         (w.on("n1"), w.scheduler.bindings_in_flight()),
         (vec!["a".to_owned()], 0)
     );
-    assert_eq!(w.events_text().len(), 1, "the binding was told");
+    assert_eq!(w.events_text().len(), 1, "the binding was notified");
 }
 
 /// C-35: the pod counts on its node at once, though what the API stores is as it was, and its nomination is over.
@@ -155,7 +155,7 @@ fn a_pod_that_fits_nowhere_reports_the_reason_and_waits_for_an_event() {
 
 /// C-50, edge case 228.
 #[test]
-fn what_the_pod_says_already_is_not_written_again() {
+fn what_the_pod_states_already_is_not_written_again() {
     let no = fake("No").events(|| vec![node_changes()]);
     let mut w = driver([no.filter(|_, _, _| Status::unschedulable("no"))]);
     w.applied(node("n1").object());
@@ -167,7 +167,7 @@ fn what_the_pod_says_already_is_not_written_again() {
     w.advance(Duration::from_secs(31));
     assert_eq!(w.attempt(), "0/1 nodes are available: 1 no.");
     assert_eq!(w.calls_text(), Vec::<String>::new());
-    assert_eq!(w.events.len(), 1, "people are told all the same");
+    assert_eq!(w.events.len(), 1, "users are notified all the same");
 }
 
 /// C-58: an event wakes a pod that is rejected for the same reasons as before. That is no attempt.
@@ -252,9 +252,9 @@ fn a_condition_states_the_generation_that_it_is_about() {
     w.applied(node("n1").object());
     w.pod(pod("p").with(|p| p.metadata.generation = Some(7)));
     w.attempt();
-    let told = w.calls[0].1.condition("PodScheduled");
-    let told = told.and_then(|c| c.observed_generation);
-    assert_eq!(told, Some(7));
+    let notified = w.calls[0].1.condition("PodScheduled");
+    let notified = notified.and_then(|c| c.observed_generation);
+    assert_eq!(notified, Some(7));
 }
 
 /// C-49, case 227: an event has room for 1024 bytes, the condition for the whole message.
@@ -314,7 +314,7 @@ fn a_nominated_node_comes_first_with_every_evaluator() {
 
 /// C-19, case 199: a profile's own percentage takes precedence over the global one. Zero means all nodes.
 #[test]
-fn a_profile_says_how_many_nodes_to_look_for() {
+fn a_profile_states_how_many_nodes_to_look_for() {
     for (common, own, asked) in [
         (None, None, 300.0),
         (Some(50), None, 150.0),
@@ -343,7 +343,7 @@ fn a_profile_says_how_many_nodes_to_look_for() {
 /// C-10, C-11: there is no copy of the cluster that could be late: a decision knows all that came before it, and the
 /// order of the nodes follows those that come and go.
 #[test]
-fn a_decision_knows_what_came_before_it() {
+fn a_decision_knows_what_arrived_before_it() {
     let mut w = driver([fits()]);
     w.applied(node("n1").capacity("1", "1Gi", "9").object());
     w.pod(pod("a").request("cpu", "1"));

@@ -184,7 +184,7 @@ fn a_binding_that_gives_way_to_a_deletion_has_failed() {
         );
         w.answer(None);
         assert_eq!(w.calls_text(), ["delete p"], "and nothing else");
-        w.answer(refused.then_some("an admission webhook says no"));
+        w.answer(refused.then_some("an admission webhook refuses"));
         w.advance(Duration::from_secs(10));
         let expected = if refused { "on n1" } else { "idle" };
         assert_eq!(w.attempt(), expected, "refused: {refused}");
@@ -208,7 +208,7 @@ fn a_pod_that_is_spared_is_tried_again() {
         w.advance(Duration::ZERO);
         assert_eq!(w.attempt(), "skipped");
         assert_eq!(w.place_of("p"), None);
-        w.answer(refused.then_some("an admission webhook says no"));
+        w.answer(refused.then_some("an admission webhook refuses"));
         let expected = if refused { "on n1" } else { "idle" };
         assert_eq!(w.attempt(), expected, "refused: {refused}");
     }

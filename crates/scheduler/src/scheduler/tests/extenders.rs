@@ -51,8 +51,8 @@ fn outcome(w: &mut Driver) -> String {
     }
     reply_all(w);
     let calls = w.calls_text();
-    let told = calls.iter().find(|c| !c.contains("nominated=\"n"));
-    told.cloned().unwrap_or_else(|| format!("{calls:?}"))
+    let notified = calls.iter().find(|c| !c.contains("nominated=\"n"));
+    notified.cloned().unwrap_or_else(|| format!("{calls:?}"))
 }
 
 fn filtered(kept: &[&str], failed: &[(&str, &str)], hard: &[(&str, &str)]) -> Filtered {
@@ -70,22 +70,22 @@ fn filtered(kept: &[&str], failed: &[(&str, &str)], hard: &[(&str, &str)]) -> Fi
 }
 
 /// An extender that filters, and sends the nodes of each request to the receiver.
-fn telling(
+fn reporting(
     name: &str,
     answer: impl Fn() -> Result<Filtered, String> + Send + Sync + 'static,
 ) -> (FakeExtender, Receiver<String>) {
-    let (tell, told) = channel();
+    let (notify, notified) = channel();
     let filter = extender(name).filter(move |_, nodes| {
         let mut nodes: Vec<&str> = nodes.iter().map(Str::as_str).collect();
         nodes.sort_unstable();
-        let _ = tell.send(nodes.join(" "));
+        let _ = notify.send(nodes.join(" "));
         answer()
     });
-    (filter, told)
+    (filter, notified)
 }
 
-fn told(told: &Receiver<String>) -> Vec<String> {
-    told.try_iter().collect()
+fn notified(notified: &Receiver<String>) -> Vec<String> {
+    notified.try_iter().collect()
 }
 
 const ALL: &[&str] = &["n1", "n2", "n3"];

@@ -30,7 +30,7 @@ fn post_filter_adds_its_word_and_nominates() {
     let set = |node: &str| Nominating::Set(node.into());
     let base = "0/1 nodes are available: 1 no.";
     for (situation, plugins, message, nominated) in [
-        ("nobody tries", vec![], base.to_owned(), Some("")),
+        ("no plugin tries", vec![], base.to_owned(), Some("")),
         (
             "success nominates",
             vec![post_filter("A", Status::success(), set("n1"))],
@@ -38,7 +38,7 @@ fn post_filter_adds_its_word_and_nominates() {
             Some("n1"),
         ),
         (
-            "all say why not",
+            "all state why not",
             vec![
                 post_filter(
                     "A",
@@ -75,7 +75,7 @@ fn post_filter_adds_its_word_and_nominates() {
             None,
         ),
         (
-            "after an error nobody is asked",
+            "after an error no plugin is asked",
             vec![
                 post_filter("A", Status::error("broken"), Nominating::Keep),
                 post_filter("B", Status::success(), set("n1")),
@@ -372,7 +372,7 @@ fn what_one_attempt_wants_tried_is_no_business_of_another() {
 fn plugins_can_activate_pods() {
     for (situation, fails, place) in [
         ("placed", false, QueuedIn::Active),
-        ("turned down", true, QueuedIn::Unschedulable),
+        ("rejected", true, QueuedIn::Unschedulable),
     ] {
         let gang = fake("Gang")
             .filter(|_, pod, _| {
@@ -461,7 +461,7 @@ fn only_writes_that_should_have_worked_are_errors_in_the_log() {
 fn every_failure_has_its_own_rejectors() {
     let mood = Arc::new(AtomicUsize::new(0));
     let seen = mood.clone();
-    let says = |name: &'static str, at: usize, status: Status| {
+    let statement = |name: &'static str, at: usize, status: Status| {
         let mood = seen.clone();
         fake(name).filter(move |_, _, _| {
             if mood.load(Ordering::Relaxed) == at {
@@ -472,9 +472,9 @@ fn every_failure_has_its_own_rejectors() {
         })
     };
     let mut w = driver([
-        says("A", 0, Status::unschedulable("a")),
-        says("B", 1, Status::pending("b")),
-        says("C", 2, Status::error("c")),
+        statement("A", 0, Status::unschedulable("a")),
+        statement("B", 1, Status::pending("b")),
+        statement("C", 2, Status::error("c")),
     ]);
     w.applied(node("n1").object());
     w.pod(pod("p"));
@@ -518,7 +518,7 @@ fn the_failure_handler_looks_at_the_pod_as_it_is_now() {
         ),
         // No patch, unlike upstream: it would state of a bound pod that it is not scheduled.
         (
-            "bound by somebody",
+            "bound by another scheduler",
             |w| w.change("p", |p| p.on("n2")),
             None,
             0,
@@ -542,7 +542,7 @@ fn the_failure_handler_looks_at_the_pod_as_it_is_now() {
         w.applied(node("n1").object()).applied(node("n2").object());
         w.pod(pod("p"));
         assert_eq!(w.attempt(), "parked", "{situation}");
-        assert_eq!(w.attempt(), "parked", "{situation}: nobody else is tried");
+        assert_eq!(w.attempt(), "parked", "{situation}: no other pod is tried");
         change(&mut w);
         w.advance(Duration::from_secs(1));
         assert_eq!(w.place_of("p"), place, "{situation}");
@@ -550,13 +550,13 @@ fn the_failure_handler_looks_at_the_pod_as_it_is_now() {
         assert_eq!(!w.events_text().is_empty(), event, "{situation}");
         let why = match situation {
             "deleted" => "Pod is gone and not tried again pod=default/p",
-            "bound by somebody" => {
+            "bound by another scheduler" => {
                 "Pod has been assigned to node. Abort adding it back to queue. pod=default/p"
             }
             _ => "",
         };
-        let told: Vec<String> = w.logged("Pod ").into_iter().map(|(_, line)| line).collect();
-        assert_eq!(told.join(""), why, "{situation}");
+        let notified: Vec<String> = w.logged("Pod ").into_iter().map(|(_, line)| line).collect();
+        assert_eq!(notified.join(""), why, "{situation}");
         let nominated = w.scheduler.queue().nominator().node_of("uid-p").is_some();
         assert_eq!(
             nominated,

@@ -139,7 +139,7 @@ fn the_nominated_node_is_evaluated_before_the_others() {
 /// F-5: what a code means for the pod: whether room can be made for it, and whether it has to wait out a backoff when
 /// an event comes that may help.
 #[test]
-fn codes_say_what_can_be_done_for_a_pod() {
+fn codes_state_what_can_be_done_for_a_pod() {
     for (status, may_be_freed, woken_into) in [
         (Status::unschedulable("no"), true, QueuedIn::Backoff),
         (Status::unresolvable("never"), false, QueuedIn::Backoff),
@@ -171,8 +171,11 @@ fn codes_say_what_can_be_done_for_a_pod() {
         w.attempt();
         let expected = usize::from(may_be_freed);
         assert_eq!(seen.load(Ordering::Relaxed), expected, "{code}");
-        let told = w.scheduler.explanation("uid-p").unwrap();
-        assert_eq!(told.reasons[0].preemption_may_help, may_be_freed, "{code}");
+        let notified = w.scheduler.explanation("uid-p").unwrap();
+        assert_eq!(
+            notified.reasons[0].preemption_may_help, may_be_freed,
+            "{code}"
+        );
         let rejectors = match code {
             berth_framework::Code::Pending => (vec![], vec!["No".to_owned()]),
             _ => (vec!["No".to_owned()], vec![]),

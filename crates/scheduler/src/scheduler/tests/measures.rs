@@ -150,7 +150,7 @@ pub(super) fn thorough(watch: &HandWatch) -> FakePlugin {
             "prebind" => 31,
             "bind" => 37,
             "postbind" => 41,
-            other => panic!("nobody says how long {other} takes"),
+            other => panic!("no metric has the duration of {other}"),
         });
     };
     everywhere("All", takes).permit(move |_, pod, _, _| {

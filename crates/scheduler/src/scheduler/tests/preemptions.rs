@@ -102,7 +102,7 @@ const NONE: [&str; 0] = [];
 fn the_last_victim_is_evicted_last() {
     let mut w = full(&["a", "b", "c"]);
     assert_eq!(deletions(&w), ["delete a", "delete b"]);
-    assert_eq!(w.events_text(), NONE, "nobody has been told yet");
+    assert_eq!(w.events_text(), NONE, "no victim has been notified yet");
     deletion_ends(&mut w, "a", None);
     assert_eq!(w.events_text(), ["Normal Preempted a goes"]);
     assert_eq!(deletions(&w), ["delete b"]);
@@ -142,18 +142,18 @@ fn a_victim_that_is_gone_is_no_failure() {
 /// P-20, P-23, case 242: when one refuses to go, the last is spared and the preemptor tried again.
 #[test]
 fn a_refusal_spares_the_last_victim() {
-    for (refuses, told, spared) in [("a", vec!["b"], "c"), ("b", vec!["a"], "c")] {
+    for (refuses, notified, spared) in [("a", vec!["b"], "c"), ("b", vec!["a"], "c")] {
         let mut w = full(&["a", "b", "c"]);
         deletion_ends(&mut w, refuses, Some(CallErrorKind::Refused));
-        for name in told {
+        for name in notified {
             deletion_ends(&mut w, name, None);
         }
         assert_eq!(deletions(&w), NONE, "{refuses} refuses: {spared} stays");
         assert_eq!(w.place_of("vip"), Some(QueuedIn::Active), "{refuses}");
         assert!(!is_preempting(&w), "{refuses}");
         let goes = w.events_text();
-        let told = |e: &String| e.ends_with(&format!("{refuses} goes"));
-        assert!(!goes.iter().any(told), "{goes:?}");
+        let notified = |e: &String| e.ends_with(&format!("{refuses} goes"));
+        assert!(!goes.iter().any(notified), "{goes:?}");
         assert!(
             w.log.iter().any(|line| line.to_string().contains(&format!(
                 "Failed to preempt pod preemptor=default/vip victim=default/{refuses}"
@@ -226,7 +226,7 @@ fn a_nominated_pod_is_retried_when_a_victim_was_deleted() {
     for (situation, priority, end, refused, tried) in [
         ("it is gone", 5, gone, None, true),
         ("it refuses", 5, gone, Some(CallErrorKind::Refused), true),
-        ("nobody sees it go", 5, stays, None, true),
+        ("no watch shows its deletion", 5, stays, None, true),
         ("it is as important", 0, gone, None, false),
     ] {
         let no = fake("No")
@@ -245,7 +245,7 @@ fn a_nominated_pod_is_retried_when_a_victim_was_deleted() {
             Some(_) => deletion_ends(&mut w, "victim", refused),
             None => {
                 let at = w.calls_text().iter().position(|c| c == "delete victim");
-                let (id, _) = w.calls.remove(at.expect("it is told"));
+                let (id, _) = w.calls.remove(at.expect("it is reported"));
                 w.complete(id, Ok(()));
                 assert_eq!(w.place_of("nominee"), Some(QueuedIn::Unschedulable));
                 end(&mut w);
@@ -365,7 +365,7 @@ fn two_preemptions_of_one_pod_end_with_the_later() {
             names.reverse();
         }
         assert_eq!(deletions(&w).len(), 2);
-        let told = |w: &mut Driver, name: &str| {
+        let notified = |w: &mut Driver, name: &str| {
             let text = format!("delete {name}");
             let at = w.calls_text().iter().position(|call| *call == text);
             let (id, _) = w.calls.remove(at.expect("the deletion is on its way"));
@@ -376,10 +376,10 @@ fn two_preemptions_of_one_pod_end_with_the_later() {
             w.deleted(names[0]);
             assert!(is_preempting(&w), "{} is not seen going", names[1]);
         }
-        told(&mut w, names[0]);
-        assert!(is_preempting(&w), "{} has not been told", names[1]);
-        told(&mut w, names[1]);
-        assert!(!is_preempting(&w), "all have been told");
+        notified(&mut w, names[0]);
+        assert!(is_preempting(&w), "{} has not been notified", names[1]);
+        notified(&mut w, names[1]);
+        assert!(!is_preempting(&w), "all have been notified");
     }
 }
 

@@ -35,7 +35,7 @@ fn gate() -> FakePlugin {
 
 /// the report becomes a patch after 5 s, and an event once that is written.
 #[test]
-fn what_pre_enqueue_says_is_reported() {
+fn what_pre_enqueue_states_is_reported() {
     let mut w = driver([gate()]);
     w.applied(node("n1").object());
     w.pod(pod("p"));
@@ -106,7 +106,7 @@ fn a_report_that_failed_is_made_again() {
     assert_eq!(w.calls_text(), report);
     w.change("p", |p| p.label("still", "shut"));
     w.advance(Duration::from_secs(60));
-    assert_eq!(w.calls.len(), 1, "it says so already");
+    assert_eq!(w.calls.len(), 1, "it states this already");
     w.answer(Some("no"));
     w.change("p", |p| p.label("again", "shut"));
     w.advance(Duration::from_secs(5));
@@ -130,14 +130,14 @@ fn a_report_goes_with_another_patch_of_the_pod() {
         let report = "patch p PodScheduled=False NotReadyForScheduling: shut";
         let both = format!("{report} nominated=\"n1\"");
         assert_eq!(w.calls_text(), [both]);
-        let told: &[&str] = if fails {
+        let notified: &[&str] = if fails {
             w.fail(CallErrorKind::Refused);
             &[]
         } else {
             w.answer(None);
             &["Warning NotReadyForScheduling shut"]
         };
-        assert_eq!(w.events_text(), told, "fails: {fails}");
+        assert_eq!(w.events_text(), notified, "fails: {fails}");
         w.change("p", |p| p.label("still", "shut"));
         w.advance(seconds(5));
         let again: &[&str] = if fails { &[report] } else { &[] };
@@ -156,7 +156,7 @@ fn a_pod_that_no_node_would_help_stops_asking_for_nodes() {
             None => Status::success(),
         }
     };
-    let hears = || {
+    let receives = || {
         vec![EventRegistration::always(
             EventResource::Pod,
             ActionType::UPDATE_POD_LABEL,
@@ -171,19 +171,21 @@ fn a_pod_that_no_node_would_help_stops_asking_for_nodes() {
     ] {
         let no = fake("No")
             .filter(|_, _, _| Status::unschedulable("no"))
-            .events(hears);
+            .events(receives);
         let evicting = fake("Evicting")
             .pre_enqueue(shut("evicting"))
             .following_attempts()
-            .events(hears);
-        let unready = fake("Unready").pre_enqueue(shut("unready")).events(hears);
+            .events(receives);
+        let unready = fake("Unready")
+            .pre_enqueue(shut("unready"))
+            .events(receives);
         let mut w = driver([no, evicting, unready]);
         w.applied(node("n1").object());
         w.pod(pod("p"));
         w.attempt();
-        let said = w.calls_text();
+        let stated = w.calls_text();
         assert_eq!(
-            said,
+            stated,
             [format!("patch p PodScheduled=False {unschedulable}")]
         );
         w.answer_all();
@@ -266,7 +268,7 @@ fn a_report_does_not_overtake_what_a_cycle_found() {
 }
 
 /// The gate, and its message for pods with the label `says`.
-fn telling_gate(name: &'static str) -> FakePlugin {
+fn reporting_gate(name: &'static str) -> FakePlugin {
     fake(name)
         .pre_enqueue(|pod| match pod.labels().get("says") {
             Some(message) => Status::unresolvable(message.to_owned()),
@@ -294,7 +296,7 @@ fn the_latest_message_is_reported_once() {
             "patch p PodScheduled=False NotReadyForScheduling: {message}"
         )]
     };
-    let mut w = driver([telling_gate("Gate")]);
+    let mut w = driver([reporting_gate("Gate")]);
     w.pod(pod("p").label("says", "one"));
     w.advance(seconds(3));
     w.change("p", |p| p.label("says", "two"));
@@ -306,7 +308,7 @@ fn the_latest_message_is_reported_once() {
     for _ in 0..3 {
         w.change("p", |p| p.label("touched", "again"));
         w.advance(seconds(60));
-        assert_eq!(w.calls_text(), NONE, "it says so already");
+        assert_eq!(w.calls_text(), NONE, "it states this already");
     }
     w.change("p", |p| p.label("says", "three"));
     w.advance(Duration::from_millis(4_999));
@@ -337,13 +339,13 @@ fn a_repeated_report_states_what_is_true_by_then() {
         ),
         ("it passes", open, CallErrorKind::Conflict, &[]),
         (
-            "it passes and may say so",
+            "it passes and may report it",
             open,
             CallErrorKind::Timeout,
             &["clear p"],
         ),
     ] {
-        let mut w = driver([telling_gate("Gate")]);
+        let mut w = driver([reporting_gate("Gate")]);
         w.pod(pod("p").label("says", "one"));
         w.advance(seconds(5));
         w.fail(failure);
@@ -369,7 +371,7 @@ fn a_report_is_taken_back_when_the_pod_passes() {
             "patch p PodScheduled=False Unschedulable: 0/1 nodes are available: 1 Insufficient cpu.",
         ),
     ] {
-        let mut w = driver([telling_gate("Gate"), fits()]);
+        let mut w = driver([reporting_gate("Gate"), fits()]);
         w.applied(
             node("n1")
                 .capacity(room.unwrap_or("1"), "1Gi", "9")
@@ -399,7 +401,7 @@ fn a_report_is_taken_back_when_the_pod_passes() {
 #[test]
 fn scheduling_gates_need_no_patch() {
     let message = "Scheduling is blocked due to non-empty scheduling gates";
-    for (situation, reason, said, expected) in [
+    for (situation, reason, stated, expected) in [
         ("as created", "SchedulingGated", message, None),
         (
             "another plugin was first",
@@ -410,11 +412,11 @@ fn scheduling_gates_need_no_patch() {
             )),
         ),
     ] {
-        let mut w = driver([telling_gate("SchedulingGates")]);
+        let mut w = driver([reporting_gate("SchedulingGates")]);
         w.pod(
             pod("p")
                 .label("says", message)
-                .condition("PodScheduled", "False", reason, said),
+                .condition("PodScheduled", "False", reason, stated),
         );
         assert_eq!(w.place_of("p"), Some(QueuedIn::Gated));
         w.advance(seconds(60));
@@ -441,14 +443,14 @@ fn a_report_that_is_not_needed_any_more_is_dropped() {
         ("bound by another scheduler", |w| {
             w.change("p", |p| p.on("n1"))
         }),
-        ("somebody wrote the same", |w| {
+        ("another client wrote the same", |w| {
             w.change("p", |p| {
                 p.condition("PodScheduled", "False", "NotReadyForScheduling", "shut")
             });
         }),
     ];
     for (situation, change) in cases {
-        let mut w = driver([telling_gate("Gate")]);
+        let mut w = driver([reporting_gate("Gate")]);
         w.pod(pod("p").label("says", "shut"));
         assert_eq!(w.scheduler.dispatcher().len(), 1, "{situation}");
         w.advance(seconds(4));
@@ -458,7 +460,7 @@ fn a_report_that_is_not_needed_any_more_is_dropped() {
         assert_eq!(w.calls_text(), NONE, "{situation}");
         assert_eq!(w.events_text(), NONE, "{situation}");
     }
-    let mut w = driver([telling_gate("Gate")]);
+    let mut w = driver([reporting_gate("Gate")]);
     w.pod(pod("p").label("says", "shut"));
     w.advance(seconds(5));
     w.deleted("p");
@@ -471,33 +473,37 @@ fn a_report_that_is_not_needed_any_more_is_dropped() {
 /// Case 173: a restarted scheduler reads the last report from the pod. It does not write the same message again, but it
 /// writes another message, and it clears the condition when the pod passes.
 #[test]
-fn a_new_scheduler_goes_on_from_what_the_pod_says() {
+fn a_new_scheduler_goes_on_from_what_the_pod_states() {
     let patch = "patch p PodScheduled=False NotReadyForScheduling: ";
-    for (said, says, expected) in [
+    for (stated, statement, expected) in [
         ("shut", "shut", None),
         ("shut", "still shut", Some(format!("{patch}still shut"))),
         ("", "shut", Some(format!("{patch}shut"))),
     ] {
-        let mut w = driver([telling_gate("Gate")]);
-        let mut waiting = pod("p").label("says", says);
-        if !said.is_empty() {
-            waiting = waiting.condition("PodScheduled", "False", "NotReadyForScheduling", said);
+        let mut w = driver([reporting_gate("Gate")]);
+        let mut waiting = pod("p").label("says", statement);
+        if !stated.is_empty() {
+            waiting = waiting.condition("PodScheduled", "False", "NotReadyForScheduling", stated);
         }
         w.pod(waiting);
         w.advance(seconds(60));
         let expected: Vec<String> = expected.into_iter().collect();
-        assert_eq!(w.calls_text(), expected, "{said:?}, then {says:?}");
+        assert_eq!(w.calls_text(), expected, "{stated:?}, then {statement:?}");
         w.answer_all();
         w.change("p", open);
         w.advance(seconds(60));
-        assert_eq!(w.calls_text(), ["clear p"], "{said:?}, then {says:?}");
+        assert_eq!(
+            w.calls_text(),
+            ["clear p"],
+            "{stated:?}, then {statement:?}"
+        );
     }
 }
 
 /// cases 168 and 170: what is written follows the answers of the plugins, through attempts.
 #[test]
 fn reports_follow_the_plugins() {
-    let hears = || {
+    let receives = || {
         vec![EventRegistration::always(
             EventResource::Pod,
             ActionType::UPDATE_POD_LABEL,
@@ -505,8 +511,8 @@ fn reports_follow_the_plugins() {
     };
     let no = fake("No")
         .filter(|_, _, _| Status::unschedulable("no"))
-        .events(hears);
-    let mut w = driver([telling_gate("Gate"), no]);
+        .events(receives);
+    let mut w = driver([reporting_gate("Gate"), no]);
     w.applied(node("n1").object());
     w.pod(pod("p").label("says", "one"));
     let ready =
@@ -560,7 +566,7 @@ fn reports_follow_the_plugins() {
 /// written that or because its removal has not been written yet. The result of the attempt is written, then the next
 /// rejection.
 #[test]
-fn a_rejection_after_an_attempt_is_reported_though_the_pod_still_says_so() {
+fn a_rejection_after_an_attempt_is_reported_though_the_pod_still_states_so() {
     let no = || {
         fake("No")
             .filter(|_, _, _| Status::unschedulable("no"))
@@ -574,7 +580,7 @@ fn a_rejection_after_an_attempt_is_reported_though_the_pod_still_says_so() {
     let carrying =
         |p: PodBuilder| p.condition("PodScheduled", "False", "NotReadyForScheduling", "shut");
     for was_rejected_here in [true, false] {
-        let mut w = driver([telling_gate("Gate"), no()]);
+        let mut w = driver([reporting_gate("Gate"), no()]);
         w.applied(node("n1").object());
         if was_rejected_here {
             w.pod(carrying(pod("p").label("says", "shut")));
@@ -639,7 +645,7 @@ fn a_status_that_others_write_is_corrected() {
         ),
     ];
     for (situation, change, expected) in cases {
-        let mut w = driver([telling_gate("Gate")]);
+        let mut w = driver([reporting_gate("Gate")]);
         w.pod(pod("p").label("says", "shut"));
         w.advance(seconds(5));
         w.answer_all();

@@ -81,10 +81,10 @@ fn an_owed_status_that_is_not_true_any_more_is_not_written() {
             "the pod is gone",
             (|w: &mut Driver| w.deleted("p")) as fn(&mut Driver),
         ),
-        ("somebody bound it", |w| {
+        ("another scheduler bound it", |w| {
             w.change("p", |p| p.on("n1"));
         }),
-        ("somebody wrote the same", |w| {
+        ("another client wrote the same", |w| {
             let message = "0/1 nodes are available: 1 Insufficient cpu.";
             w.change("p", |p| {
                 p.condition("PodScheduled", "False", "Unschedulable", message)
@@ -102,7 +102,7 @@ fn an_owed_status_that_is_not_true_any_more_is_not_written() {
 /// D-14: the report that gates block a pod is retried only while they do. If the retries end with a failure, the next
 /// rejection is reported again.
 #[test]
-fn a_pod_without_its_gates_is_not_said_to_have_them() {
+fn a_pod_without_its_gates_is_not_stated_to_have_them() {
     for opens in [true, false] {
         let plugin = |name: &'static str| {
             fake(name)
@@ -131,13 +131,13 @@ fn a_pod_without_its_gates_is_not_said_to_have_them() {
         }
         w.advance(seconds(40));
         let calls = w.calls_text();
-        let says_gated = calls.iter().any(|call| call.starts_with(gated));
-        assert_eq!(says_gated, !opens, "opens: {opens}: {calls:?}");
+        let states_gated = calls.iter().any(|call| call.starts_with(gated));
+        assert_eq!(states_gated, !opens, "opens: {opens}: {calls:?}");
         if !opens {
             w.fail(Refused);
             w.change("p", |p| p.label("again", "shut"));
             w.advance(seconds(5));
-            assert!(w.calls_text()[0].starts_with(gated), "told anew");
+            assert!(w.calls_text()[0].starts_with(gated), "reported again");
         }
     }
 }

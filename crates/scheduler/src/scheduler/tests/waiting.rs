@@ -19,7 +19,7 @@ fn holding(name: &'static str, seconds: u64) -> FakePlugin {
                 "p" => return PermitStep::Hold(Duration::from_secs(seconds)),
                 "allow" => cx.outbox.allow("uid-p", name),
                 "reject" => {
-                    cx.outbox.reject("uid-p", name, "the boss said no");
+                    cx.outbox.reject("uid-p", name, "the boss refused");
                 }
                 "look" => {
                     let waiting = cx.outbox.waiting_pods();
@@ -40,7 +40,7 @@ fn holding(name: &'static str, seconds: u64) -> FakePlugin {
 /// minutes.
 #[test]
 fn permit_ends_with_the_first_refusal() {
-    let says = |name: &'static str, status: Status| {
+    let statement = |name: &'static str, status: Status| {
         fake(name).permit(move |_, _, _, _| PermitStep::Done(status.clone()))
     };
     let waits = |name: &'static str, minutes: u64| {
@@ -52,7 +52,7 @@ fn permit_ends_with_the_first_refusal() {
             "refused while another would wait",
             [
                 waits("A", 1),
-                says("B", Status::unresolvable("no")),
+                statement("B", Status::unresolvable("no")),
                 never(),
             ],
             "0/1 nodes are available: 1 no.",
@@ -60,13 +60,21 @@ fn permit_ends_with_the_first_refusal() {
         ),
         (
             "broken while another would wait",
-            [waits("A", 1), says("B", Status::error("oops")), never()],
+            [
+                waits("A", 1),
+                statement("B", Status::error("oops")),
+                never(),
+            ],
             "error: running Permit plugin \"B\": oops",
             None,
         ),
         (
             "waits for ever",
-            [waits("A", 60), says("B", Status::success()), waits("C", 90)],
+            [
+                waits("A", 60),
+                statement("B", Status::success()),
+                waits("C", 90),
+            ],
             "on n1",
             Some("A"),
         ),
@@ -186,7 +194,7 @@ fn a_pod_that_is_held_back_goes_on_rejects_or_times_out() {
             "rejected",
             &["reject"],
             0,
-            "Warning FailedScheduling 0/1 nodes are available: 1 the boss said no.",
+            "Warning FailedScheduling 0/1 nodes are available: 1 the boss refused.",
             Some(QueuedIn::Unschedulable),
         ),
         (
@@ -313,9 +321,9 @@ fn a_placed_pod_that_is_deleted_gives_up_its_room() {
             bindings,
             "{situation}: one that is prepared fails by itself"
         );
-        let told = w.events_text().join("; ");
-        let removed = told.ends_with("0/1 nodes are available: 1 removed.");
-        assert_eq!(removed, bindings == 0, "{situation}: F-15: {told}");
+        let notified = w.events_text().join("; ");
+        let removed = notified.ends_with("0/1 nodes are available: 1 removed.");
+        assert_eq!(removed, bindings == 0, "{situation}: F-15: {notified}");
         assert_eq!(w.place_of("other"), Some(QueuedIn::Backoff), "{situation}");
         w.answer_all();
         w.advance(Duration::from_secs(501));
@@ -348,14 +356,14 @@ fn a_parked_reserve_looks_at_its_node_again() {
     let cases: [(&str, Change, &str); 6] = [
         ("nothing happened", |_| {}, "bind p n1"),
         (
-            "somebody else came, there is room",
+            "another pod was added, there is room",
             |w| {
                 w.pod(pod("x").request("cpu", "1").on("n1"));
             },
             "bind p n1",
         ),
         (
-            "somebody else took the room",
+            "another pod took the room",
             |w| {
                 w.pod(pod("x").request("cpu", "3").on("n1"));
             },
@@ -371,7 +379,7 @@ fn a_parked_reserve_looks_at_its_node_again() {
         ),
         ("the pod is gone", |w| w.deleted("p"), ""),
         (
-            "somebody else has bound the pod",
+            "another scheduler has bound the pod",
             |w| w.change("p", |p| p.on("n1")),
             "",
         ),
@@ -396,8 +404,8 @@ fn a_parked_reserve_looks_at_its_node_again() {
             assert_eq!(calls, [""; 0], "{situation}");
             let is_bound = situation != "the pod is gone";
             assert_eq!(w.on("n1").contains(&"p".to_owned()), is_bound);
-            let told = w.logged("ForgetPod failed").len();
-            assert_eq!(told, usize::from(is_bound), "{situation}: {:?}", w.log);
+            let notified = w.logged("ForgetPod failed").len();
+            assert_eq!(notified, usize::from(is_bound), "{situation}: {:?}", w.log);
             assert_eq!(w.place_of("p"), None, "{situation}");
         } else {
             assert_eq!(calls, [call], "{situation}");

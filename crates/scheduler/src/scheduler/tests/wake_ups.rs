@@ -167,7 +167,7 @@ fn a_flight_lasts_while_events_may_help() {
             None,
         ),
         (
-            "told to go before it was tried",
+            "notified before it was tried",
             pod("p").deleting(berth_api::Time::EPOCH),
             |_| {},
             0,

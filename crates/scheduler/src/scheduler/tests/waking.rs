@@ -134,7 +134,7 @@ fn a_permit_plugin_is_called_again() {
              plugin Slow.",
         ),
     ];
-    for (case, again, seconds, told) in cases {
+    for (case, again, seconds, notified) in cases {
         let slow = fake("Slow").permit(move |cx, _, _, wake| match wake {
             None => timer(cx, 5),
             Some(_) => again(),
@@ -148,7 +148,7 @@ fn a_permit_plugin_is_called_again() {
             assert_eq!(w.events_text(), [""; 0], "{case}");
         }
         w.advance(Duration::from_secs(1)).answer_all();
-        assert_eq!(w.events_text(), [told], "{case}");
+        assert_eq!(w.events_text(), [notified], "{case}");
     }
 }
 

@@ -127,7 +127,7 @@ proptest! {
 
 /// API-4, case 4: every further gate of a name is a duplicate, whatever else is wrong with it.
 #[test]
-fn a_gate_that_stands_there_again_is_a_duplicate() {
+fn a_gate_that_is_listed_again_is_a_duplicate() {
     check(
         gates(&["foo", "foo"]),
         &["spec.schedulingGates[1]: Duplicate value: \"foo\""],
@@ -275,7 +275,7 @@ fn gates_only_go() {
 /// API-14, case 20: what the server makes of the status of a new pod. A condition that the client sent goes with the
 /// rest of the status.
 #[test]
-fn a_gated_pod_says_so_from_the_beginning() {
+fn a_gated_pod_states_so_from_the_beginning() {
     let now = "2026-01-01T00:00:00Z";
     let gated = json!([{
         "type": "PodScheduled",

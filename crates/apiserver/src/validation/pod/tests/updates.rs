@@ -297,10 +297,10 @@ fn what_differs_is_named() {
     let many: serde_json::Map<String, Value> = (0..30)
         .map(|i| (format!("k{i:02}"), json!("é".repeat(60))))
         .collect();
-    let told = differences(
+    let notified = differences(
         json!({"nodeSelector": {"a": "1"}}),
         json!({"nodeSelector": many}),
     );
-    assert_eq!(told.len(), 11, "{told:?}");
-    assert_eq!(told[10], "  and 21 more");
+    assert_eq!(notified.len(), 11, "{notified:?}");
+    assert_eq!(notified[10], "  and 21 more");
 }

@@ -6,9 +6,9 @@ use berth_framework::{ClusterEvent, EventResource};
 
 impl Model {
     pub(super) fn matching(&self, event: &ClusterEvent) -> bool {
-        let registered = self.profiles.values().flat_map(|profile| &profile.hears);
+        let registered = self.profiles.values().flat_map(|profile| &profile.receives);
         let mut registered = registered.flat_map(|(_, events)| events);
-        is_for_all(event) || registered.any(|(registered, _)| hears(registered, event))
+        is_for_all(event) || registered.any(|(registered, _)| receives(registered, event))
     }
 
     /// whether the event reaches a gated pod.
@@ -16,9 +16,9 @@ impl Model {
         let Some(gate) = &known.gate else {
             return true;
         };
-        let registered = self.profiles.values().flat_map(|profile| &profile.hears);
+        let registered = self.profiles.values().flat_map(|profile| &profile.receives);
         let mut own = registered.filter(|(plugin, _)| *plugin == gate.as_str());
-        !is_for_all(event) && own.any(|(_, events)| events.iter().any(|(e, _)| hears(e, event)))
+        !is_for_all(event) && own.any(|(_, events)| events.iter().any(|(e, _)| receives(e, event)))
     }
 
     ///
@@ -45,19 +45,19 @@ impl Model {
             return Answer::AfterBackoff;
         };
         let mut answer = Answer::Skip;
-        for (plugin, events) in &profile.hears {
-            for (_, has_hint) in events.iter().filter(|(e, _)| hears(e, event)) {
+        for (plugin, events) in &profile.receives {
+            for (_, has_hint) in events.iter().filter(|(e, _)| receives(e, event)) {
                 if !rejectors.contains(*plugin) {
                     continue;
                 }
-                let said = if *has_hint {
+                let stated = if *has_hint {
                     hint(plugin, &known.pod, old, new)
                 } else {
                     "Queue"
                 };
-                let key = ((*plugin).to_owned(), event.label(), said);
+                let key = ((*plugin).to_owned(), event.label(), stated);
                 *self.hints.entry(key).or_default() += 1;
-                if said == "QueueSkip" {
+                if stated == "QueueSkip" {
                     continue;
                 }
                 if known.pending.contains(*plugin) {
@@ -93,7 +93,7 @@ fn is_for_all(event: &ClusterEvent) -> bool {
 }
 
 ///
-fn hears(registered: &ClusterEvent, event: &ClusterEvent) -> bool {
+fn receives(registered: &ClusterEvent, event: &ClusterEvent) -> bool {
     let (wanted, got) = (&registered.resource, &event.resource);
     let is_pod = got.is_pod();
     let same = wanted == got

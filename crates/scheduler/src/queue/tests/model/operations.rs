@@ -21,10 +21,10 @@ impl Model {
     }
 
     fn follow(&mut self, cluster: &Cluster, old: &Pod, new: &Pod) {
-        let said = |pod: &Pod| !pod.status.nominated_node_name.is_empty();
+        let stated = |pod: &Pod| !pod.status.nominated_node_name.is_empty();
         let before = self.nominated.remove(old.uid());
         let node = match before {
-            Some(node) if !said(old) && !said(new) => node,
+            Some(node) if !stated(old) && !stated(new) => node,
             _ => new.status.nominated_node_name.clone(),
         };
         self.nominate(cluster, new, node);
@@ -93,7 +93,7 @@ impl Model {
             })?;
             let at = self.at(next.name())?;
             if self.known[at].place == Place::Backoff {
-                self.came(Place::Active, "PopFromBackoffQ");
+                self.arrived(Place::Active, "PopFromBackoffQ");
             }
             if let Some(popped) = self.take_off(at) {
                 return Some(popped);

@@ -25,7 +25,7 @@ fn plugins_receive_events_of_custom_resources() {
         let picky = fake("Picky")
             .filter(|_, _, _| Status::unschedulable("no"))
             .events(move || {
-                let hears = |resource: &str| {
+                let receives = |resource: &str| {
                     let resource = EventResource::Other(resource.into());
                     EventRegistration::with_hint(resource, action, move |cluster, _, change| {
                         let foo = change.new.or(change.old).and_then(|o| o.as_custom());
@@ -38,9 +38,9 @@ fn plugins_receive_events_of_custom_resources() {
                     })
                 };
                 vec![
-                    hears("foos.v1.example.com"),
-                    hears("foos.v1"),
-                    hears("bars"),
+                    receives("foos.v1.example.com"),
+                    receives("foos.v1"),
+                    receives("bars"),
                 ]
             });
         let mut w = driver([picky]);

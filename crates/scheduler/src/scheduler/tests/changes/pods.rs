@@ -77,7 +77,7 @@ fn pods_are_queued_counted_or_ignored() {
     assert_eq!(
         (w.place_of("mine"), w.on("n1").len()),
         (None, 2),
-        "bound by somebody else"
+        "bound by another scheduler"
     );
     w.scheduler
         .apply(ClusterChange::Deleted(pod("unknown").object()), w.now);
@@ -121,32 +121,32 @@ fn a_waiting_pod_that_is_received_again_has_not_changed() {
 /// newer than the version in the cache.
 #[test]
 fn a_deletion_names_the_pod_and_not_its_place() {
-    let tells = |w: &mut Driver, last: PodBuilder| {
+    let reports = |w: &mut Driver, last: PodBuilder| {
         w.gone(last.object());
     };
     let mut w = waiting_for(EventResource::Pod, ActionType::DELETE);
-    tells(&mut w, pod("assigned"));
+    reports(&mut w, pod("assigned"));
     assert_eq!(
         w.on("n1"),
         [""; 0],
-        "it was assigned, the deletion says not"
+        "it was assigned, the deletion states that it was not"
     );
     assert_eq!(w.place_of("waits"), Some(QueuedIn::Backoff));
     w.pod(pod("queued"));
-    tells(&mut w, pod("queued").on("n1"));
+    reports(&mut w, pod("queued").on("n1"));
     assert_eq!(
         w.place_of("queued"),
         None,
-        "it was not assigned, the deletion says so"
+        "it was not assigned, the deletion states that it was"
     );
     w.pod(pod("placed").priority(99));
     assert_eq!(w.attempt(), "on n1");
-    tells(&mut w, pod("placed").on("n1"));
+    reports(&mut w, pod("placed").on("n1"));
     assert_eq!(w.on("n1"), [""; 0], "it was placed, and perhaps bound");
     w.answer_all();
     w.pod(pod("other").scheduler("else"));
-    tells(&mut w, pod("other").on("n1"));
-    tells(&mut w, pod("never seen"));
+    reports(&mut w, pod("other").on("n1"));
+    reports(&mut w, pod("never seen"));
     assert_eq!(
         w.scheduler.queue().places().counts().total(),
         1,
@@ -188,7 +188,7 @@ fn a_placed_pod_that_terminates_is_rejected() {
             }
         })
         .events(Vec::new);
-    let mut w = driver([hold, hears(EventResource::Pod, ActionType::DELETE)]);
+    let mut w = driver([hold, receives(EventResource::Pod, ActionType::DELETE)]);
     w.applied(node("n1").object());
     w.pod(pod("waits"));
     w.attempt();
@@ -198,7 +198,7 @@ fn a_placed_pod_that_terminates_is_rejected() {
     w.events_text();
     let now = w.now;
     w.change("held", |p| p.deleting(now));
-    assert_eq!(w.place_of("waits"), Some(QueuedIn::Backoff), "others hear");
+    assert_eq!(w.place_of("waits"), Some(QueuedIn::Backoff), "others receive it");
     assert_eq!((w.on("n1").len(), w.scheduler.bindings_in_flight()), (0, 0));
     assert_eq!(
         w.events_text(),
@@ -241,7 +241,7 @@ fn a_change_of_a_pod_that_is_held_back_is_not_lost() {
             QueuedIn::Backoff,
         ),
         (
-            "an annotation, say",
+            "an annotation, for example",
             |w| w.change("p", |p| p),
             QueuedIn::Backoff,
         ),
@@ -283,7 +283,7 @@ fn a_pod_that_is_bound_elsewhere_frees_the_node_it_was_placed_on() {
     w.change("p", |p| p.on("n2"));
     assert_eq!(w.on("n1"), [""; 0]);
     assert_eq!(w.on("n2"), ["full", "p"]);
-    assert_eq!(w.place_of("other"), Some(QueuedIn::Backoff), "it hears");
+    assert_eq!(w.place_of("other"), Some(QueuedIn::Backoff), "it receives it");
     let bind = w.calls_text().iter().position(|c| c == "bind p n1");
     w.calls.swap(0, bind.expect("our binding is on its way"));
     w.fail(CallErrorKind::Conflict);
@@ -299,7 +299,7 @@ fn a_pod_that_is_bound_elsewhere_frees_the_node_it_was_placed_on() {
 fn nothing_is_explained_of_a_pod_that_waits_no_more() {
     type Change = fn(&mut Driver);
     let changes: [(&str, Change); 2] = [
-        ("bound by somebody else", |w| {
+        ("bound by another scheduler", |w| {
             w.change("waits", |p| p.on("n1"));
         }),
         ("gone", |w| w.deleted("waits")),

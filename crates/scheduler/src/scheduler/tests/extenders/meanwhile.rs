@@ -54,7 +54,7 @@ fn an_extender_that_is_late_has_failed() {
         w.pod(pod("p"));
         w.pod(pod("next").request("cpu", "1"));
         assert_eq!(w.attempt(), "parked", "{situation}");
-        assert_eq!(w.attempt(), "parked", "{situation}: nobody else is tried");
+        assert_eq!(w.attempt(), "parked", "{situation}: no other pod is tried");
         assert!(!w.scheduler.has_pod_to_try(), "{situation}");
         assert_eq!(
             w.scheduler.next_wake(w.now),
@@ -88,7 +88,7 @@ fn nodes_that_changed_meanwhile_are_looked_at_again() {
     let cases: [(&str, Change, &[&str], String); 8] = [
         ("nothing happened", |_| {}, &["n1"], "bind p n1".into()),
         (
-            "somebody came, there is room",
+            "a pod was added, there is room",
             |w| {
                 w.pod(pod("x").request("cpu", "1").on("n1"));
             },
@@ -126,7 +126,7 @@ fn nodes_that_changed_meanwhile_are_looked_at_again() {
             String::new(),
         ),
         (
-            "the pod was bound by somebody else",
+            "the pod was bound by another scheduler",
             |w| w.change("p", |p| p.on("n2")),
             &["n1"],
             String::new(),
@@ -241,10 +241,10 @@ fn a_question_is_a_job() {
 #[test]
 fn room_that_appears_meanwhile_is_used() {
     let post_filter = || fake("Evicts").post_filter(|_, _, _, _| panic!("there is room"));
-    let (picky, questions) = telling("picky", || Ok(Filtered::default()));
-    let (tell, asked) = channel();
+    let (picky, questions) = reporting("picky", || Ok(Filtered::default()));
+    let (notify, asked) = channel();
     let not_n2 = extender("not n2").filter(move |_, nodes| {
-        let _ = tell.send(nodes.len());
+        let _ = notify.send(nodes.len());
         let left = nodes.iter().filter(|name| **name != "n2").cloned();
         Ok(Filtered {
             nodes: left.collect(),
@@ -265,7 +265,7 @@ fn room_that_appears_meanwhile_is_used() {
     w.reply();
     assert_eq!(w.calls_text(), ["bind p n1"]);
     assert_eq!(asked.try_iter().collect::<Vec<_>>(), [1, 1]);
-    assert_eq!(told(&questions), [""; 0]);
+    assert_eq!(notified(&questions), [""; 0]);
 }
 
 /// C-14: nodes that keep coming are asked about so many times; then the pod is tried again later.
@@ -346,9 +346,9 @@ fn a_pod_that_is_being_deleted_is_dropped() {
 /// they rejected is not asked about again.
 #[test]
 fn a_node_that_was_full_for_a_moment_is_asked_about_again() {
-    let (tell, asked) = channel();
+    let (notify, asked) = channel();
     let not_n2 = extender("not n2").filter(move |_, nodes| {
-        let _ = tell.send(nodes.join(" "));
+        let _ = notify.send(nodes.join(" "));
         Ok(Filtered {
             nodes: nodes.iter().filter(|n| **n != "n2").cloned().collect(),
             ..Filtered::default()
@@ -368,7 +368,7 @@ fn a_node_that_was_full_for_a_moment_is_asked_about_again() {
     w.reply();
     w.reply();
     assert_eq!(w.calls_text(), ["bind p n1"]);
-    assert_eq!(told(&asked), ["n1", "n2", "n1"]);
+    assert_eq!(notified(&asked), ["n1", "n2", "n1"]);
 }
 
 /// C-16, C-23: if a filter fails when a node is evaluated again, the node is excluded, and the attempt continues as
@@ -441,11 +441,11 @@ fn a_node_on_which_a_filter_breaks_meanwhile_is_left_out() {
                 Status::success()
             }
         });
-        let (tell, questions) = channel();
+        let (notify, questions) = channel();
         let leaves = extender("e").filter(move |_, nodes| {
             let mut names: Vec<&str> = nodes.iter().map(Str::as_str).collect();
             names.sort_unstable();
-            let _ = tell.send(names.join(" "));
+            let _ = notify.send(names.join(" "));
             let kept = nodes.iter().filter(|n| left.contains(&n.as_str()));
             Ok(Filtered {
                 nodes: kept.cloned().collect(),
@@ -466,6 +466,6 @@ fn a_node_on_which_a_filter_breaks_meanwhile_is_left_out() {
             let times = usize::from(logged == Some(line));
             assert_eq!(w.logged(line).len(), times, "{situation}: {line}");
         }
-        assert_eq!(told(&questions), asked, "{situation}");
+        assert_eq!(notified(&questions), asked, "{situation}");
     }
 }

@@ -4,7 +4,7 @@ use super::*;
 
 /// F-39, F-40, cases 208, 209, 210 and 239: what one extender makes of three nodes.
 #[test]
-fn an_extender_leaves_some_nodes_none_or_says_nothing() {
+fn an_extender_leaves_some_nodes_none_or_states_nothing() {
     let unschedulable = "patch p PodScheduled=False Unschedulable: 0/3 nodes are available:";
     let error = "patch p PodScheduled=False SchedulerError:";
     let cases: Vec<(&str, FakeExtender, String, &[&str])> = vec![
@@ -112,12 +112,12 @@ fn an_extender_leaves_some_nodes_none_or_says_nothing() {
 #[test]
 fn extenders_are_asked_one_after_another() {
     let (may_fail, asked_may_fail) =
-        telling("may fail", || Ok(filtered(&["n2"], &[("n3", "no")], &[])));
-    let (first, asked_first) = telling("first", || {
+        reporting("may fail", || Ok(filtered(&["n2"], &[("n3", "no")], &[])));
+    let (first, asked_first) = reporting("first", || {
         Ok(filtered(&["n2", "n3"], &[("n4", "full")], &[]))
     });
-    let (last, asked_last) = telling("last", || Ok(filtered(&[], &[("n2", "never")], &[])));
-    let (unasked, asked_unasked) = telling("unasked", || Ok(Filtered::default()));
+    let (last, asked_last) = reporting("last", || Ok(filtered(&[], &[("n2", "never")], &[])));
+    let (unasked, asked_unasked) = reporting("unasked", || Ok(Filtered::default()));
     let extenders = [
         may_fail.ignorable(),
         first,
@@ -133,11 +133,11 @@ fn extenders_are_asked_one_after_another() {
         "patch p PodScheduled=False Unschedulable: 0/4 nodes are available: 1 Insufficient cpu, 1 full, 1 never, \
          1 no."
     );
-    assert_eq!(told(&asked_first), ["n2 n3 n4"]);
-    assert_eq!(told(&asked_may_fail), ["n2 n3"]);
-    assert_eq!(told(&asked_last), ["n2"]);
+    assert_eq!(notified(&asked_first), ["n2 n3 n4"]);
+    assert_eq!(notified(&asked_may_fail), ["n2 n3"]);
+    assert_eq!(notified(&asked_last), ["n2"]);
     assert_eq!(
-        told(&asked_unasked),
+        notified(&asked_unasked),
         [""; 0],
         "nothing was left to ask about"
     );
@@ -147,7 +147,7 @@ fn extenders_are_asked_one_after_another() {
 /// F-5, F-39, case 209: PostFilter receives the nodes on which evictions may help.
 #[test]
 fn post_filter_knows_where_evictions_may_help() {
-    let (tell, codes) = channel();
+    let (notify, codes) = channel();
     let look = fake("Look").post_filter(move |_, _, statuses, _| {
         let mut seen = Vec::new();
         statuses.each(|_, status| {
@@ -155,20 +155,20 @@ fn post_filter_knows_where_evictions_may_help() {
             seen.push((status.code(), plugin.unwrap_or_default()));
             std::ops::ControlFlow::Continue(())
         });
-        let _ = tell.send(seen);
+        let _ = notify.send(seen);
         PostFilterStep::Done(PostFilterResult {
             status: Status::unschedulable("looked"),
             nominating: Nominating::Keep,
         })
     });
-    let says = extender("e").filter(|_, _| {
+    let statement = extender("e").filter(|_, _| {
         Ok(filtered(
             &[],
             &[("n1", "busy"), ("n2", "busy")],
             &[("n1", "wrong model")],
         ))
     });
-    let mut w = extended([says], [fits(), look]);
+    let mut w = extended([statement], [fits(), look]);
     nodes(&mut w, &["n1", "n2"]);
     w.pod(pod("p"));
     outcome(&mut w);
@@ -299,9 +299,9 @@ fn scores_of_extenders_add_up() {
             w.metric(Metric::Goroutines, &["prioritizing_extender"]),
             0.0
         );
-        let told = w.logged("Failed to run extender's priority function");
+        let notified = w.logged("Failed to run extender's priority function");
         assert_eq!(
-            told.len(),
+            notified.len(),
             usize::from(situation == "one is broken"),
             "{situation}"
         );
@@ -329,9 +329,9 @@ fn no_more_nodes_are_evaluated_than_scores_distinguish() {
         ("scores, but not this pod", elsewhere(), ALL, 3, 0),
         ("only binds", binds(), ALL, 1, 1),
     ] {
-        let (tell, looks) = channel();
+        let (notify, looks) = channel();
         let look = fake("Look").filter(move |_, _, node| {
-            let _ = tell.send(node.name().clone());
+            let _ = notify.send(node.name().clone());
             Status::success()
         });
         let mut w = extended([extender], [look]);
@@ -361,7 +361,7 @@ fn a_nominated_node_is_tried_alone() {
             &["n2"],
         ),
         (
-            "it is turned down",
+            "it is rejected",
             |nodes| {
                 let failed = vec![(Str::from("n2"), "not that".to_owned())];
                 let nodes = nodes.iter().filter(|n| **n == "n3").cloned().collect();
@@ -385,18 +385,18 @@ fn a_nominated_node_is_tried_alone() {
         ),
     ];
     for (situation, answer, expected, asked) in cases {
-        let (tell, questions) = channel();
+        let (notify, questions) = channel();
         let filter = extender("e").filter(move |_, nodes| {
             let mut names: Vec<&str> = nodes.iter().map(Str::as_str).collect();
             names.sort_unstable();
-            let _ = tell.send(names.join(" "));
+            let _ = notify.send(names.join(" "));
             answer(nodes)
         });
         let mut w = extended([filter], [fits(), fake("Flat").score(|_, _, _| Ok(0))]);
         nodes(&mut w, ALL);
         w.pod(pod("p").nominated("n2"));
         assert_eq!(outcome(&mut w), expected, "{situation}");
-        assert_eq!(told(&questions), asked, "{situation}");
+        assert_eq!(notified(&questions), asked, "{situation}");
         let failed = w.logged("Evaluation failed on nominated node");
         assert_eq!(
             failed.len(),
@@ -408,7 +408,7 @@ fn a_nominated_node_is_tried_alone() {
 
 /// C-16: the nominated node is only a preference: if no extender leaves it, that alone does not clear the nomination.
 #[test]
-fn a_pod_that_fits_nowhere_says_what_was_said_of_every_node() {
+fn a_pod_that_fits_nowhere_states_what_was_stated_of_every_node() {
     let no = extender("e").filter(|_, nodes| {
         let failed = nodes
             .iter()
