@@ -56,11 +56,22 @@ fn sources() -> Vec<(String, SourceFile)> {
     sources.collect()
 }
 
-/// The words of a text in small letters. A hyphen separates words, so `how-manieth` is a phrase of two.
+/// The words of a text in small letters. Punctuation is a word of its own, so that no phrase spans it; a hyphen is a part
+/// of its word.
 fn words_of(text: &str) -> Vec<String> {
-    let words = text.split(|c: char| !c.is_alphabetic() && c != '\'');
-    let words = words.filter(|word| !word.is_empty());
-    words.map(str::to_lowercase).collect()
+    let mut words = vec![String::new()];
+    for character in text.chars() {
+        if character.is_alphabetic() || "'-".contains(character) {
+            let word = words.last_mut().expect("there is always one");
+            word.extend(character.to_lowercase());
+        } else if character.is_whitespace() {
+            words.push(String::new());
+        } else {
+            words.extend([character.to_string(), String::new()]);
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
 }
 
 /// The avoided words of a text, each with its replacement.
@@ -124,6 +135,9 @@ fn content(comment: &str) -> &str {
 /// Returns whether a comment continues the sentence of the line before it.
 fn continues(file: &SourceFile, start: usize) -> bool {
     let before = file.text[..start].trim_end_matches([' ', '\t']);
+    if before.is_empty() {
+        return false;
+    }
     let Some(before) = before.strip_suffix('\n') else {
         return true;
     };
@@ -390,7 +404,7 @@ fn long_functions_give_their_reasons() {
     );
 }
 
-/// The numbers of the sections that a comment cites: `section 5.7`, `§ 5`.
+/// The numbers of the sections that a comment cites, after the word or the sign.
 fn cited_sections(comment: &str) -> Vec<&str> {
     let mut found = Vec::new();
     for mark in ["section ", "sections ", "§ ", "§"] {
@@ -417,7 +431,7 @@ fn cited_sections_exist() {
             let comment = file.part(text);
             for number in cited_sections(comment) {
                 let page = comment
-                    .split(|c: char| c.is_whitespace() || "`()".contains(c))
+                    .split(|c: char| c.is_whitespace() || "`(),".contains(c))
                     .find(|word| word.ends_with(".md"));
                 let page = page.and_then(|page| fs::read_to_string(root().join(page)).ok());
                 let is_there = page.is_some_and(|page| {

@@ -269,10 +269,7 @@ mod tests {
                 "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {contianers: []}\n",
                 "unknown field \"spec.contianers\"",
             ),
-            (
-                "apiVersion: v1\nkind: Pod\nkind: Pod\n",
-                "occurs twice",
-            ),
+            ("apiVersion: v1\nkind: Pod\nkind: Pod\n", "occurs twice"),
         ] {
             let error = read_text(text).expect_err(text);
             assert!(error.contains(notified), "{error}");

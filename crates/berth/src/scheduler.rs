@@ -552,7 +552,8 @@ fn became_leader(lease: &LeaseName, identity: &str) -> Event {
 /// The core has ended without being asked to.
 fn ended() -> CommandFailure {
     CommandFailure::Environment(
-        "the scheduler has ended unexpectedly, which is a bug; see the log above and report it".to_owned(),
+        "the scheduler has ended unexpectedly, which is a bug; see the log above and report it"
+            .to_owned(),
     )
 }
 

@@ -319,8 +319,8 @@ pub trait Outbox {
     /// Publishes an event.
     fn publish(&mut self, _event: PodEvent) {}
     /// Shows the object from the end of this step on as if the write had been made (see [`Write::seen_as`]): until the
-    /// API shows a later version than the one that the write holds for, or until it is [taken back](Self::revert). A
-    /// write for any version is shown until it is taken back. Of an object, one write is assumed at a time; a later one
+    /// API shows a later version than the one that the write holds for, or until it is [reverted](Self::revert). A
+    /// write for any version is shown until it is reverted. Of an object, one write is assumed at a time; a later one
     /// replaces it. Only for kinds that the scheduler follows, and not for pods and nodes. The write itself is a
     /// [call](Self::call) of its own.
     fn assume(&mut self, _write: Write) {}

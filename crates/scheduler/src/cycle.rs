@@ -1,4 +1,4 @@
-//! The scheduling cycle: one pod from the queue to its node, or back (sections 5.3 to 5.6 and 5.8).
+//! The scheduling cycle: one pod from the queue to its node, or back.
 //!
 //! [`Cycle::run`] begins with a popped pod and searches a node for it. Then the pod is placed ([`place`]), or room is
 //! made for it ([`post_filter`]). A cycle runs to its end within one step unless a plugin has to wait; then it is

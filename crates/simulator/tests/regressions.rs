@@ -149,7 +149,7 @@ fn two_schedulers() -> Scripts {
             .concat(),
         ),
         (
-            "a status that comes after a binding whose answer was lost is put right",
+            "a status that comes after a binding whose answer was lost is corrected",
             [
                 vec![CreatePod(1, pod(250)), CreateNode(0, node(4000))],
                 everywhere(Kind::Pod).to_vec(),
@@ -269,7 +269,7 @@ fn one_scheduler() -> Scripts {
             ],
         ),
         (
-            "a nomination that may have been written is taken back in full",
+            "a nomination that may have been written is reverted in full",
             vec![
                 CreateNode(0, node(500)),
                 nodes(1),

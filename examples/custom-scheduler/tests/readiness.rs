@@ -321,7 +321,7 @@ fn each_of_many_pods_is_reported_once(world: &mut World) {
     world
         .api
         .label(NAMESPACES, "", "default", &json!({RELEASED: "budget"}));
-    world.wrote("many pods are let in", 2 * (MANY + 2), 1);
+    world.wrote("many pods are admitted", 2 * (MANY + 2), 1);
     let scheduler = world.scheduler();
     assert_eq!(scheduler.pending("gated"), 1.0, "the one with a gate");
     assert_eq!(scheduler.pending("unschedulable"), 0.0);

@@ -143,12 +143,12 @@ fn a_pod_is_bound_once_its_node_is_admitted() {
     assert_eq!(node_of(&api.pod("careful")), None, "no client has answered");
 
     asked.answer("503 Service Unavailable", "still warming up");
-    let taken_back = service.next();
+    let reverted = service.next();
     assert_eq!(
-        taken_back.line(),
+        reverted.line(),
         "DELETE /admissions/default/careful/berth-node-3"
     );
-    taken_back.answer("204 No Content", "");
+    reverted.answer("204 No Content", "");
     let condition = eventually("the pod states what went wrong", || {
         let condition = scheduled(&api.pod("careful"));
         condition["message"].is_string().then_some(condition)

@@ -138,7 +138,7 @@ mod tests {
         api.edit(CONFIG_MAP.resource, ("late", ROOT_CA), |m| {
             m["data"] = json!({})
         });
-        eventually("it is put right", || complete("late")).await;
+        eventually("it is corrected", || complete("late")).await;
         // Not in a namespace that goes.
         api.delete(NAMESPACE.resource, "", "late", &options)
             .unwrap();

@@ -610,7 +610,11 @@ async fn containers_end_as_their_plain_commands_state() {
     assert_eq!(phase(&api, "succeeds"), "Succeeded");
     assert_eq!(codes(&api, "succeeds"), [json!(0)]);
     pass(60.0).await;
-    assert_eq!(phase(&api, "runs"), "Running", "not all commands show their end");
+    assert_eq!(
+        phase(&api, "runs"),
+        "Running",
+        "not all commands show their end"
+    );
     // Only the container that fails is started again.
     let again = get(&api, "again");
     let [done, failing] = [0, 1].map(|i| again["status"]["containerStatuses"][i].clone());

@@ -64,7 +64,7 @@ impl Components {
                 components.add_type(id);
             }
         }
-        // These types encode themselves, so their fields say nothing about their JSON.
+        // These types encode themselves, so their fields do not describe their JSON.
         for (name, schema) in [
             (
                 "api.resource.Quantity",

@@ -525,7 +525,7 @@ fn in_order(
     let mut ordered = Vec::with_capacity(named.len() + rest.len());
     let mut rest = rest.into_iter().peekable();
     for (_, old, entry) in named {
-        // An entry that only the live list has goes before the named entry that followed it there.
+        // An entry that only the live list has stays in front of the named entry that followed it.
         while let Some((_, before)) = rest
             .next_if(|(other, _)| matches!((other, old), (Some(other), Some(old)) if *other < old))
         {

@@ -6,7 +6,7 @@ use super::workloads::{Named, release_with};
 use super::{CONTROLLERS, DISABLED_ADMISSION, user_agent};
 use crate::exit::CommandFailure;
 use berth_client::{ConnectOptions, Transport, connect, connect_to_component};
-use berth_perf::workload::{Cluster, Process, RunError, WorkloadSetup, WorkloadTarget};
+use berth_perf::workload::{Process, RunError, RunningCluster, WorkloadSetup, WorkloadTarget};
 use std::path::{Path, PathBuf};
 
 /// The way, with one build of berth.
@@ -119,7 +119,7 @@ fn free_port() -> Result<u16, RunError> {
         .map_err(|e| RunError::Start(format!("failed to find a free port: {e}")))
 }
 
-impl Cluster for Processes {
+impl RunningCluster for Processes {
     fn transport(&self) -> &Transport {
         &self.transport
     }

@@ -8,7 +8,7 @@ use crate::cli::PerfWorkloadArgs;
 use crate::exit::CommandFailure;
 use berth_client::request::{self, PODS};
 use berth_client::{ConnectOptions, Transport, connect, connect_to_component};
-use berth_perf::workload::{Cluster, Process, RunError, WorkloadSetup, WorkloadTarget};
+use berth_perf::workload::{Process, RunError, RunningCluster, WorkloadSetup, WorkloadTarget};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -176,7 +176,7 @@ async fn until_attempting(transport: &Transport) -> Result<(), RunError> {
     ready
 }
 
-impl Cluster for Attached {
+impl RunningCluster for Attached {
     fn transport(&self) -> &Transport {
         &self.transport
     }

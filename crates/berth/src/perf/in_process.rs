@@ -12,7 +12,7 @@ use berth_apiserver::admission::Admission;
 use berth_apiserver::{RunningServer, Server, ServerOptions, controllers};
 use berth_client::Transport;
 use berth_framework::registry::Registry;
-use berth_perf::workload::{Cluster, Process, RunError, WorkloadSetup, WorkloadTarget};
+use berth_perf::workload::{Process, RunError, RunningCluster, WorkloadSetup, WorkloadTarget};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
@@ -117,7 +117,7 @@ impl WorkloadTarget for InProcess {
     }
 }
 
-impl Cluster for Together {
+impl RunningCluster for Together {
     fn transport(&self) -> &Transport {
         &self.transport
     }

@@ -41,7 +41,7 @@ pub(crate) fn workloads(
     workloads.retain(|workload| selection.takes(workload));
     if workloads.is_empty() {
         return Err(CommandFailure::Usage(
-            "no workload is selected; see what there is with --list, and change --filter or --labels"
+            "no workload is selected; see the workloads with --list, and change --filter or --labels"
                 .to_owned(),
         ));
     }

@@ -61,7 +61,7 @@ async fn a_victim_gets_its_condition_before_it_is_deleted() {
             Some(CallErrorKind::Refused),
         ),
     ] {
-        let answers = codes.into_iter().map(|code| status(code, "as told"));
+        let answers = codes.into_iter().map(|code| status(code, "as reported"));
         let mut server = Scripted::start(answers.collect()).await;
         let (client, call) = (server.client(), eviction());
         let answer = execute(&client, &call, Time::EPOCH);

@@ -175,7 +175,7 @@ pub struct Recorder {
     /// The writes that count as made.
     pub assumed: Vec<Write>,
     /// The writes that will not be made.
-    pub taken_back: Vec<Write>,
+    pub reverted: Vec<Write>,
     /// The preemptions that were begun; no pod is evicted.
     pub preemptions: Vec<Preemption>,
     /// The observations for metrics.
@@ -192,7 +192,7 @@ impl fmt::Debug for Recorder {
             .field("events", &self.events)
             .field("activated", &self.activated)
             .field("assumed", &self.assumed)
-            .field("taken_back", &self.taken_back)
+            .field("reverted", &self.reverted)
             .field("preemptions", &self.preemptions)
             .field("observations", &self.observations)
             .finish_non_exhaustive()
@@ -223,7 +223,7 @@ impl Outbox for Recorder {
     }
 
     fn revert(&mut self, write: Write) {
-        self.taken_back.push(write);
+        self.reverted.push(write);
     }
 
     fn preempt(&mut self, _uid: &str, _plugin: &str) -> bool {

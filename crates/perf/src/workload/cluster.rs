@@ -27,7 +27,7 @@ impl WorkloadSetup {
 /// A way to run workloads.
 pub trait WorkloadTarget {
     /// The cluster that it starts.
-    type WorkloadCluster: Cluster;
+    type WorkloadCluster: RunningCluster;
 
     /// Starts an API server, where it is not there already, and a scheduler that has listed it.
     ///
@@ -40,7 +40,7 @@ pub trait WorkloadTarget {
 }
 
 /// A cluster with a scheduler, for one run.
-pub trait Cluster {
+pub trait RunningCluster {
     /// A connection to the API server without a limit on requests.
     fn transport(&self) -> &Transport;
 

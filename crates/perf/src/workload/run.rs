@@ -8,7 +8,7 @@ mod measure;
 pub use measure::{Histogram, ProcessUsage, WorkloadMeasured};
 
 use super::api::{WorkloadApi, failed};
-use super::cluster::{Cluster, WorkloadSetup, WorkloadTarget};
+use super::cluster::{RunningCluster, WorkloadSetup, WorkloadTarget};
 use super::decode::Workload;
 use super::error::RunError;
 use super::ops::{Barrier, BarrierStage, LabelSet, Op};
@@ -107,7 +107,7 @@ pub async fn run<T: WorkloadTarget>(
     result
 }
 
-async fn run_on<C: Cluster>(
+async fn run_on<C: RunningCluster>(
     cluster: &mut C,
     api: &Arc<WorkloadApi>,
     workload: &Workload,
@@ -226,7 +226,7 @@ struct At {
 }
 
 impl Executor<'_> {
-    async fn run<C: Cluster>(
+    async fn run<C: RunningCluster>(
         &mut self,
         cluster: &mut C,
         progress: &dyn Fn(WorkloadProgress),
@@ -283,7 +283,7 @@ impl Executor<'_> {
     }
 
     /// Begins and ends measurements around an operation.
-    async fn measure<C: Cluster>(
+    async fn measure<C: RunningCluster>(
         &mut self,
         cluster: &C,
         op: &Op,

@@ -127,8 +127,8 @@ impl Run {
         self.outbox.assumed.iter().map(in_short).collect()
     }
 
-    fn taken_back(&self) -> Vec<String> {
-        self.outbox.taken_back.iter().map(in_short).collect()
+    fn reverted(&self) -> Vec<String> {
+        self.outbox.reverted.iter().map(in_short).collect()
     }
 
     fn set(&mut self, object: Object) {
@@ -338,7 +338,7 @@ fn reserve_notices_what_has_changed() {
         assert_eq!(run.reserve(), expected, "{situation}");
         assert_eq!(run.assumed(), Vec::<String>::new(), "{situation}");
         run.unreserve();
-        assert_eq!(run.taken_back(), Vec::<String>::new(), "{situation}");
+        assert_eq!(run.reverted(), Vec::<String>::new(), "{situation}");
     }
 }
 
@@ -358,7 +358,7 @@ fn nothing_is_bound_that_was_not_reserved() {
     assert_eq!(run.pre_flight(), (Code::Error, expected.to_owned()));
     assert_eq!(notified(&run.pre_bind()), format!("Error: {expected}"));
     run.unreserve();
-    assert_eq!(run.taken_back(), Vec::<String>::new());
+    assert_eq!(run.reverted(), Vec::<String>::new());
 }
 
 /// If pods are alike, PreFilter runs for the first of them alone: Reserve looks up the claims of the others.
@@ -409,9 +409,9 @@ fn writes_are_made_one_after_another() {
         assert_eq!(run.outbox.calls.len(), made + 1);
         assert_eq!(notified(&run.resume(wake)), expected);
         run.unreserve();
-        assert_eq!(run.taken_back(), all[made..], "after {made}");
+        assert_eq!(run.reverted(), all[made..], "after {made}");
         run.unreserve();
-        assert_eq!(run.taken_back(), all[made..], "once");
+        assert_eq!(run.reverted(), all[made..], "once");
     }
 }
 
@@ -561,7 +561,7 @@ fn the_pod_waits_until_its_claims_are_bound() {
         );
         run.unreserve();
         assert_eq!(
-            run.taken_back(),
+            run.reverted(),
             Vec::<String>::new(),
             "{situation}: what is written stays"
         );

@@ -68,7 +68,10 @@ fn a_preemptor_is_rejected_until_its_victims_are_evicted() {
         let stated = stated.filter(|c| c.reason == "NotReadyForScheduling");
         stated.map(|c| c.message.clone())
     });
-    assert_eq!(report, None, "it returned Unschedulable, which is more specific");
+    assert_eq!(
+        report, None,
+        "it returned Unschedulable, which is more specific"
+    );
     w.answer_which(is_deletion, None, true);
     assert_eq!(w.place_of("vip"), Some(QueuedIn::Gated));
     assert_eq!(w.deletions(), ["b"]);
@@ -347,7 +350,7 @@ fn lower_pods_lose_their_nomination() {
 
 /// P-24: a nomination that is still being written is cleared too, and the pod ends without a nomination.
 #[test]
-fn a_nomination_that_is_being_written_is_taken_back() {
+fn a_nomination_that_is_being_written_is_reverted() {
     let mut w = full(FeatureGates::default());
     w.pod(pod("earlier").priority(5).request("cpu", "2"));
     assert!(w.attempt_named().ends_with(FULL));
@@ -546,7 +549,7 @@ fn the_message_of_a_pod_that_cannot_preempt() {
 /// PL-53: two pods of a node hold the same host port, which happens with `spec.nodeName` or a second scheduler. The
 /// port is free once both are deleted: no pod is evicted without need, and none is bound to a port that is in use.
 #[test]
-fn a_host_port_with_two_holders_is_free_when_both_are_gone() {
+fn a_host_port_with_two_holders_is_free_when_both_are_removed() {
     let holder = |name: &str, priority| pod(name).priority(priority).host_port(80).on("n1");
     for (situation, other, evicted) in [
         ("the other holder is more important", 20, &[][..]),

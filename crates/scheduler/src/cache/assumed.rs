@@ -166,7 +166,7 @@ mod tests {
 
     /// PL-145.
     #[test]
-    fn what_is_taken_back_is_seen_as_it_is_stored() {
+    fn what_is_reverted_is_seen_as_it_is_stored() {
         let stored = claim("u", 5, "");
         let write = select(&stored, "n1");
         for (situation, meanwhile, expected, seen_now) in [

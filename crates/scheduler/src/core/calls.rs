@@ -105,7 +105,7 @@ pub(crate) fn note_requests(core: &mut Core) {
     for assumption in core.requests.take_assumptions() {
         match assumption {
             Assumption::Made(write) => core.cache.assume_write(write),
-            Assumption::TakenBack(write) => revert(core, &write),
+            Assumption::Reverted(write) => revert(core, &write),
             Assumption::GivenUp(write) => give_up(core, write),
         }
     }
@@ -135,7 +135,7 @@ pub(crate) fn note_trial(core: &mut Core) {
     for assumption in core.requests.take_assumptions() {
         match assumption {
             Assumption::Made(write) => core.cache.assume_write(write),
-            Assumption::TakenBack(write) => {
+            Assumption::Reverted(write) => {
                 let (key, call, now) = (write.key(), ApiCall::from(write.clone()), core.now());
                 let dispatcher = &mut core.calls.dispatcher;
                 dispatcher.cancel(&key, |other| *other == call, now);

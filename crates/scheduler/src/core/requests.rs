@@ -16,7 +16,7 @@ pub(super) enum Assumption {
     /// The object is shown as if it had been made.
     Made(Write),
     /// It will not be made.
-    TakenBack(Write),
+    Reverted(Write),
     /// It will not be made, unless it is on its way.
     GivenUp(Write),
 }
@@ -94,7 +94,7 @@ impl Outbox for CallOutbox<'_> {
     }
 
     fn revert(&mut self, write: Write) {
-        self.requests.assumptions.push(Assumption::TakenBack(write));
+        self.requests.assumptions.push(Assumption::Reverted(write));
     }
 
     fn give_up(&mut self, write: Write) {

@@ -1,4 +1,4 @@
-//! The rules of sections 4.3 and 5.3, with fake plugins on small clusters. Here: PreFilter.
+//! The rules of the evaluator, with fake plugins on small clusters. Here: PreFilter.
 
 mod nominated;
 mod scoring;

@@ -654,7 +654,7 @@ impl Api for LoyalApi {
 }
 
 #[test]
-fn a_nomination_that_is_not_taken_back_is_wrong() {
+fn a_nomination_that_is_not_reverted_is_wrong() {
     let shrunk = found(&with_api(LoyalApi), Faults::NONE, &["wrong nomination"]);
     let text = shrunk.failure.violation.to_string();
     assert!(text.contains("and \"\" is kept free for it"), "{text}");

@@ -165,7 +165,8 @@ async fn a_claim_is_not_made_twice() {
     run.api.set_fault(move |verb, kind, _| {
         let fails = verb == "update_status" && kind == POD.resource && failures > 0;
         failures -= u32::from(fails);
-        fails.then(|| super::super::testing::refused(409, "Conflict", "another component was first"))
+        fails
+            .then(|| super::super::testing::refused(409, "Conflict", "another component was first"))
     });
     run.pod("p", json!([from_template("a", "gpu")]));
     eventually("it is linked", || run.claim_of("p", "a").is_some()).await;
@@ -276,7 +277,7 @@ async fn a_pod_placed_by_hand_holds_its_claims() {
 }
 
 /// The pods of a group share a claim of the group: it is made once, owned and held by the group, and free when the
-/// group is gone, not when its pods are.
+/// group was deleted, not when its pods were.
 #[tokio::test(start_paused = true)]
 async fn a_claim_of_a_group_is_made_once_for_all_its_pods() {
     let run = run();

@@ -1,7 +1,7 @@
 //! A measurement: from the beginning of an operation, or of several, to their end.
 
 use crate::workload::api::WorkloadApi;
-use crate::workload::cluster::Cluster;
+use crate::workload::cluster::RunningCluster;
 use crate::workload::ops::LabelSet;
 use crate::workload::process::{Process, Usage};
 use crate::workload::prometheus::{Labels, Scrape};
@@ -116,7 +116,7 @@ struct Readings {
 }
 
 impl Readings {
-    async fn take<C: Cluster>(api: &WorkloadApi, cluster: &C) -> Self {
+    async fn take<C: RunningCluster>(api: &WorkloadApi, cluster: &C) -> Self {
         let usage = cluster.processes().into_iter().filter_map(|process| {
             let usage = process.usage()?;
             Some((process.name.clone(), (process, usage)))
@@ -131,7 +131,7 @@ impl Readings {
 }
 
 impl Collecting {
-    pub(super) async fn begin<C: Cluster>(
+    pub(super) async fn begin<C: RunningCluster>(
         api: &WorkloadApi,
         view: &Arc<WatchView>,
         cluster: &C,
@@ -155,7 +155,7 @@ impl Collecting {
         }
     }
 
-    pub(super) async fn end<C: Cluster>(
+    pub(super) async fn end<C: RunningCluster>(
         self,
         api: &WorkloadApi,
         view: &WatchView,

@@ -65,7 +65,11 @@ fn the_condition_of_a_victim_gives_the_reason() {
         ["Preempted", "Preempting", "Preempted by pod p on node n"]
     );
     assert_eq!(event.related.as_ref().map(|p| p.name.as_str()), Some("p"));
-    assert_eq!(outcome.outbox.events, [], "nothing is reported before it is so");
+    assert_eq!(
+        outcome.outbox.events,
+        [],
+        "nothing is reported before it is so"
+    );
 }
 
 /// P-17: the condition of the victim names the scheduler.
@@ -104,7 +108,12 @@ fn attempts_and_victims_are_counted() {
     let two = || vec![plain("a", 1, 2), plain("b", 2, 2)];
     for (name, there, preemptor, expected) in [
         ("not allowed to", two(), never, vec![PreemptionAttempt]),
-        ("in vain", two(), plain("p", 1, 4), vec![PreemptionAttempt]),
+        (
+            "without effect",
+            two(),
+            plain("p", 1, 4),
+            vec![PreemptionAttempt],
+        ),
         (
             "two victims",
             two(),
@@ -364,7 +373,7 @@ fn a_preemptor_is_rejected_while_its_victims_are_evicted() {
     }
     assert!(
         DefaultPreemption::default().follows_attempt(),
-        "a pod that is Unschedulable goes on saying so meanwhile"
+        "a pod that is Unschedulable keeps its condition meanwhile"
     );
     let got = crate::testing::hint(
         DefaultPreemption::default(),

@@ -501,7 +501,10 @@ impl Books {
             let mut class = Class::new();
             self.ledger.class(view.slot(), &mut class);
             if self.classes.get(&view.slot()) != Some(&class) {
-                return Err(format!("it was not reported that {} is {class:?} now", view.name()));
+                return Err(format!(
+                    "it was not reported that {} is {class:?} now",
+                    view.name()
+                ));
             }
         }
         Ok(())

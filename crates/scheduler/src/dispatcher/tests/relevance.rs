@@ -114,7 +114,7 @@ fn a_waiting_call_and_a_newer_one() {
             sent: &["delete p"],
         },
         Case {
-            situation: "D-8 a call that takes back one that was not sent removes both",
+            situation: "D-8 a call that reverts one that was not sent removes both",
             old: nominate("p", "n1"),
             new: nominate("p", ""),
             ends: (text::SAME_TYPE, text::NO_EFFECT),
@@ -215,7 +215,11 @@ fn a_call_on_its_way_and_a_newer_one() {
         assert_eq!(ready, [0; 4], "{name}: it is in no line");
         assert_eq!(desk.send(), NONE, "{name}: one at a time");
         desk.answer(old, Ok(()));
-        assert_eq!(desk.end_of(old), "ok", "{name}: notified of the real result");
+        assert_eq!(
+            desk.end_of(old),
+            "ok",
+            "{name}: notified of the real result"
+        );
         assert_eq!(desk.send(), case.then, "{name}");
         while !desk.sent.is_empty() {
             desk.answer_first(Ok(()));

@@ -111,11 +111,11 @@ fn nominated_pods_of_no_lower_priority_count() {
         assert_eq!(
             world.evaluation.state.read::<i32>(),
             Some(&0),
-            "{situation}: taken back"
+            "{situation}: reverted"
         );
         assert!(
             world.cluster.nodes.iter().all(|n| n.pods().is_empty()),
-            "{situation}: taken back"
+            "{situation}: reverted"
         );
     }
 }

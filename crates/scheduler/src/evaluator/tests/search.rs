@@ -112,7 +112,11 @@ fn an_error_fails_the_cycle_though_other_nodes_fit() {
         panic!("it fails");
     };
     assert_eq!(status.message(), "running \"A\" filter plugin: bad");
-    assert_eq!(asked.load(Ordering::Relaxed), 2, "no plugin after it is asked");
+    assert_eq!(
+        asked.load(Ordering::Relaxed),
+        2,
+        "no plugin after it is asked"
+    );
     // C-22: the next search begins where this one broke off.
     assert_eq!(world.start, 1);
 }

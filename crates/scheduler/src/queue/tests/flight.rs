@@ -10,7 +10,11 @@ fn only_interesting_events_are_logged_and_only_in_flight() {
     let mut bench = setup().run("add a\nevent Node/Add helps=A\nadd x\npop -> a");
     assert_eq!(bench.queue.in_flight().events_len(), 0, "before the pop");
     bench.run("event Node/Delete helps=A");
-    assert_eq!(bench.queue.in_flight().events_len(), 0, "no plugin registered");
+    assert_eq!(
+        bench.queue.in_flight().events_len(),
+        0,
+        "no plugin registered"
+    );
     bench.run("event Node/Add helps=A");
     assert_eq!(bench.queue.in_flight().events_len(), 1);
     bench.run("fail a A => active: x; backoff: a");

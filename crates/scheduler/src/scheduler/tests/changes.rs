@@ -394,7 +394,11 @@ fn handled_changes_are_timed_by_event() {
             |w| w.deleted("waits"),
             &["UnschedulablePodDelete 1x 0s"],
         ),
-        ("another scheduler's pod deleted", |w| w.deleted("others"), &[]),
+        (
+            "another scheduler's pod deleted",
+            |w| w.deleted("others"),
+            &[],
+        ),
         (
             "a storage class",
             |w| {

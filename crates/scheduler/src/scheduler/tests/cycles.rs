@@ -172,7 +172,7 @@ fn what_the_pod_states_already_is_not_written_again() {
 
 /// C-58: an event wakes a pod that is rejected for the same reasons as before. That is no attempt.
 #[test]
-fn an_event_in_vain_makes_no_attempt() {
+fn an_event_without_need_makes_no_attempt() {
     let room = Arc::new(AtomicBool::new(false));
     let has_room = room.clone();
     let plugin = fake("Room").events(|| vec![node_changes()]);

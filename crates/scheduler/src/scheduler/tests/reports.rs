@@ -361,7 +361,7 @@ fn a_repeated_report_states_what_is_true_by_then() {
 /// D-27, case 169: a written report is cleared 5 s after the pod has passed, unless the binding, which sets the
 /// condition to True, or the result of a cycle comes first.
 #[test]
-fn a_report_is_taken_back_when_the_pod_passes() {
+fn a_report_is_reverted_when_the_pod_passes() {
     for (situation, room, expected) in [
         ("it is not tried", None, "clear p"),
         ("it is bound", Some("1"), "bind p n1"),

@@ -198,7 +198,11 @@ fn a_placed_pod_that_terminates_is_rejected() {
     w.events_text();
     let now = w.now;
     w.change("held", |p| p.deleting(now));
-    assert_eq!(w.place_of("waits"), Some(QueuedIn::Backoff), "others receive it");
+    assert_eq!(
+        w.place_of("waits"),
+        Some(QueuedIn::Backoff),
+        "others receive it"
+    );
     assert_eq!((w.on("n1").len(), w.scheduler.bindings_in_flight()), (0, 0));
     assert_eq!(
         w.events_text(),
@@ -283,7 +287,11 @@ fn a_pod_that_is_bound_elsewhere_frees_the_node_it_was_placed_on() {
     w.change("p", |p| p.on("n2"));
     assert_eq!(w.on("n1"), [""; 0]);
     assert_eq!(w.on("n2"), ["full", "p"]);
-    assert_eq!(w.place_of("other"), Some(QueuedIn::Backoff), "it receives it");
+    assert_eq!(
+        w.place_of("other"),
+        Some(QueuedIn::Backoff),
+        "it receives it"
+    );
     let bind = w.calls_text().iter().position(|c| c == "bind p n1");
     w.calls.swap(0, bind.expect("our binding is on its way"));
     w.fail(CallErrorKind::Conflict);
