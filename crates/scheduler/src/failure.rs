@@ -213,6 +213,7 @@ fn resize_waits(core: &mut Core, mut attempt: Attempt, failure: AttemptFailure) 
     let mut info = attempt.info;
     explain(core, &info, &failure);
     let known = core.cache.effective(&uid).cloned();
+    // The pod leaves the queue when its resize no longer waits for the scheduler.
     match known.filter(|pod| core.settings.makes_room_for_resize(pod)) {
         None => core.queue.done(&uid),
         Some(pod) => {

@@ -119,6 +119,7 @@ pub(crate) fn start(core: &mut Core, preemption: Preemption, reporter: Str) {
         let line = line.with("preemptor", &preemptor);
         line.with("numVictims", victims.len())
     });
+    // The last victim is evicted when all others were, so that the event of its deletion wakes the preemptor.
     let last = victims.pop();
     core.cache
         .cluster_mut()
@@ -252,6 +253,7 @@ fn preemption_ended(core: &mut Core, running: OpenPreemption) {
         has_failed,
         ..
     } = running;
+    // PreEnqueue admits the pod when its last preemption has ended.
     let mut others = core.preemptions.running.values();
     if others.all(|other| other.preemptor.uid != preemptor.uid) {
         admit(core, &preemptor, &plugin);

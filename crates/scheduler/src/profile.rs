@@ -210,6 +210,7 @@ impl Profile {
             let plugin = self.plugins.get(id.index());
             plugin.is_some_and(|plugin| plugin.judges_resizes)
         };
+        // The lists have different types, so a closure cannot filter all of them.
         macro_rules! those {
             ($field:ident) => {
                 self.$field
@@ -284,6 +285,7 @@ fn check_names(spec: &ProfileSpec, registry: &Registry, errors: &mut Vec<Profile
     }
     for (i, config) in spec.plugin_config.iter().enumerate() {
         let path = format!("pluginConfig[{i}]");
+        // Two entries for one plugin would leave it open which arguments count.
         let earlier = &spec.plugin_config[..i];
         if earlier.iter().any(|c| c.name == config.name) {
             errors.push(ProfileError::RepeatedConfig {
@@ -385,6 +387,7 @@ impl Profiles {
                 errors.push((i, ProfileError::DuplicateName(name)));
                 continue;
             }
+            // All profiles are built, so that all errors are reported together.
             match Profile::build(spec, registry, features) {
                 Ok(profile) => {
                     if let Some(first) = list.first() {

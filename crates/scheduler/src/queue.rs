@@ -538,6 +538,7 @@ fn strategy_after_flight(
     };
     let id = queue.profiles.by_name(&info.pod.spec.scheduler_name);
     let profile = queue.profiles.get(id);
+    // The strongest answer of all events counts, because the pod moves once.
     let mut strategy = MoveStrategy::Skip;
     for event in events {
         let question = EventQuestion {

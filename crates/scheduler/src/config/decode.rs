@@ -77,6 +77,7 @@ fn check_type(at: &mut ConfigObject<'_>) -> bool {
             problems.add_with_hint("kind", message, format!("it must be {KIND:?}"));
             return false;
         }
+        // A field of the wrong type was reported already.
         None if !problems.has("kind", false) => {
             let hint = format!("add `kind: {KIND}`");
             problems.add_with_hint("kind", "Object 'Kind' is missing", hint);

@@ -42,6 +42,7 @@ pub(super) fn parse_text(text: &str) -> Result<Value, ConfigError> {
             max_total_replayed_events: VALUES_MAX,
         },
     };
+    // kube-scheduler reads the first document only.
     let document = first_document(text);
     serde_saphyr::from_str_with_options::<Value>(document, options).map_err(|error| {
         let why = match error.without_snippet() {

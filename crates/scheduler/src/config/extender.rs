@@ -269,6 +269,7 @@ pub(super) fn validate(extenders: &[Extender], problems: &Problems) {
             for problem in &unqualified {
                 problems.invalid(&path, name, problem);
             }
+            // A name with a fault would be reported twice.
             if unqualified.is_empty() && !is_extended_resource_name(name) {
                 problems.invalid(&path, name, "is an invalid extended resource name");
             }
@@ -279,6 +280,7 @@ pub(super) fn validate(extenders: &[Extender], problems: &Problems) {
             }
         }
     }
+    // Only one component may bind a pod.
     let binders = extenders.iter().filter(|e| !e.bind_verb.is_empty()).count();
     if binders > 1 {
         problems.invalid(

@@ -57,6 +57,7 @@ impl ProfileConfig {
                 at.problems.required(at.path("name"));
             }
             let given = at.get("args").unwrap_or(&Value::Null);
+            // The arguments of an unknown plugin are kept; the profile reports the name.
             let args = match known.registry.get(&name) {
                 Some(plugin) => {
                     check_envelope(plugin, given, &at.path("args"), at.problems);
@@ -68,6 +69,7 @@ impl ProfileConfig {
             profile.plugin_config.push(PluginConfig { name, args });
         }
         at.close();
+        // Arguments that were given take precedence over the defaults that follow.
         profile.given_args = profile.plugin_config.len();
         profile.add_default_args(known);
         profile

@@ -219,6 +219,7 @@ fn queue_sort(profiles: &[ProfileConfig], problems: &Problems) {
             let path = format!("{path}.plugins.queueSort");
             problems.invalid(path, shown, "must be the same for all profiles");
         }
+        // The same plugin with other arguments orders the queue differently.
         let these = name.and_then(|name| args(profile, name));
         if let Some((at, these)) = these
             && first_args.as_ref().map(|(_, args)| args) != Some(&these)

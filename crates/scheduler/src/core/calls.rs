@@ -109,6 +109,7 @@ pub(crate) fn note_requests(core: &mut Core) {
             Assumption::GivenUp(write) => give_up(core, write),
         }
     }
+    // The dispatcher compares calls with the stored objects, so it needs those that calls were made about.
     let now = core.now();
     for made in std::mem::take(&mut core.calls.made) {
         let dispatcher = &mut core.calls.dispatcher;

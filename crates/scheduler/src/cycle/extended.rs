@@ -284,6 +284,7 @@ impl Cycle {
         let pod = attempt.pod.pod.clone();
         let extenders = core.settings.extenders.clone();
         let mut asked = Vec::new();
+        // Of the answers, the one with the latest deadline is awaited: the others have ended by then.
         let mut latest: Option<(Wait, WaitId)> = None;
         let mut from = 0;
         while let Some((at, extender)) = extenders.next(from, &pod, |spec| spec.prioritizes) {
@@ -298,6 +299,7 @@ impl Cycle {
                 latest = Some((wait, id));
             }
         }
+        // No extender scores, so the choice is made at once.
         let Some((wait, id)) = latest else {
             let best = choose(&scores, &mut self.rng);
             return chosen(core, search, best);
@@ -508,6 +510,7 @@ fn look_again(
         return Err(Found::Failed(status));
     }
     let names = std::mem::take(&mut search.names);
+    // Nothing has changed, so the slots of the names are looked up alone.
     if core.cache.cluster().nodes.log().end() == search.seen {
         let nodes = &core.cache.cluster().nodes;
         search.slots = names.iter().filter_map(|name| nodes.slot(name)).collect();
@@ -516,6 +519,7 @@ fn look_again(
     attempt.evaluation.begin_anew();
     let mut evaluator = core.evaluator(attempt);
     let (possible, _) = evaluator.possible()?;
+    // A filter that fails rejects one node, not the pod, because others are left.
     let mut broken = Vec::new();
     search.slots.clear();
     for name in names.iter() {

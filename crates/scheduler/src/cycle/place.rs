@@ -86,6 +86,7 @@ impl Cycle {
             },
         );
         match ran {
+            // The generation shows later whether the node has changed during the wait.
             Ran::Waits(wait) => {
                 let generation = core.cache.cluster().nodes.generation();
                 let at = ParkedAt::Reserve {
@@ -153,6 +154,7 @@ fn no_longer_fits(
         let node = placed.node.as_str();
         return Some(Status::error(format!("node {node:?} was deleted")));
     };
+    // A node that has not changed since still fits.
     let slot = view.slot();
     if core.cache.cluster().nodes.changed_at(slot) <= generation {
         return None;
@@ -169,6 +171,7 @@ fn no_longer_fits(
         work: Some(&attempt.work),
         stopwatch: core.clock.laps(),
     };
+    // The filters must not count the pod itself, so it is removed for the check.
     evaluator.cluster.nodes.begin();
     evaluator.cluster.nodes.remove_pod_at(slot, uid);
     let status = match evaluator.pre_filter() {

@@ -110,6 +110,7 @@ pub fn calls_about(dispatcher: &Dispatcher, uid: &str) -> Vec<CallView> {
         calls.extend(object.waiting.iter().map(|entry| view(entry, false)));
     }
     for failure in dispatcher.failures.about(uid) {
+        // A failed call that is retried is listed once, with its failure.
         let failed = Some((failure.at, failure.error.clone()));
         let retried = calls.iter_mut().find(|call| {
             call.call_type == failure.call_type && call.made_at == Some(failure.made_at)

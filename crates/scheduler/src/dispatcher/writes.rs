@@ -279,6 +279,7 @@ impl<'a> Base<'a> {
                 observed_generation: patch.observed_generation,
             });
         }
+        // The stored condition is outdated if a call that clears it has succeeded.
         match &self.written.condition {
             Some(ConditionChange::Clear)
                 if kind == POD_SCHEDULED

@@ -38,6 +38,7 @@ pub(crate) fn narrow(extender: &Str, asked: &[Str], stated: Filtered) -> Result<
         .failed_and_unresolvable
         .iter()
         .map(|(name, reason)| (name, Status::unresolvable(reason.clone())));
+    // A node in both lists is unresolvable, as in kube-scheduler.
     let soft = stated
         .failed
         .iter()

@@ -204,6 +204,7 @@ impl SchedulingQueue {
         let mut moved = Moved::default();
         let mut any =
             self.places.has_long_gated() || self.oldest_leftover(cx, QueuedIn::Gated).is_some();
+        // The number of gated pods that are examined at once is bounded.
         for _ in 0..GATED_PER_FLUSH {
             let Some(id) = self.oldest_leftover(cx, QueuedIn::Gated) else {
                 break;
