@@ -62,7 +62,7 @@ impl Schedule {
         if text.is_empty() {
             return Err("empty spec string".to_owned());
         }
-        // Berth has no time zones in the schedule itself; `timeZone` of the spec is the supported way.
+        // A time zone in the schedule is checked and has no effect; `timeZone` of the spec decides.
         let text = if text.starts_with("TZ=") || text.starts_with("CRON_TZ=") {
             without_zone(text)?
         } else {

@@ -527,7 +527,7 @@ fn check_nested(errors: &mut Errors, part: &Value, path: &ErrorPath, types: bool
             }
             Some(_) => "must be empty to be structural",
         };
-        // At the root of a junctor, `type` is permitted for int-or-string.
+        // Parts that may repeat the type of their schema, as for int-or-string, are marked by `types`.
         if !is_type {
             errors.forbidden(&path.child(field), must);
         }

@@ -174,7 +174,7 @@ pub(super) fn to_v1(object: &Value) -> Value {
         let status = child_mut(&mut out, "status");
         status.remove("currentMetrics");
         status.remove("conditions");
-        // The last one counts, as in kube-apiserver.
+        // The last one counts.
         let mut latest = current.iter().rev();
         if let Some(percent) = latest.find_map(|m| cpu_utilization(m, "current")) {
             let name = "currentCPUUtilizationPercentage".to_owned();
@@ -220,7 +220,7 @@ pub(super) fn from_v1(object: Value) -> Value {
     drop_annotations(&mut out);
     let spec = child_mut(&mut out, "spec");
     let cpu = spec.remove("targetCPUUtilizationPercentage");
-    // The CPU target is added last, as in kube-apiserver, so conversions in both directions agree.
+    // The CPU target follows the metrics of the annotations.
     let mut metrics = convert_all(&metrics.unwrap_or_default(), MetricsPart::Spec, false);
     metrics.extend(cpu.as_ref().map(cpu_target));
     if !metrics.is_empty() {

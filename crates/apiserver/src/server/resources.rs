@@ -259,7 +259,7 @@ pub(super) fn no_containers(
     };
     let query = Query::parse(received.parts.uri.query()).unwrap_or_default();
     let options = webhooks::connect_options(connect.sub, query.pairs());
-    // The webhooks decide before the object is looked up, as in kube-apiserver.
+    // The webhooks decide before the object is looked up.
     if let Some(options) = options.filter(|_| connect.resource == "pods") {
         let attributes = Attributes {
             resource,

@@ -52,7 +52,7 @@ pub(super) fn validate_all(errors: &mut Errors, spec: &Owner, container: &Value,
                 let at = path.child("terminationGracePeriodSeconds");
                 errors.invalid(&at, seconds, "must not be set for readinessProbes");
             }
-        // Liveness and startup end with the first success.
+        // For liveness and startup, the first success is enough.
         } else if probe.int("successThreshold") != 1 {
             let at = path.child("successThreshold");
             errors.invalid(&at, probe.int("successThreshold"), "must be 1");

@@ -168,7 +168,7 @@ fn pod_level(errors: &mut Errors, new: &Value, old: &Value, path: &ErrorPath) {
         return;
     }
     let at = path.child("resources");
-    // Without the amounts of the pod, its containers would need amounts that were not checked.
+    // Pod-level amounts may change, but not be removed as a whole.
     if !before.is_null() && after.is_null() {
         errors.forbidden(&at, "pod-level resources cannot be removed");
         return;
