@@ -10,7 +10,7 @@ use crate::storage::{
 use crate::workload::{
     PodDisruptionBudget, ReplicaSet, ReplicationController, Service, StatefulSet,
 };
-use crate::{Namespace, Node, ObjectMeta, Pod};
+use crate::{Namespace, Node, ObjectMeta, Pod, Str};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::sync::Arc;
 
@@ -34,6 +34,14 @@ macro_rules! kinds {
                 match self {
                     $(Self::$variant => ($group, $version, $plural),)*
                     Self::Custom(kind) => (kind.group, kind.version, kind.plural),
+                }
+            }
+
+            /// API group and version as in objects, such as `v1` or `apps/v1`.
+            pub fn api_version(self) -> Str {
+                match self.resource() {
+                    ("", version, _) => version.into(),
+                    (group, version, _) => format!("{group}/{version}").into(),
                 }
             }
 

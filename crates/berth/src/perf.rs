@@ -11,8 +11,8 @@ mod scratch;
 mod workloads;
 
 use crate::cli::{
-    Output, PerfArgs, PerfCommand, PerfCoreArgs, PerfDispatcherArgs, PerfMemoryArgs, PerfPlotArgs,
-    PerfQueueArgs, PerfSides,
+    Output, PerfArgs, PerfCommand, PerfCoreArgs, PerfDispatcherArgs, PerfGroupsArgs,
+    PerfMemoryArgs, PerfPlotArgs, PerfQueueArgs, PerfSides,
 };
 use crate::exit::CommandFailure;
 use crate::print::{self, print_line};
@@ -22,7 +22,7 @@ use berth_client::request::ApiRequest;
 use berth_framework::registry::Registry;
 use berth_perf::core::{self, Row, Sides};
 use berth_perf::workload::RunError;
-use berth_perf::{dispatcher, memory, plot, queue};
+use berth_perf::{dispatcher, groups, memory, plot, queue};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::fmt;
@@ -52,6 +52,7 @@ pub(crate) fn run(args: &PerfArgs, registry: &Registry) -> Result<(), CommandFai
         None => workloads::workloads(&args.workloads, registry),
         Some(PerfCommand::Core(args)) => run_core(args),
         Some(PerfCommand::Queue(args)) => run_queue(args),
+        Some(PerfCommand::Groups(args)) => run_groups(args),
         Some(PerfCommand::Dispatcher(args)) => run_dispatcher(args),
         Some(PerfCommand::Memory(args)) => run_memory(args),
         Some(PerfCommand::Dashboard(args)) => {
@@ -146,6 +147,27 @@ fn run_core(args: &PerfCoreArgs) -> Result<(), CommandFailure> {
             running = Some((row, nodes));
             bar.set_message(format!("{row}, {nodes} nodes"));
         }
+        bar.inc(1);
+    })
+    .map_err(CommandFailure::environment)?;
+    bar.finish_and_clear();
+    print_as(args.output, &report)
+}
+
+fn run_groups(args: &PerfGroupsArgs) -> Result<(), CommandFailure> {
+    if args.repeats == 0 || args.divide == 0 {
+        return Err(CommandFailure::Usage(
+            "--repeats and --divide must be at least 1: there is nothing to measure".to_owned(),
+        ));
+    }
+    let options = groups::Options {
+        repeats: args.repeats,
+        divide: args.divide,
+        seed: args.seed,
+    };
+    let bar = step_bar(groups::steps(&options));
+    let report = groups::run(&options, |step| {
+        bar.set_message(step);
         bar.inc(1);
     })
     .map_err(CommandFailure::environment)?;

@@ -535,7 +535,7 @@ fn candidate(election: &LeaderElection, identity: Option<String>) -> ElectionOpt
 fn became_leader(lease: &LeaseName, identity: &str) -> Event {
     Event {
         regarding: Regarding {
-            api_version: "coordination.k8s.io/v1",
+            api_version: "coordination.k8s.io/v1".into(),
             kind: "Lease",
             namespace: lease.namespace.as_str().into(),
             name: lease.name.as_str().into(),

@@ -53,7 +53,7 @@ pub struct Event {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Regarding {
     /// Such as `v1`.
-    pub api_version: &'static str,
+    pub api_version: Str,
     /// Such as `Pod`.
     pub kind: &'static str,
     /// The namespace; empty for cluster-scoped objects.

@@ -19,7 +19,8 @@ pub use row::{Row, UnknownRow};
 
 use berth_scheduler::SchedulerOptions;
 use berth_scheduler::evaluator::EvaluatorKind;
-use world::{CoreRun, CoreWorld};
+use world::Run;
+pub(crate) use world::World;
 
 /// Looks at about so many nodes, pod by pod, with the plain evaluator, when no sample is asked for.
 const PLAIN_NODES_SEEN: usize = 5_000_000;

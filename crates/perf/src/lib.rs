@@ -12,6 +12,7 @@ pub mod api;
 pub mod core;
 pub mod dispatcher;
 mod generate;
+pub mod groups;
 pub mod memory;
 pub mod plot;
 pub mod queue;

@@ -84,7 +84,11 @@ impl PlacementGenerate for TopologyPlacementGenerator {
         };
         let only = domain_of(cx, key, scheduled)?;
         let topology = cx.cluster.nodes.topology(key);
-        let mut domains: Vec<Vec<Slot>> = vec![Vec::new(); topology.nodes_of().len()];
+        let nodes_of_scope = nodes.len();
+        let sizes = topology.nodes_of().iter();
+        let mut domains: Vec<Vec<Slot>> = sizes
+            .map(|nodes| Vec::with_capacity((*nodes as usize).min(nodes_of_scope)))
+            .collect();
         for slot in nodes {
             if let Some(domain) = topology.domain(*slot) {
                 domains[domain as usize].push(*slot);

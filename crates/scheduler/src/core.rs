@@ -21,7 +21,7 @@ mod waits;
 pub use decisions::{DECISIONS_MAX, PodDecision};
 pub use explain::{EarlierAttempt, Explanation, RejectionReason};
 pub use gates::GateRemovals;
-pub use outbound::{ApiEvent, Outputs};
+pub use outbound::{ApiEvent, GroupEvent, Outputs};
 pub use trace::{AttemptTrace, TracedPoint};
 
 pub(crate) use calls::{Calls, call_ended, note_requests, note_trial};
@@ -35,6 +35,7 @@ pub(crate) use text::{event_note, go_duration};
 pub(crate) use waits::{WaitId, Waiter, Waits};
 
 use crate::binding::UnboundPods;
+use crate::broken_groups::BrokenGroups;
 use crate::cache::Cache;
 use crate::cycle::Attempt;
 use crate::dispatcher::Dispatcher;
@@ -46,6 +47,7 @@ use crate::profile::{Profile, Profiles};
 use crate::queue::SchedulingQueue;
 use berth_api::{Object, Pod, Str, Time};
 use berth_framework::call::{CallId, EventKind, PodEvent, PodRef};
+use berth_framework::cluster::GroupKey;
 use berth_framework::event::Change;
 use berth_framework::extender::Extenders;
 use berth_framework::plugin::Context;
@@ -100,6 +102,7 @@ pub(crate) struct Core {
     pub(crate) unbound: UnboundPods,
     pub(crate) requests: PluginRequests,
     pub(crate) preemptions: OpenPreemptions,
+    pub(crate) broken_groups: BrokenGroups,
     pub(crate) explanations: Explanations,
 }
 
@@ -129,6 +132,7 @@ impl Core {
             unbound: UnboundPods::default(),
             requests: PluginRequests::default(),
             preemptions: OpenPreemptions::default(),
+            broken_groups: BrokenGroups::default(),
             explanations: Explanations::default(),
         }
     }
@@ -248,5 +252,22 @@ impl Core {
             note: event_note(message),
         };
         self.outbound.publish(event, &profile.name);
+    }
+
+    /// Publishes that a group was not scheduled.
+    pub(crate) fn publish_group_failure(&mut self, group: &GroupKey, scheduler: &Str, text: &str) {
+        let Some(view) = self.cache.cluster().groups().get(group) else {
+            return;
+        };
+        let event = GroupEvent {
+            group: group.clone(),
+            uid: view.metadata.uid.clone(),
+            kind: EventKind::Warning,
+            reason: "FailedScheduling",
+            action: "Scheduling",
+            note: event_note(text),
+            reporting_controller: scheduler.clone(),
+        };
+        self.outbound.publish_of_group(event);
     }
 }

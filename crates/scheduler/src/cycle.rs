@@ -23,7 +23,7 @@ use berth_api::{Pod, Str};
 use berth_framework::call::PodRef;
 use berth_framework::plugin::Nominating;
 use berth_framework::stage::{Wait, WakeReason};
-use berth_framework::{PodInfo, Status, Work};
+use berth_framework::{PodInfo, Slot, Status, Work};
 use extended::ExtendedSearch;
 use post_filter::PostFilterRun;
 use std::sync::Arc;
@@ -187,11 +187,11 @@ impl Cycle {
             return self.search_extended(core, attempt);
         }
         let begin = self.search_begin(core, &attempt, false);
-        let found = self.search(core, &mut attempt);
+        let found = self.search(core, &mut attempt, None);
         self.conclude(core, attempt, found, begin)
     }
 
-    fn search(&mut self, core: &mut Core, attempt: &mut Attempt) -> Found {
+    fn search(&mut self, core: &mut Core, attempt: &mut Attempt, scope: Option<&[Slot]>) -> Found {
         let percentage = percentage_of_nodes(core, attempt);
         let (start, rng) = (&mut self.start_node, &mut self.rng);
         // Of a pod with a node, one node is evaluated.
@@ -202,10 +202,10 @@ impl Cycle {
         };
         let mut evaluator = core.evaluator(attempt);
         match kind {
-            EvaluatorKind::Plain => evaluator.find(percentage, start, rng),
+            EvaluatorKind::Plain => evaluator.find_plainly(scope, percentage, start, rng),
             EvaluatorKind::Incremental | EvaluatorKind::Compared => {
-                let compare = kind == EvaluatorKind::Compared;
-                evaluator.find_with(&mut self.answer_cache, compare, percentage, start, rng)
+                let with = (&mut self.answer_cache, kind == EvaluatorKind::Compared);
+                evaluator.find_with(with, scope, percentage, start, rng)
             }
         }
     }

@@ -49,7 +49,14 @@ pub(crate) fn deciding<'s>(
 }
 
 /// Writes the conditions of all groups of a hierarchy.
-pub(crate) fn write_all(core: &mut Core, root: &GroupKey, statuses: &FxHashMap<GroupKey, Status>) {
+///
+/// `scheduler` is the scheduler name of the pods.
+pub(crate) fn write_all(
+    core: &mut Core,
+    root: &GroupKey,
+    scheduler: &Str,
+    statuses: &FxHashMap<GroupKey, Status>,
+) {
     let groups = core.cache.cluster().groups();
     let tree = groups.tree(root);
     let decided = tree.into_iter().filter_map(|key| {
@@ -57,12 +64,12 @@ pub(crate) fn write_all(core: &mut Core, root: &GroupKey, statuses: &FxHashMap<G
         Some((key, status))
     });
     for (key, status) in decided.collect::<Vec<_>>() {
-        write(core, &key, &status);
+        write(core, &key, scheduler, &status);
     }
 }
 
-/// Writes the condition of a group, if it changes.
-fn write(core: &mut Core, key: &GroupKey, status: &Status) {
+/// Writes the condition of a group, if it changes, and publishes an event if it states a failure.
+fn write(core: &mut Core, key: &GroupKey, scheduler: &Str, status: &Status) {
     let Some(group) = core.cache.cluster().groups().get(key) else {
         return;
     };
@@ -114,6 +121,9 @@ fn write(core: &mut Core, key: &GroupKey, status: &Status) {
         .seen_as(move |object| with_condition(object, &condition));
     core.cache.assume_write(write.clone());
     core.call(ApiCall::from(write));
+    if !status.is_success() {
+        core.publish_group_failure(key, scheduler, &status.message());
+    }
 }
 
 /// The group with a condition instead of the one of its type.

@@ -7,6 +7,7 @@
 //! known by their traits alone.
 
 mod binding;
+mod broken_groups;
 pub mod cache;
 pub mod config;
 mod core;
@@ -29,8 +30,8 @@ mod scheduler;
 pub mod testing;
 
 pub use crate::core::{
-    ApiEvent, AttemptTrace, DECISIONS_MAX, EarlierAttempt, Explanation, GateRemovals, Outputs,
-    PodDecision, RejectionReason, TracedPoint,
+    ApiEvent, AttemptTrace, DECISIONS_MAX, EarlierAttempt, Explanation, GateRemovals, GroupEvent,
+    Outputs, PodDecision, RejectionReason, TracedPoint,
 };
 pub use cycle::CycleResult;
 pub use log::{LogLevel, LogLine, LogValue};

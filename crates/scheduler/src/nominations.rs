@@ -46,6 +46,17 @@ pub(crate) fn end(core: &mut Core, nominee: &Arc<Pod>, why: &End<'_>) {
     core.placement_freed(nominee, Some(&affected));
 }
 
+/// Clears the nomination of a pod to a node that its status may not name: after a failed binding, the nomination comes
+/// first. Plugins recognise a nominated pod by its status.
+pub(crate) fn end_at(core: &mut Core, pod: &Arc<Pod>, node: &Str, why: &End<'_>) {
+    if pod.status.nominated_node_name == *node {
+        return end(core, pod, why);
+    }
+    let mut nominee = Pod::clone(pod);
+    nominee.status.nominated_node_name = node.clone();
+    end(core, &Arc::new(nominee), why);
+}
+
 /// The status of a pod has changed by what our calls write: the pod is nominated as the status states now.
 pub(crate) fn follow_write(core: &mut Core, before: &Arc<Pod>, after: &Arc<Pod>) {
     let (old, new) = (

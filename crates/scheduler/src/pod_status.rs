@@ -17,7 +17,7 @@ use crate::queue::{
     NOT_READY_FOR_SCHEDULING, POD_SCHEDULED, PreEnqueueReport, QueuedIn, SCHEDULING_GATED,
     is_report,
 };
-use berth_api::{Duration, Pod, Time};
+use berth_api::{Duration, Pod, Str, Time};
 use berth_framework::ApiCall;
 use berth_framework::call::{ConditionPatch, EventKind, PodEvent, PodRef};
 use berth_framework::plugin::Nominating;
@@ -244,11 +244,16 @@ pub(crate) fn show_writes(core: &mut Core, uid: &str) {
 }
 
 /// The status of a pod was written before the pod returned to the queue. An update of a pod in flight changes no
-/// nomination, and others may have written it meanwhile: the pod is nominated as its status states now.
-pub(crate) fn follow_nomination(core: &mut Core, written: &ApiCall) {
+/// nomination, and others may have written it meanwhile: the pod is nominated as its status states now. `before` is
+/// the node to which it was nominated.
+pub(crate) fn follow_nomination(core: &mut Core, written: &ApiCall, before: Option<Str>) {
     let pod = written.pod().and_then(|pod| core.cache.effective(&pod.uid));
     if let Some(pod) = pod.cloned() {
         nominations::nominate(core, &pod, &Nominating::Keep);
+        let after = core.queue.nominator().node_of(pod.uid());
+        if let Some(node) = before.filter(|node| after != Some(node)) {
+            nominations::end_at(core, &pod, &node, &nominations::End::Written);
+        }
     }
 }
 

@@ -21,6 +21,7 @@ pub use judge::PodVerdict;
 pub use observe::{ObservedInput, Observer};
 
 use crate::binding::Bindings;
+use crate::broken_groups;
 use crate::cache::Cache;
 use crate::core::{
     Core, CoreClock, Explanation, Outputs, Settings, Waiter, call_ended, note_requests,
@@ -492,6 +493,7 @@ impl Scheduler {
                 return bindings.resume_pre_bind(core, binding, at, reason);
             }
             Waiter::Bind(binding) => return bindings.resume_bind(core, binding, reason),
+            Waiter::BrokenGroup(key) => return broken_groups::time_is_over(core, &key),
         };
         if let (Some(observer), Some(pod), Some(step)) = (observer, pod, &step)
             && let Some(result) = step.result()

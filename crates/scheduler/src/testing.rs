@@ -1,5 +1,6 @@
 //! A scheduler in virtual time, and an API server that answers as the test specifies and stores the pods.
 
+use crate::GroupEvent;
 use crate::core::{ApiEvent, AttemptTrace};
 use crate::log::LogLine;
 use crate::metrics::Metric;
@@ -49,6 +50,8 @@ pub struct Driver {
     pub jobs: Vec<(JobId, Job)>,
     /// The events, oldest first.
     pub events: Vec<ApiEvent>,
+    /// The events about groups, oldest first.
+    pub group_events: Vec<GroupEvent>,
     /// The lines of the log.
     pub log: Vec<LogLine>,
     /// The attempts that were traced.
@@ -73,6 +76,7 @@ impl Driver {
             calls: Vec::new(),
             jobs: Vec::new(),
             events: Vec::new(),
+            group_events: Vec::new(),
             log: Vec::new(),
             traces: Vec::new(),
             pods: BTreeMap::new(),
@@ -86,6 +90,7 @@ impl Driver {
         self.calls.extend(outputs.calls);
         self.jobs.extend(outputs.jobs);
         self.events.extend(outputs.events);
+        self.group_events.extend(outputs.group_events);
         self.log.extend(outputs.log);
         self.traces.extend(outputs.traces);
         self.scheduler.check().unwrap_or_else(|e| panic!("{e}"));

@@ -5,6 +5,7 @@
 //! plain values and shares nothing with the scheduler but the types of `berth-api`.
 
 mod devices;
+mod group_preemption;
 mod groups;
 mod preemption;
 mod reports;
@@ -12,6 +13,8 @@ mod rest;
 mod violation;
 
 pub(crate) use devices::DecidedDevices;
+pub use group_preemption::GroupPlan;
+pub use preemption::Unplaced;
 pub use rest::{Foreign, Statuses, check_rest};
 pub use violation::Violation;
 
@@ -53,10 +56,14 @@ pub struct Checker {
     devices: DecidedDevices,
     /// By UID, the node on which the scheduler keeps room free for a pod.
     nominated: BTreeMap<Str, Str>,
+    /// By UID, the node from which a pod was given up and that is kept free for it since then.
+    kept_after_failure: BTreeMap<Str, Str>,
     /// UIDs of pods that the scheduler deletes as victims, until it has received that or gives it up.
     victims: BTreeSet<Str>,
     /// Since when pods are rejected by PreEnqueue.
     blocked: reports::BlockedSince,
+    /// When pods were evicted last for these pods: until they are evicted, PreEnqueue rejects those, too.
+    making_room: reports::BlockedSince,
     /// The writes of statuses that have not been seen yet.
     sent: reports::Sent,
     decisions: u64,
@@ -240,8 +247,9 @@ impl Checker {
             .placed
             .get(uid)
             .is_some_and(|p| p.binding == Binding::Unsent)
+            && let Some(placement) = self.placed.remove(uid)
         {
-            self.placed.remove(uid);
+            self.kept_after_failure.insert(uid.into(), placement.node);
         }
     }
 
@@ -289,6 +297,21 @@ impl Checker {
     /// The nodes on which the scheduler keeps room free, by the UID of the pod that it is for.
     pub fn keeps_free(&mut self, nominated: impl IntoIterator<Item = (Str, Str)>) {
         self.nominated = nominated.into_iter().collect();
+        let nominated = &self.nominated;
+        self.kept_after_failure
+            .retain(|uid, node| nominated.get(uid) == Some(node));
+    }
+
+    /// The nodes that are kept free because the binding to them failed, by the UID of the pod.
+    pub fn kept_after_failure(&self) -> &BTreeMap<Str, Str> {
+        &self.kept_after_failure
+    }
+
+    /// Another attempt has decided which nodes are kept free for these pods.
+    pub fn tried(&mut self, uids: &[Str]) {
+        for uid in uids {
+            self.kept_after_failure.remove(uid);
+        }
     }
 
     /// The cluster as the scheduler knows it: as it has received it, with what it has decided.

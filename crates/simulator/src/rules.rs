@@ -13,7 +13,9 @@ mod tests;
 mod volumes;
 
 pub(crate) use devices::{claim_names, conflict, wrong_devices};
-pub(crate) use group::{GroupName, group_of, is_in_one_zone, quorum, stored, zone_of};
+pub(crate) use group::{
+    GroupName, group_of, is_evicted_as_a_whole, is_in_one_zone, quorum, stored, zone_of,
+};
 pub(crate) use volumes::lacks_claim;
 
 pub(crate) use ready::{GATED, NOT_READY, blocked, is_blocked, is_ours};

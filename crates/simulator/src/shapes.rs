@@ -11,7 +11,7 @@ pub use devices::{
     CLASS_PARTITION, CLASS_PLAIN, CLASS_SHARED, DEVICE_CLASSES, DEVICE_DRIVER, DEVICE_MEMORY,
     DEVICE_TAINT, DeviceUse, DeviceWant, DriverShape, EXTENDED, NETWORK_POOL,
 };
-pub use group::{GROUPS, GroupShape, group_name};
+pub use group::{GROUPS, GroupShape, group_name, group_priority, may_preempt};
 pub use node::{NodeChange, NodeShape};
 pub use others::{Access, Budget, ClaimShape, Reach};
 pub use pod::{Domain, Near, PodShape, Slow, Spread, ZoneRule, tolerate};

@@ -45,7 +45,8 @@ fn no_violation_in_a_few_seeds() {
     assert!(tally.bindings > 200, "{tally:?}");
     let first = GROUP_SEEDS.start;
     let tally = play(first..first + 60, 500, Faults::ALL);
-    assert!(tally.groups > 60, "{tally:?}");
+    assert!(tally.groups > 40, "{tally:?}");
+    assert!(tally.group_preemptions > 10, "{tally:?}");
 }
 
 #[test]
@@ -64,6 +65,10 @@ fn no_violation_in_the_campaign() {
 fn no_violation_in_fresh_seeds() {
     let first = RandomState::new().hash_one(()) % (1 << 40);
     eprintln!("fresh seeds from {first} on");
+    play(first..first + 500, 500, Faults::ALL);
+    let groups = GROUP_SEEDS.end - GROUP_SEEDS.start - 500;
+    let first = GROUP_SEEDS.start + RandomState::new().hash_one(()) % groups;
+    eprintln!("fresh seeds with groups from {first} on");
     play(first..first + 500, 500, Faults::ALL);
 }
 
@@ -132,6 +137,10 @@ fn seeds_that_failed_once_pass() {
         (
             864_517_130_103,
             "a claim changed while its allocation was on its way, and pods that waited for the devices were not woken",
+        ),
+        (
+            1_530_971,
+            "a nomination moved to another node when the status was written, and pods that waited for the first were not woken",
         ),
     ] {
         eprintln!("seed {seed}: {defect}");

@@ -112,6 +112,9 @@ pub(crate) enum PerfCommand {
     /// The scheduling queue: what events cost while many pods wait, and how fast pods come and go
     #[command(after_help = "Example: berth perf queue --waiting 100,1000000")]
     Queue(PerfQueueArgs),
+    /// Groups of pods: attempts of gangs, searches over racks, evictions, and what waiting gangs cost other pods
+    #[command(after_help = "Example: berth perf groups --repeats 5")]
+    Groups(PerfGroupsArgs),
     /// The dispatcher of API calls: how many it takes, whether bindings wait for status patches, and what a slow API
     /// server costs
     #[command(after_help = "Example: berth perf dispatcher --patches 100000")]
@@ -270,6 +273,23 @@ pub(crate) struct PerfQueueArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
     /// The format of the figures
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
+}
+
+/// `berth perf groups`.
+#[derive(Debug, Args)]
+pub(crate) struct PerfGroupsArgs {
+    /// How often each row is measured; rows of small groups 40 times as often
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub(crate) repeats: usize,
+    /// Divide the sizes of clusters and groups by this number, for a quick look
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) divide: usize,
+    /// Seed of the scheduler
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// How to print the figures
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
 }

@@ -36,6 +36,14 @@ pub(super) struct Edge {
     pub(super) traces: Option<TraceSender>,
 }
 
+/// The type of an event in the API.
+fn type_of(kind: EventKind) -> &'static str {
+    match kind {
+        EventKind::Normal => "Normal",
+        EventKind::Warning => "Warning",
+    }
+}
+
 /// Runs the core until it is stopped.
 pub(super) fn run(scheduler: Scheduler, inputs: Inputs, edge: Edge, shadow: Option<Shadow>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -223,6 +231,7 @@ impl Core {
             calls,
             jobs,
             events,
+            group_events,
             log,
             traces,
             dropped,
@@ -231,22 +240,37 @@ impl Core {
             let pod = event.event.regarding;
             let notified = Event {
                 regarding: Regarding {
-                    api_version: "v1",
+                    api_version: "v1".into(),
                     kind: "Pod",
                     namespace: pod.namespace,
                     name: pod.name,
                     uid: pod.uid,
                 },
-                kind: match event.event.kind {
-                    EventKind::Normal => "Normal",
-                    EventKind::Warning => "Warning",
-                },
+                kind: type_of(event.event.kind),
                 reason: event.event.reason.into(),
                 action: event.event.action.into(),
                 note: event.event.note,
                 reporting_controller: event.reporting_controller,
             };
             self.edge.publisher.publish(notified, now);
+        }
+        for event in group_events {
+            let group = event.group;
+            let published = Event {
+                regarding: Regarding {
+                    api_version: group.kind.kind().api_version(),
+                    kind: group.kind.kind().name(),
+                    namespace: group.namespace,
+                    name: group.name,
+                    uid: event.uid,
+                },
+                kind: type_of(event.kind),
+                reason: event.reason.into(),
+                action: event.action.into(),
+                note: event.note,
+                reporting_controller: event.reporting_controller,
+            };
+            self.edge.publisher.publish(published, now);
         }
         self.carry_out(calls, jobs);
         if let Some(sender) = &self.edge.traces {

@@ -128,7 +128,7 @@ fn refused(code: u16, retry_after_seconds: Option<u64>) -> Result<(), ApiError> 
 fn event(pod: &str, note: &str) -> Event {
     Event {
         regarding: Regarding {
-            api_version: "v1",
+            api_version: "v1".into(),
             kind: "Pod",
             namespace: "ns".into(),
             name: pod.into(),

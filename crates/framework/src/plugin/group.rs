@@ -71,6 +71,26 @@ pub trait PlacementScore: Plugin {
     /// in the order of their best possible scores and ends as soon as no other one can be better.
     fn placement_score(&self, cx: &Context<'_>, proposal: &GroupProposal<'_>) -> i64;
 
+    /// The raw scores of many placements with the same pods: those of [`PlacementScore::placement_score`]. A plugin
+    /// implements it if it can look at the pods once.
+    fn placement_scores(
+        &self,
+        cx: &Context<'_>,
+        pods: &[&PodInfo],
+        scheduled: usize,
+        placements: &[GroupPlacement],
+    ) -> Vec<i64> {
+        let scores = placements.iter().map(|placement| {
+            let proposal = GroupProposal {
+                nodes: &placement.nodes,
+                pods,
+                scheduled,
+            };
+            self.placement_score(cx, &proposal)
+        });
+        scores.collect()
+    }
+
     /// Brings the raw scores of all placements to 0 to [`MAX_NODE_SCORE`](super::MAX_NODE_SCORE). Placements with equal
     /// raw scores get equal scores, and a higher one for a higher raw score.
     fn normalize_placements(&self, _scores: &mut [i64]) {}

@@ -33,7 +33,7 @@ impl Stopwatch for SinceStart {
 }
 
 /// A scheduler in a generated cluster.
-pub(super) struct CoreWorld {
+pub(crate) struct CoreWorld {
     scheduler: Scheduler,
     now: Time,
     pods: HashMap<Str, Arc<Pod>>,
@@ -70,7 +70,7 @@ pub(super) struct CoreRun {
 
 impl CoreWorld {
     /// Sets up a cluster with pods that wait.
-    pub(super) fn new(
+    pub(crate) fn new(
         row: Row,
         scale: &ClusterScale,
         options: SchedulerOptions,
@@ -123,7 +123,7 @@ impl CoreWorld {
     }
 
     /// Adds a pod.
-    pub(super) fn add(&mut self, pod: Arc<Pod>) {
+    pub(crate) fn add(&mut self, pod: Arc<Pod>) {
         self.remember(&pod);
         self.show_object(Object::Pod(pod));
     }
@@ -139,14 +139,14 @@ impl CoreWorld {
     }
 
     /// Stores objects and shows them.
-    pub(super) fn show_stored(&mut self, objects: Vec<(Kind, Value)>) {
+    pub(crate) fn show_stored(&mut self, objects: Vec<(Kind, Value)>) {
         for (kind, object) in objects {
             let change = self.store(kind, object);
             self.show(change);
         }
     }
 
-    pub(super) fn show_object(&mut self, object: Object) {
+    pub(crate) fn show_object(&mut self, object: Object) {
         self.show(ClusterChange::Applied(object));
     }
 
@@ -179,8 +179,38 @@ impl CoreWorld {
         outcome
     }
 
+    /// Lets the core take its next step, and answers its calls. Returns how long the step took, and how long with the calls,
+    /// in seconds.
+    pub(crate) fn timed_step(&mut self) -> (ScheduleOutcome, f64, f64) {
+        self.now = self.now + TICK;
+        let before = self.seconds;
+        let begun = Instant::now();
+        let outcome = self.scheduler.schedule_one(self.now);
+        let step = begun.elapsed().as_secs_f64();
+        self.seconds += step;
+        self.settle_calls();
+        let with_calls = self.seconds - before;
+        if let ScheduleOutcome::Idle {
+            next_wake: Some(wake),
+        } = &outcome
+        {
+            self.now = self.now.max(*wake);
+        }
+        (outcome, step, with_calls)
+    }
+
+    /// So much time passes.
+    pub(crate) fn pass(&mut self, duration: Duration) {
+        self.now = self.now + duration;
+    }
+
+    /// The number of pods.
+    pub(crate) fn pods(&self) -> usize {
+        self.pods.len()
+    }
+
     /// Lets the core work until only time far ahead brings something.
-    pub(super) fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         loop {
             if let ScheduleOutcome::Idle { next_wake } = self.step()
                 && next_wake.is_none_or(|wake| wake.since(self.now) >= QUIET_MAX)

@@ -156,7 +156,8 @@ pub(super) fn missed_of_nodes(
 
 /// For events without a hint in kube-scheduler: the labels of a namespace change, and with them what terms match.
 /// A pod may be meant no longer by the terms of others that kept it away; its own terms that look namespaces up may
-/// mean others than before.
+/// mean others than before. A pod that matches its own affinity terms may be the first of its kind if they mean no other
+/// any more.
 pub(super) fn missed_of_namespaces(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
     let (name, old, new) = namespace_labels(change).ok_or("expected a namespace")?;
     if old == new {
@@ -171,8 +172,9 @@ pub(super) fn missed_of_namespaces(pod: &Pod, change: &Change<'_>) -> Result<Hin
     };
     let comes = |term: &AffinityTerm| !means(term, &old) && means(term, &new);
     let goes = |term: &AffinityTerm| means(term, &old) && !means(term, &new);
-    let helps =
-        terms.required_affinity.iter().any(comes) || terms.required_anti_affinity.iter().any(goes);
+    let near = &terms.required_affinity;
+    let helps = near.iter().any(|term| comes(term) || goes(term))
+        || terms.required_anti_affinity.iter().any(goes);
     Ok(if helps { Hint::Queue } else { Hint::Skip })
 }
 

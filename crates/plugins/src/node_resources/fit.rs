@@ -9,7 +9,7 @@
 //! scores count containers without requests as if they had some.
 
 use super::amounts::{CountedResources, FOR_FIT, Scored, ScoredColumns, is_fresh, requested};
-use super::args::{FitArgs, complete_fit};
+use super::args::{FitArgs, ScoredResource, complete_fit};
 use super::room::Room;
 use super::strategy::ScoringStrategy;
 use super::{hints, keys};
@@ -18,7 +18,9 @@ use berth_api::names::is_extended_resource_name;
 use berth_api::requests::{SumOptions, pod_resources};
 use berth_api::{Pod, Resources, Str};
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
-use berth_framework::plugin::{Context, EnqueueExtensions, GroupProposal, PlacementScore, Plugin};
+use berth_framework::plugin::{
+    Context, EnqueueExtensions, GroupPlacement, GroupProposal, PlacementScore, Plugin,
+};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::{NodeFilter, NodeScore};
 use berth_framework::status::Reason;
@@ -298,23 +300,44 @@ impl NodeScore for NodeResourcesFit {
     }
 }
 
+/// The sum of the requests of the pods for the scored resources.
+fn sum_of_pods(cx: &Context<'_>, resources: &[ScoredResource], pods: &[&PodInfo]) -> Scored {
+    let mut sums = vec![0_i64; resources.len()];
+    for pod in pods {
+        for (sum, own) in sums.iter_mut().zip(requested(pod, resources, FOR_FIT)) {
+            *sum = sum.saturating_add(own);
+        }
+    }
+    Scored::new(cx, resources, sums.into_iter().collect())
+}
+
 impl PlacementScore for NodeResourcesFit {
     /// The used part of all nodes of the placement together with the pods, in percent: the fuller the better, whatever
     /// the strategy for single nodes.
     fn placement_score(&self, cx: &Context<'_>, proposal: &GroupProposal<'_>) -> i64 {
         let resources = &self.args.resources;
-        let mut of_pods = vec![0_i64; resources.len()];
-        for pod in proposal.pods {
-            for (sum, own) in of_pods.iter_mut().zip(requested(pod, resources, FOR_FIT)) {
-                *sum = sum.saturating_add(own);
-            }
-        }
-        let amounts = of_pods.iter().copied().collect();
-        let scored = Scored::new(cx, resources, amounts);
+        let scored = sum_of_pods(cx, resources, proposal.pods);
         let nodes = &cx.cluster.nodes;
         let columns = ScoredColumns::new(nodes, resources, &scored, CountedResources::NonZero);
-        let shares = columns.sums(proposal.nodes);
-        ScoringStrategy::MostAllocated.score(shares)
+        ScoringStrategy::MostAllocated.score(columns.sums(proposal.nodes))
+    }
+
+    fn placement_scores(
+        &self,
+        cx: &Context<'_>,
+        pods: &[&PodInfo],
+        _scheduled: usize,
+        placements: &[GroupPlacement],
+    ) -> Vec<i64> {
+        let resources = &self.args.resources;
+        let scored = sum_of_pods(cx, resources, pods);
+        let nodes = &cx.cluster.nodes;
+        let columns = ScoredColumns::new(nodes, resources, &scored, CountedResources::NonZero);
+        let scores = placements.iter().map(|placement| {
+            let shares = columns.sums(&placement.nodes);
+            ScoringStrategy::MostAllocated.score(shares)
+        });
+        scores.collect()
     }
 
     fn may_have_room(&self, cx: &Context<'_>, proposal: &GroupProposal<'_>) -> bool {

@@ -2,7 +2,6 @@
 
 use crate::drivers::{driver_of, driver_with};
 use berth_api::{Kind, Release};
-use berth_framework::call::CallErrorKind;
 use berth_framework::cluster::GroupKey;
 use berth_framework::extender::Extenders;
 use berth_framework::plugin::PermitStep;
@@ -20,7 +19,7 @@ pub(crate) fn gates() -> FeatureGates {
     FeatureGates::of(Release::V1_38).with(Feature::GenericWorkload, true)
 }
 
-fn driver() -> Driver {
+pub(crate) fn driver() -> Driver {
     driver_of(gates())
 }
 
@@ -74,7 +73,7 @@ pub(crate) fn node_of(w: &Driver, name: &str) -> String {
     pod.map_or(String::new(), |pod| pod.spec.node_name.to_string())
 }
 
-fn is_bind_of(name: &'static str) -> impl Fn(&ApiCall) -> bool {
+pub(crate) fn is_bind_of(name: &'static str) -> impl Fn(&ApiCall) -> bool {
     move |call| matches!(call, ApiCall::BindPod { pod, .. } if pod.name == *name)
 }
 
@@ -429,31 +428,6 @@ fn members_of_two_schedulers_are_an_error() {
     );
 }
 
-/// G-20: a member whose binding fails keeps its room and is tried again, with those that are bound.
-#[test]
-fn a_failed_binding_keeps_its_room() {
-    let mut w = driver();
-    w.node(cpus("n1", "3"));
-    w.object(Kind::PodGroup, group("g", gang(3)));
-    for name in ["p1", "p2", "p3"] {
-        w.pod(member(name, "g", "1"));
-    }
-    assert_eq!(w.attempts(), ["g: p1 on n1, p2 on n1, p3 on n1"]);
-    w.answer_which(is_bind_of("p2"), Some(CallErrorKind::Refused), false);
-    w.answer_all();
-    assert_eq!(w.nominated("p2"), "n1");
-    w.pod(pod("thief").request("cpu", "1"));
-    let attempts = w.attempts();
-    assert!(
-        !attempts.iter().any(|a| a.starts_with("thief on")),
-        "{attempts:?}"
-    );
-    w.wait(10);
-    assert!(w.attempts().contains(&"g: p2 on n1".to_owned()));
-    w.answer_all();
-    assert_eq!(node_of(&w, "p2"), "n1");
-}
-
 /// G-10: a scheduling gate of one member holds the whole group.
 #[test]
 fn one_gated_member_holds_the_group() {
@@ -516,30 +490,8 @@ fn without_the_gate_pods_are_alone() {
     assert_eq!(w.attempts(), ["p1 on n1"]);
 }
 
-/// G-20: a member whose binding goes on failing gives its room to others.
-#[test]
-fn a_binding_that_goes_on_failing_holds_no_room() {
-    let mut w = driver();
-    w.node(cpus("n1", "2"));
-    w.object(Kind::PodGroup, group("g", gang(2)));
-    for name in ["p1", "p2"] {
-        w.pod(member(name, "g", "1"));
-    }
-    assert_eq!(w.attempts(), ["g: p1 on n1, p2 on n1"]);
-    let mut nominated = Vec::new();
-    for _ in 0..8 {
-        w.answer_which(is_bind_of("p2"), Some(CallErrorKind::Refused), false);
-        w.answer_all();
-        nominated.push(w.nominated("p2"));
-        w.wait(12);
-        w.attempts();
-    }
-    assert_eq!(nominated.first().map(String::as_str), Some("n1"));
-    assert_eq!(nominated.last().map(String::as_str), Some(""));
-}
-
 /// A scheduler with one more plugin.
-fn driver_and(plugin: Extensions) -> Driver {
+pub(crate) fn driver_and(plugin: Extensions) -> Driver {
     let mut registry = berth_plugins::in_tree();
     let registered = registry.register("Extra", move |_| Ok(plugin.clone()));
     registered.expect("no other plugin has the name");

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod batching;
+mod broken_groups;
 mod claims;
 mod default_profile;
 mod defaults;

@@ -1,19 +1,17 @@
 //! The end of a binding: the pod is bound (C-43, C-44), or everything is reverted (C-52).
 
 use super::{Bindings, PodBinding};
+use crate::broken_groups;
 use crate::core::{Answered, Core, PointRun};
-use crate::cycle::{AssumedPod, Attempt, failure_of_stage, undo_placement};
+use crate::cycle::{AssumedPod, failure_of_stage, undo_placement};
 use crate::failure::fail;
 use crate::metrics::Metric;
 use crate::pod_status::correct_status;
 use crate::profile::Point;
-use berth_api::{Duration, Pod};
+use berth_api::Pod;
 use berth_framework::call::{EventKind, PodEvent};
 use berth_framework::plugin::Nominating;
 use berth_framework::{Code, Feature, Status};
-
-/// The time for which the room of a member of a group is kept while its binding fails.
-const ROOM_KEPT_MAX: Duration = Duration::from_secs(30);
 
 /// From this number of attempts on, all have one label in metrics.
 const ATTEMPTS_LABEL_MAX: u32 = 15;
@@ -43,6 +41,7 @@ impl Bindings {
         });
         publish_scheduled(core, &binding);
         core.explanations.forget(binding.uid());
+        broken_groups::bound(core, &binding.placed.pod.pod);
         count_scheduled(core, &binding);
         run_post_bind(core, &mut binding);
         let PodBinding {
@@ -59,6 +58,15 @@ impl Bindings {
 
     /// The pod will not be bound.
     pub(super) fn fail(&mut self, core: &mut Core, id: u64, status: &Status) {
+        self.undo(core, id, status, false);
+    }
+
+    /// The pod is not to be bound: preemption, or its group, has given its node up.
+    pub(super) fn stop(&mut self, core: &mut Core, id: u64, status: &Status) {
+        self.undo(core, id, status, true);
+    }
+
+    fn undo(&mut self, core: &mut Core, id: u64, status: &Status, is_given_up: bool) {
         let Some(binding) = self.take(core, id) else {
             return;
         };
@@ -69,7 +77,12 @@ impl Bindings {
         } = *binding;
         let freed = undo_placement(core, &mut attempt, &placed);
         let mut failure = failure_of_stage(core, &placed, status);
-        if keeps_room(core, &mut attempt, status) {
+        let (pod, node) = (&attempt.pod.pod, &placed.node);
+        let has_groups = core.settings.is_on(Feature::GenericWorkload);
+        if has_groups
+            && !is_given_up
+            && broken_groups::binding_failed(core, pod, node, status.is_rejected())
+        {
             failure = failure.nominating(Nominating::Set(placed.node.clone()));
         }
         if status.is_rejected() {
@@ -86,20 +99,6 @@ impl Bindings {
             fail(core, attempt, failure);
         }
     }
-}
-
-/// Returns whether a member of a group keeps its room on the node after a binding that broke, so that the group does
-/// not stay short of it. Others get the room when that does not help in time.
-fn keeps_room(core: &Core, attempt: &mut Attempt, status: &Status) -> bool {
-    if status.is_rejected()
-        || !core.settings.is_on(Feature::GenericWorkload)
-        || attempt.pod.pod.pod_group_name().is_none()
-    {
-        return false;
-    }
-    let now = core.now();
-    let since = *attempt.info.own.binding_failed.get_or_insert(now);
-    now.since(since) <= ROOM_KEPT_MAX
 }
 
 fn publish_scheduled(core: &mut Core, binding: &PodBinding) {

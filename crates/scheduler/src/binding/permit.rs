@@ -141,11 +141,11 @@ impl Bindings {
                 self.fail(core, id, &verdict);
             } else {
                 let text = format!("waiting on permit for pod: {}", verdict.message());
-                self.fail(core, id, &Status::error(text));
+                self.stop(core, id, &Status::error(text));
             }
         } else if let Some(cause) = core.unbound.stopped(uid) {
             let status = Status::error(cause);
-            self.fail(core, id, &status);
+            self.stop(core, id, &status);
         }
     }
 

@@ -181,14 +181,22 @@ impl UnboundPods {
 
     /// Stops a pod that is held or being prepared, to make room.
     pub(crate) fn preempt(&mut self, uid: &str, plugin: &str) -> bool {
-        if self.decide(uid, Status::error("preempted").by(plugin)) {
-            return true;
-        }
+        self.decide(uid, Status::error("preempted").by(plugin))
+            || self.stop_preparing(uid, || format!("preempted by {plugin}"))
+    }
+
+    /// Stops a pod that is held or being prepared, because its group cannot run.
+    pub(crate) fn release(&mut self, uid: &str, reason: &str) -> bool {
+        self.decide(uid, Status::unschedulable(reason.to_owned()))
+            || self.stop_preparing(uid, || reason.to_owned())
+    }
+
+    fn stop_preparing(&mut self, uid: &str, reason: impl FnOnce() -> String) -> bool {
         let Some(UnboundProgress::Preparing(stopped)) = self.pods.get_mut(uid) else {
             return false;
         };
         if stopped.is_none() {
-            *stopped = Some(format!("preempted by {plugin}"));
+            *stopped = Some(reason());
             self.decided.push(uid.into());
         }
         true

@@ -247,8 +247,10 @@ pub(crate) fn call_ended(core: &mut Core, finished: Finished) {
         Err(error) => log_failure(core, &call, error),
     }
     if let Some(info) = core.calls.take_returning(id) {
+        let uid = info.pod.uid();
+        let nominated = core.queue.nominator().node_of(uid).cloned();
         return_to_queue(core, info);
-        follow_nomination(core, &call);
+        follow_nomination(core, &call, nominated);
     }
 }
 

@@ -5,7 +5,8 @@ use super::{AttemptTrace, TracedPoint};
 use crate::log::{Log, LogLine};
 use berth_api::Str;
 use berth_framework::ApiCall;
-use berth_framework::call::{CallId, PodEvent};
+use berth_framework::call::{CallId, EventKind, PodEvent};
+use berth_framework::cluster::GroupKey;
 use berth_framework::stage::{Job, JobId};
 use std::fmt;
 
@@ -21,6 +22,25 @@ pub struct ApiEvent {
     pub reporting_controller: Str,
 }
 
+/// An event about a group of pods.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupEvent {
+    /// The group.
+    pub group: GroupKey,
+    /// Its identity.
+    pub uid: Str,
+    /// The type.
+    pub kind: EventKind,
+    /// The reason, such as `FailedScheduling`.
+    pub reason: &'static str,
+    /// The action, such as `Scheduling`.
+    pub action: &'static str,
+    /// The note.
+    pub note: String,
+    /// The component that reports it: the scheduler name of the pods of the group.
+    pub reporting_controller: Str,
+}
+
 /// The work of the edge.
 #[derive(Default)]
 pub struct Outputs {
@@ -30,6 +50,8 @@ pub struct Outputs {
     pub jobs: Vec<(JobId, Job)>,
     /// Events to publish.
     pub events: Vec<ApiEvent>,
+    /// Events about groups to publish.
+    pub group_events: Vec<GroupEvent>,
     /// Lines to log.
     pub log: Vec<LogLine>,
     /// Traces of attempts that have ended, if they are on.
@@ -44,6 +66,7 @@ impl Outputs {
         self.calls.append(&mut later.calls);
         self.jobs.append(&mut later.jobs);
         self.events.append(&mut later.events);
+        self.group_events.append(&mut later.group_events);
         self.log.append(&mut later.log);
         self.traces.append(&mut later.traces);
         self.dropped += later.dropped;
@@ -54,6 +77,7 @@ impl Outputs {
         self.calls.is_empty()
             && self.jobs.is_empty()
             && self.events.is_empty()
+            && self.group_events.is_empty()
             && self.log.is_empty()
             && self.traces.is_empty()
     }
@@ -65,6 +89,7 @@ impl fmt::Debug for Outputs {
             .field("calls", &self.calls)
             .field("jobs", &self.jobs.len())
             .field("events", &self.events)
+            .field("group_events", &self.group_events)
             .field("log", &self.log)
             .field("traces", &self.traces)
             .field("dropped", &self.dropped)
@@ -78,6 +103,7 @@ pub(crate) struct Outbound {
     next_job: u64,
     jobs: Vec<(JobId, Job)>,
     events: Vec<ApiEvent>,
+    group_events: Vec<GroupEvent>,
     pub(crate) log: Log,
     pub(super) traces: Traces,
     dropped: usize,
@@ -113,6 +139,14 @@ impl Outbound {
         });
     }
 
+    pub(crate) fn publish_of_group(&mut self, event: GroupEvent) {
+        if self.group_events.len() >= EVENTS_MAX {
+            self.dropped += 1;
+            return;
+        }
+        self.group_events.push(event);
+    }
+
     /// Everything, with the calls that are to be sent.
     pub(crate) fn take(&mut self, calls: Vec<(CallId, ApiCall)>) -> Outputs {
         let (traces, lost) = self.traces.take();
@@ -130,6 +164,7 @@ impl Outbound {
             calls,
             jobs: std::mem::take(&mut self.jobs),
             events: std::mem::take(&mut self.events),
+            group_events: std::mem::take(&mut self.group_events),
             log,
             traces,
             dropped: std::mem::take(&mut self.dropped) + dropped,

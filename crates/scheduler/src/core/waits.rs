@@ -2,6 +2,7 @@
 
 use berth_api::{Str, Time};
 use berth_framework::call::{CallId, CallResult, ObjectName};
+use berth_framework::cluster::GroupKey;
 use berth_framework::stage::{JobId, JobResult, Wait, WaitOn, WakeReason};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeSet, VecDeque};
@@ -35,6 +36,8 @@ pub(crate) enum Waiter {
     },
     /// The Bind plugin of a binding.
     Bind(u64),
+    /// A group of which a binding failed: its nodes were kept for long enough.
+    BrokenGroup(GroupKey),
 }
 
 /// All waits. Each ends once: by what it waits for or by its deadline.

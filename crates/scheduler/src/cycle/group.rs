@@ -18,7 +18,7 @@ use super::extended;
 use super::place::Permitted;
 use super::{
     AssumedPod, Attempt, Cycle, CycleResult, begin_attempt, log_excluded, note_decision,
-    percentage_of_nodes, stage_failure, undo_placement,
+    stage_failure, undo_placement,
 };
 use crate::core::{Answered, Core, PointRun, Ran, note_trial};
 use crate::evaluator::{FitError, Found, Placement};
@@ -297,15 +297,7 @@ impl Cycle {
         attempt.evaluation.begin_anew();
         attempt.evaluation.tally.sampled = attempt.is_sampled.then(Box::default);
         let begin = self.search_begin(core, attempt, false);
-        let found = match scope {
-            None => self.search(core, attempt),
-            Some(nodes) => {
-                let percentage = percentage_of_nodes(core, attempt);
-                let (start, rng) = (&mut self.start_node, &mut self.rng);
-                let mut evaluator = core.evaluator(attempt);
-                evaluator.find_within(nodes, percentage, start, rng)
-            }
-        };
+        let found = self.search(core, attempt, scope);
         core.log_if_slow(attempt);
         core.observe_evaluation(attempt);
         core.search_took(attempt);

@@ -64,15 +64,18 @@ impl Dispatcher {
             .unwrap_or_default()
     }
 
-    /// Returns whether a status patch of the pod is repeated that may have been carried out: it is unknown what the pod
-    /// states.
+    /// Returns whether it is unknown what the pod states: a status patch is repeated that may have been carried out, or a
+    /// condition is being removed that another client may have written again.
     pub fn is_status_unclear(&self, uid: &str) -> bool {
         let at = self.backlog.objects.find(Kind::Pod, uid);
         let Some(object) = at.and_then(|at| self.backlog.objects.get(at)) else {
             return false;
         };
         let mut entries = object.waiting.iter().chain(object.in_flight.as_deref());
-        entries.any(|entry| entry.unclear && StatusChange::of(&entry.call).is_some())
+        entries.any(|entry| {
+            let clears = matches!(entry.call, ApiCall::ClearPreEnqueueStatus { .. });
+            clears || entry.unclear && StatusChange::of(&entry.call).is_some()
+        })
     }
 
     /// Stops believing in writes that have succeeded long ago and were never seen. Returns the pods that look

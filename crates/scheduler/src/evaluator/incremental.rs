@@ -232,18 +232,22 @@ impl AnswerCache {
         self.shapes.len()
     }
 
-    /// Finds a node for the evaluator's pod as [`Evaluator::find`] does, from kept answers. `None` when the plain
-    /// evaluator has to decide; the generator has not been touched then.
+    /// Finds a node for the evaluator's pod as [`Evaluator::find`] does or, with a scope, [`Evaluator::find_within`], from
+    /// kept answers. `None` when the plain evaluator has to decide; the generator has not been touched then.
     fn find(
         &mut self,
         evaluator: &mut Evaluator<'_>,
+        scope: Option<&[Slot]>,
         search: (Option<i32>, &mut usize),
         rng: &mut fastrand::Rng,
     ) -> Option<Found> {
         let began = evaluator.stopwatch.last_nanos();
         let found = self.with_shape(evaluator, |evaluator, kept| {
             let filtered = evaluator.stopwatch.nanos();
-            let found = decide(evaluator, kept, search, rng);
+            let found = match scope {
+                None => decide(evaluator, kept, search, rng),
+                Some(nodes) => decide_within(evaluator, kept, nodes, search, rng),
+            };
             let nanos = evaluator.stopwatch.nanos().saturating_sub(filtered);
             if let Ok(Found::Placed(placement)) = &found
                 && placement.feasible > 1
@@ -408,17 +412,6 @@ fn decide(
         group_answers,
         key,
     } = kept;
-    let placed = |evaluator: &Evaluator<'_>, node: Slot, evaluated, feasible| {
-        let view = evaluator.cluster.nodes.get(node).ok_or(Unkeepable)?;
-        Ok(Found::Placed(Placement {
-            node,
-            name: view.name().clone(),
-            evaluated,
-            feasible,
-            scores: None,
-            excluded: Vec::new(),
-        }))
-    };
     answer_for_own_nomination(evaluator, shape, group_answers)?;
     shape.count_nominated(evaluator, plan)?;
     let name = &evaluator.pod.pod.status.nominated_node_name;
@@ -458,6 +451,60 @@ fn decide(
     placed(evaluator, node, shape.nodes, live.nodes)
 }
 
+/// The same among some nodes, as if there were no others. If none of them is feasible, the plain evaluator has to say why.
+fn decide_within(
+    evaluator: &mut Evaluator<'_>,
+    kept: KeptFor<'_>,
+    nodes: &[Slot],
+    (percentage_of_nodes, start): (Option<i32>, &mut usize),
+    rng: &mut fastrand::Rng,
+) -> Result<Found, Unkeepable> {
+    let KeptFor {
+        plan,
+        shape,
+        group_answers,
+        ..
+    } = kept;
+    answer_for_own_nomination(evaluator, shape, group_answers)?;
+    shape.count_nominated(evaluator, plan)?;
+    let name = &evaluator.pod.pod.status.nominated_node_name;
+    if let Some(view) = evaluator.cluster.nodes.node(name)
+        && nodes.contains(&view.slot())
+        && shape.fits(plan, view.slot())
+    {
+        return placed(evaluator, view.slot(), 1, 1);
+    }
+    let live = shape.live(plan)?;
+    let limit = SearchLimit::new(nodes.len(), percentage_of_nodes, true);
+    let (passed, ahead) = nodes.split_at(*start % nodes.len().max(1));
+    let in_order = ahead.iter().chain(passed).copied();
+    let (found, visited) = shape.found_in_order(&live, in_order, limit.stop_at);
+    if found.is_empty() {
+        return Err(Unkeepable);
+    }
+    let feasible = found.len();
+    let node = shape.choose_among(evaluator, plan, group_answers, &live, &found, rng)?;
+    *start = start.wrapping_add(visited) % nodes.len().max(1);
+    placed(evaluator, node, visited, feasible)
+}
+
+fn placed(
+    evaluator: &Evaluator<'_>,
+    node: Slot,
+    evaluated: usize,
+    feasible: usize,
+) -> Result<Found, Unkeepable> {
+    let view = evaluator.cluster.nodes.get(node).ok_or(Unkeepable)?;
+    Ok(Found::Placed(Placement {
+        node,
+        name: view.name().clone(),
+        evaluated,
+        feasible,
+        scores: None,
+        excluded: Vec::new(),
+    }))
+}
+
 /// The nomination of the pod itself does not count for the pod, but for others of its shape: its node is examined
 /// again. If the node that its status names is feasible, it is not looked further (C-16).
 fn answer_for_own_nomination(
@@ -474,23 +521,25 @@ fn answer_for_own_nomination(
 }
 
 impl Evaluator<'_> {
-    /// Finds a node for the pod as [`Evaluator::find`] does, from kept answers where there are any.
+    /// Finds a node for the pod as [`Evaluator::find`] does or, with a scope, [`Evaluator::find_within`], from kept answers
+    /// where there are any.
     ///
     /// # Panics
     /// When `compare` is set (and always in a debug build) and the plain evaluator decides otherwise: a bug.
     pub fn find_with(
         &mut self,
-        answer_cache: &mut AnswerCache,
-        compare: bool,
+        (answer_cache, compare): (&mut AnswerCache, bool),
+        scope: Option<&[Slot]>,
         percentage_of_nodes: Option<i32>,
         start: &mut usize,
         rng: &mut fastrand::Rng,
     ) -> Found {
         let before = (rng.clone(), *start);
-        match answer_cache.find(self, (percentage_of_nodes, &mut *start), rng) {
+        match answer_cache.find(self, scope, (percentage_of_nodes, &mut *start), rng) {
             Some(found) => {
                 if compare || cfg!(debug_assertions) {
-                    self.compare(&found, percentage_of_nodes, before, (&*rng, *start));
+                    let search = (scope, percentage_of_nodes);
+                    self.compare(&found, search, before, (&*rng, *start));
                 }
                 found
             }
@@ -499,8 +548,22 @@ impl Evaluator<'_> {
                 if let Some(work) = self.work {
                     work.restart();
                 }
-                self.find(percentage_of_nodes, start, rng)
+                self.find_plainly(scope, percentage_of_nodes, start, rng)
             }
+        }
+    }
+
+    /// Calls the plugins on every node, or on every node of the scope.
+    pub fn find_plainly(
+        &mut self,
+        scope: Option<&[Slot]>,
+        percentage_of_nodes: Option<i32>,
+        start: &mut usize,
+        rng: &mut fastrand::Rng,
+    ) -> Found {
+        match scope {
+            None => self.find(percentage_of_nodes, start, rng),
+            Some(nodes) => self.find_within(nodes, percentage_of_nodes, start, rng),
         }
     }
 
@@ -508,7 +571,7 @@ impl Evaluator<'_> {
     fn compare(
         &mut self,
         found: &Found,
-        percentage_of_nodes: Option<i32>,
+        (scope, percentage_of_nodes): (Option<&[Slot]>, Option<i32>),
         (mut rng, mut start): (fastrand::Rng, usize),
         (rng_after, start_after): (&fastrand::Rng, usize),
     ) {
@@ -525,7 +588,7 @@ impl Evaluator<'_> {
             work: self.work.map(|_| &work),
             stopwatch: self.stopwatch,
         }
-        .find(percentage_of_nodes, &mut start, &mut rng);
+        .find_plainly(scope, percentage_of_nodes, &mut start, &mut rng);
         // Kept answers need no search: the budget of an attempt is enough for more nodes.
         if work.is_used_up() {
             return;

@@ -123,8 +123,6 @@ pub(crate) struct EntryState {
     pub(super) gate_flushed: Option<Time>,
     /// The members, if the entry is a group; its pod is a stand-in then.
     pub(crate) group: Option<Box<QueuedGroup>>,
-    /// The time at which the binding of this member of a group first failed, since it was placed first.
-    pub(crate) binding_failed: Option<Time>,
     /// The plugins that rejected the group in the last attempt of this member, for any member or placement.
     pub(crate) group_rejectors: PluginSet,
     /// The attempt of a group in which this entry, or this member, was tried last; 0 before the first.

@@ -129,7 +129,6 @@ fn entity(cx: &Context<'_>, root: &GroupKey, first: &QueuedPodInfo) -> QueuedPod
     QueuedPodInfo {
         pod,
         own: EntryState {
-            binding_failed: first.own.binding_failed,
             group_attempt: first.own.group_attempt,
             ..EntryState::default()
         },

@@ -83,6 +83,27 @@ impl Checker {
     }
 }
 
+/// Returns whether the group of a pod cannot be tried: it does not exist, or one of its waiting members is rejected or
+/// belongs to another scheduler.
+pub(super) fn is_held_by_group(world: &World, pod: &Pod) -> bool {
+    let Some(name) = group_of(pod) else {
+        return false;
+    };
+    let Some(group) = stored(world.others(), &name) else {
+        return true;
+    };
+    let of_group = |other: &&Pod| !other.is_terminal() && group_of(other).as_ref() == Some(&name);
+    let members: Vec<&Pod> = world
+        .pods()
+        .values()
+        .map(|pod| &**pod)
+        .filter(of_group)
+        .collect();
+    let mut waiting = members.iter().filter(|pod| !pod.is_assigned());
+    members.len() < quorum(group)
+        || waiting.any(|pod| !is_ours(pod) || is_blocked(pod, world.others()))
+}
+
 /// Judges the members of groups once everything has come to rest: a group that could be placed does not wait.
 ///
 /// # Errors
@@ -140,12 +161,20 @@ fn check_group(
     if is_in_one_zone && (taken_zones > 1 || staying().any(|pod| is_nowhere(&pod))) {
         return Ok(());
     }
+    // Room that is kept free for any pod is not counted on.
+    let nominated = world
+        .pods()
+        .values()
+        .filter(|pod| !pod.is_assigned() && !pod.status.nominated_node_name.is_empty());
+    let nominated: Vec<(&Pod, &str)> = nominated
+        .map(|pod| (&**pod, pod.status.nominated_node_name.as_str()))
+        .collect();
     for zone in zones {
         let nodes = world.nodes().values().map(|node| &**node);
         let nodes: Vec<&Node> = nodes
             .filter(|node| zone.is_none() || zone_of(node) == zone)
             .collect();
-        if let Some(node) = place(world, scene, &waiting, &nodes, missing) {
+        if let Some(node) = place(scene, &nominated, &waiting, &nodes, missing) {
             return Err(Violation::Lost {
                 pod: first.name().clone(),
                 node,
@@ -156,27 +185,24 @@ fn check_group(
     Ok(())
 }
 
-fn is_alike(a: &Pod, b: &Pod) -> bool {
+pub(super) fn is_alike(a: &Pod, b: &Pod) -> bool {
     let labels = |pod: &Pod| pod.metadata.labels.clone();
     a.spec == b.spec && labels(a) == labels(b)
 }
 
-/// Returns whether so many of these equal pods find room on the nodes, one after the other. The first node that is
-/// used.
-fn place(
-    world: &World,
-    scene: &Scene<'_>,
-    pods: &[&Pod],
-    nodes: &[&Node],
+/// Returns whether so many of these equal pods find room on the nodes, one after the other, beside the nominated pods:
+/// the first node that is used.
+pub(super) fn place<'a>(
+    scene: &Scene<'a>,
+    nominated: &[(&'a Pod, &'a str)],
+    pods: &[&'a Pod],
+    nodes: &[&'a Node],
     wanted: usize,
 ) -> Option<Str> {
-    // Room that is kept free for any pod is not counted on.
-    let nominated = world
-        .pods()
-        .values()
-        .filter(|pod| !pod.is_assigned() && !pod.status.nominated_node_name.is_empty());
-    let nominated = nominated.map(|pod| (&**pod, pod.status.nominated_node_name.as_str()));
-    let mut announced = scene.with(nominated);
+    if pods.len() < wanted {
+        return None;
+    }
+    let mut announced = scene.with(nominated.iter().copied());
     let mut scene = scene.clone();
     let mut first = None;
     for pod in pods.iter().take(wanted) {

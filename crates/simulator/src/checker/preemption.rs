@@ -1,9 +1,18 @@
 //! Judging which pods are evicted.
 
-use super::{Checker, Violation};
+use super::{Checker, GroupPlan, Violation};
 use crate::rules::{forbids, only_room_counts};
 use berth_api::{Node, Pod, Str};
 use std::sync::Arc;
+
+/// The pod or group for which a scheduler has just found no room.
+#[derive(Debug, Clone)]
+pub enum Unplaced {
+    /// The pod with this UID.
+    Pod(Str),
+    /// A group.
+    Group(GroupPlan),
+}
 
 impl Checker {
     /// The pods that the scheduler may delete as victims.
@@ -16,32 +25,47 @@ impl Checker {
         self.victims.remove(uid);
     }
 
-    /// These pods the scheduler deletes as victims. Those that are news are for the pod that it has just failed to
-    /// place, if that is known. How many are news.
+    /// These pods the scheduler deletes as victims. Those that are news are for what it has just failed to place, if
+    /// that is known. `more` are victims that it deletes after those, or gives up before they have a node. How many
+    /// victims are news.
     ///
     /// # Errors
-    /// When a victim is no less important, or could have stayed; or when room is being made for that pod already.
+    /// When a victim is no less important, or could have stayed; when room is being made already; or when part of a
+    /// group stays that is evicted as a whole.
     pub fn preempts(
         &mut self,
         victims: &[Str],
-        preemptor: Option<&str>,
+        more: &[Str],
+        preemptor: Option<&Unplaced>,
     ) -> Result<usize, Violation> {
         let new: Vec<Str> = victims
             .iter()
             .filter(|uid| !self.victims.contains(*uid))
             .cloned()
             .collect();
-        if let Some(preemptor) = preemptor.and_then(|uid| self.pods.get(uid)) {
-            let new: Vec<&Pod> = new.iter().filter_map(|uid| self.pod(uid)).collect();
-            self.check_need(&new, preemptor)?;
-            self.check_once(&new, preemptor)?;
+        let known: Vec<&Pod> = new.iter().filter_map(|uid| self.pod(uid)).collect();
+        let all = new.iter().chain(more).filter_map(|uid| self.pod(uid));
+        let all: Vec<&Pod> = all.collect();
+        match preemptor {
+            Some(Unplaced::Pod(uid)) => {
+                if let Some(preemptor) = self.pod(uid) {
+                    self.check_need(&known, preemptor)?;
+                    self.check_once(&known, preemptor)?;
+                    self.check_whole(&all)?;
+                }
+            }
+            Some(Unplaced::Group(plan)) => {
+                self.check_need_of_group(&all, plan)?;
+                self.check_whole(&all)?;
+            }
+            None => {}
         }
         let count = new.len();
         self.victims.extend(new);
         Ok(count)
     }
 
-    fn pod(&self, uid: &str) -> Option<&Pod> {
+    pub(super) fn pod(&self, uid: &str) -> Option<&Pod> {
         self.pods.get(uid).map(|pod| &**pod)
     }
 
@@ -82,7 +106,7 @@ impl Checker {
         let name = preemptor.name();
         if let Some(victim) = victims
             .iter()
-            .find(|victim| victim.priority() >= preemptor.priority())
+            .find(|victim| self.priority_as_victim(victim) >= preemptor.priority())
         {
             return needless(victim, format!("it is no less important than pod {name}"));
         }
@@ -95,7 +119,11 @@ impl Checker {
         if !only_room_counts(preemptor) {
             return Ok(());
         }
+        // Of a group that is evicted as a whole, pods on other nodes go as well.
         for kept in victims {
+            if self.evicted_with(kept).is_some() {
+                continue;
+            }
             let Some(node) = self.nodes.get(&kept.spec.node_name) else {
                 continue;
             };
@@ -110,6 +138,16 @@ impl Checker {
         Ok(())
     }
 
+    /// Returns whether a pod is being evicted from this node.
+    pub(super) fn is_going_from(&self, pod: &Pod, node: &str) -> bool {
+        let notified = pod
+            .condition("DisruptionTarget")
+            .is_some_and(|c| c.status == "True" && c.reason == "PreemptionByScheduler");
+        pod.spec.node_name == *node
+            && !pod.is_terminal()
+            && ((pod.is_terminating() && notified) || self.victims.contains(pod.uid()))
+    }
+
     /// While pods are going from the node that is kept free for a pod, and that will do, no more have to.
     fn check_once(&self, victims: &[&Pod], preemptor: &Pod) -> Result<(), Violation> {
         let kept = self.nominated.get(preemptor.uid());
@@ -118,18 +156,8 @@ impl Checker {
             return Ok(());
         };
         let is_lesser = |pod: &Pod| pod.priority() < preemptor.priority();
-        let is_going = |pod: &Pod| {
-            let notified = pod
-                .condition("DisruptionTarget")
-                .is_some_and(|c| c.status == "True" && c.reason == "PreemptionByScheduler");
-            (pod.is_terminating() && notified) || self.victims.contains(pod.uid())
-        };
-        let earlier = self.pods.values().find(|pod| {
-            pod.spec.node_name == *node.name()
-                && !pod.is_terminal()
-                && is_lesser(pod)
-                && is_going(pod)
-        });
+        let mut pods = self.pods.values();
+        let earlier = pods.find(|pod| is_lesser(pod) && self.is_going_from(pod, node.name()));
         let Some(earlier) = earlier else {
             return Ok(());
         };

@@ -68,6 +68,7 @@ impl Checker {
         let known = &self.pods;
         self.blocked.retain(|uid, _| known.contains_key(uid));
         self.sent.retain(|uid, _| known.contains_key(uid));
+        self.making_room.retain(|uid, _| known.contains_key(uid));
     }
 
     /// The scheduler sends a condition of type PodScheduled for a pod.
@@ -122,7 +123,9 @@ impl Checker {
         if is_shown && condition.is_some_and(|c| c.reason == reason && c.message == message) {
             return untrue("nothing, as it states this already".to_owned());
         }
-        let since = self.blocked.get(uid).map(|since| now.since(*since));
+        let since = [self.blocked.get(uid), self.making_room.get(uid)];
+        let since = since.into_iter().flatten().min();
+        let since = since.map(|since| now.since(*since));
         match since {
             _ if nominates => Ok(()),
             Some(since) if since >= DELAY => Ok(()),
@@ -131,6 +134,12 @@ impl Checker {
                 since.map_or(0, |since| since.as_millis())
             )),
         }
+    }
+
+    /// Pods are evicted for these pods.
+    pub fn makes_room(&mut self, uids: &[Str], now: Time) {
+        let making = uids.iter().map(|uid| (uid.clone(), now));
+        self.making_room.extend(making);
     }
 
     /// The scheduler clears what it has written about a pod that was rejected.

@@ -1,6 +1,6 @@
 //! Judging the world once everything has come to rest.
 
-use super::groups::check_groups;
+use super::groups::{check_groups, is_held_by_group};
 use super::{DecidedDevices, Violation};
 use crate::rules::{
     GATED, Scene, blocked, claim_names, conflict, forbids, group_of, is_blocked, is_ours,
@@ -49,6 +49,8 @@ pub struct Statuses {
     pub are_devices_certain: bool,
     /// The nodes that the scheduler keeps free, by the UID of the pod.
     pub kept_free: BTreeMap<Str, Str>,
+    /// The nodes that are kept free because the binding to them failed, by the UID of the pod.
+    pub after_failure: BTreeMap<Str, Str>,
 }
 
 /// Judges the world once everything has come to rest.
@@ -75,6 +77,9 @@ pub fn check_rest(world: &World, statuses: &Statuses) -> Result<(), Violation> {
         }
     }
     for pod in living() {
+        check_kept_room(world, pod, statuses)?;
+    }
+    for pod in living() {
         check_status(world, pod, statuses)?;
         if pod.is_assigned() || !is_ours(pod) {
             continue;
@@ -82,7 +87,7 @@ pub fn check_rest(world: &World, statuses: &Statuses) -> Result<(), Violation> {
         let kept = statuses.kept_free.get(pod.uid()).cloned();
         let (statement, kept) = (&pod.status.nominated_node_name, kept.unwrap_or_default());
         // Nothing is kept free for a pod that has always been on hold, whatever its status is.
-        let is_out = is_blocked(pod, world.others());
+        let is_out = is_blocked(pod, world.others()) || is_held_by_group(world, pod);
         let is_held = is_out && kept.is_empty();
         if *statement != kept && !is_held {
             return Err(Violation::NominationWrong {
@@ -96,6 +101,25 @@ pub fn check_rest(world: &World, statuses: &Statuses) -> Result<(), Violation> {
         }
     }
     check_groups(world, &scene)
+}
+
+/// Nothing is being evicted any more, and the last binding failed long ago: no node is kept free for a member of a group
+/// that can be tried, and none because of a failed binding.
+fn check_kept_room(world: &World, pod: &Pod, statuses: &Statuses) -> Result<(), Violation> {
+    let kept = statuses.kept_free.get(pod.uid());
+    let Some(node) = kept.filter(|_| group_of(pod).is_some() && is_ours(pod)) else {
+        return Ok(());
+    };
+    let is_foreign = statuses.foreign.nominations.contains(pod.uid());
+    let can_be_tried = !is_blocked(pod, world.others()) && !is_held_by_group(world, pod);
+    let is_after_failure = statuses.after_failure.get(pod.uid()) == Some(node);
+    if is_foreign || !(can_be_tried || is_after_failure) {
+        return Ok(());
+    }
+    Err(Violation::HeldRoom {
+        pod: pod.name().clone(),
+        node: node.clone(),
+    })
 }
 
 /// A pod on a node has the devices of its claims, and they are reserved for it.
@@ -198,6 +222,7 @@ fn check_place(
                 && other.status.nominated_node_name == *node.name()
                 && other.priority() >= pod.priority()
                 && (is_blocked(other, world.others())
+                    || is_held_by_group(world, other)
                     || other.spec.preemption_policy.as_deref() == Some("Never")
                     || lacks_claim(world.others(), other)
                     || statuses.foreign.nominations.contains(other.uid()))

@@ -95,6 +95,13 @@ pub enum Violation {
         /// The number of members that must have a place.
         wanted: usize,
     },
+    /// A node is kept free for a member of a group for longer than a failed binding or a preemption takes.
+    HeldRoom {
+        /// The pod.
+        pod: Str,
+        /// The node.
+        node: Str,
+    },
     /// A pod of another scheduler was given a node or a status.
     NotOurs {
         /// The pod.
@@ -162,6 +169,7 @@ impl Violation {
             Self::StatusWrong { .. } => "wrong status",
             Self::NominationWrong { .. } => "wrong nomination",
             Self::ShortGang { .. } => "short gang",
+            Self::HeldRoom { .. } => "held room",
             Self::NotOurs { .. } => "not ours",
             Self::UntrueReport { .. } => "untrue report",
             Self::WrongDevice { .. } => "wrong device",
@@ -247,6 +255,9 @@ impl fmt::Display for Violation {
                 f,
                 "pod {pod} is nominated to {statement:?} by its status, and {kept:?} is kept free for it"
             ),
+            Self::HeldRoom { pod, node } => {
+                write!(f, "node {node} is kept free for pod {pod} for no reason")
+            }
             Self::ShortGang {
                 group,
                 placed,

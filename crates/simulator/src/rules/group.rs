@@ -22,6 +22,11 @@ pub(crate) fn quorum(group: &PodGroup) -> usize {
     gang.map_or(0, |gang| usize::try_from(gang.min).unwrap_or_default())
 }
 
+/// Returns whether its members are evicted together.
+pub(crate) fn is_evicted_as_a_whole(group: &PodGroup) -> bool {
+    group.spec.disruption_mode.all.is_some()
+}
+
 /// Returns whether all members must be in one zone.
 pub(crate) fn is_in_one_zone(group: &PodGroup) -> bool {
     !group.spec.scheduling_constraints.topology.is_empty()

@@ -2,26 +2,40 @@
 
 use super::instance::Instance;
 use super::{Run, in_short};
-use crate::checker::Violation;
+use crate::checker::{Unplaced, Violation};
 use berth_api::{Pod, Str};
 use berth_framework::Feature;
 use berth_framework::call::ApiCall;
+use berth_framework::stage::Eviction;
 use berth_scheduler::Outputs;
 use std::collections::BTreeSet;
 
 impl Run<'_, '_> {
-    /// Looks at what a scheduler has done with its last input: choices, calls, jobs. `failed` is the pod for which it
-    /// has just found no node.
-    pub(super) fn after_input(&mut self, at: usize, failed: Option<&Str>) -> Result<(), Violation> {
+    /// Looks at what a scheduler has done with its last input: choices, calls, jobs. `failed` is what it has just
+    /// found no room for.
+    pub(super) fn after_input(
+        &mut self,
+        at: usize,
+        failed: Option<&Unplaced>,
+    ) -> Result<(), Violation> {
         if !self.instances[at].is_active() {
             return Ok(());
         }
         let now = self.now;
         let Outputs {
-            calls, jobs, log, ..
+            calls,
+            jobs,
+            events,
+            log,
+            ..
         } = self.instances[at].scheduler.take_outputs(now);
+        // Pods that have no node yet are not deleted.
+        let in_memory = events.into_iter().map(|event| event.event).filter(|event| {
+            event.reason == "Preempted" && event.note.ends_with(Eviction::IN_MEMORY)
+        });
+        let in_memory: Vec<Str> = in_memory.map(|event| event.regarding.uid).collect();
         // First, as it was decided before its victims gave their places up.
-        self.judge_preemption(at, failed)?;
+        self.judge_preemption(at, failed, &in_memory)?;
         self.judge_choices(at)?;
         let number = self.instances[at].number;
         for line in log {
@@ -64,7 +78,14 @@ impl Run<'_, '_> {
     }
 
     /// A pod that is being deleted for the scheduler but not for the API: it makes room for another one.
-    fn judge_preemption(&mut self, at: usize, failed: Option<&Str>) -> Result<(), Violation> {
+    /// `in_memory` are victims that were stopped on their way to a node.
+    fn judge_preemption(
+        &mut self,
+        at: usize,
+        failed: Option<&Unplaced>,
+        in_memory: &[Str],
+    ) -> Result<(), Violation> {
+        let now = self.now;
         let instance = &mut self.instances[at];
         let cache = instance.scheduler.cache();
         let dying = |pod: &Pod| {
@@ -83,10 +104,26 @@ impl Run<'_, '_> {
         for uid in &spared {
             instance.checker.spared(uid);
         }
-        let new = instance
-            .checker
-            .preempts(&victims, failed.map(Str::as_str))?;
+        let preemptors: &[Str] = match failed {
+            Some(Unplaced::Pod(uid)) => std::slice::from_ref(uid),
+            Some(Unplaced::Group(plan)) => &plan.members,
+            None => &[],
+        };
+        instance.checker.tried(preemptors);
+        let scheduler = &instance.scheduler;
+        let running = preemptors
+            .iter()
+            .flat_map(|uid| scheduler.preemptions_for(uid));
+        let last = running.filter_map(|running| Some(running.last?.uid));
+        let more: Vec<Str> = last.chain(in_memory.iter().cloned()).collect();
+        let new = instance.checker.preempts(&victims, &more, failed)?;
+        if new > 0 {
+            instance.checker.makes_room(preemptors, now);
+        }
         self.tally.preemptions += new as u64;
+        if let Some(Unplaced::Group(_)) = failed {
+            self.tally.group_preemptions += new as u64;
+        }
         if new > 0 {
             self.print_line(|| format!("preempted: {}", victims.join(", ")));
         }

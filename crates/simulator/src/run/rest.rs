@@ -143,6 +143,7 @@ impl Run<'_, '_> {
                 && self.tally.restarts == 0
                 && self.tally.failovers == 0,
             kept_free: leader.kept_free().collect(),
+            after_failure: leader.checker.kept_after_failure().clone(),
         };
         check_rest(&self.world, &statuses).map_err(|violation| match violation {
             Violation::Lost { pod, node, .. } => Violation::Lost {

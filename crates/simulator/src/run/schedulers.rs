@@ -3,13 +3,14 @@
 use super::instance::{Instance, Role, change_of};
 use super::{LEADER, OTHER, Run, in_short};
 use crate::api::{answer_of, full_answer_of, is_carried_out};
-use crate::checker::Violation;
+use crate::checker::{GroupPlan, Unplaced, Violation};
 use crate::rules::{NOT_READY, conflict};
 use crate::script::{CallAnswer, Step};
 use crate::world::{Refusal, WATCHED, WatchEvent};
-use berth_api::{Duration, Kind};
+use berth_api::{Duration, Kind, Str};
 use berth_framework::call::ApiCall;
 use berth_scheduler::{ClusterChange, CycleResult, ScheduleOutcome};
+use std::collections::BTreeMap;
 
 /// The time for which a watch may keep an event back. Longer than this, it would be taken for broken.
 const LAG_MAX: Duration = Duration::from_secs(20);
@@ -284,7 +285,16 @@ impl Run<'_, '_> {
             ScheduleOutcome::Done {
                 pod,
                 result: CycleResult::Unschedulable { .. },
-            } => Some(pod.uid.clone()),
+            } => Some(Unplaced::Pod(pod.uid.clone())),
+            ScheduleOutcome::Group { pods, .. } => {
+                let tried = pods
+                    .iter()
+                    .filter(|(_, result)| *result != CycleResult::Skipped);
+                let members: Vec<Str> = tried.map(|(pod, _)| pod.uid.clone()).collect();
+                let mut nominated = BTreeMap::from_iter(self.instances[at].kept_free());
+                nominated.retain(|uid, _| members.contains(uid));
+                Some(Unplaced::Group(GroupPlan { members, nominated }))
+            }
             _ => None,
         };
         self.after_input(at, failed.as_ref())?;

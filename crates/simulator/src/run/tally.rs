@@ -51,6 +51,8 @@ tally! {
     preemptions, "preemptions", "preemptions";
     /// Groups of pods that started.
     groups, "groups started", "groupsStarted";
+    /// Pods that were deleted as victims of groups.
+    group_preemptions, "preemptions for groups", "groupPreemptions";
     /// Rounds until everything had come to rest.
     rounds_to_rest, "", "";
 }

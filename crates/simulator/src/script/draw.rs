@@ -121,7 +121,7 @@ impl Drawing {
     fn group_step(&mut self) -> Step {
         let group = self.rng.usize(..GROUPS);
         if chance(&mut self.rng, 80) {
-            Step::CreateGroup(group, GroupShape::random(&mut self.rng))
+            Step::CreateGroup(group, GroupShape::random(&mut self.rng, group))
         } else {
             Step::DeleteGroup(group)
         }

@@ -3,7 +3,7 @@
 use super::{
     ADDRESSES, APP, APPS, DeviceUse, EXTENDED, GPU, HOLD, HOSTNAME, NAMESPACES, SCHEDULERS, SLOW,
     TAINTS, TEAM, TEAMS, ZONE, bytes, chance, claim_name, count, device_claim_name, group_name,
-    pick, random_app, random_reason, random_zone,
+    group_priority, may_preempt, pick, random_app, random_reason, random_zone,
 };
 use berth_api::groups::PodSchedulingGroup;
 use berth_api::node_selector::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
@@ -299,7 +299,8 @@ impl PodShape {
             scheduler: kind % 2,
             tolerates: (kind == 1).then_some(TAINTS[0]),
             gpus: i64::from(kind == 2),
-            meek: true,
+            priority: group_priority(group),
+            meek: !may_preempt(group),
             group: Some(group),
             ..Self::default()
         };

@@ -16,7 +16,8 @@ use berth_framework::plugin::{
     GroupDryRun, GroupPostFilterResult, Nominating, PodGroupPostFilterContext,
 };
 use berth_framework::{Cluster, Code, PodInfo, Slot, Status};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The nominations of the members after PodGroupPostFilter.
@@ -157,6 +158,10 @@ struct Trial<'a> {
     removed: FxHashMap<Str, (Slot, Arc<PodInfo>)>,
     /// The nominations of the members.
     nominated: FxHashMap<Str, Str>,
+    /// The placed members by node, as places in the order of placement.
+    hosted: FxHashMap<Slot, Vec<usize>>,
+    /// Whether the placed members affect pods on their own nodes alone.
+    are_local: bool,
 }
 
 impl<'a> Trial<'a> {
@@ -176,6 +181,8 @@ impl<'a> Trial<'a> {
             run,
             removed: FxHashMap::default(),
             nominated,
+            hosted: FxHashMap::default(),
+            are_local: true,
         }
     }
 
@@ -198,6 +205,22 @@ impl<'a> Trial<'a> {
             let pod = &member.attempt.pod.pod;
             if let Some(node) = nominated.get(pod.uid()) {
                 nominations::nominate(core, pod, &Nominating::Set(node.clone()));
+            }
+        }
+    }
+
+    /// Notes where the members are placed.
+    fn note_hosts(&mut self) {
+        let nodes = &self.core.cache.cluster().nodes;
+        self.hosted.clear();
+        self.are_local = true;
+        for (order, at) in self.run.placed.iter().enumerate() {
+            let member = &self.run.members[*at];
+            self.are_local &= is_local(&member.attempt.pod);
+            if let MemberFound::Placed(placed) = &member.found
+                && let Some(slot) = nodes.slot(&placed.node)
+            {
+                self.hosted.entry(slot).or_default().push(order);
             }
         }
     }
@@ -308,7 +331,10 @@ impl GroupDryRun for Trial<'_> {
             true if self.run.placed.is_empty() => {
                 Err(Status::unschedulable("no pods were schedulable"))
             }
-            true => Ok(()),
+            true => {
+                self.note_hosts();
+                Ok(())
+            }
             false => Err(status),
         }
     }
@@ -326,22 +352,17 @@ impl GroupDryRun for Trial<'_> {
     }
 
     fn still_fits(&mut self, changed: &[(Slot, Arc<PodInfo>)]) -> bool {
-        let placed = self.run.placed.clone();
-        let members = placed.iter().map(|at| &self.run.members[*at].attempt.pod);
-        let are_local = members.into_iter().all(|pod| is_local(pod));
-        if !are_local || !changed.iter().all(|(_, pod)| is_local(pod)) {
+        if !self.are_local || !changed.iter().all(|(_, pod)| is_local(pod)) {
+            let placed = self.run.placed.clone();
             return self.fit_in_order(&placed);
         }
-        let touched: FxHashSet<Slot> = changed.iter().map(|(slot, _)| *slot).collect();
-        let nodes = &self.core.cache.cluster().nodes;
-        let is_touched = |at: &usize| match &self.run.members[*at].found {
-            MemberFound::Placed(placed) => {
-                let slot = nodes.slot(&placed.node);
-                slot.is_some_and(|slot| touched.contains(&slot))
-            }
-            _ => false,
-        };
-        let affected: Vec<usize> = placed.iter().copied().filter(is_touched).collect();
+        let touched: BTreeSet<Slot> = changed.iter().map(|(slot, _)| *slot).collect();
+        let hosted = touched.iter().filter_map(|slot| self.hosted.get(slot));
+        let mut affected: Vec<usize> = hosted.flatten().copied().collect();
+        affected.sort_unstable();
+        for place in &mut affected {
+            *place = self.run.placed[*place];
+        }
         self.fit_in_order(&affected)
     }
 }

@@ -94,7 +94,7 @@ pub(super) fn submit(
         ended.results.push((member.attempt.pod_ref(), result));
     }
     ended.permitted = permitted;
-    group_status::write_all(core, &root, &statuses);
+    group_status::write_all(core, &root, &profile.name, &statuses);
     for member in members.into_iter().flatten() {
         ended
             .results

@@ -264,8 +264,7 @@ impl Search {
             placements,
             bounds: Vec::new(),
         };
-        let bounds = (0..search.placements.len()).map(|at| search.raw(core, run, at, &search.pods));
-        search.bounds = bounds.collect();
+        search.bounds = search.bounds(core, run);
         search
     }
 
@@ -275,6 +274,21 @@ impl Search {
             pods,
             scheduled: self.scheduled,
         }
+    }
+
+    /// The best possible raw scores of each placement: with all members, none of which is placed yet.
+    fn bounds(&self, core: &Core, run: &GroupRun) -> Vec<Vec<i64>> {
+        let pods: Vec<&PodInfo> = self.pods.iter().map(|pod| &**pod).collect();
+        let mut bounds = vec![Vec::new(); self.placements.len()];
+        for (member, _) in &run.profile.placement_score {
+            let (cx, placements) = (context(core), &self.placements);
+            let plugin = &member.plugin;
+            let scores = plugin.placement_scores(&cx, &pods, self.scheduled, placements);
+            for (bound, score) in bounds.iter_mut().zip(scores) {
+                bound.push(score);
+            }
+        }
+        bounds
     }
 
     /// The raw scores of a placement with these pods, as if none of them were there.
@@ -328,9 +342,12 @@ impl Search {
     /// The number of members of a pod group without parent that are nominated to nodes of a placement.
     fn nominated_to(&self, core: &Core, at: usize) -> usize {
         let nominator = core.queue.nominator();
+        if nominator.is_empty() {
+            return 0;
+        }
         let is_alone = self.key.kind == GroupKind::PodGroup
             && core.cache.cluster().groups().parent(&self.key).is_none();
-        if nominator.is_empty() || !is_alone {
+        if !is_alone {
             return 0;
         }
         let nodes = &core.cache.cluster().nodes;

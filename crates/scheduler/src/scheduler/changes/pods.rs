@@ -141,11 +141,17 @@ impl Intake<'_> {
                 pod_update_events(old, new, &self.core.settings.features)
             } else {
                 let before = change.old.unwrap_or_else(|| old.clone());
+                // After a failed binding, the status may not show the node yet that is kept for a member of a group.
+                let kept = self.core.queue.nominator().node_of(new.uid()).cloned();
                 let (queue, cx) = self.core.queue();
                 let events = queue.update(&cx, &before, &change.new);
                 let nominated_to = &old.status.nominated_node_name;
+                let now = self.core.queue.nominator().node_of(new.uid());
+                let kept = kept.filter(|node| now != Some(node));
                 if !nominated_to.is_empty() && *nominated_to != new.status.nominated_node_name {
                     nominations::end(self.core, old, &nominations::End::Seen);
+                } else if let Some(node) = kept {
+                    nominations::end_at(self.core, old, &node, &nominations::End::Seen);
                 }
                 events
             };
@@ -227,19 +233,15 @@ impl Intake<'_> {
             let room = self.core.queue.nominator().node_of(uid).cloned();
             let (queue, cx) = self.core.queue();
             remove_pod(queue, &cx, &pod);
-            let nominee = effective.and_then(|pod| match room {
-                _ if !pod.status.nominated_node_name.is_empty() => Some(pod),
-                Some(node) => {
-                    let mut pod = Pod::clone(&pod);
-                    pod.status.nominated_node_name = node;
-                    Some(Arc::new(pod))
-                }
-                None => None,
+            let nominee = effective.and_then(|pod| {
+                let said = &pod.status.nominated_node_name;
+                let node = Some(said).filter(|node| !node.is_empty()).or(room.as_ref());
+                node.cloned().map(|node| (pod, node))
             });
             if was_assumed {
                 self.assumed_pod_deleted(&pod);
-            } else if let Some(nominee) = nominee {
-                nominations::end(self.core, &nominee, &nominations::End::Seen);
+            } else if let Some((nominee, node)) = nominee {
+                nominations::end_at(self.core, &nominee, &node, &nominations::End::Seen);
             }
             self.handled_unassigned(ActionType::DELETE, began);
         }
