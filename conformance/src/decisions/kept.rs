@@ -144,7 +144,7 @@ impl<'a> KeptCluster<'a> {
         for i in 0..4 {
             let mut evaluation = Evaluation::default();
             let (mut evaluator, answer_cache) = self.evaluator(&mut evaluation);
-            let found = evaluator.find_with(answer_cache, true, None, &mut 0, rng);
+            let found = evaluator.find_with((answer_cache, true), None, None, &mut 0, rng);
             let berth_scheduler::evaluator::Found::Placed(placement) = found else {
                 break;
             };
@@ -197,7 +197,7 @@ impl<'a> KeptCluster<'a> {
         let mut evaluation = Evaluation::default();
         let mut rng = fastrand::Rng::with_seed(1);
         let (mut evaluator, answer_cache) = self.evaluator(&mut evaluation);
-        let found = evaluator.find_with(answer_cache, true, None, &mut 0, &mut rng);
+        let found = evaluator.find_with((answer_cache, true), None, None, &mut 0, &mut rng);
         let answers = super::compare_found(expect, comparison, found);
         comparison.post_filter(expect, || {
             let mut run = DecisionRun {

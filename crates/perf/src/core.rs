@@ -19,8 +19,8 @@ pub use row::{Row, UnknownRow};
 
 use berth_scheduler::SchedulerOptions;
 use berth_scheduler::evaluator::EvaluatorKind;
-use world::Run;
-pub(crate) use world::World;
+use world::CoreRun;
+pub(crate) use world::CoreWorld;
 
 /// Looks at about so many nodes, pod by pod, with the plain evaluator, when no sample is asked for.
 const PLAIN_NODES_SEEN: usize = 5_000_000;

@@ -1,6 +1,6 @@
 //! Groups that have started and of which bindings fail.
 
-use crate::groups::{cpus, driver, driver_and, gang, group, is_bind_of, member, node_of, said};
+use crate::groups::{cpus, driver, driver_and, gang, group, is_bind_of, member, node_of, stated};
 use berth_api::{Duration, Kind};
 use berth_framework::Status;
 use berth_framework::call::CallErrorKind;
@@ -163,9 +163,9 @@ fn a_gang_that_stays_short_releases_its_members() {
         "{events:?}"
     );
     assert!(
-        said(&w, "p1").contains("1 pod could not be bound for 30 s"),
+        stated(&w, "p1").contains("1 pod could not be bound for 30 s"),
         "{}",
-        said(&w, "p1")
+        stated(&w, "p1")
     );
     // Both come back, and start once the API accepts the binding.
     w.wait(120);

@@ -149,9 +149,12 @@ impl Cycle {
         };
         let rejectors = std::mem::take(&mut run.rejectors);
         let has_no_nodes = run.has_no_nodes;
-        if status.code() == Code::Unschedulable && !has_no_nodes {
+        let is_decided = matches!(status.code(), Code::Unschedulable | Code::Success);
+        if is_decided && !has_no_nodes {
+            // A member that finds no node beside the others waits for what kept the group from other nodes, too.
             let all: PluginSet = rejectors.iter().chain(status.plugin()).cloned().collect();
-            for member in &mut run.members {
+            let is_placed = |member: &Member| matches!(member.found, MemberFound::Placed(_));
+            for member in run.members.iter_mut().filter(|m| !is_placed(m)) {
                 member.attempt.info.own.group_rejectors = all.clone();
             }
         }
