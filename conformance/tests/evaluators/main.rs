@@ -12,6 +12,7 @@
 
 mod devices;
 mod draw;
+mod many;
 mod storage;
 mod world;
 

@@ -9,6 +9,7 @@
 //! ([`stage`]); the edge does the I/O.
 
 pub mod allocator;
+pub mod amounts;
 pub mod call;
 pub mod cluster;
 pub mod event;

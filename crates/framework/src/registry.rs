@@ -1,5 +1,6 @@
 //! The registration of plugins: by name, with a factory that reads their arguments.
 
+use crate::amounts::ByAmounts;
 use crate::features::{Feature, FeatureGates};
 use crate::keep::{Domains, Keep};
 use crate::plugin::{
@@ -61,6 +62,8 @@ pub struct Extensions {
     pub events: Option<Arc<dyn EnqueueExtensions>>,
     /// The answers about nodes that may be kept.
     pub keep: Option<Arc<dyn Keep>>,
+    /// Which of its answers about nodes follow from amounts of resources.
+    pub by_amounts: Option<Arc<dyn ByAmounts>>,
     /// Its ledgers, if its answers go by topology domains.
     pub domains: Option<Arc<dyn Domains>>,
     /// The types of API calls that it makes, beside those about pods that every plugin may make.
@@ -182,6 +185,7 @@ points! {
     post_bind: PostBind,
     events: EnqueueExtensions,
     keep: Keep,
+    by_amounts: ByAmounts,
     domains: Domains,
 }
 

@@ -115,6 +115,18 @@ struct RequiredState<P: NodeFilter>(P::Requirement);
 /// The preference of the cycle's pod, from PreScore to Score.
 struct Preferred<P: NodeScore>(P::Preference);
 
+/// The requirement that PreFilter has read; `None` if it has not run, or every node meets it.
+pub fn required<P: NodeFilter>(state: &CycleState) -> Option<&P::Requirement> {
+    let required: &RequiredState<P> = state.read()?;
+    Some(&required.0)
+}
+
+/// The preference that PreScore has read; `None` if it has not run, or all nodes are equal.
+pub fn preferred<P: NodeScore>(state: &CycleState) -> Option<&P::Preference> {
+    let preferred: &Preferred<P> = state.read()?;
+    Some(&preferred.0)
+}
+
 /// Returns whether the slot holds a node.
 fn holds_node(nodes: &NodeTable, slot: Slot) -> bool {
     nodes.is_node().get(slot.index()) == Some(&true)

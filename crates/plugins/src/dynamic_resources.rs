@@ -28,6 +28,7 @@ pub use args::DynamicResourcesArgs;
 pub(crate) use writes::CALLS;
 
 use berth_api::{Kind, Pod, Str};
+use berth_framework::amounts::ByAmounts;
 use berth_framework::cluster::GroupKey;
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
 use berth_framework::keep::{Fragment, Keep, Kept};
@@ -70,6 +71,7 @@ pub fn registration() -> Registration {
             .pre_bind()
             .events()
             .keep()
+            .by_amounts()
             .calls(CALLS)
             .build())
     })
@@ -210,6 +212,13 @@ impl Score for DynamicResources {
     ) -> Status {
         default_normalize(MAX_NODE_SCORE, false, scores);
         Status::success()
+    }
+}
+
+impl ByAmounts for DynamicResources {
+    fn is_indifferent(&self, state: &CycleState) -> bool {
+        let mut state = state.read::<ClaimsState>().into_iter();
+        state.all(|state| !state.has_lists && state.preference == 0)
     }
 }
 

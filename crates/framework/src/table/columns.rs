@@ -20,7 +20,7 @@ impl ResourceId {
     /// Pods.
     pub const PODS: Self = Self(3);
 
-    fn index(self) -> usize {
+    pub(crate) fn index(self) -> usize {
         self.0 as usize
     }
 }
@@ -77,6 +77,26 @@ impl Columns {
     /// Memory in bytes that each node's pods count for in scores, by slot.
     pub fn non_zero_memory(&self) -> &[i64] {
         &self.non_zero_memory
+    }
+
+    /// What the node of a slot offers, by resource.
+    pub fn offered(&self, slot: Slot) -> impl Iterator<Item = i64> {
+        let columns = self.columns.iter();
+        columns.map(move |column| column.allocatable[slot.index()])
+    }
+
+    /// What the pods of a slot request: CPU and memory as scores count them, then each resource.
+    pub fn held(&self, slot: Slot) -> impl Iterator<Item = i64> {
+        let at = slot.index();
+        let columns = self.columns.iter();
+        [self.non_zero_milli_cpu[at], self.non_zero_memory[at]]
+            .into_iter()
+            .chain(columns.map(move |column| column.requested[at]))
+    }
+
+    /// How many resources there are.
+    pub fn resources(&self) -> usize {
+        self.columns.len()
     }
 
     /// The table has one slot more.

@@ -197,6 +197,7 @@ impl FakePlugin {
             post_bind: point!(post_bind),
             events: point!(events),
             keep: point!(keep),
+            by_amounts: None,
             domains: None,
             calls,
             judges_resizes: false,

@@ -12,20 +12,24 @@ use super::amounts::{CountedResources, FOR_FIT, Scored, ScoredColumns, is_fresh,
 use super::args::{FitArgs, ScoredResource, complete_fit};
 use super::room::Room;
 use super::strategy::ScoringStrategy;
-use super::{hints, keys};
+use super::{by_amounts, hints, keys};
 use crate::extended_resources::class_of;
 use berth_api::names::is_extended_resource_name;
 use berth_api::requests::{SumOptions, pod_resources};
 use berth_api::{Pod, Resources, Str};
+use berth_framework::amounts::{ByAmounts, FitsByAmounts, ScoresByAmounts};
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
 use berth_framework::plugin::{
-    Context, EnqueueExtensions, GroupPlacement, GroupProposal, PlacementScore, Plugin,
+    Context, EnqueueExtensions, GroupPlacement, GroupProposal, MAX_NODE_SCORE, PlacementScore,
+    Plugin,
 };
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
-use berth_framework::requirement::{NodeFilter, NodeScore};
+use berth_framework::requirement::{NodeFilter, NodeScore, preferred, required};
 use berth_framework::status::Reason;
 use berth_framework::table::ResourceId;
-use berth_framework::{Code, Feature, FeatureGates, NodeTable, NodeView, PodInfo, Slot, Status};
+use berth_framework::{
+    Code, CycleState, Feature, FeatureGates, NodeTable, NodeView, PodInfo, Slot, Status,
+};
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -226,6 +230,7 @@ pub fn registration() -> Registration {
             .node_filter()
             .pre_score()
             .node_score()
+            .by_amounts()
             .placement_score()
             .events()
             .judges_resizes()
@@ -309,6 +314,36 @@ fn sum_of_pods(cx: &Context<'_>, resources: &[ScoredResource], pods: &[&PodInfo]
         }
     }
     Scored::new(cx, resources, sums.into_iter().collect())
+}
+
+impl ByAmounts for NodeResourcesFit {
+    fn fits<'a>(&'a self, state: &'a CycleState) -> Option<FitsByAmounts<'a>> {
+        let requests = required::<Self>(state)?;
+        // A pod that is resized is counted on its node already.
+        let is_new = requests.resized.is_none();
+        is_new.then(|| -> FitsByAmounts<'a> { Box::new(|nodes| by_amounts::fits(requests, nodes)) })
+    }
+
+    fn scores<'a>(&'a self, state: &'a CycleState) -> Option<ScoresByAmounts<'a>> {
+        let FitArgs {
+            resources,
+            strategy,
+            ..
+        } = &self.args;
+        let least_and_most = strategy.by_bounds()?;
+        let pair = by_amounts::Pair::new(
+            resources,
+            preferred::<Self>(state)?,
+            CountedResources::NonZero,
+        )?;
+        Some(Box::new(move |nodes| {
+            let shares = pair.of(nodes);
+            match shares[0].iter().all(|share| share.allocatable >= 0) {
+                true => least_and_most(shares),
+                false => (0, MAX_NODE_SCORE),
+            }
+        }))
+    }
 }
 
 impl PlacementScore for NodeResourcesFit {

@@ -14,6 +14,7 @@
 //! for them. [`EvaluatorKind::Compared`] makes every decision twice; so does every debug build.
 
 mod answer;
+mod by_amounts;
 mod classes;
 mod examine;
 mod node_answers;
@@ -33,10 +34,11 @@ use berth_api::Str;
 use berth_framework::keep::Fragment;
 use berth_framework::plugin::{Context, PreFilterResult};
 use berth_framework::{Code, Slot, Work};
+use by_amounts::Indexes;
 use node_answers::NodeAnswers;
 use plan::{Group, Plan};
 use scratch::Scratch;
-use shape::{GroupAnswers, Shape, Unkeepable};
+use shape::{DomainCounts, GroupAnswers, Shape, Unkeepable};
 use std::fmt;
 use std::str::FromStr;
 use store::{Kept, Store};
@@ -123,6 +125,8 @@ impl FromStr for EvaluatorKind {
 pub struct AnswerCacheCounts {
     /// Decisions from kept answers.
     pub kept: u64,
+    /// Those of them for which nodes were found by their amounts.
+    pub by_amounts: u64,
     /// Decisions left to the plain evaluator.
     pub plain: u64,
     /// The number of times that a group of plugins evaluated all nodes: for pods unlike all before, or after too much
@@ -140,6 +144,7 @@ pub struct AnswerCache {
     shapes: Store<Shape>,
     /// The keys by which the pod at hand equals others: for the two groups of plugins, and in all.
     fragments: [Fragment; 3],
+    indexes: Indexes,
     scratch: Scratch,
     counts: AnswerCacheCounts,
 }
@@ -224,7 +229,8 @@ impl AnswerCache {
 
     /// About how much memory the kept answers take, in bytes.
     pub fn bytes(&self) -> usize {
-        self.shapes.bytes() + self.group_answers.node.bytes() + self.group_answers.pods.bytes()
+        let group_answers = self.group_answers.node.bytes() + self.group_answers.pods.bytes();
+        self.shapes.bytes() + group_answers + self.indexes.bytes()
     }
 
     /// The number of shapes that are kept.
@@ -242,7 +248,17 @@ impl AnswerCache {
         rng: &mut fastrand::Rng,
     ) -> Option<Found> {
         let began = evaluator.stopwatch.last_nanos();
-        let found = self.with_shape(evaluator, |evaluator, kept| {
+        let Some(plan) = self.prepare(evaluator) else {
+            return self.leave_to_plain(evaluator);
+        };
+        let mut opened = None;
+        if search.0.is_none()
+            && let Some(found) = self.find_by_amounts(evaluator, (plan, &mut opened), rng)
+        {
+            *search.1 %= evaluator.cluster.nodes.len().max(1);
+            return Some(found);
+        }
+        let found = self.with_shape(evaluator, (plan, opened), |evaluator, kept| {
             let filtered = evaluator.stopwatch.nanos();
             let found = match scope {
                 None => decide(evaluator, kept, search, rng),
@@ -270,22 +286,20 @@ impl AnswerCache {
                 tally.span(Point::Filter, Code::Success, nanos);
                 Some(found)
             }
-            _ => {
-                self.counts.plain += 1;
-                // It runs PreFilter from the beginning, and counts that.
-                evaluator.evaluation.tally.pre_filter.clear();
-                None
-            }
+            _ => self.leave_to_plain(evaluator),
         }
     }
 
-    /// Brings everything about the shape of the evaluator's pod up to date, and hands it over. `None` when the plain
-    /// evaluator has to decide.
-    fn with_shape<T>(
-        &mut self,
-        evaluator: &mut Evaluator<'_>,
-        then: impl FnOnce(&mut Evaluator<'_>, KeptFor<'_>) -> T,
-    ) -> Option<T> {
+    fn leave_to_plain(&mut self, evaluator: &mut Evaluator<'_>) -> Option<Found> {
+        self.counts.plain += 1;
+        // It runs PreFilter from the beginning, and counts that.
+        evaluator.evaluation.tally.pre_filter.clear();
+        None
+    }
+
+    /// Reads what makes the evaluator's pod alike to others, and brings the first group's node answers up to date.
+    /// Returns the place of the plan; `None` when the plain evaluator has to decide.
+    fn prepare(&mut self, evaluator: &mut Evaluator<'_>) -> Option<usize> {
         let nodes = &evaluator.cluster.nodes;
         if nodes.is_empty() || nodes.is_supposing() {
             return None;
@@ -305,7 +319,6 @@ impl AnswerCache {
         }
         let Self {
             group_answers,
-            shapes,
             fragments: [of_node, of_pods, of_shape],
             scratch,
             counts,
@@ -326,10 +339,32 @@ impl AnswerCache {
         {
             return None;
         }
-        for (group, key) in [(Group::Node, &*of_node), (Group::Pods, &*of_pods)] {
-            if !group_answers.refresh(group, key.as_bytes(), (evaluator, plan), scratch, counts) {
-                return None;
-            }
+        let (group, key) = (Group::Node, of_node.as_bytes());
+        let is_kept = group_answers.refresh(group, key, (evaluator, plan), scratch, counts);
+        is_kept.then_some(at)
+    }
+
+    /// Brings everything about the shape of the evaluator's pod up to date, and hands it over: after
+    /// [`AnswerCache::prepare`], with the plan's place and the domain counts if these were opened. `None` when the plain
+    /// evaluator has to decide.
+    fn with_shape<T>(
+        &mut self,
+        evaluator: &mut Evaluator<'_>,
+        (plan, opened): (usize, Option<Vec<DomainCounts>>),
+        then: impl FnOnce(&mut Evaluator<'_>, KeptFor<'_>) -> T,
+    ) -> Option<T> {
+        let plan = self.plans[plan].1.as_ref()?;
+        let Self {
+            group_answers,
+            shapes,
+            fragments: [of_node, of_pods, of_shape],
+            scratch,
+            counts,
+            ..
+        } = self;
+        let (group, key) = (Group::Pods, of_pods.as_bytes());
+        if !group_answers.refresh(group, key, (evaluator, plan), scratch, counts) {
+            return None;
         }
         let mut group_answers = GroupAnswers {
             node: group_answers.node.get_mut(of_node.as_bytes())?,
@@ -345,7 +380,8 @@ impl AnswerCache {
             store::Found::Unkeepable => return None,
             store::Found::Missing => {
                 counts.built += 1;
-                let shape = Shape::build(evaluator, plan, &group_answers).ok();
+                let opened = opened.unwrap_or_else(|| DomainCounts::open(evaluator, plan));
+                let shape = Shape::build(evaluator, opened, &group_answers).ok();
                 let limit = Limit::SHAPES.with(evaluator.cluster.nodes.slots());
                 shapes.insert(key, shape.map(Box::new), limit);
             }

@@ -212,6 +212,7 @@ fn each_resource_is_counted() {
             Extensions {
                 filter: lenient.filter,
                 keep: None,
+                by_amounts: None,
                 domains: None,
                 ..inner
             }
@@ -256,6 +257,7 @@ fn blind(name: &'static str) -> Subject {
             pre_filter: blind.pre_filter,
             filter: blind.filter,
             keep: None,
+            by_amounts: None,
             domains: None,
             ..inner
         }

@@ -23,7 +23,10 @@ impl AnswerCache {
     /// Lays open what would decide about the evaluator's pod; `None` when the plain evaluator would. The pod's own
     /// nomination is not taken into account.
     pub fn examine(&mut self, evaluator: &mut Evaluator<'_>) -> Option<Examined> {
-        self.with_shape(evaluator, |evaluator, kept| examine(evaluator, kept).ok())?
+        let plan = self.prepare(evaluator)?;
+        self.with_shape(evaluator, (plan, None), |evaluator, kept| {
+            examine(evaluator, kept).ok()
+        })?
     }
 }
 

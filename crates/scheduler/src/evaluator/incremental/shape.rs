@@ -95,10 +95,11 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Counts domains for the evaluator's pod, and puts every node into its class. The node answers are up to date.
+    /// Puts every node into its class for the evaluator's pod, with domain counts that were just opened. The node answers
+    /// are up to date.
     pub(super) fn build(
         evaluator: &Evaluator<'_>,
-        plan: &Plan,
+        domain_counts: Vec<DomainCounts>,
         group_answers: &GroupAnswers<'_>,
     ) -> Result<Self, Unkeepable> {
         let table = &evaluator.cluster.nodes;
@@ -106,7 +107,7 @@ impl Shape {
         let mut columns = Columns::default();
         columns.resize(slots);
         let mut shape = Self {
-            domain_counts: Vec::new(),
+            domain_counts,
             seen: Seen {
                 table: table.log().end(),
                 group_answers: group_answers.both().map(NodeAnswers::changes_end),
@@ -122,25 +123,6 @@ impl Shape {
             memos: Memos::default(),
             state: 0,
         };
-        let cx = Context {
-            now: evaluator.now,
-            cluster: evaluator.cluster,
-            features: evaluator.features,
-            work: evaluator.work,
-        };
-        let pod = neutral(evaluator.pod);
-        let mut offset = GRADES;
-        for (at, member) in plan.domains.iter().enumerate() {
-            if let Some(ledger) = member.plugin.open(&cx, &pod) {
-                let width = ledger.width();
-                shape.domain_counts.push(DomainCounts {
-                    member: at,
-                    ledger,
-                    offset,
-                });
-                offset += width;
-            }
-        }
         if evaluator.nominated.is_empty() {
             shape.fill(evaluator, group_answers)?;
         } else {
@@ -551,6 +533,29 @@ impl Shape {
 }
 
 impl DomainCounts {
+    /// Counts domains for the evaluator's pod.
+    pub(super) fn open(evaluator: &Evaluator<'_>, plan: &Plan) -> Vec<Self> {
+        let cx = Context {
+            now: evaluator.now,
+            cluster: evaluator.cluster,
+            features: evaluator.features,
+            work: evaluator.work,
+        };
+        let pod = neutral(evaluator.pod);
+        let mut offset = GRADES;
+        let opened = plan.domains.iter().enumerate().filter_map(|(member, of)| {
+            let ledger = of.plugin.open(&cx, &pod)?;
+            let width = ledger.width();
+            offset += width;
+            Some(Self {
+                member,
+                ledger,
+                offset: offset - width,
+            })
+        });
+        opened.collect()
+    }
+
     /// Passes the changes since `seen` to the ledger, and notes the nodes whose class may have changed. The nodes
     /// that have changed themselves are noted already: each is counted anew, as it is by now.
     fn follow(

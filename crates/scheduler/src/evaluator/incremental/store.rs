@@ -94,6 +94,11 @@ impl<T: Kept> Store<T> {
         self.entries.put(key.into(), entry);
     }
 
+    /// Whether anything is known under a fragment; this is no use of it.
+    pub(super) fn has(&self, key: &[u8]) -> bool {
+        self.entries.contains(key)
+    }
+
     /// Forgets something.
     pub(super) fn remove(&mut self, key: &[u8]) {
         if let Some(entry) = self.entries.pop(key) {

@@ -1,0 +1,376 @@
+//! Nodes for pods unlike all before, without asking about every node.
+//!
+//! Where all that the plugins read of a node's pods is how much they request, a node's answer follows from its amounts.
+//! The nodes that the first group of plugins answers alike are filed by amounts ([`tree`]), and follow the changes of
+//! the table. A decision reads bounds of whole regions of similar nodes, and goes into those alone that may hold a best
+//! node and are not all alike ([`search`]).
+
+mod search;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use super::AnswerCache;
+use super::classes::{FEASIBLE, Sum};
+use super::node_answers::{Grade, NodeAnswers};
+use super::plan::{Group, Plan};
+use super::shape::DomainCounts;
+use crate::evaluator::{Evaluation, Evaluator, Found, Placement, break_tie};
+use crate::profile::Point;
+use berth_framework::plugin::{Context, MAX_NODE_SCORE, PreFilterResult};
+use berth_framework::table::TableChange;
+use berth_framework::{Code, NodeTable, Slot};
+use rustc_hash::{FxHashMap, FxHasher};
+use search::{Judges, Search};
+use std::collections::VecDeque;
+use std::hash::Hasher;
+use tree::Tree;
+
+/// How many of these are kept: for the pods that the first group of plugins tells apart most often.
+const INDEXES_MAX: usize = 2;
+/// How many new kinds of pods come before nodes are filed for them.
+const NEW_KINDS_MIN: u32 = 6;
+/// A kind of pods that comes again within so many new ones gets answers of its own: these cost less.
+const RECENT_MAX: usize = 64;
+/// There is no gain where so few nodes offer the same.
+const NODES_PER_OFFER_MIN: usize = 8;
+/// So many different offers never matter.
+const OFFERS_ALWAYS: usize = 16;
+
+/// The feasible nodes of one set of node answers of the first group, by amounts.
+struct Index {
+    /// Of the node answers.
+    id: u64,
+    resources: usize,
+    tree: Tree,
+    /// How many feasible nodes have these raw scores and this sum of scores.
+    alike: FxHashMap<(Grade, Sum), usize>,
+    /// By slot: what is counted there.
+    counted: Vec<Option<(Grade, Sum)>>,
+    /// What has been taken in of the table's changes, and of those of the node answers.
+    seen: (u64, u64),
+}
+
+/// The indexes, and which pods were new lately.
+#[derive(Default)]
+pub(super) struct Indexes {
+    indexes: Vec<Index>,
+    /// For each of the last sets of node answers: how many new kinds of pods came.
+    new_kinds: VecDeque<(u64, u32)>,
+    recent: VecDeque<u64>,
+    /// The nodes among which the tie is broken, a bit each.
+    tied: Vec<u64>,
+}
+
+impl AnswerCache {
+    /// Finds a node for a pod unlike those before by the amounts of the nodes. `None` when kept answers are to decide:
+    /// what was counted of domains by then is left in `opened`.
+    pub(super) fn find_by_amounts(
+        &mut self,
+        evaluator: &mut Evaluator<'_>,
+        (plan, opened): (usize, &mut Option<Vec<DomainCounts>>),
+        rng: &mut fastrand::Rng,
+    ) -> Option<Found> {
+        let [of_node, of_pods, _] = &self.fragments;
+        let is_known = self.group_answers.pods.has(of_pods.as_bytes());
+        let nominated = &evaluator.pod.pod.status.nominated_node_name;
+        if is_known
+            || !evaluator.nominated.is_empty()
+            || evaluator.cluster.nodes.node(nominated).is_some()
+        {
+            return None;
+        }
+        let plan = self.plans[plan].1.as_ref()?;
+        let node_answers = self.group_answers.node.get_mut(of_node.as_bytes())?;
+        let indexes = &mut self.indexes;
+        if node_answers.is_broken() || !indexes.is_meant_for(node_answers.id, of_pods.as_bytes()) {
+            return None;
+        }
+        let began = evaluator.stopwatch.last_nanos();
+        let domain_counts = opened.insert(DomainCounts::open(evaluator, plan));
+        let found = indexes.find(evaluator, (plan, domain_counts), node_answers, rng)?;
+        self.counts.kept += 1;
+        self.counts.by_amounts += 1;
+        let nanos = evaluator.stopwatch.nanos().saturating_sub(began);
+        let tally = &mut evaluator.evaluation.tally;
+        tally.span(Point::PreFilter, Code::Success, 0);
+        tally.span(Point::Filter, Code::Success, nanos);
+        if matches!(&found, Found::Placed(placement) if placement.feasible > 1) {
+            tally.span(Point::PreScore, Code::Success, 0);
+            tally.span(Point::Score, Code::Success, 0);
+        }
+        Some(found)
+    }
+}
+
+impl Index {
+    fn new(node_answers: &NodeAnswers, table: &NodeTable) -> Self {
+        let mut index = Self {
+            id: node_answers.id,
+            resources: table.columns().resources(),
+            tree: Tree::default(),
+            alike: FxHashMap::default(),
+            counted: Vec::new(),
+            seen: (table.log().end(), node_answers.changes_end()),
+        };
+        for slot in table.occupied() {
+            index.put(node_answers, table, slot);
+        }
+        index
+    }
+
+    /// Takes in what has changed; false when it cannot be known, or the amounts are others.
+    fn catch_up(&mut self, node_answers: &NodeAnswers, table: &NodeTable) -> bool {
+        let seen = (table.log().end(), node_answers.changes_end());
+        if self.resources != table.columns().resources() {
+            return false;
+        }
+        let (Some(changes), Some(answered)) = (
+            table.log().since(self.seen.0),
+            node_answers.changes_since(self.seen.1),
+        ) else {
+            return false;
+        };
+        for change in changes {
+            match change {
+                TableChange::Node(slot)
+                | TableChange::PodAdded(slot, _)
+                | TableChange::PodRemoved(slot, _) => self.put(node_answers, table, *slot),
+                TableChange::Storage(_) | TableChange::Claim { .. } => {}
+            }
+        }
+        for slot in answered {
+            self.put(node_answers, table, slot);
+        }
+        self.seen = seen;
+        self.tree.balance();
+        true
+    }
+
+    /// Files a node as it is now.
+    fn put(&mut self, node_answers: &NodeAnswers, table: &NodeTable, slot: Slot) {
+        let cell = node_answers.cell(slot);
+        let is_in = cell.answer == FEASIBLE && table.get(slot).is_some();
+        let scores = is_in.then_some((cell.grade, cell.score));
+        if self.counted.len() <= slot.index() {
+            self.counted.resize(slot.index() + 1, None);
+        }
+        let before = std::mem::replace(&mut self.counted[slot.index()], scores);
+        if before != scores {
+            if let Some(before) = before
+                && let Some(count) = self.alike.get_mut(&before)
+            {
+                *count -= 1;
+                if *count == 0 {
+                    self.alike.remove(&before);
+                }
+            }
+            if let Some(scores) = scores {
+                *self.alike.entry(scores).or_default() += 1;
+            }
+        }
+        self.tree.put(table.columns(), slot, is_in);
+    }
+
+    /// Whether the nodes differ in nothing but their amounts, and in few enough offers; then what the first group of
+    /// plugins has scored them all.
+    fn common_grade(&self) -> Option<Grade> {
+        let most = OFFERS_ALWAYS.max(self.tree.nodes() / NODES_PER_OFFER_MIN);
+        let mut alike = self.alike.keys();
+        match (alike.next(), alike.next()) {
+            (Some((grade, _)), None) if self.tree.offers.len() <= most => Some(*grade),
+            _ => None,
+        }
+    }
+}
+
+impl Indexes {
+    /// About how much memory they take, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let each = self.indexes.iter().map(|index| index.tree.bytes());
+        each.sum()
+    }
+
+    /// Whether nodes should be found by amounts for a new kind of pods, by the fragment that makes them alike to the
+    /// second group of plugins.
+    pub(super) fn is_meant_for(&mut self, node_answers: u64, kind: &[u8]) -> bool {
+        let mut hasher = FxHasher::default();
+        hasher.write(kind);
+        let kind = hasher.finish();
+        if self.recent.contains(&kind) {
+            return false;
+        }
+        if self.recent.len() >= RECENT_MAX {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(kind);
+        if let Some((_, kinds)) = self
+            .new_kinds
+            .iter_mut()
+            .find(|(id, _)| *id == node_answers)
+        {
+            *kinds = kinds.saturating_add(1);
+            return *kinds > NEW_KINDS_MIN;
+        }
+        if self.new_kinds.len() >= RECENT_MAX {
+            self.new_kinds.pop_front();
+        }
+        self.new_kinds.push_back((node_answers, 1));
+        false
+    }
+
+    /// Finds a node for the evaluator's pod as the plain evaluator would; `None` when this pod asks for more than
+    /// amounts, or fits on no node. The generator has not been touched then.
+    pub(super) fn find(
+        &mut self,
+        evaluator: &Evaluator<'_>,
+        (plan, domain_counts): (&Plan, &[DomainCounts]),
+        node_answers: &NodeAnswers,
+        rng: &mut fastrand::Rng,
+    ) -> Option<Found> {
+        if !domain_counts
+            .iter()
+            .all(|domain| domain.ledger.is_indifferent())
+        {
+            return None;
+        }
+        let evaluation = prepared(evaluator, plan)?;
+        let judges = judges(evaluator, plan, &evaluation)?;
+        let table = &evaluator.cluster.nodes;
+        let at = self.refresh(node_answers, table);
+        let index = &self.indexes[at];
+        let grade = index.common_grade()?;
+        if !is_scaled_well(evaluator, node_answers, grade, index) {
+            return None;
+        }
+        let search = Search::new(&index.tree, &judges);
+        let best = search.run()?;
+        let nodes = best.nodes(&index.tree);
+        let chosen = break_tie(nodes, rng);
+        let node = best.nth(&index.tree, chosen, &mut self.tied)?;
+        let view = table.get(node)?;
+        Some(Found::Placed(Placement {
+            node,
+            name: view.name().clone(),
+            evaluated: table.len(),
+            feasible: best.feasible,
+            scores: None,
+            excluded: Vec::new(),
+        }))
+    }
+
+    /// Brings the index for node answers up to date, and returns its place. The one that was used last comes last.
+    fn refresh(&mut self, node_answers: &NodeAnswers, table: &NodeTable) -> usize {
+        let known = self
+            .indexes
+            .iter()
+            .position(|index| index.id == node_answers.id);
+        let known = known.map(|at| self.indexes.remove(at));
+        let known = known.and_then(|mut index| {
+            let is_fresh = index.catch_up(node_answers, table);
+            is_fresh.then_some(index)
+        });
+        let index = known.unwrap_or_else(|| Index::new(node_answers, table));
+        if self.indexes.len() >= INDEXES_MAX {
+            self.indexes.remove(0);
+        }
+        self.indexes.push(index);
+        self.indexes.len() - 1
+    }
+}
+
+/// Runs PreFilter and PreScore of the second group for the pod; `None` when the plain evaluator has to say what comes of
+/// it.
+fn prepared(evaluator: &Evaluator<'_>, plan: &Plan) -> Option<Evaluation> {
+    let cx = context(evaluator);
+    let mut evaluation = Evaluation::default();
+    let profile = evaluator.profile;
+    for member in &profile.pre_filter {
+        if plan.group(member.id) != Some(Group::Pods) {
+            continue;
+        }
+        let state = &mut evaluation.state;
+        match member.plugin.pre_filter(&cx, state, evaluator.pod) {
+            PreFilterResult::AllNodes => {}
+            PreFilterResult::Skip => evaluation.skip_filter.insert(member.id),
+            PreFilterResult::Nodes(_) | PreFilterResult::Reject(_) => return None,
+        }
+    }
+    for member in &profile.pre_score {
+        if plan.group(member.id) != Some(Group::Pods) {
+            continue;
+        }
+        let state = &mut evaluation.state;
+        let status = member.plugin.pre_score(&cx, state, evaluator.pod, &[]);
+        if status.is_skip() {
+            evaluation.skip_score.insert(member.id);
+        } else if !status.is_success() {
+            return None;
+        }
+    }
+    Some(evaluation)
+}
+
+/// What the second group of plugins says about amounts; `None` when one of them reads more.
+fn judges<'a>(
+    evaluator: &Evaluator<'a>,
+    plan: &Plan,
+    evaluation: &'a Evaluation,
+) -> Option<Judges<'a>> {
+    let mut judges = Judges::default();
+    let profile = evaluator.profile;
+    for member in &profile.filter {
+        if plan.group(member.id) == Some(Group::Pods) && !evaluation.skip_filter.contains(member.id)
+        {
+            let plugin = profile.plugins[member.id.index()].by_amounts.as_ref()?;
+            judges.fits.push(plugin.fits(&evaluation.state)?);
+        }
+    }
+    for scorer in &profile.score {
+        let id = scorer.member.id;
+        if plan.group(id) != Some(Group::Pods) || evaluation.skip_score.contains(id) {
+            continue;
+        }
+        let plugin = profile.plugins[id.index()].by_amounts.as_ref()?;
+        if plugin.is_indifferent(&evaluation.state) {
+            continue;
+        }
+        if plan.normalizes(id) || scorer.weight < 0 {
+            return None;
+        }
+        let scores = plugin.scores(&evaluation.state)?;
+        judges.scores.push((scorer.weight, scores));
+    }
+    Some(judges)
+}
+
+/// Whether the plugins of the first group bring their equal raw scores to scale without a failure.
+fn is_scaled_well(
+    evaluator: &Evaluator<'_>,
+    node_answers: &NodeAnswers,
+    grade: Grade,
+    index: &Index,
+) -> bool {
+    let cx = context(evaluator);
+    let Some(some) = index.tree.some_node() else {
+        return false;
+    };
+    let raw = node_answers.grade(grade);
+    let mut scales = node_answers.scorers.scales.iter().enumerate();
+    scales.all(|(at, scorer)| {
+        let mut scores = [(some, raw.get(at).copied().unwrap_or(0))];
+        let plugin = &evaluator.profile.score[*scorer].member.plugin;
+        let state = &node_answers.evaluation.state;
+        let status = plugin.normalize(&cx, state, &node_answers.pod, &mut scores);
+        status.is_success() && (0..=MAX_NODE_SCORE).contains(&scores[0].1)
+    })
+}
+
+fn context<'a>(evaluator: &'a Evaluator<'_>) -> Context<'a> {
+    Context {
+        now: evaluator.now,
+        cluster: evaluator.cluster,
+        features: evaluator.features,
+        work: evaluator.work,
+    }
+}

@@ -1,0 +1,453 @@
+//! Nodes by amounts: those with equal amounts are a row, and rows with similar amounts are in one region.
+//!
+//! The regions of the nodes that offer the same are a tree. A region is cut in two, by the amount in which its rows
+//! differ most, when it has more than [`ROWS_MAX`] rows. It knows how many nodes it has and the least and the most of
+//! each amount.
+
+use berth_framework::Slot;
+use berth_framework::table::Columns;
+use rustc_hash::FxHashMap;
+
+/// How many rows a region has that is not cut.
+const ROWS_MAX: usize = 12;
+/// How deep a tree may be before all are made again.
+const DEPTH_MAX: usize = 40;
+
+const NOWHERE: u32 = u32::MAX;
+
+pub(super) type RowId = u32;
+pub(super) type RegionId = u32;
+
+/// The nodes with the same amounts.
+#[derive(Debug)]
+pub(super) struct Row {
+    offer: u32,
+    /// What the pods of each node request.
+    pub(super) held: Box<[i64]>,
+    pub(super) nodes: Vec<Slot>,
+    region: RegionId,
+}
+
+/// What is in a region.
+#[derive(Debug)]
+pub(super) enum Content {
+    Rows(Vec<RowId>),
+    /// Two halves: where the amount at a place is at most the number, and the others.
+    Halves([RegionId; 2], usize, i64),
+}
+
+/// Rows with similar amounts.
+#[derive(Debug)]
+pub(super) struct Region {
+    parent: RegionId,
+    pub(super) least: Box<[i64]>,
+    pub(super) most: Box<[i64]>,
+    pub(super) nodes: usize,
+    pub(super) content: Content,
+}
+
+/// The nodes that offer the same.
+#[derive(Debug)]
+pub(super) struct Offer {
+    pub(super) offered: Box<[i64]>,
+    /// The region of all of them, if there are any.
+    pub(super) root: Option<RegionId>,
+}
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(super) struct Tree {
+    pub(super) offers: Vec<Offer>,
+    offer_ids: FxHashMap<Box<[i64]>, u32>,
+    rows: Vec<Row>,
+    free_rows: Vec<RowId>,
+    row_ids: FxHashMap<Box<[i64]>, RowId>,
+    regions: Vec<Region>,
+    free_regions: Vec<RegionId>,
+    /// By slot: its row.
+    row_of: Vec<RowId>,
+    /// By slot: its place among the nodes of the row.
+    place_of: Vec<u32>,
+    /// How many rows have come since the regions were made.
+    came: usize,
+    is_too_deep: bool,
+    key: Vec<i64>,
+    offered: Vec<i64>,
+}
+
+impl Tree {
+    /// A row.
+    pub(super) fn row(&self, id: RowId) -> &Row {
+        &self.rows[id as usize]
+    }
+
+    /// A region.
+    pub(super) fn region(&self, id: RegionId) -> &Region {
+        &self.regions[id as usize]
+    }
+
+    /// How many nodes there are.
+    pub(super) fn nodes(&self) -> usize {
+        let roots = self.offers.iter().filter_map(|offer| offer.root);
+        roots.map(|root| self.region(root).nodes).sum()
+    }
+
+    /// One of the nodes.
+    pub(super) fn some_node(&self) -> Option<Slot> {
+        let mut rows = self.rows.iter();
+        rows.find_map(|row| row.nodes.first().copied())
+    }
+
+    /// How many slots have been seen.
+    pub(super) fn slots(&self) -> usize {
+        self.row_of.len()
+    }
+
+    /// About how much memory the tree takes, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let amounts = self.rows.first().map_or(0, |row| row.held.len()) * size_of::<i64>();
+        let row = size_of::<Row>() + 2 * amounts + size_of::<i64>() + size_of::<RowId>();
+        let region = size_of::<Region>() + 2 * amounts;
+        self.rows.len() * row
+            + self.regions.len() * region
+            + self.row_of.capacity() * (size_of::<RowId>() + size_of::<Slot>())
+    }
+
+    /// Puts a node where its amounts belong, or takes it out.
+    pub(super) fn put(&mut self, columns: &Columns, slot: Slot, is_in: bool) {
+        let at = slot.index();
+        if self.row_of.len() <= at {
+            self.row_of.resize(at + 1, NOWHERE);
+            self.place_of.resize(at + 1, NOWHERE);
+        }
+        let before = self.row_of[at];
+        if !is_in {
+            if before != NOWHERE {
+                self.take_out(slot, before);
+            }
+            return;
+        }
+        self.offered.clear();
+        self.offered.extend(columns.offered(slot));
+        let offer = match self.offer_ids.get(&self.offered[..]) {
+            Some(offer) => *offer,
+            None => self.add_offer(),
+        };
+        self.key.clear();
+        self.key.push(i64::from(offer));
+        self.key.extend(columns.held(slot));
+        let row = self.row_ids.get(&self.key[..]).copied();
+        if row == Some(before) {
+            return;
+        }
+        if before != NOWHERE {
+            self.take_out(slot, before);
+        }
+        let row = match row {
+            Some(row) => row,
+            None => self.add_row(offer),
+        };
+        let nodes = &mut self.rows[row as usize].nodes;
+        self.place_of[at] = nodes.len() as u32;
+        nodes.push(slot);
+        self.row_of[at] = row;
+        self.count(self.rows[row as usize].region, 1);
+    }
+
+    fn add_offer(&mut self) -> u32 {
+        let id = self.offers.len() as u32;
+        let offered: Box<[i64]> = self.offered[..].into();
+        self.offer_ids.insert(offered.clone(), id);
+        self.offers.push(Offer {
+            offered,
+            root: None,
+        });
+        id
+    }
+
+    /// One node more, or less, in a region and all around it.
+    fn count(&mut self, region: RegionId, change: isize) {
+        let mut at = region;
+        while at != NOWHERE {
+            let region = &mut self.regions[at as usize];
+            region.nodes = region.nodes.saturating_add_signed(change);
+            at = region.parent;
+        }
+    }
+
+    /// Adds a row without nodes, with the amounts that were looked up last.
+    fn add_row(&mut self, offer: u32) -> RowId {
+        let row = Row {
+            offer,
+            held: self.key[1..].into(),
+            nodes: Vec::new(),
+            region: NOWHERE,
+        };
+        let id = match self.free_rows.pop() {
+            Some(id) => {
+                self.rows[id as usize] = row;
+                id
+            }
+            None => {
+                self.rows.push(row);
+                self.rows.len() as RowId - 1
+            }
+        };
+        self.row_ids.insert(self.key[..].into(), id);
+        self.came += 1;
+        self.file(id);
+        id
+    }
+
+    /// Puts a row into the region where it belongs.
+    fn file(&mut self, id: RowId) {
+        let Row { offer, held, .. } = &self.rows[id as usize];
+        let Some(root) = self.offers[*offer as usize].root else {
+            let region = Region {
+                parent: NOWHERE,
+                least: held.clone(),
+                most: held.clone(),
+                nodes: 0,
+                content: Content::Rows(vec![id]),
+            };
+            let offer = *offer as usize;
+            let region = self.add_region(region);
+            self.offers[offer].root = Some(region);
+            self.rows[id as usize].region = region;
+            return;
+        };
+        let (mut at, mut depth) = (root, 0);
+        loop {
+            let region = &mut self.regions[at as usize];
+            for (place, amount) in held.iter().enumerate() {
+                region.least[place] = region.least[place].min(*amount);
+                region.most[place] = region.most[place].max(*amount);
+            }
+            match &mut region.content {
+                Content::Halves(halves, place, cut) => {
+                    at = halves[usize::from(held[*place] > *cut)];
+                    depth += 1;
+                }
+                Content::Rows(rows) => {
+                    rows.push(id);
+                    break;
+                }
+            }
+        }
+        self.is_too_deep |= depth > DEPTH_MAX;
+        self.rows[id as usize].region = at;
+        self.cut(at);
+    }
+
+    fn add_region(&mut self, region: Region) -> RegionId {
+        match self.free_regions.pop() {
+            Some(id) => {
+                self.regions[id as usize] = region;
+                id
+            }
+            None => {
+                self.regions.push(region);
+                self.regions.len() as RegionId - 1
+            }
+        }
+    }
+
+    /// Cuts a region with too many rows in two.
+    fn cut(&mut self, id: RegionId) {
+        let region = &self.regions[id as usize];
+        let Content::Rows(rows) = &region.content else {
+            return;
+        };
+        if rows.len() <= ROWS_MAX {
+            return;
+        }
+        let Some(row) = rows.first().map(|row| self.row(*row)) else {
+            return;
+        };
+        let offered = &self.offers[row.offer as usize].offered;
+        let spread = |place: usize| {
+            // CPU and memory come first once more, as they count in scores.
+            let resource = if place < 2 { place } else { place - 2 };
+            let whole = offered.get(resource).copied().unwrap_or(1).max(1);
+            (region.most[place] as f64 - region.least[place] as f64) / whole as f64
+        };
+        let places = 0..region.least.len();
+        let Some(place) = places.max_by(|a, b| spread(*a).total_cmp(&spread(*b))) else {
+            return;
+        };
+        let mut amounts: Vec<i64> = rows.iter().map(|row| self.row(*row).held[place]).collect();
+        amounts.sort_unstable();
+        let (middle, most) = (amounts[(amounts.len() - 1) / 2], region.most[place]);
+        let below = amounts.iter().rev().find(|amount| **amount < most);
+        let Some(cut) = below.map(|below| middle.min(*below)) else {
+            return;
+        };
+        let is_above = |row: &RowId| self.row(*row).held[place] > cut;
+        let (above, up_to) = rows.iter().copied().partition(is_above);
+        let halves = [up_to, above].map(|rows| self.half(id, rows));
+        self.regions[id as usize].content = Content::Halves(halves, place, cut);
+        for half in halves {
+            self.cut(half);
+        }
+    }
+
+    /// A half of a region.
+    fn half(&mut self, parent: RegionId, rows: Vec<RowId>) -> RegionId {
+        let mut half = Region {
+            parent,
+            least: [].into(),
+            most: [].into(),
+            nodes: rows.iter().map(|row| self.row(*row).nodes.len()).sum(),
+            content: Content::Rows(Vec::new()),
+        };
+        (half.least, half.most) = self.bounds_of(&rows);
+        let id = self.add_region(half);
+        for row in &rows {
+            self.rows[*row as usize].region = id;
+        }
+        self.regions[id as usize].content = Content::Rows(rows);
+        id
+    }
+
+    /// The least and the most of each amount in some rows.
+    fn bounds_of(&self, rows: &[RowId]) -> (Box<[i64]>, Box<[i64]>) {
+        let mut all = rows.iter().map(|row| &self.row(*row).held);
+        let Some(first) = all.next() else {
+            return ([].into(), [].into());
+        };
+        let (mut least, mut most) = (first.clone(), first.clone());
+        for held in all {
+            for (place, amount) in held.iter().enumerate() {
+                least[place] = least[place].min(*amount);
+                most[place] = most[place].max(*amount);
+            }
+        }
+        (least, most)
+    }
+
+    /// Takes a node out of its row, and the row out of its region if it was the last one.
+    fn take_out(&mut self, slot: Slot, id: RowId) {
+        self.row_of[slot.index()] = NOWHERE;
+        let row = &mut self.rows[id as usize];
+        let place = self.place_of[slot.index()];
+        row.nodes.swap_remove(place as usize);
+        if let Some(moved) = row.nodes.get(place as usize) {
+            self.place_of[moved.index()] = place;
+        }
+        let (region, is_empty) = (row.region, row.nodes.is_empty());
+        self.count(region, -1);
+        if !is_empty {
+            return;
+        }
+        let row = &self.rows[id as usize];
+        let mut key = vec![i64::from(row.offer)];
+        key.extend_from_slice(&row.held);
+        let offer = row.offer;
+        self.row_ids.remove(&key[..]);
+        self.free_rows.push(id);
+        let Content::Rows(rows) = &mut self.regions[region as usize].content else {
+            debug_assert!(false, "rows are in regions that are not cut");
+            return;
+        };
+        rows.retain(|row| *row != id);
+        if rows.is_empty() {
+            self.give_up(region, offer);
+        } else {
+            let rows = std::mem::take(rows);
+            let bounds = self.bounds_of(&rows);
+            self.regions[region as usize].content = Content::Rows(rows);
+            self.narrow(region, bounds);
+        }
+    }
+
+    /// A region has other bounds; so may those around it.
+    fn narrow(&mut self, region: RegionId, bounds: (Box<[i64]>, Box<[i64]>)) {
+        let (mut at, (mut least, mut most)) = (region, bounds);
+        loop {
+            let region = &mut self.regions[at as usize];
+            if region.least == least && region.most == most {
+                return;
+            }
+            region.least.copy_from_slice(&least);
+            region.most.copy_from_slice(&most);
+            at = region.parent;
+            if at == NOWHERE {
+                return;
+            }
+            let Content::Halves(halves, ..) = &self.regions[at as usize].content else {
+                return;
+            };
+            let [a, b] = halves.map(|half| &self.regions[half as usize]);
+            for place in 0..least.len() {
+                least[place] = a.least[place].min(b.least[place]);
+                most[place] = a.most[place].max(b.most[place]);
+            }
+        }
+    }
+
+    /// Gives up a region without rows: the other half takes the place of both.
+    fn give_up(&mut self, id: RegionId, offer: u32) {
+        let parent = self.regions[id as usize].parent;
+        self.free_regions.push(id);
+        if parent == NOWHERE {
+            self.offers[offer as usize].root = None;
+            return;
+        }
+        let around = &self.regions[parent as usize];
+        let above = around.parent;
+        let Content::Halves(halves, ..) = &around.content else {
+            debug_assert!(false, "a parent has two halves");
+            return;
+        };
+        let other = if halves[0] == id {
+            halves[1]
+        } else {
+            halves[0]
+        };
+        self.free_regions.push(parent);
+        self.regions[other as usize].parent = above;
+        if above == NOWHERE {
+            self.offers[offer as usize].root = Some(other);
+            return;
+        }
+        let Content::Halves(halves, ..) = &mut self.regions[above as usize].content else {
+            debug_assert!(false, "a parent has two halves");
+            return;
+        };
+        let replaced = usize::from(halves[1] == parent);
+        halves[replaced] = other;
+        // As if the region above had been that of the other half before: its bounds are to be found again.
+        let [a, b] = halves.map(|half| &self.regions[half as usize]);
+        let bound = |of: fn(&Region) -> &[i64], better: fn(i64, i64) -> i64| {
+            let pairs = of(a).iter().zip(of(b));
+            pairs.map(|(a, b)| better(*a, *b)).collect::<Box<[i64]>>()
+        };
+        let least = bound(|region| &region.least, i64::min);
+        let most = bound(|region| &region.most, i64::max);
+        self.narrow(above, (least, most));
+    }
+
+    /// Makes the regions again when many rows have come since, or a tree is too deep: in each, the nodes that are fuller
+    /// than all before are on one side.
+    pub(super) fn balance(&mut self) {
+        let rows = self.rows.len() - self.free_rows.len();
+        if !self.is_too_deep && self.came <= rows / 2 + 4096 {
+            return;
+        }
+        self.came = 0;
+        self.is_too_deep = false;
+        self.regions.clear();
+        self.free_regions.clear();
+        let mut of_offers: Vec<Vec<RowId>> = vec![Vec::new(); self.offers.len()];
+        for (id, row) in (0..).zip(&self.rows) {
+            if !row.nodes.is_empty() {
+                of_offers[row.offer as usize].push(id);
+            }
+        }
+        for (offer, rows) in of_offers.into_iter().enumerate() {
+            let root = (!rows.is_empty()).then(|| self.half(NOWHERE, rows));
+            self.offers[offer].root = root;
+            root.into_iter().for_each(|root| self.cut(root));
+        }
+    }
+}
