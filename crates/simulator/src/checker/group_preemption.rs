@@ -34,9 +34,14 @@ impl Checker {
         let group = stored(&self.others, &name)?;
         is_evicted_as_a_whole(group).then_some(name)
     }
+}
 
+/// The evictions for groups and of groups, as a checker judges them.
+pub(super) struct GroupEvictions<'a>(pub(super) &'a Checker);
+
+impl<'a> GroupEvictions<'a> {
     fn unit(&self, pod: &Pod) -> UnitOfEviction {
-        self.evicted_with(pod).ok_or_else(|| pod.uid().clone())
+        self.0.evicted_with(pod).ok_or_else(|| pod.uid().clone())
     }
 
     /// A group that is evicted as a whole loses all of its pods, or none. Those on nodes that were deleted are left to
@@ -44,14 +49,14 @@ impl Checker {
     pub(super) fn check_whole(&self, victims: &[&Pod]) -> Result<(), Violation> {
         let units: BTreeSet<GroupName> = victims
             .iter()
-            .filter_map(|victim| self.evicted_with(victim))
+            .filter_map(|victim| self.0.evicted_with(victim))
             .collect();
         let going: BTreeSet<&Str> = victims.iter().map(|victim| victim.uid()).collect();
-        let stays = self.pods.values().find(|pod| {
-            self.nodes.contains_key(&pod.spec.node_name)
+        let stays = self.0.pods.values().find(|pod| {
+            self.0.nodes.contains_key(&pod.spec.node_name)
                 && !pod.is_terminal()
                 && !pod.is_terminating()
-                && !self.victims.contains(pod.uid())
+                && !self.0.victims.contains(pod.uid())
                 && !going.contains(pod.uid())
                 && group_of(pod).is_some_and(|group| units.contains(&group))
         });
@@ -74,7 +79,7 @@ impl Checker {
         let members: Vec<&Pod> = plan
             .members
             .iter()
-            .filter_map(|uid| self.pod(uid))
+            .filter_map(|uid| self.0.pod(uid))
             .collect();
         let (Some(victim), Some(first)) = (victims.first(), members.first()) else {
             return Ok(());
@@ -88,13 +93,13 @@ impl Checker {
         let Some(name) = group_of(first) else {
             return Ok(());
         };
-        let Some(group) = stored(&self.others, &name) else {
+        let Some(group) = stored(&self.0.others, &name) else {
             return needless(victim, format!("group {} does not exist", name.1));
         };
         let priority = group.spec.priority.unwrap_or(0);
         if let Some(victim) = victims
             .iter()
-            .find(|victim| self.priority_as_victim(victim) >= priority)
+            .find(|victim| self.0.priority_as_victim(victim) >= priority)
         {
             let reason = format!("it is no less important than group {}", name.1);
             return needless(victim, reason);
@@ -103,7 +108,7 @@ impl Checker {
         if !members.iter().all(|pod| only_room_counts(pod)) {
             return Ok(());
         }
-        let scene = self.scene();
+        let scene = self.0.scene();
         let placed: Vec<&str> = scene
             .placed
             .iter()
@@ -119,8 +124,8 @@ impl Checker {
         // Pods of lower priority that are going already need not be evicted, and do not stay either.
         let gone = |pod: &Pod| {
             going(pod)
-                || self.priority_as_victim(pod) < priority
-                    && (pod.is_terminating() || self.victims.contains(pod.uid()))
+                || self.0.priority_as_victim(pod) < priority
+                    && (pod.is_terminating() || self.0.victims.contains(pod.uid()))
         };
         // As in kube-scheduler, a plugin that PreFilter has skipped does not look at nominated pods.
         let fits = self.fit_as_nominated(&members, plan, false, gone);
@@ -148,7 +153,7 @@ impl Checker {
 
     fn hosts(&self, plan: &GroupPlan) -> impl Iterator<Item = String> {
         let members = plan.nominated.iter();
-        members.filter_map(|(uid, node)| Some(format!("{}: {node}", self.pod(uid)?.name())))
+        members.filter_map(|(uid, node)| Some(format!("{}: {node}", self.0.pod(uid)?.name())))
     }
 
     /// While pods are going from a node to which a member is nominated, no more have to.
@@ -158,15 +163,16 @@ impl Checker {
         priority: i32,
         plan: &GroupPlan,
     ) -> Result<(), Violation> {
-        for (uid, node) in &self.nominated {
-            if !plan.members.contains(uid) || !self.nodes.contains_key(node) {
+        for (uid, node) in &self.0.nominated {
+            if !plan.members.contains(uid) || !self.0.nodes.contains_key(node) {
                 continue;
             }
             let earlier = self
+                .0
                 .pods
                 .values()
-                .find(|pod| pod.priority() < priority && self.is_going_from(pod, node));
-            if let (Some(earlier), Some(member)) = (earlier, self.pod(uid)) {
+                .find(|pod| pod.priority() < priority && self.0.is_going_from(pod, node));
+            if let (Some(earlier), Some(member)) = (earlier, self.0.pod(uid)) {
                 return Err(Violation::RepeatedPreemption {
                     pod: member.name().clone(),
                     victim: victim.name().clone(),
@@ -188,7 +194,7 @@ impl Checker {
     ) -> Option<String> {
         let first = members.first()?;
         // Members respect the nominations of each other.
-        let is_nominated = |pod: &Pod| self.nominated.contains_key(pod.uid());
+        let is_nominated = |pod: &Pod| self.0.nominated.contains_key(pod.uid());
         if members
             .iter()
             .any(|pod| !is_alike(pod, first) || is_nominated(pod))
@@ -196,19 +202,20 @@ impl Checker {
             return None;
         }
         let nominated: Vec<(&Pod, &str)> = self
+            .0
             .nominated
             .iter()
-            .filter_map(|(uid, node)| Some((self.pod(uid)?, node.as_str())))
+            .filter_map(|(uid, node)| Some((self.0.pod(uid)?, node.as_str())))
             .collect();
-        let all = || self.nodes.values().map(|node| &**node);
-        let scene = self.scene();
+        let all = || self.0.nodes.values().map(|node| &**node);
+        let scene = self.0.scene();
         if !is_in_one_zone {
             let nodes: Vec<&Node> = all().collect();
             return place(&scene, &nominated, members, &nodes, missing).map(|_| String::new());
         }
         let taken = placed_on
             .iter()
-            .map(|name| self.nodes.get(*name).and_then(|node| zone_of(node)));
+            .map(|name| self.0.nodes.get(*name).and_then(|node| zone_of(node)));
         let taken: BTreeSet<Option<&str>> = taken.collect();
         let zones: BTreeSet<&str> = if taken.is_empty() {
             all().filter_map(zone_of).collect()
@@ -236,12 +243,12 @@ impl Checker {
         others: bool,
         gone: impl Fn(&Pod) -> bool,
     ) -> Result<(), String> {
-        let mut scene = self.scene().without(|pod, _| gone(pod));
+        let mut scene = self.0.scene().without(|pod, _| gone(pod));
         let priority = members.iter().map(|pod| pod.priority()).max();
-        let nominees = self.nominated.iter().filter(|_| others);
+        let nominees = self.0.nominated.iter().filter(|_| others);
         let nominees = nominees.filter_map(|(uid, node)| {
-            let pod = self.pod(uid)?;
-            let is_other = !self.placed.contains_key(uid)
+            let pod = self.0.pod(uid)?;
+            let is_other = !self.0.placed.contains_key(uid)
                 && !plan.members.contains(uid)
                 && Some(pod.priority()) >= priority;
             is_other.then_some((pod, node.as_str()))
@@ -249,7 +256,7 @@ impl Checker {
         let mut announced = scene.with(nominees);
         for member in members {
             let node = plan.nominated.get(member.uid());
-            let Some(node) = node.and_then(|node| self.nodes.get(node)) else {
+            let Some(node) = node.and_then(|node| self.0.nodes.get(node)) else {
                 continue;
             };
             let obstacle = forbids(&scene, member, node);

@@ -1,5 +1,6 @@
 //! Judging which pods are evicted.
 
+use super::group_preemption::GroupEvictions;
 use super::{Checker, GroupPlan, Violation};
 use crate::rules::{forbids, only_room_counts};
 use berth_api::{Node, Pod, Str};
@@ -51,12 +52,12 @@ impl Checker {
                 if let Some(preemptor) = self.pod(uid) {
                     self.check_need(&known, preemptor)?;
                     self.check_once(&known, preemptor)?;
-                    self.check_whole(&all)?;
+                    GroupEvictions(self).check_whole(&all)?;
                 }
             }
             Some(Unplaced::Group(plan)) => {
-                self.check_need_of_group(&all, plan)?;
-                self.check_whole(&all)?;
+                GroupEvictions(self).check_need_of_group(&all, plan)?;
+                GroupEvictions(self).check_whole(&all)?;
             }
             None => {}
         }
