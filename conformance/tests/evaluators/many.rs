@@ -5,7 +5,7 @@ use berth_framework::ApiCall;
 use berth_framework::call::Response;
 use berth_scheduler::evaluator::EvaluatorKind;
 use berth_scheduler::profile::{PluginConfig, ProfileSpec};
-use berth_scheduler::{ClusterChange, Outcome, Scheduler, SchedulerOptions};
+use berth_scheduler::{ClusterChange, ScheduleOutcome, Scheduler, SchedulerOptions};
 use fastrand::Rng;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -179,7 +179,7 @@ impl Cluster {
             self.now = self.now + Duration::from_millis(1);
             let outcome = self.core.schedule_one(self.now);
             self.answer();
-            if !matches!(outcome, Outcome::Done { .. }) {
+            if !matches!(outcome, ScheduleOutcome::Done { .. }) {
                 break;
             }
         }
