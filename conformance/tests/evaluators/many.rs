@@ -78,9 +78,10 @@ impl Cluster {
         let decoded = kind
             .decode(object.to_string().as_bytes())
             .expect("it decodes");
-        let change = match is_there {
-            true => ClusterChange::Applied(decoded),
-            false => ClusterChange::Deleted(decoded),
+        let change = if is_there {
+            ClusterChange::Applied(decoded)
+        } else {
+            ClusterChange::Deleted(decoded)
         };
         self.core.apply(change, self.now);
     }

@@ -1,8 +1,8 @@
 //! Answers about many nodes at once, for plugins that read nothing of a node but amounts of resources.
 //!
 //! Where no two pods are alike, answers are of no use to the next pod. Nodes are: those that offer the same and hold
-//! nearly the same get nearly the same answers. A plugin says here what it would answer about all nodes between two
-//! sums of requests, so that the evaluator need not ask about each of them.
+//! nearly the same get nearly the same answers. A plugin gives its answers about all nodes between two sums of
+//! requests here, so that the evaluator need not ask about each of them.
 
 use crate::state::CycleState;
 use crate::table::ResourceId;
@@ -30,12 +30,12 @@ impl<'a> Amounts<'a> {
         }
     }
 
-    /// What each of the nodes offers of a resource.
+    /// The amount of a resource that each of the nodes offers.
     pub fn offered(&self, id: ResourceId) -> i64 {
         self.offered.get(id.index()).copied().unwrap_or(0)
     }
 
-    /// What the pods of a node request of a resource, at least and at most.
+    /// The amount of a resource that the pods of a node request, at least and at most.
     pub fn requested(&self, id: ResourceId) -> (i64, i64) {
         self.held(NON_ZERO + id.index())
     }
@@ -78,7 +78,7 @@ pub type ScoresByAmounts<'a> = Box<dyn Fn(&Amounts<'_>) -> (i64, i64) + 'a>;
 
 /// A plugin whose answers about a node follow from the amounts that the node offers and that its pods request.
 pub trait ByAmounts: Send + Sync + 'static {
-    /// What Filter would answer about the pod of the cycle, for which PreFilter has run. `None` if that depends on more
+    /// The answer of Filter about the pod of the cycle, for which PreFilter has run. `None` if that depends on more
     /// than amounts.
     fn fits<'a>(&'a self, _state: &'a CycleState) -> Option<FitsByAmounts<'a>> {
         None
@@ -90,7 +90,7 @@ pub trait ByAmounts: Send + Sync + 'static {
         false
     }
 
-    /// What Score would answer about the pod of the cycle, for which PreScore has run. `None` if that depends on more
+    /// The answer of Score about the pod of the cycle, for which PreScore has run. `None` if that depends on more
     /// than amounts.
     fn scores<'a>(&'a self, _state: &'a CycleState) -> Option<ScoresByAmounts<'a>> {
         None

@@ -135,7 +135,7 @@ impl fmt::Display for Report {
 
 /// A cluster and a group in it.
 #[derive(Clone, Copy)]
-struct Scene {
+struct GroupScene {
     name: &'static str,
     nodes: usize,
     members: usize,
@@ -148,7 +148,7 @@ struct Scene {
     repeats: usize,
 }
 
-impl Scene {
+impl GroupScene {
     fn all(options: &Options) -> Vec<Self> {
         let repeats = options.repeats.max(1);
         let scene = |name, nodes, members, repeats| Self {
@@ -193,7 +193,7 @@ impl Scene {
 
 /// The number of steps of which `progress` learns.
 pub fn steps(options: &Options) -> usize {
-    Scene::all(options).len() + 1
+    GroupScene::all(options).len() + 1
 }
 
 /// Measures; `progress` is called before each row.
@@ -202,7 +202,7 @@ pub fn steps(options: &Options) -> usize {
 /// When the core does not do its work; an internal error.
 pub fn run(options: &Options, mut progress: impl FnMut(String)) -> Result<Report, PerfError> {
     let mut attempts = Vec::new();
-    for scene in Scene::all(options) {
+    for scene in GroupScene::all(options) {
         progress(format!("{}, {} members", scene.name, scene.members));
         attempts.push(measure(&scene, options.seed)?);
     }
@@ -282,8 +282,8 @@ fn stuck(nodes: usize, pods: usize) -> PerfError {
     }
 }
 
-fn measure(scene: &Scene, seed: u64) -> Result<AttemptFigures, PerfError> {
-    let Scene { nodes, members, .. } = *scene;
+fn measure(scene: &GroupScene, seed: u64) -> Result<AttemptFigures, PerfError> {
+    let GroupScene { nodes, members, .. } = *scene;
     let mut attempts = Vec::new();
     let mut with_calls = Vec::new();
     let (mut placed, mut evicted) = (0, 0);
@@ -331,7 +331,7 @@ fn measure(scene: &Scene, seed: u64) -> Result<AttemptFigures, PerfError> {
     })
 }
 
-fn with_running(scene: &Scene, seed: u64) -> Result<CoreWorld, PerfError> {
+fn with_running(scene: &GroupScene, seed: u64) -> Result<CoreWorld, PerfError> {
     let mut world = world(scene.nodes, scene.rack, seed)?;
     for index in 0..scene.running * scene.nodes {
         let pod = generate::pod(index, |pod| {

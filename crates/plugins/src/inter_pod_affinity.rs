@@ -111,7 +111,7 @@ impl EnqueueExtensions for InterPodAffinity {
             EventRegistration::supplementary(
                 EventResource::of_kind(Kind::Namespace),
                 ActionType::ADD | ActionType::UPDATE | ActionType::DELETE,
-                |_, pod, change| hints::missed_of_namespaces(pod, &change),
+                |cluster, pod, change| hints::missed_of_namespaces(cluster, pod, &change),
             )
             .found_by(keys::waits_for_namespaces, |_, change| {
                 keys::touched_by_namespace(&change)

@@ -409,13 +409,13 @@ impl ObjectCheck<'_> {
         };
         let mut seen: Vec<Value> = Vec::new();
         for (i, value) in list.iter().enumerate() {
-            let identity = match keys.is_empty() {
-                true => value.clone(),
-                false => keys
-                    .iter()
+            let identity = if keys.is_empty() {
+                value.clone()
+            } else {
+                keys.iter()
                     .filter_map(|k| Some(((*k).to_owned(), value.get(k)?.clone())))
                     .collect::<Map<_, _>>()
-                    .into(),
+                    .into()
             };
             if seen.contains(&identity) {
                 self.errors

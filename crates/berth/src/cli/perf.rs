@@ -280,7 +280,7 @@ pub(crate) struct PerfQueueArgs {
 /// `berth perf groups`.
 #[derive(Debug, Args)]
 pub(crate) struct PerfGroupsArgs {
-    /// How often each row is measured; rows of small groups 40 times as often
+    /// Measurements of each row; rows of small groups are measured 40 times as often
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub(crate) repeats: usize,
     /// Divide the sizes of clusters and groups by this number, for a quick look

@@ -79,13 +79,13 @@ impl Columns {
         &self.non_zero_memory
     }
 
-    /// What the node of a slot offers, by resource.
+    /// The amounts that the node of a slot offers, by resource.
     pub fn offered(&self, slot: Slot) -> impl Iterator<Item = i64> {
         let columns = self.columns.iter();
         columns.map(move |column| column.allocatable[slot.index()])
     }
 
-    /// What the pods of a slot request: CPU and memory as scores count them, then each resource.
+    /// The requests of the pods of a slot: CPU and memory as scores count them, then each resource.
     pub fn held(&self, slot: Slot) -> impl Iterator<Item = i64> {
         let at = slot.index();
         let columns = self.columns.iter();
@@ -94,7 +94,7 @@ impl Columns {
             .chain(columns.map(move |column| column.requested[at]))
     }
 
-    /// How many resources there are.
+    /// The number of resources.
     pub fn resources(&self) -> usize {
         self.columns.len()
     }

@@ -158,7 +158,11 @@ pub(super) fn missed_of_nodes(
 /// A pod may be meant no longer by the terms of others that kept it away; its own terms that look namespaces up may
 /// mean others than before. A pod that matches its own affinity terms may be the first of its kind if they mean no other
 /// any more.
-pub(super) fn missed_of_namespaces(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
+pub(super) fn missed_of_namespaces(
+    cluster: &Cluster,
+    pod: &Pod,
+    change: &Change<'_>,
+) -> Result<Hint, String> {
     let (name, old, new) = namespace_labels(change).ok_or("expected a namespace")?;
     if old == new {
         return Ok(Hint::Skip);
@@ -173,8 +177,11 @@ pub(super) fn missed_of_namespaces(pod: &Pod, change: &Change<'_>) -> Result<Hin
     let comes = |term: &AffinityTerm| !means(term, &old) && means(term, &new);
     let goes = |term: &AffinityTerm| means(term, &old) && !means(term, &new);
     let near = &terms.required_affinity;
-    let helps = near.iter().any(|term| comes(term) || goes(term))
-        || terms.required_anti_affinity.iter().any(goes);
+    let matches_itself =
+        |term: &AffinityTerm| term.matches(pod, || cluster.namespaces().labels(pod.namespace()));
+    let may_be_first = near.iter().any(goes) && near.iter().all(matches_itself);
+    let helps =
+        near.iter().any(comes) || may_be_first || terms.required_anti_affinity.iter().any(goes);
     Ok(if helps { Hint::Queue } else { Hint::Skip })
 }
 

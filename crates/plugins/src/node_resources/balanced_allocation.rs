@@ -90,7 +90,7 @@ fn score_bounds([least, most]: [[Share; 2]; 2]) -> (i64, i64) {
         return (0, MAX_NODE_SCORE);
     }
     let (least, most) = (least.map(fractions), most.map(fractions));
-    // How much more of the first resource is used. Rounding keeps the order of numbers, so these are exact bounds.
+    // The difference by which more of the first resource is used. Rounding keeps the order of numbers, so these are exact bounds.
     let with = balance_bounds(least[0].0 - most[1].0, most[0].0 - least[1].0);
     let without = balance_bounds(least[0].1 - most[1].1, most[0].1 - least[1].1);
     let (mut low, mut high) = (with.0 - without.1, with.1 - without.0);

@@ -338,9 +338,10 @@ impl ByAmounts for NodeResourcesFit {
         )?;
         Some(Box::new(move |nodes| {
             let shares = pair.of(nodes);
-            match shares[0].iter().all(|share| share.allocatable >= 0) {
-                true => least_and_most(shares),
-                false => (0, MAX_NODE_SCORE),
+            if shares[0].iter().all(|share| share.allocatable >= 0) {
+                least_and_most(shares)
+            } else {
+                (0, MAX_NODE_SCORE)
             }
         }))
     }

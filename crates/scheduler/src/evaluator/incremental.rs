@@ -487,7 +487,8 @@ fn decide(
     placed(evaluator, node, shape.nodes, live.nodes)
 }
 
-/// The same among some nodes, as if there were no others. If none of them is feasible, the plain evaluator has to say why.
+/// The same among some nodes, as if there were no others. If none of them is feasible, the plain evaluator gives the
+/// reasons.
 fn decide_within(
     evaluator: &mut Evaluator<'_>,
     kept: KeptFor<'_>,

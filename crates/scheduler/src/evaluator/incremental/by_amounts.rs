@@ -26,9 +26,9 @@ use std::collections::VecDeque;
 use std::hash::Hasher;
 use tree::Tree;
 
-/// How many of these are kept: for the pods that the first group of plugins tells apart most often.
+/// The number of indexes that are kept: for the pods that the first group of plugins distinguishes most often.
 const INDEXES_MAX: usize = 2;
-/// How many new kinds of pods come before nodes are filed for them.
+/// The number of new kinds of pods before nodes are filed for them.
 const NEW_KINDS_MIN: u32 = 6;
 /// A kind of pods that comes again within so many new ones gets answers of its own: these cost less.
 const RECENT_MAX: usize = 64;
@@ -43,11 +43,11 @@ struct Index {
     id: u64,
     resources: usize,
     tree: Tree,
-    /// How many feasible nodes have these raw scores and this sum of scores.
+    /// The number of feasible nodes with these raw scores and this sum of scores.
     alike: FxHashMap<(Grade, Sum), usize>,
     /// By slot: what is counted there.
     counted: Vec<Option<(Grade, Sum)>>,
-    /// What has been taken in of the table's changes, and of those of the node answers.
+    /// The ends of the changes of the table and of the node answers that have been taken in.
     seen: (u64, u64),
 }
 
@@ -279,8 +279,8 @@ impl Indexes {
     }
 }
 
-/// Runs PreFilter and PreScore of the second group for the pod; `None` when the plain evaluator has to say what comes of
-/// it.
+/// Runs PreFilter and PreScore of the second group for the pod; `None` when the plain evaluator has to
+/// decide.
 fn prepared(evaluator: &Evaluator<'_>, plan: &Plan) -> Option<Evaluation> {
     let cx = context(evaluator);
     let mut evaluation = Evaluation::default();
@@ -311,7 +311,7 @@ fn prepared(evaluator: &Evaluator<'_>, plan: &Plan) -> Option<Evaluation> {
     Some(evaluation)
 }
 
-/// What the second group of plugins says about amounts; `None` when one of them reads more.
+/// The answers of the second group of plugins about amounts; `None` when one of them reads more.
 fn judges<'a>(
     evaluator: &Evaluator<'a>,
     plan: &Plan,

@@ -234,8 +234,10 @@ impl Intake<'_> {
             let (queue, cx) = self.core.queue();
             remove_pod(queue, &cx, &pod);
             let nominee = effective.and_then(|pod| {
-                let said = &pod.status.nominated_node_name;
-                let node = Some(said).filter(|node| !node.is_empty()).or(room.as_ref());
+                let stated = &pod.status.nominated_node_name;
+                let node = Some(stated)
+                    .filter(|node| !node.is_empty())
+                    .or(room.as_ref());
                 node.cloned().map(|node| (pod, node))
             });
             if was_assumed {

@@ -4,7 +4,7 @@ use super::tree::{Content, RegionId, RowId, Tree};
 use berth_framework::Slot;
 use berth_framework::amounts::{Amounts, Fits, FitsByAmounts, ScoresByAmounts};
 
-/// What the plugins say about amounts.
+/// The answers of the plugins about amounts.
 #[derive(Default)]
 pub(super) struct Judges<'a> {
     pub(super) fits: Vec<FitsByAmounts<'a>>,
@@ -12,9 +12,9 @@ pub(super) struct Judges<'a> {
     pub(super) scores: Vec<(i64, ScoresByAmounts<'a>)>,
 }
 
-/// What is known about a region or a row.
+/// The bounds of a region or of a row.
 #[derive(Debug, Clone, Copy)]
-struct Bounds {
+struct RegionBounds {
     fits: Fits,
     least: i64,
     most: i64,
@@ -31,11 +31,11 @@ enum Tied {
 pub(super) struct Search<'a> {
     tree: &'a Tree,
     judges: &'a Judges<'a>,
-    /// What the best node has at least.
+    /// The least score of the best node.
     best: i64,
     tied: Vec<Tied>,
     feasible: usize,
-    /// A plugin did not say what it answers about a single row.
+    /// A plugin gave no exact answer about a single row.
     is_vague: bool,
 }
 
@@ -43,13 +43,13 @@ pub(super) struct Search<'a> {
 #[derive(Debug)]
 pub(super) struct Best {
     tied: Vec<Tied>,
-    /// How many nodes are feasible.
+    /// The number of feasible nodes.
     pub(super) feasible: usize,
 }
 
 impl Judges<'_> {
-    fn bounds(&self, amounts: &Amounts<'_>, is_known_to_fit: bool) -> Bounds {
-        let mut bounds = Bounds {
+    fn bounds(&self, amounts: &Amounts<'_>, is_known_to_fit: bool) -> RegionBounds {
+        let mut bounds = RegionBounds {
             fits: Fits::All,
             least: 0,
             most: 0,
@@ -107,14 +107,14 @@ impl<'a> Search<'a> {
         })
     }
 
-    fn of_region(&self, id: RegionId, offered: &[i64], is_known_to_fit: bool) -> Bounds {
+    fn of_region(&self, id: RegionId, offered: &[i64], is_known_to_fit: bool) -> RegionBounds {
         let region = self.tree.region(id);
         let amounts = Amounts::new(offered, &region.least, &region.most);
         self.judges.bounds(&amounts, is_known_to_fit)
     }
 
     /// Looks for better nodes in a region. `is_counted`: all of its nodes are feasible, and have been counted.
-    fn visit(&mut self, id: RegionId, offered: &[i64], bounds: Bounds, mut is_counted: bool) {
+    fn visit(&mut self, id: RegionId, offered: &[i64], bounds: RegionBounds, mut is_counted: bool) {
         if !is_counted {
             match bounds.fits {
                 Fits::None => return,
@@ -211,7 +211,7 @@ impl<'a> Search<'a> {
 }
 
 impl Best {
-    /// How many nodes are the best.
+    /// The number of the best nodes.
     pub(super) fn nodes(&self, tree: &Tree) -> usize {
         let each = self.tied.iter().map(|tied| match tied {
             Tied::Region(id) => tree.region(*id).nodes,

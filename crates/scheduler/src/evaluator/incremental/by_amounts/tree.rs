@@ -8,7 +8,7 @@ use berth_framework::Slot;
 use berth_framework::table::Columns;
 use rustc_hash::FxHashMap;
 
-/// How many rows a region has that is not cut.
+/// The greatest number of rows of a region that is not cut.
 const ROWS_MAX: usize = 12;
 /// How deep a tree may be before all are made again.
 const DEPTH_MAX: usize = 40;
@@ -22,13 +22,13 @@ pub(super) type RegionId = u32;
 #[derive(Debug)]
 pub(super) struct Row {
     offer: u32,
-    /// What the pods of each node request.
+    /// The requests of the pods of each node.
     pub(super) held: Box<[i64]>,
     pub(super) nodes: Vec<Slot>,
     region: RegionId,
 }
 
-/// What is in a region.
+/// The contents of a region.
 #[derive(Debug)]
 pub(super) enum Content {
     Rows(Vec<RowId>),
@@ -68,8 +68,8 @@ pub(super) struct Tree {
     row_of: Vec<RowId>,
     /// By slot: its place among the nodes of the row.
     place_of: Vec<u32>,
-    /// How many rows have come since the regions were made.
-    came: usize,
+    /// The number of rows that were added since the regions were made.
+    added: usize,
     is_too_deep: bool,
     key: Vec<i64>,
     offered: Vec<i64>,
@@ -86,7 +86,7 @@ impl Tree {
         &self.regions[id as usize]
     }
 
-    /// How many nodes there are.
+    /// The number of nodes.
     pub(super) fn nodes(&self) -> usize {
         let roots = self.offers.iter().filter_map(|offer| offer.root);
         roots.map(|root| self.region(root).nodes).sum()
@@ -98,7 +98,7 @@ impl Tree {
         rows.find_map(|row| row.nodes.first().copied())
     }
 
-    /// How many slots have been seen.
+    /// The number of slots that have been seen.
     pub(super) fn slots(&self) -> usize {
         self.row_of.len()
     }
@@ -194,7 +194,7 @@ impl Tree {
             }
         };
         self.row_ids.insert(self.key[..].into(), id);
-        self.came += 1;
+        self.added += 1;
         self.file(id);
         id
     }
@@ -431,10 +431,10 @@ impl Tree {
     /// than all before are on one side.
     pub(super) fn balance(&mut self) {
         let rows = self.rows.len() - self.free_rows.len();
-        if !self.is_too_deep && self.came <= rows / 2 + 4096 {
+        if !self.is_too_deep && self.added <= rows / 2 + 4096 {
             return;
         }
-        self.came = 0;
+        self.added = 0;
         self.is_too_deep = false;
         self.regions.clear();
         self.free_regions.clear();
