@@ -252,7 +252,9 @@ impl AnswerCache {
             return self.leave_to_plain(evaluator);
         };
         let mut opened = None;
-        if search.0.is_none()
+        // The index holds all nodes.
+        if scope.is_none()
+            && search.0.is_none()
             && let Some(found) = self.find_by_amounts(evaluator, (plan, &mut opened), rng)
         {
             *search.1 %= evaluator.cluster.nodes.len().max(1);
