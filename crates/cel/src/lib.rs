@@ -5,7 +5,7 @@
 //! is then evaluated for any number of devices, each time within a budget.
 //!
 //! ```
-//! use berth_cel::{DeviceValue, Environment, Selector};
+//! use berth_cel::{DeviceValue, Environment, CelSelector};
 //! use berth_api::devices::ResourceSlice;
 //!
 //! let slice: ResourceSlice = serde_json::from_value(serde_json::json!({
@@ -14,7 +14,7 @@
 //!     ]},
 //! }))?;
 //! let environment = Environment::default();
-//! let selector = Selector::compile(
+//! let selector = CelSelector::compile(
 //!     r#"device.capacity["gpu.example.com"].memory.isGreaterThan(quantity("20Gi"))"#,
 //!     environment,
 //! )?;

@@ -4,7 +4,7 @@
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), berth_test::Error> {
+//! # async fn main() -> Result<(), berth_test::TestError> {
 //! let cluster = berth_test::Cluster::start().await?;
 //! cluster
 //!     .apply_and_wait(
@@ -31,7 +31,7 @@
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), berth_test::Error> {
+//! # async fn main() -> Result<(), berth_test::TestError> {
 //! // As bare as envtest: an API server and nothing else.
 //! let bare = berth_test::Cluster::builder()
 //!     .nodes(0)
