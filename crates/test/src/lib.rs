@@ -26,7 +26,7 @@
 //! let client = kube::Client::try_from(config)?;
 //! ```
 //!
-//! Without further options a cluster has one node, all controllers and the scheduler. [`EmbeddedCluster::builder`]
+//! Without further options a cluster has one node, all controllers and the scheduler. [`Cluster::builder`]
 //! changes that:
 //!
 //! ```
@@ -46,7 +46,7 @@
 //! # }
 //! ```
 //!
-//! [`EmbeddedCluster::write_kubeconfig`] writes the kubeconfig for programs that are called.
+//! [`Cluster::write_kubeconfig`] writes the kubeconfig for programs that are called.
 //!
 //! Containers are simulated: pods run, become ready and end as their annotations state, and no image is started.
 
@@ -154,7 +154,7 @@ impl Cluster {
         self.0.apply(&manifest.to_string()).await
     }
 
-    /// As [`EmbeddedCluster::apply`], and waits until the objects are available: Deployments and StatefulSets have
+    /// As [`Cluster::apply`], and waits until the objects are available: Deployments and StatefulSets have
     /// their pods, pods are ready, Jobs are complete, claims are bound.
     ///
     /// # Errors
