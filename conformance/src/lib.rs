@@ -1,6 +1,6 @@
 //! Replays recorded answers of the real components against Berth.
 //!
-//! Each family of vectors has a module that reads a file, replays every case and returns a [`report::Report`].
+//! Each family of vectors has a module that reads a file, replays every case and returns a [`report::CaseReport`].
 
 // Replaying reads files and, for HTTP, runs a server: this crate is no part of the core.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
