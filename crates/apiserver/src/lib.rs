@@ -1,6 +1,6 @@
 //! The embedded control plane: a Kubernetes API in one process.
 //!
-//! Objects are stored as JSON values. [`registry`] and the [`strategy::Strategy`] of a kind define its scope, columns,
+//! Objects are stored as JSON values. [`registry`] and the [`strategy::KindStrategy`] of a kind define its scope, columns,
 //! defaults and rules; everything else is generic over kinds.
 //!
 //! This crate knows nothing of the scheduler: a scheduler talks to it as to any cluster.

@@ -1,4 +1,4 @@
-//! The clusters in which workloads run: a [`WorkloadTarget`] starts a [`WorkloadCluster`] for each of them.
+//! The clusters in which workloads run: a [`WorkloadTarget`] starts a [`RunningCluster`] for each of them.
 
 use super::error::RunError;
 use super::process::Process;
