@@ -138,6 +138,15 @@ fn seeds_that_failed_once_pass() {
             1_530_971,
             "a nomination moved to another node when the status was written, and pods that waited for the first were not woken",
         ),
+        (
+            1_633_484,
+            "a pod that was given up put its devices back on a claim that had been freed and given other devices since",
+        ),
+        (
+            1_808_050,
+            "the removal of a report had no response, and the report of the next rejection was dropped as needless",
+        ),
+        (1_808_686, "the same"),
     ] {
         eprintln!("seed {seed}: {defect}");
         play(seed..seed + 1, 500, Faults::ALL);

@@ -314,10 +314,14 @@ pub(super) fn unreserve(cx: &mut StageContext<'_>, state: &mut ClaimsState, pod:
             cx.outbox
                 .call(writes::release(claim, &reserved.consumer).into());
         }
-        let others = look_up(cx.cluster, claim).map(|seen| writes::sharers(seen, pod));
+        let seen = look_up(cx.cluster, claim);
+        let others = seen.map(|seen| writes::sharers(seen, pod));
         let others = others.filter(|others| !others.pods.is_empty());
-        if let (Some(others), Some(allocation)) = (others, &reserved.allocation) {
-            // Other members of the group keep the devices, and write the allocation themselves.
+        if let (Some(others), Some(allocation)) = (others, &reserved.allocation)
+            && seen.is_some_and(|seen| has_devices_of(seen, allocation))
+        {
+            // Other members of the group keep the devices, and write the allocation themselves. A pod that was given
+            // other devices after the claim had been freed is no such member.
             let write = writes::assume_for(claim, allocation, others);
             cx.outbox.assume(write);
             continue;
@@ -339,6 +343,12 @@ fn look_up<'c>(cluster: &'c Cluster, claim: &ResourceClaim) -> Option<&'c Arc<Re
     let meta = &claim.metadata;
     let found = cluster.devices().claims().get(&meta.namespace, &meta.name);
     found.filter(|found| found.metadata.uid == meta.uid)
+}
+
+/// Returns whether the claim has the devices of the allocation.
+fn has_devices_of(claim: &ResourceClaim, allocation: &AllocationResult) -> bool {
+    let shown = claim.status.allocation.as_ref();
+    shown.is_some_and(|shown| shown.devices == allocation.devices)
 }
 
 /// The same according to the API.
@@ -471,11 +481,7 @@ impl Reserved {
             }
             match &reserved.allocation {
                 // Another member of the group has written it, or an earlier write whose response was lost.
-                Some(allocation)
-                    if is_stored
-                        && (seen.status.allocation.as_ref())
-                            .is_some_and(|stored| stored.devices == allocation.devices) =>
-                {
+                Some(allocation) if is_stored && has_devices_of(seen, allocation) => {
                     reserved.allocation = None;
                     reserved.assumed = None;
                 }

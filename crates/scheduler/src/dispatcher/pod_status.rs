@@ -119,6 +119,7 @@ impl Dispatcher {
         if object.gone || entries.any(|entry| !entry.is_status_patch()) {
             return;
         }
+        let mut follows_admission = false;
         // A report that has not been sent states the present answer of the plugins (D-14).
         if let Some((first, earlier)) = object
             .waiting
@@ -127,10 +128,16 @@ impl Dispatcher {
         {
             if !earlier.is_followed_by_new_rejection(&change) {
                 first.restate(change, pod);
+                self.backlog.drop_report(at);
                 self.drop_needless(at, text::NO_EFFECT, now);
                 return;
             }
-            first.retract_report();
+            follows_admission = true;
+            // The removal of a report that may have been carried out is repeated: only then it is known what the pod
+            // states.
+            if !first.unclear {
+                first.retract_report();
+            }
             if first.writes_nothing()
                 && let Some(entry) = self.backlog.take_first(at)
             {
@@ -151,7 +158,7 @@ impl Dispatcher {
             None => {
                 let in_flight = object.in_flight.as_ref().and_then(|entry| entry.report());
                 let is_new = in_flight.is_some_and(|r| r.is_followed_by_new_rejection(&change));
-                (due, is_new)
+                (due, is_new || follows_admission)
             }
         };
         if earlier.is_none() {
@@ -300,7 +307,7 @@ impl Backlog {
     }
 
     /// A report failed and is repeated: it states the present answer of the plugins (D-14). A new rejection waits for
-    /// its own time.
+    /// its own time; until then the pod states nothing, whether or not the report was carried out.
     pub(super) fn renew_report(&mut self, at: u32, entry: &mut CallEntry) {
         if entry.report().is_none() {
             return;
@@ -308,6 +315,9 @@ impl Backlog {
         let object = self.objects.get(at);
         match object.and_then(|object| object.report.as_deref()) {
             None => {}
+            Some(report) if report.is_new && entry.unclear => {
+                entry.restate(ConditionChange::Clear, report.pod.clone());
+            }
             Some(report) if report.is_new => entry.retract_report(),
             Some(_) => {
                 if let Some(report) = self.take_report(at) {

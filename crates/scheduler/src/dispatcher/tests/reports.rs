@@ -175,10 +175,14 @@ fn a_due_report_that_waits_for_its_turn_is_kept_up_to_date() {
     }
 }
 
-/// a report fails while the pod passes and is rejected again: the new rejection waits for its own 5 s.
+/// a report fails while the pod passes and is rejected again: the new rejection waits for its own 5 s. A report
+/// that may have been carried out is removed until then.
 #[test]
 fn a_failed_report_does_not_write_a_new_rejection() {
-    for kind in [CallErrorKind::Conflict, CallErrorKind::Timeout] {
+    for (kind, meanwhile) in [
+        (CallErrorKind::Conflict, &NONE[..]),
+        (CallErrorKind::Timeout, &["clear p"][..]),
+    ] {
         let mut desk = desk();
         desk.shows(pod("p"));
         desk.report(statement("p", NOT_READY));
@@ -188,10 +192,54 @@ fn a_failed_report_does_not_write_a_new_rejection() {
         desk.report(statement("p", "SchedulingGated"));
         desk.answer_first(error(kind));
         desk.advance(4_999);
-        assert_eq!(desk.send(), NONE, "{kind:?}");
+        assert_eq!(desk.send(), meanwhile, "{kind:?}");
+        while !desk.sent.is_empty() {
+            desk.answer_first(Ok(()));
+        }
         desk.advance(1);
         assert_eq!(desk.send(), ["patch p SchedulingGated"], "{kind:?}");
     }
+}
+
+/// the removal of a report has no response, and the pod is rejected again for the same reason, before or after
+/// the failure. The watch shows the old report still. The removal is repeated, and the new report is not lost.
+#[test]
+fn a_rejection_after_a_removal_without_response_is_reported() {
+    for is_rejected_first in [true, false] {
+        let mut desk = desk();
+        desk.shows(pod_that_states("p", NOT_READY));
+        desk.report(clear("p"));
+        desk.advance(5_000);
+        assert_eq!(desk.send(), ["clear p"]);
+        if is_rejected_first {
+            desk.report(statement("p", NOT_READY));
+            desk.answer_first(error(CallErrorKind::Timeout));
+        } else {
+            desk.answer_first(error(CallErrorKind::Timeout));
+            desk.report(statement("p", NOT_READY));
+        }
+        desk.advance(4_999);
+        assert_eq!(desk.send(), ["clear p"], "{is_rejected_first}");
+        desk.answer_first(error(CallErrorKind::Timeout));
+        desk.advance(1_000);
+        assert_eq!(desk.send(), ["clear p"], "{is_rejected_first}");
+        desk.answer_first(Ok(()));
+        assert_eq!(desk.send(), ["patch p NotReadyForScheduling"]);
+    }
+    // Once more admitted, the new rejection is not reported.
+    let mut desk = desk();
+    desk.shows(pod_that_states("p", NOT_READY));
+    desk.report(clear("p"));
+    desk.advance(5_000);
+    desk.send();
+    desk.answer_first(error(CallErrorKind::Timeout));
+    desk.report(statement("p", NOT_READY));
+    desk.report(clear("p"));
+    desk.advance(5_000);
+    assert_eq!(desk.send(), ["clear p"]);
+    desk.answer_first(Ok(()));
+    desk.advance(5_000);
+    assert_eq!(desk.send(), NONE);
 }
 
 /// D-27, Q-104, case 169: a rejection that was written is cleared after 5 s, unless something is written before.
