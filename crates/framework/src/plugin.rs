@@ -75,6 +75,13 @@ pub trait PreEnqueue: Plugin {
     fn follows_attempt(&self) -> bool {
         false
     }
+
+    /// Returns whether the pod, which the plugin has rejected, is certainly still rejected for the same reason. `false`
+    /// means that only [`pre_enqueue`](Self::pre_enqueue) can decide. The queue asks this first about every gated pod
+    /// that an event could help, so the answer must cost no more than a look-up.
+    fn still_rejects(&self, _cluster: &Cluster, _pod: &Pod) -> bool {
+        false
+    }
 }
 
 /// A pod that waits to be scheduled, as [`QueueSort`] sees it.

@@ -225,6 +225,11 @@ impl PreEnqueue for DefaultPreemption {
     fn follows_attempt(&self) -> bool {
         true
     }
+
+    /// Each deletion of a victim of any preemptor could help every pod that waits for room.
+    fn still_rejects(&self, cluster: &Cluster, pod: &Pod) -> bool {
+        cluster.preempting.contains(pod.uid())
+    }
 }
 
 impl PostFilter for DefaultPreemption {

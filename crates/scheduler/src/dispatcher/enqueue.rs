@@ -51,7 +51,7 @@ impl Dispatcher {
                 self.backlog.drop_report(at);
                 self.backlog.drop_offer(at);
             }
-            _ => self.backlog.join_report(at, &mut entry),
+            _ => self.backlog.supersede_report(at, &mut entry),
         }
         if self.options.asynchronous {
             self.meet(at, entry, now);
@@ -316,6 +316,7 @@ pub(super) fn carry_on(new: &mut CallEntry, old: &CallEntry) -> Result<(), Strin
     if let (ApiCall::Write(write), ApiCall::Write(earlier)) = (&new.call, &old.call) {
         new.call = Write::clone(write).after(earlier)?.into();
     }
+    new.joins_report |= old.joins_report;
     if old.attempts > 0 {
         // The pause after a failed attempt holds for whatever is sent next.
         new.not_before = old.not_before;

@@ -26,6 +26,8 @@ pub(super) struct CallEntry {
     pub(super) first_sent: Option<Time>,
     /// Whether an attempt failed that may have been carried out all the same.
     pub(super) unclear: bool,
+    /// Whether a report waited when the call was made, and is written along with it.
+    pub(super) joins_report: bool,
 }
 
 impl CallEntry {
@@ -39,6 +41,7 @@ impl CallEntry {
             attempts: 0,
             first_sent: None,
             unclear: false,
+            joins_report: false,
         }
     }
 

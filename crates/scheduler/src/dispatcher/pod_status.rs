@@ -329,18 +329,32 @@ impl Backlog {
 
     /// A status patch is made: it takes the place of what was to be offered again. A condition in it takes the place of
     /// the report; without one, the report is written along with it (D-24).
-    pub(super) fn join_report(&mut self, at: u32, entry: &mut CallEntry) {
+    pub(super) fn supersede_report(&mut self, at: u32, entry: &mut CallEntry) {
         self.drop_offer(at);
         let Some(change) = StatusChange::of(&entry.call) else {
             return;
         };
-        if change.is_about_other_conditions() {
+        if change.condition.is_some() {
+            self.take_report(at);
+        } else if !change.changes_conditions() {
+            let object = self.objects.get(at);
+            entry.joins_report = object.is_some_and(|object| object.report.is_some());
+        }
+    }
+
+    /// A status patch is sent, with the report that it is to take along. A patch that has become needless is not sent,
+    /// so that its report waits for its own time.
+    pub(super) fn join_report(&mut self, at: u32, entry: &mut CallEntry) {
+        if !std::mem::take(&mut entry.joins_report) {
             return;
         }
-        let Some(report) = self.take_report(at) else {
+        let Some(change) =
+            StatusChange::of(&entry.call).filter(|change| !change.changes_conditions())
+        else {
             return;
         };
-        if change.condition.is_none() {
+        self.drop_needless_report(at);
+        if let Some(report) = self.take_report(at) {
             let both = StatusChange {
                 condition: Some(report.change),
                 ..change

@@ -34,6 +34,7 @@ impl Dispatcher {
                 continue;
             };
             entry.call = call;
+            self.backlog.join_report(at, &mut entry);
             entry.not_before = None;
             entry.first_sent.get_or_insert(now);
             self.counts.sent += 1;
@@ -42,7 +43,9 @@ impl Dispatcher {
             calls.push((entry.id, entry.call.clone()));
             self.in_flight.insert(entry.id, at);
             self.backlog.lanes.start(lane);
-            object.in_flight = Some(Box::new(entry));
+            if let Some(object) = self.backlog.objects.get_mut(at) {
+                object.in_flight = Some(Box::new(entry));
+            }
         }
         calls
     }

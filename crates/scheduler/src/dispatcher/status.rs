@@ -90,11 +90,6 @@ impl StatusChange {
         }
     }
 
-    /// Returns whether the change sets conditions, and PodScheduled is not one of them.
-    pub(super) fn is_about_other_conditions(&self) -> bool {
-        self.condition.is_none() && !self.others.is_empty()
-    }
-
     /// Returns whether the change sets or removes a condition.
     pub(super) fn changes_conditions(&self) -> bool {
         self.condition.is_some() || !self.others.is_empty()

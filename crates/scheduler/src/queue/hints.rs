@@ -9,6 +9,7 @@ use crate::log::{Log, LogLine};
 use crate::metrics::{Families as _, HistogramValue, Metric, MetricKind};
 use berth_api::Str;
 use berth_framework::event::{Change, HintFn, Touched};
+use berth_framework::plugin::PreEnqueue;
 use berth_framework::{Cluster, Hint};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -214,6 +215,14 @@ impl EventQuestion<'_> {
             strategy = MoveStrategy::AfterBackoff;
         }
         strategy
+    }
+
+    /// The plugin of this name that gates pods of the profile; `None` if the event is for any pod, whatever gates it.
+    pub(super) fn gate_plugin(&self, gate: Option<&str>) -> Option<&dyn PreEnqueue> {
+        let (gate, profile) = gate.zip(self.profile.filter(|_| !self.matched.is_wildcard))?;
+        let mut plugins = profile.pre_enqueue.iter();
+        let plugin = plugins.find(|plugin| plugin.name() == gate)?;
+        Some(&**plugin)
     }
 
     /// Asks a hint about a pod, or about a group: about those of its members that are asked on behalf of all, and the

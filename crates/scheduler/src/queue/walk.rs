@@ -51,6 +51,7 @@ impl Walk {
             number,
             to_move,
         } = self;
+        let gate_plugin = question.gate_plugin(gate);
         let mut put_to = |id: EntryId| {
             if visited.len() <= id.index() {
                 visited.resize(id.index() + 1, 0);
@@ -62,7 +63,9 @@ impl Walk {
                 debug_assert!(false, "the index names queued pods only");
                 return;
             };
-            if pre_check.is_some_and(|passes| !passes(&entry.info.pod)) {
+            let pod = &entry.info.pod;
+            let is_gated = gate_plugin.is_some_and(|gate| gate.still_rejects(question.cluster, pod));
+            if is_gated || pre_check.is_some_and(|passes| !passes(pod)) {
                 return;
             }
             *examined += 1;

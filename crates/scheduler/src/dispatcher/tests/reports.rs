@@ -64,11 +64,27 @@ fn what_another_call_does_to_a_report() {
         desk.shows(pod("p"));
         desk.advance(3_000);
         desk.call(call);
-        assert_eq!(desk.waiting_report(), None, "{situation}");
         assert_eq!(desk.send(), [sent], "{situation}");
+        assert_eq!(desk.waiting_report(), None, "{situation}");
         assert_eq!(desk.dispatcher.next_wake(), None, "{situation}");
         assert_eq!(desk.dispatcher.len(), 1, "{situation}");
     }
+}
+
+/// D-24: a nomination that became needless before it was sent takes no report along: that waits for its own time.
+#[test]
+fn a_needless_nomination_takes_no_report_along() {
+    let mut desk = desk();
+    desk.call(nominate("p", "n1"));
+    desk.shows(pod("p"));
+    assert_eq!(desk.send(), ["patch p on \"n1\""]);
+    desk.report(statement("p", NOT_READY));
+    desk.call(nominate("p", ""));
+    desk.answer_first(error(CallErrorKind::NotFound));
+    desk.advance(4_999);
+    assert_eq!(desk.send(), NONE);
+    desk.advance(1);
+    assert_eq!(desk.send(), ["patch p NotReadyForScheduling"]);
 }
 
 /// A condition of another type has nothing to do with the report.
