@@ -11,6 +11,7 @@ use crate::controllers::runtime::{
 use rustc_hash::{FxHashMap, FxHasher};
 use serde_json::{Value, json};
 use std::hash::Hasher;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -18,9 +19,14 @@ use tokio::time::Instant;
 const LEASE_SECONDS: u32 = 40;
 /// The interval at which conditions are renewed though nothing has changed. Upstream: 5 minutes.
 const STATUS_EVERY: Duration = Duration::from_secs(300);
+/// The number of moments in each interval at which nodes renew their leases. All nodes of a moment wake the process
+/// and the watches of leases once.
+const MOMENTS: u32 = 20;
 
 #[derive(Debug)]
 struct Beat {
+    /// The node when its status was last compared with what it is to be.
+    checked: Option<StoredObject>,
     /// The lease as last written, and of which node it is.
     lease: Option<StoredObject>,
     node_uid: String,
@@ -33,6 +39,8 @@ struct Beat {
 pub(super) struct Heartbeats {
     shape: SimulatedNodeShape,
     renewal: Duration,
+    /// The start of the first interval.
+    began: Instant,
     events: bool,
     beats: FxHashMap<String, Beat>,
 }
@@ -42,9 +50,18 @@ impl Heartbeats {
         Self {
             shape: options.shape.clone(),
             renewal: options.lease_renewal.max(Duration::from_millis(100)),
+            began: Instant::now(),
             events: options.events,
             beats: FxHashMap::default(),
         }
+    }
+
+    /// The next moment that is not before `at` and at which nodes renew their leases.
+    fn moment_from(&self, at: Instant) -> Instant {
+        let step = self.renewal.div_f64(f64::from(MOMENTS));
+        let passed = at.saturating_duration_since(self.began);
+        let steps = passed.div_duration_f64(step).ceil();
+        self.began + step.mul_f64(steps)
     }
 
     /// Reports a state of a node by an event.
@@ -119,6 +136,7 @@ impl Controller for Heartbeats {
         let is_new = self.beats.get(key).is_none_or(|b| b.node_uid != uid(&node));
         if is_new {
             let beat = Beat {
+                checked: None,
                 lease: None,
                 node_uid: uid(&node).to_owned(),
                 renew_at: now,
@@ -130,8 +148,13 @@ impl Controller for Heartbeats {
                 cx.normal(&node, "Starting", message);
             }
         }
-        let is_due = self.beats.get(key).is_some_and(|b| b.status_at <= now);
-        if let Some(new) = reported(&node, &self.shape, cx.now(), is_due) {
+        let beat = self.beats.get(key);
+        let is_due = beat.is_some_and(|b| b.status_at <= now);
+        let checked = beat.and_then(|b| b.checked.as_ref());
+        let is_as_checked = checked.is_some_and(|checked| Arc::ptr_eq(checked, &node));
+        if (is_due || !is_as_checked)
+            && let Some(new) = reported(&node, &self.shape, cx.now(), is_due)
+        {
             let updated = cx.update_status(NODE, new)?;
             match (is_ready(&node), is_ready(&updated)) {
                 (false, true) => self.notify(cx, &updated, "NodeReady"),
@@ -139,20 +162,22 @@ impl Controller for Heartbeats {
                 _ => {}
             }
         }
+        // The first renewal comes at the node's own moment, the others follow at equal distance.
+        let renewed_at = self.moment_from(if is_new {
+            now + share_of(self.renewal, key)
+        } else {
+            now + self.renewal - self.renewal / (2 * MOMENTS)
+        });
         let Some(beat) = self.beats.get_mut(key) else {
             return Ok(());
         };
+        beat.checked = Some(node.clone());
         if is_due {
             beat.status_at = now + STATUS_EVERY;
         }
         if beat.renew_at <= now {
             beat.lease = Some(renew(cx, beat.lease.take(), &node)?);
-            // The first renewal comes at the node's own moment, the others follow at equal distance.
-            beat.renew_at = if is_new {
-                now + share_of(self.renewal, key)
-            } else {
-                now + self.renewal
-            };
+            beat.renew_at = renewed_at;
         }
         let next = beat.renew_at.min(beat.status_at);
         cx.enqueue_after(key.clone(), next.saturating_duration_since(now));

@@ -1,5 +1,6 @@
 //! The in-tree plugins at work in the scheduling core: what only shows when they meet queue, cache and dispatcher.
 
+mod at_rest;
 mod bad_input;
 mod batching;
 mod broken_groups;

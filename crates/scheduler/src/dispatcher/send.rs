@@ -144,8 +144,8 @@ impl Dispatcher {
             .objects
             .get(at)
             .is_some_and(|o| !o.waiting.is_empty());
+        self.backlog.renew_report(at, &mut entry);
         if !waits || !self.options.asynchronous {
-            self.backlog.renew_report(at, &mut entry);
             if entry.writes_nothing() {
                 self.end(entry, overwritten(text::SAME_TYPE), now);
                 return;

@@ -87,6 +87,22 @@ fn a_needless_nomination_takes_no_report_along() {
     assert_eq!(desk.send(), ["patch p NotReadyForScheduling"]);
 }
 
+/// D-14: a report has no response, and the pod has passed and is nominated meanwhile: the nomination does not state the
+/// report again.
+#[test]
+fn a_nomination_repeats_no_report_that_has_ended() {
+    let mut desk = desk();
+    desk.report(statement("p", NOT_READY));
+    desk.shows(pod("p"));
+    desk.advance(5_000);
+    assert_eq!(desk.send(), ["patch p NotReadyForScheduling"]);
+    desk.report(clear("p"));
+    desk.call(nominate("p", "n1"));
+    desk.answer_first(error(CallErrorKind::Timeout));
+    desk.advance(1_000);
+    assert_eq!(desk.send(), ["clear p on \"n1\""]);
+}
+
 /// A condition of another type has nothing to do with the report.
 #[test]
 fn another_condition_leaves_the_report() {
