@@ -12,7 +12,7 @@ pub use group::{
 };
 
 use crate::cluster::Cluster;
-use crate::event::EventRegistration;
+use crate::event::{Change, EventRegistration};
 use crate::features::FeatureGates;
 use crate::pod_info::PodInfo;
 use crate::stage::{Answer, Outbox, StageContext, Step, Wait, Wake};
@@ -76,10 +76,10 @@ pub trait PreEnqueue: Plugin {
         false
     }
 
-    /// Returns whether the pod, which the plugin has rejected, is certainly still rejected for the same reason. `false`
-    /// means that only [`pre_enqueue`](Self::pre_enqueue) can decide. The queue asks this first about every gated pod
-    /// that an event could help, so the answer must cost no more than a look-up.
-    fn still_rejects(&self, _cluster: &Cluster, _pod: &Pod) -> bool {
+    /// Returns whether the plugin certainly rejects the pod now, and the change is none that the pod has to be tried for
+    /// later. `false` means that the hints decide whether the change helps. The queue asks this about every pod that the
+    /// change could help, so the answer must cost no more than a look-up.
+    fn rejects_regardless(&self, _cluster: &Cluster, _pod: &Pod, _change: &Change<'_>) -> bool {
         false
     }
 }

@@ -30,7 +30,7 @@ mod victims;
 pub use args::DefaultPreemptionArgs;
 
 use berth_api::{Pod, Str};
-use berth_framework::event::{ActionType, EventRegistration, EventResource, Hint, Touched};
+use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, Hint, Touched};
 use berth_framework::plugin::{
     Context, DryRun, EnqueueExtensions, NodeStatuses, Nominating, Plugin, PostFilter,
     PostFilterContext, PostFilterStep, PreEnqueue,
@@ -168,10 +168,14 @@ fn make_room(
 
 /// Returns whether the pod is on its way out because room was made.
 fn is_going_for_a_preemptor(pod: &Pod) -> bool {
-    pod.is_terminating()
-        && pod.condition(DISRUPTION_TARGET).is_some_and(|condition| {
-            condition.status == "True" && condition.reason == PREEMPTION_BY_SCHEDULER
-        })
+    pod.is_terminating() && is_marked_for_a_preemptor(pod)
+}
+
+/// Returns whether the pod states that it is evicted because room is made.
+fn is_marked_for_a_preemptor(pod: &Pod) -> bool {
+    pod.condition(DISRUPTION_TARGET).is_some_and(|condition| {
+        condition.status == "True" && condition.reason == PREEMPTION_BY_SCHEDULER
+    })
 }
 
 /// The reason why the pod may not preempt (now).
@@ -226,9 +230,11 @@ impl PreEnqueue for DefaultPreemption {
         true
     }
 
-    /// Each deletion of a victim of any preemptor could help every pod that waits for room.
-    fn still_rejects(&self, cluster: &Cluster, pod: &Pod) -> bool {
-        cluster.preempting.contains(pod.uid())
+    /// A preemptor waits for all of its victims, and the victims of others make room for others. When its preemption
+    /// ends, the core tries the preemptor unless it waits for a victim's deletion.
+    fn rejects_regardless(&self, cluster: &Cluster, pod: &Pod, change: &Change<'_>) -> bool {
+        let deleted = change.old_pod().filter(|_| change.new.is_none());
+        deleted.is_some_and(is_marked_for_a_preemptor) && cluster.preempting.contains(pod.uid())
     }
 }
 

@@ -288,19 +288,43 @@ pub(crate) fn seen_terminating(core: &mut Core, uid: &str) -> Vec<(PodRef, Str)>
     preemptors
 }
 
-/// The preemptor may be tried again. If its PreEnqueue plugin has rejected it meanwhile, an event had woken it before
-/// that.
+/// The preemptor may be tried again. It is tried now if an event had woken it before, so that its PreEnqueue plugin has
+/// rejected it. The deletions of its victims do not wake it meanwhile: it is also tried if all of them are gone.
+/// Otherwise the deletion of a victim that is still terminating wakes it.
 pub(crate) fn admit(core: &mut Core, preemptor: &PodRef, plugin: &Str) {
     core.cache.cluster_mut().preempting.remove(&preemptor.uid);
-    let is_rejected = core
-        .queue
-        .get(&preemptor.namespace, &preemptor.name)
-        .is_some_and(|(place, info)| {
-            place == QueuedIn::Gated && info.gating_plugin() == Some(plugin)
-        });
-    if is_rejected && let Some(pod) = core.cache.effective(&preemptor.uid).cloned() {
+    let Some(pod) = core.cache.effective(&preemptor.uid).cloned() else {
+        return;
+    };
+    let queued = core.queue.get(&preemptor.namespace, &preemptor.name);
+    let is_due = queued.is_some_and(|(place, info)| match place {
+        QueuedIn::Gated => info.gating_plugin() == Some(plugin),
+        QueuedIn::Unschedulable => !awaits_victims(core, &pod),
+        _ => false,
+    });
+    if is_due {
         core.activate(&[pod]);
     }
+}
+
+/// Returns whether the pod was evicted by a preemption.
+pub(crate) fn is_victim(pod: &Pod) -> bool {
+    pod.is_terminating() && pod.condition("DisruptionTarget").is_some()
+}
+
+/// Returns whether victims of lower priority are terminating on the node to which the pod is nominated, or the pod belongs
+/// to a group: that is woken by the deletion of any victim.
+fn awaits_victims(core: &Core, pod: &Pod) -> bool {
+    let node = core.queue.nominator().node_of(pod.uid());
+    let cluster = core.cache.cluster();
+    let view = node.and_then(|node| cluster.nodes.node(node));
+    pod.pod_group_name().is_some()
+        || view.is_some_and(|view| {
+            view.pods().iter().any(|counted| {
+                let known = cluster.pods.get(counted.pod.uid());
+                known.is_some_and(|known| is_victim(known) && known.priority() < pod.priority())
+            })
+        })
 }
 
 /// A victim is deleted, or stays after all: pods of higher priority that are nominated to its node are retried. The
@@ -315,7 +339,8 @@ pub(crate) fn wake_nominees(core: &mut Core, victim: &Pod) {
             Some((place, _)) => place == QueuedIn::Unschedulable,
             None => core.queue.in_flight().contains(pod.uid()),
         };
-        waits && pod.priority() > victim.priority()
+        let preempts = core.cache.cluster().preempting.contains(pod.uid());
+        waits && !preempts && pod.priority() > victim.priority()
     });
     let pods: Vec<Arc<Pod>> = waiting
         .filter_map(|info| core.cache.effective(info.pod.uid()).cloned())

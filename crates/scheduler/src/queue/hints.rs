@@ -9,7 +9,6 @@ use crate::log::{Log, LogLine};
 use crate::metrics::{Families as _, HistogramValue, Metric, MetricKind};
 use berth_api::Str;
 use berth_framework::event::{Change, HintFn, Touched};
-use berth_framework::plugin::PreEnqueue;
 use berth_framework::{Cluster, Hint};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -217,12 +216,13 @@ impl EventQuestion<'_> {
         strategy
     }
 
-    /// The plugin of this name that gates pods of the profile; `None` if the event is for any pod, whatever gates it.
-    pub(super) fn gate_plugin(&self, gate: Option<&str>) -> Option<&dyn PreEnqueue> {
-        let (gate, profile) = gate.zip(self.profile.filter(|_| !self.matched.is_wildcard))?;
-        let mut plugins = profile.pre_enqueue.iter();
-        let plugin = plugins.find(|plugin| plugin.name() == gate)?;
-        Some(&**plugin)
+    /// Returns whether a PreEnqueue plugin rejects the pod whatever the hints return.
+    pub(super) fn is_rejected_regardless(&self, info: &QueuedPodInfo) -> bool {
+        let plugins = self.profile.map_or(&[][..], |profile| &profile.pre_enqueue);
+        info.own.group.is_none()
+            && !self.matched.is_wildcard
+            && (plugins.iter())
+                .any(|plugin| plugin.rejects_regardless(self.cluster, &info.pod, &self.change))
     }
 
     /// Asks a hint about a pod, or about a group: about those of its members that are asked on behalf of all, and the

@@ -51,7 +51,6 @@ impl Walk {
             number,
             to_move,
         } = self;
-        let gate_plugin = question.gate_plugin(gate);
         let mut put_to = |id: EntryId| {
             if visited.len() <= id.index() {
                 visited.resize(id.index() + 1, 0);
@@ -63,9 +62,9 @@ impl Walk {
                 debug_assert!(false, "the index names queued pods only");
                 return;
             };
-            let pod = &entry.info.pod;
-            let is_gated = gate_plugin.is_some_and(|gate| gate.still_rejects(question.cluster, pod));
-            if is_gated || pre_check.is_some_and(|passes| !passes(pod)) {
+            if question.is_rejected_regardless(&entry.info)
+                || pre_check.is_some_and(|passes| !passes(&entry.info.pod))
+            {
                 return;
             }
             *examined += 1;

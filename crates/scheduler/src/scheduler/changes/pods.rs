@@ -5,7 +5,7 @@ use crate::cache::PodChange;
 use crate::core::ASSIGNED_POD_DELETE;
 use crate::nominations;
 use crate::pod_status::correct_status;
-use crate::preemptions::{admit, seen_terminating, wake_nominees};
+use crate::preemptions::{admit, is_victim, seen_terminating, wake_nominees};
 use crate::queue::{pod_update_events, remove_pod};
 use berth_api::{Kind, Object, Pod};
 use berth_framework::{ActionType, ClusterEvent, EventResource};
@@ -15,11 +15,6 @@ const ASSIGNED_POD_ADD: ClusterEvent =
     ClusterEvent::new(EventResource::AssignedPod, ActionType::ADD);
 const ASSIGNED_POD_UPDATE: ClusterEvent =
     ClusterEvent::new(EventResource::AssignedPod, ActionType::UPDATE);
-
-/// Returns whether the pod was evicted by a preemption.
-fn is_victim(pod: &Pod) -> bool {
-    pod.is_terminating() && pod.condition("DisruptionTarget").is_some()
-}
 
 impl Intake<'_> {
     pub(super) fn pod_applied(&mut self, pod: Arc<Pod>) {
