@@ -5,26 +5,26 @@
 //! DefaultStorageClass, TaintNodesByCondition, and PodTopologyLabels, which is applied at binding. Admission webhooks
 //! are in `webhooks`, admission policies in `policies`.
 
-pub(crate) mod groups;
+mod groups;
 mod limit_range;
 mod matching;
 pub(crate) mod node_restriction;
 mod node_taint;
-pub(crate) mod pod_quota;
 pub(crate) mod policies;
 mod priority;
-pub(crate) mod quota;
+mod quota;
 mod runtime_class;
 mod service_account;
 mod storage_class;
 pub(crate) mod webhooks;
 
 use crate::access::gr;
-use crate::groups::GROUP;
+use crate::groups::{GROUP, finalizer};
 use crate::registry::{self, Api, ListRequest, ServedResource, meta_mut};
 use crate::status::{ApiError, Cause};
 use crate::storage::ObjectVersion;
 use crate::validation::view::FieldView;
+use crate::well_known::{CLAIM_PROTECTION, NOT_READY, VOLUME_PROTECTION};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use webhooks::Attributes;
@@ -78,15 +78,9 @@ impl Default for Admission {
     }
 }
 
-/// The finalizers of claims and volumes that may be in use.
-pub(crate) const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
-pub(crate) const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
-
 /// The time for which pods stay on a node that is not ready or unreachable.
 const TOLERATION_SECONDS: i64 = 300;
 const TOLERATED: [&str; 2] = [NOT_READY, "node.kubernetes.io/unreachable"];
-/// The taint of nodes that are not ready.
-pub(crate) const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 /// The objects of a core resource in a namespace.
 fn siblings(api: &Api, plural: &str, namespace: &str) -> Vec<Arc<ObjectVersion>> {
@@ -138,7 +132,7 @@ impl Api {
         } else if resource.resource == gr("scheduling.k8s.io", "priorityclasses") && rules.priority
         {
             priority::check_class(self, resource, object)?;
-        } else if groups::finalizer(resource.resource).is_some() && rules.priority {
+        } else if finalizer(resource.resource).is_some() && rules.priority {
             priority::resolve_group(self, resource, object)?;
         }
         match (resource.resource.group, resource.resource.resource) {
@@ -150,7 +144,7 @@ impl Api {
         }
         let finalizer = match (resource.resource.group, resource.resource.resource) {
             (GROUP, _) if !rules.pod_group_protection => None,
-            (GROUP, _) => groups::finalizer(resource.resource),
+            (GROUP, _) => finalizer(resource.resource),
             _ if !rules.storage_object_in_use_protection => None,
             ("", "persistentvolumeclaims") => Some(CLAIM_PROTECTION),
             ("", "persistentvolumes") => Some(VOLUME_PROTECTION),

@@ -7,7 +7,7 @@
 mod cron_job;
 pub(crate) mod daemon_set;
 mod deployment;
-pub(crate) mod disruption;
+mod disruption;
 mod endpoint_mirror;
 mod endpoints;
 mod event_ttl;
@@ -18,9 +18,7 @@ mod job;
 mod namespaces;
 pub(crate) mod node_fit;
 mod nodes;
-pub(crate) mod object;
 mod ownership;
-pub(crate) mod pod;
 mod pod_gc;
 mod policy_status;
 mod replicaset;
@@ -29,7 +27,6 @@ mod resource_quota;
 mod revisions;
 pub(crate) mod runtime;
 mod selection;
-pub(crate) mod selector;
 mod served_kinds;
 mod service_accounts;
 mod stateful_set;
@@ -46,6 +43,7 @@ pub use self::volumes::SIMULATED as SIMULATED_PROVISIONER;
 
 use crate::access::Access;
 use crate::groups::GroupGates;
+use crate::object;
 use std::sync::Arc;
 use std::time::Duration;
 

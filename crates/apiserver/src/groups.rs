@@ -1,6 +1,7 @@
 //! Group scheduling in the API: its feature gates, the versions in which its kinds are served, and fields whose gate is
 //! off. Follows KEP-4671, KEP-5732, KEP-6012 and KEP-5547.
 
+use crate::access::{GroupResource, gr};
 use crate::registry::{Catalog, ServedResource};
 use crate::releases::ApiRelease;
 use crate::schema::Schemas;
@@ -12,6 +13,40 @@ use std::sync::Arc;
 
 /// The API group of Workloads, PodGroups and CompositePodGroups.
 pub(crate) const GROUP: &str = "scheduling.k8s.io";
+
+/// The finalizers of groups.
+pub(crate) const GROUP_PROTECTION: &str = "scheduling.k8s.io/podgroup-protection";
+pub(crate) const COMPOSITE_PROTECTION: &str = "scheduling.k8s.io/compositepodgroup-protection";
+
+/// PodGroups.
+pub(crate) const GROUPS: GroupResource = gr(GROUP, "podgroups");
+/// CompositePodGroups.
+pub(crate) const COMPOSITES: GroupResource = gr(GROUP, "compositepodgroups");
+
+/// The finalizer that a new group gets.
+pub(crate) fn finalizer(resource: GroupResource) -> Option<&'static str> {
+    match resource {
+        GROUPS => Some(GROUP_PROTECTION),
+        COMPOSITES => Some(COMPOSITE_PROTECTION),
+        _ => None,
+    }
+}
+
+/// The group that an object belongs to: its kind, where it is stored, and its name.
+pub(crate) fn parent_of(object: &Value) -> Option<(&'static str, GroupResource, &str)> {
+    let spec = object.part("spec");
+    match object.text("kind") {
+        "Pod" => {
+            let name = spec.part("schedulingGroup").maybe_text("podGroupName")?;
+            Some(("PodGroup", GROUPS, name))
+        }
+        "PodGroup" | "CompositePodGroup" => {
+            let name = spec.maybe_text("parentCompositePodGroupName")?;
+            Some(("CompositePodGroup", COMPOSITES, name))
+        }
+        _ => None,
+    }
+}
 
 /// The feature gates of group scheduling, as the API server and the controllers read them. All are on by default, with
 /// every release: `berth up` has group scheduling.

@@ -1,6 +1,6 @@
 //! Simulated nodes and the kubelets that run pods on them: without containers, with everything that the API shows.
 //!
-//! A simulated node is a Node with the label [`SIMULATED`]` = "true"`. [`spawn`] makes some, named
+//! A simulated node is a Node with the label [`SIMULATED`](crate::well_known::SIMULATED)` = "true"`. [`spawn`] makes some, named
 //! `berth-node-1`, `berth-node-2`, … (not zero-padded); a node that a user creates with that label is served too,
 //! any other node is left alone. All kubelets together are two tasks: one keeps leases and node conditions fresh, on a
 //! thread of its own; one carries pods through their lives. Thousands of nodes cost a timer each.
@@ -38,21 +38,18 @@ mod status;
 
 pub use self::devices::{DEVICES_MAX, DRIVER};
 pub use self::node::SimulatedNodeShape;
-pub(crate) use self::node::is_simulated;
 pub use crate::controllers::Handle;
 
 use self::heartbeat::Heartbeats;
 use self::pods::KubeletPods;
 use crate::access::{self, Access, AccessError, GroupResource, StoredObject};
 use crate::controllers::WallClock;
-use crate::controllers::object::{self, NAMESPACE, NODE, annotation_number};
+use crate::object::{self, NAMESPACE, NODE, annotation_number};
 use serde_json::{Value, json};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The label that makes a node a simulated one, with the value `true`.
-pub const SIMULATED: &str = "berth.dev/simulated";
 /// The node annotation that states how its kubelet is: `True` (the default), `False` or `Unknown`.
 pub const NODE_READY: &str = "berth.dev/node-ready";
 /// The pod annotation for the seconds from bound to running.

@@ -16,12 +16,16 @@ pub mod controllers;
 mod cron;
 mod custom;
 mod discovery;
+mod disruption;
 pub mod field;
 pub mod groups;
 pub mod kubelet;
+mod object;
 pub mod offline;
 pub mod openapi;
 pub mod patch;
+pub(crate) mod pod;
+mod quota;
 mod raw_json;
 pub mod registry;
 pub mod releases;
@@ -37,6 +41,7 @@ pub mod testing;
 pub mod validation;
 mod watch;
 mod webhook_client;
+mod well_known;
 
 pub use server::{
     LocalRequests, RunningServer, Server, ServerMetrics, ServerOptions, ServingCertificate,

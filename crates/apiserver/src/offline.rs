@@ -4,8 +4,8 @@
 
 mod strict;
 
-pub use crate::admission::pod_quota::PodQuota;
 pub use crate::controllers::daemon_set::placement::{
     DaemonTemplate, NodePlacement, assign, node_of,
 };
+pub use crate::quota::PodQuota;
 pub use strict::{Misfits, UnknownField, check, errors_of_new, kinds, set_defaults};

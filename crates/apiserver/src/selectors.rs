@@ -1,6 +1,7 @@
 //! Label and field selectors of lists and watches.
 
 pub mod field;
+pub(crate) mod workload;
 
 use crate::registry::ServedResource;
 use crate::status::ApiError;

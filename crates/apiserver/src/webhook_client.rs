@@ -8,10 +8,10 @@ mod tls;
 
 pub(crate) use tls::bundle_fault;
 
-use crate::controllers::selector::ControllerSelector;
-use crate::kubelet;
 use crate::registry::{Api, ListRequest, find};
+use crate::selectors::workload::ControllerSelector;
 use crate::validation::view::FieldView;
+use crate::well_known;
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST, LOCATION, USER_AGENT};
 use http::{Method, Request, Response, StatusCode};
@@ -315,7 +315,7 @@ fn endpoints(
 fn is_on_simulated_node(api: &Api, endpoint: &Value) -> bool {
     let node = endpoint.maybe_text("nodeName").unwrap_or("");
     let node = find("", "nodes").and_then(|nodes| api.get(nodes, "", node).ok());
-    node.is_some_and(|node| kubelet::is_simulated(&node.object()))
+    node.is_some_and(|node| well_known::is_simulated(&node.object()))
 }
 
 // === impl Caller ===

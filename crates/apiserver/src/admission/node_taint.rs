@@ -1,8 +1,8 @@
 //! TaintNodesByCondition: a new node does not get pods before it is found to be ready.
 
-use super::NOT_READY;
 use crate::registry::child_mut;
 use crate::validation::view::FieldView;
+use crate::well_known::NOT_READY;
 use serde_json::{Value, json};
 
 const EFFECT: &str = "NoSchedule";

@@ -3,7 +3,7 @@
 use super::RequestUser;
 use super::keys::{KeyError, SigningKey, VerifyingKey};
 use crate::access::gr;
-use crate::controllers::object::is_deleting;
+use crate::object::is_deleting;
 use crate::registry::{self, Api, meta};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

@@ -1,13 +1,13 @@
 //! The CronJob controller: creates jobs by a schedule, and deletes old ones.
 
 use super::job::finished;
-use super::object::{
-    self, CRON_JOB, ControllerKey, JOB, controller_key, controller_reference, count, created_at,
-    is_deleting, items, name, namespace, seconds, set, time, uid,
-};
 use super::runtime::{CacheDifference, Controller, ControllerContext, Index, Watch, watching};
 use crate::access::{AccessError, GroupResource, StoredObject};
 use crate::cron::{self, Schedule};
+use crate::object::{
+    self, CRON_JOB, ControllerKey, JOB, controller_key, controller_reference, count, created_at,
+    is_deleting, items, name, namespace, seconds, set, time, uid,
+};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -373,9 +373,9 @@ fn job(cron: &Value, job_name: &str, at: Timestamp) -> Value {
 mod tests {
     use super::*;
     use crate::access::{Access, DeleteOptions};
-    use crate::controllers::object::EVENT;
     use crate::controllers::runtime::Handle;
     use crate::controllers::testing::{Fake, eventually, pass, refused};
+    use crate::object::EVENT;
     use std::sync::Arc;
 
     fn at(text: &str) -> Timestamp {

@@ -6,16 +6,16 @@ pub(crate) mod placement;
 
 use self::placement::{DaemonTemplate, NodePlacement, node_of};
 use super::failed_pods::FailedPods;
-use super::object::{
-    self, ControllerKey, DAEMON_SET, NODE, POD, annotation, count, generation, is_deleting, items,
-    labels, name, namespace, scaled, set,
-};
 use super::ownership::{Ownership, owned};
-use super::pod;
 use super::revisions::{self, REVISION_LABEL};
 use super::runtime::{CacheDifference, Controller, ControllerContext, Watch, watching};
 use super::workload::{create_pod, delete_pod, pod_from_template};
 use crate::access::{AccessError, GroupResource, StoredObject};
+use crate::object::{
+    self, ControllerKey, DAEMON_SET, NODE, POD, annotation, count, generation, is_deleting, items,
+    labels, name, namespace, scaled, set,
+};
+use crate::pod;
 use jiff::Timestamp;
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};

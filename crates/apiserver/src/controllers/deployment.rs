@@ -13,12 +13,12 @@ pub(super) mod template;
 
 use self::rollout::Rollout;
 use self::status::set_condition;
-use super::object::{ControllerKey, DEPLOYMENT, POD, REPLICA_SET, controller_key, is_deleting};
 use super::ownership::Ownership;
-use super::pod;
 use super::runtime::{CacheDifference, Controller, ControllerContext, Index, Watch, watching};
-use super::selector::ControllerSelector;
 use crate::access::{AccessError, GroupResource};
+use crate::object::{ControllerKey, DEPLOYMENT, POD, REPLICA_SET, controller_key, is_deleting};
+use crate::pod;
+use crate::selectors::workload::ControllerSelector;
 
 /// See the module.
 #[derive(Debug)]

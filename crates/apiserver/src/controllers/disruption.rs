@@ -1,14 +1,15 @@
 //! The disruption controller: keeps the status of PodDisruptionBudgets up to date, from which evictions are counted
 //! off.
 
-use super::object::{
-    self, ControllerKey, DEPLOYMENT, DISRUPTION_BUDGET, POD, REPLICA_SET, controller_of, count,
-    generation, is_deleting, labels, name, namespace, new_condition, scaled, uid, update_condition,
-};
-use super::pod;
 use super::runtime::{CacheDifference, Controller, ControllerContext, Index, Watch, watching};
-use super::selector::ControllerSelector;
 use crate::access::{AccessError, GroupResource, StoredObject, gr};
+use crate::disruption::{put_allowed, set_allowed};
+use crate::object::{
+    self, ControllerKey, DEPLOYMENT, DISRUPTION_BUDGET, POD, REPLICA_SET, controller_of, count,
+    generation, is_deleting, labels, name, namespace, scaled, uid,
+};
+use crate::pod;
+use crate::selectors::workload::ControllerSelector;
 use jiff::{SignedDuration, Timestamp};
 use rustc_hash::FxHashMap;
 use serde_json::{Map, Value, json};
@@ -243,21 +244,6 @@ fn status(
     }
     set_allowed(&mut status, now);
     (status, recheck)
-}
-
-/// Sets the condition `DisruptionAllowed` from the number of disruptions that a status allows.
-pub(crate) fn set_allowed(status: &mut Value, now: Timestamp) {
-    let (state, reason) = match count(&status["disruptionsAllowed"], 0) {
-        ..=0 => ("False", "InsufficientPods"),
-        _ => ("True", "SufficientPods"),
-    };
-    put_allowed(status, (state, reason, ""), now);
-}
-
-fn put_allowed(status: &mut Value, (state, reason, message): (&str, &str, &str), now: Timestamp) {
-    let mut condition = new_condition("DisruptionAllowed", state, reason, message, now);
-    condition["observedGeneration"] = status["observedGeneration"].clone();
-    update_condition(status, condition);
 }
 
 /// The status of a budget whose pods cannot be counted: it allows no disruption.

@@ -2,12 +2,12 @@
 //! selector. It never touches slices that it did not create.
 
 use super::endpoints::{MANAGED_BY, SERVICE_NAME};
-use super::object::{
+use super::runtime::{CacheDifference, Controller, ControllerContext, Index, Watch, watching};
+use crate::access::{AccessError, GroupResource, StoredObject};
+use crate::object::{
     ControllerKey, ENDPOINT_SLICE, ENDPOINTS, SERVICE, controller_reference, is_deleting, items,
     labels, name, namespace, set,
 };
-use super::runtime::{CacheDifference, Controller, ControllerContext, Index, Watch, watching};
-use crate::access::{AccessError, GroupResource, StoredObject};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -347,9 +347,9 @@ impl Controller for Mirror {
 mod tests {
     use super::*;
     use crate::access::{Access, DeleteOptions};
-    use crate::controllers::object::EVENT;
     use crate::controllers::runtime::Handle;
     use crate::controllers::testing::{Fake, eventually, pass};
+    use crate::object::EVENT;
     use std::sync::Arc;
 
     fn start() -> (Arc<Fake>, Handle) {

@@ -3,14 +3,14 @@
 //! Both controllers compute the same backends of a Service and write them in the form of their kind. An endpoint stays
 //! in its slice as long as it exists, so that a change of one pod changes one slice.
 
-use super::object::{
+use super::runtime::{CacheDifference, Controller, ControllerContext, Index, Watch, watching};
+use crate::access::{AccessError, GroupResource, StoredObject};
+use crate::object::{
     ControllerKey, ENDPOINT_SLICE, ENDPOINTS, NODE, POD, SERVICE, controller_reference,
     is_deleting, items, labels, name, namespace, uid,
 };
-use super::pod;
-use super::runtime::{CacheDifference, Controller, ControllerContext, Index, Watch, watching};
-use super::selector::ControllerSelector;
-use crate::access::{AccessError, GroupResource, StoredObject};
+use crate::pod;
+use crate::selectors::workload::ControllerSelector;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -491,7 +491,7 @@ impl Controller for Legacy {
         let more = [(ENDPOINTS_MANAGED_BY, ENDPOINTS_MANAGER)];
         new["metadata"]["labels"] = own_labels(&service, &more);
         if is_full {
-            super::object::set_annotation(&mut new, OVER_CAPACITY, "truncated");
+            crate::object::set_annotation(&mut new, OVER_CAPACITY, "truncated");
         }
         if items(&subsets).is_empty() {
             new.as_object_mut().and_then(|new| new.remove("subsets"));

@@ -1,8 +1,8 @@
 //! Forgets events an hour after they last happened.
 
-use super::object::{ControllerKey, EVENT, created_at, time};
 use super::runtime::{CacheDifference, Controller, ControllerContext, Watch, watching};
 use crate::access::{AccessError, GroupResource};
+use crate::object::{ControllerKey, EVENT, created_at, time};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
@@ -69,9 +69,9 @@ impl Controller for EventTtl {
 mod tests {
     use super::*;
     use crate::access::Access;
-    use crate::controllers::object::seconds;
     use crate::controllers::runtime::Handle;
     use crate::controllers::testing::{Fake, pass};
+    use crate::object::seconds;
     use serde_json::json;
 
     #[tokio::test(start_paused = true)]

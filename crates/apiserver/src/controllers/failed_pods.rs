@@ -2,7 +2,7 @@
 //! in the DaemonSet controller of kube-controller-manager. Without that, a controller and a kubelet that rejects its
 //! pods would create and delete pods without a pause.
 
-use super::object::ControllerKey;
+use crate::object::ControllerKey;
 use rustc_hash::FxHashMap;
 use std::time::Duration;
 use tokio::time::Instant;

@@ -6,15 +6,15 @@
 //! finalizer `foregroundDeletion`, until its blocking dependants were deleted) or orphaning (the finalizer `orphan`:
 //! the dependants are let go first).
 
-use super::object::{
-    self, ControllerKey, EVENT, has_finalizer, is_deleting, namespace, owner_references,
-    remove_finalizer, set, uid,
-};
 use super::runtime::{CacheDifference, Controller, ControllerContext, Watch};
 use super::served_kinds::{DEFINITIONS, SERVED_AFTER, ServedKinds};
 use crate::access::{
     Access, AccessError, DeleteOptions, GroupResource, KindInfo, Propagation, StoredObject,
     unless_not_found,
+};
+use crate::object::{
+    self, ControllerKey, EVENT, has_finalizer, is_deleting, namespace, owner_references,
+    remove_finalizer, set, uid,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::Value;

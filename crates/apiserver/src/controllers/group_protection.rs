@@ -2,14 +2,14 @@
 //! ended names it, that of a CompositePodGroup when no group has it as its parent. So a tree is deleted from its pods
 //! up. The admission plugin PodGroupProtection sets the finalizers.
 
-use super::object::{
+use super::runtime::{CacheDifference, Controller, ControllerContext, Index, Watch, watching};
+use crate::access::{AccessError, GroupResource, unless_not_found};
+use crate::groups::{COMPOSITE_PROTECTION, GROUP_PROTECTION, parent_of};
+use crate::object::{
     COMPOSITE_POD_GROUP, ControllerKey, ControllerKind, POD, POD_GROUP, has_finalizer, is_deleting,
     namespace, remove_finalizer, uid,
 };
-use super::pod;
-use super::runtime::{CacheDifference, Controller, ControllerContext, Index, Watch, watching};
-use crate::access::{AccessError, GroupResource, unless_not_found};
-use crate::admission::groups::{COMPOSITE_PROTECTION, GROUP_PROTECTION, parent_of};
+use crate::pod;
 use serde_json::Value;
 
 /// Protects PodGroups that pods name. Its keys are PodGroups.

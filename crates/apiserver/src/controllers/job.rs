@@ -10,13 +10,7 @@ mod tally;
 
 use self::failure::JobFailure;
 use self::tally::JobTally;
-use super::object::{
-    self, ControllerKey, JOB, POD, POD_GROUP, WORKLOAD, controller_key, controller_uid, count,
-    has_finalizer, is_deleting, items, name, new_condition, put_condition, remove_finalizer,
-    seconds, set, time, uid,
-};
 use super::ownership::{Ownership, owned};
-use super::pod;
 use super::runtime::{
     CacheDifference, Controller, ControllerContext, EventSubject, EventType, Index, Watch, watching,
 };
@@ -24,6 +18,12 @@ use super::workload::{create_pod, delete_pod, pod_from_template};
 use crate::access::{
     AccessError, DeleteOptions, GroupResource, Propagation, StoredObject, unless_not_found,
 };
+use crate::object::{
+    self, ControllerKey, JOB, POD, POD_GROUP, WORKLOAD, controller_key, controller_uid, count,
+    has_finalizer, is_deleting, items, name, new_condition, put_condition, remove_finalizer,
+    seconds, set, time, uid,
+};
+use crate::pod;
 use jiff::{SignedDuration, Timestamp};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::{Value, json};

@@ -3,11 +3,11 @@
 //! It deletes pods first, so that the objects that they need exist while they stop. The conditions of the namespace
 //! list the remaining objects and the reason, with upstream's messages.
 
-use super::object::{
-    ControllerKey, NAMESPACE, POD, is_deleting, items, new_condition, set, update_condition,
-};
 use super::runtime::{CacheDifference, Controller, ControllerContext, Watch, watching};
 use crate::access::{AccessError, GroupResource, KindInfo, unless_not_found};
+use crate::object::{
+    ControllerKey, NAMESPACE, POD, is_deleting, items, new_condition, set, update_condition,
+};
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -243,9 +243,9 @@ mod tests {
     use super::*;
     use crate::access::Access;
     use crate::access::DeleteOptions;
-    use crate::controllers::object::{CONFIG_MAP, DEPLOYMENT, condition};
     use crate::controllers::runtime::Handle;
     use crate::controllers::testing::{Fake, eventually, pass, refused};
+    use crate::object::{CONFIG_MAP, DEPLOYMENT, condition};
     use serde_json::json;
 
     #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
 //! Whether a node is one that a pod may run on, by its labels, its name and its taints.
 
-use super::object::{items, name};
+use crate::object::{items, name};
 use berth_api::node_selector::{CompiledNodeSelector, NodeSelector};
 use berth_api::taint::tolerates_taint;
 use berth_api::{Labels, Taint, TaintEffect, Toleration};

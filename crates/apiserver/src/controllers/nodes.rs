@@ -7,14 +7,14 @@
 mod taints;
 
 use self::taints::{corrected, evicting, leaves_at};
-use super::object::{
-    ControllerKey, LEASE, NODE, POD, condition, created_at, is_deleting, items, name, namespace,
-    new_condition, put_condition, set, time,
-};
-use super::pod;
 use super::pod_gc::disrupted;
 use super::runtime::{CacheDifference, Controller, ControllerContext, Index, Watch, watching};
 use crate::access::{AccessError, GroupResource, StoredObject, unless_not_found};
+use crate::object::{
+    ControllerKey, LEASE, NODE, POD, condition, created_at, is_deleting, items, name, namespace,
+    new_condition, put_condition, set, time,
+};
+use crate::pod;
 use jiff::Timestamp;
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};

@@ -3,14 +3,14 @@
 //!
 //! Cost follows the change: objects without a controller are examined when they appear, and when a workload appears.
 
-use super::object::{
+use super::runtime::{CacheDifference, ControllerContext, Index, Watch, watching};
+use crate::access::{AccessError, GroupResource, StoredObject, unless_not_found};
+use crate::object::{
     self, ControllerKey, ControllerKind, POD, controller_key, controller_of, controller_reference,
     is_deleting, labels, name, namespace, uid,
 };
-use super::pod;
-use super::runtime::{CacheDifference, ControllerContext, Index, Watch, watching};
-use super::selector::ControllerSelector;
-use crate::access::{AccessError, GroupResource, StoredObject, unless_not_found};
+use crate::pod;
+use crate::selectors::workload::ControllerSelector;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::Value;
 use std::time::Duration;

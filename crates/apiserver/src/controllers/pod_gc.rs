@@ -1,11 +1,11 @@
 //! Pod garbage: pods on nodes that no longer exist, and the oldest of very many ended pods.
 
-use super::object::{
-    ControllerKey, NODE, POD, created_at, is_deleting, name, new_condition, put_condition, set,
-};
-use super::pod;
 use super::runtime::{CacheDifference, Controller, ControllerContext, Index, Watch, watching};
 use crate::access::{AccessError, DeleteOptions, GroupResource, StoredObject};
+use crate::object::{
+    ControllerKey, NODE, POD, created_at, is_deleting, name, new_condition, put_condition, set,
+};
+use crate::pod;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -155,9 +155,9 @@ impl Controller for PodGc {
 mod tests {
     use super::*;
     use crate::access::Access;
-    use crate::controllers::object::condition_is_true;
     use crate::controllers::runtime::Handle;
     use crate::controllers::testing::{Fake, pass};
+    use crate::object::condition_is_true;
     use std::sync::Arc;
 
     fn start(api: &Arc<Fake>, ended_max: usize) -> Handle {

@@ -1,9 +1,9 @@
 //! The status of ValidatingAdmissionPolicies: which generation was type-checked, and what was found. The expressions
 //! are checked when a policy is written, without the types of the fields, so nothing is ever found.
 
-use super::object::{ADMISSION_POLICY, ControllerKey, generation};
 use super::runtime::{CacheDifference, Controller, ControllerContext, Watch, watching};
 use crate::access::{AccessError, GroupResource};
+use crate::object::{ADMISSION_POLICY, ControllerKey, generation};
 use crate::validation::view::FieldView;
 use serde_json::json;
 

@@ -7,14 +7,14 @@ mod status;
 
 use self::ranking::pods_to_delete;
 use self::status::{Failed, summarize};
-use super::object::{
-    ControllerKey, ControllerKind, REPLICA_SET, controller_uid, count, is_deleting,
-};
 use super::ownership::{Ownership, owned};
-use super::pod;
 use super::runtime::{CacheDifference, Controller, ControllerContext, Index, Watch};
 use super::workload::{create_pod, delete_pod, pod_from_template};
 use crate::access::{AccessError, GroupResource, StoredObject};
+use crate::object::{
+    ControllerKey, ControllerKind, REPLICA_SET, controller_uid, count, is_deleting,
+};
+use crate::pod;
 
 /// The number of pods that one reconcile makes or deletes at most.
 const BURST: usize = 500;

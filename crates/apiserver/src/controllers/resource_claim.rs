@@ -20,13 +20,13 @@ mod pod;
 #[cfg(test)]
 mod tests;
 
-use super::object::{
+use super::runtime::{CacheDifference, Controller, ControllerContext, Index, Watch, watching};
+use crate::access::{AccessError, GroupResource, StoredObject};
+use crate::object::{
     ControllerKey, ControllerKind, POD, POD_GROUP, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE,
     controller_key, controller_of, items, name, namespace,
 };
-use super::pod::{claims_of, is_terminal, node_name};
-use super::runtime::{CacheDifference, Controller, ControllerContext, Index, Watch, watching};
-use crate::access::{AccessError, GroupResource, StoredObject};
+use crate::pod::{claims_of, is_terminal, node_name};
 use serde_json::Value;
 
 /// The entry of the pod for which a claim was made.
@@ -53,7 +53,7 @@ type Cx = ControllerContext<ClaimWork>;
 
 /// Returns whether the pod does not use its claims, and will not any more.
 fn is_done(pod: &Value) -> bool {
-    is_terminal(pod) || (super::object::is_deleting(pod) && node_name(pod).is_none())
+    is_terminal(pod) || (crate::object::is_deleting(pod) && node_name(pod).is_none())
 }
 
 /// The pod that a claim was made for: its key and UID.

@@ -1,11 +1,11 @@
 //! The resource quota controller: counts what the objects of a namespace use. Admission adds to these counts; this
 //! controller corrects them when objects are deleted or end.
 
-use super::object::{ControllerKey, RESOURCE_QUOTA, namespace};
 use super::runtime::{CacheDifference, Controller, ControllerContext, Index, Watch};
 use super::served_kinds::{DEFINITIONS, SERVED_AFTER, ServedKinds};
 use crate::access::{Access, AccessError, GroupResource, KindInfo, StoredObject};
-use crate::admission::quota::{is_in_scope, shown, tracks, usage};
+use crate::object::{ControllerKey, RESOURCE_QUOTA, namespace};
+use crate::quota::{is_in_scope, shown, tracks, usage};
 use crate::validation::amounts::{self, Amounts};
 use crate::validation::view::FieldView;
 use std::time::Duration;

@@ -1,12 +1,12 @@
 //! ControllerRevisions: the history of the templates of DaemonSets and StatefulSets.
 
 use super::deployment::template;
-use super::object::{
+use super::runtime::{ControllerContext, Index, Watch, watching};
+use crate::access::{AccessError, StoredObject};
+use crate::object::{
     CONTROLLER_REVISION, ControllerKey, ControllerKind, controller_reference, count, name,
     namespace, next_count, set, uid,
 };
-use super::runtime::{ControllerContext, Index, Watch, watching};
-use crate::access::{AccessError, StoredObject};
 use serde_json::{Value, json};
 
 /// The number of revisions that are kept that no pod has, where the workload does not state it.

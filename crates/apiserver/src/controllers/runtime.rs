@@ -22,11 +22,11 @@ pub(crate) use self::recorder::{EventSubject, EventType};
 use self::activity::Counter;
 use self::queue::WorkQueue;
 use self::recorder::Recorder;
-use super::object::{self, ControllerKey, ControllerKind};
 use crate::access::{
     Access, AccessError, DeleteOptions, GroupResource, StoredObject, WatchedChange,
     unless_not_found,
 };
+use crate::object::{self, ControllerKey, ControllerKind};
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 use std::collections::VecDeque;

@@ -1,11 +1,11 @@
 //! Gives every namespace what pods in it expect: the service account `default` and the config map
 //! `kube-root-ca.crt`.
 
-use super::object::{
-    CONFIG_MAP, ControllerKey, NAMESPACE, SERVICE_ACCOUNT, is_deleting, name, namespace,
-};
 use super::runtime::{CacheDifference, Controller, ControllerContext, Watch, watching};
 use crate::access::{AccessError, GroupResource, StoredObject};
+use crate::object::{
+    CONFIG_MAP, ControllerKey, NAMESPACE, SERVICE_ACCOUNT, is_deleting, name, namespace,
+};
 use serde_json::json;
 
 const ACCOUNT: &str = "default";

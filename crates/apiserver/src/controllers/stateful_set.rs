@@ -5,15 +5,15 @@ mod identity;
 
 use self::identity::ordinal_of;
 use super::failed_pods::FailedPods;
-use super::object::{
-    self, CLAIM, ControllerKey, POD, STATEFUL_SET, count, generation, is_deleting, items, labels,
-    name, namespace,
-};
 use super::ownership::{Ownership, owned};
-use super::pod;
 use super::revisions::{self, REVISION_LABEL};
 use super::runtime::{CacheDifference, Controller, ControllerContext, Watch, watching};
 use crate::access::{AccessError, GroupResource, StoredObject, unless_not_found};
+use crate::object::{
+    self, CLAIM, ControllerKey, POD, STATEFUL_SET, count, generation, is_deleting, items, labels,
+    name, namespace,
+};
+use crate::pod;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

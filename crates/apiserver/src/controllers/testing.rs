@@ -1,12 +1,12 @@
 //! A small API server for the controllers' tests: objects in a map, with versions, generations, finalizers,
 //! grace periods and watches as the real one has them; no defaults, no validation.
 
-use super::object::{self, ControllerKey, NAMESPACE, POD, items, seconds, set};
 use super::runtime::WallClock;
 use crate::access::{
     Access, AccessError, DeleteOptions, GroupResource, KindInfo, Propagation, StoredObject,
     WatchedChange, gr,
 };
+use crate::object::{self, ControllerKey, NAMESPACE, POD, items, seconds, set};
 use crate::strategy::{Subresource, keep_other_half};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -2,14 +2,14 @@
 
 mod at_rest;
 
-use super::object::{
-    CONFIG_MAP, DEPLOYMENT, EVENT, LEASE, NAMESPACE, NODE, POD, REPLICA_SET, RESOURCE_QUOTA,
-    SERVICE_ACCOUNT, condition, condition_is_true, is_deleting, items, name, set,
-};
 use super::runtime::WallClock;
 use super::testing::{eventually, pass};
 use super::{ControllerOptions, Handle, spawn};
 use crate::access::{Access, AccessError, DeleteOptions, GroupResource, Propagation, StoredObject};
+use crate::object::{
+    CONFIG_MAP, DEPLOYMENT, EVENT, LEASE, NAMESPACE, NODE, POD, REPLICA_SET, RESOURCE_QUOTA,
+    SERVICE_ACCOUNT, condition, condition_is_true, is_deleting, items, name, set,
+};
 use crate::{RunningServer, Server, ServerOptions, kubelet};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -414,7 +414,7 @@ async fn jobs_end_as_the_commands_of_their_containers_state() {
             "SuccessPolicy",
         ),
     ] {
-        let kind = super::object::JOB.resource;
+        let kind = crate::object::JOB.resource;
         world.api.create(kind, job(name, command, spec)).unwrap();
         eventually(name, || {
             let job = world.api.get(kind, "default", name).unwrap();

@@ -20,9 +20,9 @@ mod provision;
 mod tests;
 mod volume;
 
-use super::object::{CLAIM, ControllerKey, ControllerKind, STORAGE_CLASS, VOLUME, name, namespace};
 use super::runtime::{CacheDifference, Controller, ControllerContext, Index, Watch, watching};
 use crate::access::{AccessError, GroupResource, StoredObject};
+use crate::object::{CLAIM, ControllerKey, ControllerKind, STORAGE_CLASS, VOLUME, name, namespace};
 use matching::class;
 use serde_json::{Value, json};
 
@@ -69,7 +69,7 @@ fn claim_of(volume: &Value) -> Option<ControllerKey> {
 fn reference(claim: &Value) -> Value {
     CLAIM.object(json!({"namespace": namespace(claim),
         "name": name(claim),
-        "uid": super::object::uid(claim),
+        "uid": crate::object::uid(claim),
     }))
 }
 
@@ -82,7 +82,7 @@ fn set_status(
 ) -> Result<StoredObject, AccessError> {
     let mut new = (**object).clone();
     for (field, value) in fields {
-        super::object::set(&mut new, &["status", field], value.clone());
+        crate::object::set(&mut new, &["status", field], value.clone());
     }
     if new["status"] == object["status"] {
         return Ok(object.clone());

@@ -1,8 +1,8 @@
 //! The shared parts of the controllers of workloads: pods from templates, and the events about them.
 
-use super::object::{ControllerKey, ControllerKind, POD, controller_reference, name, namespace};
 use super::runtime::ControllerContext;
 use crate::access::{AccessError, StoredObject};
+use crate::object::{ControllerKey, ControllerKind, POD, controller_reference, name, namespace};
 use serde_json::{Value, json};
 
 /// The pod that a workload's template asks for, owned by the workload.

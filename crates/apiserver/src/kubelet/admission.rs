@@ -4,8 +4,8 @@
 use super::resize;
 use crate::access::StoredObject;
 use crate::controllers::node_fit::NodeFit;
-use crate::controllers::object::{items, seconds};
-use crate::controllers::pod;
+use crate::object::{items, seconds};
+use crate::pod;
 use crate::validation::amounts::{self, Amounts};
 use crate::validation::pod::requests;
 use crate::validation::view::{FieldView, items_mut};

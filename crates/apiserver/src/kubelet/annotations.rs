@@ -1,7 +1,7 @@
 //! Values of annotations that kubelets cannot read. They count as absent, and an event reports them.
 
 use super::{EXIT_CODE, NODE_READY, READY_SECONDS, RUN_SECONDS, STARTUP_SECONDS, STOP_SECONDS};
-use crate::controllers::object::{annotation, annotation_number};
+use crate::object::{annotation, annotation_number};
 use serde_json::Value;
 
 /// The reason of the event.

@@ -2,7 +2,7 @@
 //! such commands one after the other in a shell. Nothing is executed. A command that is anything else runs until its
 //! pod is deleted.
 
-use crate::controllers::object::items;
+use crate::object::items;
 use serde_json::Value;
 use std::time::Duration;
 

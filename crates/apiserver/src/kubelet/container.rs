@@ -2,7 +2,7 @@
 
 use super::command;
 use super::{EXIT_CODE, IMAGE_PULL, RUN_SECONDS};
-use crate::controllers::object::{annotation, annotation_number, items};
+use crate::object::{annotation, annotation_number, items};
 use serde_json::Value;
 use std::time::Duration;
 

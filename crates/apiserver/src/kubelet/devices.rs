@@ -4,7 +4,7 @@
 //! ResourceSlice, which belongs to the node: the garbage collector deletes it with the node. Claims select from the
 //! DeviceClass of the driver's name.
 
-use crate::controllers::object::{NODE, name, uid};
+use crate::object::{NODE, name, uid};
 use serde_json::{Value, json};
 use std::hash::Hasher;
 

@@ -1,9 +1,9 @@
 //! The events of pods that a kubelet records.
 
 use super::container;
-use crate::controllers::object::{ControllerKey, items, name, namespace, uid};
-use crate::controllers::pod;
 use crate::controllers::runtime::{ControllerContext, EventSubject, EventType};
+use crate::object::{ControllerKey, items, name, namespace, uid};
+use crate::pod;
 use serde_json::Value;
 
 /// The events to report about a step.

@@ -1,13 +1,14 @@
 //! The kubelets' signs of life: leases every ten seconds, conditions when they change and every five minutes.
 
 use super::annotations;
-use super::node::{SimulatedNodeShape, is_silent, is_simulated, reported};
+use super::node::{SimulatedNodeShape, is_silent, reported};
 use super::{KubeletOptions, LEASE_NAMESPACE};
 use crate::access::{AccessError, GroupResource, StoredObject};
-use crate::controllers::object::{LEASE, NODE, condition, micros, name, set, uid};
 use crate::controllers::runtime::{
     CacheDifference, Controller, ControllerContext, Watch, watching,
 };
+use crate::object::{LEASE, NODE, condition, micros, name, set, uid};
+use crate::well_known::is_simulated;
 use rustc_hash::{FxHashMap, FxHasher};
 use serde_json::{Value, json};
 use std::hash::Hasher;
@@ -109,7 +110,7 @@ impl Controller for Heartbeats {
         cx: &mut ControllerContext<String>,
         key: &String,
     ) -> Result<(), AccessError> {
-        let key_of_node = crate::controllers::object::ControllerKey::new("", key);
+        let key_of_node = crate::object::ControllerKey::new("", key);
         let node = cx.cache(NODE).get(&key_of_node).cloned();
         let Some(node) = node.filter(|n| is_simulated(n) && !is_silent(n)) else {
             self.beats.remove(key);

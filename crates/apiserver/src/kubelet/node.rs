@@ -1,10 +1,10 @@
 //! The contents of a simulated node.
 
-use super::{NODE_READY, SIMULATED};
-use crate::admission::NOT_READY;
-use crate::controllers::object::{
+use super::NODE_READY;
+use crate::object::{
     NODE, annotation, condition, labels, name, new_condition, seconds, set, update_condition,
 };
+use crate::well_known::{NOT_READY, SIMULATED};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::hash::Hasher;
@@ -150,15 +150,6 @@ fn architecture() -> &'static str {
     }
 }
 
-/// The annotation of nodes for which kwok simulates a kubelet, with the value `fake`.
-const OF_KWOK: &str = "kwok.x-k8s.io/node";
-
-/// Returns whether a simulated kubelet is responsible for this node.
-pub(crate) fn is_simulated(node: &Value) -> bool {
-    labels(node).is_some_and(|l| l.get(SIMULATED).is_some_and(|v| v == "true"))
-        || annotation(node, OF_KWOK) == Some("fake")
-}
-
 /// Returns whether its kubelet has fallen silent.
 pub(super) fn is_silent(node: &Value) -> bool {
     annotation(node, NODE_READY) == Some("Unknown")
@@ -166,7 +157,7 @@ pub(super) fn is_silent(node: &Value) -> bool {
 
 /// The address that pods see as their host's.
 pub(super) fn internal_ip(node: &Value) -> &str {
-    crate::controllers::object::items(&node["status"]["addresses"])
+    crate::object::items(&node["status"]["addresses"])
         .iter()
         .find(|a| a["type"] == "InternalIP")
         .and_then(|a| a["address"].as_str())
@@ -298,6 +289,7 @@ fn report(node: &mut Value, now: Timestamp, heartbeat: bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::well_known::is_simulated;
 
     const T0: &str = "2026-01-01T00:00:00Z";
 
@@ -371,7 +363,8 @@ mod tests {
         assert_eq!(node["status"]["allocatable"], json!({"cpu": "64"}));
         assert!(internal_ip(&node).starts_with("172."));
         assert!(is_simulated(&node) && !is_silent(&node));
-        let of_kwok = json!({"metadata": {"name": "k", "annotations": {OF_KWOK: "fake"}}});
+        let of_kwok =
+            json!({"metadata": {"name": "k", "annotations": {"kwok.x-k8s.io/node": "fake"}}});
         assert!(is_simulated(&of_kwok));
         let mut more = node.clone();
         more["status"]["capacity"]["example.com/gpu"] = "2".into();

@@ -7,18 +7,17 @@ use super::admission::{self, Rejection};
 use super::annotations;
 use super::container;
 use super::events::{StepEvents, notify, report_one, report_step, subject};
-use super::node::{internal_ip, is_silent, is_simulated};
+use super::node::{internal_ip, is_silent};
 use super::resize;
 use super::status::{Containers, PodAddress, restarts, status_of};
 use super::{KubeletOptions, READY_SECONDS, STARTUP_SECONDS, STOP_SECONDS};
 use crate::access::{AccessError, DeleteOptions, GroupResource, StoredObject};
-use crate::controllers::object::{
-    ControllerKey, NODE, POD, condition, is_deleting, items, name, time, uid,
-};
-use crate::controllers::pod;
 use crate::controllers::runtime::{
     CacheDifference, Controller, ControllerContext, EventType, Index, Watch, watching,
 };
+use crate::object::{ControllerKey, NODE, POD, condition, is_deleting, items, name, time, uid};
+use crate::pod;
+use crate::well_known::is_simulated;
 use jiff::{SignedDuration, Timestamp};
 use rustc_hash::FxHashMap;
 use serde_json::Value;

@@ -6,10 +6,8 @@
 
 use super::admission;
 use crate::access::StoredObject;
-use crate::controllers::object::{
-    condition, generation, next_count, put_condition, remove_condition, seconds,
-};
-use crate::controllers::pod;
+use crate::object::{condition, generation, next_count, put_condition, remove_condition, seconds};
+use crate::pod;
 use crate::validation::amounts::{self, Amounts};
 use crate::validation::view::{FieldView, copy_field, items_mut, set};
 use jiff::Timestamp;

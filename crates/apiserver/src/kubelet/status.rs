@@ -1,7 +1,7 @@
 //! The statuses that a kubelet writes as a pod goes through its life. Pure: from the pod, the place and the time.
 
 use super::{container, resize};
-use crate::controllers::object::{condition, generation, items, next_count, seconds};
+use crate::object::{condition, generation, items, next_count, seconds};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -36,7 +36,7 @@ fn is_sidecar(container: &Value) -> bool {
 
 /// The number of times that the containers have been restarted.
 pub(super) fn restarts(pod: &Value) -> i64 {
-    crate::controllers::pod::max_restarts(pod)
+    crate::pod::max_restarts(pod)
 }
 
 /// The conditions that keep the readiness gates closed; empty when all are open.
@@ -396,8 +396,8 @@ fn conditions(pod: &Value, phase: &str, containers: Containers, now: Timestamp) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::object::condition_is_true;
     use crate::kubelet::EXIT_CODE;
+    use crate::object::condition_is_true;
 
     const PLACE: PodAddress<'_> = PodAddress {
         host_ip: "172.16.0.1",

@@ -2,10 +2,9 @@
 
 use super::*;
 use crate::access::{DeleteOptions, StoredObject};
-use crate::controllers::object::{
-    EVENT, LEASE, POD, condition, condition_is_true, items, seconds, time,
-};
 use crate::controllers::testing::{Fake, eventually, pass};
+use crate::object::{EVENT, LEASE, POD, condition, condition_is_true, items, seconds, time};
+use crate::well_known::SIMULATED;
 use serde_json::Value;
 
 async fn start(api: &Arc<Fake>, nodes: usize) -> Handle {

@@ -7,8 +7,8 @@ use super::write::{
     WRITE_ATTEMPTS_MAX, WriteOptions, WriteResult, action, check_namespace, precondition_conflict,
     uid_conflict,
 };
-use crate::controllers::object::{is_deleting, set, update_condition};
 use crate::field::{ErrorType, FieldError};
+use crate::object::{is_deleting, set, update_condition};
 use crate::status::{ApiError, StatusSubject};
 use crate::storage::{ObjectVersion, StoreError};
 use crate::validation::view::FieldView;

@@ -8,12 +8,10 @@ use super::resource::{self, ServedResource};
 use super::write::{
     Method, UpdateInputs, WRITE_ATTEMPTS_MAX, WriteOptions, action, check_namespace,
 };
-use crate::controllers::disruption;
-use crate::controllers::object::{
-    condition, count, generation, is_deleting, labels, put_condition, seconds,
-};
-use crate::controllers::pod;
-use crate::controllers::selector::ControllerSelector;
+use crate::disruption;
+use crate::object::{condition, count, generation, is_deleting, labels, put_condition, seconds};
+use crate::pod;
+use crate::selectors::workload::ControllerSelector;
 use crate::status::{ApiError, Cause, StatusSubject};
 use crate::storage::{ObjectVersion, StoreError};
 use jiff::Timestamp;

@@ -8,7 +8,7 @@ use super::list::ListRequest;
 use super::resource;
 use crate::auth::tokens::groups_of;
 use crate::auth::{Authorization, RequestUser};
-use crate::controllers::selector::ControllerSelector;
+use crate::selectors::workload::ControllerSelector;
 use crate::status::{ApiError, StatusSubject};
 use crate::storage::ObjectVersion;
 use crate::validation::view::FieldView;

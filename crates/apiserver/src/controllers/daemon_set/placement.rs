@@ -1,8 +1,8 @@
 //! On which nodes the pods of a DaemonSet run. Pure.
 
 use crate::controllers::node_fit::NodeFit;
-use crate::controllers::object::{items, name};
 use crate::controllers::runtime::CacheDifference;
+use crate::object::{items, name};
 use berth_api::TaintEffect;
 use serde_json::{Value, json};
 
@@ -93,7 +93,7 @@ pub fn assign(pod: &mut Value, node: &str) {
 
 /// The node of a pod: where it is bound, or where it is directed to.
 pub fn node_of(pod: &Value) -> Option<&str> {
-    if let Some(node) = crate::controllers::pod::node_name(pod) {
+    if let Some(node) = crate::pod::node_name(pod) {
         return Some(node);
     }
     let required =

@@ -1,7 +1,7 @@
 //! The annotations that deployments and their replica sets carry: revisions and the sizes last asked for.
 
 use super::rolling::Bounds;
-use crate::controllers::object::{annotation, annotation_number, set_annotation};
+use crate::object::{annotation, annotation_number, set_annotation};
 use serde_json::Value;
 
 const REVISION: &str = "deployment.kubernetes.io/revision";

@@ -3,7 +3,7 @@
 //! Follows kube-controller-manager: never more than `replicas + maxSurge` pods, never fewer than
 //! `replicas - maxUnavailable` available ones; what cannot become available is given up first.
 
-use crate::controllers::object::{count, scaled};
+use crate::object::{count, scaled};
 use serde_json::Value;
 
 /// The permitted deviations of a rollout from the wanted number of pods.

@@ -6,12 +6,12 @@ use super::scaling::{Share, proportional};
 use super::status::{self, new_condition, set_condition};
 use super::template::{self, HASH_LABEL};
 use crate::access::{AccessError, StoredObject};
-use crate::controllers::object::{
+use crate::controllers::runtime::{ControllerContext, Index};
+use crate::object::{
     ControllerKey, DEPLOYMENT, POD, REPLICA_SET, by_age, controller_reference, controller_uid,
     count, generation, is_deleting, name, namespace, next_count, set, uid,
 };
-use crate::controllers::pod;
-use crate::controllers::runtime::{ControllerContext, Index};
+use crate::pod;
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 
@@ -184,8 +184,7 @@ impl Rollout {
             self.deployment = cx.update(DEPLOYMENT, deployment)?;
         }
         let written = &self.deployment["status"];
-        let is_missing =
-            crate::controllers::object::condition(written, status::PROGRESSING).is_none();
+        let is_missing = crate::object::condition(written, status::PROGRESSING).is_none();
         if status::progress_deadline(&self.deployment).is_some() && (always || is_missing) {
             let condition = new_condition(status::PROGRESSING, "True", reason, message, cx.now());
             self.write_condition(cx, condition)?;

@@ -2,7 +2,7 @@
 
 use super::rolling::Bounds;
 use crate::access::StoredObject;
-use crate::controllers::object::{
+use crate::object::{
     self, condition, count, generation, name, remove_condition, seconds, set, time,
 };
 use jiff::{SignedDuration, Timestamp};

@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::access::{Access, StoredObject};
-use crate::controllers::object::{EVENT, annotation, condition, items, name, seconds};
 use crate::controllers::replicaset::ReplicaSets;
 use crate::controllers::runtime::Handle;
 use crate::controllers::testing::{Fake, eventually, pass};
+use crate::object::{EVENT, annotation, condition, items, name, seconds};
 use serde_json::{Value, json};
 use std::sync::Arc;
 

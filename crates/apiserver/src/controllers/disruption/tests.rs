@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::access::Access;
-use crate::controllers::object::{EVENT, condition, seconds};
 use crate::controllers::runtime::Handle;
 use crate::controllers::testing::{Fake, eventually};
+use crate::object::{EVENT, condition, seconds};
 use std::sync::Arc;
 
 fn start() -> (Arc<Fake>, Handle) {

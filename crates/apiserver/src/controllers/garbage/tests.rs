@@ -1,11 +1,9 @@
 //! The garbage collector: chains of owners, each way of deleting, shared owners, circles.
 
 use super::*;
-use crate::controllers::object::{
-    CONFIG_MAP, ControllerKind, DEPLOYMENT, NODE, POD, REPLICA_SET, name,
-};
 use crate::controllers::runtime::Handle;
 use crate::controllers::testing::{Fake, eventually, pass};
+use crate::object::{CONFIG_MAP, ControllerKind, DEPLOYMENT, NODE, POD, REPLICA_SET, name};
 use serde_json::json;
 use std::sync::Arc;
 

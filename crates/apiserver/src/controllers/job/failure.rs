@@ -3,10 +3,8 @@
 use super::tally::JobTally;
 use super::{TRACKING, after, back_off};
 use crate::access::StoredObject;
-use crate::controllers::object::{
-    condition, created_at, has_finalizer, items, name, namespace, time,
-};
-use crate::controllers::pod;
+use crate::object::{condition, created_at, has_finalizer, items, name, namespace, time};
+use crate::pod;
 use jiff::Timestamp;
 use serde_json::Value;
 

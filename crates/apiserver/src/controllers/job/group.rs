@@ -4,14 +4,14 @@
 //! A Job without `spec.scheduling` is scheduled pod by pod and gets neither, and so does one whose template names a
 //! group, or that belongs to another controller that does not leave the group to it.
 
-use super::super::object::{
+use super::super::runtime::Index;
+use crate::access::{AccessError, StoredObject};
+use crate::controllers::runtime::ControllerContext;
+use crate::object::ControllerKey;
+use crate::object::{
     JOB, POD_GROUP, WORKLOAD, annotation, condition, controller_of, controller_reference, count,
     items, name, namespace, set, uid,
 };
-use super::super::runtime::Index;
-use crate::access::{AccessError, StoredObject};
-use crate::controllers::object::ControllerKey;
-use crate::controllers::runtime::ControllerContext;
 use serde_json::{Value, json};
 
 /// The annotation with which the owner of a Job leaves the group to it: the template in the Workload of the owner.
@@ -63,7 +63,7 @@ pub(super) fn join(pod: &mut Value, job: &Value, group: &Value) {
         "name": name(group),
         "uid": uid(group),
     });
-    super::super::object::add_owner(pod, owner);
+    crate::object::add_owner(pod, owner);
     // A pod uses a claim of its group by an entry with the same fields.
     let mut claims = items(&pod["spec"]["resourceClaims"]).to_vec();
     for claim in items(&job["spec"]["scheduling"]["resourceClaims"]) {

@@ -4,8 +4,8 @@ use super::failure::{self, JobFailure};
 use super::tally::{self, JobTally};
 use super::{Success, TRACKING, after, back_off};
 use crate::access::StoredObject;
-use crate::controllers::object::{annotation_number, has_finalizer, items, set, uid};
-use crate::controllers::pod;
+use crate::object::{annotation_number, has_finalizer, items, set, uid};
+use crate::pod;
 use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -73,7 +73,7 @@ impl PerIndex {
         let mut replaced: BTreeMap<u64, StoredObject> = BTreeMap::new();
         let has_ended = ["FailureTarget", "SuccessCriteriaMet"]
             .iter()
-            .any(|kind| crate::controllers::object::condition(&job["status"], kind).is_some());
+            .any(|kind| crate::object::condition(&job["status"], kind).is_some());
         for (index, pod) in failures {
             // An index that is finished or has an active pod needs no replacement.
             if has_ended

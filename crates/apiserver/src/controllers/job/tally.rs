@@ -4,10 +4,10 @@ use super::failure;
 use super::per_index::PerIndex;
 use super::{INDEX, TRACKING};
 use crate::access::StoredObject;
-use crate::controllers::object::{
+use crate::object::{
     annotation_number, has_finalizer, is_deleting, items, next_count, set_count, uid,
 };
-use crate::controllers::pod;
+use crate::pod;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::access::Access;
-use crate::controllers::object::condition_is_true;
 use crate::controllers::runtime::Handle;
 use crate::controllers::testing::{Fake, eventually, pass};
+use crate::object::condition_is_true;
 use std::sync::Arc;
 
 fn start(spec: Value) -> (Arc<Fake>, Handle) {

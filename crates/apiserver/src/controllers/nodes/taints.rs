@@ -1,7 +1,7 @@
 //! The taints of a node for its conditions, and the time for which pods may stay on it. Pure.
 
-use crate::admission::NOT_READY;
-use crate::controllers::object::{condition, items, seconds, time};
+use crate::object::{condition, items, seconds, time};
+use crate::well_known::NOT_READY;
 use berth_api::{Taint, TaintEffect, Toleration};
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;

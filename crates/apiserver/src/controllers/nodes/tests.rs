@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::access::Access;
-use crate::controllers::object::condition_is_true;
 use crate::controllers::runtime::Handle;
 use crate::controllers::testing::{Fake, eventually, pass};
 use crate::kubelet;
+use crate::object::condition_is_true;
 use std::sync::Arc;
 
 async fn start(api: &Arc<Fake>) -> (Handle, Handle) {
@@ -210,7 +210,7 @@ async fn simulated_nodes_stay_ready_when_the_process_was_stopped() {
         tokio::time::advance(Duration::from_secs(120)).await;
         pass(5.0).await;
     }
-    let events = api.list(crate::controllers::object::EVENT.resource, None);
+    let events = api.list(crate::object::EVENT.resource, None);
     let reasons: Vec<&str> = events.iter().filter_map(|e| e["reason"].as_str()).collect();
     assert!(!reasons.contains(&"NodeNotReady"), "{reasons:?}");
     nodes.stop().await;

@@ -4,8 +4,8 @@
 //! fast as Berth's, a set of one replica would fill the store with failed pods.
 
 use crate::access::StoredObject;
-use crate::controllers::object::{count, created_at, is_deleting};
-use crate::controllers::pod;
+use crate::object::{count, created_at, is_deleting};
+use crate::pod;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 

@@ -5,8 +5,8 @@
 //! share their node with more pods of the same owner first, then the ones ready or created more recently.
 
 use crate::access::StoredObject;
-use crate::controllers::object::{annotation_number, created_at, uid};
-use crate::controllers::pod;
+use crate::object::{annotation_number, created_at, uid};
+use crate::pod;
 use jiff::Timestamp;
 use rustc_hash::FxHashMap;
 use serde_json::Value;

@@ -1,11 +1,11 @@
 //! The status of a replica set: counts of its pods, and whether making or deleting them failed.
 
 use crate::access::{AccessError, StoredObject};
-use crate::controllers::object::{
+use crate::object::{
     condition, count, generation, is_deleting, labels, put_condition, remove_condition, seconds,
 };
-use crate::controllers::pod;
-use crate::controllers::selector::ControllerSelector;
+use crate::pod;
+use crate::selectors::workload::ControllerSelector;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 

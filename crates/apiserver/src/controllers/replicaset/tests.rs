@@ -2,11 +2,11 @@
 
 use super::*;
 use crate::access::Access;
-use crate::controllers::object::{
-    EVENT, POD, REPLICATION_CONTROLLER, condition, controller_of, name, owner_references, uid,
-};
 use crate::controllers::runtime::Handle;
 use crate::controllers::testing::{Fake, eventually, make_ready, pass, refused};
+use crate::object::{
+    EVENT, POD, REPLICATION_CONTROLLER, condition, controller_of, name, owner_references, uid,
+};
 use serde_json::{Value, json};
 use std::sync::Arc;
 

@@ -1,11 +1,11 @@
 //! One claim: who holds it, and whether it is needed at all.
 
-use super::super::object::{
+use super::{Cx, DELETE_PROTECTION, is_done, owning_pod};
+use crate::access::{AccessError, StoredObject};
+use crate::object::{
     ControllerKey, POD, POD_GROUP, RESOURCE_CLAIM, has_finalizer, is_deleting, items,
     remove_finalizer, set, uid,
 };
-use super::{Cx, DELETE_PROTECTION, is_done, owning_pod};
-use crate::access::{AccessError, StoredObject};
 use serde_json::Value;
 
 pub(super) fn sync(cx: &mut Cx, key: &ControllerKey) -> Result<(), AccessError> {

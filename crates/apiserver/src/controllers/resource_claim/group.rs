@@ -1,13 +1,13 @@
 //! One PodGroup: the claims that its templates ask for, which its pods share.
 
-use super::super::object::{
-    ControllerKey, POD_GROUP, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, is_deleting, items, name,
-    namespace, set,
-};
 use super::super::runtime::Index;
 use super::pod::{claim_from, no_template, unlinked_claim};
 use super::{ClaimWork, Cx};
 use crate::access::{AccessError, StoredObject};
+use crate::object::{
+    ControllerKey, POD_GROUP, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, is_deleting, items, name,
+    namespace, set,
+};
 use serde_json::{Value, json};
 
 /// Makes the claims of a group, and writes their names to its status.

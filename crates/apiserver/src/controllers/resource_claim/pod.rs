@@ -1,14 +1,14 @@
 //! One pod: the claims that its templates ask for, and those that it holds without the scheduler.
 
-use super::super::object::{
+use super::super::runtime::Index;
+use super::{Cx, POD_CLAIM_NAME, group, is_done};
+use crate::access::{AccessError, StoredObject};
+use crate::object::{
     ControllerKey, ControllerKind, POD, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, annotation,
     controller_reference, controller_uid, is_deleting, items, name, namespace, set, set_annotation,
     uid,
 };
-use super::super::pod::{claims_of, made_for, node_name};
-use super::super::runtime::Index;
-use super::{Cx, POD_CLAIM_NAME, group, is_done};
-use crate::access::{AccessError, StoredObject};
+use crate::pod::{claims_of, made_for, node_name};
 use serde_json::{Value, json};
 
 /// The length of the part of a generated name before its random end, without the hyphen.

@@ -1,11 +1,11 @@
 //! The handling of pods and their claims, on a server that holds nothing else.
 
-use super::super::object::{EVENT, annotation, has_finalizer, set, uid};
-use super::super::pod::made_for;
 use super::super::runtime::Handle;
 use super::super::testing::{Fake, eventually, pass};
 use super::*;
 use crate::access::{Access, DeleteOptions, StoredObject};
+use crate::object::{EVENT, annotation, has_finalizer, set, uid};
+use crate::pod::made_for;
 use serde_json::json;
 use std::sync::Arc;
 

@@ -5,8 +5,8 @@
 //! creations and deletions.
 
 use crate::access::{StoredObject, WatchedChange};
-use crate::controllers::object::{self, ControllerKey};
-use crate::controllers::pod::{claims_of, templates_of};
+use crate::object::{self, ControllerKey};
+use crate::pod::{claims_of, templates_of};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::Value;
 use std::collections::BTreeSet;

@@ -2,7 +2,7 @@
 //! one that is there; many similar ones of an object become one; an object that causes too many is cut off.
 
 use crate::access::{Access, StoredObject};
-use crate::controllers::object::{EVENT, name, namespace, seconds, set, uid};
+use crate::object::{EVENT, name, namespace, seconds, set, uid};
 use jiff::{SignedDuration, Timestamp};
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};

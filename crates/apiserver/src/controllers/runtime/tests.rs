@@ -1,8 +1,8 @@
 //! The runtime itself: each key once, errors retried, closed watches opened again, a panic survived.
 
 use super::*;
-use crate::controllers::object::CONFIG_MAP;
 use crate::controllers::testing::{Fake, eventually, pass, refused};
+use crate::object::CONFIG_MAP;
 use serde_json::json;
 use std::sync::Mutex;
 

@@ -7,11 +7,11 @@
 
 use super::identity;
 use crate::access::{AccessError, StoredObject};
-use crate::controllers::object::{
+use crate::controllers::runtime::{CacheDifference, ControllerContext, Index};
+use crate::object::{
     CLAIM, ControllerKey, ControllerKind, POD, STATEFUL_SET, add_owner, controller_reference,
     is_deleting, name, namespace, owner_references, remove_owners, uid,
 };
-use crate::controllers::runtime::{CacheDifference, ControllerContext, Index};
 use serde_json::Value;
 
 /// The sets whose claim has changed.

@@ -1,10 +1,10 @@
 //! Names, claims and labels of the pods of a StatefulSet. Pure.
 
 use super::super::revisions::REVISION_LABEL;
-use crate::controllers::object::{
+use crate::controllers::workload::pod_from_template;
+use crate::object::{
     CLAIM, ControllerKey, STATEFUL_SET, controller_reference, items, labels, name, namespace, set,
 };
-use crate::controllers::workload::pod_from_template;
 use serde_json::{Value, json};
 
 const POD_NAME_LABEL: &str = "statefulset.kubernetes.io/pod-name";

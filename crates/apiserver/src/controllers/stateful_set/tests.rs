@@ -136,7 +136,7 @@ fn claim(api: &Fake, name: &str) -> Option<StoredObject> {
 }
 
 /// Deletes an object as `kubectl delete --wait=false`.
-fn delete(api: &Fake, kind: crate::controllers::object::ControllerKind, name: &str) {
+fn delete(api: &Fake, kind: crate::object::ControllerKind, name: &str) {
     let options = DeleteOptions::default();
     let deleted = api.delete(kind.resource, "n", name, &options);
     deleted.expect("it is deleted");
@@ -321,7 +321,7 @@ async fn claims_that_are_refused_are_tried_later_and_later() {
     pass(3600.0).await;
     assert_eq!(handle.activity()[0].runs - runs, 60);
     assert!(pods(&api).is_empty());
-    let events = api.list(crate::controllers::object::EVENT.resource, Some("n"));
+    let events = api.list(crate::object::EVENT.resource, Some("n"));
     let texts: Vec<&str> = events
         .iter()
         .filter_map(|e| e["message"].as_str())

@@ -2,11 +2,11 @@
 //! in every way that a controller knows for something that never comes.
 
 use super::*;
-use crate::controllers::object::{
+use crate::controllers::runtime::Activity;
+use crate::object::{
     CLAIM, CRON_JOB, ControllerKind, DAEMON_SET, DISRUPTION_BUDGET, ENDPOINTS, JOB, SERVICE,
     STATEFUL_SET,
 };
-use crate::controllers::runtime::Activity;
 use std::collections::BTreeMap;
 
 /// The time for which a cluster is observed, in seconds. Backoffs have reached their maximum when it begins.

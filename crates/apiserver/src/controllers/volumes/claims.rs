@@ -1,9 +1,5 @@
 //! Claims: finding them a volume, and keeping the two together.
 
-use super::super::object::{
-    CLAIM, ControllerKey, STORAGE_CLASS, VOLUME, annotation, is_deleting, name, set,
-    set_annotation, uid,
-};
 use super::super::runtime::Index;
 use super::matching::{class, is_meant_for, smallest};
 use super::provision::provision;
@@ -11,6 +7,10 @@ use super::{
     BIND_COMPLETED, BOUND_BY_CONTROLLER, Cx, SELECTED_NODE, SIMULATED, reference, set_status, text,
 };
 use crate::access::{AccessError, StoredObject};
+use crate::object::{
+    CLAIM, ControllerKey, STORAGE_CLASS, VOLUME, annotation, is_deleting, name, set,
+    set_annotation, uid,
+};
 use serde_json::Value;
 
 /// The component that provisions a volume, under its present and its former name.

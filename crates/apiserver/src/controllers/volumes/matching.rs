@@ -1,9 +1,9 @@
 //! The choice of a volume for a claim.
 
-use super::super::object::{annotation, is_deleting, items, labels, name, namespace, uid};
-use super::super::selector::ControllerSelector;
 use super::text;
 use crate::access::StoredObject;
+use crate::object::{annotation, is_deleting, items, labels, name, namespace, uid};
+use crate::selectors::workload::ControllerSelector;
 use crate::validation::view::FieldView;
 use berth_api::Quantity;
 use serde_json::Value;

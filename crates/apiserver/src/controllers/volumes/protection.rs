@@ -1,17 +1,17 @@
 //! Keeps volumes and claims that are in use: their finalizers are removed when they are to be deleted and no pod or
 //! claim uses them any more. The admission plugin StorageObjectInUseProtection sets the finalizers.
 
-use super::super::object::{
-    CLAIM, ControllerKey, POD, VOLUME, has_finalizer, is_deleting, items, name, namespace,
-    remove_finalizer, set,
-};
-use super::super::pod;
 use super::super::runtime::{
     CacheDifference, Controller, ControllerContext, Index, Watch, watching,
 };
 use super::text;
 use crate::access::{AccessError, GroupResource, StoredObject};
-use crate::admission::{CLAIM_PROTECTION, VOLUME_PROTECTION};
+use crate::object::{
+    CLAIM, ControllerKey, POD, VOLUME, has_finalizer, is_deleting, items, name, namespace,
+    remove_finalizer, set,
+};
+use crate::pod;
+use crate::well_known::{CLAIM_PROTECTION, VOLUME_PROTECTION};
 use serde_json::Value;
 
 /// Protects claims that scheduled pods use. Its keys are claims.

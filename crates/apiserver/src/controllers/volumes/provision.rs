@@ -3,12 +3,12 @@
 //! A volume that is made for a node can be reached from the zone of that node, like a disk of a cloud; where nodes
 //! have no zones, from that node alone.
 
-use super::super::object::{
-    CLAIM, ControllerKey, NODE, VOLUME, annotation, items, labels, name, set, uid,
-};
 use super::matching::class;
 use super::{Cx, PROVISIONED_BY, SELECTED_NODE, SIMULATED, reference, text};
 use crate::access::{AccessError, StoredObject};
+use crate::object::{
+    CLAIM, ControllerKey, NODE, VOLUME, annotation, items, labels, name, set, uid,
+};
 use serde_json::{Value, json};
 
 /// The labels that state from where a volume can be reached, the first that the node has.

@@ -1,10 +1,10 @@
 //! The handling of volumes and claims, on a server that holds nothing else.
 
-use super::super::object::{NODE, annotation};
 use super::super::runtime::Handle;
 use super::super::testing::{Fake, eventually, pass};
 use super::*;
 use crate::access::{Access, DeleteOptions};
+use crate::object::{NODE, annotation};
 use std::sync::Arc;
 
 struct Run {
@@ -107,12 +107,12 @@ impl Run {
     }
 
     fn event(&self, reason: &str) -> bool {
-        let events = self.api.list(super::super::object::EVENT.resource, None);
+        let events = self.api.list(crate::object::EVENT.resource, None);
         events.iter().any(|event| event["reason"] == reason)
     }
 }
 
-use super::super::object::set_annotation;
+use crate::object::set_annotation;
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_takes_the_smallest_volume_that_will_do() {
@@ -221,7 +221,7 @@ async fn a_volume_is_made_where_the_node_is() {
         run.select("c", "n1");
         eventually("the claim is bound", || run.phase(CLAIM, "c") == "Bound").await;
         let claim = run.get(CLAIM, "c").expect("the claim is there");
-        let volume_name = format!("pvc-{}", super::super::object::uid(&claim));
+        let volume_name = format!("pvc-{}", crate::object::uid(&claim));
         run.is_bound("c", &volume_name).await;
         let volume = run.get(VOLUME, &volume_name).expect("the volume is there");
         let spec = &volume["spec"];
@@ -363,7 +363,7 @@ async fn claims_and_volumes_in_use_are_kept() {
     run.is_bound("data", "v").await;
     let protected = |kind: ControllerKind, name: &str, finalizer: &str| {
         let found = run.get(kind, name);
-        found.is_some_and(|o| super::super::object::has_finalizer(&o, finalizer))
+        found.is_some_and(|o| crate::object::has_finalizer(&o, finalizer))
     };
     eventually("both have finalizers", || {
         protected(CLAIM, "data", "kubernetes.io/pvc-protection")
@@ -374,20 +374,20 @@ async fn claims_and_volumes_in_use_are_kept() {
         "metadata": {"name": "p", "namespace": "n"},
         "spec": {"nodeName": "node-1", "volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]},
     });
-    api.create(super::super::object::POD.resource, pod).unwrap();
+    api.create(crate::object::POD.resource, pod).unwrap();
     run.delete(VOLUME, "v");
     run.delete(CLAIM, "data");
     pass(5.0).await;
     let is_deleting = |kind: ControllerKind, name: &str| {
         let found = run.get(kind, name);
-        found.is_some_and(|o| super::super::object::is_deleting(&o))
+        found.is_some_and(|o| crate::object::is_deleting(&o))
     };
     assert!(is_deleting(CLAIM, "data") && is_deleting(VOLUME, "v"));
     let options = DeleteOptions {
         grace_period_seconds: Some(0),
         ..DeleteOptions::default()
     };
-    let pods = super::super::object::POD.resource;
+    let pods = crate::object::POD.resource;
     api.delete(pods, "n", "p", &options).unwrap();
     eventually("both are deleted", || {
         run.get(CLAIM, "data").is_none() && run.get(VOLUME, "v").is_none()

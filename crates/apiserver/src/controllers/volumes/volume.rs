@@ -1,12 +1,12 @@
 //! Volumes: free, given to a claim, or left behind by one.
 
-use super::super::object::{
-    CLAIM, ControllerKey, VOLUME, annotation, is_deleting, name, namespace, set, uid,
-};
 use super::{
     BOUND_BY_CONTROLLER, Cx, PROVISIONED_BY, SIMULATED, VolumeWork, claim_of, set_status, text,
 };
 use crate::access::{AccessError, StoredObject};
+use crate::object::{
+    CLAIM, ControllerKey, VOLUME, annotation, is_deleting, name, namespace, set, uid,
+};
 use serde_json::Value;
 
 /// Sets a volume's phase, and removes it from a claim that has another one.

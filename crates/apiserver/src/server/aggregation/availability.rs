@@ -1,8 +1,8 @@
 //! The condition `Available` of an APIService with a service.
 
 use super::{ServerState, discovery, proxy};
-use crate::controllers::selector::ControllerSelector;
 use crate::registry::{Api, ListRequest, Method, UpdateInputs, WriteOptions, find};
+use crate::selectors::workload::ControllerSelector;
 use crate::validation::view::FieldView;
 use serde_json::{Value, json};
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! A ResourceQuota over pods that no API server stores.
 
-use super::quota::{charged, is_in_scope, shown, tracks, unstated, usage};
+use super::{charged, is_in_scope, shown, tracks, unstated, usage};
 use crate::access::{GroupResource, gr};
 use crate::validation::amounts::{self, Amounts};
 use crate::validation::view::FieldView;

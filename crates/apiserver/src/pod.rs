@@ -1,6 +1,6 @@
 //! The questions of controllers about pods.
 
-use super::object::{condition, created_at, is_deleting, items, time};
+use crate::object::{condition, created_at, is_deleting, items, time};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
