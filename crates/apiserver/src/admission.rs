@@ -19,11 +19,14 @@ mod storage_class;
 pub(crate) mod webhooks;
 
 use crate::access::gr;
+use crate::catalog;
+use crate::catalog::ServedResource;
 use crate::groups::{GROUP, finalizer};
-use crate::registry::{self, Api, ListRequest, ServedResource, meta_mut};
+use crate::registry::{Api, ListRequest};
 use crate::status::{ApiError, Cause};
 use crate::storage::ObjectVersion;
-use crate::validation::view::FieldView;
+use crate::view::FieldView;
+use crate::view::meta_mut;
 use crate::well_known::{CLAIM_PROTECTION, NOT_READY, VOLUME_PROTECTION};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -88,7 +91,7 @@ fn siblings(api: &Api, plural: &str, namespace: &str) -> Vec<Arc<ObjectVersion>>
         namespace: Some(namespace),
         ..ListRequest::default()
     };
-    let listed = registry::find("", plural).and_then(|r| api.list(r, &request).ok());
+    let listed = catalog::find("", plural).and_then(|r| api.list(r, &request).ok());
     listed.map(|l| l.items).unwrap_or_default()
 }
 
@@ -221,7 +224,7 @@ fn check_namespace(
     namespace: &str,
     object: &Value,
 ) -> Result<(), ApiError> {
-    let namespaces = registry::find("", "namespaces").ok_or_else(ApiError::no_such_resource)?;
+    let namespaces = catalog::find("", "namespaces").ok_or_else(ApiError::no_such_resource)?;
     let found = api.get(namespaces, "", namespace)?;
     if found
         .object()

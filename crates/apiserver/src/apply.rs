@@ -5,10 +5,11 @@
 //! its manager applied before and no other manager owns. See KEP-555.
 
 mod fields;
+mod resource;
 mod typed;
 
-use crate::registry::{meta, meta_mut};
-use crate::validation::view::FieldView;
+use crate::view::FieldView;
+use crate::view::{meta, meta_mut};
 use fields::FieldSet;
 use serde_json::{Value, json};
 pub(crate) use typed::Typed;

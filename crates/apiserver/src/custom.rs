@@ -14,15 +14,15 @@ pub(crate) mod schema;
 
 pub(crate) use json_path::JsonPath;
 
-use self::conversion::Converter;
+use self::conversion::ConversionWebhook;
 use self::rules::Rules;
 use crate::field::FieldError;
 use crate::openapi::descriptions;
-use crate::registry::meta_mut;
 use crate::schema::model::{Model, TypeId};
 use crate::schema::{Decoded, Schemas};
 use crate::strategy::{KindStrategy, Subresource};
-use crate::validation::view::{FieldView, copy_field, remove};
+use crate::view::meta_mut;
+use crate::view::{FieldView, copy_field, remove};
 use regex::Regex;
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
@@ -47,7 +47,7 @@ pub struct CustomType {
     /// The version in which objects are stored, such as `example.com/v1`.
     pub(crate) stored_version: String,
     /// The webhook that converts objects between the versions; `None` where these differ in nothing but their names.
-    pub(crate) converter: Option<Arc<Converter>>,
+    pub(crate) converter: Option<Arc<ConversionWebhook>>,
     /// The warning about each request, for a deprecated version.
     pub(crate) deprecated: Option<String>,
 }

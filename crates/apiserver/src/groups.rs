@@ -2,11 +2,11 @@
 //! off. Follows KEP-4671, KEP-5732, KEP-6012 and KEP-5547.
 
 use crate::access::{GroupResource, gr};
-use crate::registry::{Catalog, ServedResource};
+use crate::catalog::{Catalog, ServedResource};
 use crate::releases::ApiRelease;
 use crate::schema::Schemas;
 use crate::schema::model::{ListType, Model, TypeId, ValueShape};
-use crate::validation::view::{FieldView, existing, remove};
+use crate::view::{FieldView, existing, remove};
 use berth_api::Release;
 use serde_json::Value;
 use std::sync::Arc;
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn fields_of_gates_that_are_off_are_dropped_unless_the_object_has_them() {
-        let resource = crate::registry::find(GROUP, "workloads").expect("is served");
+        let resource = crate::catalog::find(GROUP, "workloads").expect("is served");
         let gates = GroupGates {
             topology_aware_workload_scheduling: false,
             ..GroupGates::default()
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn pods_join_no_group_without_the_gate() {
-        let resource = |group, plural| crate::registry::find(group, plural).expect("is served");
+        let resource = |group, plural| crate::catalog::find(group, plural).expect("is served");
         let spec = json!({"schedulingGroup": {"podGroupName": "g"}});
         let mut pod = json!({"spec": spec});
         drop_disabled(GroupGates::OFF, resource("", "pods"), &mut pod, None);

@@ -12,12 +12,19 @@ pub mod access;
 pub mod admission;
 mod apply;
 pub mod auth;
+mod authorities;
+pub mod body;
+pub mod catalog;
 pub mod controllers;
+mod conversion;
 mod cron;
 mod custom;
+pub mod decode;
+mod definitions;
 mod discovery;
 mod disruption;
 pub mod field;
+mod flow_control;
 pub mod groups;
 pub mod kubelet;
 mod object;
@@ -39,9 +46,10 @@ pub mod table;
 #[cfg(feature = "test-client")]
 pub mod testing;
 pub mod validation;
+mod view;
 mod watch;
 mod webhook_client;
-mod well_known;
+pub mod well_known;
 
 pub use server::{
     LocalRequests, RunningServer, Server, ServerMetrics, ServerOptions, ServingCertificate,

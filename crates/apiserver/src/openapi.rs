@@ -13,7 +13,7 @@ mod v2;
 #[cfg(test)]
 mod tests;
 
-use crate::registry::{Catalog, ServedResource};
+use crate::catalog::{Catalog, ServedResource};
 use crate::releases::ApiRelease;
 use bytes::Bytes;
 use components::{Components, openapi_name};

@@ -11,7 +11,7 @@ use crate::object::time;
 use crate::pod;
 use crate::validation::amounts::{self, Amounts};
 use crate::validation::pod::requests;
-use crate::validation::view::FieldView;
+use crate::view::FieldView;
 use berth_api::quantity::QuantityFormat;
 use berth_api::requests::{SumOptions, pod_limits, pod_requests};
 use berth_api::{Quantity, ResourceList};

@@ -5,7 +5,7 @@
 //! kube-apiserver, a strategic merge patch and server-side apply read the object as a tree and write the field anew, so
 //! they change a text that is in another form. `managedFields` contain such texts, too; see [`crate::apply`].
 
-use crate::registry::{Encoding, WriteBody};
+use crate::body::{Encoding, WriteBody};
 use berth_api::RawJson;
 use berth_protobuf::envelope::Envelope;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};

@@ -172,7 +172,7 @@ impl ApiRelease {
                 changes.push(format!("removed: {name}{gate}"));
             }
         };
-        for resource in crate::registry::built_in().resources() {
+        for resource in crate::catalog::built_in().resources() {
             let name = format!(
                 "`{}` of `{}`",
                 resource.resource.resource,

@@ -3,9 +3,8 @@
 pub mod field;
 pub(crate) mod workload;
 
-use crate::registry::ServedResource;
+use crate::catalog::ServedResource;
 use crate::status::ApiError;
-use crate::storage::Parts;
 use berth_api::selector::{Selector, SelectorError};
 use field::FieldSelector;
 use serde_json::Value;
@@ -48,10 +47,10 @@ impl Selectors {
         self.labels.is_empty() && self.fields.is_everything()
     }
 
-    /// The parts of objects that decide whether they match.
-    pub fn parts(&self) -> Parts {
+    /// The parts of objects that decide whether they match, as JSON pointers.
+    pub fn pointers(&self) -> impl Iterator<Item = &'static str> {
         let labels = (!self.labels.is_empty()).then_some("/metadata/labels");
-        Parts::at(self.fields.pointers().chain(labels))
+        self.fields.pointers().chain(labels)
     }
 
     /// Returns whether this object matches.
@@ -64,12 +63,12 @@ impl Selectors {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry;
+    use crate::catalog;
     use serde_json::json;
 
     #[test]
     fn labels_and_fields_must_both_match() {
-        let pods = registry::find("", "pods").expect("pods are served");
+        let pods = catalog::find("", "pods").expect("pods are served");
         let object = json!({
             "metadata": {"name": "a", "labels": {"app": "web", "tier": "1"}},
             "status": {"phase": "Running"},

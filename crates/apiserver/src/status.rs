@@ -1,7 +1,7 @@
 //! Errors as the API reports them: `Status` objects with upstream's codes, reasons and messages.
 
 use crate::access::AccessError;
-use crate::field::FieldError;
+use crate::field::{ErrorType, FieldError};
 use serde_json::{Map, Value, json};
 
 /// One entry of `details.causes`.
@@ -467,6 +467,28 @@ pub fn deleted(subject: StatusSubject<'_>, uid: &str) -> Value {
         "status": "Success",
         "details": details.to_value(),
     })
+}
+
+/// 422 for one field of `ListOptions`, `DeleteOptions`, ….
+pub(crate) fn bad_option(
+    kind: &str,
+    field: &str,
+    error: ErrorType,
+    value: Option<String>,
+    detail: &str,
+) -> ApiError {
+    let error = FieldError {
+        kind: error,
+        field: field.to_owned(),
+        value,
+        detail: detail.to_owned(),
+    };
+    let subject = StatusSubject {
+        group: "meta.k8s.io",
+        resource: kind,
+        name: "",
+    };
+    ApiError::invalid(subject, &[error])
 }
 
 #[cfg(test)]

@@ -8,15 +8,14 @@ mod components;
 mod pods;
 pub(crate) mod text;
 
+use crate::access::StoredObject;
 use crate::apply::fields_to_json;
+use crate::catalog::ServedResource;
 use crate::custom::JsonPath;
-use crate::registry::ServedResource;
 use crate::status::ApiError;
-use crate::storage::ObjectVersion;
-use crate::validation::view::FieldView;
+use crate::view::FieldView;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use std::sync::Arc;
 
 /// A column.
 #[derive(Debug, Clone)]
@@ -291,16 +290,16 @@ fn columns_of(resource: &ServedResource) -> std::borrow::Cow<'_, [TableColumn]> 
 /// A table of these objects. `with_columns` is whether the definitions are in it, which a stream sends only once.
 pub(crate) fn table(
     resource: &ServedResource,
-    versions: &[Arc<ObjectVersion>],
+    objects: impl IntoIterator<Item = StoredObject>,
     list_meta: Map<String, Value>,
     include: Include,
     with_columns: bool,
     now: Timestamp,
 ) -> Value {
     let columns = columns_of(resource);
-    let rows: Vec<Value> = versions
-        .iter()
-        .map(|version| row(resource, &columns, &version.object(), include, now))
+    let rows: Vec<Value> = objects
+        .into_iter()
+        .map(|object| row(resource, &columns, &object, include, now))
         .collect();
     let definitions = if with_columns {
         columns.iter().map(TableColumn::to_value).collect()

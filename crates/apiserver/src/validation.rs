@@ -40,12 +40,12 @@ pub(crate) mod small;
 mod storage;
 #[cfg(test)]
 mod tests;
-pub(crate) mod view;
 pub(crate) mod warnings;
 pub(crate) mod webhooks;
 mod workloads;
 
 use crate::access::GroupResource;
+use crate::catalog::ServedResource;
 use crate::field::FieldError;
 use crate::schema::Schemas;
 use crate::strategy::{KindStrategy, Plain, Subresource};
@@ -119,7 +119,7 @@ pub(crate) fn default_fn(name: &str) -> Option<fn(&mut Value)> {
         "image-volume" => pod::defaults::image_volume,
         "job" => workloads::default_job,
         "load-balancer-ingress" => service::default_ingress,
-        "autoscaler" => crate::registry::default_autoscaler,
+        "autoscaler" => crate::conversion::autoscalers::default_autoscaler,
         "limit-range-item" => limits::default_item,
         "namespace" => small::default_namespace,
         "node" => node::default,
@@ -140,7 +140,7 @@ pub(crate) fn default_fn(name: &str) -> Option<fn(&mut Value)> {
 /// The rules of a kind: those that the tables state, then those that are code.
 pub fn strategy(kind: GroupResource) -> &'static dyn KindStrategy {
     static RULES: LazyLock<FxHashMap<GroupResource, Rules>> = LazyLock::new(|| {
-        let resources = crate::registry::built_in().resources().iter();
+        let resources = crate::catalog::built_in().resources().iter();
         // Of several versions, the first has the rules.
         resources
             .rev()
@@ -154,6 +154,16 @@ pub fn strategy(kind: GroupResource) -> &'static dyn KindStrategy {
     match RULES.get(&kind) {
         Some(rules) => rules,
         None => &Plain,
+    }
+}
+
+impl ServedResource {
+    /// The rules of the kind.
+    pub(crate) fn strategy(&self) -> &dyn KindStrategy {
+        match &self.custom {
+            Some(custom) => &**custom,
+            None => strategy(self.stored_as().resource),
+        }
     }
 }
 

@@ -6,11 +6,10 @@
 
 mod tls;
 
-pub(crate) use tls::bundle_fault;
-
-use crate::registry::{Api, ListRequest, find};
+use crate::catalog::find;
+use crate::registry::{Api, ListRequest};
 use crate::selectors::workload::ControllerSelector;
-use crate::validation::view::FieldView;
+use crate::view::FieldView;
 use crate::well_known;
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST, LOCATION, USER_AGENT};

@@ -10,7 +10,7 @@ pub(crate) const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
 /// The taint of nodes that are not ready.
 pub(crate) const NOT_READY: &str = "node.kubernetes.io/not-ready";
 /// The label that makes a node a simulated one, with the value `true`.
-pub(crate) const SIMULATED: &str = "berth.dev/simulated";
+pub const SIMULATED: &str = "berth.dev/simulated";
 /// The annotation of nodes for which kwok simulates a kubelet, with the value `fake`.
 const OF_KWOK: &str = "kwok.x-k8s.io/node";
 

@@ -69,7 +69,7 @@ fn is_node_ready(node: &Value) -> bool {
     let taints = node["spec"]["taints"].as_array();
     let is_tainted = taints.into_iter().flatten().any(|t| t["key"] == NOT_READY);
     let is_served =
-        text(&node["metadata"]["labels"][berth_apiserver::kubelet::SIMULATED]) == "true";
+        text(&node["metadata"]["labels"][berth_apiserver::well_known::SIMULATED]) == "true";
     !is_served || (has_condition(node, "Ready") && !is_tainted)
 }
 

@@ -1,9 +1,11 @@
 //! PodGroupProtection: groups that are in use are not deleted, and a group that is being deleted gets no new members.
 
+use crate::catalog;
+use crate::catalog::ServedResource;
 use crate::groups::parent_of;
-use crate::registry::{self, Api, ServedResource};
+use crate::registry::Api;
 use crate::status::ApiError;
-use crate::validation::view::FieldView;
+use crate::view::FieldView;
 use serde_json::Value;
 
 /// A new object must not belong to a group that is being deleted. The group may be created later.
@@ -19,7 +21,7 @@ pub(super) fn check_parent(
     let Some((kind, parents, parent)) = parent_of(object) else {
         return Ok(());
     };
-    let found = registry::find(parents.group, parents.resource)
+    let found = catalog::find(parents.group, parents.resource)
         .and_then(|parents| api.get(parents, namespace, parent).ok());
     let is_deleting = found.is_some_and(|found| {
         let found = found.object();

@@ -2,11 +2,12 @@
 
 use super::siblings;
 use crate::access::gr;
-use crate::registry::{Api, ServedResource};
+use crate::catalog::ServedResource;
+use crate::registry::Api;
 use crate::status::ApiError;
 use crate::validation::amounts::{self, Amounts};
 use crate::validation::pod::requests;
-use crate::validation::view::{FieldView, child, items_mut, set_if_absent};
+use crate::view::{FieldView, child, items_mut, set_if_absent};
 use berth_api::Quantity;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;

@@ -1,10 +1,11 @@
 //! The requests that webhooks and policies receive: rules and selectors.
 
 use super::webhooks::{Attributes, WebhookOperation};
-use crate::registry::{Api, ServedResource, find};
+use crate::catalog::{ServedResource, find};
+use crate::registry::Api;
 use crate::status::ApiError;
 use crate::validation::selectors;
-use crate::validation::view::FieldView;
+use crate::view::FieldView;
 use serde_json::{Value, json};
 use std::sync::Arc;
 

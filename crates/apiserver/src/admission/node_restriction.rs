@@ -3,9 +3,9 @@
 
 use crate::access::gr;
 use crate::auth::RequestUser;
-use crate::registry::ServedResource;
+use crate::catalog::ServedResource;
 use crate::status::ApiError;
-use crate::validation::view::FieldView;
+use crate::view::FieldView;
 use serde_json::Value;
 
 /// Checks the creation or the deletion of an object; `verb` is how messages name it.

@@ -1,7 +1,7 @@
 //! TaintNodesByCondition: a new node does not get pods before it is found to be ready.
 
-use crate::registry::child_mut;
-use crate::validation::view::FieldView;
+use crate::view::FieldView;
+use crate::view::child_mut;
 use crate::well_known::NOT_READY;
 use serde_json::{Value, json};
 

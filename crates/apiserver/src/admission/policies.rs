@@ -13,12 +13,13 @@ pub(super) use mutation::any as any_mutating;
 
 use super::matching::Matching;
 use super::webhooks::Attributes;
-use crate::registry::{Api, ListRequest, ServedResource, find, show};
+use crate::catalog::{ServedResource, find};
+use crate::registry::{Api, ListRequest, show};
 use crate::status::{ApiError, Cause};
 use crate::storage::ObjectVersion;
 use crate::validation::policies;
 use crate::validation::selectors;
-use crate::validation::view::FieldView;
+use crate::view::FieldView;
 use berth_cel::{Output, Program};
 use decision::{PolicyDecision, PolicyInput};
 use mutation::Mutation;

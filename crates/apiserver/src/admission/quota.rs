@@ -2,11 +2,12 @@
 
 use super::siblings;
 use crate::access::{StoredObject, gr};
+use crate::catalog::ServedResource;
 use crate::quota::{charged, is_in_scope, tracks, unstated, usage};
-use crate::registry::{Api, Method, ServedResource, UpdateInputs, WriteOptions};
+use crate::registry::{Api, Method, UpdateInputs, WriteOptions};
 use crate::status::ApiError;
 use crate::validation::amounts::{self, Amounts};
-use crate::validation::view::FieldView;
+use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -73,7 +74,7 @@ pub(super) fn charge(
         ..WriteOptions::default()
     };
     let quotas =
-        crate::registry::find("", "resourcequotas").ok_or_else(ApiError::no_such_resource)?;
+        crate::catalog::find("", "resourcequotas").ok_or_else(ApiError::no_such_resource)?;
     for (quota, more) in charges.iter().filter(|_| !dry_run) {
         let change = UpdateInputs {
             resource: quotas,

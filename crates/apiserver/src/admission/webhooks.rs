@@ -11,13 +11,15 @@ use super::policies::{self, Mutations};
 use crate::access::Propagation;
 use crate::access::gr;
 use crate::apply::fields_to_json;
+use crate::catalog::{ServedResource, find};
+use crate::decode::FieldValidation;
 use crate::patch::{self, PatchError};
 use crate::registry::{
-    Api, DeleteRequest, FieldValidation, ListRequest, Requester, ServedResource, WriteOptions,
-    find, meta_mut, scale_of, scale_put, show,
+    Api, DeleteRequest, ListRequest, Requester, WriteOptions, scale_of, scale_put, show,
 };
 use crate::schema::Schemas;
 use crate::status::ApiError;
+use crate::view::meta_mut;
 use crate::webhook_client::Pending;
 use hook::{Hook, WebhookVerdict};
 use rustc_hash::FxHashSet;

@@ -3,8 +3,10 @@
 use super::RequestUser;
 use super::keys::{KeyError, SigningKey, VerifyingKey};
 use crate::access::gr;
+use crate::catalog;
 use crate::object::is_deleting;
-use crate::registry::{self, Api, meta};
+use crate::registry::Api;
+use crate::view::meta;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::rand::SystemRandom;
@@ -174,7 +176,7 @@ impl ServerTokens {
         ] {
             let reference = &bound[field];
             if let Some(name) = reference["name"].as_str() {
-                let resource = registry::find("", plural)?;
+                let resource = catalog::find("", plural)?;
                 let found = api.get(resource, namespace, name).ok()?;
                 // An object of the same name with another UID is not the one to which the token was bound.
                 if meta(&found.object(), "uid") != reference["uid"] || is_deleting(&found.object())

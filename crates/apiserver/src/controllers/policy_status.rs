@@ -4,7 +4,7 @@
 use super::runtime::{CacheDifference, Controller, ControllerContext, Watch, watching};
 use crate::access::{AccessError, GroupResource};
 use crate::object::{ADMISSION_POLICY, ControllerKey, generation};
-use crate::validation::view::FieldView;
+use crate::view::FieldView;
 use serde_json::json;
 
 /// See the module.

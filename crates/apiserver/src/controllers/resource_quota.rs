@@ -7,7 +7,7 @@ use crate::access::{Access, AccessError, GroupResource, KindInfo, StoredObject};
 use crate::object::{ControllerKey, RESOURCE_QUOTA, namespace};
 use crate::quota::{is_in_scope, shown, tracks, usage};
 use crate::validation::amounts::{self, Amounts};
-use crate::validation::view::FieldView;
+use crate::view::FieldView;
 use std::time::Duration;
 
 /// Changes of one namespace within this time are counted once.

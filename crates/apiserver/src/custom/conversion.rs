@@ -4,62 +4,43 @@
 //! The webhook is called only for objects of another version than the wanted one, for many objects at once. Of the
 //! metadata, it can change labels and annotations alone. Messages are those of kube-apiserver.
 
-use super::objects;
+use super::objects::prune;
 use crate::apply::fields_to_json;
-use crate::registry::{Api, meta};
 use crate::validation::errors::{ErrorPath, Errors};
 use crate::validation::metadata::validate_annotations;
 use crate::validation::selectors::validate_labels;
-use crate::validation::view::FieldView;
-use crate::webhook_client::{Pending, WebhookTarget};
+use crate::view::FieldView;
+use crate::view::meta;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
-use std::time::Duration;
 
-/// A webhook responds within this time.
-const TIMEOUT: Duration = Duration::from_secs(30);
 /// One call converts no more objects, and no more bytes unless a single object is larger.
 const BATCH_OBJECTS_MAX: usize = 500;
 const BATCH_BYTES_MAX: usize = 1024 * 1024;
-/// So many calls run at once for one list.
-const CALLS_MAX: usize = 8;
 const GROUP: &str = "apiextensions.k8s.io";
 /// The versions of ConversionReview that the API server sends.
 pub(super) const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
-/// The conversion webhook of a definition.
+/// The conversion webhook of a definition: its calls and its responses. It calls nothing itself.
 #[derive(Debug)]
-pub(crate) struct Converter {
-    target: WebhookTarget,
+pub(crate) struct ConversionWebhook {
+    /// The `clientConfig` of the definition.
+    pub(crate) config: Value,
     review_version: &'static str,
     /// The versions of the definition, such as `example.com/v1`, with their schemas.
     versions: Vec<(String, Value)>,
 }
 
-/// A call that runs, with the objects that it converts.
-struct ConversionCall {
-    uid: String,
-    objects: Vec<Value>,
-    pending: Result<Pending, String>,
-}
-
-impl Converter {
+impl ConversionWebhook {
     /// The webhook of a definition; `None` when its versions differ in nothing but their names.
-    pub(super) fn of(definition: &Value) -> Option<Self> {
+    pub(crate) fn of(definition: &Value) -> Option<Self> {
         let spec = definition.part("spec");
         let conversion = spec.part("conversion");
         if conversion.text("strategy") != "Webhook" {
             return None;
         }
         let webhook = conversion.part("webhook");
-        let config = webhook.part("clientConfig");
-        let bundle = STANDARD.decode(config.text("caBundle")).unwrap_or_default();
-        let bundle = if bundle.trim_ascii().is_empty() {
-            Vec::new()
-        } else {
-            bundle
-        };
         let stated = webhook.strings("conversionReviewVersions");
         let known = |stated: &&str| REVIEW_VERSIONS.into_iter().find(|known| known == stated);
         let versions = spec.items("versions").iter().map(|version| {
@@ -68,45 +49,43 @@ impl Converter {
             (name, schema.clone())
         });
         Some(Self {
-            target: WebhookTarget::new(config, bundle),
+            config: webhook.part("clientConfig").clone(),
             review_version: stated.iter().find_map(known).unwrap_or("v1"),
             versions: versions.collect(),
         })
     }
 
-    /// The objects in another version. Each of them has a version that is not the wanted one.
+    /// The authority of the webhook in PEM; empty for those of the system.
+    pub(crate) fn bundle(&self) -> Vec<u8> {
+        let bundle = STANDARD.decode(self.config.text("caBundle"));
+        let bundle = bundle.unwrap_or_default();
+        if bundle.trim_ascii().is_empty() {
+            Vec::new()
+        } else {
+            bundle
+        }
+    }
+
+    /// The objects of single calls that convert these to another version. Each of them has a version that is not the
+    /// wanted one.
     ///
     /// # Errors
-    /// Why they cannot be converted.
-    pub(crate) fn convert(
+    /// The definition does not have a version.
+    pub(crate) fn batches(
         &self,
-        api: &Api,
         objects: Vec<Value>,
         wanted: &str,
-    ) -> Result<Vec<Value>, String> {
+    ) -> Result<Vec<Vec<Value>>, String> {
         for object in &objects {
             self.schema(object.text("apiVersion")).ok_or_else(|| {
                 let version = object.text("apiVersion");
                 format!("request to convert CR from an invalid group/version: {version}")
             })?;
         }
-        let schema = self.schema(wanted).ok_or_else(|| {
+        self.schema(wanted).ok_or_else(|| {
             format!("request to convert CR to an invalid group/version: {wanted}")
         })?;
-        let mut converted = Vec::with_capacity(objects.len());
-        let mut batches = batches(objects).into_iter().peekable();
-        while batches.peek().is_some() {
-            let batches = batches.by_ref().take(CALLS_MAX);
-            let calls: Vec<ConversionCall> =
-                batches.map(|batch| self.call(api, batch, wanted)).collect();
-            for call in calls {
-                converted.extend(self.finish(call, wanted)?);
-            }
-        }
-        for object in &mut converted {
-            objects::prune(schema, object, &mut Vec::new());
-        }
-        Ok(converted)
+        Ok(batches(objects))
     }
 
     fn schema(&self, version: &str) -> Option<&Value> {
@@ -114,44 +93,42 @@ impl Converter {
         known.map(|(_, schema)| schema)
     }
 
-    fn call(&self, api: &Api, objects: Vec<Value>, wanted: &str) -> ConversionCall {
-        let uid = api.new_uid();
+    /// The body of a call.
+    pub(crate) fn review(&self, uid: &str, objects: &[Value], wanted: &str) -> Value {
         let sent: Vec<Value> = objects.iter().cloned().map(as_sent).collect();
-        let review = json!({
+        json!({
             "kind": "ConversionReview",
             "apiVersion": format!("{GROUP}/{}", self.review_version),
             "request": {"uid": uid, "desiredAPIVersion": wanted, "objects": sent},
             "response": {"uid": "", "convertedObjects": null, "result": {"metadata": {}}},
-        });
-        tracing::debug!(
-            objects = objects.len(),
-            wanted,
-            "calling a conversion webhook"
-        );
-        let pending = api.webhook_calls.post(api, &self.target, TIMEOUT, &review);
-        ConversionCall {
-            uid,
-            objects,
-            pending,
-        }
+        })
     }
 
-    fn finish(&self, call: ConversionCall, wanted: &str) -> Result<Vec<Value>, String> {
-        let first = call.objects.first().unwrap_or(&Value::Null);
+    /// The objects of a call in the wanted version, from its response.
+    ///
+    /// # Errors
+    /// Why they are not converted.
+    pub(crate) fn finish(
+        &self,
+        uid: &str,
+        objects: &[Value],
+        response: Result<Value, String>,
+        wanted: &str,
+    ) -> Result<Vec<Value>, String> {
+        let first = objects.first().unwrap_or(&Value::Null);
         let kind = format!("{}, Kind={}", first.text("apiVersion"), first.text("kind"));
         let of_webhook = |what: String| format!("conversion webhook for {kind} {what}");
-        let review = call.pending.and_then(Pending::wait);
-        let converted = review.and_then(|review| self.converted(&call.uid, review));
+        let converted = response.and_then(|review| self.converted(uid, review));
         let converted = converted.map_err(|e| of_webhook(format!("failed: {e}")))?;
-        let (found, expected) = (converted.len(), call.objects.len());
+        let (found, expected) = (converted.len(), objects.len());
         if found != expected {
             let what = format!("returned {found} objects, expected {expected}");
             return Err(of_webhook(what));
         }
         // The texts differ for one object and for several, as in kube-apiserver.
         let is_alone = expected == 1;
-        let pairs = call.objects.iter().zip(converted).enumerate();
-        pairs
+        let pairs = objects.iter().zip(converted).enumerate();
+        let restored = pairs
             .map(|(i, (original, converted))| {
                 restored(original, converted, wanted).map_err(|fault| {
                     of_webhook(match (fault, is_alone) {
@@ -173,7 +150,14 @@ impl Converter {
                     })
                 })
             })
-            .collect()
+            .collect::<Result<Vec<Value>, String>>();
+        let mut restored = restored?;
+        if let Some(schema) = self.schema(wanted) {
+            for object in &mut restored {
+                prune(schema, object, &mut Vec::new());
+            }
+        }
+        Ok(restored)
     }
 
     /// The objects of a response.

@@ -1,28 +1,20 @@
-//! CustomResourceDefinitions: their resources, their conditions, and the deletion of their objects.
-//!
-//! After each change of a definition, [`sync`] accepts its names, writes its conditions, and replaces the
-//! catalog of served resources. It is called by a task of the server and before the server accepts requests.
+//! The resources and the conditions that CustomResourceDefinitions have.
 
-use super::conversion::Converter;
+use super::conversion::ConversionWebhook;
 use super::{CustomType, JsonPath};
 use crate::access::{gr, intern};
-use crate::registry::{
-    Api, Catalog, DeleteRequest, Generation, ListRequest, Method, Requester, ServedResource, Sub,
-    UpdateInputs, WriteOptions, api_services, built_in, custom_store, find, meta, meta_mut,
-};
+use crate::catalog::{Generation, ServedResource, Sub, built_in, custom_store};
 use crate::selectors::field::Selectable;
-use crate::status::ApiError;
 use crate::table::TableColumn;
-use crate::validation::view::FieldView;
-use rustc_hash::{FxHashMap, FxHashSet};
+use crate::view::FieldView;
+use crate::view::meta;
+use rustc_hash::FxHashSet;
 use serde_json::{Value, json};
 use std::cmp::Reverse;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 
 /// The finalizer of a definition that is deleted while its objects are.
 pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
-/// The name under which `metadata.managedFields` lists writes of conditions.
-const MANAGER: &str = "kube-apiserver";
 /// The verbs of a custom resource, in the order of kube-apiserver.
 const VERBS: [&str; 8] = [
     "delete",
@@ -34,97 +26,7 @@ const VERBS: [&str; 8] = [
     "update",
     "watch",
 ];
-const GROUP: &str = "apiextensions.k8s.io";
-
-/// The state of a definition from which its resources are made: UID, generation, and whether it is established and
-/// terminating.
-type Basis = (String, i64, bool, bool);
-
-/// The resources of a definition.
-type DefinitionResources = (Basis, Vec<Arc<ServedResource>>);
-
-/// The served resources.
-#[derive(Debug)]
-pub(crate) struct Served {
-    /// Kubernetes' own resources.
-    built_in: Arc<Catalog>,
-    catalog: RwLock<Arc<Catalog>>,
-    /// The definitions from which the catalog was made.
-    made: Mutex<Vec<DefinitionResources>>,
-    /// The revisions of the definitions when all of them had the right conditions.
-    settled: Mutex<Vec<u64>>,
-}
-
-impl Served {
-    /// Kubernetes' own resources, without those of definitions.
-    pub(crate) fn new(built_in: Arc<Catalog>) -> Self {
-        Self {
-            catalog: RwLock::new(Arc::clone(&built_in)),
-            built_in,
-            made: Mutex::default(),
-            settled: Mutex::default(),
-        }
-    }
-
-    /// The resources that are served now.
-    pub(crate) fn catalog(&self) -> Arc<Catalog> {
-        let catalog = self.catalog.read().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&catalog)
-    }
-
-    /// Makes the resources of the definitions anew, except for those of definitions that are as they were.
-    fn replace(&self, definitions: &[Arc<Value>]) {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        let bases: Vec<Basis> = definitions.iter().map(|d| basis(d)).collect();
-        if made.iter().map(|(basis, _)| basis).eq(&bases) {
-            return;
-        }
-        let mut known: FxHashMap<Basis, Vec<Arc<ServedResource>>> =
-            std::mem::take(&mut *made).into_iter().collect();
-        *made = definitions
-            .iter()
-            .zip(bases)
-            .map(|(definition, basis)| {
-                let resources = known.remove(&basis).unwrap_or_else(|| {
-                    let is_served = is_established(definition);
-                    let resources = is_served.then(|| resources(definition));
-                    resources.into_iter().flatten().map(Arc::new).collect()
-                });
-                (basis, resources)
-            })
-            .collect();
-        let mut catalog = Catalog::clone(&self.built_in);
-        let mut served: Vec<&Arc<ServedResource>> = made.iter().flat_map(|(_, r)| r).collect();
-        served.sort_by_key(|r| r.resource.group);
-        for resource in served {
-            catalog.add(Arc::clone(resource));
-        }
-        *self.catalog.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(catalog);
-    }
-
-    fn is_settled(&self, revisions: &[u64]) -> bool {
-        *self.settled.lock().unwrap_or_else(PoisonError::into_inner) == revisions
-    }
-
-    fn settle(&self, revisions: Vec<u64>) {
-        *self.settled.lock().unwrap_or_else(PoisonError::into_inner) = revisions;
-    }
-}
-
-fn basis(definition: &Value) -> Basis {
-    let generation = definition.part("metadata").int("generation");
-    let uid = meta(definition, "uid").to_owned();
-    (
-        uid,
-        generation,
-        is_established(definition),
-        is_terminating(definition),
-    )
-}
-
-fn definitions() -> Option<&'static Arc<ServedResource>> {
-    find(GROUP, "customresourcedefinitions")
-}
+pub(crate) const GROUP: &str = "apiextensions.k8s.io";
 
 /// Returns whether a resource is that of definitions.
 pub(crate) fn is_definitions(resource: &ServedResource) -> bool {
@@ -150,115 +52,6 @@ pub(crate) fn add_stored_version(definition: &mut Value) {
     definition["status"]["storedVersions"] = stored;
 }
 
-/// Brings the conditions of all definitions, and the served resources, up to date with the definitions.
-/// Returns whether objects of a deleted definition remain.
-pub(crate) fn sync(api: &Api) -> bool {
-    let Some(resource) = definitions() else {
-        return false;
-    };
-    let definitions = accept(api, resource);
-    api.served.replace(&definitions);
-    api_services::sync(api);
-    let mut is_busy = false;
-    for definition in definitions.iter().filter(|d| is_terminating(d)) {
-        let is_empty = delete_objects(api, definition);
-        is_busy |= !is_empty;
-        if is_empty {
-            let write = |current: &Value| {
-                let mut new = current.clone();
-                let left: Vec<&str> = current.part("metadata").strings("finalizers");
-                let left: Vec<&str> = left.into_iter().filter(|f| *f != CLEANUP).collect();
-                meta_mut(&mut new).insert("finalizers".to_owned(), json!(left));
-                Ok(new)
-            };
-            write_definition(api, resource, meta(definition, "name"), "", write);
-        }
-    }
-    is_busy
-}
-
-fn write_definition(
-    api: &Api,
-    resource: &ServedResource,
-    name: &str,
-    sub: &str,
-    write: impl Fn(&Value) -> Result<Value, ApiError>,
-) {
-    let options = WriteOptions {
-        manager: MANAGER.to_owned(),
-        requester: Requester::component(MANAGER),
-        ..WriteOptions::default()
-    };
-    let change = UpdateInputs {
-        resource,
-        namespace: "",
-        name,
-        sub,
-        options: &options,
-        by: Method::Put,
-    };
-    // A definition that has just changed or gone is looked at again.
-    if let Err(error) = api.update(&change, write) {
-        tracing::debug!(name, %error, "failed to write a CustomResourceDefinition");
-    }
-}
-
-/// Brings the conditions of all definitions up to date, and returns the definitions. Nothing is computed for
-/// definitions that have not changed since all had the right conditions.
-fn accept(api: &Api, resource: &ServedResource) -> Vec<Arc<Value>> {
-    let listed = || {
-        let listed = api.list(resource, &ListRequest::default());
-        listed.map(|l| l.items).unwrap_or_default()
-    };
-    let versions = listed();
-    let revisions: Vec<u64> = versions.iter().map(|v| v.revision()).collect();
-    let mut all: Vec<Arc<Value>> = versions.iter().map(|v| v.object()).collect();
-    // Nothing has changed since all conditions were right.
-    if api.served.is_settled(&revisions) {
-        return all;
-    }
-    let mut has_written = false;
-    for version in versions {
-        let definition = &*version.object();
-        let status = status(definition, &Names::new(&all, definition), &api.now_text());
-        if status != definition["status"] {
-            let write = |current: &Value| {
-                let mut new = current.clone();
-                new["status"] = status.clone();
-                Ok(new)
-            };
-            write_definition(api, resource, meta(definition, "name"), "status", write);
-            has_written = true;
-            // The names that this definition has now can decide about the next one.
-            all = listed().iter().map(|v| v.object()).collect();
-        }
-    }
-    if !has_written {
-        api.served.settle(revisions);
-    }
-    all
-}
-
-/// Deletes the objects of a definition. Returns whether there are none.
-fn delete_objects(api: &Api, definition: &Value) -> bool {
-    let Some(resource) = stored_resource(definition) else {
-        return true;
-    };
-    let objects = |api: &Api| {
-        let listed = api.list(&resource, &ListRequest::default());
-        listed.map(|l| l.items).unwrap_or_default()
-    };
-    for version in objects(api) {
-        let object = &version.object();
-        let (namespace, name) = (meta(object, "namespace"), meta(object, "name"));
-        let request = DeleteRequest::default();
-        if let Err(error) = api.delete(&resource, namespace, name, &request) {
-            tracing::debug!(namespace, name, %error, "failed to delete a custom resource");
-        }
-    }
-    objects(api).is_empty()
-}
-
 fn condition<'d>(definition: &'d Value, name: &str) -> Option<&'d Value> {
     let conditions = definition.part("status").items("conditions").iter();
     conditions.into_iter().find(|c| c.text("type") == name)
@@ -268,18 +61,18 @@ fn is_true(definition: &Value, name: &str) -> bool {
     condition(definition, name).is_some_and(|c| c.text("status") == "True")
 }
 
-fn is_established(definition: &Value) -> bool {
+pub(crate) fn is_established(definition: &Value) -> bool {
     is_true(definition, "Established")
 }
 
-fn is_terminating(definition: &Value) -> bool {
+pub(crate) fn is_terminating(definition: &Value) -> bool {
     let metadata = definition.part("metadata");
     metadata.field("deletionTimestamp").is_some()
         && metadata.strings("finalizers").contains(&CLEANUP)
 }
 
 /// The status that a definition has among all of them.
-fn status(definition: &Value, names: &Names<'_>, now: &str) -> Value {
+pub(crate) fn status(definition: &Value, names: &Names<'_>, now: &str) -> Value {
     let mut status = definition.part("status").clone();
     let wanted = definition.part("spec").part("names");
     let conflict = conflict(wanted, names, status.part("acceptedNames"));
@@ -345,13 +138,13 @@ fn put(status: &mut Value, name: &str, (value, reason, message): (&str, &str, St
 }
 
 /// The names that other definitions of the group of one have, and those of Kubernetes' own resources in it.
-struct Names<'a> {
+pub(crate) struct Names<'a> {
     resources: FxHashSet<&'a str>,
     kinds: FxHashSet<&'a str>,
 }
 
 impl<'a> Names<'a> {
-    fn new(all: &'a [Arc<Value>], definition: &Value) -> Self {
+    pub(crate) fn new(all: &'a [Arc<Value>], definition: &Value) -> Self {
         let group = definition.part("spec").text("group");
         let mut names = Self {
             resources: FxHashSet::default(),
@@ -447,11 +240,11 @@ pub(crate) fn stability(name: &str) -> (u8, Reverse<u64>, Reverse<u64>, String) 
 }
 
 /// The resources of the served versions.
-fn resources(definition: &Value) -> Vec<ServedResource> {
+pub(crate) fn resources(definition: &Value) -> Vec<ServedResource> {
     let versions = definition.part("spec").items("versions").iter();
     let mut served: Vec<&Value> = versions.filter(|v| v.flag("served")).collect();
     served.sort_by_key(|v| stability(v.text("name")));
-    let converter = Converter::of(definition).map(Arc::new);
+    let converter = ConversionWebhook::of(definition).map(Arc::new);
     served
         .into_iter()
         .map(|version| resource(definition, version, converter.clone()))
@@ -459,7 +252,7 @@ fn resources(definition: &Value) -> Vec<ServedResource> {
 }
 
 /// The resource of the storage version, served or not. Its objects are not converted.
-fn stored_resource(definition: &Value) -> Option<ServedResource> {
+pub(crate) fn stored_resource(definition: &Value) -> Option<ServedResource> {
     let mut versions = definition.part("spec").items("versions").iter();
     let version = versions.find(|v| v.flag("storage"))?;
     Some(resource(definition, version, None))
@@ -468,7 +261,7 @@ fn stored_resource(definition: &Value) -> Option<ServedResource> {
 fn resource(
     definition: &Value,
     version: &Value,
-    converter: Option<Arc<Converter>>,
+    converter: Option<Arc<ConversionWebhook>>,
 ) -> ServedResource {
     let spec = definition.part("spec");
     let names = definition.part("status").part("acceptedNames");

@@ -2,7 +2,7 @@
 
 use crate::schema::Schemas;
 use crate::schema::model::{ListType, Model, ModelField, ObjectType, TypeId, ValueShape};
-use crate::validation::view::FieldView;
+use crate::view::FieldView;
 use serde_json::Value;
 
 /// The model of a schema and the type of its objects.

@@ -5,7 +5,7 @@
 use crate::field::FieldError;
 use crate::validation::errors::{ErrorPath, Errors, Shown};
 use crate::validation::names;
-use crate::validation::view::FieldView;
+use crate::view::FieldView;
 use regex::Regex;
 use rustc_hash::FxHashMap;
 use serde_json::{Map, Value};

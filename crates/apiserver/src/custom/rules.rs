@@ -5,7 +5,7 @@
 
 use crate::field::{ErrorType, FieldError};
 use crate::validation::errors::{ErrorPath, Errors, Shown};
-use crate::validation::view::FieldView;
+use crate::view::FieldView;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use berth_cel::{COST_MAX, CompileError, Datum, EvaluationError, Program, Variables};

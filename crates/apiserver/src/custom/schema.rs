@@ -5,14 +5,14 @@ use super::conversion::REVIEW_VERSIONS;
 use super::definition::add_stored_version;
 use super::objects::{compile, faults, patterns, prune_part};
 use super::rules;
+use crate::authorities;
 use crate::field::FieldError;
 use crate::strategy::{KindStrategy, Subresource, keep_other_half};
 use crate::validation::engine::{Owner, checks};
 use crate::validation::errors::{ErrorPath, Errors, IS_IMMUTABLE};
 use crate::validation::names;
-use crate::validation::view::{FieldView, child, set_if_absent, set_if_zero};
 use crate::validation::webhooks;
-use crate::webhook_client;
+use crate::view::{FieldView, child, set_if_absent, set_if_zero};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use berth_api::names::dns1035_label;
@@ -180,7 +180,7 @@ fn check_conversion(errors: &mut Errors, _: &Owner, conversion: &Value, path: &E
 fn check_bundle(errors: &mut Errors, client: &Value, path: &ErrorPath) {
     let bundle = STANDARD.decode(client.text("caBundle")).unwrap_or_default();
     if !bundle.trim_ascii().is_empty()
-        && let Some(fault) = webhook_client::bundle_fault(&bundle)
+        && let Some(fault) = authorities::read(&bundle).err()
     {
         errors.invalid_unshown(path, fault);
     }

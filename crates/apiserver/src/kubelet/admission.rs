@@ -8,7 +8,7 @@ use crate::object::{items, seconds};
 use crate::pod;
 use crate::validation::amounts::{self, Amounts};
 use crate::validation::pod::requests;
-use crate::validation::view::{FieldView, items_mut};
+use crate::view::{FieldView, items_mut};
 use berth_api::TaintEffect;
 use berth_api::names::is_dra_extended_resource_name;
 use jiff::Timestamp;

@@ -9,7 +9,7 @@ use crate::access::StoredObject;
 use crate::object::{condition, generation, next_count, put_condition, remove_condition, seconds};
 use crate::pod;
 use crate::validation::amounts::{self, Amounts};
-use crate::validation::view::{FieldView, copy_field, items_mut, set};
+use crate::view::{FieldView, copy_field, items_mut, set};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 

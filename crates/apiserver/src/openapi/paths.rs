@@ -5,8 +5,8 @@
 
 use super::components::{group_version_kind, meta_reference, reference};
 use super::{group_version_path, schema_name};
+use crate::catalog::ServedResource;
 use crate::patch::PatchType;
-use crate::registry::ServedResource;
 use serde_json::{Map, Value, json};
 
 /// A name and type of a query parameter.

@@ -1,7 +1,7 @@
 //! The elements that clients look up in the documents.
 
 use super::*;
-use crate::registry::built_in;
+use crate::catalog::built_in;
 
 fn document(path: &str) -> Value {
     let document = super::document(built_in(), path).expect(path);

@@ -2,7 +2,7 @@
 //! gnostic's `OpenAPIv2.proto`), in which kubectl asks for it.
 
 use super::components::COMPONENTS;
-use crate::validation::view::FieldView;
+use crate::view::FieldView;
 use berth_protobuf::wire::Writer;
 use serde_json::{Map, Value, json};
 

@@ -3,7 +3,7 @@
 use super::{charged, is_in_scope, shown, tracks, unstated, usage};
 use crate::access::{GroupResource, gr};
 use crate::validation::amounts::{self, Amounts};
-use crate::validation::view::FieldView;
+use crate::view::FieldView;
 use berth_api::Quantity;
 use jiff::Timestamp;
 use serde_json::Value;

@@ -1,21 +1,20 @@
 //! The API of one control plane: the store, the rules of the kinds, admission, the clock and randomness.
 
 use super::component_statuses;
-use super::resource::{self, Catalog, ServedResource};
 use crate::admission::Admission;
 use crate::admission::policies::Policies;
 use crate::admission::webhooks::Webhooks;
 use crate::auth::Authorization;
-use crate::custom::definition::{self, Served};
+use crate::catalog;
+use crate::catalog::{Catalog, ServedResource};
+use crate::definitions::{self, Served};
 use crate::groups::{self, GroupGates};
-use crate::raw_json;
 use crate::releases::ApiRelease;
-use crate::status::{ApiError, StatusSubject};
+use crate::status::ApiError;
 use crate::storage::{
     DataDir, DataDirError, HistoryLimits, ObjectStore, ObjectVersion, StoreError,
 };
-use crate::strategy::KindStrategy;
-use crate::validation;
+use crate::view::meta;
 use crate::webhook_client::Caller;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -113,8 +112,8 @@ impl Api {
     /// See [`OpenError`].
     pub fn open(options: ApiOptions, data: Option<DataDir>) -> Result<Self, OpenError> {
         let store = match data {
-            Some(data) => ObjectStore::open(resource::store_names(), options.history, data)?,
-            None => ObjectStore::new(resource::store_names().len(), options.history),
+            Some(data) => ObjectStore::open(catalog::store_names(), options.history, data)?,
+            None => ObjectStore::new(catalog::store_names().len(), options.history),
         };
         let api = Self {
             store,
@@ -132,14 +131,14 @@ impl Api {
         };
         api.create_what_every_cluster_has()
             .map_err(OpenError::Bootstrap)?;
-        super::groups_alpha::migrate(&api);
-        definition::sync(&api);
+        super::migrate::groups_alpha(&api);
+        definitions::sync(&api);
         Ok(api)
     }
 
     fn create_what_every_cluster_has(&self) -> Result<(), ApiError> {
         let create = |group, plural, object: Value| {
-            let resource = resource::find(group, plural).ok_or_else(ApiError::no_such_resource)?;
+            let resource = catalog::find(group, plural).ok_or_else(ApiError::no_such_resource)?;
             let namespace = meta(&object, "namespace").to_owned();
             match self.create(
                 resource,
@@ -179,7 +178,7 @@ impl Api {
         }
         super::service_cidrs::create_default(self)?;
         super::service_addresses::Allocator(self).repair();
-        for (plural, object) in super::flow_control::bootstrap() {
+        for (plural, object) in crate::flow_control::bootstrap() {
             create("flowcontrol.apiserver.k8s.io", plural, object)?;
         }
         for (plural, object) in super::rbac::bootstrap() {
@@ -284,77 +283,6 @@ impl Api {
     }
 }
 
-// === impl Resource ===
-
-impl ServedResource {
-    /// The way in which messages name an object of this resource.
-    pub fn subject<'a>(&self, name: &'a str) -> StatusSubject<'a> {
-        StatusSubject {
-            group: self.resource.group,
-            resource: self.resource.resource,
-            name,
-        }
-    }
-
-    /// The way in which messages about the content of an object name it.
-    pub fn kind_subject<'a>(&self, name: &'a str) -> StatusSubject<'a> {
-        StatusSubject {
-            group: self.resource.group,
-            resource: self.kind,
-            name,
-        }
-    }
-
-    /// The kind, empty for a custom resource, which may share its name with one of Kubernetes.
-    pub(super) fn built_in_kind(&self) -> &str {
-        match self.custom {
-            Some(_) => "",
-            None => self.kind,
-        }
-    }
-
-    /// The rules of the kind.
-    pub(crate) fn strategy(&self) -> &dyn KindStrategy {
-        match &self.custom {
-            Some(custom) => &**custom,
-            None => validation::strategy(self.stored_as().resource),
-        }
-    }
-
-    /// The resource under whose rules and shape objects of this one are stored.
-    pub(crate) fn stored_as(&self) -> &Self {
-        match self.store {
-            Some(store) if self.custom.is_none() => resource::built_in()
-                .resources()
-                .iter()
-                .find(|r| r.store == Some(store))
-                .map_or(self, |r| r),
-            Some(_) => self,
-            None => self,
-        }
-    }
-
-    /// A stored object as this resource shows it.
-    pub(crate) fn shown(&self, object: &Value) -> Value {
-        super::conversion::from_stored(self, object).into_owned()
-    }
-
-    /// An object of this resource as it is stored.
-    pub(crate) fn stored(&self, object: Value) -> Value {
-        super::conversion::to_stored(self, object)
-    }
-
-    /// Returns whether objects have fields that are kept as the text of their JSON.
-    pub(crate) fn has_raw_json(&self) -> bool {
-        self.custom.is_none() && raw_json::has(self.resource.group, self.kind)
-    }
-
-    /// Returns whether objects are stored in another shape than this resource shows.
-    pub fn is_converted(&self) -> bool {
-        self.conversion.is_some()
-    }
-}
-
 /// A time as it is written into objects: RFC 3339 with whole seconds, in UTC.
 pub(crate) fn seconds_text(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
@@ -372,38 +300,5 @@ pub(super) fn store_error(error: &StoreError) -> ApiError {
         StoreError::NotFound | StoreError::Exists | StoreError::Modified => {
             ApiError::internal(error.to_string())
         }
-    }
-}
-
-/// A string in the metadata of an object, empty when it is absent.
-pub(crate) fn meta<'a>(object: &'a Value, field: &str) -> &'a str {
-    object
-        .get("metadata")
-        .and_then(|m| m.get(field))
-        .and_then(Value::as_str)
-        .unwrap_or("")
-}
-
-/// The metadata of an object, made when it is absent or no object.
-pub(crate) fn meta_mut(object: &mut Value) -> &mut serde_json::Map<String, Value> {
-    child_mut(object, "metadata")
-}
-
-/// The object at `field`, made when it is absent or no object.
-pub(crate) fn child_mut<'a>(
-    object: &'a mut Value,
-    field: &str,
-) -> &'a mut serde_json::Map<String, Value> {
-    if !object.is_object() {
-        *object = json!({});
-    }
-    let slot = &mut object[field];
-    if !slot.is_object() {
-        *slot = json!({});
-    }
-    match slot {
-        Value::Object(map) => map,
-        // It was made an object right above.
-        _ => unreachable!("a JSON object"),
     }
 }

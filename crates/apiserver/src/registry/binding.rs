@@ -1,17 +1,20 @@
 //! `pods/binding`: how a pod comes to a node. Rules API-17 to API-19.
 
-use super::api::{Api, child_mut, meta};
-use super::decode::{self, WriteBody};
-use super::resource::{self, ServedResource};
+use super::api::Api;
 use super::write::{
     WRITE_ATTEMPTS_MAX, WriteOptions, WriteResult, action, check_namespace, precondition_conflict,
     uid_conflict,
 };
+use crate::body::WriteBody;
+use crate::catalog;
+use crate::catalog::ServedResource;
+use crate::decode;
 use crate::field::{ErrorType, FieldError};
 use crate::object::{is_deleting, set, update_condition};
 use crate::status::{ApiError, StatusSubject};
 use crate::storage::{ObjectVersion, StoreError};
-use crate::validation::view::FieldView;
+use crate::view::FieldView;
+use crate::view::{child_mut, meta};
 use serde_json::{Map, Value, json};
 
 /// Labels of a node that its pods get.
@@ -97,7 +100,7 @@ impl Api {
         if !self.admission.pod_topology_labels {
             return Map::new();
         }
-        let node = resource::find("", "nodes").and_then(|nodes| self.get(nodes, "", node).ok());
+        let node = catalog::find("", "nodes").and_then(|nodes| self.get(nodes, "", node).ok());
         let node = node.map(|n| n.object());
         let labels = node.as_ref().and_then(|n| n.pointer("/metadata/labels"));
         TOPOLOGY_LABELS

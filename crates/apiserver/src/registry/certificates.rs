@@ -1,12 +1,13 @@
 //! CertificateSigningRequests: who made them, and who may approve and sign them.
 
+use super::Api;
 use super::rbac::{self, RequestAttributes};
 use super::write::WriteOptions;
-use super::{Api, ServedResource};
 use crate::access::gr;
 use crate::auth::RequestUser;
+use crate::catalog::ServedResource;
 use crate::status::ApiError;
-use crate::validation::view::{FieldView, child, remove, set};
+use crate::view::{FieldView, child, remove, set};
 use serde_json::{Value, json};
 
 fn is_request(resource: &ServedResource) -> bool {

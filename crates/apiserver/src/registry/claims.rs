@@ -4,15 +4,16 @@
 //! of devices needs that on `resourceclaims/driver` for each driver: with the verb `associated-node:…` for a driver on
 //! the node of the claim, with `arbitrary-node:…` otherwise.
 
-use super::api::{Api, meta};
+use super::api::Api;
 use super::rbac::{self, RequestAttributes};
 use super::requester::Requester;
-use super::resource::ServedResource;
 use crate::access::gr;
 use crate::auth::RequestUser;
+use crate::catalog::ServedResource;
 use crate::field::{ErrorType, FieldError};
 use crate::validation::names;
-use crate::validation::view::FieldView;
+use crate::view::FieldView;
+use crate::view::meta;
 use serde_json::Value;
 use std::collections::BTreeSet;
 

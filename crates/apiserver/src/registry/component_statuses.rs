@@ -4,11 +4,12 @@
 //! Lease of the scheduler, wherever it runs, and knows the controllers, which run in its process.
 
 use super::api::Api;
-use super::resource::{self, ServedResource};
 use crate::access::gr;
+use crate::catalog;
+use crate::catalog::ServedResource;
 use crate::status::{ApiError, StatusSubject};
 use crate::storage::ObjectVersion;
-use crate::validation::view::FieldView;
+use crate::view::FieldView;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -65,7 +66,7 @@ pub(super) fn one(
 
 /// Returns whether a scheduler leads.
 fn scheduler(api: &Api) -> Result<(), String> {
-    let lease = resource::find("coordination.k8s.io", "leases");
+    let lease = catalog::find("coordination.k8s.io", "leases");
     let lease = lease.and_then(|leases| api.get(leases, "kube-system", SCHEDULER_LEASE).ok());
     let lease = lease.map(|lease| lease.object());
     let spec = lease.as_deref().unwrap_or(&Value::Null).part("spec");

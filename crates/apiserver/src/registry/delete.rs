@@ -3,23 +3,26 @@
 //! A kind without grace goes at once, unless finalizers hold it. A pod is first marked (`deletionTimestamp`,
 //! `deletionGracePeriodSeconds`), which watchers see, and goes when its grace is zero and no finalizer holds it.
 
-use super::api::{Api, meta, meta_mut, seconds_text};
-use super::decode::{self, Encoding, FieldValidation, WriteBody};
+use super::api::{Api, seconds_text};
 use super::list::ListRequest;
-use super::options::bad_option;
 use super::requester::Requester;
-use super::resource::{ServedResource, find};
 use super::service_addresses::{self, Allocator};
 use super::write::{WRITE_ATTEMPTS_MAX, namespace_of};
 use crate::access::{Propagation, gr};
 use crate::admission::node_restriction;
 use crate::admission::webhooks::{Attributes, WebhookOperation, WebhookOptions};
+use crate::body::{Encoding, WriteBody};
+use crate::catalog::{ServedResource, find};
 use crate::custom::definition;
+use crate::decode;
+use crate::decode::FieldValidation;
 use crate::field::ErrorType;
+use crate::status::bad_option;
 use crate::status::{ApiError, StatusSubject};
 use crate::storage::{ObjectVersion, StoreError};
 use crate::validation::small::SYSTEM_CLASSES;
-use crate::validation::view::FieldView;
+use crate::view::FieldView;
+use crate::view::{meta, meta_mut};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;

@@ -1,19 +1,22 @@
 //! `pods/eviction`: deletes a pod if its PodDisruptionBudget allows that.
 
-use super::api::{Api, meta};
-use super::decode::{self, Encoding, WriteBody};
+use super::api::Api;
 use super::delete::DeleteRequest;
 use super::list::ListRequest;
-use super::resource::{self, ServedResource};
 use super::write::{
     Method, UpdateInputs, WRITE_ATTEMPTS_MAX, WriteOptions, action, check_namespace,
 };
+use crate::body::{Encoding, WriteBody};
+use crate::catalog;
+use crate::catalog::ServedResource;
+use crate::decode;
 use crate::disruption;
 use crate::object::{condition, count, generation, is_deleting, labels, put_condition, seconds};
 use crate::pod;
 use crate::selectors::workload::ControllerSelector;
 use crate::status::{ApiError, Cause, StatusSubject};
 use crate::storage::{ObjectVersion, StoreError};
+use crate::view::meta;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -85,7 +88,7 @@ fn guard(
         return Ok(Guard::Pending);
     }
     let budgets =
-        resource::find("policy", "poddisruptionbudgets").ok_or_else(ApiError::no_such_resource)?;
+        catalog::find("policy", "poddisruptionbudgets").ok_or_else(ApiError::no_such_resource)?;
     let request = ListRequest {
         namespace: Some(namespace),
         ..ListRequest::default()

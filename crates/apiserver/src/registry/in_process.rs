@@ -2,19 +2,21 @@
 //!
 //! Bodies are not checked against the schemas: they come from this program, not from the network.
 
-use super::api::{Api, meta};
+use super::api::Api;
 use super::delete::{DeleteRequest, Preconditions};
 use super::list::ListRequest;
 use super::requester::Requester;
-use super::resource::{self, ServedResource};
 use super::write::{Method, UpdateInputs, WriteOptions};
 use crate::access::{
     Access, AccessError, DeleteOptions, GroupResource, KindInfo, StoredObject,
     WatchedChange as Seen,
 };
+use crate::catalog;
+use crate::catalog::ServedResource;
 use crate::server::stopped;
 use crate::status::ApiError;
 use crate::storage::{Cursor, EventKind, ObjectVersion, StoredEvent};
+use crate::view::meta;
 use rustc_hash::FxHashSet;
 use serde_json::Value;
 use std::sync::Arc;
@@ -59,7 +61,7 @@ impl InProcess {
     /// A served resource; of a custom one the version in which objects are stored, where that is served: components of
     /// this process do not depend on conversion webhooks.
     fn resource(&self, kind: GroupResource) -> Result<Arc<ServedResource>, ApiError> {
-        if let Some(known) = resource::find(kind.group, kind.resource) {
+        if let Some(known) = catalog::find(kind.group, kind.resource) {
             return Ok(Arc::clone(known));
         }
         let catalog = self.api.catalog();

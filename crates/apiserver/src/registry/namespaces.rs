@@ -1,11 +1,12 @@
 //! The special handling of namespaces: they stay, terminating, until their content was deleted and `finalize` ends it.
 
-use super::api::{Api, child_mut, meta, meta_mut, seconds_text};
-use super::resource::ServedResource;
+use super::api::{Api, seconds_text};
 use super::write::{WRITE_ATTEMPTS_MAX, is_released};
+use crate::catalog::ServedResource;
 use crate::status::ApiError;
 use crate::storage::ObjectVersion;
 use crate::validation::small;
+use crate::view::{child_mut, meta, meta_mut};
 use serde_json::{Value, json};
 use std::sync::Arc;
 

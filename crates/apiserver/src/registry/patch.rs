@@ -1,15 +1,18 @@
 //! PATCH: a change of the current object, computed anew when another write comes in between.
 
-use super::api::{Api, meta};
-use super::resource::ServedResource;
+use super::api::Api;
+use super::scale;
 use super::write::{Method, UpdateInputs, WriteOptions, WriteResult};
-use super::{FieldValidation, decode, scale};
 use crate::apply;
+use crate::catalog::ServedResource;
+use crate::decode;
+use crate::decode::FieldValidation;
 use crate::field::{ErrorType, FieldError};
 use crate::patch::{self, PatchError, PatchType};
 use crate::raw_json;
 use crate::schema::{Decoded, Schemas};
 use crate::status::{ApiError, StatusSubject};
+use crate::view::meta;
 use serde_json::Value;
 use std::sync::Mutex;
 

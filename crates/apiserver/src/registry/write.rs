@@ -4,22 +4,25 @@
 //! between, it is computed again from the newer version, until it fits or its time has passed. A client that set a
 //! version itself gets a conflict then, because the computed object has that version and not the newer one.
 
-use super::api::{Api, child_mut, meta, meta_mut};
+use super::api::Api;
 use super::certificates;
 use super::claims;
-use super::conversion::{self, Conversion};
-use super::decode::{self, FieldValidation, WriteBody};
+use super::conversion;
 use super::devices;
 use super::namespaces;
 use super::rbac::{self, RequestAttributes};
 use super::requester::Requester;
-use super::resource::{Generation, ServedResource};
 use super::service_addresses::{self, Allocator};
 use crate::access::gr;
 use crate::admission;
 use crate::admission::node_restriction;
 use crate::admission::webhooks::{self, Attributes, WebhookOperation, WebhookOptions};
 use crate::apply;
+use crate::body::WriteBody;
+use crate::catalog::{Generation, ServedResource};
+use crate::conversion::Conversion;
+use crate::decode;
+use crate::decode::FieldValidation;
 use crate::field::{ErrorType, FieldError};
 use crate::groups;
 use crate::releases::{ApiRelease, drop_disabled};
@@ -27,9 +30,10 @@ use crate::schema::Schemas;
 use crate::status::ApiError;
 use crate::storage::{ObjectVersion, StoreError};
 use crate::strategy::Subresource;
-use crate::validation::view::FieldView;
 use crate::validation::warnings;
 use crate::validation::{events, later, metadata};
+use crate::view::FieldView;
+use crate::view::{child_mut, meta, meta_mut};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 

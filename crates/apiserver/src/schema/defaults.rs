@@ -4,7 +4,7 @@
 //! type's constant defaults come before those of the types below it; what depends on other fields comes last.
 
 use super::model::{Model, TypeId, ValueShape};
-use crate::validation::view::is_zero;
+use crate::view::is_zero;
 use serde_json::Value;
 
 /// Fills in the defaults of an object of a type.

@@ -1,6 +1,6 @@
 //! Field selectors: `spec.nodeName=n1,status.phase!=Failed`, over the fields that a kind offers.
 
-use crate::registry::ServedResource;
+use crate::catalog::ServedResource;
 use berth_api::selector::{self, FieldTerm, SelectorError};
 use serde_json::Value;
 use std::borrow::Cow;
@@ -101,11 +101,11 @@ impl FieldSelector {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry;
+    use crate::catalog;
     use serde_json::json;
 
     fn select(resource: &str, text: &str, object: &Value) -> Result<bool, String> {
-        let Some(resource) = registry::find("", resource) else {
+        let Some(resource) = catalog::find("", resource) else {
             return Err("no such resource".to_owned());
         };
         FieldSelector::parse(resource, text).map(|s| s.matches(object))

@@ -12,8 +12,9 @@ pub(super) use proxy::forward;
 
 use super::ServerState;
 use super::connection::stopped;
-use crate::registry::{Api, ListRequest, RequestAttributes, find};
-use crate::validation::view::FieldView;
+use crate::catalog::find;
+use crate::registry::{Api, ListRequest, RequestAttributes};
+use crate::view::FieldView;
 use crate::webhook_client::{Trust, WebhookTarget};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -2,7 +2,7 @@
 
 use super::drop_fields;
 use super::encode::{AnswerShape, ObjectView};
-use crate::registry::Encoding;
+use crate::body::Encoding;
 use crate::status::ApiError;
 use crate::table::Include;
 use http::HeaderMap;

@@ -3,9 +3,10 @@
 use super::handle::{AnswerBody, JSON, Received, TEXT, json, not_found, response};
 use super::{ServerState, aggregation, negotiate};
 use crate::auth::tokens::ServerTokens;
+use crate::catalog;
+use crate::catalog::Catalog;
 use crate::discovery;
 use crate::openapi::{self, OpenApiDocument};
-use crate::registry::{self, Catalog};
 use crate::status::ApiError;
 use crate::table::Include;
 use berth_api::Release;
@@ -247,7 +248,7 @@ pub(super) fn metrics_text(state: &ServerState) -> String {
         "# HELP apiserver_storage_objects Stored objects by resource.\n\
          # TYPE apiserver_storage_objects gauge"
     );
-    for resource in registry::built_in().resources() {
+    for resource in catalog::built_in().resources() {
         let (Some(store), false) = (resource.store, resource.is_converted()) else {
             continue;
         };

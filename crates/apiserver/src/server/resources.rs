@@ -7,15 +7,19 @@ use super::negotiate::{self, AnswerFormat, MediaFormat};
 use super::route::{Connect, Query, RouteTarget};
 use crate::access::{GroupResource, gr};
 use crate::admission::webhooks::{self, Attributes, WebhookOperation, WebhookOptions};
+use crate::body::WriteBody;
+use crate::catalog;
+use crate::catalog::ServedResource;
+use crate::decode::FieldValidation;
 use crate::field::ErrorType;
 use crate::patch::PatchType;
 use crate::registry::{
-    self, DeleteRequest, FieldValidation, ListPage, ListRequest, MANAGER_BYTES_MAX,
-    RequestAttributes, Requester, ServedResource, VersionMatch, WriteBody, WriteOptions,
-    WriteResult, bad_option, manager_of_agent, parse_revision, scale_of, scale_resource,
-    update_scale,
+    self, DeleteRequest, ListPage, ListRequest, MANAGER_BYTES_MAX, RequestAttributes, Requester,
+    VersionMatch, WriteOptions, WriteResult, manager_of_agent, parse_revision, scale_of,
+    scale_resource, update_scale,
 };
 use crate::selectors::Selectors;
+use crate::status::bad_option;
 use crate::status::{self, ApiError};
 use crate::storage::{ObjectVersion, StoreError};
 use crate::table::Include;
@@ -254,7 +258,7 @@ pub(super) fn no_containers(
     connect: &Connect,
     received: Received<'_>,
 ) -> ApiError {
-    let Some(resource) = registry::find("", connect.resource) else {
+    let Some(resource) = catalog::find("", connect.resource) else {
         return ApiError::no_such_resource();
     };
     let query = Query::parse(received.parts.uri.query()).unwrap_or_default();
@@ -499,7 +503,7 @@ impl ObjectRequest<'_> {
         body: WriteBody<'_>,
         options: &WriteOptions,
     ) -> Result<Response<AnswerBody>, ApiError> {
-        let pods = registry::find("", "pods").ok_or_else(ApiError::no_such_resource)?;
+        let pods = catalog::find("", "pods").ok_or_else(ApiError::no_such_resource)?;
         let api = &self.state.api;
         let written = api.bind(pods, self.namespace(), name, body, options)?;
         let mut status = status::success(201);
@@ -595,7 +599,7 @@ impl ObjectRequest<'_> {
         let deletion = api.delete(resource, self.namespace(), name, &request)?;
         if deletion.gone && !resource.returns_deleted {
             let object = deletion.version.object();
-            let uid = registry::meta(&object, "uid");
+            let uid = crate::view::meta(&object, "uid");
             return Ok(self.plain(200, &status::deleted(resource.subject(name), uid), &[]));
         }
         let written = WriteResult {

@@ -5,7 +5,7 @@ use super::text::{
     strings, text,
 };
 use super::{CellFn, components, pods};
-use crate::validation::view::FieldView;
+use crate::view::FieldView;
 use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeSet;

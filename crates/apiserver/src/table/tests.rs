@@ -1,10 +1,10 @@
 //! The contents of the rows.
 
 use super::*;
-use crate::registry;
+use crate::catalog;
 
 fn cells(group: &str, resource: &str, object: &Value) -> Vec<String> {
-    let Some(resource) = registry::find(group, resource) else {
+    let Some(resource) = catalog::find(group, resource) else {
         return Vec::new();
     };
     let now = "2026-01-01T01:00:00Z"

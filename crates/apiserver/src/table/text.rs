@@ -1,6 +1,7 @@
 //! Cells: reading fields, and the texts that several kinds share.
 
-use crate::registry::{meta, selector_text};
+use crate::view::FieldView;
+use crate::view::meta;
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -132,6 +133,47 @@ pub(crate) fn human_seconds(seconds: i64) -> String {
 /// A label selector, or `<none>`.
 pub(crate) fn selector(selector: &Value) -> String {
     or(selector_text(Some(selector)), NONE)
+}
+
+/// A label selector as text: `a=b,c in (d,e)`, keys in order.
+pub(crate) fn selector_text(selector: Option<&Value>) -> String {
+    let Some(selector) = selector.and_then(Value::as_object) else {
+        return String::new();
+    };
+    let is_structured =
+        selector.contains_key("matchLabels") || selector.contains_key("matchExpressions");
+    let labels = if is_structured {
+        selector.map("matchLabels")
+    } else {
+        // Replication controllers and services select by plain labels.
+        Some(selector)
+    };
+    let mut parts: Vec<(String, String)> = labels
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| {
+            let value = value.as_str().unwrap_or("");
+            (key.clone(), format!("{key}={value}"))
+        })
+        .collect();
+    let expressions = selector.get("matchExpressions").and_then(Value::as_array);
+    for expression in expressions.into_iter().flatten() {
+        let text = |field: &str| expression.get(field).and_then(Value::as_str).unwrap_or("");
+        let key = text("key");
+        let mut values: Vec<&str> = expression.strings("values").into_iter().collect();
+        values.sort_unstable();
+        let values = values.join(",");
+        let part = match text("operator") {
+            "In" => format!("{key} in ({values})"),
+            "NotIn" => format!("{key} notin ({values})"),
+            "DoesNotExist" => format!("!{key}"),
+            _ => key.to_owned(),
+        };
+        parts.push((key.to_owned(), part));
+    }
+    parts.sort();
+    let parts: Vec<String> = parts.into_iter().map(|(_, part)| part).collect();
+    parts.join(",")
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Quantities inside JSON objects: reading them, and writing them as the API stores them.
 
 use super::errors::{ErrorPath, Errors, IS_NEGATIVE};
-use super::view::FieldView;
+use crate::view::FieldView;
 use berth_api::Quantity;
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -2,8 +2,8 @@
 
 use super::engine::Owner;
 use super::errors::{ErrorPath, Errors, IS_NEGATIVE};
-use super::view::FieldView;
 use super::{amounts, checks, names};
+use crate::view::FieldView;
 use serde_json::Value;
 
 const PERIOD_SECONDS_MAX: i64 = 1_800;

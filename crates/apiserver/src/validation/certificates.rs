@@ -2,10 +2,10 @@
 
 use super::engine::Owner;
 use super::errors::{ErrorPath, Errors, Shown};
-use super::view::{FieldView, copy_field, set, set_if_zero};
 use super::{checks, names};
 use crate::field::FieldError;
 use crate::strategy::{KindStrategy, Subresource, keep_other_half};
+use crate::view::{FieldView, copy_field, set, set_if_zero};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
@@ -136,7 +136,7 @@ impl KindStrategy for CertificateRequests {
                 let given = new.part("status").clone();
                 copy_field(new, old, "spec");
                 copy_field(new, old, "status");
-                if let Some(status) = super::view::child(new, "status") {
+                if let Some(status) = crate::view::child(new, "status") {
                     copy_field(status, &given, "conditions");
                 }
             }
@@ -206,8 +206,8 @@ fn keep_approval(new: &mut Value, old: &Value) {
 }
 
 fn conditions_mut(request: &mut Value) -> &mut [Value] {
-    match super::view::existing(request, "status") {
-        Some(status) => super::view::items_mut(status, "conditions"),
+    match crate::view::existing(request, "status") {
+        Some(status) => crate::view::items_mut(status, "conditions"),
         None => &mut [],
     }
 }

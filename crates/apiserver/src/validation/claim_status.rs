@@ -6,7 +6,7 @@ use super::devices::{check_raw, has_request, validate_driver, validate_pool};
 use super::engine::{Owner, run_type};
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown, json_text, struct_text};
 use super::names;
-use super::view::FieldView;
+use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;
 

@@ -2,8 +2,8 @@
 
 use super::engine::Owner;
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, IS_NEGATIVE};
-use super::view::{FieldView, remove};
 use super::{amounts, checks, names};
+use crate::view::{FieldView, remove};
 use serde_json::Value;
 use std::collections::HashSet;
 

@@ -1,8 +1,8 @@
 //! Conditions of the common type `meta.v1.Condition`.
 
 use super::errors::{ErrorPath, Errors};
-use super::view::FieldView;
 use super::{checks, names};
+use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;
 

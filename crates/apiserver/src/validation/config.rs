@@ -2,8 +2,8 @@
 
 use super::engine::Owner;
 use super::errors::{ErrorPath, Errors};
-use super::view::{FieldView, child, remove, set};
 use super::{checks, names};
+use crate::view::{FieldView, child, remove, set};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;

@@ -4,9 +4,9 @@
 use super::claim_status::request_reference;
 use super::engine::Owner;
 use super::errors::{ErrorPath, Errors};
-use super::view::{FieldView, set_if_zero};
 use super::{checks, names};
 use crate::raw_json;
+use crate::view::{FieldView, set_if_zero};
 use berth_cel::{COST_MAX, CelSelector, EXPRESSION_LENGTH_MAX, Environment};
 use serde_json::Value;
 use std::collections::HashSet;

@@ -5,10 +5,10 @@
 
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown};
 use super::markers;
-use super::view::{FieldView, is_zero};
 use crate::schema::model::{Model, ModelField, ModelRule, TypeId, ValueShape};
 use crate::schema::{Schemas, ValueCheck};
 use crate::strategy::Subresource;
+use crate::view::{FieldView, is_zero};
 use rustc_hash::FxHashMap;
 use serde_json::{Map, Value};
 use std::cell::RefCell;

@@ -3,7 +3,7 @@
 
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE};
 use crate::field::FieldError;
-use crate::validation::view::FieldView;
+use crate::view::FieldView;
 use serde_json::Value;
 
 /// The fields that an update through events.k8s.io/v1 may not change, in the names of core/v1 and in the order of

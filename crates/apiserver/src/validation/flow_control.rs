@@ -2,9 +2,9 @@
 
 use super::engine::Owner;
 use super::errors::{ErrorPath, Errors};
-use super::view::FieldView;
 use super::{checks, names};
-use crate::registry::mandatory_flow_spec;
+use crate::flow_control::mandatory_flow_spec;
+use crate::view::FieldView;
 use serde_json::Value;
 
 /// The verbs that rules name.

@@ -4,7 +4,7 @@ use super::checks;
 use super::engine::Owner;
 use super::errors::{ErrorPath, Errors, Shown};
 use super::markers::{NOT_CLEARED, NOT_SET_LATER};
-use super::view::FieldView;
+use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;
 

@@ -4,9 +4,9 @@
 use super::engine::Owner;
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown, quote};
 use super::small::domain_prefixed_path;
-use super::view::{FieldView, child, copy_field, is_zero, set};
 use super::workloads::{spec_of, template_labels};
 use super::{checks, groups, names, selectors};
+use crate::view::{FieldView, child, copy_field, is_zero, set};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
@@ -183,10 +183,10 @@ fn take_placement(pod: &mut Value, new: &Value) {
     match (affinity, pod.field("affinity").is_some()) {
         (None, true) => {
             if let Some(old) = child(pod, "affinity") {
-                super::view::remove(old, "nodeAffinity");
+                crate::view::remove(old, "nodeAffinity");
             }
             if is_zero(pod.field("affinity")) {
-                super::view::remove(pod, "affinity");
+                crate::view::remove(pod, "affinity");
             }
         }
         (Some(affinity), _) => {
@@ -204,7 +204,7 @@ fn take_placement(pod: &mut Value, new: &Value) {
 /// Takes over the resources of the containers that have the same place and name.
 fn take_resources(pod: &mut Value, new: &Value, list: &str) {
     let news = new.items(list);
-    let olds = super::view::items_mut(pod, list);
+    let olds = crate::view::items_mut(pod, list);
     if news.len() != olds.len() {
         return;
     }

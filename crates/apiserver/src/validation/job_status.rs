@@ -6,7 +6,7 @@
 use super::engine::Owner;
 use super::errors::{ErrorPath, Errors, Shown, json_text, struct_text};
 use super::job::{index_total, is_indexed, shared_index};
-use super::view::FieldView;
+use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;
 

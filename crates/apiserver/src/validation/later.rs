@@ -2,10 +2,10 @@
 //! object has already is accepted.
 
 use super::errors::{ErrorPath, Errors, Shown};
-use super::view::FieldView;
 use crate::access::GroupResource;
 use crate::field::FieldError;
 use crate::releases::ApiRelease;
+use crate::view::FieldView;
 use berth_api::Release;
 use serde_json::Value;
 

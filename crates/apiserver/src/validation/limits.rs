@@ -3,8 +3,8 @@
 use super::engine::Owner;
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown};
 use super::pod::resources;
-use super::view::{FieldView, child, set_if_absent};
 use super::{amounts, checks, names};
+use crate::view::{FieldView, child, set_if_absent};
 use berth_api::Quantity;
 use serde_json::Value;
 use std::collections::BTreeSet;

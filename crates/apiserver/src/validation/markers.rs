@@ -4,8 +4,8 @@
 //! field reports. What an update leaves unchanged is not checked. The markers are those of KEP-5073.
 
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown};
-use super::view::is_zero;
 use crate::schema::model::{ListType, Model, ModelField, ObjectType, TypeId, ValueShape};
+use crate::view::is_zero;
 use serde_json::Value;
 
 static ABSENT: Value = Value::Null;

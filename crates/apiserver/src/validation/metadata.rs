@@ -3,8 +3,8 @@
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown, json_text, list_text, struct_text};
 use super::names;
 use super::selectors;
-use super::view::{FieldView, copy_field};
 use crate::field::FieldError;
+use crate::view::{FieldView, copy_field};
 use serde_json::Value;
 
 /// The greatest size of all annotations of an object together, in bytes.
@@ -152,11 +152,11 @@ pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
 pub fn prepare_for_update(new: &mut Value, old: &Value) {
     let empty = Value::Null;
     let old = old.field("metadata").unwrap_or(&empty);
-    let Some(meta) = super::view::child(new, "metadata") else {
+    let Some(meta) = crate::view::child(new, "metadata") else {
         return;
     };
     for name in ["uid", "creationTimestamp"] {
-        if super::view::is_zero(meta.field(name)) {
+        if crate::view::is_zero(meta.field(name)) {
             copy_field(meta, old, name);
         }
     }

@@ -4,8 +4,8 @@
 use super::addresses::{validate_cidr, validate_endpoint, validate_ip};
 use super::engine::Owner;
 use super::errors::{ErrorPath, Errors, Shown};
-use super::view::FieldView;
 use super::{checks, names};
+use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;
 use std::net::IpAddr;

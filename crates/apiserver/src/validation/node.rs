@@ -3,9 +3,9 @@
 use super::addresses::validate_cidr;
 use super::errors::{ErrorPath, Errors, Shown, json_text, struct_text};
 use super::pod::scheduling::validate_taint_effect;
-use super::view::{FieldView, child, set};
 use super::workloads::spec_of;
 use super::{amounts, checks, names};
+use crate::view::{FieldView, child, set};
 use serde_json::{Value, json};
 use std::cmp::Ordering;
 use std::collections::HashSet;

@@ -23,9 +23,9 @@ pub(crate) mod volume_sources;
 pub(crate) mod volumes;
 
 use super::CheckFn;
-use super::view::FieldView;
 use crate::field::FieldError;
 use crate::strategy::{KindStrategy, Subresource};
+use crate::view::FieldView;
 use serde_json::Value;
 
 /// A check by the name that the rules give it.

@@ -2,9 +2,9 @@
 
 use super::engine::Owner;
 use super::errors::{ErrorPath, Errors};
-use super::view::FieldView;
 use super::{checks, names, webhooks};
 use crate::custom::rules::RESERVED;
+use crate::view::FieldView;
 use berth_api::names::dns1035_label;
 use berth_cel::{CompileError, Output, Program};
 use serde_json::Value;

@@ -2,8 +2,8 @@
 
 use super::engine::Owner;
 use super::errors::{ErrorPath, Errors, Shown};
-use super::view::FieldView;
 use super::{checks, names};
+use crate::view::FieldView;
 use serde_json::Value;
 
 /// Errors of a map of labels; both keys and values are reported at `path`.

@@ -4,11 +4,11 @@
 //! derived from its UID. Two services may share one by chance, which has no effect.
 
 use super::names;
-use super::view::{
-    FieldView, child, copy_field, existing, items_mut, remove, set, set_if_absent, set_if_zero,
-};
 use super::workloads::spec_of;
 use crate::strategy::{KindStrategy, Subresource, keep_other_half};
+use crate::view::{
+    FieldView, child, copy_field, existing, items_mut, remove, set, set_if_absent, set_if_zero,
+};
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
@@ -146,7 +146,7 @@ fn allocate(object: &mut Value) {
         for field in ["ipFamilies", "ipFamilyPolicy"] {
             if spec
                 .field(field)
-                .is_some_and(|v| super::view::is_zero(Some(v)))
+                .is_some_and(|v| crate::view::is_zero(Some(v)))
             {
                 remove(spec, field);
             }

@@ -4,7 +4,7 @@ use super::checks;
 use super::engine::Owner;
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown};
 use super::names::parse_cidr;
-use super::view::FieldView;
+use crate::view::FieldView;
 use serde_json::Value;
 use std::net::IpAddr;
 

@@ -4,8 +4,8 @@ use super::claim_status::binding_conditions;
 use super::devices::{qualified, validate_driver};
 use super::engine::{Owner, run_type};
 use super::errors::{ErrorPath, Errors, Shown};
-use super::view::FieldView;
 use super::{checks, names};
+use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;
 

@@ -3,8 +3,8 @@
 use super::engine::Owner;
 use super::errors::{ErrorPath, Errors};
 use super::metadata::validate_plain_finalizer;
-use super::view::{FieldView, is_zero, set, set_if_zero};
 use super::{checks, names};
+use crate::view::{FieldView, is_zero, set, set_if_zero};
 use serde_json::{Value, json};
 
 /// The label that carries a namespace's name.
@@ -69,7 +69,7 @@ pub(super) fn domain_prefixed_path(errors: &mut Errors, text: &str, path: &Error
 /// A namespace has its name as a label.
 pub(crate) fn default_namespace(namespace: &mut Value) {
     let name = namespace.part("metadata").text("name").to_owned();
-    let metadata = crate::registry::meta_mut(namespace);
+    let metadata = crate::view::meta_mut(namespace);
     let labels = metadata.entry("labels").or_insert_with(|| json!({}));
     if let Some(labels) = labels.as_object_mut().filter(|_| !name.is_empty()) {
         labels.insert(NAME_LABEL.to_owned(), name.into());

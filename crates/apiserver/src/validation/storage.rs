@@ -3,9 +3,9 @@
 use super::differences::with_differences;
 use super::engine::{Owner, run_field, run_type};
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown};
-use super::view::{FieldView, copy_field, existing, is_zero, remove, set};
 use super::{amounts, checks, names};
 use crate::strategy::{KindStrategy, Subresource, keep_other_half};
+use crate::view::{FieldView, copy_field, existing, is_zero, remove, set};
 use serde_json::{Value, json};
 
 /// The error about another spec of a claim.

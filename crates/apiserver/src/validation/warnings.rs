@@ -3,7 +3,7 @@
 mod objects;
 
 use super::amounts;
-use super::view::FieldView;
+use crate::view::FieldView;
 use berth_api::quantity::Quantity;
 use rustc_hash::FxHashMap;
 use serde_json::Value;

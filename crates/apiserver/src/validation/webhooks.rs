@@ -2,8 +2,8 @@
 
 use super::engine::Owner;
 use super::errors::{ErrorPath, Errors, Shown};
-use super::view::FieldView;
 use super::{checks, names, policies};
+use crate::view::FieldView;
 use berth_cel::{CompileError, Program};
 use http::Uri;
 use serde_json::Value;

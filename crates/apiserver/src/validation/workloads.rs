@@ -5,10 +5,10 @@ use super::errors::{ErrorPath, Errors};
 use super::job::{NAME_LABELS, UID_LABELS};
 use super::metadata::validate_annotations;
 use super::pod::scheduling::validate_gates;
-use super::view::{FieldView, child, existing, items_mut, set, set_if_absent, set_if_zero};
 use super::{checks, names, selectors};
 use crate::cron::Schedule;
 use crate::strategy::{KindStrategy, Subresource, keep_other_half};
+use crate::view::{FieldView, child, existing, items_mut, set, set_if_absent, set_if_zero};
 use serde_json::{Map, Value, json};
 
 /// The counts of a status that are no greater than its replicas.

@@ -6,11 +6,11 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use berth_api::Quantity;
 use berth_apiserver::admission::Admission;
 use berth_apiserver::auth::Authorization;
+use berth_apiserver::body::{Encoding, WriteBody};
+use berth_apiserver::catalog::{ServedResource, find};
+use berth_apiserver::decode::FieldValidation;
 use berth_apiserver::patch::PatchType;
-use berth_apiserver::registry::{
-    Api, ApiOptions, Encoding, FieldValidation, ListRequest, ServedResource, WriteBody,
-    WriteOptions, find,
-};
+use berth_apiserver::registry::{Api, ApiOptions, ListRequest, WriteOptions};
 use berth_apiserver::selectors::Selectors;
 use berth_apiserver::status::ApiError;
 use berth_apiserver::storage::HistoryLimits;
@@ -140,7 +140,7 @@ pub(crate) fn selector(bytes: &[u8]) {
         Err(error) => return refused(&error),
     };
     let pods = ListRequest::default();
-    let parts = selectors.parts();
+    let parts = berth_apiserver::storage::Parts::at(selectors.pointers());
     for version in API.list(resource(0), &pods).expect("all pods").items {
         let part = parts.read(version.body()).expect("the parts of a pod");
         assert_eq!(

@@ -145,7 +145,7 @@ async fn every_stored_resource_can_be_listed_watched_and_shown_as_rows() {
 }
 
 async fn list_and_show_all(cluster: &Cluster, api: berth_apiserver::releases::ApiRelease) {
-    let catalog = berth_apiserver::registry::Catalog::of_release(api);
+    let catalog = berth_apiserver::catalog::Catalog::of_release(api);
     for resource in catalog.resources() {
         if resource.store.is_none() {
             continue;

@@ -3,9 +3,10 @@
 use super::{Expression, Expressions, Policy, Validation};
 use crate::admission::webhooks::Attributes;
 use crate::admission::webhooks::hook;
-use crate::registry::{Api, ServedResource, find};
+use crate::catalog::{ServedResource, find};
+use crate::registry::Api;
 use crate::status::ApiError;
-use crate::validation::view::{FieldView, remove};
+use crate::view::{FieldView, remove};
 use berth_cel::{COST_MAX, Datum, EvaluationError, Program, Variables};
 use serde_json::Value;
 use std::cell::{Cell, RefCell};

@@ -2,11 +2,12 @@
 
 use super::Attributes;
 use crate::admission::matching::Matching;
-use crate::registry::{Api, ServedResource};
+use crate::catalog::ServedResource;
+use crate::registry::Api;
 use crate::schema::DecodeError;
 use crate::status::ApiError;
-use crate::validation::view::FieldView;
 use crate::validation::webhooks::{CONDITION_VARIABLES, REVIEW_VERSIONS};
+use crate::view::FieldView;
 use crate::webhook_client::WebhookTarget;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -4,7 +4,7 @@ use super::text;
 use crate::access::StoredObject;
 use crate::object::{annotation, is_deleting, items, labels, name, namespace, uid};
 use crate::selectors::workload::ControllerSelector;
-use crate::validation::view::FieldView;
+use crate::view::FieldView;
 use berth_api::Quantity;
 use serde_json::Value;
 

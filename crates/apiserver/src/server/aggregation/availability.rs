@@ -1,9 +1,10 @@
 //! The condition `Available` of an APIService with a service.
 
 use super::{ServerState, discovery, proxy};
-use crate::registry::{Api, ListRequest, Method, UpdateInputs, WriteOptions, find};
+use crate::catalog::find;
+use crate::registry::{Api, ListRequest, Method, UpdateInputs, WriteOptions};
 use crate::selectors::workload::ControllerSelector;
-use crate::validation::view::FieldView;
+use crate::view::FieldView;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::timeout;

@@ -2,10 +2,10 @@
 
 use super::ServerState;
 use crate::auth::RequestUser;
-use crate::registry::meta;
 use crate::server::handle::{self, AnswerBody, Received, TEXT};
 use crate::status::ApiError;
-use crate::validation::view::FieldView;
+use crate::view::FieldView;
+use crate::view::meta;
 use crate::webhook_client::{ServerAddress, connect};
 use bytes::Bytes;
 use futures_util::StreamExt;

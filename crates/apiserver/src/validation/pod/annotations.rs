@@ -3,7 +3,7 @@
 use super::defaults::CONTAINER_LISTS;
 use super::volumes::validate_descending_path;
 use crate::validation::errors::{ErrorPath, Errors, quote};
-use crate::validation::view::FieldView;
+use crate::view::FieldView;
 use serde_json::Value;
 
 /// Marks a pod that a node's kubelet made from a file.

@@ -5,7 +5,7 @@ use crate::validation::checks;
 use crate::validation::engine::{Owner, run_type};
 use crate::validation::errors::{ErrorPath, Errors};
 use crate::validation::names;
-use crate::validation::view::FieldView;
+use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;
 

@@ -1,7 +1,7 @@
 //! Defaults of pods and of the pod templates inside workloads.
 
 use super::requests;
-use crate::validation::view::{FieldView, existing, items_mut, set, set_if_absent, set_if_zero};
+use crate::view::{FieldView, existing, items_mut, set, set_if_absent, set_if_zero};
 use serde_json::{Map, Value};
 
 /// The lists of containers of a pod spec.

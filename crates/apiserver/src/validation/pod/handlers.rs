@@ -4,7 +4,7 @@ use crate::validation::checks;
 use crate::validation::engine::{Owner, run_field};
 use crate::validation::errors::{ErrorPath, Errors, Shown};
 use crate::validation::names;
-use crate::validation::view::FieldView;
+use crate::view::FieldView;
 use serde_json::Value;
 
 checks! {

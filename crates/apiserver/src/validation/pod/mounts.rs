@@ -3,7 +3,7 @@
 use super::volumes::{find_sound, has_backsteps, validate_descending_path};
 use crate::validation::engine::Owner;
 use crate::validation::errors::{ErrorPath, Errors};
-use crate::validation::view::FieldView;
+use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;
 

@@ -3,7 +3,7 @@
 use super::annotations;
 use super::requests::{is_sidecar, qos_class};
 use crate::validation::errors::{ErrorPath, Errors};
-use crate::validation::view::{FieldView, child, copy_field, existing, items_mut, remove, set};
+use crate::view::{FieldView, child, copy_field, existing, items_mut, remove, set};
 use serde_json::Value;
 
 const MIRROR: &str = "kubernetes.io/config.mirror";

@@ -1,9 +1,7 @@
 //! The fields that the server sets when a pod is created or its status is written.
 
 use super::requests::qos_class;
-use crate::validation::view::{
-    FieldView, child, copy_field, existing, is_zero, items_mut, remove, set,
-};
+use crate::view::{FieldView, child, copy_field, existing, is_zero, items_mut, remove, set};
 use serde_json::{Map, Value, json};
 
 /// The message of the condition of a pod that is created with gates; clients show it.

@@ -3,7 +3,7 @@
 //! The sums follow KEP-753 (sidecars) and the pod-level rules KEP-2837.
 
 use crate::validation::amounts::{self, Amounts};
-use crate::validation::view::{FieldView, existing, set_if_absent};
+use crate::view::{FieldView, existing, set_if_absent};
 use berth_api::Quantity;
 use serde_json::{Map, Value};
 

@@ -5,7 +5,7 @@ use super::volumes::validate_descending_path;
 use crate::validation::checks;
 use crate::validation::engine::Owner;
 use crate::validation::errors::{ErrorPath, Errors, Shown, json_text, struct_text};
-use crate::validation::view::FieldView;
+use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;
 

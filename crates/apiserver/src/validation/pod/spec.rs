@@ -5,8 +5,8 @@ use crate::validation::addresses::validate_ip;
 use crate::validation::engine::Owner;
 use crate::validation::errors::{ErrorPath, Errors, Shown, json_text, struct_text};
 use crate::validation::selectors::validate_labels;
-use crate::validation::view::FieldView;
 use crate::validation::{checks, metadata, names};
+use crate::view::FieldView;
 use serde_json::Value;
 
 /// Limits of libc on DNS settings.

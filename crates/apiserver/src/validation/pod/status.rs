@@ -9,7 +9,7 @@ use crate::validation::errors::{
     ErrorPath, Errors, IS_IMMUTABLE, Shown, json_text, list_text, struct_text,
 };
 use crate::validation::names;
-use crate::validation::view::FieldView;
+use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;
 

@@ -7,7 +7,7 @@ use super::{annotations, scheduling};
 use crate::validation::differences::with_differences;
 use crate::validation::errors::{ErrorPath, Errors, Shown, json_text, list_text, struct_text};
 use crate::validation::names;
-use crate::validation::view::{FieldView, copy_field, existing, items_mut, remove, set};
+use crate::view::{FieldView, copy_field, existing, items_mut, remove, set};
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 

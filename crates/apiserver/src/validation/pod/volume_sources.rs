@@ -3,8 +3,8 @@
 use super::volumes::validate_local_path;
 use crate::validation::engine::{Owner, run_type};
 use crate::validation::errors::{ErrorPath, Errors};
-use crate::validation::view::FieldView;
 use crate::validation::{checks, names};
+use crate::view::FieldView;
 use serde_json::Value;
 
 /// The longest name of a CSI driver, in bytes.

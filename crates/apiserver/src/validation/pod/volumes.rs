@@ -5,8 +5,8 @@ use super::{env, volume_sources};
 use crate::validation::engine::{Owner, run_field, run_type};
 use crate::validation::errors::{ErrorPath, Errors, quote};
 use crate::validation::selectors::validate_labels;
-use crate::validation::view::FieldView;
 use crate::validation::{amounts, checks, names};
+use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;
 

@@ -3,7 +3,7 @@
 use super::deprecated;
 use crate::validation::amounts;
 use crate::validation::names;
-use crate::validation::view::FieldView;
+use crate::view::FieldView;
 use serde_json::Value;
 
 const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";

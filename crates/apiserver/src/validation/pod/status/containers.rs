@@ -2,7 +2,7 @@
 
 use crate::validation::errors::{ErrorPath, Errors};
 use crate::validation::names;
-use crate::validation::view::FieldView;
+use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 

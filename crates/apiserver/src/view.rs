@@ -178,6 +178,36 @@ pub(crate) fn items_mut<'a>(object: &'a mut Value, name: &str) -> &'a mut [Value
         .map_or(&mut [], Vec::as_mut_slice)
 }
 
+/// A string in the metadata of an object, empty when it is absent.
+pub(crate) fn meta<'a>(object: &'a Value, field: &str) -> &'a str {
+    object
+        .get("metadata")
+        .and_then(|m| m.get(field))
+        .and_then(Value::as_str)
+        .unwrap_or("")
+}
+
+/// The metadata of an object, made when it is absent or no object.
+pub(crate) fn meta_mut(object: &mut Value) -> &mut Map<String, Value> {
+    child_mut(object, "metadata")
+}
+
+/// The object at `field`, made when it is absent or no object.
+pub(crate) fn child_mut<'a>(object: &'a mut Value, field: &str) -> &'a mut Map<String, Value> {
+    if !object.is_object() {
+        *object = Map::new().into();
+    }
+    let slot = &mut object[field];
+    if !slot.is_object() {
+        *slot = Map::new().into();
+    }
+    match slot {
+        Value::Object(map) => map,
+        // It was made an object right above.
+        _ => unreachable!("a JSON object"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,10 +1,11 @@
 //! From the bytes of a request to an object of the right kind.
 
-use super::api::meta_mut;
-use super::resource::ServedResource;
+use crate::body::{Encoding, WriteBody};
+use crate::catalog::ServedResource;
 use crate::raw_json;
 use crate::schema::{self, Decoded, FieldFault, Schemas};
 use crate::status::ApiError;
+use crate::view::meta_mut;
 use berth_protobuf::envelope::Envelope;
 use serde_json::Value;
 
@@ -12,26 +13,6 @@ use serde_json::Value;
 const EXCERPT_BYTES_MAX: usize = 64;
 /// The number of faults of one body that are reported.
 const FAULTS_MAX: usize = 100;
-
-/// The body of a request.
-#[derive(Debug, Clone, Copy)]
-pub struct WriteBody<'a> {
-    /// As it came.
-    pub bytes: &'a [u8],
-    /// The way in which it is written.
-    pub encoding: Encoding,
-}
-
-/// The way in which a body is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Encoding {
-    /// JSON.
-    Json,
-    /// YAML.
-    Yaml,
-    /// Kubernetes' protobuf.
-    Protobuf,
-}
 
 /// The handling of unknown and repeated fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -55,7 +36,7 @@ impl FieldValidation {
             "" | "Warn" => Ok(Self::Warn),
             "Strict" => Ok(Self::Strict),
             "Ignore" => Ok(Self::Ignore),
-            other => Err(super::options::bad_option(
+            other => Err(crate::status::bad_option(
                 "CreateOptions",
                 "fieldValidation",
                 crate::field::ErrorType::NotSupported,
@@ -68,7 +49,7 @@ impl FieldValidation {
 
 impl WriteBody<'_> {
     /// The value in the body, and the fields that the body contains twice.
-    pub(super) fn parse(&self, kind: &str) -> Result<(Value, Vec<String>), ApiError> {
+    pub(crate) fn parse(&self, kind: &str) -> Result<(Value, Vec<String>), ApiError> {
         let (format, parsed) = match self.encoding {
             Encoding::Json => ("json", schema::parse_json(self.bytes)),
             Encoding::Yaml => ("yaml", schema::parse_yaml(self.bytes)),
@@ -103,7 +84,7 @@ impl WriteBody<'_> {
 }
 
 /// Reads an object of `resource`, in the shape in which it is stored. Returns it with the warnings to send.
-pub(super) fn object(
+pub(crate) fn object(
     resource: &ServedResource,
     body: WriteBody<'_>,
     validation: FieldValidation,
@@ -132,7 +113,7 @@ impl ServedResource {
 }
 
 /// Reads an object of a group, version and kind.
-pub(super) fn of_kind(
+pub(crate) fn of_kind(
     kind: (&str, &str, &str),
     body: WriteBody<'_>,
     validation: FieldValidation,
@@ -192,7 +173,7 @@ fn read(
 }
 
 /// `unknown field "x"`, `duplicate field "y"`.
-pub(super) fn strict_faults(unknown: &[String], duplicates: &[String]) -> Vec<String> {
+pub(crate) fn strict_faults(unknown: &[String], duplicates: &[String]) -> Vec<String> {
     let known = duplicates.iter().filter(|f| !unknown.contains(f));
     let duplicates = known.map(|f| format!("duplicate field {f:?}"));
     let unknown = unknown.iter().map(|f| format!("unknown field {f:?}"));

@@ -1,7 +1,7 @@
 //! ResourceClaims, their templates and ResourceSlices as resource.k8s.io/v1beta1 shows them: the fields of an exact
 //! request are in the request itself, and those of a device are in `basic`.
 
-use crate::validation::view::{items_mut, remove};
+use crate::view::{items_mut, remove};
 use serde_json::{Map, Value, json};
 
 /// The fields of an exact request.

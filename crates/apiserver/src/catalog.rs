@@ -3,20 +3,22 @@
 //! Kubernetes' own resources are read from `facts/kubernetes.txt` (what it publishes) and `facts/resources.txt` (what
 //! it does not). A [`Catalog`] adds those of CustomResourceDefinitions.
 
-use super::conversion::Conversion;
 use crate::access::{GroupResource, KindInfo, gr};
+use crate::conversion::Conversion;
 use crate::custom::CustomType;
 use crate::openapi::Documents;
+use crate::raw_json;
 use crate::releases::{self, ApiRelease, Availability};
 use crate::schema::{ResourceFacts, Schemas};
 use crate::selectors::field::Selectable;
+use crate::status::StatusSubject;
 use crate::table::TableColumn;
 use crate::validation::metadata::NameRule;
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 use std::sync::{Arc, LazyLock};
 
-const RESOURCES: &str = include_str!("../../facts/resources.txt");
+const RESOURCES: &str = include_str!("../facts/resources.txt");
 
 /// The verbs of a stored resource.
 pub(crate) const ALL_VERBS: [&str; 8] = [
@@ -155,7 +157,7 @@ pub fn find(group: &str, plural: &str) -> Option<&'static Arc<ServedResource>> {
 
 /// The names of the kinds of objects that a store holds, in the order of their numbers. A data directory knows kinds
 /// by these names. The last is for all custom resources.
-pub(super) fn store_names() -> Vec<String> {
+pub(crate) fn store_names() -> Vec<String> {
     let mut names = vec!["custom resources".to_owned(); custom_store() + 1];
     // If two resources share a store, the first gives its name.
     for resource in BUILT_IN.resources.iter().rev() {
@@ -350,6 +352,55 @@ impl ServedResource {
             }
         }
         resource
+    }
+
+    /// The way in which messages name an object of this resource.
+    pub fn subject<'a>(&self, name: &'a str) -> StatusSubject<'a> {
+        StatusSubject {
+            group: self.resource.group,
+            resource: self.resource.resource,
+            name,
+        }
+    }
+
+    /// The way in which messages about the content of an object name it.
+    pub fn kind_subject<'a>(&self, name: &'a str) -> StatusSubject<'a> {
+        StatusSubject {
+            group: self.resource.group,
+            resource: self.kind,
+            name,
+        }
+    }
+
+    /// The kind, empty for a custom resource, which may share its name with one of Kubernetes.
+    pub(crate) fn built_in_kind(&self) -> &str {
+        match self.custom {
+            Some(_) => "",
+            None => self.kind,
+        }
+    }
+
+    /// The resource under whose rules and shape objects of this one are stored.
+    pub(crate) fn stored_as(&self) -> &Self {
+        match self.store {
+            Some(store) if self.custom.is_none() => built_in()
+                .resources()
+                .iter()
+                .find(|r| r.store == Some(store))
+                .map_or(self, |r| r),
+            Some(_) => self,
+            None => self,
+        }
+    }
+
+    /// Returns whether objects have fields that are kept as the text of their JSON.
+    pub(crate) fn has_raw_json(&self) -> bool {
+        self.custom.is_none() && raw_json::has(self.resource.group, self.kind)
+    }
+
+    /// Returns whether objects are stored in another shape than this resource shows.
+    pub fn is_converted(&self) -> bool {
+        self.conversion.is_some()
     }
 
     /// `v1` or `group/v1`.
