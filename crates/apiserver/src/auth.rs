@@ -12,7 +12,7 @@ pub use tokens::TokenOptions;
 
 use crate::registry::Api;
 use crate::server::decode;
-use crate::status::ApiError;
+use berth_objects::status::ApiError;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use serde_json::{Value, json};
@@ -265,9 +265,9 @@ mod tests {
 
     fn authenticator() -> (Authenticator, Api) {
         let options = crate::registry::ApiOptions {
-            api: crate::releases::ApiRelease::EVERY,
+            api: berth_objects::releases::ApiRelease::EVERY,
             authorization: Authorization::default(),
-            groups: crate::groups::GroupGates::default(),
+            groups: berth_objects::groups::GroupGates::default(),
             admission: crate::admission::Admission::default(),
             service_cidr: "10.96.0.0/12".to_owned(),
             history: crate::storage::HistoryLimits::default(),

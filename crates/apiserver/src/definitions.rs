@@ -3,16 +3,16 @@
 //! After each change of a definition, [`sync`] accepts its names, writes its conditions, and replaces the
 //! catalog of served resources. It is called by a task of the server and before the server accepts requests.
 
-use crate::catalog::{Catalog, ServedResource, find};
-use crate::custom::definition::{
-    CLEANUP, GROUP, Names, is_established, is_terminating, resources, status, stored_resource,
-};
 use crate::registry::{
     Api, ConversionTargets, DeleteRequest, ListRequest, Method, Requester, UpdateInputs,
     WriteOptions, api_services,
 };
-use crate::status::ApiError;
-use crate::view::{FieldView, meta, meta_mut};
+use berth_objects::catalog::{Catalog, ServedResource, find};
+use berth_objects::custom::definition::{
+    CLEANUP, GROUP, Names, is_established, is_terminating, resources, status, stored_resource,
+};
+use berth_objects::status::ApiError;
+use berth_objects::view::{FieldView, meta, meta_mut};
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};

@@ -6,11 +6,11 @@
 
 mod tls;
 
-use crate::catalog::find;
 use crate::registry::{Api, ListRequest};
-use crate::selectors::workload::ControllerSelector;
-use crate::view::FieldView;
-use crate::well_known;
+use berth_objects::catalog::find;
+use berth_objects::selectors::workload::ControllerSelector;
+use berth_objects::view::FieldView;
+use berth_objects::well_known;
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST, LOCATION, USER_AGENT};
 use http::{Method, Request, Response, StatusCode};
@@ -480,7 +480,7 @@ fn answer(status: StatusCode, body: &Bytes) -> Result<Value, String> {
             status.as_u16()
         ));
     }
-    let parsed = crate::schema::parse_json(body);
+    let parsed = berth_objects::schema::parse_json(body);
     let shown = String::from_utf8_lossy(body.get(..64).unwrap_or(body));
     parsed
         .map(|parsed| parsed.value)

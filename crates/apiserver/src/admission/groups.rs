@@ -1,11 +1,11 @@
 //! PodGroupProtection: groups that are in use are not deleted, and a group that is being deleted gets no new members.
 
-use crate::catalog;
-use crate::catalog::ServedResource;
-use crate::groups::parent_of;
 use crate::registry::Api;
-use crate::status::ApiError;
-use crate::view::FieldView;
+use berth_objects::catalog;
+use berth_objects::catalog::ServedResource;
+use berth_objects::groups::parent_of;
+use berth_objects::status::ApiError;
+use berth_objects::view::FieldView;
 use serde_json::Value;
 
 /// A new object must not belong to a group that is being deleted. The group may be created later.

@@ -1,11 +1,11 @@
 //! The requests that webhooks and policies receive: rules and selectors.
 
 use super::webhooks::{Attributes, WebhookOperation};
-use crate::catalog::{ServedResource, find};
 use crate::registry::Api;
-use crate::status::ApiError;
-use crate::validation::selectors;
-use crate::view::FieldView;
+use berth_objects::catalog::{ServedResource, find};
+use berth_objects::status::ApiError;
+use berth_objects::validation::selectors;
+use berth_objects::view::FieldView;
 use serde_json::{Value, json};
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! TaintNodesByCondition: a new node does not get pods before it is found to be ready.
 
-use crate::view::FieldView;
-use crate::view::child_mut;
-use crate::well_known::NOT_READY;
+use berth_objects::view::FieldView;
+use berth_objects::view::child_mut;
+use berth_objects::well_known::NOT_READY;
 use serde_json::{Value, json};
 
 const EFFECT: &str = "NoSchedule";

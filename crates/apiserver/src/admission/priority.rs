@@ -1,10 +1,10 @@
 //! Priority: from the class that a pod or a group names, or the cluster's default class, to numbers.
 
-use crate::catalog;
-use crate::catalog::ServedResource;
 use crate::registry::{Api, ListRequest};
-use crate::status::ApiError;
-use crate::view::FieldView;
+use berth_objects::catalog;
+use berth_objects::catalog::ServedResource;
+use berth_objects::status::ApiError;
+use berth_objects::view::FieldView;
 use serde_json::{Map, Value};
 
 const PREEMPT: &str = "PreemptLowerPriority";

@@ -1,13 +1,14 @@
 //! The admission of what an object uses in addition, within the quotas of its namespace.
 
 use super::siblings;
-use crate::access::{StoredObject, gr};
-use crate::catalog::ServedResource;
-use crate::quota::{charged, is_in_scope, tracks, unstated, usage};
 use crate::registry::{Api, Method, UpdateInputs, WriteOptions};
-use crate::status::ApiError;
-use crate::validation::amounts::{self, Amounts};
-use crate::view::FieldView;
+use berth_objects::access::{StoredObject, gr};
+use berth_objects::catalog::ServedResource;
+use berth_objects::quota::{charged, is_in_scope, tracks, unstated, usage};
+use berth_objects::status::ApiError;
+use berth_objects::validation::amounts;
+use berth_objects::validation::amounts::Amounts;
+use berth_objects::view::FieldView;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -73,8 +74,8 @@ pub(super) fn charge(
         manager: "kube-apiserver".to_owned(),
         ..WriteOptions::default()
     };
-    let quotas =
-        crate::catalog::find("", "resourcequotas").ok_or_else(ApiError::no_such_resource)?;
+    let quotas = berth_objects::catalog::find("", "resourcequotas")
+        .ok_or_else(ApiError::no_such_resource)?;
     for (quota, more) in charges.iter().filter(|_| !dry_run) {
         let change = UpdateInputs {
             resource: quotas,

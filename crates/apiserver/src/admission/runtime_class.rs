@@ -1,11 +1,11 @@
 //! RuntimeClass: a pod gets the overhead, the node selector and the tolerations of its runtime class.
 
-use crate::catalog;
-use crate::catalog::ServedResource;
 use crate::registry::Api;
-use crate::status::ApiError;
-use crate::validation::amounts;
-use crate::view::{FieldView, child, set};
+use berth_objects::catalog;
+use berth_objects::catalog::ServedResource;
+use berth_objects::status::ApiError;
+use berth_objects::validation::amounts;
+use berth_objects::view::{FieldView, child, set};
 use serde_json::Value;
 
 /// Sets what the runtime class of a pod defines.

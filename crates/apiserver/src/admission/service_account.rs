@@ -3,10 +3,10 @@
 //! A pod whose account does not exist is rejected. The account `default` may be missing: a controller creates it after
 //! its namespace, and kube-apiserver waits for it.
 
-use crate::catalog::{ServedResource, find};
 use crate::registry::Api;
-use crate::status::ApiError;
-use crate::view::{FieldView, items_mut};
+use berth_objects::catalog::{ServedResource, find};
+use berth_objects::status::ApiError;
+use berth_objects::view::{FieldView, items_mut};
 use serde_json::{Value, json};
 
 /// The place where containers expect the token.

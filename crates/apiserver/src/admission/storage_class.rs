@@ -1,10 +1,10 @@
 //! DefaultStorageClass: a claim that names no class gets the default one.
 
-use crate::catalog;
 use crate::registry::{Api, ListRequest};
 use crate::storage::ObjectVersion;
-use crate::view::FieldView;
-use crate::view::child_mut;
+use berth_objects::catalog;
+use berth_objects::view::FieldView;
+use berth_objects::view::child_mut;
 use serde_json::Value;
 use std::cmp::Reverse;
 use std::sync::Arc;

@@ -8,19 +8,20 @@
 pub(super) mod hook;
 
 use super::policies::{self, Mutations};
-use crate::access::Propagation;
-use crate::access::gr;
-use crate::apply::fields_to_json;
-use crate::catalog::{ServedResource, find};
-use crate::decode::FieldValidation;
-use crate::patch::{self, PatchError};
 use crate::registry::{
     Api, DeleteRequest, ListRequest, Requester, WriteOptions, scale_of, scale_put, show,
 };
-use crate::schema::Schemas;
-use crate::status::ApiError;
-use crate::view::meta_mut;
 use crate::webhook_client::Pending;
+use berth_objects::access::Propagation;
+use berth_objects::access::gr;
+use berth_objects::apply::fields_to_json;
+use berth_objects::catalog::{ServedResource, find};
+use berth_objects::decode::FieldValidation;
+use berth_objects::patch;
+use berth_objects::patch::PatchError;
+use berth_objects::schema::Schemas;
+use berth_objects::status::ApiError;
+use berth_objects::view::meta_mut;
 use hook::{Hook, WebhookVerdict};
 use rustc_hash::FxHashSet;
 use serde_json::{Value, json};

@@ -2,13 +2,13 @@
 
 use super::RequestUser;
 use super::keys::{KeyError, SigningKey, VerifyingKey};
-use crate::access::gr;
-use crate::catalog;
-use crate::object::is_deleting;
 use crate::registry::Api;
-use crate::view::meta;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use berth_objects::access::gr;
+use berth_objects::catalog;
+use berth_objects::object::is_deleting;
+use berth_objects::view::meta;
 use ring::rand::SystemRandom;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -266,7 +266,7 @@ pub(crate) fn claims(
 }
 
 /// The claim for an object that a token can be bound to, and the resource of the object.
-pub(crate) fn bindable(kind: &str) -> Option<(&'static str, crate::access::GroupResource)> {
+pub(crate) fn bindable(kind: &str) -> Option<(&'static str, berth_objects::access::GroupResource)> {
     Some(match kind {
         "Node" => ("node", gr("", "nodes")),
         "Pod" => ("pod", gr("", "pods")),

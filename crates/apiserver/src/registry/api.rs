@@ -5,17 +5,18 @@ use crate::admission::Admission;
 use crate::admission::policies::Policies;
 use crate::admission::webhooks::Webhooks;
 use crate::auth::Authorization;
-use crate::catalog;
-use crate::catalog::{Catalog, ServedResource};
 use crate::definitions::{self, Served};
-use crate::groups::{self, GroupGates};
-use crate::releases::ApiRelease;
-use crate::status::ApiError;
 use crate::storage::{
     DataDir, DataDirError, HistoryLimits, ObjectStore, ObjectVersion, StoreError,
 };
-use crate::view::meta;
 use crate::webhook_client::Caller;
+use berth_objects::catalog;
+use berth_objects::catalog::{Catalog, ServedResource};
+use berth_objects::groups;
+use berth_objects::groups::GroupGates;
+use berth_objects::releases::ApiRelease;
+use berth_objects::status::ApiError;
+use berth_objects::view::meta;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::fmt;
@@ -178,7 +179,7 @@ impl Api {
         }
         super::service_cidrs::create_default(self)?;
         super::service_addresses::Allocator(self).repair();
-        for (plural, object) in crate::flow_control::bootstrap() {
+        for (plural, object) in berth_objects::flow_control::bootstrap() {
             create("flowcontrol.apiserver.k8s.io", plural, object)?;
         }
         for (plural, object) in super::rbac::bootstrap() {

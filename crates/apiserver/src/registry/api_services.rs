@@ -5,11 +5,11 @@ use super::api::Api;
 use super::delete::DeleteRequest;
 use super::list::ListRequest;
 use super::write::{Method, UpdateInputs, WriteOptions};
-use crate::catalog;
-use crate::catalog::ServedResource;
-use crate::status::ApiError;
-use crate::view::FieldView;
-use crate::view::meta;
+use berth_objects::catalog;
+use berth_objects::catalog::ServedResource;
+use berth_objects::status::ApiError;
+use berth_objects::view::FieldView;
+use berth_objects::view::meta;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 

@@ -5,16 +5,16 @@ use super::write::{
     WRITE_ATTEMPTS_MAX, WriteOptions, WriteResult, action, check_namespace, precondition_conflict,
     uid_conflict,
 };
-use crate::body::WriteBody;
-use crate::catalog;
-use crate::catalog::ServedResource;
-use crate::decode;
-use crate::field::{ErrorType, FieldError};
-use crate::object::{is_deleting, set, update_condition};
-use crate::status::{ApiError, StatusSubject};
 use crate::storage::{ObjectVersion, StoreError};
-use crate::view::FieldView;
-use crate::view::{child_mut, meta};
+use berth_objects::body::WriteBody;
+use berth_objects::catalog;
+use berth_objects::catalog::ServedResource;
+use berth_objects::decode;
+use berth_objects::field::{ErrorType, FieldError};
+use berth_objects::object::{is_deleting, set, update_condition};
+use berth_objects::status::{ApiError, StatusSubject};
+use berth_objects::view::FieldView;
+use berth_objects::view::{child_mut, meta};
 use serde_json::{Map, Value, json};
 
 /// Labels of a node that its pods get.

@@ -3,11 +3,11 @@
 use super::Api;
 use super::rbac::{self, RequestAttributes};
 use super::write::WriteOptions;
-use crate::access::gr;
 use crate::auth::RequestUser;
-use crate::catalog::ServedResource;
-use crate::status::ApiError;
-use crate::view::{FieldView, child, remove, set};
+use berth_objects::access::gr;
+use berth_objects::catalog::ServedResource;
+use berth_objects::status::ApiError;
+use berth_objects::view::{FieldView, child, remove, set};
 use serde_json::{Value, json};
 
 fn is_request(resource: &ServedResource) -> bool {

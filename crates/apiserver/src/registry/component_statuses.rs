@@ -4,12 +4,12 @@
 //! Lease of the scheduler, wherever it runs, and knows the controllers, which run in its process.
 
 use super::api::Api;
-use crate::access::gr;
-use crate::catalog;
-use crate::catalog::ServedResource;
-use crate::status::{ApiError, StatusSubject};
 use crate::storage::ObjectVersion;
-use crate::view::FieldView;
+use berth_objects::access::gr;
+use berth_objects::catalog;
+use berth_objects::catalog::ServedResource;
+use berth_objects::status::{ApiError, StatusSubject};
+use berth_objects::view::FieldView;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use std::sync::Arc;

@@ -1,14 +1,14 @@
 //! Stored objects in the version of a request, which the webhook of a definition may have to convert.
 
 use super::api::Api;
-use crate::access::StoredObject;
-use crate::catalog::ServedResource;
-use crate::custom::CustomType;
-use crate::custom::conversion::ConversionWebhook;
-use crate::status::ApiError;
 use crate::storage::ObjectVersion;
-use crate::view::FieldView;
 use crate::webhook_client::{Pending, WebhookTarget};
+use berth_objects::access::StoredObject;
+use berth_objects::catalog::ServedResource;
+use berth_objects::custom::CustomType;
+use berth_objects::custom::conversion::ConversionWebhook;
+use berth_objects::status::ApiError;
+use berth_objects::view::FieldView;
 use serde_json::Value;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;

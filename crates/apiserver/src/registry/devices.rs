@@ -1,11 +1,11 @@
 //! Access to devices for administration, which the namespace of a claim must allow. Follows KEP-5018.
 
 use super::api::Api;
-use crate::access::gr;
-use crate::catalog;
-use crate::catalog::ServedResource;
-use crate::field::{ErrorType, FieldError};
-use crate::view::FieldView;
+use berth_objects::access::gr;
+use berth_objects::catalog;
+use berth_objects::catalog::ServedResource;
+use berth_objects::field::{ErrorType, FieldError};
+use berth_objects::view::FieldView;
 use serde_json::Value;
 
 /// The label of a namespace whose claims may have access for administration.

@@ -6,17 +6,19 @@ use super::list::ListRequest;
 use super::write::{
     Method, UpdateInputs, WRITE_ATTEMPTS_MAX, WriteOptions, action, check_namespace,
 };
-use crate::body::{Encoding, WriteBody};
-use crate::catalog;
-use crate::catalog::ServedResource;
-use crate::decode;
-use crate::disruption;
-use crate::object::{condition, count, generation, is_deleting, labels, put_condition, seconds};
-use crate::pod;
-use crate::selectors::workload::ControllerSelector;
-use crate::status::{ApiError, Cause, StatusSubject};
 use crate::storage::{ObjectVersion, StoreError};
-use crate::view::meta;
+use berth_objects::body::{Encoding, WriteBody};
+use berth_objects::catalog;
+use berth_objects::catalog::ServedResource;
+use berth_objects::decode;
+use berth_objects::disruption;
+use berth_objects::object::{
+    condition, count, generation, is_deleting, labels, put_condition, seconds,
+};
+use berth_objects::pod;
+use berth_objects::selectors::workload::ControllerSelector;
+use berth_objects::status::{ApiError, Cause, StatusSubject};
+use berth_objects::view::meta;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::sync::Arc;

@@ -2,10 +2,10 @@
 
 use super::api::Api;
 use super::write::WriteOptions;
-use crate::catalog::find;
-use crate::flow_control::{MANDATORY, bootstrap};
-use crate::status::ApiError;
-use crate::view::meta;
+use berth_objects::catalog::find;
+use berth_objects::flow_control::{MANDATORY, bootstrap};
+use berth_objects::status::ApiError;
+use berth_objects::view::meta;
 
 /// Creates the mandatory objects that were deleted.
 ///

@@ -7,20 +7,22 @@ use super::delete::{DeleteRequest, Preconditions};
 use super::list::ListRequest;
 use super::requester::Requester;
 use super::write::{Method, UpdateInputs, WriteOptions};
-use crate::access::{
-    Access, AccessError, DeleteOptions, GroupResource, KindInfo, StoredObject,
-    WatchedChange as Seen,
-};
-use crate::catalog;
-use crate::catalog::ServedResource;
 use crate::server::stopped;
-use crate::status::ApiError;
 use crate::storage::{Cursor, EventKind, ObjectVersion, StoredEvent};
-use crate::view::meta;
+use berth_objects::access::{
+    Access, AccessError, DeleteOptions, GroupResource, KindInfo, StoredObject,
+    WatchedChange as Seen, WatchedChanges,
+};
+use berth_objects::catalog;
+use berth_objects::catalog::ServedResource;
+use berth_objects::status::ApiError;
+use berth_objects::view::meta;
 use rustc_hash::FxHashSet;
 use serde_json::Value;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use tokio::runtime::Handle;
+use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{mpsc, watch};
 
 /// The number of changes that wait for a watcher before the watch stops reading ahead.
@@ -143,7 +145,7 @@ impl Access for InProcess {
 
     fn finalize_namespace(&self, namespace: Value) -> Result<StoredObject, AccessError> {
         let name = meta(&namespace, "name").to_owned();
-        let resource = &*self.resource(crate::access::gr("", "namespaces"))?;
+        let resource = &*self.resource(berth_objects::access::gr("", "namespaces"))?;
         let version = self
             .api
             .finalize_namespace(resource, &name, &namespace, false)?;
@@ -173,7 +175,7 @@ impl Access for InProcess {
         Ok(())
     }
 
-    fn watch(&self, kind: GroupResource) -> mpsc::Receiver<Seen> {
+    fn watch(&self, kind: GroupResource) -> Box<dyn WatchedChanges> {
         let (sender, receiver) = mpsc::channel(WATCH_BUFFER);
         let resource = self.resource(kind).ok();
         let prefix = resource
@@ -191,7 +193,7 @@ impl Access for InProcess {
                 }
             });
         }
-        receiver
+        Box::new(ReceivedChanges(receiver))
     }
 
     fn kinds(&self) -> Vec<KindInfo> {
@@ -207,6 +209,23 @@ impl Access for InProcess {
             }
         }
         kinds
+    }
+}
+
+/// The changes that [`feed`] sends.
+struct ReceivedChanges(mpsc::Receiver<Seen>);
+
+impl WatchedChanges for ReceivedChanges {
+    fn try_next(&mut self) -> Poll<Option<Seen>> {
+        match self.0.try_recv() {
+            Ok(change) => Poll::Ready(Some(change)),
+            Err(TryRecvError::Empty) => Poll::Pending,
+            Err(TryRecvError::Disconnected) => Poll::Ready(None),
+        }
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Seen>> {
+        self.0.poll_recv(cx)
     }
 }
 

@@ -6,9 +6,9 @@ use super::api::Api;
 use super::flow_control;
 use super::service_addresses;
 use super::write::{Method, UpdateInputs, WriteOptions};
-use crate::catalog;
-use crate::status::ApiError;
-use crate::view::meta;
+use berth_objects::catalog;
+use berth_objects::status::ApiError;
+use berth_objects::view::meta;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 

@@ -2,15 +2,15 @@
 
 use super::api::{Api, store_error};
 use super::component_statuses;
-use crate::catalog::ServedResource;
-use crate::field::ErrorType;
-use crate::selectors::Selectors;
-use crate::status::ApiError;
-use crate::status::bad_option;
 use crate::storage::{ListQuery, ObjectVersion, Parts, StoreError};
 use base64::Engine;
 use base64::alphabet::URL_SAFE;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use berth_objects::catalog::ServedResource;
+use berth_objects::field::ErrorType;
+use berth_objects::selectors::Selectors;
+use berth_objects::status::ApiError;
+use berth_objects::status::bad_option;
 use serde::Deserialize;
 use serde_json::json;
 use std::sync::Arc;

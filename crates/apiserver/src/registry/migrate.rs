@@ -2,10 +2,10 @@
 
 use super::api::Api;
 use super::list::ListRequest;
-use crate::catalog;
-use crate::conversion::groups_alpha::{STORED_BEFORE, from_v1alpha2};
-use crate::groups::GROUP;
-use crate::view::FieldView;
+use berth_objects::catalog;
+use berth_objects::conversion::groups_alpha::{STORED_BEFORE, from_v1alpha2};
+use berth_objects::groups::GROUP;
+use berth_objects::view::FieldView;
 use serde_json::Value;
 
 /// Converts the objects of a data directory that an earlier release of Berth has written.
@@ -42,9 +42,9 @@ mod tests {
     use super::*;
     use crate::admission::Admission;
     use crate::auth::Authorization;
-    use crate::groups::GroupGates;
     use crate::registry::ApiOptions;
     use crate::storage::HistoryLimits;
+    use berth_objects::groups::GroupGates;
     use serde_json::json;
     use std::sync::Arc;
 
@@ -56,7 +56,7 @@ mod tests {
             groups: GroupGates::default(),
             service_cidr: "10.96.0.0/12".to_owned(),
             history: HistoryLimits::default(),
-            api: crate::releases::ApiRelease::EVERY,
+            api: berth_objects::releases::ApiRelease::EVERY,
             clock: Arc::new(jiff::Timestamp::now),
             seed: 1,
         };

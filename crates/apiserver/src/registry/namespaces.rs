@@ -2,11 +2,11 @@
 
 use super::api::{Api, seconds_text};
 use super::write::{WRITE_ATTEMPTS_MAX, is_released};
-use crate::catalog::ServedResource;
-use crate::status::ApiError;
 use crate::storage::ObjectVersion;
-use crate::validation::small;
-use crate::view::{child_mut, meta, meta_mut};
+use berth_objects::catalog::ServedResource;
+use berth_objects::status::ApiError;
+use berth_objects::validation::small;
+use berth_objects::view::{child_mut, meta, meta_mut};
 use serde_json::{Value, json};
 use std::sync::Arc;
 

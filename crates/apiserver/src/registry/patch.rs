@@ -3,16 +3,17 @@
 use super::api::Api;
 use super::scale;
 use super::write::{Method, UpdateInputs, WriteOptions, WriteResult};
-use crate::apply;
-use crate::catalog::ServedResource;
-use crate::decode;
-use crate::decode::FieldValidation;
-use crate::field::{ErrorType, FieldError};
-use crate::patch::{self, PatchError, PatchType};
-use crate::raw_json;
-use crate::schema::{Decoded, Schemas};
-use crate::status::{ApiError, StatusSubject};
-use crate::view::meta;
+use berth_objects::apply;
+use berth_objects::catalog::ServedResource;
+use berth_objects::decode;
+use berth_objects::decode::FieldValidation;
+use berth_objects::field::{ErrorType, FieldError};
+use berth_objects::patch;
+use berth_objects::patch::{PatchError, PatchType};
+use berth_objects::raw_json;
+use berth_objects::schema::{Decoded, Schemas};
+use berth_objects::status::{ApiError, StatusSubject};
+use berth_objects::view::meta;
 use serde_json::Value;
 use std::sync::Mutex;
 

@@ -4,11 +4,11 @@ use super::api::Api;
 use super::rbac::{self, RequestAttributes};
 use super::write::WriteOptions;
 use crate::auth::{Authenticator, RequestUser};
-use crate::body::WriteBody;
-use crate::catalog::ServedResource;
-use crate::decode;
-use crate::status::ApiError;
-use crate::view::FieldView;
+use berth_objects::body::WriteBody;
+use berth_objects::catalog::ServedResource;
+use berth_objects::decode;
+use berth_objects::status::ApiError;
+use berth_objects::view::FieldView;
 use serde_json::{Value, json};
 
 /// Answers a review.

@@ -2,16 +2,16 @@
 
 use super::api::Api;
 use super::write::{Method, UpdateInputs, WriteOptions, WriteResult};
-use crate::access::gr;
-use crate::body::WriteBody;
-use crate::catalog::ServedResource;
-use crate::decode;
-use crate::field::{ErrorType, FieldError};
-use crate::status::{ApiError, StatusSubject};
-use crate::table::TableColumn;
-use crate::table::text::selector_text;
-use crate::view::FieldView;
-use crate::view::{child_mut, meta};
+use berth_objects::access::gr;
+use berth_objects::body::WriteBody;
+use berth_objects::catalog::ServedResource;
+use berth_objects::decode;
+use berth_objects::field::{ErrorType, FieldError};
+use berth_objects::status::{ApiError, StatusSubject};
+use berth_objects::table::TableColumn;
+use berth_objects::table::text::selector_text;
+use berth_objects::view::FieldView;
+use berth_objects::view::{child_mut, meta};
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 

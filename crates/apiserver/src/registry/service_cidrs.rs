@@ -6,12 +6,12 @@ use super::api::Api;
 use super::list::ListRequest;
 use super::requester::Requester;
 use super::write::{Method, UpdateInputs, WriteOptions};
-use crate::catalog;
-use crate::catalog::ServedResource;
-use crate::status::ApiError;
-use crate::validation::names::{parse_cidr, parse_ip};
-use crate::view::FieldView;
-use crate::view::{meta, meta_mut};
+use berth_objects::catalog;
+use berth_objects::catalog::ServedResource;
+use berth_objects::status::ApiError;
+use berth_objects::validation::names::{parse_cidr, parse_ip};
+use berth_objects::view::FieldView;
+use berth_objects::view::{meta, meta_mut};
 use serde_json::{Value, json};
 use std::net::IpAddr;
 

@@ -3,14 +3,14 @@
 use super::api::Api;
 use super::write::{WriteOptions, action};
 use crate::auth::tokens::{self, ServerTokens};
-use crate::body::WriteBody;
-use crate::catalog;
-use crate::catalog::ServedResource;
-use crate::decode;
-use crate::field::{ErrorType, FieldError};
-use crate::status::{ApiError, StatusSubject};
-use crate::view::FieldView;
-use crate::view::meta;
+use berth_objects::body::WriteBody;
+use berth_objects::catalog;
+use berth_objects::catalog::ServedResource;
+use berth_objects::decode;
+use berth_objects::field::{ErrorType, FieldError};
+use berth_objects::status::{ApiError, StatusSubject};
+use berth_objects::view::FieldView;
+use berth_objects::view::meta;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 

@@ -2,12 +2,13 @@
 
 use super::drop_fields;
 use super::negotiate::MediaFormat;
-use crate::catalog::ServedResource;
-use crate::conversion::Conversion;
 use crate::registry::ListPage;
 use crate::storage::ObjectVersion;
-use crate::table::{self, Include};
-use crate::view::meta;
+use berth_objects::catalog::ServedResource;
+use berth_objects::conversion::Conversion;
+use berth_objects::table;
+use berth_objects::table::Include;
+use berth_objects::view::meta;
 use berth_protobuf::Types;
 use berth_protobuf::envelope::{self, WatchEvent};
 use berth_protobuf::wire::Writer;

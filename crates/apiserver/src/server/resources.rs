@@ -5,27 +5,28 @@ use super::encode::{self, AnswerShape, ObjectView};
 use super::handle::{self, AnswerBody, JSON, Received, formatted};
 use super::negotiate::{self, AnswerFormat, MediaFormat};
 use super::route::{Connect, Query, RouteTarget};
-use crate::access::{GroupResource, gr};
 use crate::admission::webhooks::{self, Attributes, WebhookOperation, WebhookOptions};
-use crate::body::WriteBody;
-use crate::catalog;
-use crate::catalog::ServedResource;
-use crate::decode::FieldValidation;
-use crate::field::ErrorType;
-use crate::patch::PatchType;
 use crate::registry::{
     self, DeleteRequest, ListPage, ListRequest, MANAGER_BYTES_MAX, RequestAttributes, Requester,
     VersionMatch, WriteOptions, WriteResult, manager_of_agent, parse_revision, scale_of,
     scale_resource, update_scale,
 };
-use crate::selectors::Selectors;
-use crate::status::bad_option;
-use crate::status::{self, ApiError};
 use crate::storage::{ObjectVersion, StoreError};
-use crate::table::Include;
-use crate::validation::errors::quote;
 use crate::watch::{self, Start, WatchRequest};
 use berth_api::Release;
+use berth_objects::access::{GroupResource, gr};
+use berth_objects::body::WriteBody;
+use berth_objects::catalog;
+use berth_objects::catalog::ServedResource;
+use berth_objects::decode::FieldValidation;
+use berth_objects::field::ErrorType;
+use berth_objects::patch::PatchType;
+use berth_objects::selectors::Selectors;
+use berth_objects::status;
+use berth_objects::status::ApiError;
+use berth_objects::status::bad_option;
+use berth_objects::table::Include;
+use berth_objects::validation::errors::quote;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
@@ -599,7 +600,7 @@ impl ObjectRequest<'_> {
         let deletion = api.delete(resource, self.namespace(), name, &request)?;
         if deletion.gone && !resource.returns_deleted {
             let object = deletion.version.object();
-            let uid = crate::view::meta(&object, "uid");
+            let uid = berth_objects::view::meta(&object, "uid");
             return Ok(self.plain(200, &status::deleted(resource.subject(name), uid), &[]));
         }
         let written = WriteResult {

@@ -1,7 +1,7 @@
 //! Paths and queries: which resource a request is about.
 
-use crate::catalog::{Catalog, ServedResource};
-use crate::status::ApiError;
+use berth_objects::catalog::{Catalog, ServedResource};
+use berth_objects::status::ApiError;
 use std::sync::Arc;
 
 /// The target of a path.
@@ -252,7 +252,7 @@ pub(crate) fn decode(text: &str, in_query: bool) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog;
+    use berth_objects::catalog;
 
     #[test]
     fn paths_name_resources() {

@@ -1,6 +1,6 @@
 //! The servers that the client of webhooks trusts.
 
-use crate::authorities;
+use berth_objects::authorities;
 use std::sync::Arc;
 use tokio_rustls::rustls::client::WebPkiServerVerifier;
 use tokio_rustls::rustls::client::danger::{

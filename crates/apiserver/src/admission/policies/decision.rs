@@ -3,11 +3,11 @@
 use super::{Expression, Expressions, Policy, Validation};
 use crate::admission::webhooks::Attributes;
 use crate::admission::webhooks::hook;
-use crate::catalog::{ServedResource, find};
 use crate::registry::Api;
-use crate::status::ApiError;
-use crate::view::{FieldView, remove};
 use berth_cel::{COST_MAX, Datum, EvaluationError, Program, Variables};
+use berth_objects::catalog::{ServedResource, find};
+use berth_objects::status::ApiError;
+use berth_objects::view::{FieldView, remove};
 use serde_json::Value;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -1,10 +1,10 @@
 //! The condition `Available` of an APIService with a service.
 
 use super::{ServerState, discovery, proxy};
-use crate::catalog::find;
 use crate::registry::{Api, ListRequest, Method, UpdateInputs, WriteOptions};
-use crate::selectors::workload::ControllerSelector;
-use crate::view::FieldView;
+use berth_objects::catalog::find;
+use berth_objects::selectors::workload::ControllerSelector;
+use berth_objects::view::FieldView;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::timeout;
@@ -131,7 +131,7 @@ fn write(
     api: &Api,
     name: &str,
     (status, reason, message): &AvailableCondition,
-) -> Result<(), crate::status::ApiError> {
+) -> Result<(), berth_objects::status::ApiError> {
     let Some(resource) = find("apiregistration.k8s.io", "apiservices") else {
         return Ok(());
     };

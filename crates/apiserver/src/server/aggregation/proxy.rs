@@ -3,10 +3,10 @@
 use super::ServerState;
 use crate::auth::RequestUser;
 use crate::server::handle::{self, AnswerBody, Received, TEXT};
-use crate::status::ApiError;
-use crate::view::FieldView;
-use crate::view::meta;
 use crate::webhook_client::{ServerAddress, connect};
+use berth_objects::status::ApiError;
+use berth_objects::view::FieldView;
+use berth_objects::view::meta;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use http::header::{
