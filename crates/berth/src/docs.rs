@@ -181,7 +181,7 @@ fn versions_page() -> String {
             "\n### Feature gates\n\n| gate | {before} | {release} | Berth | meaning |\n|---|---|---|---|---|\n"
         );
         gate_rows(&mut page, before, release);
-        let changes = ApiRelease::changes_of(release);
+        let changes = berth_objects::catalog::changes_of(release);
         if !changes.is_empty() {
             page += "\n### API of the embedded API server\n\n";
             for change in changes {

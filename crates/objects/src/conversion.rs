@@ -6,40 +6,10 @@ mod devices_beta;
 mod events;
 pub mod groups_alpha;
 
-use crate::catalog::ServedResource;
+use crate::catalog::{Conversion, ServedResource};
 use crate::raw_json;
 use serde_json::Value;
 use std::borrow::Cow;
-
-/// The way in which a resource differs from the one as which its objects are stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Conversion {
-    /// Events of events.k8s.io/v1.
-    Events,
-    /// HorizontalPodAutoscalers of autoscaling/v1.
-    Autoscalers,
-    /// The kinds of resource.k8s.io/v1beta1.
-    DevicesBeta,
-    /// The kinds of scheduling.k8s.io/v1alpha2.
-    GroupsAlpha,
-    /// Those of resource.k8s.io/v1beta2 and scheduling.k8s.io/v1alpha3, which differ in nothing but the version.
-    Version,
-}
-
-impl Conversion {
-    /// The conversion of this group and version, if its objects are stored in another shape.
-    pub(crate) fn of(group: &str, version: &str, plural: &str) -> Option<Self> {
-        match (group, version, plural) {
-            ("events.k8s.io", "v1", "events") => Some(Self::Events),
-            ("autoscaling", "v1", "horizontalpodautoscalers") => Some(Self::Autoscalers),
-            ("resource.k8s.io", "v1beta1", _) => Some(Self::DevicesBeta),
-            ("resource.k8s.io", "v1beta2", _) => Some(Self::Version),
-            ("scheduling.k8s.io", "v1alpha2", _) => Some(Self::GroupsAlpha),
-            ("scheduling.k8s.io", "v1alpha3", "podgroups" | "workloads") => Some(Self::Version),
-            _ => None,
-        }
-    }
-}
 
 /// An object as it is stored, from the shape of `resource`. Custom resources are written in the version of the request,
 /// and converted last.

@@ -16,6 +16,7 @@ pub mod cron;
 pub mod custom;
 pub mod decode;
 pub mod disruption;
+mod facts;
 pub mod field;
 pub mod flow_control;
 pub mod groups;

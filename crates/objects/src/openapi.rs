@@ -5,11 +5,9 @@
 //! types), and their paths. It is built when it is first asked for and kept as long as the resources stay the same;
 //! its hash is part of its URL, so that clients may cache it for ever.
 
-// Documents are kept behind a lock that is held for one lookup.
-#![allow(clippy::disallowed_types)]
-
 mod components;
 pub(crate) mod descriptions;
+pub mod documents;
 mod paths;
 mod v2;
 
@@ -18,55 +16,10 @@ mod tests;
 
 use crate::catalog::{Catalog, ServedResource};
 use crate::releases::ApiRelease;
-use bytes::Bytes;
 use components::{Components, openapi_name};
+pub use documents::OpenApiDocument;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hasher};
-use std::sync::{Arc, Mutex, PoisonError};
-
-/// A document as it is sent.
-#[derive(Debug, Clone)]
-pub struct OpenApiDocument {
-    /// The text, or the bytes of protobuf.
-    pub body: Bytes,
-    /// The hash of the body, for `ETag` and the index.
-    pub hash: String,
-}
-
-/// The documents of a catalog that were built.
-#[derive(Debug, Default)]
-pub struct Documents(Mutex<BTreeMap<String, OpenApiDocument>>);
-
-impl Clone for Documents {
-    /// A changed catalog has other documents.
-    fn clone(&self) -> Self {
-        Self::default()
-    }
-}
-
-impl Documents {
-    fn get(&self, name: &str, build: impl FnOnce() -> Vec<u8>) -> OpenApiDocument {
-        let known = self
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(name)
-            .cloned();
-        known.unwrap_or_else(|| {
-            let body = build();
-            let mut hasher = DefaultHasher::new();
-            hasher.write(&body);
-            let document = OpenApiDocument {
-                hash: format!("{:016X}", hasher.finish()),
-                body: Bytes::from(body),
-            };
-            let mut documents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            documents.insert(name.to_owned(), document.clone());
-            document
-        })
-    }
-}
+use std::sync::Arc;
 
 /// The answer to `/openapi/v3`.
 pub fn index(catalog: &Catalog) -> Value {

@@ -5,12 +5,10 @@
 //! fields of every release. [`ApiRelease`] selects among them where objects of clients are read, published or listed.
 //! Objects of this process (controllers, the first objects) are read with [`ApiRelease::EVERY`].
 
-use crate::schema::model::{Model, ModelField, TypeId, ValueShape};
-use crate::schema::path::SchemaPath;
-use crate::schema::{Schemas, words};
+pub mod fields;
+
+use crate::facts::words;
 use berth_api::Release;
-use rustc_hash::FxHashSet;
-use serde_json::Value;
 use std::sync::LazyLock;
 
 const FACTS: &str = include_str!("../facts/releases.txt");
@@ -91,6 +89,11 @@ impl Availability {
             .is_none_or(|gate| api.on.checked_shr(gate_bit(gate)).unwrap_or(0) & 1 == 1)
     }
 
+    /// The name of its gate.
+    pub(crate) fn gate_name(self) -> Option<&'static str> {
+        GATES.get(self.gate?).map(|gate| gate.name)
+    }
+
     /// The words `until=RELEASE` and `gate=NAME`.
     fn read(&mut self, words: impl Iterator<Item = &'static str>) -> Option<()> {
         for word in words {
@@ -158,42 +161,6 @@ impl ApiRelease {
         gate.default_in(release)
     }
 
-    /// The resources and fields that a release has added or no longer has, in words.
-    pub fn changes_of(release: Release) -> Vec<String> {
-        let mut changes = Vec::new();
-        let mut note = |name: String, availability: Availability| {
-            let gate = availability.gate.and_then(|at| GATES.get(at));
-            let gate = gate.map_or(String::new(), |gate| format!(" (gate {})", gate.name));
-            if availability.since == release && release > Release::OLDEST {
-                changes.push(format!("added: {name}{gate}"));
-            }
-            let next = Release::of_minor(availability.until.minor() + 1);
-            if availability.until < Release::NEWEST && next == Some(release) {
-                changes.push(format!("removed: {name}{gate}"));
-            }
-        };
-        for resource in crate::catalog::built_in().resources() {
-            let name = format!(
-                "`{}` of `{}`",
-                resource.resource.resource,
-                resource.api_version()
-            );
-            note(name, resource.availability);
-        }
-        let model = Schemas::get().model();
-        for object_type in model.object_types() {
-            // A type that is new as a whole is listed once, as a resource, not field by field.
-            let is_old = |field: &&ModelField| field.availability.since < release;
-            if object_type.fields.iter().any(|field| is_old(&field)) {
-                for field in &object_type.fields {
-                    let name = format!("`{}` in `{}`", field.name, object_type.name);
-                    note(name, field.availability);
-                }
-            }
-        }
-        changes
-    }
-
     fn put(&mut self, gate: usize, on: bool) {
         let bit = 1_u64.checked_shl(gate_bit(gate)).unwrap_or(0);
         if on { self.on |= bit } else { self.on &= !bit }
@@ -202,26 +169,6 @@ impl ApiRelease {
     /// Returns whether a resource is served.
     pub(crate) fn serves(self, availability: Availability) -> bool {
         availability.is_in(self) && availability.is_enabled(self)
-    }
-
-    /// The fields of an object that the release does not have, in the object's order.
-    pub fn foreign_fields(self, model: &Model, root: TypeId, object: &Value) -> Vec<String> {
-        let mut found = Vec::new();
-        if self.release.is_some() {
-            let mut note = |path: &SchemaPath<'_>, availability: Availability, _: TypeField| {
-                if !availability.is_in(self) {
-                    found.push(path.to_string());
-                }
-            };
-            visit(
-                model,
-                &ValueShape::Object(root),
-                object,
-                &SchemaPath::Root,
-                &mut note,
-            );
-        }
-        found
     }
 }
 
@@ -232,120 +179,6 @@ impl GateFacts {
             .into_iter()
             .find(|(r, _)| *r == release)
             .and_then(|(_, default)| default)
-    }
-}
-
-/// A field of a type: the type and the place of the field in it.
-type TypeField = (TypeId, usize);
-
-/// Calls `found` for each field of an object, the outer ones first.
-fn visit(
-    model: &Model,
-    shape: &ValueShape,
-    value: &Value,
-    path: &SchemaPath<'_>,
-    found: &mut dyn FnMut(&SchemaPath<'_>, Availability, TypeField),
-) {
-    match (shape, value) {
-        (ValueShape::Object(id), Value::Object(object)) => {
-            let object_type = model.object_type(*id);
-            for (name, value) in object {
-                // Unknown fields are reported by the decoder.
-                let Some(at) = object_type.position(name) else {
-                    continue;
-                };
-                let field = &object_type.fields[at];
-                let path = SchemaPath::Field(path, name);
-                found(&path, field.availability, (*id, at));
-                visit(model, &field.shape, value, &path, found);
-            }
-        }
-        (ValueShape::List(items), Value::Array(list)) => {
-            for (i, value) in list.iter().enumerate() {
-                visit(model, items, value, &SchemaPath::Index(path, i), found);
-            }
-        }
-        (ValueShape::Map(values), Value::Object(map)) => {
-            for (key, value) in map {
-                visit(model, values, value, &SchemaPath::Key(path, key), found);
-            }
-        }
-        _ => {}
-    }
-}
-
-/// Drops the fields of a new object whose gates are off. A field that the stored object has somewhere is kept, so that
-/// objects can be changed after a gate was switched off.
-pub fn drop_disabled(
-    api: ApiRelease,
-    (group, version, kind): (&str, &str, &str),
-    new: &mut Value,
-    old: Option<&Value>,
-) {
-    let schemas = Schemas::get();
-    let Some(root) = schemas.find(group, version, kind) else {
-        return;
-    };
-    let model = schemas.model();
-    if api == ApiRelease::EVERY || !model.object_type(root).has_gates {
-        return;
-    }
-    let mut used = FxHashSet::default();
-    if let Some(old) = old {
-        let mut note = |_: &SchemaPath<'_>, availability: Availability, place: TypeField| {
-            if !availability.is_enabled(api) {
-                used.insert(place);
-            }
-        };
-        visit(
-            model,
-            &ValueShape::Object(root),
-            old,
-            &SchemaPath::Root,
-            &mut note,
-        );
-    }
-    drop_below(api, model, &ValueShape::Object(root), new, &used);
-}
-
-fn drop_below(
-    api: ApiRelease,
-    model: &Model,
-    shape: &ValueShape,
-    value: &mut Value,
-    used: &FxHashSet<TypeField>,
-) {
-    match (shape, value) {
-        (ValueShape::Object(id), Value::Object(object)) => {
-            let object_type = model.object_type(*id);
-            // Most types have no gated field below them; they are not visited.
-            if !object_type.has_gates {
-                return;
-            }
-            object.retain(|name, value| {
-                let Some(at) = object_type.position(name) else {
-                    return true;
-                };
-                let field = &object_type.fields[at];
-                // A field that the stored object uses already is kept, or an update would lose data.
-                if !field.availability.is_enabled(api) && !used.contains(&(*id, at)) {
-                    return false;
-                }
-                drop_below(api, model, &field.shape, value, used);
-                true
-            });
-        }
-        (ValueShape::List(items), Value::Array(list)) => {
-            for value in list {
-                drop_below(api, model, items, value, used);
-            }
-        }
-        (ValueShape::Map(values), Value::Object(map)) => {
-            for value in map.values_mut() {
-                drop_below(api, model, values, value, used);
-            }
-        }
-        _ => {}
     }
 }
 

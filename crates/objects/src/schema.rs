@@ -7,7 +7,6 @@
 //! hand. One `Model` holds them; decoding, defaulting, patches, server-side apply, OpenAPI, protobuf and validation
 //! read it.
 
-mod defaults;
 mod document;
 pub(crate) mod model;
 mod normal;
@@ -22,7 +21,7 @@ pub use document::{
     DEPTH_MAX, DecodeError, Parsed, TEXT_BYTES_MAX, VALUES_MAX, parse_json, parse_yaml,
 };
 pub use document::{FieldFault, faults_in_order, first_duplicate_line};
-pub(crate) use rules::{ValueCheck, words};
+pub(crate) use rules::{CodeId, RuleCode, ValueCheck};
 pub(crate) use table::ResourceFacts;
 
 use crate::releases::{self, ApiRelease};
@@ -140,13 +139,6 @@ impl Schemas {
         self.find(group, version, kind)
             .map(|id| normal::normalize(&self.model, api, id, object))
             .unwrap_or_default()
-    }
-
-    /// Fills in the defaults of an object in its normal form.
-    pub(crate) fn fill_defaults(&self, group: &str, version: &str, kind: &str, object: &mut Value) {
-        if let Some(id) = self.find(group, version, kind) {
-            defaults::fill(&self.model, id, object);
-        }
     }
 
     /// The type of a kind.

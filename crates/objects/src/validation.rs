@@ -12,12 +12,14 @@ mod claim_status;
 mod classes;
 pub(crate) mod conditions;
 mod config;
+mod defaults;
 mod devices;
 mod differences;
 pub(crate) mod engine;
 pub mod errors;
 pub mod events;
 mod flow_control;
+mod formats;
 mod groups;
 mod job;
 mod job_status;
@@ -29,6 +31,7 @@ mod must;
 pub mod names;
 mod networking;
 mod node;
+pub(crate) mod owner;
 pub mod pod;
 pub mod policies;
 pub mod selectors;
@@ -47,40 +50,16 @@ mod workloads;
 use crate::access::GroupResource;
 use crate::catalog::ServedResource;
 use crate::field::FieldError;
-use crate::schema::Schemas;
+use crate::schema::{RuleCode, Schemas};
 use crate::strategy::{KindStrategy, Plain, Subresource};
-pub(crate) use engine::{CheckFn, checks};
-pub(crate) use must::{Must, MustCondition};
+use must::{Must, MustCondition};
+use owner::{CheckFn, Code, CodePart};
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 use std::sync::LazyLock;
 
-/// Finds the faults of a string.
-pub(crate) type StringFormat = fn(&str) -> Vec<String>;
-
-/// A format by the name that the rules give it.
-pub(crate) fn format(name: &str) -> Option<StringFormat> {
-    let check: StringFormat = match name {
-        "config-key" => names::config_key,
-        "dns1035-label" => berth_api::names::dns1035_label,
-        "dns-label" | "short-name" => names::dns_label,
-        "dns-subdomain" | "long-name" => names::dns_subdomain,
-        "env-name" => names::env_var_name,
-        "ip" => |ip| match names::parse_ip(ip) {
-            Some(_) => Vec::new(),
-            None => vec![names::NOT_AN_IP.to_owned()],
-        },
-        "label-key" | "qualified-name" => names::qualified_name,
-        "label-value" => names::label_value,
-        "path-segment-name" => |name| names::path_segment(name, false),
-        "port-name" => names::port_name,
-        _ => return None,
-    };
-    Some(check)
-}
-
 /// A check by the name that the rules give it.
-pub(crate) fn check_fn(name: &str) -> Option<CheckFn> {
+fn check_fn(name: &str) -> Option<CheckFn> {
     pod::check(name)
         .or_else(|| workloads::check(name))
         .or_else(|| job::check(name))
@@ -108,7 +87,7 @@ pub(crate) fn check_fn(name: &str) -> Option<CheckFn> {
 }
 
 /// A function that fills in defaults by the name that the rules give it.
-pub(crate) fn default_fn(name: &str) -> Option<fn(&mut Value)> {
+fn default_fn(name: &str) -> Option<fn(&mut Value)> {
     Some(match name {
         "claim" => storage::default_claim,
         "container" => pod::defaults::container,
@@ -136,6 +115,17 @@ pub(crate) fn default_fn(name: &str) -> Option<fn(&mut Value)> {
         _ => return None,
     })
 }
+
+/// The code of the rules of Kubernetes' types.
+static CODE: LazyLock<Code> = LazyLock::new(|| {
+    Code::of(Schemas::get().model(), |code| match code {
+        RuleCode::Call(name) => check_fn(name).map(CodePart::Call),
+        RuleCode::Format(name) => formats::find(name).map(CodePart::Format),
+        RuleCode::Must(text) => Must::parse(text).map(CodePart::Must),
+        RuleCode::Condition(text) => MustCondition::parse(text).map(CodePart::Condition),
+        RuleCode::Default(name) => default_fn(name).map(CodePart::Default),
+    })
+});
 
 /// The rules of a kind: those that the tables state, then those that are code.
 pub fn strategy(kind: GroupResource) -> &'static dyn KindStrategy {
@@ -211,7 +201,10 @@ impl KindStrategy for Rules {
 
     fn default_normal(&self, object: &mut Value) {
         let (group, version, kind) = self.kind;
-        Schemas::get().fill_defaults(group, version, kind, object);
+        let schemas = Schemas::get();
+        if let Some(id) = schemas.find(group, version, kind) {
+            defaults::fill(schemas.model(), &CODE, id, object);
+        }
         self.code.default(object);
     }
 
@@ -220,7 +213,7 @@ impl KindStrategy for Rules {
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = engine::run(self.kind, object, None, Subresource::Main).into_vec();
+        let mut errors = engine::run(&CODE, self.kind, object, None, Subresource::Main).into_vec();
         errors.extend(self.code.validate(object));
         errors
     }
@@ -230,7 +223,7 @@ impl KindStrategy for Rules {
     }
 
     fn validate_update(&self, new: &Value, old: &Value, part: Subresource) -> Vec<FieldError> {
-        let mut errors = engine::run(self.kind, new, Some(old), part).into_vec();
+        let mut errors = engine::run(&CODE, self.kind, new, Some(old), part).into_vec();
         errors.extend(self.code.validate_update(new, old, part));
         errors
     }

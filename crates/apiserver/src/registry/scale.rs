@@ -8,7 +8,7 @@ use berth_objects::catalog::ServedResource;
 use berth_objects::decode;
 use berth_objects::field::{ErrorType, FieldError};
 use berth_objects::status::{ApiError, StatusSubject};
-use berth_objects::table::TableColumn;
+use berth_objects::table::column::TableColumn;
 use berth_objects::table::text::selector_text;
 use berth_objects::view::FieldView;
 use berth_objects::view::{child_mut, meta};

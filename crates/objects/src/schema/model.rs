@@ -3,7 +3,7 @@
 //! There is one [`Model`] of all of Kubernetes' types, and one of each CustomResourceDefinition version. The
 //! functions of this crate that decode, default, merge, publish and validate objects read nothing else.
 
-use super::rules::ValueCheck;
+use super::rules::{CodeId, RuleCode, ValueCheck};
 use crate::releases::Availability;
 use rustc_hash::FxHashMap;
 use serde_json::{Map, Value};
@@ -158,7 +158,7 @@ pub(crate) struct ObjectType {
     /// The way in which objects are validated, in order.
     pub(crate) rules: Vec<ModelRule>,
     /// The functions that fill in defaults that depend on other fields.
-    pub(crate) defaults: Vec<fn(&mut Value)>,
+    pub(crate) defaults: Vec<CodeId>,
     /// Whether this type or one below it has rules.
     pub(crate) has_rules: bool,
     /// Whether this type or one below it has defaults.
@@ -172,6 +172,7 @@ pub(crate) struct ObjectType {
 pub struct Model {
     pub(super) types: Vec<ObjectType>,
     pub(super) by_name: FxHashMap<Box<str>, TypeId>,
+    pub(super) code: Vec<RuleCode>,
 }
 
 // === impl Field ===
@@ -280,6 +281,11 @@ impl ObjectType {
 // === impl Model ===
 
 impl Model {
+    /// The code that the rules name or state.
+    pub(crate) fn code(&self) -> &[RuleCode] {
+        &self.code
+    }
+
     /// A type by its name, such as `core.v1.PodSpec`.
     pub(crate) fn find(&self, name: &str) -> Option<TypeId> {
         self.by_name.get(name).copied()

@@ -28,7 +28,7 @@
 //! ([`crate::validation::markers`]); `type NAME like OTHER` has the lines of another type above it whose fields it has.
 
 use super::model::{Model, ModelField, ModelRule, TypeId, ValueShape};
-use crate::validation::{self, CheckFn, Must, MustCondition, StringFormat};
+use crate::facts::words;
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 
@@ -43,6 +43,25 @@ pub(super) const FILES: &[&str] = &[
     include_str!("../../facts/rules/flow_control.txt"),
     include_str!("../../facts/rules/other.txt"),
 ];
+
+/// The index of a [`RuleCode`] in its [`Model`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CodeId(pub(crate) usize);
+
+/// What the rules name or state as an expression. Validation has the code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RuleCode {
+    /// A check, by name.
+    Call(&'static str),
+    /// A format of strings, by name.
+    Format(&'static str),
+    /// A condition with the error about a value that does not meet it.
+    Must(&'static str),
+    /// A condition.
+    Condition(&'static str),
+    /// A function that fills in defaults, by name.
+    Default(&'static str),
+}
 
 /// One check of a value.
 #[derive(Debug, Clone)]
@@ -63,7 +82,7 @@ pub(crate) enum ValueCheck {
         /// Whether all faults of a string are one error.
         joined: bool,
         /// The function that finds the faults of a string.
-        format: StringFormat,
+        format: CodeId,
     },
     /// The number lies in this range.
     Range {
@@ -91,14 +110,14 @@ pub(crate) enum ValueCheck {
         /// Whether an absent value is checked.
         always: bool,
         /// The condition.
-        must: Must,
+        must: CodeId,
     },
     /// Each entry of a list meets a condition.
-    Each(Must),
+    Each(CodeId),
     /// The checks after this one count only where the condition is met.
-    If(MustCondition),
+    If(CodeId),
     /// The value is checked by a function.
-    Call(CheckFn),
+    Call(CodeId),
     /// An object of a type and those below it are checked by the markers of the types.
     Markers(TypeId),
     /// The types below are checked.
@@ -152,28 +171,6 @@ fn by_markers(id: TypeId) -> ModelRule {
     }
 }
 
-/// The words of a line; a value in double quotes may hold spaces.
-pub(crate) fn words(line: &'static str) -> impl Iterator<Item = &'static str> + Clone {
-    let mut rest = line.trim();
-    std::iter::from_fn(move || {
-        rest = rest.trim_start();
-        if rest.is_empty() {
-            return None;
-        }
-        let mut quoted = false;
-        let end = rest
-            .char_indices()
-            .find(|(_, c)| {
-                quoted ^= *c == '"';
-                *c == ' ' && !quoted
-            })
-            .map_or(rest.len(), |(i, _)| i);
-        let (word, after) = rest.split_at(end);
-        rest = after;
-        Some(word)
-    })
-}
-
 fn unquoted(text: &'static str) -> &'static str {
     text.strip_prefix('"')
         .and_then(|t| t.strip_suffix('"'))
@@ -184,7 +181,8 @@ fn add_line(model: &mut Model, id: TypeId, line: &'static str) -> Option<()> {
     let mut words = words(line);
     let name = words.next()?;
     if name == "defaults" {
-        let function = validation::default_fn(words.next()?.strip_prefix('@')?)?;
+        let function = RuleCode::Default(words.next()?.strip_prefix('@')?);
+        let function = add_code(&mut model.code, function);
         model.types.get_mut(id.0)?.defaults.push(function);
         return Some(());
     }
@@ -212,7 +210,7 @@ fn add_line(model: &mut Model, id: TypeId, line: &'static str) -> Option<()> {
             rule.checks.push(ValueCheck::Descend);
         } else {
             let field = position.and_then(|i| object_type.fields.get(i));
-            rule.checks.push(check(word, field)?);
+            rule.checks.push(check(word, field, &mut model.code)?);
         }
     }
     let has_object = position
@@ -228,9 +226,19 @@ fn add_line(model: &mut Model, id: TypeId, line: &'static str) -> Option<()> {
     Some(())
 }
 
-fn check(word: &'static str, field: Option<&ModelField>) -> Option<ValueCheck> {
+fn add_code(all: &mut Vec<RuleCode>, code: RuleCode) -> CodeId {
+    all.push(code);
+    CodeId(all.len() - 1)
+}
+
+fn check(
+    word: &'static str,
+    field: Option<&ModelField>,
+    all: &mut Vec<RuleCode>,
+) -> Option<ValueCheck> {
+    let mut code = |code| add_code(all, code);
     if let Some(name) = word.strip_prefix('@') {
-        return validation::check_fn(name).map(ValueCheck::Call);
+        return Some(ValueCheck::Call(code(RuleCode::Call(name))));
     }
     let (label, value) = word.split_once('=').unwrap_or((word, ""));
     let (label, always) = match label.strip_suffix('!') {
@@ -251,15 +259,15 @@ fn check(word: &'static str, field: Option<&ModelField>) -> Option<ValueCheck> {
         "format" | "joined" => ValueCheck::Format {
             always,
             joined: label == "joined",
-            format: validation::format(value)?,
+            format: code(RuleCode::Format(value)),
         },
         "range" => range(value, always)?,
         "must" => ValueCheck::Must {
             always,
-            must: Must::parse(value)?,
+            must: code(RuleCode::Must(value)),
         },
-        "each" => ValueCheck::Each(Must::parse(value)?),
-        "if" => ValueCheck::If(MustCondition::parse(value)?),
+        "each" => ValueCheck::Each(code(RuleCode::Must(value))),
+        "if" => ValueCheck::If(code(RuleCode::Condition(value))),
         "max-bytes" => ValueCheck::MaxBytes(value.parse().ok()?),
         "max-items" => ValueCheck::MaxItems(value.parse().ok()?),
         "once" => ValueCheck::Once,

@@ -5,6 +5,7 @@
 use super::model::{
     Alternative, ListType, Model, ModelField, ObjectType, Presence, TypeId, ValueShape,
 };
+use crate::facts::words;
 use berth_api::Release;
 use rustc_hash::FxHashMap;
 use serde_json::Value;
@@ -106,7 +107,7 @@ impl Lines {
 
     /// Reads a line; `None` when it has another form.
     fn read(&mut self, line: &'static str) -> Option<()> {
-        let mut words = super::words(line);
+        let mut words = words(line);
         let Some(first) = words.next() else {
             return Some(());
         };
@@ -312,7 +313,7 @@ impl FieldBuilder<'_> {
     }
 
     fn line(&mut self, since: Release, line: &'static str) -> Option<()> {
-        let mut words = super::words(line);
+        let mut words = words(line);
         let name = words.next()?;
         // Zero where the number in protobuf is not known.
         let number = match words.next()? {

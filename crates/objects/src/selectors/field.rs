@@ -1,34 +1,10 @@
 //! Field selectors: `spec.nodeName=n1,status.phase!=Failed`, over the fields that a kind offers.
 
+use super::selectable::Selectable;
 use crate::catalog::ServedResource;
 use berth_api::selector::{self, FieldTerm, SelectorError};
 use serde_json::Value;
 use std::borrow::Cow;
-
-/// A field that a kind can be selected by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Selectable {
-    /// The label in the selector.
-    pub label: &'static str,
-    /// The path of the value, as a JSON pointer.
-    pub pointer: &'static str,
-    /// The path of the value if it is empty at the first place.
-    pub fallback: Option<&'static str>,
-    /// The default of a missing value: `""`, `"false"` or `"0"`.
-    pub absent: &'static str,
-}
-
-impl Selectable {
-    /// A field that counts as empty when it is absent.
-    pub(crate) const fn text(label: &'static str, pointer: &'static str) -> Self {
-        Self {
-            label,
-            pointer,
-            fallback: None,
-            absent: "",
-        }
-    }
-}
 
 /// Fields that must equal, or must not equal, a value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,10 +1,11 @@
 //! Cells that take more than one field, by the names that `facts/resources.txt` gives them.
 
+use super::text::CellFn;
 use super::text::{
     NONE, UNKNOWN, UNSET, condition, flag, human_seconds, items, join, number, or, since, size,
     strings, text,
 };
-use super::{CellFn, components, pods};
+use super::{components, pods};
 use crate::view::FieldView;
 use jiff::Timestamp;
 use serde_json::Value;

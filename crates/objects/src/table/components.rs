@@ -1,6 +1,6 @@
 //! Cells of ComponentStatuses, whose conditions are not in a status.
 
-use super::CellFn;
+use super::text::CellFn;
 use super::text::{items, text};
 use serde_json::Value;
 

@@ -5,6 +5,9 @@ use crate::view::meta;
 use jiff::Timestamp;
 use serde_json::Value;
 
+/// Computes a cell.
+pub(crate) type CellFn = fn(&Value, Timestamp) -> Value;
+
 /// The text for an empty value.
 pub(crate) const NONE: &str = "<none>";
 /// The text for an unknown value.

@@ -2,7 +2,8 @@
 //! more (`StrictIPCIDRValidation`).
 
 use super::errors::{ErrorPath, Errors};
-use super::{checks, names};
+use super::names;
+use super::owner::checks;
 use std::net::{IpAddr, Ipv6Addr};
 
 checks! {

@@ -1,8 +1,9 @@
 //! The checks that the tables cannot express for HorizontalPodAutoscalers: metrics, targets and scaling rules.
 
-use super::engine::Owner;
 use super::errors::{ErrorPath, Errors, IS_NEGATIVE};
-use super::{amounts, checks, names};
+use super::owner::Owner;
+use super::owner::checks;
+use super::{amounts, names};
 use crate::view::FieldView;
 use serde_json::Value;
 

@@ -1,8 +1,9 @@
 //! CertificateSigningRequests: only their subresources change them after their creation.
 
-use super::engine::Owner;
 use super::errors::{ErrorPath, Errors, Shown};
-use super::{checks, names};
+use super::names;
+use super::owner::Owner;
+use super::owner::checks;
 use crate::field::FieldError;
 use crate::strategy::{KindStrategy, Subresource, keep_other_half};
 use crate::view::{FieldView, copy_field, set, set_if_zero};

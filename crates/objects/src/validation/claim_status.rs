@@ -3,9 +3,10 @@
 
 use super::conditions;
 use super::devices::{check_raw, has_request, validate_driver, validate_pool};
-use super::engine::{Owner, run_type};
+use super::engine::run_type;
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown, json_text, struct_text};
 use super::names;
+use super::owner::Owner;
 use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;
@@ -125,7 +126,7 @@ fn validate_allocation(errors: &mut Errors, owner: &Owner, allocation: &Value, p
     }
     if let Some(selector) = allocation.field("nodeSelector") {
         let at = path.child("nodeSelector");
-        run_type(errors, "core.v1.NodeSelector", selector, Some(owner), &at);
+        run_type(errors, "core.v1.NodeSelector", selector, owner, &at);
     }
 }
 
@@ -250,7 +251,7 @@ fn configuration(
         None => errors.required(&at, ""),
         Some(opaque) => {
             let kind = "resource.v1.OpaqueDeviceConfiguration";
-            run_type(errors, kind, opaque, Some(owner), &at);
+            run_type(errors, kind, opaque, owner, &at);
         }
     }
 }

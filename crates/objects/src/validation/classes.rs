@@ -1,8 +1,9 @@
 //! The checks that the tables cannot express for classes, drivers and attachments of volumes.
 
-use super::engine::Owner;
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, IS_NEGATIVE};
-use super::{amounts, checks, names};
+use super::owner::Owner;
+use super::owner::checks;
+use super::{amounts, names};
 use crate::view::{FieldView, remove};
 use serde_json::Value;
 use std::collections::HashSet;

@@ -1,7 +1,8 @@
 //! Conditions of the common type `meta.v1.Condition`.
 
 use super::errors::{ErrorPath, Errors};
-use super::{checks, names};
+use super::names;
+use super::owner::checks;
 use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;

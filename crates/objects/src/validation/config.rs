@@ -1,8 +1,9 @@
 //! The checks that tables cannot express for ConfigMaps and Secrets.
 
-use super::engine::Owner;
 use super::errors::{ErrorPath, Errors};
-use super::{checks, names};
+use super::names;
+use super::owner::Owner;
+use super::owner::checks;
 use crate::view::{FieldView, child, remove, set};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -2,9 +2,10 @@
 //! compiled.
 
 use super::claim_status::request_reference;
-use super::engine::Owner;
 use super::errors::{ErrorPath, Errors};
-use super::{checks, names};
+use super::names;
+use super::owner::Owner;
+use super::owner::checks;
 use crate::raw_json;
 use crate::view::{FieldView, set_if_zero};
 use berth_cel::{COST_MAX, CelSelector, EXPRESSION_LENGTH_MAX, Environment};

@@ -5,103 +5,20 @@
 
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown};
 use super::markers;
+use super::owner::{Code, Owner, Siblings};
 use crate::schema::model::{Model, ModelField, ModelRule, TypeId, ValueShape};
 use crate::schema::{Schemas, ValueCheck};
 use crate::strategy::Subresource;
-use crate::view::{FieldView, is_zero};
-use rustc_hash::FxHashMap;
+use crate::view::is_zero;
 use serde_json::{Map, Value};
-use std::cell::RefCell;
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
-/// The object that holds a checked value, and the objects around it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Owner<'a> {
-    /// Its type, such as `core.v1.PodSpec`.
-    pub(crate) type_name: &'a str,
-    /// The object.
-    pub(crate) value: &'a Value,
-    /// The value before an update.
-    pub(crate) old: Option<&'a Value>,
-    /// The object around it.
-    pub(crate) parent: Option<&'a Owner<'a>>,
-    /// The list of which it is an entry, and its index.
-    pub(crate) place: Option<(&'a Siblings<'a>, usize)>,
-}
-
-/// The entries of a list, and which of them repeat the value of a field. Each field is compared once for the list.
-#[derive(Debug)]
-pub(crate) struct Siblings<'a> {
-    list: &'a [Value],
-    repeats: RefCell<FxHashMap<&'static str, Vec<bool>>>,
-}
-
-impl<'a> Siblings<'a> {
-    fn new(list: &'a [Value]) -> Self {
-        Self {
-            list,
-            repeats: RefCell::default(),
-        }
-    }
-
-    fn repeats(&self, index: usize, field: &'static str) -> bool {
-        let mut repeats = self.repeats.borrow_mut();
-        let of_field = repeats.entry(field).or_insert_with(|| {
-            let mut seen = HashSet::with_capacity(self.list.len());
-            let texts = self.list.iter().map(|entry| entry.text(field));
-            texts.map(|text| !seen.insert(text)).collect()
-        });
-        of_field.get(index).copied().unwrap_or(false)
-    }
-}
-
-/// Checks a value; `Null` when it is absent. The owner is the object that holds it, or the value itself on lines `*`.
-pub(crate) type CheckFn = for<'a> fn(&mut Errors, &Owner<'a>, &'a Value, &ErrorPath<'a>);
-
-/// A file's table of checks: `check(name)` finds one by the name that the rules give it.
-macro_rules! checks {
-    ($($name:literal => $check:expr,)*) => {
-        /// A check by the name that the rules give it.
-        pub(crate) fn check(name: &str) -> Option<crate::validation::engine::CheckFn> {
-            match name {
-                $($name => Some($check),)*
-                _ => None,
-            }
-        }
-    };
-}
-pub(crate) use checks;
-
 static ABSENT: Value = Value::Null;
-
-impl<'a> Owner<'a> {
-    /// The object as a whole.
-    pub(crate) fn outermost(&self) -> &Owner<'a> {
-        self.parent.map_or(self, Owner::outermost)
-    }
-
-    /// Returns whether an entry before this one in its list has the same text in a field.
-    pub(crate) fn repeats(&self, field: &'static str) -> bool {
-        self.place
-            .is_some_and(|(siblings, index)| siblings.repeats(index, field))
-    }
-
-    /// The nearest object of a type, this one included.
-    pub(crate) fn enclosing(&self, type_name: &str) -> Option<&'a Value> {
-        let mut next = Some(self);
-        while let Some(owner) = next {
-            if owner.type_name == type_name {
-                return Some(owner.value);
-            }
-            next = owner.parent;
-        }
-        None
-    }
-}
 
 /// Checks an object by the rules of its kind: its status for the status subresource, everything else otherwise.
 pub(crate) fn run(
+    code: &Code,
     (group, version, kind): (&str, &str, &str),
     object: &Value,
     old: Option<&Value>,
@@ -110,6 +27,7 @@ pub(crate) fn run(
     let schemas = Schemas::get();
     let mut run = RuleRun {
         model: schemas.model(),
+        code,
         errors: Errors::new(),
         immutable: Errors::new(),
     };
@@ -128,17 +46,39 @@ pub(crate) fn run(
     errors
 }
 
-/// Checks a value of a type on its own, such as a template.
+/// Checks a value of a type below an object.
 pub(crate) fn run_type<'a>(
     errors: &mut Errors,
     type_name: &str,
     value: &'a Value,
+    owner: &'a Owner<'a>,
+    path: &ErrorPath<'a>,
+) {
+    run_below(errors, owner.code, (type_name, value), Some(owner), path);
+}
+
+/// Checks a value of a type on its own, such as a template.
+pub(crate) fn run_alone(
+    errors: &mut Errors,
+    code: &Code,
+    type_name: &str,
+    value: &Value,
+    path: &ErrorPath,
+) {
+    run_below(errors, code, (type_name, value), None, path);
+}
+
+fn run_below<'a>(
+    errors: &mut Errors,
+    code: &'a Code,
+    (type_name, value): (&str, &'a Value),
     parent: Option<&'a Owner<'a>>,
     path: &ErrorPath<'a>,
 ) {
     let model = Schemas::get().model();
     let mut run = RuleRun {
         model,
+        code,
         errors: std::mem::take(errors),
         immutable: Errors::new(),
     };
@@ -158,7 +98,7 @@ pub(crate) fn run_field<'a>(
     type_name: &str,
     field: &'static str,
     object: &'a Value,
-    parent: Option<&'a Owner<'a>>,
+    owner: &'a Owner<'a>,
     path: &ErrorPath<'a>,
 ) {
     let schemas = Schemas::get();
@@ -174,7 +114,7 @@ pub(crate) fn run_field<'a>(
             errors,
             &model.object_type(id).name,
             value,
-            parent,
+            owner,
             &path.child(field),
         );
     }
@@ -183,7 +123,7 @@ pub(crate) fn run_field<'a>(
 #[cfg(test)]
 thread_local! {
     /// The types of the objects that this thread has looked at.
-    static VISITED: RefCell<HashSet<String>> = RefCell::default();
+    static VISITED: std::cell::RefCell<HashSet<String>> = std::cell::RefCell::default();
 }
 
 /// Notes that this thread has looked at an object of a type.
@@ -208,6 +148,7 @@ struct Around<'a> {
 
 struct RuleRun<'m> {
     model: &'m Model,
+    code: &'m Code,
     errors: Errors,
     immutable: Errors,
 }
@@ -234,6 +175,7 @@ impl RuleRun<'_> {
             old: around.old,
             parent: around.parent,
             place: around.place,
+            code: self.code,
         };
         for rule in &object_type.rules {
             let Some(index) = rule.field else {
@@ -271,7 +213,9 @@ impl RuleRun<'_> {
             match check {
                 ValueCheck::If(condition) => {
                     // A condition that cannot be evaluated hides no error.
-                    if !condition.is_met(owner, (decoded, before)).unwrap_or(true) {
+                    let condition = self.code.condition(*condition);
+                    let is_met = condition.map(|c| c.is_met(owner, (decoded, before)));
+                    if matches!(is_met, Some(Ok(false))) {
                         return;
                     }
                 }
@@ -297,7 +241,9 @@ impl RuleRun<'_> {
                     joined,
                     format,
                 } => {
-                    if *always || !absent {
+                    if let Some(format) = self.code.format(*format)
+                        && (*always || !absent)
+                    {
                         each(value, path, |value, path| {
                             let text = value.as_str().unwrap_or("");
                             let faults = format(text);
@@ -356,20 +302,30 @@ impl RuleRun<'_> {
                     }
                 }
                 ValueCheck::Must { always, must } => {
-                    if *always || !absent || field.is_none() {
+                    if let Some(must) = self.code.must(*must)
+                        && (*always || !absent || field.is_none())
+                    {
                         must.check(&mut self.errors, owner, (decoded, before), path);
                     }
                 }
-                ValueCheck::Each(must) => each(decoded, path, |entry, path| {
-                    must.check(&mut self.errors, owner, (entry, &ABSENT), path);
-                }),
+                ValueCheck::Each(must) => {
+                    if let Some(must) = self.code.must(*must) {
+                        each(decoded, path, |entry, path| {
+                            must.check(&mut self.errors, owner, (entry, &ABSENT), path);
+                        });
+                    }
+                }
                 ValueCheck::Markers(id) => {
                     // The template of a Job may change, a Job may not.
                     let is_template = owner.outermost().type_name == "batch.v1.CronJob";
                     let old = owner.old.filter(|_| !is_template);
                     markers::validate(self.model, &mut self.errors, *id, (value, old), path);
                 }
-                ValueCheck::Call(function) => function(&mut self.errors, owner, value, path),
+                ValueCheck::Call(function) => {
+                    if let Some(function) = self.code.call(*function) {
+                        function(&mut self.errors, owner, value, path);
+                    }
+                }
                 ValueCheck::Descend => {
                     if let Some(field) = field {
                         self.descend(&field.shape, &field.name, value, owner, path);

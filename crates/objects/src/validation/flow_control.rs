@@ -1,8 +1,9 @@
 //! FlowSchemas and PriorityLevelConfigurations: the checks that tables cannot express.
 
-use super::engine::Owner;
 use super::errors::{ErrorPath, Errors};
-use super::{checks, names};
+use super::names;
+use super::owner::Owner;
+use super::owner::checks;
 use crate::flow_control::mandatory_flow_spec;
 use crate::view::FieldView;
 use serde_json::Value;

@@ -1,9 +1,9 @@
 //! Groups: the trees of templates in Workloads, the status of PodGroups, and references to groups.
 
-use super::checks;
-use super::engine::Owner;
 use super::errors::{ErrorPath, Errors, Shown};
 use super::markers::{NOT_CLEARED, NOT_SET_LATER};
+use super::owner::Owner;
+use super::owner::checks;
 use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;

@@ -1,11 +1,12 @@
 //! The checks that `facts/rules/workloads.txt` cannot express for Jobs and the Jobs of CronJobs: the spec, its changes,
 //! and the index intervals that spec and status share. The status is in `job_status`.
 
-use super::engine::Owner;
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown, quote};
+use super::owner::Owner;
+use super::owner::checks;
 use super::small::domain_prefixed_path;
 use super::workloads::{spec_of, template_labels};
-use super::{checks, groups, names, selectors};
+use super::{groups, names, selectors};
 use crate::view::{FieldView, child, copy_field, is_zero, set};
 use serde_json::{Value, json};
 use std::collections::HashSet;

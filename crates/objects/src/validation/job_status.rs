@@ -3,9 +3,9 @@
 //! A Job that has finished does not run again, and conditions and times do not contradict each other. Most rules are
 //! checked only when the fields change that they are about, so that a status that breaks them can be written on.
 
-use super::engine::Owner;
 use super::errors::{ErrorPath, Errors, Shown, json_text, struct_text};
 use super::job::{index_total, is_indexed, shared_index};
+use super::owner::Owner;
 use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;

@@ -1,9 +1,10 @@
 //! The checks that tables cannot express for limit ranges and resource quotas.
 
-use super::engine::Owner;
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown};
+use super::owner::Owner;
+use super::owner::checks;
 use super::pod::resources;
-use super::{amounts, checks, names};
+use super::{amounts, names};
 use crate::view::{FieldView, child, set_if_absent};
 use berth_api::Quantity;
 use serde_json::Value;

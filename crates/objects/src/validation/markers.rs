@@ -196,7 +196,7 @@ impl MarkerRun<'_> {
         }
         let text = value.as_str().unwrap_or("");
         let format = field.marker("format").map(|f| f.trim_start_matches("k8s-"));
-        if let Some(format) = format.and_then(super::format) {
+        if let Some(format) = format.and_then(super::formats::find) {
             self.errors.each_invalid(path, text, format(text));
         }
         if !field.values.is_empty() && !field.values.iter().any(|known| **known == *text) {

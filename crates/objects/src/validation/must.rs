@@ -1,7 +1,7 @@
 //! Conditions in CEL: what a line of the rules states about several fields at once.
 
-use super::engine::Owner;
 use super::errors::{ErrorPath, Errors, Shown};
+use super::owner::Owner;
 use berth_cel::{COST_MAX, Datum, EvaluationError, Program, Variables};
 use serde_json::Value;
 use std::sync::Arc;

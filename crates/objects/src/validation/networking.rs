@@ -2,9 +2,10 @@
 //! EndpointSlices.
 
 use super::addresses::{validate_cidr, validate_endpoint, validate_ip};
-use super::engine::Owner;
 use super::errors::{ErrorPath, Errors, Shown};
-use super::{checks, names};
+use super::names;
+use super::owner::Owner;
+use super::owner::checks;
 use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;

@@ -2,9 +2,10 @@
 
 use super::addresses::validate_cidr;
 use super::errors::{ErrorPath, Errors, Shown, json_text, struct_text};
+use super::owner::checks;
 use super::pod::scheduling::validate_taint_effect;
 use super::workloads::spec_of;
-use super::{amounts, checks, names};
+use super::{amounts, names};
 use crate::view::{FieldView, child, set};
 use serde_json::{Value, json};
 use std::cmp::Ordering;

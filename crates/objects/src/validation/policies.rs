@@ -1,8 +1,9 @@
 //! ValidatingAdmissionPolicies and their bindings.
 
-use super::engine::Owner;
 use super::errors::{ErrorPath, Errors};
-use super::{checks, names, webhooks};
+use super::owner::Owner;
+use super::owner::checks;
+use super::{names, webhooks};
 use crate::custom::rules::RESERVED;
 use crate::view::FieldView;
 use berth_api::names::dns1035_label;

@@ -1,8 +1,9 @@
 //! Label selectors in objects: their validation, and what they match.
 
-use super::engine::Owner;
 use super::errors::{ErrorPath, Errors, Shown};
-use super::{checks, names};
+use super::names;
+use super::owner::Owner;
+use super::owner::checks;
 use crate::view::FieldView;
 use serde_json::Value;
 

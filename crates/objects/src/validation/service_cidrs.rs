@@ -1,9 +1,9 @@
 //! ServiceCIDRs.
 
-use super::checks;
-use super::engine::Owner;
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown};
 use super::names::parse_cidr;
+use super::owner::Owner;
+use super::owner::checks;
 use crate::view::FieldView;
 use serde_json::Value;
 use std::net::IpAddr;

@@ -2,11 +2,12 @@
 //! kube-apiserver reports them before it looks at the rest.
 
 use super::addresses::{validate_cidr, validate_endpoint, validate_ip};
-use super::engine::Owner;
 use super::errors::{ErrorPath, Errors, Shown, json_text, struct_text};
+use super::names;
+use super::owner::Owner;
+use super::owner::checks;
 use super::service::{NODE_PORTS, is_external, is_headless, needs_health_check, needs_node_port};
 use super::workloads::spec_of;
-use super::{checks, names};
 use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;

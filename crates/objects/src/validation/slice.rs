@@ -2,9 +2,11 @@
 
 use super::claim_status::binding_conditions;
 use super::devices::{qualified, validate_driver};
-use super::engine::{Owner, run_type};
+use super::engine::run_type;
 use super::errors::{ErrorPath, Errors, Shown};
-use super::{checks, names};
+use super::names;
+use super::owner::Owner;
+use super::owner::checks;
 use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;
@@ -283,7 +285,7 @@ fn reach(errors: &mut Errors, owner: &Owner, device: &Value, per_device: bool, p
     if let Some(selector) = device.field("nodeSelector") {
         set.push("`nodeSelector`");
         let at = path.child("nodeSelector");
-        run_type(errors, "core.v1.NodeSelector", selector, Some(owner), &at);
+        run_type(errors, "core.v1.NodeSelector", selector, owner, &at);
     }
     match device.maybe_flag("allNodes") {
         None => {}

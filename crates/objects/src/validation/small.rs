@@ -1,9 +1,10 @@
 //! The checks that tables cannot express for namespaces, leases, budgets, events, priority classes and RBAC.
 
-use super::engine::Owner;
 use super::errors::{ErrorPath, Errors};
 use super::metadata::validate_plain_finalizer;
-use super::{checks, names};
+use super::names;
+use super::owner::Owner;
+use super::owner::checks;
 use crate::view::{FieldView, is_zero, set, set_if_zero};
 use serde_json::{Value, json};
 

@@ -1,9 +1,11 @@
 //! The checks that `facts/rules/storage.txt` cannot express for volumes, claims on them, and their classes.
 
 use super::differences::with_differences;
-use super::engine::{Owner, run_field, run_type};
+use super::engine::{run_field, run_type};
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown};
-use super::{amounts, checks, names};
+use super::owner::Owner;
+use super::owner::checks;
+use super::{amounts, names};
 use crate::strategy::{KindStrategy, Subresource, keep_other_half};
 use crate::view::{FieldView, copy_field, existing, is_zero, remove, set};
 use serde_json::{Value, json};
@@ -240,10 +242,10 @@ fn volume_source(errors: &mut Errors, owner: &Owner, spec: &Value, path: &ErrorP
         }
         given = true;
         if source == reported_as {
-            run_field(errors, VOLUME, source, spec, Some(owner), path);
+            run_field(errors, VOLUME, source, spec, owner, path);
         } else {
             let kind = "core.v1.GCEPersistentDiskVolumeSource";
-            run_type(errors, kind, value, Some(owner), &path.child(reported_as));
+            run_type(errors, kind, value, owner, &path.child(reported_as));
         }
         if source == "local" && spec.field("nodeAffinity").is_none() {
             let at = path.child("nodeAffinity");

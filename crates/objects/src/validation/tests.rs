@@ -35,6 +35,11 @@ const KINDS: &[(&str, &str)] = &[
     ("example.com", "unknown"),
 ];
 
+#[test]
+fn all_code_that_the_rules_name_exists_and_their_conditions_can_be_read() {
+    assert_eq!(CODE.missing(Schemas::get().model()), []);
+}
+
 fn run_all(kind: &(&'static str, &'static str), object: &Value) -> Value {
     let rules = strategy(gr(kind.0, kind.1));
     let mut created = object.clone();

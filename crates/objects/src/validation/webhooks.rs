@@ -1,8 +1,9 @@
 //! MutatingWebhookConfigurations and ValidatingWebhookConfigurations.
 
-use super::engine::Owner;
 use super::errors::{ErrorPath, Errors, Shown};
-use super::{checks, names, policies};
+use super::owner::Owner;
+use super::owner::checks;
+use super::{names, policies};
 use crate::view::FieldView;
 use berth_cel::{CompileError, Program};
 use http::Uri;

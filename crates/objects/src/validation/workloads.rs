@@ -1,11 +1,12 @@
 //! The checks that `facts/rules/workloads.txt` cannot express for the kinds that make pods.
 
-use super::engine::Owner;
 use super::errors::{ErrorPath, Errors};
 use super::job::{NAME_LABELS, UID_LABELS};
 use super::metadata::validate_annotations;
+use super::owner::Owner;
+use super::owner::checks;
 use super::pod::scheduling::validate_gates;
-use super::{checks, names, selectors};
+use super::{names, selectors};
 use crate::cron::Schedule;
 use crate::strategy::{KindStrategy, Subresource, keep_other_half};
 use crate::view::{FieldView, child, existing, items_mut, set, set_if_absent, set_if_zero};

@@ -1,10 +1,11 @@
 //! Validation of the lists of containers: the regular ones, init containers and ephemeral ones.
 
 use super::{handlers, mounts, requests, resources};
-use crate::validation::checks;
-use crate::validation::engine::{Owner, run_type};
+use crate::validation::engine::{run_alone, run_type};
 use crate::validation::errors::{ErrorPath, Errors};
 use crate::validation::names;
+use crate::validation::owner::checks;
+use crate::validation::owner::{Code, Owner};
 use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;
@@ -55,13 +56,13 @@ fn regular(errors: &mut Errors, owner: &Owner, list: &Value, path: &ErrorPath) {
     let mut names = HashSet::new();
     for (i, container) in containers.iter().enumerate() {
         let path = path.index(i);
-        run_type(errors, CONTAINER, container, Some(owner), &path);
+        run_type(errors, CONTAINER, container, owner, &path);
         let name = container.text("name");
         if !names.insert(name) {
             errors.duplicate(&path.child("name"), name);
         }
         handlers::validate_all(errors, owner, container, &path);
-        restart_policy(errors, container, &path);
+        restart_policy(errors, owner.code, container, &path);
     }
     host_ports(errors, containers.iter().enumerate(), path);
 }
@@ -72,8 +73,8 @@ fn init(errors: &mut Errors, owner: &Owner, list: &Value, path: &ErrorPath) {
     for (i, container) in list.as_array().into_iter().flatten().enumerate() {
         let list = path;
         let path = path.index(i);
-        run_type(errors, CONTAINER, container, Some(owner), &path);
-        restart_policy(errors, container, &path);
+        run_type(errors, CONTAINER, container, owner, &path);
+        restart_policy(errors, owner.code, container, &path);
         let name = container.text("name");
         if names.contains(name) {
             errors.duplicate(&path.child("name"), name);
@@ -124,7 +125,7 @@ fn ephemeral(errors: &mut Errors, owner: &Owner, list: &Value, path: &ErrorPath)
             errors,
             "core.v1.EphemeralContainer",
             container,
-            Some(owner),
+            owner,
             &path,
             // The target must be a container that exists already, not another ephemeral one.
         );
@@ -228,7 +229,7 @@ fn resize_policy(errors: &mut Errors, owner: &Owner, list: &Value, path: &ErrorP
 }
 
 /// Errors of a container's own restart policy and its rules (KEP-5307).
-fn restart_policy(errors: &mut Errors, container: &Value, path: &ErrorPath) {
+fn restart_policy(errors: &mut Errors, code: &Code, container: &Value, path: &ErrorPath) {
     let policy_path = path.child("restartPolicy");
     let rules = container.items("restartPolicyRules");
     match container.maybe_text("restartPolicy") {
@@ -244,11 +245,11 @@ fn restart_policy(errors: &mut Errors, container: &Value, path: &ErrorPath) {
     let path = path.child("restartPolicyRules");
     errors.check_at_most(&path, rules.len(), RESTART_RULES_MAX);
     for (i, rule) in rules.iter().enumerate() {
-        run_type(
+        run_alone(
             errors,
+            code,
             "core.v1.ContainerRestartRule",
             rule,
-            None,
             &path.index(i),
         );
     }

@@ -1,9 +1,10 @@
 //! Validation of probes and lifecycle hooks.
 
-use crate::validation::checks;
-use crate::validation::engine::{Owner, run_field};
+use crate::validation::engine::run_field;
 use crate::validation::errors::{ErrorPath, Errors, Shown};
 use crate::validation::names;
+use crate::validation::owner::Owner;
+use crate::validation::owner::checks;
 use crate::view::FieldView;
 use serde_json::Value;
 
@@ -24,27 +25,13 @@ pub(super) fn validate_all(errors: &mut Errors, spec: &Owner, container: &Value,
     let lifecycle = container.part("lifecycle");
     let at = path.child("lifecycle");
     for hook in ["postStart", "preStop"] {
-        run_field(
-            errors,
-            "core.v1.Lifecycle",
-            hook,
-            lifecycle,
-            Some(spec),
-            &at,
-        );
+        run_field(errors, "core.v1.Lifecycle", hook, lifecycle, spec, &at);
     }
     for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
         let Some(probe) = container.field(name) else {
             continue;
         };
-        run_field(
-            errors,
-            "core.v1.Container",
-            name,
-            container,
-            Some(spec),
-            path,
-        );
+        run_field(errors, "core.v1.Container", name, container, spec, path);
         let path = path.child(name);
         // A pod that is not ready is not restarted, so there is nothing to terminate.
         if name == "readinessProbe" {
@@ -81,7 +68,7 @@ fn handler(errors: &mut Errors, owner: &Owner, last: &'static str, path: &ErrorP
                 owner.type_name,
                 kind,
                 owner.value,
-                owner.parent,
+                owner.parent.unwrap_or(owner),
                 path,
             );
         }

@@ -1,8 +1,8 @@
 //! Validation of volume mounts and block devices in containers.
 
 use super::volumes::{find_sound, has_backsteps, validate_descending_path};
-use crate::validation::engine::Owner;
 use crate::validation::errors::{ErrorPath, Errors};
+use crate::validation::owner::Owner;
 use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;

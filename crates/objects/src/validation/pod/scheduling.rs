@@ -1,9 +1,9 @@
 //! Validation of what steers a pod to nodes: affinity, tolerations, spreading and gates.
 
-use crate::validation::checks;
-use crate::validation::engine::Owner;
 use crate::validation::errors::{ErrorPath, Errors};
 use crate::validation::names;
+use crate::validation::owner::Owner;
+use crate::validation::owner::checks;
 use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;

@@ -2,9 +2,9 @@
 
 use super::defaults::CONTAINER_LISTS;
 use super::volumes::validate_descending_path;
-use crate::validation::checks;
-use crate::validation::engine::Owner;
 use crate::validation::errors::{ErrorPath, Errors, Shown, json_text, struct_text};
+use crate::validation::owner::Owner;
+use crate::validation::owner::checks;
 use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;

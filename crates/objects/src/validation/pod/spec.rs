@@ -2,10 +2,11 @@
 
 use super::{annotations, containers, resources, security};
 use crate::validation::addresses::validate_ip;
-use crate::validation::engine::Owner;
 use crate::validation::errors::{ErrorPath, Errors, Shown, json_text, struct_text};
+use crate::validation::owner::Owner;
+use crate::validation::owner::checks;
 use crate::validation::selectors::validate_labels;
-use crate::validation::{checks, metadata, names};
+use crate::validation::{metadata, names};
 use crate::view::FieldView;
 use serde_json::Value;
 

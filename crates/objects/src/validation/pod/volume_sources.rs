@@ -1,9 +1,11 @@
 //! The checks that tables cannot express for the volume sources that name a device or service outside the cluster.
 
 use super::volumes::validate_local_path;
-use crate::validation::engine::{Owner, run_type};
+use crate::validation::engine::run_alone;
 use crate::validation::errors::{ErrorPath, Errors};
-use crate::validation::{checks, names};
+use crate::validation::names;
+use crate::validation::owner::checks;
+use crate::validation::owner::{Code, Owner};
 use crate::view::FieldView;
 use serde_json::Value;
 
@@ -166,7 +168,12 @@ pub(crate) fn validate_driver_name(errors: &mut Errors, driver: &str, path: &Err
 }
 
 /// Errors of a projected trust bundle: by name, or by signer and selector.
-pub(super) fn validate_trust_bundle(errors: &mut Errors, bundle: &Value, path: &ErrorPath) {
+pub(super) fn validate_trust_bundle(
+    errors: &mut Errors,
+    code: &Code,
+    bundle: &Value,
+    path: &ErrorPath,
+) {
     let selector = bundle.field("labelSelector");
     let at = path.child("labelSelector");
     match (bundle.maybe_text("name"), bundle.maybe_text("signerName")) {
@@ -197,7 +204,7 @@ pub(super) fn validate_trust_bundle(errors: &mut Errors, bundle: &Value, path: &
                 errors.required(&path.child("signerName"), "must be a valid signer name");
             }
             if let Some(selector) = selector {
-                run_type(errors, "meta.v1.LabelSelector", selector, None, &at);
+                run_alone(errors, code, "meta.v1.LabelSelector", selector, &at);
             }
         }
         (None, None) => errors.required(path, "either name or signerName must be specified"),

@@ -2,10 +2,12 @@
 //! cluster itself.
 
 use super::{env, volume_sources};
-use crate::validation::engine::{Owner, run_field, run_type};
+use crate::validation::engine::{run_field, run_type};
 use crate::validation::errors::{ErrorPath, Errors, quote};
+use crate::validation::owner::Owner;
+use crate::validation::owner::checks;
 use crate::validation::selectors::validate_labels;
-use crate::validation::{amounts, checks, names};
+use crate::validation::{amounts, names};
 use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;
@@ -73,7 +75,7 @@ checks! {
     },
     "downward-files" => |e, owner, files, path| {
         for file in files.as_array().into_iter().flatten() {
-            run_type(e, "core.v1.DownwardAPIVolumeFile", file, Some(owner), &path.parent());
+            run_type(e, "core.v1.DownwardAPIVolumeFile", file, owner, &path.parent());
         }
     },
     "downward-source" => downward_source,
@@ -170,8 +172,9 @@ fn validate_one(errors: &mut Errors, owner: &Owner, volume: &Value, path: &Error
             old: None,
             parent: Some(owner),
             place: None,
+            code: owner.code,
         };
-        run_field(errors, TYPE, source, volume, Some(&holder), path);
+        run_field(errors, TYPE, source, volume, &holder, path);
         if *source == "ephemeral" {
             ephemeral_name(errors, owner, volume, path);
         }
@@ -246,10 +249,10 @@ fn projected(errors: &mut Errors, owner: &Owner, sources: &Value, list: &ErrorPa
                 continue;
             };
             given += 1;
-            run_field(errors, TYPE, kind, source, Some(owner), &path);
+            run_field(errors, TYPE, kind, source, owner, &path);
             for (j, item) in files.items("items").iter().enumerate() {
                 let at = path.child(kind).child("items").index(j);
-                run_type(errors, "core.v1.KeyToPath", item, Some(owner), &at);
+                run_type(errors, "core.v1.KeyToPath", item, owner, &at);
                 let file = item.text("path");
                 if !file.is_empty() && !paths.insert(file) {
                     errors.invalid(&volume, files.text("name"), CONFLICT);
@@ -260,13 +263,7 @@ fn projected(errors: &mut Errors, owner: &Owner, sources: &Value, list: &ErrorPa
             given += 1;
             for item in downward.items("items") {
                 let at = path.child("downwardAPI");
-                run_type(
-                    errors,
-                    "core.v1.DownwardAPIVolumeFile",
-                    item,
-                    Some(owner),
-                    &at,
-                );
+                run_type(errors, "core.v1.DownwardAPIVolumeFile", item, owner, &at);
                 let file = item.text("path");
                 if !file.is_empty() && !paths.insert(file) {
                     errors.invalid(&volume, file, CONFLICT);
@@ -275,14 +272,7 @@ fn projected(errors: &mut Errors, owner: &Owner, sources: &Value, list: &ErrorPa
         }
         if let Some(token) = source.field("serviceAccountToken") {
             given += 1;
-            run_field(
-                errors,
-                TYPE,
-                "serviceAccountToken",
-                source,
-                Some(owner),
-                &path,
-            );
+            run_field(errors, TYPE, "serviceAccountToken", source, owner, &path);
             match token.text("path") {
                 "" => errors.required(&volume.child("path"), ""),
                 file => validate_local_path(errors, file, &volume.child("path")),
@@ -291,7 +281,7 @@ fn projected(errors: &mut Errors, owner: &Owner, sources: &Value, list: &ErrorPa
         if let Some(bundle) = source.field("clusterTrustBundle") {
             given += 1;
             let at = path.child("clusterTrustBundle");
-            volume_sources::validate_trust_bundle(errors, bundle, &at);
+            volume_sources::validate_trust_bundle(errors, owner.code, bundle, &at);
             let file = bundle.text("path");
             if !paths.insert(file) {
                 errors.invalid(&volume, file, CONFLICT);

@@ -3,12 +3,13 @@
 //! As in Kubernetes, a field that is a pointer gets its default when it is absent, any other when it is zero. A
 //! type's constant defaults come before those of the types below it; what depends on other fields comes last.
 
-use super::model::{Model, TypeId, ValueShape};
+use super::owner::Code;
+use crate::schema::model::{Model, TypeId, ValueShape};
 use crate::view::is_zero;
 use serde_json::Value;
 
 /// Fills in the defaults of an object of a type.
-pub(super) fn fill(model: &Model, id: TypeId, object: &mut Value) {
+pub(super) fn fill(model: &Model, code: &Code, id: TypeId, object: &mut Value) {
     let object_type = model.object_type(id);
     let Value::Object(map) = &mut *object else {
         return;
@@ -37,14 +38,14 @@ pub(super) fn fill(model: &Model, id: TypeId, object: &mut Value) {
             && let Some(value) = map.get_mut(&*field.name)
         {
             match (&field.shape, value) {
-                (ValueShape::Object(_), value) => fill(model, id, value),
-                (_, Value::Array(list)) => list.iter_mut().for_each(|v| fill(model, id, v)),
-                (_, Value::Object(map)) => map.values_mut().for_each(|v| fill(model, id, v)),
+                (ValueShape::Object(_), value) => fill(model, code, id, value),
+                (_, Value::Array(list)) => list.iter_mut().for_each(|v| fill(model, code, id, v)),
+                (_, Value::Object(map)) => map.values_mut().for_each(|v| fill(model, code, id, v)),
                 _ => {}
             }
         }
     }
     for function in &object_type.defaults {
-        function(object);
+        code.fill(*function, object);
     }
 }
