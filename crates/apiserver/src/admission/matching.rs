@@ -1,6 +1,6 @@
 //! The requests that webhooks and policies receive: rules and selectors.
 
-use super::webhooks::{Attributes, WebhookOperation};
+use crate::admission::attributes::{Attributes, WebhookOperation};
 use crate::registry::Api;
 use berth_objects::catalog::{ServedResource, find};
 use berth_objects::status::ApiError;

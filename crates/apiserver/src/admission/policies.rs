@@ -12,7 +12,7 @@ pub(super) use mutation::Mutations;
 pub(super) use mutation::any as any_mutating;
 
 use super::matching::Matching;
-use super::webhooks::Attributes;
+use crate::admission::attributes::Attributes;
 use crate::registry::{Api, ListRequest, show};
 use crate::storage::ObjectVersion;
 use berth_cel::{Output, Program};

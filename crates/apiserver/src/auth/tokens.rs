@@ -1,7 +1,7 @@
 //! Tokens of service accounts: JSON Web Tokens (RFC 7519) that this server signs and recognises.
 
-use super::RequestUser;
 use super::keys::{KeyError, SigningKey, VerifyingKey};
+use super::user::{PREFIX, RequestUser, service_account};
 use crate::registry::Api;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -17,8 +17,6 @@ use std::collections::BTreeMap;
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 /// The claim with the objects that a token is bound to.
 const BOUND: &str = "kubernetes.io";
-const PREFIX: &str = "system:serviceaccount:";
-
 /// The keys that sign and verify service account tokens, and the accepted issuers. By default the server generates a
 /// key.
 #[derive(Clone, Default)]
@@ -194,20 +192,6 @@ impl ServerTokens {
     }
 }
 
-/// The user that a service account is.
-fn service_account(namespace: &str, name: &str, uid: &Value) -> RequestUser {
-    RequestUser {
-        name: format!("{PREFIX}{namespace}:{name}"),
-        uid: uid.as_str().unwrap_or_default().to_owned(),
-        groups: vec![
-            "system:serviceaccounts".to_owned(),
-            format!("system:serviceaccounts:{namespace}"),
-            "system:authenticated".to_owned(),
-        ],
-        ..RequestUser::default()
-    }
-}
-
 /// The claims of a token besides its account: its own identity, and the pod and the node that it is bound to.
 fn extra(claims: &Value) -> BTreeMap<String, Vec<String>> {
     const DOMAIN: &str = "authentication.kubernetes.io";
@@ -223,17 +207,6 @@ fn extra(claims: &Value) -> BTreeMap<String, Vec<String>> {
         }
     }
     extra
-}
-
-/// The groups that a user has by its name: those of a service account.
-pub(crate) fn groups_of(name: &str) -> Vec<String> {
-    match name
-        .strip_prefix(PREFIX)
-        .and_then(|rest| rest.split_once(':'))
-    {
-        Some((namespace, name)) => service_account(namespace, name, &Value::Null).groups,
-        None => vec!["system:authenticated".to_owned()],
-    }
 }
 
 /// The claims of a token for a service account, bound to these objects besides: the names of their claims and the

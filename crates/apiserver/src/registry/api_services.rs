@@ -2,9 +2,9 @@
 //! there are no aggregated servers.
 
 use super::api::Api;
-use super::delete::DeleteRequest;
 use super::list::ListRequest;
-use super::write::{Method, UpdateInputs, WriteOptions};
+use crate::registry::request::DeleteRequest;
+use crate::registry::request::{Method, UpdateInputs, WriteOptions};
 use berth_objects::catalog;
 use berth_objects::catalog::ServedResource;
 use berth_objects::status::ApiError;

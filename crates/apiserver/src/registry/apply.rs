@@ -2,7 +2,8 @@
 
 use super::api::Api;
 use super::scale::set_replicas;
-use super::write::{Method, UpdateInputs, WriteOptions, WriteResult, adopt_namespace};
+use super::write::adopt_namespace;
+use crate::registry::request::{Method, UpdateInputs, WriteOptions, WriteResult};
 use berth_objects::apply;
 use berth_objects::apply::{ApplyError, Author, Conflict};
 use berth_objects::catalog::ServedResource;
@@ -271,6 +272,9 @@ pub(crate) fn manager_of_agent(agent: &str) -> String {
     let name = agent.split('/').next().unwrap_or("");
     match name {
         "" => "unknown".to_owned(),
-        name => name.chars().take(super::write::MANAGER_BYTES_MAX).collect(),
+        name => name
+            .chars()
+            .take(crate::registry::request::MANAGER_BYTES_MAX)
+            .collect(),
     }
 }

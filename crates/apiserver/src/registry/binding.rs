@@ -1,10 +1,8 @@
 //! `pods/binding`: how a pod comes to a node. Rules API-17 to API-19.
 
 use super::api::Api;
-use super::write::{
-    WRITE_ATTEMPTS_MAX, WriteOptions, WriteResult, action, check_namespace, precondition_conflict,
-    uid_conflict,
-};
+use super::write::{WRITE_ATTEMPTS_MAX, action, check_namespace};
+use crate::registry::request::{WriteOptions, WriteResult, precondition_conflict, uid_conflict};
 use crate::storage::{ObjectVersion, StoreError};
 use berth_objects::body::WriteBody;
 use berth_objects::catalog;

@@ -2,8 +2,8 @@
 
 use super::Api;
 use super::rbac::{self, RequestAttributes};
-use super::write::WriteOptions;
 use crate::auth::RequestUser;
+use crate::registry::request::WriteOptions;
 use berth_objects::access::gr;
 use berth_objects::catalog::ServedResource;
 use berth_objects::status::ApiError;

@@ -1,8 +1,9 @@
 //! Stored objects in the version of a request, which the webhook of a definition may have to convert.
 
 use super::api::Api;
+use super::endpoints::endpoints;
 use crate::storage::ObjectVersion;
-use crate::webhook_client::{Pending, WebhookTarget};
+use crate::webhook_client::Pending;
 use berth_objects::access::StoredObject;
 use berth_objects::catalog::ServedResource;
 use berth_objects::custom::CustomType;
@@ -10,7 +11,7 @@ use berth_objects::custom::conversion::ConversionWebhook;
 use berth_objects::status::ApiError;
 use berth_objects::view::FieldView;
 use serde_json::Value;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A webhook responds within this time.
@@ -18,30 +19,11 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// So many calls run at once for one list.
 const CALLS_MAX: usize = 8;
 
-/// The targets of the conversion webhooks of definitions, with their idle connections. Each is kept as long as its
-/// definition stays as it is.
-#[derive(Debug, Default)]
-pub(crate) struct ConversionTargets(Mutex<Vec<(Weak<ConversionWebhook>, Arc<WebhookTarget>)>>);
-
 /// A call that runs, with the objects that it converts.
 struct ConversionCall {
     uid: String,
     objects: Vec<Value>,
     pending: Result<Pending, String>,
-}
-
-impl ConversionTargets {
-    fn of(&self, webhook: &Arc<ConversionWebhook>) -> Arc<WebhookTarget> {
-        let mut targets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_of = |known: &Weak<ConversionWebhook>| known.as_ptr() == Arc::as_ptr(webhook);
-        if let Some((_, target)) = targets.iter().find(|(known, _)| is_of(known)) {
-            return Arc::clone(target);
-        }
-        targets.retain(|(known, _)| known.strong_count() > 0);
-        let target = Arc::new(WebhookTarget::new(&webhook.config, webhook.bundle()));
-        targets.push((Arc::downgrade(webhook), Arc::clone(&target)));
-        target
-    }
 }
 
 /// An object in the shape of `resource`.
@@ -157,6 +139,7 @@ fn convert(
     let mut converted = Vec::with_capacity(objects.len());
     let mut batches = webhook.batches(objects, wanted)?.into_iter().peekable();
     let target = api.served.targets.of(webhook);
+    let find = |namespace: &str, name: &str, port| endpoints(api, namespace, name, port);
     let call = |objects: Vec<Value>| {
         let uid = api.new_uid();
         let review = webhook.review(&uid, &objects, wanted);
@@ -165,7 +148,7 @@ fn convert(
             wanted,
             "calling a conversion webhook"
         );
-        let pending = api.webhook_calls.post(api, &target, TIMEOUT, &review);
+        let pending = api.webhook_calls.post(&find, &target, TIMEOUT, &review);
         ConversionCall {
             uid,
             objects,

@@ -1,11 +1,10 @@
 //! `pods/eviction`: deletes a pod if its PodDisruptionBudget allows that.
 
 use super::api::Api;
-use super::delete::DeleteRequest;
 use super::list::ListRequest;
-use super::write::{
-    Method, UpdateInputs, WRITE_ATTEMPTS_MAX, WriteOptions, action, check_namespace,
-};
+use super::write::{WRITE_ATTEMPTS_MAX, action, check_namespace};
+use crate::registry::request::DeleteRequest;
+use crate::registry::request::{Method, UpdateInputs, WriteOptions};
 use crate::storage::{ObjectVersion, StoreError};
 use berth_objects::body::{Encoding, WriteBody};
 use berth_objects::catalog;

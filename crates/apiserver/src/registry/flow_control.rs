@@ -1,7 +1,7 @@
 //! Restores the mandatory FlowSchemas and PriorityLevelConfigurations.
 
 use super::api::Api;
-use super::write::WriteOptions;
+use crate::registry::request::WriteOptions;
 use berth_objects::catalog::find;
 use berth_objects::flow_control::{MANDATORY, bootstrap};
 use berth_objects::status::ApiError;

@@ -3,10 +3,10 @@
 //! Bodies are not checked against the schemas: they come from this program, not from the network.
 
 use super::api::Api;
-use super::delete::{DeleteRequest, Preconditions};
 use super::list::ListRequest;
 use super::requester::Requester;
-use super::write::{Method, UpdateInputs, WriteOptions};
+use crate::registry::request::{DeleteRequest, Preconditions};
+use crate::registry::request::{Method, UpdateInputs, WriteOptions};
 use crate::server::stopped;
 use crate::storage::{Cursor, EventKind, ObjectVersion, StoredEvent};
 use berth_objects::access::{

@@ -5,7 +5,7 @@
 use super::api::Api;
 use super::flow_control;
 use super::service_addresses;
-use super::write::{Method, UpdateInputs, WriteOptions};
+use crate::registry::request::{Method, UpdateInputs, WriteOptions};
 use berth_objects::catalog;
 use berth_objects::status::ApiError;
 use berth_objects::view::meta;

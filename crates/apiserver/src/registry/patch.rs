@@ -2,7 +2,7 @@
 
 use super::api::Api;
 use super::scale;
-use super::write::{Method, UpdateInputs, WriteOptions, WriteResult};
+use crate::registry::request::{Method, UpdateInputs, WriteOptions, WriteResult};
 use berth_objects::apply;
 use berth_objects::catalog::ServedResource;
 use berth_objects::decode;

@@ -5,7 +5,7 @@
 
 use super::api::Api;
 use super::list::ListRequest;
-use crate::auth::tokens::groups_of;
+use crate::auth::user::groups_of;
 use crate::auth::{Authorization, RequestUser};
 use crate::storage::ObjectVersion;
 use berth_objects::catalog;

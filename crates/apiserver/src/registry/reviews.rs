@@ -2,8 +2,8 @@
 
 use super::api::Api;
 use super::rbac::{self, RequestAttributes};
-use super::write::WriteOptions;
 use crate::auth::{Authenticator, RequestUser};
+use crate::registry::request::WriteOptions;
 use berth_objects::body::WriteBody;
 use berth_objects::catalog::ServedResource;
 use berth_objects::decode;

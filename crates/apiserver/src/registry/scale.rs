@@ -1,7 +1,7 @@
 //! `…/scale`: how many replicas, whatever the kind.
 
 use super::api::Api;
-use super::write::{Method, UpdateInputs, WriteOptions, WriteResult};
+use crate::registry::request::{Method, UpdateInputs, WriteOptions, WriteResult};
 use berth_objects::access::gr;
 use berth_objects::body::WriteBody;
 use berth_objects::catalog::ServedResource;
@@ -118,7 +118,7 @@ pub(crate) fn put(
     if !given.is_empty() && given != live {
         let name = meta(object, "name");
         let key = resource.key(meta(object, "namespace"), name);
-        return Err(super::write::uid_conflict(
+        return Err(crate::registry::request::uid_conflict(
             resource, &key, name, given, live,
         ));
     }

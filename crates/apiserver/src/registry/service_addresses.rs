@@ -4,10 +4,10 @@
 //! is free again when the Service is deleted or gives it up.
 
 use super::api::Api;
-use super::delete::DeleteRequest;
 use super::list::ListRequest;
 use super::requester::Requester;
-use super::write::WriteOptions;
+use crate::registry::request::DeleteRequest;
+use crate::registry::request::WriteOptions;
 use berth_objects::access::gr;
 use berth_objects::catalog;
 use berth_objects::catalog::ServedResource;

@@ -5,7 +5,7 @@
 use super::api::Api;
 use super::list::ListRequest;
 use super::requester::Requester;
-use super::write::{Method, UpdateInputs, WriteOptions};
+use crate::registry::request::{Method, UpdateInputs, WriteOptions};
 use berth_objects::catalog;
 use berth_objects::catalog::ServedResource;
 use berth_objects::status::ApiError;

@@ -1,8 +1,9 @@
 //! `serviceaccounts/token`: tokens for service accounts (TokenRequest).
 
 use super::api::Api;
-use super::write::{WriteOptions, action};
+use super::write::action;
 use crate::auth::tokens::{self, ServerTokens};
+use crate::registry::request::WriteOptions;
 use berth_objects::body::WriteBody;
 use berth_objects::catalog;
 use berth_objects::catalog::ServedResource;

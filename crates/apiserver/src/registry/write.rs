@@ -11,11 +11,12 @@ use super::conversion;
 use super::devices;
 use super::namespaces;
 use super::rbac::{self, RequestAttributes};
-use super::requester::Requester;
+use super::request::{Method, UpdateInputs, WriteOptions, WriteResult, namespace_of, uid_conflict};
 use super::service_addresses::{self, Allocator};
 use crate::admission;
+use crate::admission::attributes::{Attributes, WebhookOperation, WebhookOptions};
 use crate::admission::node_restriction;
-use crate::admission::webhooks::{self, Attributes, WebhookOperation, WebhookOptions};
+use crate::admission::webhooks;
 use crate::storage::{ObjectVersion, StoreError};
 use berth_objects::access::gr;
 use berth_objects::apply;
@@ -23,7 +24,6 @@ use berth_objects::body::WriteBody;
 use berth_objects::catalog::Conversion;
 use berth_objects::catalog::{Generation, ServedResource};
 use berth_objects::decode;
-use berth_objects::decode::FieldValidation;
 use berth_objects::field::{ErrorType, FieldError};
 use berth_objects::groups;
 use berth_objects::releases::ApiRelease;
@@ -45,75 +45,7 @@ const GENERATE_ATTEMPTS_MAX: usize = 8;
 pub(super) const WRITE_ATTEMPTS_MAX: usize = 1_000;
 /// The time for which a write is computed again, in seconds: the time that kube-apiserver gives a request.
 const WRITE_SECONDS_MAX: i64 = 60;
-/// The name of a field manager has so many bytes at most.
-pub(crate) const MANAGER_BYTES_MAX: usize = 128;
-
-/// The options of a write.
-#[derive(Debug, Clone, Default)]
-pub struct WriteOptions {
-    /// Do everything but store.
-    pub dry_run: bool,
-    /// The handling of unknown fields.
-    pub validation: FieldValidation,
-    /// The name under which `metadata.managedFields` lists the writer.
-    pub manager: String,
-    /// Server-side apply takes over fields of other managers.
-    pub force: bool,
-    /// The sender.
-    pub requester: Arc<Requester>,
-}
-
-/// The result of a write.
-#[derive(Debug, Clone)]
-pub struct WriteResult {
-    /// The object as it is now.
-    pub version: Arc<ObjectVersion>,
-    /// The warnings for the client.
-    pub warnings: Vec<String>,
-}
-
-/// The inputs of an update.
-pub(crate) struct UpdateInputs<'a> {
-    pub(crate) resource: &'a ServedResource,
-    pub(crate) namespace: &'a str,
-    pub(crate) name: &'a str,
-    /// The subresource of the request, empty for the object itself.
-    pub(crate) sub: &'a str,
-    pub(crate) options: &'a WriteOptions,
-    pub(crate) by: Method,
-}
-
-/// The way in which a change was requested.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Method {
-    /// A replacement, with the UID as a precondition.
-    Put,
-    /// A patch, which must not change the UID.
-    Patch,
-    /// Server-side apply: as a patch, and the new object lists its managers already.
-    Apply,
-}
-
 impl UpdateInputs<'_> {
-    /// The half of the object that the request writes.
-    fn half(&self) -> Subresource {
-        match self.sub {
-            "status" => Subresource::Status,
-            "resize" => Subresource::Resize,
-            "ephemeralcontainers" => Subresource::EphemeralContainers,
-            "approval" => Subresource::Approval,
-            _ => Subresource::Main,
-        }
-    }
-
-    /// The verb of the request.
-    fn verb(&self) -> &'static str {
-        match self.by {
-            Method::Put => "update",
-            Method::Patch | Method::Apply => "patch",
-        }
-    }
-
     /// The request as webhooks see it.
     fn attributes(&self) -> Attributes<'_> {
         let kind = match self.by {
@@ -159,19 +91,6 @@ pub(super) fn action<'a>(
     Attributes {
         sub,
         ..created(resource, namespace, name, options)
-    }
-}
-
-/// The namespace of a request, as webhooks see it: a namespace is in itself.
-pub(super) fn namespace_of<'a>(
-    resource: &ServedResource,
-    namespace: &'a str,
-    name: &'a str,
-) -> &'a str {
-    if resource.resource == gr("", "namespaces") {
-        name
-    } else {
-        namespace
     }
 }
 
@@ -687,46 +606,6 @@ pub(super) fn is_released(object: &Value) -> bool {
     let namespace_held =
         object.text("kind") == "Namespace" && !object.part("spec").items("finalizers").is_empty();
     metadata.get("deletionTimestamp").is_some() && !held && grace == 0 && !namespace_held
-}
-
-/// 409 as the storage of upstream reports a UID that does not match.
-pub(super) fn uid_conflict(
-    resource: &ServedResource,
-    key: &str,
-    name: &str,
-    wanted: &str,
-    live: &str,
-) -> ApiError {
-    precondition_conflict(resource, key, name, "UID", wanted, live)
-}
-
-/// 409 as the storage of upstream reports a precondition that does not hold.
-pub(super) fn precondition_conflict(
-    resource: &ServedResource,
-    key: &str,
-    name: &str,
-    what: &str,
-    wanted: &str,
-    live: &str,
-) -> ApiError {
-    ApiError::conflict(
-        resource.subject(name),
-        &format!(
-            "StorageError: invalid object, Code: 4, Key: /registry/{}/{key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {live}",
-            registry_path(resource),
-        ),
-    )
-}
-
-/// The place where upstream keeps objects of a resource.
-fn registry_path(resource: &ServedResource) -> &'static str {
-    match resource.resource.resource {
-        "nodes" => "minions",
-        "services" => "services/specs",
-        "endpoints" => "services/endpoints",
-        "replicationcontrollers" => "controllers",
-        other => other,
-    }
 }
 
 /// Gives the object the namespace of the request, or finds that it names another.

@@ -5,7 +5,8 @@ use super::encode::{self, AnswerShape, ObjectView};
 use super::handle::{self, AnswerBody, JSON, Received, formatted};
 use super::negotiate::{self, AnswerFormat, MediaFormat};
 use super::route::{Connect, Query, RouteTarget};
-use crate::admission::webhooks::{self, Attributes, WebhookOperation, WebhookOptions};
+use crate::admission::attributes::{Attributes, WebhookOperation, WebhookOptions};
+use crate::admission::webhooks;
 use crate::registry::{
     self, DeleteRequest, ListPage, ListRequest, MANAGER_BYTES_MAX, RequestAttributes, Requester,
     VersionMatch, WriteOptions, WriteResult, manager_of_agent, parse_revision, scale_of,

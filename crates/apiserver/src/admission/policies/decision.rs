@@ -1,7 +1,7 @@
 //! The evaluation of one policy for one request.
 
 use super::{Expression, Expressions, Policy, Validation};
-use crate::admission::webhooks::Attributes;
+use crate::admission::attributes::Attributes;
 use crate::admission::webhooks::hook;
 use crate::registry::Api;
 use berth_cel::{COST_MAX, Datum, EvaluationError, Program, Variables};

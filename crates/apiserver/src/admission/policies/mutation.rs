@@ -6,7 +6,7 @@
 
 use super::decision::{EvaluationFailure, PolicyInput, PolicyRun};
 use super::{Expression, Policy, PolicyBinding, Sort, any_of};
-use crate::admission::webhooks::Attributes;
+use crate::admission::attributes::Attributes;
 use crate::registry::Api;
 use berth_cel::{Datum, Output};
 use berth_objects::apply::fields_to_json;

@@ -1,6 +1,6 @@
 //! Webhooks as the configurations state them, and the requests that they match.
 
-use super::Attributes;
+use crate::admission::attributes::Attributes;
 use crate::admission::matching::Matching;
 use crate::registry::Api;
 use crate::webhook_client::WebhookTarget;

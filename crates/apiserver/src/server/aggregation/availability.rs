@@ -1,6 +1,7 @@
 //! The condition `Available` of an APIService with a service.
 
 use super::{ServerState, discovery, proxy};
+use crate::registry::endpoints::endpoints;
 use crate::registry::{Api, ListRequest, Method, UpdateInputs, WriteOptions};
 use berth_objects::catalog::find;
 use berth_objects::selectors::workload::ControllerSelector;
@@ -97,7 +98,11 @@ fn slices(api: &Api, namespace: &str, service: &str) -> Vec<Value> {
 async fn ask(state: &ServerState, service: &Value) -> AvailableCondition {
     let spec = service.part("spec");
     let path = format!("/apis/{}/{}", spec.text("group"), spec.text("version"));
-    let endpoint = match state.aggregation.target(service).endpoint(&state.api) {
+    let endpoint = match state
+        .aggregation
+        .target(service)
+        .endpoint(&|namespace, name, port| endpoints(&state.api, namespace, name, port))
+    {
         Ok(endpoint) => endpoint,
         Err(error) => {
             // Without an answer the resources of the server are unknown, so discovery leaves them out.

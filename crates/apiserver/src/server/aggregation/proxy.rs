@@ -2,6 +2,7 @@
 
 use super::ServerState;
 use crate::auth::RequestUser;
+use crate::registry::endpoints::endpoints;
 use crate::server::handle::{self, AnswerBody, Received, TEXT};
 use crate::webhook_client::{ServerAddress, connect};
 use berth_objects::status::ApiError;
@@ -41,7 +42,9 @@ pub(in crate::server) async fn forward(
         return Ok(unavailable("service unavailable"));
     }
     let target = state.aggregation.target(service);
-    let endpoint = match target.endpoint(&state.api) {
+    let endpoint = match target
+        .endpoint(&|namespace, name, port| endpoints(&state.api, namespace, name, port))
+    {
         Ok(endpoint) => endpoint,
         Err(error) => {
             let name = meta(service, "name");
