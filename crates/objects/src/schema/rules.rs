@@ -48,7 +48,7 @@ pub(super) const FILES: &[&str] = &[
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CodeId(pub(crate) usize);
 
-/// What the rules name or state as an expression. Validation has the code.
+/// A part of the rules that is stated by name or as an expression. Validation has the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RuleCode {
     /// A check, by name.

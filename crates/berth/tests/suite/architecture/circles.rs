@@ -136,7 +136,7 @@ fn use_tree(
     at
 }
 
-/// What a source names: its exports and its imports, each with its name, and the paths in the rest of its code.
+/// The exports and the imports of a source, each with its name, and the paths in the rest of its code.
 #[derive(Debug, Default)]
 struct Named {
     exports: Vec<(ModulePath, String)>,
