@@ -1,8 +1,7 @@
 //! The served kinds and what can be done with them.
 //!
-//! [`Api`] holds the verbs, generic over kinds. Everything that enters,
-//! over HTTP or from within the process, passes through it: decoding, defaulting, admission, preparation,
-//! validation, preconditions, storage.
+//! [`Api`] holds the verbs, generic over kinds. Everything that enters, over HTTP or from within the process, passes
+//! through it: decoding, defaulting, admission, preparation, validation, preconditions, storage.
 
 mod api;
 pub(crate) mod api_services;
@@ -28,6 +27,7 @@ pub(crate) mod rbac;
 pub(crate) mod request;
 pub(crate) mod requester;
 mod reviews;
+mod revise;
 mod scale;
 mod service_addresses;
 pub(crate) mod service_cidrs;
@@ -35,10 +35,9 @@ mod token_request;
 mod write;
 
 pub use api::{Api, ApiClock, ApiOptions};
-pub use open::OpenError;
-
 pub(crate) use conversion::{in_version, show};
 pub use list::{ListPage, ListRequest, VersionMatch};
+pub use open::OpenError;
 pub use request::{DeleteRequest, Deletion, Preconditions, WriteOptions, WriteResult};
 pub(crate) use request::{MANAGER_BYTES_MAX, Method, UpdateInputs};
 pub use requester::Requester;
@@ -50,7 +49,6 @@ pub(crate) use apply::manager_of_agent;
 pub(crate) use in_process::InProcess;
 pub(crate) use kubernetes::Published;
 pub(crate) use list::parse_revision;
-
 pub(crate) use rbac::RequestAttributes;
 pub(crate) use scale::{
     of as scale_of, put as scale_put, resource as scale_resource, update_scale,

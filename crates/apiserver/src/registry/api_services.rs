@@ -3,13 +3,10 @@
 
 use super::api::Api;
 use super::list::ListRequest;
-use crate::registry::request::DeleteRequest;
-use crate::registry::request::{Method, UpdateInputs, WriteOptions};
-use berth_objects::catalog;
-use berth_objects::catalog::ServedResource;
+use crate::registry::request::{DeleteRequest, Method, UpdateInputs, WriteOptions};
+use berth_objects::catalog::{self, ServedResource};
 use berth_objects::status::ApiError;
-use berth_objects::view::FieldView;
-use berth_objects::view::meta;
+use berth_objects::view::{FieldView, meta};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 

@@ -4,15 +4,13 @@ use super::api::Api;
 use super::scale::set_replicas;
 use super::write::adopt_namespace;
 use crate::registry::request::{Method, UpdateInputs, WriteOptions, WriteResult};
-use berth_objects::apply;
 use berth_objects::apply::{ApplyError, Author, Conflict};
 use berth_objects::catalog::ServedResource;
-use berth_objects::decode;
 use berth_objects::decode::FieldValidation;
-use berth_objects::schema;
 use berth_objects::status::{ApiError, Cause};
 use berth_objects::validation::warnings;
 use berth_objects::view::{meta, meta_mut};
+use berth_objects::{apply, decode, schema};
 use serde_json::{Value, json};
 
 /// The number of times that an object is applied again that is created or deleted at the same time.

@@ -12,8 +12,7 @@ use berth_api::names::dns1123_subdomain;
 use berth_objects::access::gr;
 use berth_objects::catalog::ServedResource;
 use berth_objects::field::{ErrorType, FieldError};
-use berth_objects::view::FieldView;
-use berth_objects::view::meta;
+use berth_objects::view::{FieldView, meta};
 use serde_json::Value;
 use std::collections::BTreeSet;
 

@@ -6,8 +6,7 @@
 use super::api::Api;
 use crate::storage::ObjectVersion;
 use berth_objects::access::gr;
-use berth_objects::catalog;
-use berth_objects::catalog::ServedResource;
+use berth_objects::catalog::{self, ServedResource};
 use berth_objects::status::{ApiError, StatusSubject};
 use berth_objects::view::FieldView;
 use jiff::{SignedDuration, Timestamp};

@@ -7,18 +7,16 @@ use super::api::{Api, seconds_text};
 use super::list::ListRequest;
 use super::request::{DeleteRequest, Deletion, GRACE_SECONDS_MAX, Preconditions};
 use super::service_addresses::{self, Allocator};
-use super::write::WRITE_ATTEMPTS_MAX;
 use crate::admission::attributes::{Attributes, WebhookOperation, WebhookOptions};
 use crate::admission::node_restriction;
 use crate::registry::request::namespace_of;
-use crate::storage::{ObjectVersion, StoreError};
+use crate::storage::ObjectVersion;
 use berth_objects::access::gr;
 use berth_objects::catalog::{ServedResource, find};
 use berth_objects::custom::definition;
 use berth_objects::status::ApiError;
 use berth_objects::validation::small::SYSTEM_CLASSES;
-use berth_objects::view::FieldView;
-use berth_objects::view::{meta, meta_mut};
+use berth_objects::view::{FieldView, meta, meta_mut};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -50,8 +48,7 @@ impl Api {
     ) -> Result<Deletion, ApiError> {
         let store = resource.store.ok_or_else(ApiError::method_not_allowed)?;
         let key = resource.key(namespace, name);
-        for _ in 0..WRITE_ATTEMPTS_MAX {
-            let current = self.get(resource, namespace, name)?;
+        self.revise(resource, (namespace, name), |current| {
             request
                 .preconditions
                 .check(resource, name, &current.object())?;
@@ -70,7 +67,7 @@ impl Api {
             }
             if resource.resource == gr("", "namespaces") {
                 let (version, gone) = self.terminate_namespace(resource, name, request.dry_run)?;
-                return Ok(Deletion { version, gone });
+                return Ok(Ok(Deletion { version, gone }));
             }
             if resource.resource == gr("scheduling.k8s.io", "priorityclasses")
                 && SYSTEM_CLASSES.iter().any(|(class, _)| *class == name)
@@ -87,12 +84,12 @@ impl Api {
                 step = DeleteStep::Mark(mark(&current.object(), finalizers, self.now(), 0));
             }
             if request.dry_run {
-                return Ok(match step {
+                return Ok(Ok(match step {
                     DeleteStep::Wait => pending(current),
                     DeleteStep::Mark(marked) => pending(ObjectVersion::unstored(marked)),
                     DeleteStep::MarkAndRemove(marked) => gone(ObjectVersion::unstored(marked)),
                     DeleteStep::Remove => gone(current),
-                });
+                }));
             }
             let (revision, current_object) = (current.revision(), current.object());
             let done = match step {
@@ -110,19 +107,14 @@ impl Api {
                     self.store.delete(store, &key, revision, last).map(gone)
                 }
             };
-            match done {
-                Ok(deletion) => {
-                    if deletion.gone && service_addresses::has_addresses(resource) {
-                        Allocator(self).release_unused(&current_object, None);
-                    }
-                    return Ok(deletion);
-                }
-                // Preconditions are compared with the newer version.
-                Err(StoreError::Modified) => {}
-                Err(_) => return Err(ApiError::not_found(resource.subject(name))),
+            if let Ok(Deletion { gone: true, .. }) = done
+                && service_addresses::has_addresses(resource)
+            {
+                Allocator(self).release_unused(&current_object, None);
             }
-        }
-        Err(ApiError::modified(resource.subject(name)))
+            // Preconditions are compared with the newer version if there is one.
+            Ok(done)
+        })
     }
 
     fn step(

@@ -2,8 +2,7 @@
 
 use super::api::Api;
 use berth_objects::access::gr;
-use berth_objects::catalog;
-use berth_objects::catalog::ServedResource;
+use berth_objects::catalog::{self, ServedResource};
 use berth_objects::field::{ErrorType, FieldError};
 use berth_objects::view::FieldView;
 use serde_json::Value;

@@ -5,16 +5,14 @@
 use super::api::Api;
 use super::list::ListRequest;
 use super::requester::Requester;
-use crate::registry::request::{DeleteRequest, Preconditions};
-use crate::registry::request::{Method, UpdateInputs, WriteOptions};
+use crate::registry::request::{DeleteRequest, Method, Preconditions, UpdateInputs, WriteOptions};
 use crate::server::stopped;
 use crate::storage::{Cursor, EventKind, ObjectVersion, StoredEvent};
 use berth_objects::access::{
     Access, AccessError, DeleteOptions, GroupResource, KindInfo, StoredObject,
     WatchedChange as Seen, WatchedChanges,
 };
-use berth_objects::catalog;
-use berth_objects::catalog::ServedResource;
+use berth_objects::catalog::{self, ServedResource};
 use berth_objects::status::ApiError;
 use berth_objects::view::meta;
 use rustc_hash::FxHashSet;

@@ -3,17 +3,14 @@
 use super::api::Api;
 use super::scale;
 use crate::registry::request::{Method, UpdateInputs, WriteOptions, WriteResult};
-use berth_objects::apply;
 use berth_objects::catalog::ServedResource;
-use berth_objects::decode;
 use berth_objects::decode::FieldValidation;
 use berth_objects::field::{ErrorType, FieldError};
-use berth_objects::patch;
 use berth_objects::patch::{PatchError, PatchType};
-use berth_objects::raw_json;
 use berth_objects::schema::{Decoded, Schemas};
 use berth_objects::status::{ApiError, StatusSubject};
 use berth_objects::view::meta;
+use berth_objects::{apply, decode, patch, raw_json};
 use serde_json::Value;
 use std::sync::Mutex;
 

@@ -10,8 +10,7 @@ use berth_objects::field::{ErrorType, FieldError};
 use berth_objects::status::{ApiError, StatusSubject};
 use berth_objects::table::column::TableColumn;
 use berth_objects::table::text::selector_text;
-use berth_objects::view::FieldView;
-use berth_objects::view::{child_mut, meta};
+use berth_objects::view::{FieldView, child_mut, meta};
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 

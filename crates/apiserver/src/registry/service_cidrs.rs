@@ -6,12 +6,10 @@ use super::api::Api;
 use super::list::ListRequest;
 use super::requester::Requester;
 use crate::registry::request::{Method, UpdateInputs, WriteOptions};
-use berth_objects::catalog;
-use berth_objects::catalog::ServedResource;
+use berth_objects::catalog::{self, ServedResource};
 use berth_objects::status::ApiError;
 use berth_objects::validation::names::{parse_cidr, parse_ip};
-use berth_objects::view::FieldView;
-use berth_objects::view::{meta, meta_mut};
+use berth_objects::view::{FieldView, meta, meta_mut};
 use serde_json::{Value, json};
 use std::net::IpAddr;
 

@@ -5,13 +5,11 @@ use super::write::action;
 use crate::auth::tokens::{self, ServerTokens};
 use crate::registry::request::WriteOptions;
 use berth_objects::body::WriteBody;
-use berth_objects::catalog;
 use berth_objects::catalog::ServedResource;
-use berth_objects::decode;
 use berth_objects::field::{ErrorType, FieldError};
 use berth_objects::status::{ApiError, StatusSubject};
-use berth_objects::view::FieldView;
-use berth_objects::view::meta;
+use berth_objects::view::{FieldView, meta};
+use berth_objects::{catalog, decode};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 

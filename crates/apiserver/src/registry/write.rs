@@ -12,39 +12,31 @@ use super::devices;
 use super::namespaces;
 use super::rbac::{self, RequestAttributes};
 use super::request::{Method, UpdateInputs, WriteOptions, WriteResult, namespace_of, uid_conflict};
+use super::revise::WRITE_ATTEMPTS_MAX;
 use super::service_addresses::{self, Allocator};
-use crate::admission;
 use crate::admission::attributes::{Attributes, WebhookOperation, WebhookOptions};
-use crate::admission::node_restriction;
-use crate::admission::webhooks;
+use crate::admission::{self, node_restriction, webhooks};
 use crate::storage::{ObjectVersion, StoreError};
 use berth_objects::access::gr;
-use berth_objects::apply;
 use berth_objects::body::WriteBody;
-use berth_objects::catalog::Conversion;
-use berth_objects::catalog::{Generation, ServedResource};
-use berth_objects::decode;
+use berth_objects::catalog::{Conversion, Generation, ServedResource};
 use berth_objects::field::{ErrorType, FieldError};
-use berth_objects::groups;
 use berth_objects::releases::ApiRelease;
 use berth_objects::releases::fields::drop_disabled;
 use berth_objects::schema::Schemas;
 use berth_objects::status::ApiError;
 use berth_objects::strategy::Subresource;
-use berth_objects::validation::warnings;
-use berth_objects::validation::{events, later, metadata};
-use berth_objects::view::FieldView;
-use berth_objects::view::{child_mut, meta, meta_mut};
+use berth_objects::validation::{events, later, metadata, warnings};
+use berth_objects::view::{FieldView, child_mut, meta, meta_mut};
+use berth_objects::{apply, decode, groups};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
 /// The number of times that a name is generated anew when it is taken.
 const GENERATE_ATTEMPTS_MAX: usize = 8;
-/// The number of times that a write is computed again because another one was stored in between. With many writers of
-/// one object, each attempt fails because another one succeeded.
-pub(super) const WRITE_ATTEMPTS_MAX: usize = 1_000;
 /// The time for which a write is computed again, in seconds: the time that kube-apiserver gives a request.
 const WRITE_SECONDS_MAX: i64 = 60;
+
 impl UpdateInputs<'_> {
     /// The request as webhooks see it.
     fn attributes(&self) -> Attributes<'_> {
