@@ -22,16 +22,14 @@ pub(crate) mod webhooks;
 
 pub use rules::Admission;
 
-use crate::admission::attributes::Attributes;
 use crate::registry::{Api, ListRequest};
 use crate::storage::ObjectVersion;
+use attributes::Attributes;
 use berth_objects::access::gr;
-use berth_objects::catalog;
-use berth_objects::catalog::ServedResource;
+use berth_objects::catalog::{self, ServedResource};
 use berth_objects::groups::{GROUP, finalizer};
 use berth_objects::status::{ApiError, Cause};
-use berth_objects::view::FieldView;
-use berth_objects::view::meta_mut;
+use berth_objects::view::{FieldView, meta_mut};
 use berth_objects::well_known::{CLAIM_PROTECTION, NOT_READY, VOLUME_PROTECTION};
 use serde_json::{Value, json};
 use std::sync::Arc;

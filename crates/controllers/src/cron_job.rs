@@ -3,13 +3,12 @@
 use super::job::finished;
 use super::runtime::{CacheDifference, Controller, ControllerContext, Index, Watch, watching};
 use berth_objects::access::{AccessError, GroupResource, StoredObject};
-use berth_objects::cron;
 use berth_objects::cron::Schedule;
-use berth_objects::object;
 use berth_objects::object::{
     CRON_JOB, ControllerKey, JOB, controller_key, controller_reference, count, created_at,
     is_deleting, items, name, namespace, seconds, set, time, uid,
 };
+use berth_objects::{cron, object};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};

@@ -11,12 +11,11 @@ use super::revisions::{self, REVISION_LABEL};
 use super::runtime::{CacheDifference, Controller, ControllerContext, Watch, watching};
 use super::workload::{create_pod, delete_pod, pod_from_template};
 use berth_objects::access::{AccessError, GroupResource, StoredObject};
-use berth_objects::object;
 use berth_objects::object::{
     ControllerKey, DAEMON_SET, NODE, POD, annotation, count, generation, is_deleting, items,
     labels, name, namespace, scaled, set,
 };
-use berth_objects::pod;
+use berth_objects::{object, pod};
 use jiff::Timestamp;
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};

@@ -4,13 +4,12 @@
 use super::runtime::{CacheDifference, Controller, ControllerContext, Index, Watch, watching};
 use berth_objects::access::{AccessError, GroupResource, StoredObject, gr};
 use berth_objects::disruption::{put_allowed, set_allowed};
-use berth_objects::object;
 use berth_objects::object::{
     ControllerKey, DEPLOYMENT, DISRUPTION_BUDGET, POD, REPLICA_SET, controller_of, count,
     generation, is_deleting, labels, name, namespace, scaled, uid,
 };
-use berth_objects::pod;
 use berth_objects::selectors::workload::ControllerSelector;
+use berth_objects::{object, pod};
 use jiff::{SignedDuration, Timestamp};
 use rustc_hash::FxHashMap;
 use serde_json::{Map, Value, json};

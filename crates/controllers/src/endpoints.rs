@@ -511,8 +511,7 @@ mod tests {
     use super::*;
     use crate::runtime::Handle;
     use crate::testing::{Fake, eventually};
-    use berth_objects::access::Access;
-    use berth_objects::access::DeleteOptions;
+    use berth_objects::access::{Access, DeleteOptions};
     use std::sync::Arc;
 
     fn service(spec: Value) -> Value {

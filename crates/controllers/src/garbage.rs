@@ -12,9 +12,8 @@ use berth_objects::access::{
     Access, AccessError, DeleteOptions, GroupResource, KindInfo, Propagation, StoredObject,
     unless_not_found,
 };
-use berth_objects::object;
 use berth_objects::object::{
-    ControllerKey, EVENT, has_finalizer, is_deleting, namespace, owner_references,
+    self, ControllerKey, EVENT, has_finalizer, is_deleting, namespace, owner_references,
     remove_finalizer, set, uid,
 };
 use rustc_hash::{FxHashMap, FxHashSet};

@@ -18,13 +18,12 @@ use super::workload::{create_pod, delete_pod, pod_from_template};
 use berth_objects::access::{
     AccessError, DeleteOptions, GroupResource, Propagation, StoredObject, unless_not_found,
 };
-use berth_objects::object;
 use berth_objects::object::{
     ControllerKey, JOB, POD, POD_GROUP, WORKLOAD, controller_key, controller_uid, count,
     has_finalizer, is_deleting, items, name, new_condition, put_condition, remove_finalizer,
     seconds, set, time, uid,
 };
-use berth_objects::pod;
+use berth_objects::{object, pod};
 use jiff::{SignedDuration, Timestamp};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::{Value, json};

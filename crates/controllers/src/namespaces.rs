@@ -243,8 +243,7 @@ mod tests {
     use super::*;
     use crate::runtime::Handle;
     use crate::testing::{Fake, eventually, pass, refused};
-    use berth_objects::access::Access;
-    use berth_objects::access::DeleteOptions;
+    use berth_objects::access::{Access, DeleteOptions};
     use berth_objects::object::{CONFIG_MAP, DEPLOYMENT, condition};
     use serde_json::json;
 

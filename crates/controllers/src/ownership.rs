@@ -5,13 +5,12 @@
 
 use super::runtime::{CacheDifference, ControllerContext, Index, Watch, watching};
 use berth_objects::access::{AccessError, GroupResource, StoredObject, unless_not_found};
-use berth_objects::object;
 use berth_objects::object::{
     ControllerKey, ControllerKind, POD, controller_key, controller_of, controller_reference,
     is_deleting, labels, name, namespace, uid,
 };
-use berth_objects::pod;
 use berth_objects::selectors::workload::ControllerSelector;
+use berth_objects::{object, pod};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::Value;
 use std::time::Duration;

@@ -6,8 +6,7 @@ use super::served_kinds::{DEFINITIONS, SERVED_AFTER, ServedKinds};
 use berth_objects::access::{Access, AccessError, GroupResource, KindInfo, StoredObject};
 use berth_objects::object::{ControllerKey, RESOURCE_QUOTA, namespace};
 use berth_objects::quota::{is_in_scope, shown, tracks, usage};
-use berth_objects::validation::amounts;
-use berth_objects::validation::amounts::Amounts;
+use berth_objects::validation::amounts::{self, Amounts};
 use berth_objects::view::FieldView;
 use std::time::Duration;
 

@@ -26,8 +26,7 @@ use berth_objects::access::{
     Access, AccessError, DeleteOptions, GroupResource, StoredObject, WatchedChange, WatchedChanges,
     unless_not_found,
 };
-use berth_objects::object;
-use berth_objects::object::{ControllerKey, ControllerKind};
+use berth_objects::object::{self, ControllerKey, ControllerKind};
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 use std::collections::VecDeque;

@@ -9,12 +9,11 @@ use super::ownership::{Ownership, owned};
 use super::revisions::{self, REVISION_LABEL};
 use super::runtime::{CacheDifference, Controller, ControllerContext, Watch, watching};
 use berth_objects::access::{AccessError, GroupResource, StoredObject, unless_not_found};
-use berth_objects::object;
 use berth_objects::object::{
     CLAIM, ControllerKey, POD, STATEFUL_SET, count, generation, is_deleting, items, labels, name,
     namespace,
 };
-use berth_objects::pod;
+use berth_objects::{object, pod};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -6,8 +6,7 @@ use berth_objects::access::{
     Access, AccessError, DeleteOptions, GroupResource, KindInfo, Propagation, StoredObject,
     WatchedChange, WatchedChanges, gr,
 };
-use berth_objects::object;
-use berth_objects::object::{ControllerKey, NAMESPACE, POD, items, seconds, set};
+use berth_objects::object::{self, ControllerKey, NAMESPACE, POD, items, seconds, set};
 use berth_objects::strategy::{Subresource, keep_other_half};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -8,8 +8,7 @@ mod fields;
 mod resource;
 mod typed;
 
-use crate::view::FieldView;
-use crate::view::{meta, meta_mut};
+use crate::view::{FieldView, meta, meta_mut};
 use fields::FieldSet;
 use serde_json::{Value, json};
 pub(crate) use typed::Typed;

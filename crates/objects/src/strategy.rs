@@ -1,8 +1,7 @@
 //! The handling of the objects of a kind on their way into the store.
 
 use crate::field::FieldError;
-use crate::view::FieldView;
-use crate::view::copy_field;
+use crate::view::{FieldView, copy_field};
 use serde_json::Value;
 
 /// The part of an object that a request writes.

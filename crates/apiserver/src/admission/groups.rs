@@ -1,8 +1,7 @@
 //! PodGroupProtection: groups that are in use are not deleted, and a group that is being deleted gets no new members.
 
 use crate::registry::Api;
-use berth_objects::catalog;
-use berth_objects::catalog::ServedResource;
+use berth_objects::catalog::{self, ServedResource};
 use berth_objects::groups::parent_of;
 use berth_objects::status::ApiError;
 use berth_objects::view::FieldView;

@@ -1,7 +1,6 @@
 //! TaintNodesByCondition: a new node does not get pods before it is found to be ready.
 
-use berth_objects::view::FieldView;
-use berth_objects::view::child_mut;
+use berth_objects::view::{FieldView, child_mut};
 use berth_objects::well_known::NOT_READY;
 use serde_json::{Value, json};
 

@@ -1,8 +1,7 @@
 //! Priority: from the class that a pod or a group names, or the cluster's default class, to numbers.
 
 use crate::registry::{Api, ListRequest};
-use berth_objects::catalog;
-use berth_objects::catalog::ServedResource;
+use berth_objects::catalog::{self, ServedResource};
 use berth_objects::status::ApiError;
 use berth_objects::view::FieldView;
 use serde_json::{Map, Value};

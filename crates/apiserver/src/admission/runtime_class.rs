@@ -1,8 +1,7 @@
 //! RuntimeClass: a pod gets the overhead, the node selector and the tolerations of its runtime class.
 
 use crate::registry::Api;
-use berth_objects::catalog;
-use berth_objects::catalog::ServedResource;
+use berth_objects::catalog::{self, ServedResource};
 use berth_objects::status::ApiError;
 use berth_objects::validation::amounts;
 use berth_objects::view::{FieldView, child, set};

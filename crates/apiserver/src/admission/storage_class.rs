@@ -3,8 +3,7 @@
 use crate::registry::{Api, ListRequest};
 use crate::storage::ObjectVersion;
 use berth_objects::catalog;
-use berth_objects::view::FieldView;
-use berth_objects::view::child_mut;
+use berth_objects::view::{FieldView, child_mut};
 use serde_json::Value;
 use std::cmp::Reverse;
 use std::sync::Arc;

@@ -14,8 +14,7 @@ use crate::registry::{Api, ListRequest, scale_of, scale_put, show};
 use crate::webhook_client::Pending;
 use berth_objects::apply::fields_to_json;
 use berth_objects::catalog::{ServedResource, find};
-use berth_objects::patch;
-use berth_objects::patch::PatchError;
+use berth_objects::patch::{self, PatchError};
 use berth_objects::status::ApiError;
 use berth_objects::view::meta_mut;
 use hook::{Hook, WebhookVerdict};
@@ -49,8 +48,6 @@ impl Sort {
         }
     }
 }
-
-// === impl Options ===
 
 // === impl Attributes ===
 

@@ -7,8 +7,7 @@
 use super::parts::Parts;
 use berth_objects::access::StoredObject;
 use berth_objects::apply::fields_to_text;
-use berth_objects::raw_json;
-use berth_objects::raw_json::{FieldTexts, WrittenText};
+use berth_objects::raw_json::{self, FieldTexts, WrittenText};
 use berth_protobuf::MessageType;
 use bytes::Bytes;
 use serde::Serialize;

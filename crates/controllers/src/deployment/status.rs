@@ -2,9 +2,8 @@
 
 use super::rolling::Bounds;
 use berth_objects::access::StoredObject;
-use berth_objects::object;
 use berth_objects::object::{
-    condition, count, generation, name, remove_condition, seconds, set, time,
+    self, condition, count, generation, name, remove_condition, seconds, set, time,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};

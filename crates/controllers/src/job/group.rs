@@ -7,10 +7,9 @@
 use super::super::runtime::Index;
 use crate::runtime::ControllerContext;
 use berth_objects::access::{AccessError, StoredObject};
-use berth_objects::object::ControllerKey;
 use berth_objects::object::{
-    JOB, POD_GROUP, WORKLOAD, annotation, condition, controller_of, controller_reference, count,
-    items, name, namespace, set, uid,
+    ControllerKey, JOB, POD_GROUP, WORKLOAD, annotation, condition, controller_of,
+    controller_reference, count, items, name, namespace, set, uid,
 };
 use serde_json::{Value, json};
 

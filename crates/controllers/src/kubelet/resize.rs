@@ -10,8 +10,7 @@ use berth_objects::object::{
     condition, generation, next_count, put_condition, remove_condition, seconds,
 };
 use berth_objects::pod;
-use berth_objects::validation::amounts;
-use berth_objects::validation::amounts::Amounts;
+use berth_objects::validation::amounts::{self, Amounts};
 use berth_objects::view::{FieldView, copy_field, items_mut, set};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};

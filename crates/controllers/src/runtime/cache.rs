@@ -5,8 +5,7 @@
 //! creations and deletions.
 
 use berth_objects::access::{StoredObject, WatchedChange};
-use berth_objects::object;
-use berth_objects::object::ControllerKey;
+use berth_objects::object::{self, ControllerKey};
 use berth_objects::pod::{claims_of, templates_of};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::Value;

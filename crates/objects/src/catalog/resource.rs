@@ -157,7 +157,7 @@ impl Conversion {
     }
 }
 
-// === impl Resource ===
+// === impl ServedResource ===
 
 impl ServedResource {
     /// A stored, namespaced resource of which nothing else is known.

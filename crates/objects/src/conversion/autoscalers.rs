@@ -1,8 +1,7 @@
 //! HorizontalPodAutoscalers of autoscaling/v1, which are stored as autoscaling/v2. Version 1 has fields for the CPU
 //! utilization alone; annotations have the rest, in the names of version 1.
 
-use crate::view::FieldView;
-use crate::view::{child_mut, meta_mut};
+use crate::view::{FieldView, child_mut, meta_mut};
 use serde_json::{Value, json};
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";

@@ -1,9 +1,8 @@
 //! Cells that take more than one field, by the names that `facts/resources.txt` gives them.
 
-use super::text::CellFn;
 use super::text::{
-    NONE, UNKNOWN, UNSET, condition, flag, human_seconds, items, join, number, or, since, size,
-    strings, text,
+    CellFn, NONE, UNKNOWN, UNSET, condition, flag, human_seconds, items, join, number, or, since,
+    size, strings, text,
 };
 use super::{components, pods};
 use crate::view::FieldView;

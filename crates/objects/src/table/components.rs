@@ -1,7 +1,6 @@
 //! Cells of ComponentStatuses, whose conditions are not in a status.
 
-use super::text::CellFn;
-use super::text::{items, text};
+use super::text::{CellFn, items, text};
 use serde_json::Value;
 
 /// A cell by its name.

@@ -1,7 +1,6 @@
 //! Cells: reading fields, and the texts that several kinds share.
 
-use crate::view::FieldView;
-use crate::view::meta;
+use crate::view::{FieldView, meta};
 use jiff::Timestamp;
 use serde_json::Value;
 

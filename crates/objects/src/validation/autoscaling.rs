@@ -1,8 +1,7 @@
 //! The checks that the tables cannot express for HorizontalPodAutoscalers: metrics, targets and scaling rules.
 
 use super::errors::{ErrorPath, Errors, IS_NEGATIVE};
-use super::owner::Owner;
-use super::owner::checks;
+use super::owner::{Owner, checks};
 use super::{amounts, names};
 use crate::view::FieldView;
 use serde_json::Value;

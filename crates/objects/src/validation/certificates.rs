@@ -2,8 +2,7 @@
 
 use super::errors::{ErrorPath, Errors, Shown};
 use super::names;
-use super::owner::Owner;
-use super::owner::checks;
+use super::owner::{Owner, checks};
 use crate::field::FieldError;
 use crate::strategy::{KindStrategy, Subresource, keep_other_half};
 use crate::view::{FieldView, copy_field, set, set_if_zero};

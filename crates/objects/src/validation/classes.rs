@@ -1,8 +1,7 @@
 //! The checks that the tables cannot express for classes, drivers and attachments of volumes.
 
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, IS_NEGATIVE};
-use super::owner::Owner;
-use super::owner::checks;
+use super::owner::{Owner, checks};
 use super::{amounts, names};
 use crate::view::{FieldView, remove};
 use serde_json::Value;

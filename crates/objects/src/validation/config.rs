@@ -2,8 +2,7 @@
 
 use super::errors::{ErrorPath, Errors};
 use super::names;
-use super::owner::Owner;
-use super::owner::checks;
+use super::owner::{Owner, checks};
 use crate::view::{FieldView, child, remove, set};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -4,8 +4,7 @@
 use super::claim_status::request_reference;
 use super::errors::{ErrorPath, Errors};
 use super::names;
-use super::owner::Owner;
-use super::owner::checks;
+use super::owner::{Owner, checks};
 use crate::raw_json;
 use crate::view::{FieldView, set_if_zero};
 use berth_cel::{COST_MAX, CelSelector, EXPRESSION_LENGTH_MAX, Environment};

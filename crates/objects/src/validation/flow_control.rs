@@ -2,8 +2,7 @@
 
 use super::errors::{ErrorPath, Errors};
 use super::names;
-use super::owner::Owner;
-use super::owner::checks;
+use super::owner::{Owner, checks};
 use crate::flow_control::mandatory_flow_spec;
 use crate::view::FieldView;
 use serde_json::Value;

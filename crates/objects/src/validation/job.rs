@@ -2,8 +2,7 @@
 //! and the index intervals that spec and status share. The status is in `job_status`.
 
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown, quote};
-use super::owner::Owner;
-use super::owner::checks;
+use super::owner::{Owner, checks};
 use super::small::domain_prefixed_path;
 use super::workloads::{spec_of, template_labels};
 use super::{groups, names, selectors};

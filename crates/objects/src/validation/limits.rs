@@ -1,8 +1,7 @@
 //! The checks that tables cannot express for limit ranges and resource quotas.
 
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown};
-use super::owner::Owner;
-use super::owner::checks;
+use super::owner::{Owner, checks};
 use super::pod::resources;
 use super::{amounts, names};
 use crate::view::{FieldView, child, set_if_absent};

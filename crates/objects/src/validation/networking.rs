@@ -4,8 +4,7 @@
 use super::addresses::{validate_cidr, validate_endpoint, validate_ip};
 use super::errors::{ErrorPath, Errors, Shown};
 use super::names;
-use super::owner::Owner;
-use super::owner::checks;
+use super::owner::{Owner, checks};
 use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;

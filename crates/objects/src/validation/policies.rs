@@ -1,8 +1,7 @@
 //! ValidatingAdmissionPolicies and their bindings.
 
 use super::errors::{ErrorPath, Errors};
-use super::owner::Owner;
-use super::owner::checks;
+use super::owner::{Owner, checks};
 use super::{names, webhooks};
 use crate::custom::rules::RESERVED;
 use crate::view::FieldView;

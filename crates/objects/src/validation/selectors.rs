@@ -2,8 +2,7 @@
 
 use super::errors::{ErrorPath, Errors, Shown};
 use super::names;
-use super::owner::Owner;
-use super::owner::checks;
+use super::owner::{Owner, checks};
 use crate::view::FieldView;
 use serde_json::Value;
 

@@ -2,8 +2,7 @@
 
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown};
 use super::names::parse_cidr;
-use super::owner::Owner;
-use super::owner::checks;
+use super::owner::{Owner, checks};
 use crate::view::FieldView;
 use serde_json::Value;
 use std::net::IpAddr;

@@ -4,8 +4,7 @@
 use super::addresses::{validate_cidr, validate_endpoint, validate_ip};
 use super::errors::{ErrorPath, Errors, Shown, json_text, struct_text};
 use super::names;
-use super::owner::Owner;
-use super::owner::checks;
+use super::owner::{Owner, checks};
 use super::service::{NODE_PORTS, is_external, is_headless, needs_health_check, needs_node_port};
 use super::workloads::spec_of;
 use crate::view::FieldView;

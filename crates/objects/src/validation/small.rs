@@ -3,8 +3,7 @@
 use super::errors::{ErrorPath, Errors};
 use super::metadata::validate_plain_finalizer;
 use super::names;
-use super::owner::Owner;
-use super::owner::checks;
+use super::owner::{Owner, checks};
 use crate::view::{FieldView, is_zero, set, set_if_zero};
 use serde_json::{Value, json};
 

@@ -3,8 +3,7 @@
 use super::differences::with_differences;
 use super::engine::{run_field, run_type};
 use super::errors::{ErrorPath, Errors, IS_IMMUTABLE, Shown};
-use super::owner::Owner;
-use super::owner::checks;
+use super::owner::{Owner, checks};
 use super::{amounts, names};
 use crate::strategy::{KindStrategy, Subresource, keep_other_half};
 use crate::view::{FieldView, copy_field, existing, is_zero, remove, set};

@@ -1,8 +1,7 @@
 //! MutatingWebhookConfigurations and ValidatingWebhookConfigurations.
 
 use super::errors::{ErrorPath, Errors, Shown};
-use super::owner::Owner;
-use super::owner::checks;
+use super::owner::{Owner, checks};
 use super::{names, policies};
 use crate::view::FieldView;
 use berth_cel::{CompileError, Program};

@@ -3,8 +3,7 @@
 use super::errors::{ErrorPath, Errors};
 use super::job::{NAME_LABELS, UID_LABELS};
 use super::metadata::validate_annotations;
-use super::owner::Owner;
-use super::owner::checks;
+use super::owner::{Owner, checks};
 use super::pod::scheduling::validate_gates;
 use super::{names, selectors};
 use crate::cron::Schedule;

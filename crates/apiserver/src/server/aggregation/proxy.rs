@@ -6,8 +6,7 @@ use crate::registry::endpoints::endpoints;
 use crate::server::handle::{self, AnswerBody, Received, TEXT};
 use crate::webhook_client::{ServerAddress, connect};
 use berth_objects::status::ApiError;
-use berth_objects::view::FieldView;
-use berth_objects::view::meta;
+use berth_objects::view::{FieldView, meta};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use http::header::{

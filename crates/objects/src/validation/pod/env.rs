@@ -1,10 +1,8 @@
 //! Validation of environment variables and of references to fields and keys.
 
-use crate::validation::amounts;
 use crate::validation::errors::{ErrorPath, Errors};
-use crate::validation::names;
-use crate::validation::owner::Owner;
-use crate::validation::owner::checks;
+use crate::validation::owner::{Owner, checks};
+use crate::validation::{amounts, names};
 use crate::view::FieldView;
 use serde_json::Value;
 

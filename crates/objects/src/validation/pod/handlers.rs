@@ -3,8 +3,7 @@
 use crate::validation::engine::run_field;
 use crate::validation::errors::{ErrorPath, Errors, Shown};
 use crate::validation::names;
-use crate::validation::owner::Owner;
-use crate::validation::owner::checks;
+use crate::validation::owner::{Owner, checks};
 use crate::view::FieldView;
 use serde_json::Value;
 

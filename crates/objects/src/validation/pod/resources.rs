@@ -1,9 +1,8 @@
 //! Validation of requests, limits and claims of containers, and of those of a pod as a whole.
 
 use super::requests;
-use crate::validation::amounts;
 use crate::validation::errors::{ErrorPath, Errors};
-use crate::validation::names;
+use crate::validation::{amounts, names};
 use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::BTreeSet;

@@ -2,8 +2,7 @@
 
 use crate::validation::errors::{ErrorPath, Errors};
 use crate::validation::names;
-use crate::validation::owner::Owner;
-use crate::validation::owner::checks;
+use crate::validation::owner::{Owner, checks};
 use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;

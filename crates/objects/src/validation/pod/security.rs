@@ -3,8 +3,7 @@
 use super::defaults::CONTAINER_LISTS;
 use super::volumes::validate_descending_path;
 use crate::validation::errors::{ErrorPath, Errors, Shown, json_text, struct_text};
-use crate::validation::owner::Owner;
-use crate::validation::owner::checks;
+use crate::validation::owner::{Owner, checks};
 use crate::view::FieldView;
 use serde_json::Value;
 use std::collections::HashSet;

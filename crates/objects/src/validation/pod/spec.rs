@@ -3,8 +3,7 @@
 use super::{annotations, containers, resources, security};
 use crate::validation::addresses::validate_ip;
 use crate::validation::errors::{ErrorPath, Errors, Shown, json_text, struct_text};
-use crate::validation::owner::Owner;
-use crate::validation::owner::checks;
+use crate::validation::owner::{Owner, checks};
 use crate::validation::selectors::validate_labels;
 use crate::validation::{metadata, names};
 use crate::view::FieldView;

@@ -4,8 +4,7 @@ use super::volumes::validate_local_path;
 use crate::validation::engine::run_alone;
 use crate::validation::errors::{ErrorPath, Errors};
 use crate::validation::names;
-use crate::validation::owner::checks;
-use crate::validation::owner::{Code, Owner};
+use crate::validation::owner::{Code, Owner, checks};
 use crate::view::FieldView;
 use serde_json::Value;
 

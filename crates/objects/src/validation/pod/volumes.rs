@@ -4,8 +4,7 @@
 use super::{env, volume_sources};
 use crate::validation::engine::{run_field, run_type};
 use crate::validation::errors::{ErrorPath, Errors, quote};
-use crate::validation::owner::Owner;
-use crate::validation::owner::checks;
+use crate::validation::owner::{Owner, checks};
 use crate::validation::selectors::validate_labels;
 use crate::validation::{amounts, names};
 use crate::view::FieldView;

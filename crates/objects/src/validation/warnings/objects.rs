@@ -1,8 +1,7 @@
 //! Warnings about objects that are no pods and make none.
 
 use super::deprecated;
-use crate::validation::amounts;
-use crate::validation::names;
+use crate::validation::{amounts, names};
 use crate::view::FieldView;
 use serde_json::Value;
 
