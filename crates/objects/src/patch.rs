@@ -15,10 +15,8 @@ mod tests;
 use crate::schema::{self, DecodeError, Schemas};
 use serde_json::Value;
 
-pub use merge::create_merge_patch;
-
 /// A JSON patch may have so many operations.
-pub const JSON_PATCH_OPERATIONS_MAX: usize = 10_000;
+pub(crate) const JSON_PATCH_OPERATIONS_MAX: usize = 10_000;
 
 /// The language of a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -319,7 +319,7 @@ impl ServedResource {
     ///
     /// # Errors
     /// Upstream's words when the kind cannot be selected by it.
-    pub fn selectable(&self, label: &str) -> Result<Selectable, String> {
+    pub(crate) fn selectable(&self, label: &str) -> Result<Selectable, String> {
         const ALWAYS: [Selectable; 2] = [
             Selectable::text("metadata.name", "/metadata/name"),
             Selectable::text("metadata.namespace", "/metadata/namespace"),

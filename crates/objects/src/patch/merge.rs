@@ -36,31 +36,3 @@ fn merge(target: &mut Value, patch: Map<String, Value>) {
         }
     }
 }
-
-/// The merge patch that turns one object into another.
-///
-/// A merge patch cannot set a member to null, so nulls of `to` are left out of the outcome.
-pub fn create_merge_patch(from: &Value, to: &Value) -> Value {
-    let (Value::Object(from), Value::Object(to)) = (from, to) else {
-        return to.clone();
-    };
-    let mut patch = Map::new();
-    for key in from.keys() {
-        if to.get(key).is_none_or(Value::is_null) {
-            patch.insert(key.clone(), Value::Null);
-        }
-    }
-    for (key, new) in to {
-        match from.get(key) {
-            Some(old) if old == new => {}
-            Some(old @ Value::Object(_)) if new.is_object() => {
-                patch.insert(key.clone(), create_merge_patch(old, new));
-            }
-            _ if new.is_null() => {}
-            _ => {
-                patch.insert(key.clone(), new.clone());
-            }
-        }
-    }
-    Value::Object(patch)
-}

@@ -42,7 +42,7 @@ pub(super) fn check(name: &str) -> Option<CheckFn> {
 
 /// The strategy of pods.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct PodStrategy;
+pub(crate) struct PodStrategy;
 
 impl KindStrategy for PodStrategy {
     fn prepare_for_create(&self, object: &mut Value, now: &str) {

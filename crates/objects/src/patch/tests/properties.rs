@@ -2,6 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use serde_json::Map;
 
 /// Any JSON value, small; member names and texts are drawn so that rules, keys and directives meet.
 fn any_json() -> impl Strategy<Value = Value> {
@@ -66,6 +67,34 @@ fn object(value: Value) -> Value {
     } else {
         json!({ "spec": value })
     }
+}
+
+/// The merge patch that turns one object into another.
+///
+/// A merge patch cannot set a member to null, so nulls of `to` are left out of the outcome.
+fn create_merge_patch(from: &Value, to: &Value) -> Value {
+    let (Value::Object(from), Value::Object(to)) = (from, to) else {
+        return to.clone();
+    };
+    let mut patch = Map::new();
+    for key in from.keys() {
+        if to.get(key).is_none_or(Value::is_null) {
+            patch.insert(key.clone(), Value::Null);
+        }
+    }
+    for (key, new) in to {
+        match from.get(key) {
+            Some(old) if old == new => {}
+            Some(old @ Value::Object(_)) if new.is_object() => {
+                patch.insert(key.clone(), create_merge_patch(old, new));
+            }
+            _ if new.is_null() => {}
+            _ => {
+                patch.insert(key.clone(), new.clone());
+            }
+        }
+    }
+    Value::Object(patch)
 }
 
 proptest! {
