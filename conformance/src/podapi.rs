@@ -4,11 +4,12 @@
 //! preparation, metadata, validation.
 
 use crate::report::CaseReport;
-use berth_apiserver::access::gr;
-use berth_apiserver::field::FieldError;
-use berth_apiserver::strategy::{KindStrategy, Subresource};
-use berth_apiserver::validation::metadata::{self, NameRule};
-use berth_apiserver::validation::strategy;
+use berth_objects::access::gr;
+use berth_objects::field::FieldError;
+use berth_objects::strategy::{KindStrategy, Subresource};
+use berth_objects::validation::metadata;
+use berth_objects::validation::metadata::NameRule;
+use berth_objects::validation::strategy;
 use serde::Deserialize;
 use serde_json::Value;
 use std::io::BufRead;

@@ -88,7 +88,7 @@ const DEFAULT_PROFILE: [&str; 5] = [
 ];
 
 /// The other folders with tests of rules, and why the default profile is not used there.
-const OTHER_PROFILES: [(&str, &str); 11] = [
+const OTHER_PROFILES: [(&str, &str); 13] = [
     (
         "crates/scheduler/src/queue",
         "the queue alone, with fake plugins that return each result and error on command",
@@ -112,8 +112,16 @@ const OTHER_PROFILES: [(&str, &str); 11] = [
     ("crates/framework/src", "types that know no plugin"),
     ("crates/devices", "the allocator alone"),
     (
+        "crates/objects",
+        "the rules of the API server, which know no scheduler",
+    ),
+    (
         "crates/apiserver",
         "the API server, which knows no scheduler",
+    ),
+    (
+        "crates/controllers",
+        "the controllers, which know no scheduler",
     ),
     ("crates/client", "the client, which knows no scheduler"),
     ("crates/api/src", "objects and their conversions"),

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-const SERVED: &str = "crates/apiserver/facts/served.txt";
+const SERVED: &str = "crates/objects/facts/served.txt";
 const OUTPUT: &str = "crates/protobuf/facts/kubernetes.txt";
 const HEAD: &str = "\
 # Facts about Kubernetes' API: resources, types, fields.

@@ -5,88 +5,38 @@
 //! DefaultStorageClass, TaintNodesByCondition, and PodTopologyLabels, which is applied at binding. Admission webhooks
 //! are in `webhooks`, admission policies in `policies`.
 
-pub(crate) mod groups;
+pub(crate) mod attributes;
+mod groups;
 mod limit_range;
 mod matching;
 pub(crate) mod node_restriction;
 mod node_taint;
-pub(crate) mod pod_quota;
 pub(crate) mod policies;
 mod priority;
-pub(crate) mod quota;
+mod quota;
+pub(crate) mod rules;
 mod runtime_class;
 mod service_account;
 mod storage_class;
 pub(crate) mod webhooks;
 
-use crate::access::gr;
-use crate::groups::GROUP;
-use crate::registry::{self, Api, ListRequest, ServedResource, meta_mut};
-use crate::status::{ApiError, Cause};
+pub use rules::Admission;
+
+use crate::registry::{Api, ListRequest};
 use crate::storage::ObjectVersion;
-use crate::validation::view::FieldView;
+use attributes::Attributes;
+use berth_objects::access::gr;
+use berth_objects::catalog::{self, ServedResource};
+use berth_objects::groups::{GROUP, finalizer};
+use berth_objects::status::{ApiError, Cause};
+use berth_objects::view::{FieldView, meta_mut};
+use berth_objects::well_known::{CLAIM_PROTECTION, NOT_READY, VOLUME_PROTECTION};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use webhooks::Attributes;
-
-/// The rules that apply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Admission {
-    /// Objects are created only in namespaces that exist and are not terminating.
-    pub namespace_lifecycle: bool,
-    /// Containers get default resources, and limit ranges bound those of pods and claims.
-    pub limit_ranger: bool,
-    /// Pods get the overhead and the scheduling constraints of their runtime class.
-    pub runtime_class: bool,
-    /// Objects are created only within the quotas of their namespace.
-    pub resource_quota: bool,
-    /// `priorityClassName` becomes `priority` and `preemptionPolicy`.
-    pub priority: bool,
-    /// Pods tolerate a node that is not ready or unreachable for five minutes.
-    pub default_toleration_seconds: bool,
-    /// Pods without a service account get `default`, mount the token of their account, and are rejected if it does not
-    /// exist.
-    pub service_account: bool,
-    /// Volumes and claims that are in use are not deleted.
-    pub storage_object_in_use_protection: bool,
-    /// Groups that are in use are not deleted, and those that are being deleted get no members.
-    pub pod_group_protection: bool,
-    /// Bound pods get the zone and region labels of their node.
-    pub pod_topology_labels: bool,
-    /// New nodes are tainted as not ready, until a controller finds them ready.
-    pub taint_nodes_by_condition: bool,
-    /// Claims without a class get the default one.
-    pub default_storage_class: bool,
-}
-
-impl Default for Admission {
-    fn default() -> Self {
-        Self {
-            namespace_lifecycle: true,
-            limit_ranger: true,
-            runtime_class: true,
-            resource_quota: true,
-            priority: true,
-            default_toleration_seconds: true,
-            service_account: true,
-            storage_object_in_use_protection: true,
-            pod_group_protection: true,
-            pod_topology_labels: true,
-            taint_nodes_by_condition: true,
-            default_storage_class: true,
-        }
-    }
-}
-
-/// The finalizers of claims and volumes that may be in use.
-pub(crate) const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
-pub(crate) const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
 
 /// The time for which pods stay on a node that is not ready or unreachable.
 const TOLERATION_SECONDS: i64 = 300;
 const TOLERATED: [&str; 2] = [NOT_READY, "node.kubernetes.io/unreachable"];
-/// The taint of nodes that are not ready.
-pub(crate) const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 /// The objects of a core resource in a namespace.
 fn siblings(api: &Api, plural: &str, namespace: &str) -> Vec<Arc<ObjectVersion>> {
@@ -94,7 +44,7 @@ fn siblings(api: &Api, plural: &str, namespace: &str) -> Vec<Arc<ObjectVersion>>
         namespace: Some(namespace),
         ..ListRequest::default()
     };
-    let listed = registry::find("", plural).and_then(|r| api.list(r, &request).ok());
+    let listed = catalog::find("", plural).and_then(|r| api.list(r, &request).ok());
     listed.map(|l| l.items).unwrap_or_default()
 }
 
@@ -138,7 +88,7 @@ impl Api {
         } else if resource.resource == gr("scheduling.k8s.io", "priorityclasses") && rules.priority
         {
             priority::check_class(self, resource, object)?;
-        } else if groups::finalizer(resource.resource).is_some() && rules.priority {
+        } else if finalizer(resource.resource).is_some() && rules.priority {
             priority::resolve_group(self, resource, object)?;
         }
         match (resource.resource.group, resource.resource.resource) {
@@ -150,7 +100,7 @@ impl Api {
         }
         let finalizer = match (resource.resource.group, resource.resource.resource) {
             (GROUP, _) if !rules.pod_group_protection => None,
-            (GROUP, _) => groups::finalizer(resource.resource),
+            (GROUP, _) => finalizer(resource.resource),
             _ if !rules.storage_object_in_use_protection => None,
             ("", "persistentvolumeclaims") => Some(CLAIM_PROTECTION),
             ("", "persistentvolumes") => Some(VOLUME_PROTECTION),
@@ -227,7 +177,7 @@ fn check_namespace(
     namespace: &str,
     object: &Value,
 ) -> Result<(), ApiError> {
-    let namespaces = registry::find("", "namespaces").ok_or_else(ApiError::no_such_resource)?;
+    let namespaces = catalog::find("", "namespaces").ok_or_else(ApiError::no_such_resource)?;
     let found = api.get(namespaces, "", namespace)?;
     if found
         .object()

@@ -4,53 +4,29 @@
 mod keys;
 mod token_file;
 pub(crate) mod tokens;
+pub(crate) mod user;
 pub mod x509;
 
 pub use keys::KeyError;
 pub use token_file::StaticToken;
 pub use tokens::TokenOptions;
+pub use user::{Authorization, RequestUser};
 
 use crate::registry::Api;
 use crate::server::decode;
-use crate::status::ApiError;
+use berth_objects::status::ApiError;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokens::ServerTokens;
+use user::groups_of;
 use x509::Presented;
 
 /// Paths that can be read without authentication.
 const OPEN_PATHS: [&str; 4] = ["/healthz", "/livez", "/readyz", "/version"];
 /// The prefix of the headers of extra fields.
 const EXTRA_HEADER: &str = "impersonate-extra-";
-/// Groups whose members may do everything.
-const MASTERS: &str = "system:masters";
-
-/// The authorizer of requests of users other than the administrators.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Authorization {
-    /// Roles and their bindings.
-    #[default]
-    Rbac,
-    /// Every request of an authenticated user is allowed.
-    AlwaysAllow,
-}
-
-/// The sender of a request.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RequestUser {
-    /// The name.
-    pub name: String,
-    /// The UID of a service account, otherwise empty.
-    pub uid: String,
-    /// The groups.
-    pub groups: Vec<String>,
-    /// Further attributes of the user, such as the node of the pod that a token belongs to.
-    pub extra: BTreeMap<String, Vec<String>>,
-}
-
 /// Knows the tokens.
 #[derive(Clone)]
 pub struct Authenticator {
@@ -63,56 +39,6 @@ impl std::fmt::Debug for Authenticator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // The token is a secret.
         f.debug_struct("Authenticator").finish_non_exhaustive()
-    }
-}
-
-impl RequestUser {
-    fn admin() -> Self {
-        Self {
-            name: "berth-admin".to_owned(),
-            groups: vec![MASTERS.to_owned(), "system:authenticated".to_owned()],
-            ..Self::default()
-        }
-    }
-
-    fn anonymous() -> Self {
-        Self {
-            name: "system:anonymous".to_owned(),
-            groups: vec!["system:unauthenticated".to_owned()],
-            ..Self::default()
-        }
-    }
-
-    /// Returns whether this is an administrator or a component of the control plane, a node, or a service account of
-    /// kube-system.
-    pub(crate) fn is_system(&self) -> bool {
-        const GROUPS: [&str; 3] = [
-            MASTERS,
-            "system:nodes",
-            "system:serviceaccounts:kube-system",
-        ];
-        self.name.starts_with("system:kube-")
-            || self
-                .groups
-                .iter()
-                .any(|group| GROUPS.contains(&group.as_str()))
-    }
-
-    /// The user as reviews show it.
-    pub(crate) fn info(&self) -> Value {
-        let mut info = json!({"username": self.name, "groups": self.groups});
-        if !self.uid.is_empty() {
-            info["uid"] = self.uid.as_str().into();
-        }
-        if !self.extra.is_empty() {
-            info["extra"] = json!(self.extra);
-        }
-        info
-    }
-
-    /// Returns whether every request of this user is allowed.
-    pub(crate) fn is_master(&self) -> bool {
-        self.groups.iter().any(|group| group == MASTERS)
     }
 }
 
@@ -221,7 +147,7 @@ pub(crate) fn impersonated(headers: &HeaderMap) -> Result<Option<RequestUser>, A
         };
     }
     let mut all_groups = if groups.is_empty() {
-        tokens::groups_of(&name)
+        groups_of(&name)
     } else {
         groups
     };
@@ -265,9 +191,9 @@ mod tests {
 
     fn authenticator() -> (Authenticator, Api) {
         let options = crate::registry::ApiOptions {
-            api: crate::releases::ApiRelease::EVERY,
+            api: berth_objects::releases::ApiRelease::EVERY,
             authorization: Authorization::default(),
-            groups: crate::groups::GroupGates::default(),
+            groups: berth_objects::groups::GroupGates::default(),
             admission: crate::admission::Admission::default(),
             service_cidr: "10.96.0.0/12".to_owned(),
             history: crate::storage::HistoryLimits::default(),

@@ -1,6 +1,6 @@
 //! Discovery: which groups, versions and resources there are, in the plain and in the aggregated form.
 
-use crate::registry::{Catalog, ServedResource, Sub};
+use berth_objects::catalog::{Catalog, ServedResource, Sub};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 

@@ -1,40 +1,23 @@
-//! The embedded control plane: a Kubernetes API in one process.
+//! The embedded API server: a Kubernetes API in one process.
 //!
-//! Objects are stored as JSON values. [`registry`] and the [`strategy::KindStrategy`] of a kind define its scope, columns,
-//! defaults and rules; everything else is generic over kinds.
+//! Objects are stored as JSON values. [`registry`] has the verbs, generic over kinds; the kinds, and what is done with
+//! their objects, are in `berth_objects`.
 //!
-//! This crate knows nothing of the scheduler: a scheduler talks to it as to any cluster.
+//! This crate knows nothing of the scheduler, which talks to it as to any cluster, and nothing of the controllers, which
+//! use [`berth_objects::access`].
 
 // The control plane is the edge: it asks the clock, opens sockets, writes its kubeconfig, and its store has locks.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
-pub mod access;
 pub mod admission;
-mod apply;
 pub mod auth;
-pub mod controllers;
-mod cron;
-mod custom;
+mod definitions;
 mod discovery;
-pub mod field;
-pub mod groups;
-pub mod kubelet;
-pub mod offline;
-pub mod openapi;
-pub mod patch;
-mod raw_json;
 pub mod registry;
-pub mod releases;
-pub mod schema;
-pub mod selectors;
 pub mod server;
-pub mod status;
 pub mod storage;
-pub mod strategy;
-pub mod table;
 #[cfg(feature = "test-client")]
 pub mod testing;
-pub mod validation;
 mod watch;
 mod webhook_client;
 

@@ -21,20 +21,19 @@ pub use handle::AnswerBody;
 pub use kubeconfig::{KubeconfigError, kubeconfig_text, replace_private_file};
 pub(crate) use route::decode;
 
-use crate::access::Access;
 use crate::admission::Admission;
 use crate::auth::tokens::ServerTokens;
 use crate::auth::x509::Authorities;
 use crate::auth::{Authenticator, Authorization, KeyError, StaticToken, TokenOptions};
-use crate::custom::definition;
-use crate::groups::GroupGates;
-use crate::registry::{
-    self, Api, ApiClock, ApiOptions, InProcess, OpenError, Published, service_cidrs,
-};
-use crate::releases::ApiRelease;
+use crate::definitions;
+use crate::registry::{Api, ApiClock, ApiOptions, InProcess, OpenError, Published, service_cidrs};
 use crate::storage::{DataDir, DataDirError, HistoryLimits};
 use aggregation::Aggregation;
 use berth_api::Release;
+use berth_objects::access::Access;
+use berth_objects::catalog;
+use berth_objects::groups::GroupGates;
+use berth_objects::releases::ApiRelease;
 use http_body_util::Full;
 use limits::Limits;
 use std::io;
@@ -501,7 +500,7 @@ async fn publish(api: Arc<Api>, published: Published, mut stopping: watch::Recei
 /// Serves what CustomResourceDefinitions define, and deletes the objects of those that are deleted, until the server
 /// stops.
 async fn serve_definitions(api: Arc<Api>, mut stopping: watch::Receiver<bool>) {
-    let store = registry::find("apiextensions.k8s.io", "customresourcedefinitions");
+    let store = catalog::find("apiextensions.k8s.io", "customresourcedefinitions");
     let Some(store) = store.and_then(|resource| resource.store) else {
         return;
     };
@@ -513,7 +512,7 @@ async fn serve_definitions(api: Arc<Api>, mut stopping: watch::Receiver<bool>) {
         // A change after this read leads to another turn.
         while cursor.read(DEFINITIONS_READ_MAX).is_ok() {
             // Objects with finalizers of their own are looked at again, later and later.
-            let pause = if definition::sync(&api) {
+            let pause = if definitions::sync(&api) {
                 busy
             } else {
                 DEFINITIONS_INTERVAL
@@ -530,7 +529,7 @@ async fn serve_definitions(api: Arc<Api>, mut stopping: watch::Receiver<bool>) {
 
 /// Keeps the finalizers and the conditions of ServiceCIDRs up to date, until the server stops.
 async fn keep_service_cidrs(api: Arc<Api>, mut stopping: watch::Receiver<bool>) {
-    let store = registry::find("networking.k8s.io", "servicecidrs");
+    let store = catalog::find("networking.k8s.io", "servicecidrs");
     let Some(store) = store.and_then(|resource| resource.store) else {
         return;
     };

@@ -24,7 +24,7 @@ pub use list::{ListQuery, Page};
 pub use parts::Parts;
 pub use version::ObjectVersion;
 
-use crate::access::StoredObject;
+use berth_objects::access::StoredObject;
 use history::KindHistory;
 use journal::{Committer, Journal, JournalEntry};
 use list::ListedRevisions;

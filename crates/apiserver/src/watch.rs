@@ -3,13 +3,15 @@
 //! An object that comes to match is ADDED, one that ceases to is DELETED, whatever really happened to it. The
 //! stream ends with its time, with the server, or with an ERROR event when the watcher was too slow.
 
-use crate::registry::{Api, ServedResource, in_version, meta_mut};
-use crate::selectors::Selectors;
+use crate::registry::{Api, in_version};
 use crate::server::encode::{self, AnswerShape};
 use crate::server::negotiate::MediaFormat;
 use crate::server::stopped;
-use crate::status::ApiError;
 use crate::storage::{Cursor, EventKind, ObjectVersion, StoredEvent};
+use berth_objects::catalog::ServedResource;
+use berth_objects::selectors::Selectors;
+use berth_objects::status::ApiError;
+use berth_objects::view::meta_mut;
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::{self, Stream};
 use serde_json::Value;

@@ -4,14 +4,10 @@
 //!
 //! Messages are those of kube-apiserver, which users search for.
 
+pub(crate) mod targets;
 mod tls;
 
-pub(crate) use tls::bundle_fault;
-
-use crate::controllers::selector::ControllerSelector;
-use crate::kubelet;
-use crate::registry::{Api, ListRequest, find};
-use crate::validation::view::FieldView;
+use berth_objects::view::FieldView;
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST, LOCATION, USER_AGENT};
 use http::{Method, Request, Response, StatusCode};
@@ -48,6 +44,8 @@ const REDIRECTS_MAX: usize = 10;
 /// The time after the end of the call for which the thread of a request waits for its result.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// Finds the addresses behind a port of a service, by its namespace and name.
+type FindEndpoints<'f> = &'f dyn Fn(&str, &str, i64) -> Result<Vec<(String, u16)>, String>;
 type Sender = SendRequest<Full<Bytes>>;
 type CallJob = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -182,7 +180,7 @@ impl WebhookTarget {
     ///
     /// # Errors
     /// Why it is not.
-    pub(crate) fn endpoint(&self, api: &Api) -> Result<ServerAddress, String> {
+    pub(crate) fn endpoint(&self, find: FindEndpoints<'_>) -> Result<ServerAddress, String> {
         let WebhookAddress::Service {
             namespace,
             name,
@@ -194,13 +192,18 @@ impl WebhookTarget {
         };
         Ok(ServerAddress {
             host: format!("{name}.{namespace}.svc"),
-            addresses: endpoints(api, namespace, name, *port)?,
+            addresses: find(namespace, name, *port)?,
             tls: self.tls.clone()?,
         })
     }
 
     /// The way in which a call is made now.
-    fn call(&self, api: &Api, seconds: u64, body: Bytes) -> Result<RequestCall, String> {
+    fn call(
+        &self,
+        find: FindEndpoints<'_>,
+        seconds: u64,
+        body: Bytes,
+    ) -> Result<RequestCall, String> {
         let (url, addresses) = match &self.place {
             WebhookAddress::Url(url) => (url.clone(), None),
             WebhookAddress::Service {
@@ -213,7 +216,7 @@ impl WebhookTarget {
                 let url = format!("https://{name}.{namespace}.svc:{port}/{path}");
                 // The URL names the service, as in the certificate of the webhook; the connection goes to an
                 // endpoint.
-                (url, Some(endpoints(api, namespace, name, *port)))
+                (url, Some(find(namespace, name, *port)))
             }
         };
         let url = format!("{url}?timeout={seconds}s");
@@ -244,80 +247,6 @@ impl WebhookTarget {
     }
 }
 
-/// The addresses behind a port of a service: its external name, or the ready endpoints of its EndpointSlices.
-fn endpoints(
-    api: &Api,
-    namespace: &str,
-    name: &str,
-    port: i64,
-) -> Result<Vec<(String, u16)>, String> {
-    let missing = || format!("service {name:?} not found");
-    let services = find("", "services").ok_or_else(missing)?;
-    let service = api.get(services, namespace, name).map_err(|_| missing())?;
-    let service = service.object();
-    let spec = service.part("spec");
-    if spec.text("type") == "ExternalName" {
-        let port = u16::try_from(port).map_err(|e| e.to_string())?;
-        return Ok(vec![(spec.text("externalName").to_owned(), port)]);
-    }
-    let mut ports = spec.items("ports").iter();
-    let Some(port) = ports.find(|p| p.int("port") == port) else {
-        return Err(format!("no service port {port} found for service {name:?}"));
-    };
-    let slices = find("discovery.k8s.io", "endpointslices").ok_or_else(missing)?;
-    let of_service = serde_json::json!({"kubernetes.io/service-name": name});
-    let of_service = ControllerSelector::of_labels(&of_service);
-    let request = ListRequest {
-        namespace: Some(namespace),
-        ..ListRequest::default()
-    };
-    let listed = api.list(slices, &request).map_err(|e| e.to_string())?;
-    let mut found = Vec::new();
-    let mut is_simulated = false;
-    for slice in &listed.items {
-        let slice = slice.object();
-        if !of_service.matches(slice.part("metadata").map("labels")) {
-            continue;
-        }
-        let named = slice
-            .items("ports")
-            .iter()
-            .find(|p| p.text("name") == port.text("name"));
-        let number = named.and_then(|p| u16::try_from(p.int("port")).ok());
-        for endpoint in slice.items("endpoints") {
-            let is_ready = endpoint
-                .part("conditions")
-                .maybe_flag("ready")
-                .unwrap_or(true);
-            let address = endpoint.strings("addresses").first().copied();
-            if let (true, Some(address), Some(number)) = (is_ready, address, number) {
-                if is_on_simulated_node(api, endpoint) {
-                    is_simulated = true
-                } else {
-                    found.push((address.to_owned(), number))
-                }
-            }
-        }
-    }
-    if found.is_empty() {
-        let why = if is_simulated {
-            ": its pods are on simulated nodes, where no process listens"
-        } else {
-            ""
-        };
-        return Err(format!("no endpoints available for service {name:?}{why}"));
-    }
-    Ok(found)
-}
-
-/// Returns whether the pod behind an endpoint is simulated. Its address does not exist, or is that of another machine
-/// of the network.
-fn is_on_simulated_node(api: &Api, endpoint: &Value) -> bool {
-    let node = endpoint.maybe_text("nodeName").unwrap_or("");
-    let node = find("", "nodes").and_then(|nodes| api.get(nodes, "", node).ok());
-    node.is_some_and(|node| kubelet::is_simulated(&node.object()))
-}
-
 // === impl Caller ===
 
 impl Caller {
@@ -327,13 +256,13 @@ impl Caller {
     /// Why that is not possible.
     pub(crate) fn post(
         &self,
-        api: &Api,
+        find: FindEndpoints<'_>,
         target: &WebhookTarget,
         limit: Duration,
         review: &Value,
     ) -> Result<Pending, String> {
         let body = Bytes::from(review.to_string());
-        let call = target.call(api, limit.as_secs(), body)?;
+        let call = target.call(find, limit.as_secs(), body)?;
         let (sender, result) = sync_channel(1);
         let job = Box::pin(async move {
             let answer = match timeout(limit, call.send()).await {
@@ -481,7 +410,7 @@ fn answer(status: StatusCode, body: &Bytes) -> Result<Value, String> {
             status.as_u16()
         ));
     }
-    let parsed = crate::schema::parse_json(body);
+    let parsed = berth_objects::schema::parse_json(body);
     let shown = String::from_utf8_lossy(body.get(..64).unwrap_or(body));
     parsed
         .map(|parsed| parsed.value)

@@ -2,7 +2,7 @@
 
 use crate::exit::CommandFailure;
 use crate::manifest::ManifestDocument;
-use berth_apiserver::access::{Access, GroupResource, KindInfo};
+use berth_objects::access::{Access, GroupResource, KindInfo};
 use std::fmt;
 use std::time::{Duration, Instant};
 

@@ -2,7 +2,7 @@
 
 use crate::apply::Applied;
 use crate::exit::CommandFailure;
-use berth_apiserver::access::{Access, gr};
+use berth_objects::access::{Access, gr};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
@@ -69,7 +69,7 @@ fn is_node_ready(node: &Value) -> bool {
     let taints = node["spec"]["taints"].as_array();
     let is_tainted = taints.into_iter().flatten().any(|t| t["key"] == NOT_READY);
     let is_served =
-        text(&node["metadata"]["labels"][berth_apiserver::kubelet::SIMULATED]) == "true";
+        text(&node["metadata"]["labels"][berth_objects::well_known::SIMULATED]) == "true";
     !is_served || (has_condition(node, "Ready") && !is_tainted)
 }
 

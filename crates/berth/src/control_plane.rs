@@ -3,8 +3,9 @@
 use crate::cli::ControlPlaneArgs;
 use crate::exit::CommandFailure;
 use crate::print::program;
-use berth_apiserver::{RunningServer, Server, ServerOptions, StartError, controllers, kubelet};
+use berth_apiserver::{RunningServer, Server, ServerOptions, StartError};
 use berth_client::Transport;
+use berth_controllers::kubelet;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -23,7 +24,7 @@ pub(crate) const NODES_DEFAULT: usize = 3;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ControlPlaneOptions {
     /// The controllers that run.
-    pub(crate) controllers: controllers::Selection,
+    pub(crate) controllers: berth_controllers::Selection,
     /// Simulated nodes.
     pub(crate) nodes: kubelet::KubeletOptions,
     /// Whether kubelets run: for the nodes above, and for those that users create.
@@ -33,8 +34,8 @@ pub(crate) struct ControlPlaneOptions {
 /// A control plane that runs.
 pub(crate) struct ControlPlane {
     server: RunningServer,
-    controllers: Option<controllers::Handle>,
-    kubelets: Option<controllers::Handle>,
+    controllers: Option<berth_controllers::Handle>,
+    kubelets: Option<berth_controllers::Handle>,
 }
 
 /// Starts the API server of a command line.
@@ -98,13 +99,13 @@ impl ControlPlane {
         // Controllers run before the nodes: new nodes are processed at once.
         let controllers = (!options.controllers.is_empty()).then(|| {
             server.note_controllers();
-            controllers::spawn(
+            berth_controllers::spawn(
                 server.api("kube-controller-manager"),
-                controllers::ControllerOptions {
+                berth_controllers::ControllerOptions {
                     selection: options.controllers,
                     root_ca: Some(server.ca_pem().to_owned()),
                     groups: server.groups(),
-                    ..controllers::ControllerOptions::default()
+                    ..berth_controllers::ControllerOptions::default()
                 },
             )
         });
@@ -176,7 +177,7 @@ pub(crate) fn storage(args: &ControlPlaneArgs) -> String {
 async fn start_nodes(
     server: &RunningServer,
     nodes: kubelet::KubeletOptions,
-) -> Result<controllers::Handle, CommandFailure> {
+) -> Result<berth_controllers::Handle, CommandFailure> {
     let bar = Arc::new(ProgressBar::hidden());
     bar.set_length(nodes.nodes.saturating_add(nodes.given.len()) as u64);
     if let Ok(style) = ProgressStyle::with_template("starting nodes {bar:30} {pos}/{len} {elapsed}")

@@ -7,7 +7,6 @@ use crate::flags::{FLAGS, Flag, FlagEffect, Section};
 use crate::metrics::{EdgeMetric, HealthMetric, WaitingMetric};
 use crate::shadow::SHADOW_FAMILIES;
 use berth_api::Release;
-use berth_apiserver::releases::ApiRelease;
 use berth_framework::Feature;
 use berth_framework::features::{Behaviour, FeatureStage, GateState, Support, Versions};
 use berth_scheduler::config::FIELDS;
@@ -181,7 +180,7 @@ fn versions_page() -> String {
             "\n### Feature gates\n\n| gate | {before} | {release} | Berth | meaning |\n|---|---|---|---|---|\n"
         );
         gate_rows(&mut page, before, release);
-        let changes = ApiRelease::changes_of(release);
+        let changes = berth_objects::catalog::changes_of(release);
         if !changes.is_empty() {
             page += "\n### API of the embedded API server\n\n";
             for change in changes {

@@ -1,7 +1,7 @@
 //! Manifests given on the command line: read and checked before anything is started.
 
 use crate::exit::CommandFailure;
-use berth_apiserver::schema;
+use berth_objects::schema;
 use serde_json::Value;
 use std::io::Read;
 use std::path::{Path, PathBuf};

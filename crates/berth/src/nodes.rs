@@ -3,7 +3,7 @@
 use crate::cli::NodeArgs;
 use crate::exit::CommandFailure;
 use crate::manifest::{self, ManifestDocument};
-use berth_apiserver::kubelet;
+use berth_controllers::kubelet;
 use serde_json::Value;
 use std::time::Duration;
 

@@ -1,13 +1,14 @@
 //! LimitRanger: defaults for the resources of containers, and bounds for those of containers, pods and claims.
 
 use super::siblings;
-use crate::access::gr;
-use crate::registry::{Api, ServedResource};
-use crate::status::ApiError;
-use crate::validation::amounts::{self, Amounts};
-use crate::validation::pod::requests;
-use crate::validation::view::{FieldView, child, items_mut, set_if_absent};
+use crate::registry::Api;
 use berth_api::Quantity;
+use berth_objects::access::gr;
+use berth_objects::catalog::ServedResource;
+use berth_objects::status::ApiError;
+use berth_objects::validation::amounts::{self, Amounts};
+use berth_objects::validation::pod::requests;
+use berth_objects::view::{FieldView, child, items_mut, set_if_absent};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 

@@ -1,10 +1,11 @@
 //! The requests that webhooks and policies receive: rules and selectors.
 
-use super::webhooks::{Attributes, WebhookOperation};
-use crate::registry::{Api, ServedResource, find};
-use crate::status::ApiError;
-use crate::validation::selectors;
-use crate::validation::view::FieldView;
+use crate::admission::attributes::{Attributes, WebhookOperation};
+use crate::registry::Api;
+use berth_objects::catalog::{ServedResource, find};
+use berth_objects::status::ApiError;
+use berth_objects::validation::selectors;
+use berth_objects::view::FieldView;
 use serde_json::{Value, json};
 use std::sync::Arc;
 

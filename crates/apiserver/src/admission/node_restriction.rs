@@ -1,11 +1,11 @@
 //! The part of the NodeRestriction admission plugin that other checks do not cover: a node creates and deletes the
 //! ResourceSlices of its own devices only.
 
-use crate::access::gr;
 use crate::auth::RequestUser;
-use crate::registry::ServedResource;
-use crate::status::ApiError;
-use crate::validation::view::FieldView;
+use berth_objects::access::gr;
+use berth_objects::catalog::ServedResource;
+use berth_objects::status::ApiError;
+use berth_objects::view::FieldView;
 use serde_json::Value;
 
 /// Checks the creation or the deletion of an object; `verb` is how messages name it.

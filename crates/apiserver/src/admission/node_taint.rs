@@ -1,8 +1,7 @@
 //! TaintNodesByCondition: a new node does not get pods before it is found to be ready.
 
-use super::NOT_READY;
-use crate::registry::child_mut;
-use crate::validation::view::FieldView;
+use berth_objects::view::{FieldView, child_mut};
+use berth_objects::well_known::NOT_READY;
 use serde_json::{Value, json};
 
 const EFFECT: &str = "NoSchedule";

@@ -1,8 +1,9 @@
 //! Priority: from the class that a pod or a group names, or the cluster's default class, to numbers.
 
-use crate::registry::{self, Api, ListRequest, ServedResource};
-use crate::status::ApiError;
-use crate::validation::view::FieldView;
+use crate::registry::{Api, ListRequest};
+use berth_objects::catalog::{self, ServedResource};
+use berth_objects::status::ApiError;
+use berth_objects::view::FieldView;
 use serde_json::{Map, Value};
 
 const PREEMPT: &str = "PreemptLowerPriority";
@@ -139,14 +140,14 @@ fn text<'a>(spec: &'a Map<String, Value>, field: &str) -> &'a str {
 }
 
 fn find(api: &Api, name: &str) -> Option<Resolved> {
-    let classes = registry::find("scheduling.k8s.io", "priorityclasses")?;
+    let classes = catalog::find("scheduling.k8s.io", "priorityclasses")?;
     let class = api.get(classes, "", name).ok()?;
     Some(resolved(&class.object()))
 }
 
 /// The class marked as default (the lowest, when several are), or what pods have without one.
 fn default_class(api: &Api) -> Resolved {
-    let classes = registry::find("scheduling.k8s.io", "priorityclasses");
+    let classes = catalog::find("scheduling.k8s.io", "priorityclasses");
     let listed = classes.and_then(|classes| api.list(classes, &ListRequest::default()).ok());
     listed
         .into_iter()

@@ -1,9 +1,10 @@
 //! RuntimeClass: a pod gets the overhead, the node selector and the tolerations of its runtime class.
 
-use crate::registry::{self, Api, ServedResource};
-use crate::status::ApiError;
-use crate::validation::amounts;
-use crate::validation::view::{FieldView, child, set};
+use crate::registry::Api;
+use berth_objects::catalog::{self, ServedResource};
+use berth_objects::status::ApiError;
+use berth_objects::validation::amounts;
+use berth_objects::view::{FieldView, child, set};
 use serde_json::Value;
 
 /// Sets what the runtime class of a pod defines.
@@ -22,7 +23,7 @@ pub(super) fn apply(api: &Api, pods: &ServedResource, pod: &mut Value) -> Result
             None => Ok(()),
         };
     };
-    let classes = registry::find("node.k8s.io", "runtimeclasses");
+    let classes = catalog::find("node.k8s.io", "runtimeclasses");
     let class = classes.and_then(|classes| api.get(classes, "", &class_name).ok());
     let Some(class) = class else {
         let message = format!("pod rejected: RuntimeClass {class_name:?} not found");

@@ -3,9 +3,10 @@
 //! A pod whose account does not exist is rejected. The account `default` may be missing: a controller creates it after
 //! its namespace, and kube-apiserver waits for it.
 
-use crate::registry::{Api, ServedResource, find};
-use crate::status::ApiError;
-use crate::validation::view::{FieldView, items_mut};
+use crate::registry::Api;
+use berth_objects::catalog::{ServedResource, find};
+use berth_objects::status::ApiError;
+use berth_objects::view::{FieldView, items_mut};
 use serde_json::{Value, json};
 
 /// The place where containers expect the token.

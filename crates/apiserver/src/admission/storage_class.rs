@@ -1,8 +1,9 @@
 //! DefaultStorageClass: a claim that names no class gets the default one.
 
-use crate::registry::{self, Api, ListRequest, child_mut};
+use crate::registry::{Api, ListRequest};
 use crate::storage::ObjectVersion;
-use crate::validation::view::FieldView;
+use berth_objects::catalog;
+use berth_objects::view::{FieldView, child_mut};
 use serde_json::Value;
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ pub(super) fn set_default(api: &Api, claim: &mut Value) {
     {
         return;
     }
-    let listed = registry::find("storage.k8s.io", "storageclasses")
+    let listed = catalog::find("storage.k8s.io", "storageclasses")
         .and_then(|resource| api.list(resource, &ListRequest::default()).ok());
     let classes = listed.map(|listed| listed.items).unwrap_or_default();
     if let Some(name) = default_of(&classes) {

@@ -7,62 +7,20 @@
 
 pub(super) mod hook;
 
+use super::attributes::{Attributes, CONNECTS};
 use super::policies::{self, Mutations};
-use crate::access::Propagation;
-use crate::access::gr;
-use crate::apply::fields_to_json;
-use crate::patch::{self, PatchError};
-use crate::registry::{
-    Api, DeleteRequest, FieldValidation, ListRequest, Requester, ServedResource, WriteOptions,
-    find, meta_mut, scale_of, scale_put, show,
-};
-use crate::schema::Schemas;
-use crate::status::ApiError;
+use crate::registry::endpoints::endpoints;
+use crate::registry::{Api, ListRequest, scale_of, scale_put, show};
 use crate::webhook_client::Pending;
+use berth_objects::apply::fields_to_json;
+use berth_objects::catalog::{ServedResource, find};
+use berth_objects::patch::{self, PatchError};
+use berth_objects::status::ApiError;
+use berth_objects::view::meta_mut;
 use hook::{Hook, WebhookVerdict};
 use rustc_hash::FxHashSet;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// The subresources of pods that are answered by a container, with the kind of their options.
-const CONNECTS: [(&str, &str); 4] = [
-    ("attach", "PodAttachOptions"),
-    ("exec", "PodExecOptions"),
-    ("portforward", "PodPortForwardOptions"),
-    ("proxy", "PodProxyOptions"),
-];
-
-/// The operation of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WebhookOperation {
-    Create,
-    Update,
-    Delete,
-    Connect,
-}
-
-/// A request, as webhooks see it.
-#[derive(Debug)]
-pub(crate) struct Attributes<'a> {
-    pub(crate) resource: &'a ServedResource,
-    /// The subresource; empty for the object itself.
-    pub(crate) sub: &'a str,
-    /// The namespace; that of a namespace is itself.
-    pub(crate) namespace: &'a str,
-    pub(crate) name: &'a str,
-    pub(crate) operation: WebhookOperation,
-    pub(crate) options: WebhookOptions<'a>,
-}
-
-/// The options of a request.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum WebhookOptions<'a> {
-    /// Those of a write, with their kind.
-    Write(&'static str, &'a WriteOptions),
-    Delete(&'a DeleteRequest),
-    /// Those of a CONNECT, which are its object.
-    Connect(&'a Requester),
-}
 
 /// The kinds of configurations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,17 +40,6 @@ pub(crate) struct Webhooks {
 #[derive(Debug, Default)]
 struct KnownWebhooks(Mutex<(Vec<u64>, Arc<Vec<Hook>>)>);
 
-impl WebhookOperation {
-    pub(super) fn text(self) -> &'static str {
-        match self {
-            Self::Create => "CREATE",
-            Self::Update => "UPDATE",
-            Self::Delete => "DELETE",
-            Self::Connect => "CONNECT",
-        }
-    }
-}
-
 impl Sort {
     fn plural(self) -> &'static str {
         match self {
@@ -102,103 +49,9 @@ impl Sort {
     }
 }
 
-// === impl Options ===
-
-impl WebhookOptions<'_> {
-    pub(super) fn requester(&self) -> &Requester {
-        match self {
-            Self::Write(_, options) => &options.requester,
-            Self::Delete(request) => &request.requester,
-            Self::Connect(requester) => requester,
-        }
-    }
-
-    fn dry_run(&self) -> bool {
-        match self {
-            Self::Write(_, options) => options.dry_run,
-            Self::Delete(request) => request.dry_run,
-            Self::Connect(_) => false,
-        }
-    }
-
-    /// The options as an object.
-    fn to_value(self) -> Value {
-        let (kind, mut value) = match self {
-            Self::Write(kind, options) => (kind, write_options(options)),
-            Self::Delete(request) => ("DeleteOptions", delete_options(request)),
-            Self::Connect(_) => return Value::Null,
-        };
-        if self.dry_run() {
-            value["dryRun"] = json!(["All"]);
-        }
-        value["kind"] = kind.into();
-        value["apiVersion"] = "meta.k8s.io/v1".into();
-        value
-    }
-}
-
-fn write_options(options: &WriteOptions) -> Value {
-    let mut value = json!({});
-    if !options.manager.is_empty() {
-        value["fieldManager"] = options.manager.as_str().into();
-    }
-    match options.validation {
-        FieldValidation::Strict => value["fieldValidation"] = "Strict".into(),
-        FieldValidation::Ignore => value["fieldValidation"] = "Ignore".into(),
-        FieldValidation::Warn => {}
-    }
-    if options.force {
-        value["force"] = true.into();
-    }
-    value
-}
-
-fn delete_options(request: &DeleteRequest) -> Value {
-    let mut value = json!({});
-    if let Some(seconds) = request.grace_period_seconds {
-        value["gracePeriodSeconds"] = seconds.into();
-    }
-    if let Some(propagation) = request.propagation {
-        value["propagationPolicy"] = match propagation {
-            Propagation::Background => "Background",
-            Propagation::Foreground => "Foreground",
-            Propagation::Orphan => "Orphan",
-        }
-        .into();
-    }
-    let preconditions = &request.preconditions;
-    for (field, text) in [
-        ("uid", &preconditions.uid),
-        ("resourceVersion", &preconditions.resource_version),
-    ] {
-        if let Some(text) = text {
-            value["preconditions"][field] = text.as_str().into();
-        }
-    }
-    value
-}
-
 // === impl Attributes ===
 
 impl Attributes<'_> {
-    pub(super) fn is_of_namespace(&self) -> bool {
-        self.resource.resource == gr("", "namespaces")
-    }
-
-    /// Returns whether the body of the request is an object of the resource.
-    fn is_whole(&self) -> bool {
-        matches!(
-            self.sub,
-            "" | "approval" | "status" | "resize" | "ephemeralcontainers"
-        )
-    }
-
-    /// Group, version and kind of the options of a CONNECT.
-    fn connect_kind(&self) -> Value {
-        let kind = CONNECTS.iter().find(|(sub, _)| *sub == self.sub);
-        json!({"group": "", "version": "v1", "kind": kind.map_or("", |(_, kind)| kind)})
-    }
-
     /// An object in the version of a resource.
     ///
     /// # Errors
@@ -250,20 +103,6 @@ impl Attributes<'_> {
             resource.strategy().default(&mut new);
         }
         Ok(Some(new))
-    }
-
-    /// An object that a webhook has patched, as it is stored: without unknown fields, with defaults.
-    fn accepted(&self, resource: &ServedResource, mut object: Value) -> Result<Value, ApiError> {
-        let decoded = match resource.subresource(self.sub) {
-            Some(sub) if !self.is_whole() => {
-                Schemas::get().normalize(sub.group, sub.version, sub.kind, &mut object)
-            }
-            _ => resource.decode(&mut object),
-        };
-        if let Some(error) = decoded.type_errors.first() {
-            return Err(ApiError::internal(error));
-        }
-        Ok(object)
     }
 }
 
@@ -518,8 +357,9 @@ impl Attributes<'_> {
         let uid = api.new_uid();
         let review = hook::review(api, hook, self, resource, &uid, objects)?;
         tracing::debug!(webhook = hook.name, mutates, "calling an admission webhook");
+        let find = |namespace: &str, name: &str, port| endpoints(api, namespace, name, port);
         let calls = &api.webhook_calls;
-        let pending = calls.post(api, &hook.target, hook.timeout, &review);
+        let pending = calls.post(&find, &hook.target, hook.timeout, &review);
         Ok(WebhookCall { uid, pending })
     }
 }

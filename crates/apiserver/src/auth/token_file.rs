@@ -1,6 +1,6 @@
 //! Tokens of a file, as kube-apiserver's `--token-auth-file` has them: lines of `token,user,uid,"group,group"`.
 
-use super::RequestUser;
+use super::user::RequestUser;
 
 /// The token of a user.
 #[derive(Clone, PartialEq, Eq)]

@@ -1,12 +1,14 @@
 //! Tokens of service accounts: JSON Web Tokens (RFC 7519) that this server signs and recognises.
 
-use super::RequestUser;
 use super::keys::{KeyError, SigningKey, VerifyingKey};
-use crate::access::gr;
-use crate::controllers::object::is_deleting;
-use crate::registry::{self, Api, meta};
+use super::user::{PREFIX, RequestUser, service_account};
+use crate::registry::Api;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use berth_objects::access::gr;
+use berth_objects::catalog;
+use berth_objects::object::is_deleting;
+use berth_objects::view::meta;
 use ring::rand::SystemRandom;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -15,8 +17,6 @@ use std::collections::BTreeMap;
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 /// The claim with the objects that a token is bound to.
 const BOUND: &str = "kubernetes.io";
-const PREFIX: &str = "system:serviceaccount:";
-
 /// The keys that sign and verify service account tokens, and the accepted issuers. By default the server generates a
 /// key.
 #[derive(Clone, Default)]
@@ -174,7 +174,7 @@ impl ServerTokens {
         ] {
             let reference = &bound[field];
             if let Some(name) = reference["name"].as_str() {
-                let resource = registry::find("", plural)?;
+                let resource = catalog::find("", plural)?;
                 let found = api.get(resource, namespace, name).ok()?;
                 // An object of the same name with another UID is not the one to which the token was bound.
                 if meta(&found.object(), "uid") != reference["uid"] || is_deleting(&found.object())
@@ -189,20 +189,6 @@ impl ServerTokens {
             extra: extra(&claims),
             ..service_account(namespace, name, &account["uid"])
         })
-    }
-}
-
-/// The user that a service account is.
-fn service_account(namespace: &str, name: &str, uid: &Value) -> RequestUser {
-    RequestUser {
-        name: format!("{PREFIX}{namespace}:{name}"),
-        uid: uid.as_str().unwrap_or_default().to_owned(),
-        groups: vec![
-            "system:serviceaccounts".to_owned(),
-            format!("system:serviceaccounts:{namespace}"),
-            "system:authenticated".to_owned(),
-        ],
-        ..RequestUser::default()
     }
 }
 
@@ -221,17 +207,6 @@ fn extra(claims: &Value) -> BTreeMap<String, Vec<String>> {
         }
     }
     extra
-}
-
-/// The groups that a user has by its name: those of a service account.
-pub(crate) fn groups_of(name: &str) -> Vec<String> {
-    match name
-        .strip_prefix(PREFIX)
-        .and_then(|rest| rest.split_once(':'))
-    {
-        Some((namespace, name)) => service_account(namespace, name, &Value::Null).groups,
-        None => vec!["system:authenticated".to_owned()],
-    }
 }
 
 /// The claims of a token for a service account, bound to these objects besides: the names of their claims and the
@@ -264,7 +239,7 @@ pub(crate) fn claims(
 }
 
 /// The claim for an object that a token can be bound to, and the resource of the object.
-pub(crate) fn bindable(kind: &str) -> Option<(&'static str, crate::access::GroupResource)> {
+pub(crate) fn bindable(kind: &str) -> Option<(&'static str, berth_objects::access::GroupResource)> {
     Some(match kind {
         "Node" => ("node", gr("", "nodes")),
         "Pod" => ("pod", gr("", "pods")),

@@ -1,6 +1,6 @@
 //! Client certificates: the common name is the user, the organizations are its groups.
 
-use super::RequestUser;
+use super::user::RequestUser;
 use std::fmt;
 use std::sync::Arc;
 use tokio_rustls::rustls::client::danger::HandshakeSignatureValid;

@@ -1,24 +1,18 @@
 //! The API of one control plane: the store, the rules of the kinds, admission, the clock and randomness.
 
 use super::component_statuses;
-use super::resource::{self, Catalog, ServedResource};
-use crate::admission::Admission;
 use crate::admission::policies::Policies;
+use crate::admission::rules::Admission;
 use crate::admission::webhooks::Webhooks;
-use crate::auth::Authorization;
-use crate::custom::definition::{self, Served};
-use crate::groups::{self, GroupGates};
-use crate::raw_json;
-use crate::releases::ApiRelease;
-use crate::status::{ApiError, StatusSubject};
-use crate::storage::{
-    DataDir, DataDirError, HistoryLimits, ObjectStore, ObjectVersion, StoreError,
-};
-use crate::strategy::KindStrategy;
-use crate::validation;
+use crate::auth::user::Authorization;
+use crate::definitions::served::Served;
+use crate::storage::{HistoryLimits, ObjectStore, ObjectVersion, StoreError};
 use crate::webhook_client::Caller;
+use berth_objects::catalog::{Catalog, ServedResource};
+use berth_objects::groups::GroupGates;
+use berth_objects::releases::ApiRelease;
+use berth_objects::status::ApiError;
 use jiff::Timestamp;
-use serde_json::{Value, json};
 use std::fmt;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -74,8 +68,8 @@ pub struct Api {
     pub(super) authorization: Authorization,
     pub(crate) groups: GroupGates,
     pub(super) service_cidr: String,
-    clock: ApiClock,
-    random: Mutex<fastrand::Rng>,
+    pub(super) clock: ApiClock,
+    pub(super) random: Mutex<fastrand::Rng>,
     pub(crate) served: Served,
     pub(crate) webhook_calls: Caller,
     pub(crate) webhooks: Webhooks,
@@ -93,101 +87,7 @@ impl fmt::Debug for Api {
     }
 }
 
-/// The reason why an [`Api`] cannot be made.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The data directory cannot be read.
-    #[error(transparent)]
-    DataDir(#[from] DataDirError),
-    /// An object that every cluster has is refused, which is a fault of this program.
-    #[error("cannot create the first objects: {0}")]
-    Bootstrap(ApiError),
-}
-
 impl Api {
-    /// An API with the objects of the data directory, or in memory without one. The objects that every cluster has
-    /// are created where they are missing: the four namespaces, the two priority classes of the system, the roles of
-    /// `facts/rbac.txt`, and the objects of `facts/flowcontrol.jsonl`.
-    ///
-    /// # Errors
-    /// See [`OpenError`].
-    pub fn open(options: ApiOptions, data: Option<DataDir>) -> Result<Self, OpenError> {
-        let store = match data {
-            Some(data) => ObjectStore::open(resource::store_names(), options.history, data)?,
-            None => ObjectStore::new(resource::store_names().len(), options.history),
-        };
-        let api = Self {
-            store,
-            served: Served::new(groups::catalog(options.api, options.groups)),
-            admission: options.admission,
-            groups: options.groups,
-            service_cidr: options.service_cidr,
-            authorization: options.authorization,
-            clock: options.clock,
-            random: Mutex::new(fastrand::Rng::with_seed(options.seed)),
-            webhook_calls: Caller::default(),
-            webhooks: Webhooks::default(),
-            policies: Policies::default(),
-            has_controllers: AtomicBool::new(false),
-        };
-        api.create_what_every_cluster_has()
-            .map_err(OpenError::Bootstrap)?;
-        super::groups_alpha::migrate(&api);
-        definition::sync(&api);
-        Ok(api)
-    }
-
-    fn create_what_every_cluster_has(&self) -> Result<(), ApiError> {
-        let create = |group, plural, object: Value| {
-            let resource = resource::find(group, plural).ok_or_else(ApiError::no_such_resource)?;
-            let namespace = meta(&object, "namespace").to_owned();
-            match self.create(
-                resource,
-                &namespace,
-                object,
-                &super::WriteOptions::default(),
-            ) {
-                Err(error) if error.reason != "AlreadyExists" => Err(error),
-                _ => Ok(()),
-            }
-        };
-        for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
-            let namespace =
-                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-            create("", "namespaces", namespace)?;
-        }
-        for (name, value, description) in [
-            (
-                "system-node-critical",
-                2_000_001_000_i64,
-                "Used for system critical pods that must not be moved from their current node.",
-            ),
-            (
-                "system-cluster-critical",
-                2_000_000_000,
-                "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
-            ),
-        ] {
-            let class = json!({
-                "apiVersion": "scheduling.k8s.io/v1",
-                "kind": "PriorityClass",
-                "metadata": {"name": name},
-                "value": value,
-                "description": description,
-            });
-            create("scheduling.k8s.io", "priorityclasses", class)?;
-        }
-        super::service_cidrs::create_default(self)?;
-        super::service_addresses::Allocator(self).repair();
-        for (plural, object) in super::flow_control::bootstrap() {
-            create("flowcontrol.apiserver.k8s.io", plural, object)?;
-        }
-        for (plural, object) in super::rbac::bootstrap() {
-            create("rbac.authorization.k8s.io", plural, object)?;
-        }
-        Ok(())
-    }
-
     /// The admission rules that apply.
     pub fn admission(&self) -> Admission {
         self.admission
@@ -284,77 +184,6 @@ impl Api {
     }
 }
 
-// === impl Resource ===
-
-impl ServedResource {
-    /// The way in which messages name an object of this resource.
-    pub fn subject<'a>(&self, name: &'a str) -> StatusSubject<'a> {
-        StatusSubject {
-            group: self.resource.group,
-            resource: self.resource.resource,
-            name,
-        }
-    }
-
-    /// The way in which messages about the content of an object name it.
-    pub fn kind_subject<'a>(&self, name: &'a str) -> StatusSubject<'a> {
-        StatusSubject {
-            group: self.resource.group,
-            resource: self.kind,
-            name,
-        }
-    }
-
-    /// The kind, empty for a custom resource, which may share its name with one of Kubernetes.
-    pub(super) fn built_in_kind(&self) -> &str {
-        match self.custom {
-            Some(_) => "",
-            None => self.kind,
-        }
-    }
-
-    /// The rules of the kind.
-    pub(crate) fn strategy(&self) -> &dyn KindStrategy {
-        match &self.custom {
-            Some(custom) => &**custom,
-            None => validation::strategy(self.stored_as().resource),
-        }
-    }
-
-    /// The resource under whose rules and shape objects of this one are stored.
-    pub(crate) fn stored_as(&self) -> &Self {
-        match self.store {
-            Some(store) if self.custom.is_none() => resource::built_in()
-                .resources()
-                .iter()
-                .find(|r| r.store == Some(store))
-                .map_or(self, |r| r),
-            Some(_) => self,
-            None => self,
-        }
-    }
-
-    /// A stored object as this resource shows it.
-    pub(crate) fn shown(&self, object: &Value) -> Value {
-        super::conversion::from_stored(self, object).into_owned()
-    }
-
-    /// An object of this resource as it is stored.
-    pub(crate) fn stored(&self, object: Value) -> Value {
-        super::conversion::to_stored(self, object)
-    }
-
-    /// Returns whether objects have fields that are kept as the text of their JSON.
-    pub(crate) fn has_raw_json(&self) -> bool {
-        self.custom.is_none() && raw_json::has(self.resource.group, self.kind)
-    }
-
-    /// Returns whether objects are stored in another shape than this resource shows.
-    pub fn is_converted(&self) -> bool {
-        self.conversion.is_some()
-    }
-}
-
 /// A time as it is written into objects: RFC 3339 with whole seconds, in UTC.
 pub(crate) fn seconds_text(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
@@ -372,38 +201,5 @@ pub(super) fn store_error(error: &StoreError) -> ApiError {
         StoreError::NotFound | StoreError::Exists | StoreError::Modified => {
             ApiError::internal(error.to_string())
         }
-    }
-}
-
-/// A string in the metadata of an object, empty when it is absent.
-pub(crate) fn meta<'a>(object: &'a Value, field: &str) -> &'a str {
-    object
-        .get("metadata")
-        .and_then(|m| m.get(field))
-        .and_then(Value::as_str)
-        .unwrap_or("")
-}
-
-/// The metadata of an object, made when it is absent or no object.
-pub(crate) fn meta_mut(object: &mut Value) -> &mut serde_json::Map<String, Value> {
-    child_mut(object, "metadata")
-}
-
-/// The object at `field`, made when it is absent or no object.
-pub(crate) fn child_mut<'a>(
-    object: &'a mut Value,
-    field: &str,
-) -> &'a mut serde_json::Map<String, Value> {
-    if !object.is_object() {
-        *object = json!({});
-    }
-    let slot = &mut object[field];
-    if !slot.is_object() {
-        *slot = json!({});
-    }
-    match slot {
-        Value::Object(map) => map,
-        // It was made an object right above.
-        _ => unreachable!("a JSON object"),
     }
 }

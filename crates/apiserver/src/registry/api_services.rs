@@ -1,13 +1,12 @@
 //! APIServices: one object for each group version that is served, as kube-apiserver registers them. All are local:
 //! there are no aggregated servers.
 
-use super::api::{Api, meta};
-use super::delete::DeleteRequest;
+use super::api::Api;
 use super::list::ListRequest;
-use super::resource::{self, ServedResource};
-use super::write::{Method, UpdateInputs, WriteOptions};
-use crate::status::ApiError;
-use crate::validation::view::FieldView;
+use crate::registry::request::{DeleteRequest, Method, UpdateInputs, WriteOptions};
+use berth_objects::catalog::{self, ServedResource};
+use berth_objects::status::ApiError;
+use berth_objects::view::{FieldView, meta};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -53,7 +52,7 @@ const CUSTOM_VERSION_PRIORITY: i64 = 100;
 
 /// Creates the objects of the group versions that are served, and deletes those of others.
 pub(crate) fn sync(api: &Api) {
-    let Some(resource) = resource::find("apiregistration.k8s.io", "apiservices") else {
+    let Some(resource) = catalog::find("apiregistration.k8s.io", "apiservices") else {
         return;
     };
     let catalog = api.catalog();

@@ -1,64 +1,20 @@
 //! Server-side apply: PATCH with a configuration, and who owns the fields that a write changes.
 
-use super::api::{Api, meta, meta_mut};
-use super::decode::{self, FieldValidation};
-use super::resource::ServedResource;
+use super::api::Api;
 use super::scale::set_replicas;
-use super::write::{Method, UpdateInputs, WriteOptions, WriteResult, adopt_namespace};
-use crate::apply::{self, ApplyError, Author, Conflict, Typed};
-use crate::schema::{self, Schemas};
-use crate::status::{ApiError, Cause};
-use crate::strategy::status_keeps_metadata;
-use crate::validation::warnings;
+use super::write::adopt_namespace;
+use crate::registry::request::{Method, UpdateInputs, WriteOptions, WriteResult};
+use berth_objects::apply::{ApplyError, Author, Conflict};
+use berth_objects::catalog::ServedResource;
+use berth_objects::decode::FieldValidation;
+use berth_objects::status::{ApiError, Cause};
+use berth_objects::validation::warnings;
+use berth_objects::view::{meta, meta_mut};
+use berth_objects::{apply, decode, schema};
 use serde_json::{Value, json};
 
 /// The number of times that an object is applied again that is created or deleted at the same time.
 const APPLY_ATTEMPTS_MAX: usize = 3;
-
-/// The fields that a write of the object itself does not change.
-const RESET_BY_MAIN: &[&[&str]] = &[&["f:status"]];
-/// The fields that a write of the status does not change.
-const RESET_BY_STATUS: &[&[&str]] = &[&["f:spec"], &["f:metadata"]];
-/// The same for Deployments, whose labels stay.
-const RESET_BY_DEPLOYMENT_STATUS: &[&[&str]] = &[&["f:spec"], &["f:metadata", "f:labels"]];
-/// The same for kinds whose metadata changes with their status.
-const RESET_BY_STATUS_WITH_METADATA: &[&[&str]] = &[&["f:spec"]];
-
-impl ServedResource {
-    /// The type of the objects.
-    pub(crate) fn typed(&self) -> Typed<'_> {
-        if let Some(custom) = &self.custom {
-            let (model, root) = custom.model();
-            return Typed {
-                model,
-                root: Some(root),
-            };
-        }
-        let schemas = Schemas::get();
-        Typed {
-            model: schemas.model(),
-            root: schemas.find(self.resource.group, self.version, self.kind),
-        }
-    }
-
-    /// An object of the type in which nothing is set, in its normal form.
-    fn blank_object(&self) -> Value {
-        let mut blank = json!({});
-        Schemas::get().normalize(self.resource.group, self.version, self.kind, &mut blank);
-        blank
-    }
-
-    fn reset_fields(&self, part: &str) -> &'static [&'static [&'static str]] {
-        match part {
-            "" if self.subresource("status").is_some() => RESET_BY_MAIN,
-            "status" if self.custom.is_some() => RESET_BY_STATUS,
-            "status" if status_keeps_metadata(self.kind) => RESET_BY_STATUS,
-            "status" if self.kind == "Deployment" => RESET_BY_DEPLOYMENT_STATUS,
-            "status" => RESET_BY_STATUS_WITH_METADATA,
-            _ => &[],
-        }
-    }
-}
 
 impl Api {
     /// Gives the fields that a write changes to its manager. `old` is the stored object, `None` for a create.
@@ -314,6 +270,9 @@ pub(crate) fn manager_of_agent(agent: &str) -> String {
     let name = agent.split('/').next().unwrap_or("");
     match name {
         "" => "unknown".to_owned(),
-        name => name.chars().take(super::write::MANAGER_BYTES_MAX).collect(),
+        name => name
+            .chars()
+            .take(crate::registry::request::MANAGER_BYTES_MAX)
+            .collect(),
     }
 }

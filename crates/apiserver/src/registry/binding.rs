@@ -1,17 +1,16 @@
 //! `pods/binding`: how a pod comes to a node. Rules API-17 to API-19.
 
-use super::api::{Api, child_mut, meta};
-use super::decode::{self, WriteBody};
-use super::resource::{self, ServedResource};
-use super::write::{
-    WRITE_ATTEMPTS_MAX, WriteOptions, WriteResult, action, check_namespace, precondition_conflict,
-    uid_conflict,
-};
-use crate::controllers::object::{is_deleting, set, update_condition};
-use crate::field::{ErrorType, FieldError};
-use crate::status::{ApiError, StatusSubject};
-use crate::storage::{ObjectVersion, StoreError};
-use crate::validation::view::FieldView;
+use super::api::Api;
+use super::write::{action, check_namespace};
+use crate::registry::request::{WriteOptions, WriteResult, precondition_conflict, uid_conflict};
+use crate::storage::ObjectVersion;
+use berth_objects::body::WriteBody;
+use berth_objects::catalog::ServedResource;
+use berth_objects::field::{ErrorType, FieldError};
+use berth_objects::object::{is_deleting, set, update_condition};
+use berth_objects::status::{ApiError, StatusSubject};
+use berth_objects::view::{FieldView, child_mut, meta};
+use berth_objects::{catalog, decode};
 use serde_json::{Map, Value, json};
 
 /// Labels of a node that its pods get.
@@ -76,28 +75,22 @@ impl Api {
         let store = pods.store.ok_or_else(ApiError::method_not_allowed)?;
         let key = pods.key(namespace, name);
         let topology = self.topology_labels(target(binding));
-        for _ in 0..WRITE_ATTEMPTS_MAX {
-            let current = self.get(pods, namespace, name)?;
+        self.revise(pods, (namespace, name), |current| {
             let mut pod = Value::clone(&current.object());
             check(pods, &key, name, binding, &pod)?;
             assign(&mut pod, binding, &topology, &self.now_text());
             if dry_run {
-                return Ok(ObjectVersion::unstored(pod));
+                return Ok(Ok(ObjectVersion::unstored(pod)));
             }
-            match self.store.replace(store, &key, current.revision(), pod) {
-                Ok(version) => return Ok(version),
-                Err(StoreError::NotFound) => return Err(ApiError::not_found(pods.subject(name))),
-                Err(_) => {}
-            }
-        }
-        Err(ApiError::modified(pods.subject(name)))
+            Ok(self.store.replace(store, &key, current.revision(), pod))
+        })
     }
 
     fn topology_labels(&self, node: &str) -> Map<String, Value> {
         if !self.admission.pod_topology_labels {
             return Map::new();
         }
-        let node = resource::find("", "nodes").and_then(|nodes| self.get(nodes, "", node).ok());
+        let node = catalog::find("", "nodes").and_then(|nodes| self.get(nodes, "", node).ok());
         let node = node.map(|n| n.object());
         let labels = node.as_ref().and_then(|n| n.pointer("/metadata/labels"));
         TOPOLOGY_LABELS

@@ -1,12 +1,13 @@
 //! CertificateSigningRequests: who made them, and who may approve and sign them.
 
+use super::Api;
 use super::rbac::{self, RequestAttributes};
-use super::write::WriteOptions;
-use super::{Api, ServedResource};
-use crate::access::gr;
 use crate::auth::RequestUser;
-use crate::status::ApiError;
-use crate::validation::view::{FieldView, child, remove, set};
+use crate::registry::request::WriteOptions;
+use berth_objects::access::gr;
+use berth_objects::catalog::ServedResource;
+use berth_objects::status::ApiError;
+use berth_objects::view::{FieldView, child, remove, set};
 use serde_json::{Value, json};
 
 fn is_request(resource: &ServedResource) -> bool {

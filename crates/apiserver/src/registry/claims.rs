@@ -4,15 +4,15 @@
 //! of devices needs that on `resourceclaims/driver` for each driver: with the verb `associated-node:…` for a driver on
 //! the node of the claim, with `arbitrary-node:…` otherwise.
 
-use super::api::{Api, meta};
+use super::api::Api;
 use super::rbac::{self, RequestAttributes};
 use super::requester::Requester;
-use super::resource::ServedResource;
-use crate::access::gr;
 use crate::auth::RequestUser;
-use crate::field::{ErrorType, FieldError};
-use crate::validation::names;
-use crate::validation::view::FieldView;
+use berth_api::names::dns1123_subdomain;
+use berth_objects::access::gr;
+use berth_objects::catalog::ServedResource;
+use berth_objects::field::{ErrorType, FieldError};
+use berth_objects::view::{FieldView, meta};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -139,7 +139,7 @@ fn allocated_node(allocation: &Value) -> &str {
 fn node_of(user: &RequestUser) -> Option<&str> {
     let is_account = user.name.starts_with("system:serviceaccount:");
     match user.extra.get(NODE_NAME).map(Vec::as_slice) {
-        Some([node]) if is_account && names::dns_subdomain(node).is_empty() => Some(node),
+        Some([node]) if is_account && dns1123_subdomain(node).is_empty() => Some(node),
         _ => None,
     }
 }

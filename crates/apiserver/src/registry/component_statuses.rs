@@ -4,11 +4,11 @@
 //! Lease of the scheduler, wherever it runs, and knows the controllers, which run in its process.
 
 use super::api::Api;
-use super::resource::{self, ServedResource};
-use crate::access::gr;
-use crate::status::{ApiError, StatusSubject};
 use crate::storage::ObjectVersion;
-use crate::validation::view::FieldView;
+use berth_objects::access::gr;
+use berth_objects::catalog::{self, ServedResource};
+use berth_objects::status::{ApiError, StatusSubject};
+use berth_objects::view::FieldView;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -65,7 +65,7 @@ pub(super) fn one(
 
 /// Returns whether a scheduler leads.
 fn scheduler(api: &Api) -> Result<(), String> {
-    let lease = resource::find("coordination.k8s.io", "leases");
+    let lease = catalog::find("coordination.k8s.io", "leases");
     let lease = lease.and_then(|leases| api.get(leases, "kube-system", SCHEDULER_LEASE).ok());
     let lease = lease.map(|lease| lease.object());
     let spec = lease.as_deref().unwrap_or(&Value::Null).part("spec");

@@ -1,93 +1,29 @@
-//! Objects that are stored in another shape than they are shown: those of older versions and other groups, and custom
-//! resources, which are stored in their storage version.
+//! Stored objects in the version of a request, which the webhook of a definition may have to convert.
 
 use super::api::Api;
-use super::resource::ServedResource;
-use super::{autoscalers, devices_beta, events, groups_alpha};
-use crate::access::StoredObject;
-use crate::custom::CustomType;
-use crate::raw_json;
-use crate::status::ApiError;
+use super::endpoints::endpoints;
 use crate::storage::ObjectVersion;
-use crate::validation::view::FieldView;
+use crate::webhook_client::Pending;
+use berth_objects::access::StoredObject;
+use berth_objects::catalog::ServedResource;
+use berth_objects::custom::CustomType;
+use berth_objects::custom::conversion::ConversionWebhook;
+use berth_objects::status::ApiError;
+use berth_objects::view::FieldView;
 use serde_json::Value;
-use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
-/// The way in which a resource differs from the one as which its objects are stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Conversion {
-    /// Events of events.k8s.io/v1.
-    Events,
-    /// HorizontalPodAutoscalers of autoscaling/v1.
-    Autoscalers,
-    /// The kinds of resource.k8s.io/v1beta1.
-    DevicesBeta,
-    /// The kinds of scheduling.k8s.io/v1alpha2.
-    GroupsAlpha,
-    /// Those of resource.k8s.io/v1beta2 and scheduling.k8s.io/v1alpha3, which differ in nothing but the version.
-    Version,
-}
+/// A webhook responds within this time.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// So many calls run at once for one list.
+const CALLS_MAX: usize = 8;
 
-impl Conversion {
-    /// The conversion of this group and version, if its objects are stored in another shape.
-    pub(super) fn of(group: &str, version: &str, plural: &str) -> Option<Self> {
-        match (group, version, plural) {
-            ("events.k8s.io", "v1", "events") => Some(Self::Events),
-            ("autoscaling", "v1", "horizontalpodautoscalers") => Some(Self::Autoscalers),
-            ("resource.k8s.io", "v1beta1", _) => Some(Self::DevicesBeta),
-            ("resource.k8s.io", "v1beta2", _) => Some(Self::Version),
-            ("scheduling.k8s.io", "v1alpha2", _) => Some(Self::GroupsAlpha),
-            ("scheduling.k8s.io", "v1alpha3", "podgroups" | "workloads") => Some(Self::Version),
-            _ => None,
-        }
-    }
-}
-
-/// An object as it is stored, from the shape of `resource`. Custom resources are written in the version of the request,
-/// and converted last.
-pub(super) fn to_stored(resource: &ServedResource, object: Value) -> Value {
-    let mut object = match resource.conversion {
-        None => object,
-        Some(Conversion::Events) => events::from_events_v1(object),
-        Some(Conversion::Autoscalers) => autoscalers::from_v1(object),
-        Some(Conversion::DevicesBeta) => devices_beta::from_v1beta1(resource.kind, object),
-        Some(Conversion::GroupsAlpha) => groups_alpha::from_v1alpha2(object),
-        Some(Conversion::Version) => {
-            let mut object = object;
-            object["apiVersion"] = resource.stored_as().api_version().into();
-            object
-        }
-    };
-    if resource.has_raw_json() {
-        raw_json::to_text(&mut object);
-    }
-    object
-}
-
-/// A stored object in the shape of `resource`.
-pub(super) fn from_stored<'a>(resource: &ServedResource, object: &'a Value) -> Cow<'a, Value> {
-    if let Some(custom) = &resource.custom {
-        return Cow::Owned(custom.shown(object, &resource.api_version()));
-    }
-    let mut shown = match resource.conversion {
-        None => Cow::Borrowed(object),
-        Some(Conversion::Events) => Cow::Owned(events::to_events_v1(object)),
-        Some(Conversion::Autoscalers) => Cow::Owned(autoscalers::to_v1(object)),
-        Some(Conversion::DevicesBeta) => {
-            Cow::Owned(devices_beta::to_v1beta1(resource.kind, object))
-        }
-        Some(Conversion::GroupsAlpha) => Cow::Owned(groups_alpha::to_v1alpha2(object)),
-        Some(Conversion::Version) => {
-            let mut object = object.clone();
-            object["apiVersion"] = resource.api_version().into();
-            Cow::Owned(object)
-        }
-    };
-    if resource.has_raw_json() {
-        raw_json::to_json(shown.to_mut());
-    }
-    shown
+/// A call that runs, with the objects that it converts.
+struct ConversionCall {
+    uid: String,
+    objects: Vec<Value>,
+    pending: Result<Pending, String>,
 }
 
 /// An object in the shape of `resource`.
@@ -104,7 +40,7 @@ pub(crate) fn show(
         Some(custom) => converted(api, custom, vec![object.clone()], &wanted)?.pop(),
         None => None,
     };
-    Ok(from_stored(resource, converted.as_ref().unwrap_or(object)).into_owned())
+    Ok(resource.shown(converted.as_ref().unwrap_or(object)))
 }
 
 /// Stored objects in the version of a custom resource. Those of other resources stay as they are stored.
@@ -183,9 +119,48 @@ fn converted(
 ) -> Result<Vec<Value>, ApiError> {
     let is_other = |object: &Value| object.text("apiVersion") != wanted;
     match &custom.converter {
-        Some(converter) if objects.iter().any(is_other) => converter
-            .convert(api, objects, wanted)
-            .map_err(ApiError::internal_plain),
+        Some(webhook) if objects.iter().any(is_other) => {
+            convert(api, webhook, objects, wanted).map_err(ApiError::internal_plain)
+        }
         _ => Ok(objects),
     }
+}
+
+/// The objects in another version, by calls of the webhook. Each of them has a version that is not the wanted one.
+///
+/// # Errors
+/// Why they cannot be converted.
+fn convert(
+    api: &Api,
+    webhook: &Arc<ConversionWebhook>,
+    objects: Vec<Value>,
+    wanted: &str,
+) -> Result<Vec<Value>, String> {
+    let mut converted = Vec::with_capacity(objects.len());
+    let mut batches = webhook.batches(objects, wanted)?.into_iter().peekable();
+    let target = api.served.targets.of(webhook);
+    let find = |namespace: &str, name: &str, port| endpoints(api, namespace, name, port);
+    let call = |objects: Vec<Value>| {
+        let uid = api.new_uid();
+        let review = webhook.review(&uid, &objects, wanted);
+        tracing::debug!(
+            objects = objects.len(),
+            wanted,
+            "calling a conversion webhook"
+        );
+        let pending = api.webhook_calls.post(&find, &target, TIMEOUT, &review);
+        ConversionCall {
+            uid,
+            objects,
+            pending,
+        }
+    };
+    while batches.peek().is_some() {
+        let calls: Vec<ConversionCall> = batches.by_ref().take(CALLS_MAX).map(call).collect();
+        for call in calls {
+            let response = call.pending.and_then(Pending::wait);
+            converted.extend(webhook.finish(&call.uid, &call.objects, response, wanted)?);
+        }
+    }
+    Ok(converted)
 }

@@ -3,226 +3,24 @@
 //! A kind without grace goes at once, unless finalizers hold it. A pod is first marked (`deletionTimestamp`,
 //! `deletionGracePeriodSeconds`), which watchers see, and goes when its grace is zero and no finalizer holds it.
 
-use super::api::{Api, meta, meta_mut, seconds_text};
-use super::decode::{self, Encoding, FieldValidation, WriteBody};
+use super::api::{Api, seconds_text};
 use super::list::ListRequest;
-use super::options::bad_option;
-use super::requester::Requester;
-use super::resource::{ServedResource, find};
+use super::request::{DeleteRequest, Deletion, GRACE_SECONDS_MAX, Preconditions};
 use super::service_addresses::{self, Allocator};
-use super::write::{WRITE_ATTEMPTS_MAX, namespace_of};
-use crate::access::{Propagation, gr};
+use crate::admission::attributes::{Attributes, WebhookOperation, WebhookOptions};
 use crate::admission::node_restriction;
-use crate::admission::webhooks::{Attributes, WebhookOperation, WebhookOptions};
-use crate::custom::definition;
-use crate::field::ErrorType;
-use crate::status::{ApiError, StatusSubject};
-use crate::storage::{ObjectVersion, StoreError};
-use crate::validation::small::SYSTEM_CLASSES;
-use crate::validation::view::FieldView;
+use crate::registry::request::namespace_of;
+use crate::storage::ObjectVersion;
+use berth_objects::access::gr;
+use berth_objects::catalog::{ServedResource, find};
+use berth_objects::custom::definition;
+use berth_objects::status::ApiError;
+use berth_objects::validation::small::SYSTEM_CLASSES;
+use berth_objects::view::{FieldView, meta, meta_mut};
 use jiff::{SignedDuration, Timestamp};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::Duration;
-
-const ORPHAN: &str = "orphan";
-const FOREGROUND: &str = "foregroundDeletion";
-/// No pod is given longer than this to end.
-const GRACE_SECONDS_MAX: i64 = 10 * 365 * 24 * 3600;
-
-/// The conditions on the object that is to be deleted.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Preconditions {
-    /// Its UID.
-    pub uid: Option<String>,
-    /// Its version.
-    pub resource_version: Option<String>,
-}
-
-/// The way to delete.
-#[derive(Debug, Clone, Default)]
-pub struct DeleteRequest {
-    /// Seconds of grace; `None` leaves it to the kind.
-    pub grace_period_seconds: Option<i64>,
-    /// The preconditions.
-    pub preconditions: Preconditions,
-    /// The handling of dependants; `None` leaves it to the object's finalizers.
-    pub propagation: Option<Propagation>,
-    /// Do everything but delete.
-    pub dry_run: bool,
-    /// The sender.
-    pub requester: Arc<Requester>,
-    /// Whether webhooks have admitted the request that causes the deletion, such as an eviction.
-    pub is_admitted: bool,
-}
-
-/// The progress of a deletion.
-#[derive(Debug, Clone)]
-pub struct Deletion {
-    /// The object's last or present state.
-    pub version: Arc<ObjectVersion>,
-    /// Whether the object was removed.
-    pub gone: bool,
-}
-
-// === impl DeleteRequest ===
-
-impl DeleteRequest {
-    /// Reads `DeleteOptions` from a body, which may be empty, and lets query parameters fill in what it leaves open.
-    ///
-    /// # Errors
-    /// 400 for a body that is no `DeleteOptions`, 422 for contradictions.
-    pub fn parse(
-        body: Option<WriteBody<'_>>,
-        query: impl Fn(&str) -> Option<String>,
-    ) -> Result<Self, ApiError> {
-        let options = match body {
-            Some(body) if !body.bytes.is_empty() => {
-                // Clients of every group send these options under their own version or under `v1`.
-                let (mut value, _) = body.parse("DeleteOptions")?;
-                if let Some(map) = value.as_object_mut() {
-                    map.insert("apiVersion".to_owned(), "v1".into());
-                }
-                let text = value.to_string();
-                let body = WriteBody {
-                    bytes: text.as_bytes(),
-                    encoding: Encoding::Json,
-                };
-                decode::of_kind(("", "v1", "DeleteOptions"), body, FieldValidation::Ignore)?.0
-            }
-            _ => json!({}),
-        };
-        let grace = match options.maybe_int("gracePeriodSeconds") {
-            Some(seconds) => Some(seconds),
-            None => match query("gracePeriodSeconds") {
-                Some(text) => Some(text.parse().map_err(|_| {
-                    ApiError::bad_request(format!(
-                        "invalid gracePeriodSeconds {text:?}: it must be a number"
-                    ))
-                })?),
-                None => None,
-            },
-        };
-        let text = |field: &str| {
-            options
-                .get(field)
-                .and_then(Value::as_str)
-                .map(str::to_owned)
-                .or_else(|| query(field))
-        };
-        let orphan = match options.maybe_flag("orphanDependents") {
-            Some(orphan) => Some(orphan),
-            None => query("orphanDependents").map(|text| text == "true"),
-        };
-        let propagation = match (text("propagationPolicy").as_deref(), orphan) {
-            (Some(_), Some(_)) => {
-                return Err(bad_option(
-                    "DeleteOptions",
-                    "propagationPolicy",
-                    ErrorType::Invalid,
-                    text("propagationPolicy").map(|p| format!("{p:?}")),
-                    "orphanDependents and deletionPropagation cannot be both set",
-                ));
-            }
-            (Some("Background"), None) | (None, Some(false)) => Some(Propagation::Background),
-            (Some("Foreground"), None) => Some(Propagation::Foreground),
-            (Some("Orphan"), None) | (None, Some(true)) => Some(Propagation::Orphan),
-            (Some(other), None) => {
-                return Err(bad_option(
-                    "DeleteOptions",
-                    "propagationPolicy",
-                    ErrorType::NotSupported,
-                    Some(format!("{other:?}")),
-                    "supported values: \"Background\", \"Foreground\", \"Orphan\"",
-                ));
-            }
-            (None, None) => None,
-        };
-        let dry_run = options.get("dryRun").and_then(Value::as_array);
-        let precondition = |field: &str| {
-            options
-                .get("preconditions")
-                .and_then(|p| p.get(field))
-                .and_then(Value::as_str)
-                .map(str::to_owned)
-        };
-        Ok(Self {
-            grace_period_seconds: grace.map(|g| if g < 0 { 1 } else { g.min(GRACE_SECONDS_MAX) }),
-            preconditions: Preconditions {
-                uid: precondition("uid"),
-                resource_version: precondition("resourceVersion"),
-            },
-            propagation,
-            dry_run: dry_run.is_some_and(|d| d.iter().any(|v| v == "All"))
-                || query("dryRun").is_some_and(|d| d == "All"),
-            requester: Arc::default(),
-            is_admitted: false,
-        })
-    }
-
-    /// The finalizers of an object once this deletion has begun.
-    fn finalizers(&self, object: &Value) -> Vec<String> {
-        let had: Vec<&str> = object
-            .part("metadata")
-            .strings("finalizers")
-            .into_iter()
-            .collect();
-        let mut finalizers: Vec<String> = had
-            .iter()
-            .filter(|f| !matches!(**f, ORPHAN | FOREGROUND))
-            .map(|f| (*f).to_owned())
-            .collect();
-        match self.propagation {
-            Some(Propagation::Orphan) => finalizers.push(ORPHAN.to_owned()),
-            Some(Propagation::Foreground) => finalizers.push(FOREGROUND.to_owned()),
-            Some(Propagation::Background) => {}
-            None => {
-                if let Some(kept) = [FOREGROUND, ORPHAN].iter().find(|f| had.contains(f)) {
-                    finalizers.push((*kept).to_owned());
-                }
-            }
-        }
-        finalizers
-    }
-}
-
-impl Preconditions {
-    pub(super) fn check(
-        &self,
-        resource: &ServedResource,
-        name: &str,
-        object: &Value,
-    ) -> Result<(), ApiError> {
-        // Upstream names the kind here where it names the resource elsewhere.
-        let subject = StatusSubject {
-            resource: resource.kind,
-            ..resource.subject(name)
-        };
-        let uid = meta(object, "uid");
-        if let Some(wanted) = &self.uid
-            && wanted != uid
-        {
-            return Err(ApiError::conflict(
-                subject,
-                &format!(
-                    "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have been deleted and then recreated"
-                ),
-            ));
-        }
-        let version = meta(object, "resourceVersion");
-        if let Some(wanted) = &self.resource_version
-            && wanted != version
-        {
-            return Err(ApiError::conflict(
-                subject,
-                &format!(
-                    "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record ({version}). The object might have been modified"
-                ),
-            ));
-        }
-        Ok(())
-    }
-}
 
 /// The next step for an object.
 enum DeleteStep {
@@ -250,8 +48,7 @@ impl Api {
     ) -> Result<Deletion, ApiError> {
         let store = resource.store.ok_or_else(ApiError::method_not_allowed)?;
         let key = resource.key(namespace, name);
-        for _ in 0..WRITE_ATTEMPTS_MAX {
-            let current = self.get(resource, namespace, name)?;
+        self.revise(resource, (namespace, name), |current| {
             request
                 .preconditions
                 .check(resource, name, &current.object())?;
@@ -270,7 +67,7 @@ impl Api {
             }
             if resource.resource == gr("", "namespaces") {
                 let (version, gone) = self.terminate_namespace(resource, name, request.dry_run)?;
-                return Ok(Deletion { version, gone });
+                return Ok(Ok(Deletion { version, gone }));
             }
             if resource.resource == gr("scheduling.k8s.io", "priorityclasses")
                 && SYSTEM_CLASSES.iter().any(|(class, _)| *class == name)
@@ -287,12 +84,12 @@ impl Api {
                 step = DeleteStep::Mark(mark(&current.object(), finalizers, self.now(), 0));
             }
             if request.dry_run {
-                return Ok(match step {
+                return Ok(Ok(match step {
                     DeleteStep::Wait => pending(current),
                     DeleteStep::Mark(marked) => pending(ObjectVersion::unstored(marked)),
                     DeleteStep::MarkAndRemove(marked) => gone(ObjectVersion::unstored(marked)),
                     DeleteStep::Remove => gone(current),
-                });
+                }));
             }
             let (revision, current_object) = (current.revision(), current.object());
             let done = match step {
@@ -310,19 +107,14 @@ impl Api {
                     self.store.delete(store, &key, revision, last).map(gone)
                 }
             };
-            match done {
-                Ok(deletion) => {
-                    if deletion.gone && service_addresses::has_addresses(resource) {
-                        Allocator(self).release_unused(&current_object, None);
-                    }
-                    return Ok(deletion);
-                }
-                // Preconditions are compared with the newer version.
-                Err(StoreError::Modified) => {}
-                Err(_) => return Err(ApiError::not_found(resource.subject(name))),
+            if let Ok(Deletion { gone: true, .. }) = done
+                && service_addresses::has_addresses(resource)
+            {
+                Allocator(self).release_unused(&current_object, None);
             }
-        }
-        Err(ApiError::modified(resource.subject(name)))
+            // Preconditions are compared with the newer version if there is one.
+            Ok(done)
+        })
     }
 
     fn step(

@@ -1,10 +1,10 @@
 //! Access to devices for administration, which the namespace of a claim must allow. Follows KEP-5018.
 
 use super::api::Api;
-use super::resource::{self, ServedResource};
-use crate::access::gr;
-use crate::field::{ErrorType, FieldError};
-use crate::validation::view::FieldView;
+use berth_objects::access::gr;
+use berth_objects::catalog::{self, ServedResource};
+use berth_objects::field::{ErrorType, FieldError};
+use berth_objects::view::FieldView;
 use serde_json::Value;
 
 /// The label of a namespace whose claims may have access for administration.
@@ -55,7 +55,7 @@ pub(super) fn admin_access_of_status(
 
 fn forbidden(api: &Api, object: &Value, field: String) -> Option<FieldError> {
     let namespace = object.part("metadata").text("namespace");
-    let namespaces = resource::find("", "namespaces")?;
+    let namespaces = catalog::find("", "namespaces")?;
     let found = api.get(namespaces, "", namespace).ok();
     let is_allowed = found.is_some_and(|namespace| {
         let namespace = namespace.object();

@@ -1,21 +1,20 @@
 //! `pods/eviction`: deletes a pod if its PodDisruptionBudget allows that.
 
-use super::api::{Api, meta};
-use super::decode::{self, Encoding, WriteBody};
-use super::delete::DeleteRequest;
+use super::api::Api;
 use super::list::ListRequest;
-use super::resource::{self, ServedResource};
-use super::write::{
-    Method, UpdateInputs, WRITE_ATTEMPTS_MAX, WriteOptions, action, check_namespace,
-};
-use crate::controllers::disruption;
-use crate::controllers::object::{
+use super::revise::WRITE_ATTEMPTS_MAX;
+use super::write::{action, check_namespace};
+use crate::registry::request::{DeleteRequest, Method, UpdateInputs, WriteOptions};
+use crate::storage::ObjectVersion;
+use berth_objects::body::{Encoding, WriteBody};
+use berth_objects::catalog::ServedResource;
+use berth_objects::object::{
     condition, count, generation, is_deleting, labels, put_condition, seconds,
 };
-use crate::controllers::pod;
-use crate::controllers::selector::ControllerSelector;
-use crate::status::{ApiError, Cause, StatusSubject};
-use crate::storage::{ObjectVersion, StoreError};
+use berth_objects::selectors::workload::ControllerSelector;
+use berth_objects::status::{ApiError, Cause, StatusSubject};
+use berth_objects::view::meta;
+use berth_objects::{catalog, decode, disruption, pod};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -87,7 +86,7 @@ fn guard(
         return Ok(Guard::Pending);
     }
     let budgets =
-        resource::find("policy", "poddisruptionbudgets").ok_or_else(ApiError::no_such_resource)?;
+        catalog::find("policy", "poddisruptionbudgets").ok_or_else(ApiError::no_such_resource)?;
     let request = ListRequest {
         namespace: Some(namespace),
         ..ListRequest::default()
@@ -146,12 +145,7 @@ fn disrupt(
     mut request: DeleteRequest,
 ) -> Result<(), ApiError> {
     let store = pods.store.ok_or_else(ApiError::method_not_allowed)?;
-    let mut pin = pin;
-    for _ in 0..WRITE_ATTEMPTS_MAX {
-        if request.dry_run {
-            break;
-        }
-        let current = api.get(pods, namespace, name)?;
+    let mark = |current: Arc<ObjectVersion>| {
         let evicted = &*current.object();
         request.preconditions.check(pods, name, evicted)?;
         if pin.is_some_and(|revision| revision != current.revision()) {
@@ -173,15 +167,13 @@ fn disrupt(
             }),
         );
         let key = pods.key(namespace, name);
-        match api.store.replace(store, &key, current.revision(), marked) {
-            Ok(version) => {
-                if pin.is_some() || is_pinned(&request) {
-                    pin = Some(version.revision());
-                }
-                break;
-            }
-            Err(StoreError::NotFound) => return Err(ApiError::not_found(pods.subject(name))),
-            Err(_) => {}
+        Ok(api.store.replace(store, &key, current.revision(), marked))
+    };
+    let mut pin = pin;
+    if !request.dry_run {
+        let marked = api.revise(pods, (namespace, name), mark)?;
+        if pin.is_some() || is_pinned(&request) {
+            pin = Some(marked.revision());
         }
     }
     if let Some(revision) = pin {

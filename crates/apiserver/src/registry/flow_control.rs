@@ -1,44 +1,11 @@
-//! The FlowSchemas and PriorityLevelConfigurations that every cluster has, from `facts/flowcontrol.jsonl`: the
-//! mandatory and the suggested ones of kube-apiserver 1.36. They describe priorities; this server does not queue
-//! requests by them.
+//! Restores the mandatory FlowSchemas and PriorityLevelConfigurations.
 
-use super::api::{Api, meta};
-use super::resource::find;
-use super::write::WriteOptions;
-use crate::status::ApiError;
-use crate::validation::view::FieldView;
-use serde_json::{Value, json};
-
-const FACTS: &str = include_str!("../../facts/flowcontrol.jsonl");
-const GROUP_VERSION: &str = "flowcontrol.apiserver.k8s.io/v1";
-/// The names of the objects whose specification is fixed.
-const MANDATORY: [&str; 2] = ["catch-all", "exempt"];
-
-fn facts() -> impl Iterator<Item = Value> {
-    FACTS
-        .lines()
-        .filter_map(|line| serde_json::from_str(line).ok())
-}
-
-/// The objects, with their plural names.
-pub(super) fn bootstrap() -> impl Iterator<Item = (&'static str, Value)> {
-    facts().map(|fact| {
-        let plural = match fact.text("kind") {
-            "FlowSchema" => "flowschemas",
-            _ => "prioritylevelconfigurations",
-        };
-        let object = json!({
-            "apiVersion": GROUP_VERSION,
-            "kind": fact["kind"],
-            "metadata": {
-                "name": fact["name"],
-                "annotations": {"apf.kubernetes.io/autoupdate-spec": "true"},
-            },
-            "spec": fact["spec"],
-        });
-        (plural, object)
-    })
-}
+use super::api::Api;
+use crate::registry::request::WriteOptions;
+use berth_objects::catalog::find;
+use berth_objects::flow_control::{MANDATORY, bootstrap};
+use berth_objects::status::ApiError;
+use berth_objects::view::meta;
 
 /// Creates the mandatory objects that were deleted.
 ///
@@ -54,27 +21,4 @@ pub(super) fn restore(api: &Api) -> Result<(), ApiError> {
         }
     }
     Ok(())
-}
-
-/// The specification that an object of this kind and name must have, if it is fixed.
-pub(crate) fn mandatory_flow_spec(kind: &str, name: &str) -> Option<Value> {
-    let mut facts = facts().filter(|_| MANDATORY.contains(&name));
-    let fact = facts.find(|fact| fact.text("kind") == kind && fact.text("name") == name)?;
-    Some(fact.part("spec").clone())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_fact_is_read_and_each_mandatory_object_is_one_of_them() {
-        assert_eq!(facts().count(), FACTS.lines().count());
-        for kind in ["FlowSchema", "PriorityLevelConfiguration"] {
-            for name in MANDATORY {
-                assert!(mandatory_flow_spec(kind, name).is_some(), "{kind} {name}");
-            }
-            assert_eq!(mandatory_flow_spec(kind, "global-default"), None);
-        }
-    }
 }

@@ -2,23 +2,25 @@
 //!
 //! Bodies are not checked against the schemas: they come from this program, not from the network.
 
-use super::api::{Api, meta};
-use super::delete::{DeleteRequest, Preconditions};
+use super::api::Api;
 use super::list::ListRequest;
 use super::requester::Requester;
-use super::resource::{self, ServedResource};
-use super::write::{Method, UpdateInputs, WriteOptions};
-use crate::access::{
-    Access, AccessError, DeleteOptions, GroupResource, KindInfo, StoredObject,
-    WatchedChange as Seen,
-};
+use crate::registry::request::{DeleteRequest, Method, Preconditions, UpdateInputs, WriteOptions};
 use crate::server::stopped;
-use crate::status::ApiError;
 use crate::storage::{Cursor, EventKind, ObjectVersion, StoredEvent};
+use berth_objects::access::{
+    Access, AccessError, DeleteOptions, GroupResource, KindInfo, StoredObject,
+    WatchedChange as Seen, WatchedChanges,
+};
+use berth_objects::catalog::{self, ServedResource};
+use berth_objects::status::ApiError;
+use berth_objects::view::meta;
 use rustc_hash::FxHashSet;
 use serde_json::Value;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use tokio::runtime::Handle;
+use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{mpsc, watch};
 
 /// The number of changes that wait for a watcher before the watch stops reading ahead.
@@ -59,7 +61,7 @@ impl InProcess {
     /// A served resource; of a custom one the version in which objects are stored, where that is served: components of
     /// this process do not depend on conversion webhooks.
     fn resource(&self, kind: GroupResource) -> Result<Arc<ServedResource>, ApiError> {
-        if let Some(known) = resource::find(kind.group, kind.resource) {
+        if let Some(known) = catalog::find(kind.group, kind.resource) {
             return Ok(Arc::clone(known));
         }
         let catalog = self.api.catalog();
@@ -141,7 +143,7 @@ impl Access for InProcess {
 
     fn finalize_namespace(&self, namespace: Value) -> Result<StoredObject, AccessError> {
         let name = meta(&namespace, "name").to_owned();
-        let resource = &*self.resource(crate::access::gr("", "namespaces"))?;
+        let resource = &*self.resource(berth_objects::access::gr("", "namespaces"))?;
         let version = self
             .api
             .finalize_namespace(resource, &name, &namespace, false)?;
@@ -171,7 +173,7 @@ impl Access for InProcess {
         Ok(())
     }
 
-    fn watch(&self, kind: GroupResource) -> mpsc::Receiver<Seen> {
+    fn watch(&self, kind: GroupResource) -> Box<dyn WatchedChanges> {
         let (sender, receiver) = mpsc::channel(WATCH_BUFFER);
         let resource = self.resource(kind).ok();
         let prefix = resource
@@ -189,7 +191,7 @@ impl Access for InProcess {
                 }
             });
         }
-        receiver
+        Box::new(ReceivedChanges(receiver))
     }
 
     fn kinds(&self) -> Vec<KindInfo> {
@@ -205,6 +207,23 @@ impl Access for InProcess {
             }
         }
         kinds
+    }
+}
+
+/// The changes that [`feed`] sends.
+struct ReceivedChanges(mpsc::Receiver<Seen>);
+
+impl WatchedChanges for ReceivedChanges {
+    fn try_next(&mut self) -> Poll<Option<Seen>> {
+        match self.0.try_recv() {
+            Ok(change) => Poll::Ready(Some(change)),
+            Err(TryRecvError::Empty) => Poll::Pending,
+            Err(TryRecvError::Disconnected) => Poll::Ready(None),
+        }
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Seen>> {
+        self.0.poll_recv(cx)
     }
 }
 

@@ -2,12 +2,13 @@
 //! Endpoints, by which programs in pods find it, and the ConfigMap `extension-apiserver-authentication`, by which other
 //! servers authenticate the same clients. The mandatory objects of `flow_control` are restored with them.
 
-use super::api::{Api, meta};
+use super::api::Api;
 use super::flow_control;
-use super::resource;
 use super::service_addresses;
-use super::write::{Method, UpdateInputs, WriteOptions};
-use crate::status::ApiError;
+use crate::registry::request::{Method, UpdateInputs, WriteOptions};
+use berth_objects::catalog;
+use berth_objects::status::ApiError;
+use berth_objects::view::meta;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 
@@ -93,7 +94,7 @@ fn service(api: &Api, address: SocketAddr) -> Result<(), ApiError> {
 
 /// Creates an object, or replaces it when it differs at `path`.
 fn ensure(api: &Api, group: &str, plural: &str, object: Value, path: &str) -> Result<(), ApiError> {
-    let resource = resource::find(group, plural).ok_or_else(ApiError::no_such_resource)?;
+    let resource = catalog::find(group, plural).ok_or_else(ApiError::no_such_resource)?;
     let options = WriteOptions {
         manager: "kube-apiserver".to_owned(),
         ..WriteOptions::default()

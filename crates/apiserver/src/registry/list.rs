@@ -2,15 +2,14 @@
 
 use super::api::{Api, store_error};
 use super::component_statuses;
-use super::options::bad_option;
-use super::resource::ServedResource;
-use crate::field::ErrorType;
-use crate::selectors::Selectors;
-use crate::status::ApiError;
-use crate::storage::{ListQuery, ObjectVersion, StoreError};
+use crate::storage::{ListQuery, ObjectVersion, Parts, StoreError};
 use base64::Engine;
 use base64::alphabet::URL_SAFE;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use berth_objects::catalog::ServedResource;
+use berth_objects::field::ErrorType;
+use berth_objects::selectors::Selectors;
+use berth_objects::status::{ApiError, bad_option};
 use serde::Deserialize;
 use serde_json::json;
 use std::sync::Arc;
@@ -193,7 +192,7 @@ impl Api {
             (None, ListedState::Exact(revision)) => Some(revision),
             (None, _) => None,
         };
-        let parts = request.selectors.parts();
+        let parts = Parts::at(request.selectors.pointers());
         let matches = |version: &ObjectVersion| request.selectors.matches(&version.parts(&parts));
         let query = ListQuery {
             prefix: &prefix,

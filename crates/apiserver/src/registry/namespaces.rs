@@ -1,11 +1,12 @@
 //! The special handling of namespaces: they stay, terminating, until their content was deleted and `finalize` ends it.
 
-use super::api::{Api, child_mut, meta, meta_mut, seconds_text};
-use super::resource::ServedResource;
-use super::write::{WRITE_ATTEMPTS_MAX, is_released};
-use crate::status::ApiError;
+use super::api::{Api, seconds_text};
+use super::write::is_released;
 use crate::storage::ObjectVersion;
-use crate::validation::small;
+use berth_objects::catalog::ServedResource;
+use berth_objects::status::ApiError;
+use berth_objects::validation::small;
+use berth_objects::view::{child_mut, meta, meta_mut};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -49,8 +50,7 @@ impl Api {
             .cloned()
             .unwrap_or_else(|| json!([]));
         let store = resource.store.ok_or_else(ApiError::method_not_allowed)?;
-        for _ in 0..WRITE_ATTEMPTS_MAX {
-            let current = self.get(resource, "", name)?;
+        self.revise(resource, ("", name), |current| {
             // A client may state the version that it has read.
             let given = meta(object, "resourceVersion");
             if !given.is_empty() && given != meta(&current.object(), "resourceVersion") {
@@ -64,19 +64,15 @@ impl Api {
                 spec.insert("finalizers".to_owned(), finalizers.clone());
             }
             if dry_run {
-                return Ok(ObjectVersion::unstored(new));
+                return Ok(Ok(ObjectVersion::unstored(new)));
             }
             // The last finalizer is removed and the namespace deleted in one write.
-            let written = if is_released(&new) {
+            Ok(if is_released(&new) {
                 self.store.delete(store, name, current.revision(), new)
             } else {
                 self.store.replace(store, name, current.revision(), new)
-            };
-            if let Ok(version) = written {
-                return Ok(version);
-            }
-        }
-        Err(ApiError::modified(resource.subject(name)))
+            })
+        })
     }
 
     /// Marks a namespace for deletion; it goes at once only when nothing holds it.
@@ -94,15 +90,14 @@ impl Api {
             ));
         }
         let store = resource.store.ok_or_else(ApiError::method_not_allowed)?;
-        for _ in 0..WRITE_ATTEMPTS_MAX {
-            let current = self.get(resource, "", name)?;
+        self.revise(resource, ("", name), |current| {
             if current
                 .object()
                 .pointer("/metadata/deletionTimestamp")
                 .is_some()
             // A second deletion changes nothing: the first one decides the time.
             {
-                return Ok((current, false));
+                return Ok(Ok((current, false)));
             }
             let mut new = Value::clone(&current.object());
             meta_mut(&mut new).insert(
@@ -113,17 +108,14 @@ impl Api {
             child_mut(&mut new, "status").insert("phase".to_owned(), "Terminating".into());
             let gone = is_released(&new);
             if dry_run {
-                return Ok((ObjectVersion::unstored(new), gone));
+                return Ok(Ok((ObjectVersion::unstored(new), gone)));
             }
             let written = if gone {
                 self.store.delete(store, name, current.revision(), new)
             } else {
                 self.store.replace(store, name, current.revision(), new)
             };
-            if let Ok(version) = written {
-                return Ok((version, gone));
-            }
-        }
-        Err(ApiError::modified(resource.subject(name)))
+            Ok(written.map(|version| (version, gone)))
+        })
     }
 }

@@ -1,15 +1,16 @@
 //! PATCH: a change of the current object, computed anew when another write comes in between.
 
-use super::api::{Api, meta};
-use super::resource::ServedResource;
-use super::write::{Method, UpdateInputs, WriteOptions, WriteResult};
-use super::{FieldValidation, decode, scale};
-use crate::apply;
-use crate::field::{ErrorType, FieldError};
-use crate::patch::{self, PatchError, PatchType};
-use crate::raw_json;
-use crate::schema::{Decoded, Schemas};
-use crate::status::{ApiError, StatusSubject};
+use super::api::Api;
+use super::scale;
+use crate::registry::request::{Method, UpdateInputs, WriteOptions, WriteResult};
+use berth_objects::catalog::ServedResource;
+use berth_objects::decode::FieldValidation;
+use berth_objects::field::{ErrorType, FieldError};
+use berth_objects::patch::{PatchError, PatchType};
+use berth_objects::schema::{Decoded, Schemas};
+use berth_objects::status::{ApiError, StatusSubject};
+use berth_objects::view::meta;
+use berth_objects::{apply, decode, patch, raw_json};
 use serde_json::Value;
 use std::sync::Mutex;
 

@@ -3,15 +3,15 @@
 //! Rules are read for each request from the stored roles and bindings. The rules of a role with an `aggregationRule`
 //! are those of the roles that it selects. Members of `system:masters` may do everything.
 
-use super::api::{Api, meta};
+use super::api::Api;
 use super::list::ListRequest;
-use super::resource;
-use crate::auth::tokens::groups_of;
+use crate::auth::user::groups_of;
 use crate::auth::{Authorization, RequestUser};
-use crate::controllers::selector::ControllerSelector;
-use crate::status::{ApiError, StatusSubject};
 use crate::storage::ObjectVersion;
-use crate::validation::view::FieldView;
+use berth_objects::catalog;
+use berth_objects::selectors::workload::ControllerSelector;
+use berth_objects::status::{ApiError, StatusSubject};
+use berth_objects::view::{FieldView, meta};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -116,7 +116,7 @@ fn stored(api: &Api, plural: &str, namespace: Option<&str>) -> Vec<Arc<ObjectVer
         namespace,
         ..ListRequest::default()
     };
-    let listed = resource::find(GROUP, plural).and_then(|r| api.list(r, &request).ok());
+    let listed = catalog::find(GROUP, plural).and_then(|r| api.list(r, &request).ok());
     listed.map(|l| l.items).unwrap_or_default()
 }
 
@@ -126,7 +126,7 @@ fn rules_of(api: &Api, reference: &Value, namespace: &str) -> Vec<Value> {
         "Role" => ("roles", namespace),
         _ => ("clusterroles", ""),
     };
-    let found = resource::find(GROUP, plural)
+    let found = catalog::find(GROUP, plural)
         .and_then(|roles| api.get(roles, namespace, reference.text("name")).ok());
     let mut pending: Vec<Arc<ObjectVersion>> = found.into_iter().collect();
     // Roles may select each other.

@@ -1,6 +1,6 @@
 //! The sender of a request, as admission sees it, and the warnings that admission returns to it.
 
-use crate::auth::{RequestUser, tokens};
+use crate::auth::user::{RequestUser, groups_of};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A request returns at most so many warnings of admission.
@@ -29,7 +29,7 @@ impl Requester {
     /// A component of this process, by its name: a service account of the namespace `kube-system`.
     pub(crate) fn component(name: &str) -> Arc<Self> {
         let name = format!("system:serviceaccount:kube-system:{name}");
-        let groups = tokens::groups_of(&name);
+        let groups = groups_of(&name);
         Arc::new(Self {
             user: RequestUser {
                 name,

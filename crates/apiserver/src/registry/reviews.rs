@@ -1,13 +1,14 @@
 //! Reviews, which are answered and not stored: the user of a request or a token, and what a user may do.
 
 use super::api::Api;
-use super::decode::{self, WriteBody};
 use super::rbac::{self, RequestAttributes};
-use super::resource::ServedResource;
-use super::write::WriteOptions;
 use crate::auth::{Authenticator, RequestUser};
-use crate::status::ApiError;
-use crate::validation::view::FieldView;
+use crate::registry::request::WriteOptions;
+use berth_objects::body::WriteBody;
+use berth_objects::catalog::ServedResource;
+use berth_objects::decode;
+use berth_objects::status::ApiError;
+use berth_objects::view::FieldView;
 use serde_json::{Value, json};
 
 /// Answers a review.

@@ -1,14 +1,16 @@
 //! `…/scale`: how many replicas, whatever the kind.
 
-use super::api::{Api, child_mut, meta};
-use super::decode::{self, WriteBody};
-use super::resource::ServedResource;
-use super::write::{Method, UpdateInputs, WriteOptions, WriteResult};
-use crate::access::gr;
-use crate::field::{ErrorType, FieldError};
-use crate::status::{ApiError, StatusSubject};
-use crate::table::TableColumn;
-use crate::validation::view::FieldView;
+use super::api::Api;
+use crate::registry::request::{Method, UpdateInputs, WriteOptions, WriteResult};
+use berth_objects::access::gr;
+use berth_objects::body::WriteBody;
+use berth_objects::catalog::ServedResource;
+use berth_objects::decode;
+use berth_objects::field::{ErrorType, FieldError};
+use berth_objects::status::{ApiError, StatusSubject};
+use berth_objects::table::column::TableColumn;
+use berth_objects::table::text::selector_text;
+use berth_objects::view::{FieldView, child_mut, meta};
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 
@@ -115,7 +117,7 @@ pub(crate) fn put(
     if !given.is_empty() && given != live {
         let name = meta(object, "name");
         let key = resource.key(meta(object, "namespace"), name);
-        return Err(super::write::uid_conflict(
+        return Err(crate::registry::request::uid_conflict(
             resource, &key, name, given, live,
         ));
     }
@@ -140,47 +142,6 @@ pub(super) fn set_replicas(resource: &ServedResource, object: &mut Value, value:
         slot = &mut slot[name];
     }
     *slot = value;
-}
-
-/// A label selector as text: `a=b,c in (d,e)`, keys in order.
-pub(crate) fn selector_text(selector: Option<&Value>) -> String {
-    let Some(selector) = selector.and_then(Value::as_object) else {
-        return String::new();
-    };
-    let is_structured =
-        selector.contains_key("matchLabels") || selector.contains_key("matchExpressions");
-    let labels = if is_structured {
-        selector.map("matchLabels")
-    } else {
-        // Replication controllers and services select by plain labels.
-        Some(selector)
-    };
-    let mut parts: Vec<(String, String)> = labels
-        .into_iter()
-        .flatten()
-        .map(|(key, value)| {
-            let value = value.as_str().unwrap_or("");
-            (key.clone(), format!("{key}={value}"))
-        })
-        .collect();
-    let expressions = selector.get("matchExpressions").and_then(Value::as_array);
-    for expression in expressions.into_iter().flatten() {
-        let text = |field: &str| expression.get(field).and_then(Value::as_str).unwrap_or("");
-        let key = text("key");
-        let mut values: Vec<&str> = expression.strings("values").into_iter().collect();
-        values.sort_unstable();
-        let values = values.join(",");
-        let part = match text("operator") {
-            "In" => format!("{key} in ({values})"),
-            "NotIn" => format!("{key} notin ({values})"),
-            "DoesNotExist" => format!("!{key}"),
-            _ => key.to_owned(),
-        };
-        parts.push((key.to_owned(), part));
-    }
-    parts.sort();
-    let parts: Vec<String> = parts.into_iter().map(|(_, part)| part).collect();
-    parts.join(",")
 }
 
 /// PUT `…/scale`.

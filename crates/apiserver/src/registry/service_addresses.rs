@@ -3,17 +3,16 @@
 //! An address is taken when its IPAddress is created, which only one Service can do, before the Service is stored. It
 //! is free again when the Service is deleted or gives it up.
 
-use super::api::{Api, meta};
-use super::delete::DeleteRequest;
+use super::api::Api;
 use super::list::ListRequest;
 use super::requester::Requester;
-use super::resource::{self, ServedResource};
-use super::write::WriteOptions;
-use crate::access::gr;
-use crate::field::{ErrorType, FieldError};
-use crate::status::ApiError;
-use crate::validation::names::{parse_cidr, parse_ip};
-use crate::validation::view::FieldView;
+use crate::registry::request::{DeleteRequest, WriteOptions};
+use berth_objects::access::gr;
+use berth_objects::catalog::{self, ServedResource};
+use berth_objects::field::{ErrorType, FieldError};
+use berth_objects::status::ApiError;
+use berth_objects::validation::names::{parse_cidr, parse_ip};
+use berth_objects::view::{FieldView, meta};
 use serde_json::{Value, json};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -185,7 +184,7 @@ impl Allocator<'_> {
                 value: Some(spec.part("clusterIPs").to_string()),
                 detail: format!("failed to allocate IP {address}: {why}"),
             };
-            let services = resource::find("", "services");
+            let services = catalog::find("", "services");
             services.map_or_else(ApiError::no_such_resource, |services| {
                 let subject = services.kind_subject(meta(service, "name"));
                 ApiError::invalid(subject, &[error])
@@ -310,7 +309,7 @@ impl Allocator<'_> {
     /// Creates the IPAddresses that Services lack, and deletes those of Services that do not exist: a data directory
     /// can be older than IPAddresses, and a server can end between two writes.
     pub(super) fn repair(&self) {
-        let (Some(services), Some(addresses)) = (resource::find("", "services"), ip_addresses())
+        let (Some(services), Some(addresses)) = (catalog::find("", "services"), ip_addresses())
         else {
             return;
         };
@@ -341,7 +340,7 @@ impl Allocator<'_> {
 
     /// The ranges of the ServiceCIDRs that are ready.
     fn ranges(&self) -> Vec<AddressRange> {
-        let cidrs = resource::find(GROUP, "servicecidrs");
+        let cidrs = catalog::find(GROUP, "servicecidrs");
         let listed = cidrs.and_then(|r| self.0.list(r, &ListRequest::default()).ok());
         let listed = listed.map(|l| l.items).unwrap_or_default();
         let mut ranges = Vec::new();
@@ -359,7 +358,7 @@ impl Allocator<'_> {
 }
 
 fn ip_addresses() -> Option<&'static Arc<ServedResource>> {
-    resource::find(GROUP, "ipaddresses")
+    catalog::find(GROUP, "ipaddresses")
 }
 
 /// Returns whether an IPAddress is that of a Service.

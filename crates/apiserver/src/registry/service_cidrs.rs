@@ -2,14 +2,14 @@
 //!
 //! A ServiceCIDR that is deleted stays as long as an IPAddress has an address of it that is in no other one.
 
-use super::api::{Api, meta, meta_mut};
+use super::api::Api;
 use super::list::ListRequest;
 use super::requester::Requester;
-use super::resource::{self, ServedResource};
-use super::write::{Method, UpdateInputs, WriteOptions};
-use crate::status::ApiError;
-use crate::validation::names::{parse_cidr, parse_ip};
-use crate::validation::view::FieldView;
+use crate::registry::request::{Method, UpdateInputs, WriteOptions};
+use berth_objects::catalog::{self, ServedResource};
+use berth_objects::status::ApiError;
+use berth_objects::validation::names::{parse_cidr, parse_ip};
+use berth_objects::view::{FieldView, meta, meta_mut};
 use serde_json::{Value, json};
 use std::net::IpAddr;
 
@@ -29,7 +29,7 @@ const BLOCKED: &str = "There are still IPAddresses referencing the ServiceCIDR, 
 /// # Errors
 /// When a write is refused.
 pub(super) fn create_default(api: &Api) -> Result<(), ApiError> {
-    let resource = resource::find(GROUP, "servicecidrs").ok_or_else(ApiError::no_such_resource)?;
+    let resource = catalog::find(GROUP, "servicecidrs").ok_or_else(ApiError::no_such_resource)?;
     if api.get(resource, "", DEFAULT).is_ok() {
         return Ok(());
     }
@@ -49,7 +49,7 @@ pub(super) fn create_default(api: &Api) -> Result<(), ApiError> {
 /// Brings finalizers and conditions up to date. Returns whether one is being deleted, whose addresses are looked at
 /// again.
 pub(crate) fn sync(api: &Api) -> bool {
-    let Some(resource) = resource::find(GROUP, "servicecidrs") else {
+    let Some(resource) = catalog::find(GROUP, "servicecidrs") else {
         return false;
     };
     let listed = api.list(resource, &ListRequest::default());
@@ -124,7 +124,7 @@ fn is_needed(api: &Api, cidr: &Value, all: &[Value]) -> bool {
     if own.iter().all(is_covered) {
         return false;
     }
-    let addresses = resource::find(GROUP, "ipaddresses");
+    let addresses = catalog::find(GROUP, "ipaddresses");
     let listed = addresses.and_then(|r| api.list(r, &ListRequest::default()).ok());
     let listed = listed.map(|l| l.items).unwrap_or_default();
     listed.iter().any(|address| {

@@ -1,13 +1,15 @@
 //! `serviceaccounts/token`: tokens for service accounts (TokenRequest).
 
-use super::api::{Api, meta};
-use super::decode::{self, WriteBody};
-use super::resource::{self, ServedResource};
-use super::write::{WriteOptions, action};
+use super::api::Api;
+use super::write::action;
 use crate::auth::tokens::{self, ServerTokens};
-use crate::field::{ErrorType, FieldError};
-use crate::status::{ApiError, StatusSubject};
-use crate::validation::view::FieldView;
+use crate::registry::request::WriteOptions;
+use berth_objects::body::WriteBody;
+use berth_objects::catalog::ServedResource;
+use berth_objects::field::{ErrorType, FieldError};
+use berth_objects::status::{ApiError, StatusSubject};
+use berth_objects::view::{FieldView, meta};
+use berth_objects::{catalog, decode};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -120,7 +122,7 @@ pub(crate) fn issue(
 /// The node of a pod, as far as it is known.
 fn node_of(api: &Api, pod: &Value) -> Option<Value> {
     let name = Some(pod.part("spec").text("nodeName")).filter(|name| !name.is_empty())?;
-    let found = resource::find("", "nodes").and_then(|nodes| api.get(nodes, "", name).ok());
+    let found = catalog::find("", "nodes").and_then(|nodes| api.get(nodes, "", name).ok());
     let found = found.map(|node| Value::clone(&node.object()));
     Some(found.unwrap_or_else(|| json!({"metadata": {"name": name}})))
 }
@@ -143,7 +145,7 @@ fn bound_object(
             "cannot bind token to object of type {group}/{version}, Kind={kind}"
         )));
     };
-    let resource = resource::find("", resource.resource).ok_or_else(ApiError::no_such_resource)?;
+    let resource = catalog::find("", resource.resource).ok_or_else(ApiError::no_such_resource)?;
     let namespace = if resource.namespaced { namespace } else { "" };
     let name = reference.text("name");
     let found = api.get(resource, namespace, name)?;

@@ -4,111 +4,40 @@
 //! between, it is computed again from the newer version, until it fits or its time has passed. A client that set a
 //! version itself gets a conflict then, because the computed object has that version and not the newer one.
 
-use super::api::{Api, child_mut, meta, meta_mut};
+use super::api::Api;
 use super::certificates;
 use super::claims;
-use super::conversion::{self, Conversion};
-use super::decode::{self, FieldValidation, WriteBody};
+use super::conversion;
 use super::devices;
 use super::namespaces;
 use super::rbac::{self, RequestAttributes};
-use super::requester::Requester;
-use super::resource::{Generation, ServedResource};
+use super::request::{Method, UpdateInputs, WriteOptions, WriteResult, namespace_of, uid_conflict};
+use super::revise::WRITE_ATTEMPTS_MAX;
 use super::service_addresses::{self, Allocator};
-use crate::access::gr;
-use crate::admission;
-use crate::admission::node_restriction;
-use crate::admission::webhooks::{self, Attributes, WebhookOperation, WebhookOptions};
-use crate::apply;
-use crate::field::{ErrorType, FieldError};
-use crate::groups;
-use crate::releases::{ApiRelease, drop_disabled};
-use crate::schema::Schemas;
-use crate::status::ApiError;
+use crate::admission::attributes::{Attributes, WebhookOperation, WebhookOptions};
+use crate::admission::{self, node_restriction, webhooks};
 use crate::storage::{ObjectVersion, StoreError};
-use crate::strategy::Subresource;
-use crate::validation::view::FieldView;
-use crate::validation::warnings;
-use crate::validation::{events, later, metadata};
+use berth_objects::access::gr;
+use berth_objects::body::WriteBody;
+use berth_objects::catalog::{Conversion, Generation, ServedResource};
+use berth_objects::field::{ErrorType, FieldError};
+use berth_objects::releases::ApiRelease;
+use berth_objects::releases::fields::drop_disabled;
+use berth_objects::schema::Schemas;
+use berth_objects::status::ApiError;
+use berth_objects::strategy::Subresource;
+use berth_objects::validation::{events, later, metadata, warnings};
+use berth_objects::view::{FieldView, child_mut, meta, meta_mut};
+use berth_objects::{apply, decode, groups};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
 /// The number of times that a name is generated anew when it is taken.
 const GENERATE_ATTEMPTS_MAX: usize = 8;
-/// The number of times that a write is computed again because another one was stored in between. With many writers of
-/// one object, each attempt fails because another one succeeded.
-pub(super) const WRITE_ATTEMPTS_MAX: usize = 1_000;
 /// The time for which a write is computed again, in seconds: the time that kube-apiserver gives a request.
 const WRITE_SECONDS_MAX: i64 = 60;
-/// The name of a field manager has so many bytes at most.
-pub(crate) const MANAGER_BYTES_MAX: usize = 128;
-
-/// The options of a write.
-#[derive(Debug, Clone, Default)]
-pub struct WriteOptions {
-    /// Do everything but store.
-    pub dry_run: bool,
-    /// The handling of unknown fields.
-    pub validation: FieldValidation,
-    /// The name under which `metadata.managedFields` lists the writer.
-    pub manager: String,
-    /// Server-side apply takes over fields of other managers.
-    pub force: bool,
-    /// The sender.
-    pub requester: Arc<Requester>,
-}
-
-/// The result of a write.
-#[derive(Debug, Clone)]
-pub struct WriteResult {
-    /// The object as it is now.
-    pub version: Arc<ObjectVersion>,
-    /// The warnings for the client.
-    pub warnings: Vec<String>,
-}
-
-/// The inputs of an update.
-pub(crate) struct UpdateInputs<'a> {
-    pub(crate) resource: &'a ServedResource,
-    pub(crate) namespace: &'a str,
-    pub(crate) name: &'a str,
-    /// The subresource of the request, empty for the object itself.
-    pub(crate) sub: &'a str,
-    pub(crate) options: &'a WriteOptions,
-    pub(crate) by: Method,
-}
-
-/// The way in which a change was requested.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Method {
-    /// A replacement, with the UID as a precondition.
-    Put,
-    /// A patch, which must not change the UID.
-    Patch,
-    /// Server-side apply: as a patch, and the new object lists its managers already.
-    Apply,
-}
 
 impl UpdateInputs<'_> {
-    /// The half of the object that the request writes.
-    fn half(&self) -> Subresource {
-        match self.sub {
-            "status" => Subresource::Status,
-            "resize" => Subresource::Resize,
-            "ephemeralcontainers" => Subresource::EphemeralContainers,
-            "approval" => Subresource::Approval,
-            _ => Subresource::Main,
-        }
-    }
-
-    /// The verb of the request.
-    fn verb(&self) -> &'static str {
-        match self.by {
-            Method::Put => "update",
-            Method::Patch | Method::Apply => "patch",
-        }
-    }
-
     /// The request as webhooks see it.
     fn attributes(&self) -> Attributes<'_> {
         let kind = match self.by {
@@ -154,19 +83,6 @@ pub(super) fn action<'a>(
     Attributes {
         sub,
         ..created(resource, namespace, name, options)
-    }
-}
-
-/// The namespace of a request, as webhooks see it: a namespace is in itself.
-pub(super) fn namespace_of<'a>(
-    resource: &ServedResource,
-    namespace: &'a str,
-    name: &'a str,
-) -> &'a str {
-    if resource.resource == gr("", "namespaces") {
-        name
-    } else {
-        namespace
     }
 }
 
@@ -682,46 +598,6 @@ pub(super) fn is_released(object: &Value) -> bool {
     let namespace_held =
         object.text("kind") == "Namespace" && !object.part("spec").items("finalizers").is_empty();
     metadata.get("deletionTimestamp").is_some() && !held && grace == 0 && !namespace_held
-}
-
-/// 409 as the storage of upstream reports a UID that does not match.
-pub(super) fn uid_conflict(
-    resource: &ServedResource,
-    key: &str,
-    name: &str,
-    wanted: &str,
-    live: &str,
-) -> ApiError {
-    precondition_conflict(resource, key, name, "UID", wanted, live)
-}
-
-/// 409 as the storage of upstream reports a precondition that does not hold.
-pub(super) fn precondition_conflict(
-    resource: &ServedResource,
-    key: &str,
-    name: &str,
-    what: &str,
-    wanted: &str,
-    live: &str,
-) -> ApiError {
-    ApiError::conflict(
-        resource.subject(name),
-        &format!(
-            "StorageError: invalid object, Code: 4, Key: /registry/{}/{key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {live}",
-            registry_path(resource),
-        ),
-    )
-}
-
-/// The place where upstream keeps objects of a resource.
-fn registry_path(resource: &ServedResource) -> &'static str {
-    match resource.resource.resource {
-        "nodes" => "minions",
-        "services" => "services/specs",
-        "endpoints" => "services/endpoints",
-        "replicationcontrollers" => "controllers",
-        other => other,
-    }
 }
 
 /// Gives the object the namespace of the request, or finds that it names another.

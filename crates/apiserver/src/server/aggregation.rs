@@ -12,11 +12,12 @@ pub(super) use proxy::forward;
 
 use super::ServerState;
 use super::connection::stopped;
-use crate::registry::{Api, ListRequest, RequestAttributes, find};
-use crate::validation::view::FieldView;
+use crate::registry::{Api, ListRequest, RequestAttributes};
 use crate::webhook_client::{Trust, WebhookTarget};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use berth_objects::catalog::find;
+use berth_objects::view::FieldView;
 use futures_util::future::join_all;
 use http::Method;
 use serde_json::Value;

@@ -2,9 +2,11 @@
 
 use super::drop_fields;
 use super::negotiate::MediaFormat;
-use crate::registry::{Conversion, ListPage, ServedResource, meta};
+use crate::registry::ListPage;
 use crate::storage::ObjectVersion;
-use crate::table::{self, Include};
+use berth_objects::catalog::{Conversion, ServedResource};
+use berth_objects::table::{self, Include};
+use berth_objects::view::meta;
 use berth_protobuf::Types;
 use berth_protobuf::envelope::{self, WatchEvent};
 use berth_protobuf::wire::Writer;
@@ -253,11 +255,10 @@ pub(crate) fn watched(
             if !revision.is_empty() {
                 list_meta.insert("resourceVersion".to_owned(), revision.into());
             }
-            let version = shape.version(version);
-            let versions = std::slice::from_ref(&*version);
+            let object = shape.version(version).object();
             put_json(
                 out,
-                &table::table(resource, versions, list_meta, include, columns, now),
+                &table::table(resource, [object], list_meta, include, columns, now),
             );
         }
     }
@@ -305,7 +306,7 @@ pub(crate) fn bookmark(
             out,
             &table::table(
                 resource,
-                &[],
+                [],
                 metadata,
                 include,
                 columns,
@@ -436,11 +437,8 @@ pub(crate) fn list(
             out.extend_from_slice(&plain(shape.format, &list));
         }
         ObjectView::Table(include) => {
-            let items: Vec<Arc<ObjectVersion>> = items
-                .iter()
-                .map(|v| shape.version(v).into_owned())
-                .collect();
-            let table = table::table(resource, &items, list_meta, include, true, now);
+            let objects = items.iter().map(|v| shape.version(v).object());
+            let table = table::table(resource, objects, list_meta, include, true, now);
             put_json(&mut out, &table);
         }
     }

@@ -1,6 +1,6 @@
 //! The limits of concurrent work, and its counters: permits and counters.
 
-use crate::status::ApiError;
+use berth_objects::status::ApiError;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -2,9 +2,9 @@
 
 use super::drop_fields;
 use super::encode::{AnswerShape, ObjectView};
-use crate::registry::Encoding;
-use crate::status::ApiError;
-use crate::table::Include;
+use berth_objects::body::Encoding;
+use berth_objects::status::ApiError;
+use berth_objects::table::Include;
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 

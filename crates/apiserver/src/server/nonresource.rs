@@ -4,11 +4,12 @@ use super::handle::{AnswerBody, JSON, Received, TEXT, json, not_found, response}
 use super::{ServerState, aggregation, negotiate};
 use crate::auth::tokens::ServerTokens;
 use crate::discovery;
-use crate::openapi::{self, OpenApiDocument};
-use crate::registry::{self, Catalog};
-use crate::status::ApiError;
-use crate::table::Include;
 use berth_api::Release;
+use berth_objects::catalog::Catalog;
+use berth_objects::openapi::OpenApiDocument;
+use berth_objects::status::ApiError;
+use berth_objects::table::Include;
+use berth_objects::{catalog, openapi};
 use bytes::Bytes;
 use http::header::{ACCEPT, CACHE_CONTROL, ETAG};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
@@ -247,7 +248,7 @@ pub(super) fn metrics_text(state: &ServerState) -> String {
         "# HELP apiserver_storage_objects Stored objects by resource.\n\
          # TYPE apiserver_storage_objects gauge"
     );
-    for resource in registry::built_in().resources() {
+    for resource in catalog::built_in().resources() {
         let (Some(store), false) = (resource.store, resource.is_converted()) else {
             continue;
         };

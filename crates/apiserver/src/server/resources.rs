@@ -5,23 +5,27 @@ use super::encode::{self, AnswerShape, ObjectView};
 use super::handle::{self, AnswerBody, JSON, Received, formatted};
 use super::negotiate::{self, AnswerFormat, MediaFormat};
 use super::route::{Connect, Query, RouteTarget};
-use crate::access::{GroupResource, gr};
-use crate::admission::webhooks::{self, Attributes, WebhookOperation, WebhookOptions};
-use crate::field::ErrorType;
-use crate::patch::PatchType;
+use crate::admission::attributes::{Attributes, WebhookOperation, WebhookOptions};
+use crate::admission::webhooks;
 use crate::registry::{
-    self, DeleteRequest, FieldValidation, ListPage, ListRequest, MANAGER_BYTES_MAX,
-    RequestAttributes, Requester, ServedResource, VersionMatch, WriteBody, WriteOptions,
-    WriteResult, bad_option, manager_of_agent, parse_revision, scale_of, scale_resource,
-    update_scale,
+    self, DeleteRequest, ListPage, ListRequest, MANAGER_BYTES_MAX, RequestAttributes, Requester,
+    VersionMatch, WriteOptions, WriteResult, manager_of_agent, parse_revision, scale_of,
+    scale_resource, update_scale,
 };
-use crate::selectors::Selectors;
-use crate::status::{self, ApiError};
 use crate::storage::{ObjectVersion, StoreError};
-use crate::table::Include;
-use crate::validation::errors::quote;
 use crate::watch::{self, Start, WatchRequest};
 use berth_api::Release;
+use berth_objects::access::{GroupResource, gr};
+use berth_objects::body::WriteBody;
+use berth_objects::catalog::ServedResource;
+use berth_objects::decode::FieldValidation;
+use berth_objects::field::ErrorType;
+use berth_objects::patch::PatchType;
+use berth_objects::selectors::Selectors;
+use berth_objects::status::{ApiError, bad_option};
+use berth_objects::table::Include;
+use berth_objects::validation::errors::quote;
+use berth_objects::{catalog, status};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
@@ -254,7 +258,7 @@ pub(super) fn no_containers(
     connect: &Connect,
     received: Received<'_>,
 ) -> ApiError {
-    let Some(resource) = registry::find("", connect.resource) else {
+    let Some(resource) = catalog::find("", connect.resource) else {
         return ApiError::no_such_resource();
     };
     let query = Query::parse(received.parts.uri.query()).unwrap_or_default();
@@ -499,7 +503,7 @@ impl ObjectRequest<'_> {
         body: WriteBody<'_>,
         options: &WriteOptions,
     ) -> Result<Response<AnswerBody>, ApiError> {
-        let pods = registry::find("", "pods").ok_or_else(ApiError::no_such_resource)?;
+        let pods = catalog::find("", "pods").ok_or_else(ApiError::no_such_resource)?;
         let api = &self.state.api;
         let written = api.bind(pods, self.namespace(), name, body, options)?;
         let mut status = status::success(201);
@@ -595,7 +599,7 @@ impl ObjectRequest<'_> {
         let deletion = api.delete(resource, self.namespace(), name, &request)?;
         if deletion.gone && !resource.returns_deleted {
             let object = deletion.version.object();
-            let uid = registry::meta(&object, "uid");
+            let uid = berth_objects::view::meta(&object, "uid");
             return Ok(self.plain(200, &status::deleted(resource.subject(name), uid), &[]));
         }
         let written = WriteResult {

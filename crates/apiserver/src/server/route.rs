@@ -1,7 +1,7 @@
 //! Paths and queries: which resource a request is about.
 
-use crate::registry::{Catalog, ServedResource};
-use crate::status::ApiError;
+use berth_objects::catalog::{Catalog, ServedResource};
+use berth_objects::status::ApiError;
 use std::sync::Arc;
 
 /// The target of a path.
@@ -252,12 +252,12 @@ pub(crate) fn decode(text: &str, in_query: bool) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry;
+    use berth_objects::catalog;
 
     #[test]
     fn paths_name_resources() {
         let target = |group: &str, plural, namespace: Option<&str>, name: Option<&str>, sub| {
-            registry::find(group, plural).map(|resource| {
+            catalog::find(group, plural).map(|resource| {
                 Route::Resource(RouteTarget {
                     resource: Arc::clone(resource),
                     namespace: namespace.map(str::to_owned),
@@ -340,7 +340,7 @@ mod tests {
             ("/version", Some(Route::Other)),
         ];
         for (path, expect) in cases {
-            let got = segments(path).map(|s| route(registry::built_in(), &s));
+            let got = segments(path).map(|s| route(catalog::built_in(), &s));
             assert_eq!(got, expect, "{path}");
         }
     }

@@ -5,9 +5,9 @@
 //! it is one of those that were used last ([`Recent`]); later it is parsed again.
 
 use super::parts::Parts;
-use crate::access::StoredObject;
-use crate::apply::fields_to_text;
-use crate::raw_json::{self, FieldTexts, WrittenText};
+use berth_objects::access::StoredObject;
+use berth_objects::apply::fields_to_text;
+use berth_objects::raw_json::{self, FieldTexts, WrittenText};
 use berth_protobuf::MessageType;
 use bytes::Bytes;
 use serde::Serialize;
@@ -428,7 +428,7 @@ mod tests {
             let first = version.object();
             assert_eq!(version.parse(), *first, "{object}");
             let mut shown = Value::clone(&first);
-            crate::apply::fields_to_json(&mut shown);
+            berth_objects::apply::fields_to_json(&mut shown);
             assert_eq!(shown, object);
         }
     }

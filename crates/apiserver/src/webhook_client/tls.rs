@@ -1,5 +1,6 @@
 //! The servers that the client of webhooks trusts.
 
+use berth_objects::authorities;
 use std::sync::Arc;
 use tokio_rustls::rustls::client::WebPkiServerVerifier;
 use tokio_rustls::rustls::client::danger::{
@@ -9,40 +10,24 @@ use tokio_rustls::rustls::client::verify_server_name;
 use tokio_rustls::rustls::crypto::{
     CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature,
 };
-use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::server::ParsedCertificate;
 use tokio_rustls::rustls::{
     ClientConfig, DigitallySignedStruct, Error as TlsError, RootCertStore, SignatureScheme,
 };
 
-/// The faults of an authority in PEM.
-pub(crate) fn bundle_fault(bundle: &[u8]) -> Option<String> {
-    tls_config(bundle).err()
-}
-
 /// The configuration of a client that accepts servers of these authorities in PEM, or those of the system without one.
 ///
 /// # Errors
 /// The fault of the authorities.
 pub(super) fn tls_config(bundle: &[u8]) -> Result<ClientConfig, String> {
-    let (mut roots, mut given) = (RootCertStore::empty(), Vec::new());
-    if bundle.is_empty() {
+    let (roots, given) = if bundle.is_empty() {
+        let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        (roots, Vec::new())
     } else {
-        for certificate in CertificateDer::pem_slice_iter(bundle) {
-            let certificate =
-                certificate.map_err(|e| format!("unable to load root certificates: {e}"))?;
-            roots
-                .add(certificate.clone())
-                .map_err(|e| format!("unable to load root certificates: {e}"))?;
-            given.push(certificate);
-        }
-        if given.is_empty() {
-            let fault = "unable to load root certificates: unable to parse bytes as PEM block";
-            return Err(fault.to_owned());
-        }
-    }
+        authorities::read(bundle)?
+    };
     // One crypto provider serves the whole process.
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))

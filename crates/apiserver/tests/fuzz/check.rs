@@ -6,14 +6,14 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use berth_api::Quantity;
 use berth_apiserver::admission::Admission;
 use berth_apiserver::auth::Authorization;
-use berth_apiserver::patch::PatchType;
-use berth_apiserver::registry::{
-    Api, ApiOptions, Encoding, FieldValidation, ListRequest, ServedResource, WriteBody,
-    WriteOptions, find,
-};
-use berth_apiserver::selectors::Selectors;
-use berth_apiserver::status::ApiError;
+use berth_apiserver::registry::{Api, ApiOptions, ListRequest, WriteOptions};
 use berth_apiserver::storage::HistoryLimits;
+use berth_objects::body::{Encoding, WriteBody};
+use berth_objects::catalog::{ServedResource, find};
+use berth_objects::decode::FieldValidation;
+use berth_objects::patch::PatchType;
+use berth_objects::selectors::Selectors;
+use berth_objects::status::ApiError;
 use jiff::Timestamp;
 use std::sync::{Arc, LazyLock};
 
@@ -35,9 +35,9 @@ const POD: &str = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "N
 
 static API: LazyLock<Api> = LazyLock::new(|| {
     let options = ApiOptions {
-        api: berth_apiserver::releases::ApiRelease::EVERY,
+        api: berth_objects::releases::ApiRelease::EVERY,
         authorization: Authorization::default(),
-        groups: berth_apiserver::groups::GroupGates::default(),
+        groups: berth_objects::groups::GroupGates::default(),
         admission: Admission::default(),
         service_cidr: "10.96.0.0/12".to_owned(),
         history: HistoryLimits::default(),
@@ -140,7 +140,7 @@ pub(crate) fn selector(bytes: &[u8]) {
         Err(error) => return refused(&error),
     };
     let pods = ListRequest::default();
-    let parts = selectors.parts();
+    let parts = berth_apiserver::storage::Parts::at(selectors.pointers());
     for version in API.list(resource(0), &pods).expect("all pods").items {
         let part = parts.read(version.body()).expect("the parts of a pod");
         assert_eq!(

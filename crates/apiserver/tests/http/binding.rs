@@ -2,7 +2,7 @@
 
 use super::*;
 use berth_api::Release;
-use berth_apiserver::releases::ApiRelease;
+use berth_objects::releases::ApiRelease;
 
 fn binding(name: &str) -> Value {
     json!({

@@ -2,9 +2,8 @@
 
 use super::*;
 use berth_api::Release;
-use berth_apiserver::controllers;
-use berth_apiserver::groups::GroupGates;
-use berth_apiserver::releases::ApiRelease;
+use berth_objects::groups::GroupGates;
+use berth_objects::releases::ApiRelease;
 
 const FINALIZER: &str = "scheduling.k8s.io/podgroup-protection";
 
@@ -211,9 +210,9 @@ async fn groups_get_their_priority_and_policy_from_the_class() {
 #[tokio::test]
 async fn groups_that_are_deleted_stay_for_their_members_and_get_no_more() {
     let cluster = Cluster::start().await;
-    let _controllers = controllers::spawn(
+    let _controllers = berth_controllers::spawn(
         cluster.server.api("controllers"),
-        controllers::ControllerOptions::default(),
+        berth_controllers::ControllerOptions::default(),
     );
     cluster.create(&composites(), &composite("top")).await;
     let mut child = group("g");
@@ -337,9 +336,9 @@ async fn tables_and_the_status_show_how_far_a_group_is() {
 #[tokio::test]
 async fn a_job_with_scheduling_gets_a_workload_a_group_and_members() {
     let cluster = Cluster::start().await;
-    let _controllers = controllers::spawn(
+    let _controllers = berth_controllers::spawn(
         cluster.server.api("controllers"),
-        controllers::ControllerOptions::default(),
+        berth_controllers::ControllerOptions::default(),
     );
     let jobs = "/apis/batch/v1/namespaces/default/jobs";
     let job = |name: &str, scheduling: Value| {

@@ -1,7 +1,7 @@
 //! The same objects from within the process.
 
 use super::*;
-use berth_apiserver::access::{DeleteOptions, WatchedChange, gr};
+use berth_objects::access::{DeleteOptions, WatchedChange, gr};
 
 #[tokio::test]
 async fn controllers_see_and_do_what_clients_do() {
@@ -56,7 +56,7 @@ async fn controllers_see_and_do_what_clients_do() {
 
     let mut seen = Vec::new();
     while seen.last().is_none_or(|last| last != "deleted a") {
-        let Ok(Some(change)) = timeout(PATIENCE, changes.recv()).await else {
+        let Ok(Some(change)) = timeout(PATIENCE, changes.next()).await else {
             panic!("no more changes after {seen:?}");
         };
         let (kind, object) = match change {

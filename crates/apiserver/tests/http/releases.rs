@@ -2,7 +2,7 @@
 
 use super::*;
 use berth_api::Release;
-use berth_apiserver::releases::ApiRelease;
+use berth_objects::releases::ApiRelease;
 
 const NODES: &str = "/api/v1/nodes";
 const DRIVERS: &str = "/apis/storage.k8s.io/v1/csidrivers";

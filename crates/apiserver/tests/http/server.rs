@@ -134,7 +134,7 @@ async fn discovery_and_documents_agree() {
 #[tokio::test]
 async fn every_stored_resource_can_be_listed_watched_and_shown_as_rows() {
     for release in berth_api::Release::ALL {
-        let api = berth_apiserver::releases::ApiRelease::of(release);
+        let api = berth_objects::releases::ApiRelease::of(release);
         let cluster = Cluster::with(ServerOptions {
             api,
             ..ServerOptions::default()
@@ -144,8 +144,8 @@ async fn every_stored_resource_can_be_listed_watched_and_shown_as_rows() {
     }
 }
 
-async fn list_and_show_all(cluster: &Cluster, api: berth_apiserver::releases::ApiRelease) {
-    let catalog = berth_apiserver::registry::Catalog::of_release(api);
+async fn list_and_show_all(cluster: &Cluster, api: berth_objects::releases::ApiRelease) {
+    let catalog = berth_objects::catalog::Catalog::of_release(api);
     for resource in catalog.resources() {
         if resource.store.is_none() {
             continue;

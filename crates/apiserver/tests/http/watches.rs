@@ -1,8 +1,8 @@
 //! Watches.
 
 use super::*;
-use berth_apiserver::access::gr;
 use berth_apiserver::storage::HistoryLimits;
+use berth_objects::access::gr;
 use http_body_util::BodyExt;
 use std::time::Duration;
 

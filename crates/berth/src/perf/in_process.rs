@@ -9,7 +9,7 @@ use crate::exit::CommandFailure;
 use crate::release;
 use crate::scheduler::{self, Scheduling};
 use berth_apiserver::admission::Admission;
-use berth_apiserver::{RunningServer, Server, ServerOptions, controllers};
+use berth_apiserver::{RunningServer, Server, ServerOptions};
 use berth_client::Transport;
 use berth_framework::registry::Registry;
 use berth_perf::workload::{Process, RunError, RunningCluster, WorkloadSetup, WorkloadTarget};
@@ -43,7 +43,7 @@ impl Named for InProcess {
 /// A control plane and a scheduler.
 pub(super) struct Together {
     server: RunningServer,
-    controllers: controllers::Handle,
+    controllers: berth_controllers::Handle,
     scheduling: Scheduling,
     transport: Transport,
 }
@@ -86,13 +86,13 @@ impl WorkloadTarget for InProcess {
         .map_err(|e| RunError::Start(e.to_string()))?;
         let selection = CONTROLLERS
             .parse()
-            .map_err(|e: controllers::UnknownController| RunError::Start(e.to_string()))?;
-        let controllers = controllers::spawn(
+            .map_err(|e: berth_controllers::UnknownController| RunError::Start(e.to_string()))?;
+        let controllers = berth_controllers::spawn(
             server.api("kube-controller-manager"),
-            controllers::ControllerOptions {
+            berth_controllers::ControllerOptions {
                 selection,
                 groups: server.groups(),
-                ..controllers::ControllerOptions::default()
+                ..berth_controllers::ControllerOptions::default()
             },
         );
         let transport = control_plane::transport(&server, user_agent());

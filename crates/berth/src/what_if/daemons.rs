@@ -4,7 +4,7 @@ use super::changes::{Added, ChangedKey, ClusterJson, DELETE, name_of, namespace_
 use super::workloads::{contains, new_pod, pods_of, remove};
 use crate::exit::CommandFailure;
 use berth_api::Kind;
-use berth_apiserver::offline::{DaemonTemplate, assign, node_of};
+use berth_controllers::{DaemonTemplate, assign, node_of};
 use serde_json::Value;
 
 const VERSION: &str = "apps/v1";

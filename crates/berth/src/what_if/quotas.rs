@@ -4,8 +4,8 @@ use super::changes::{Added, ClusterJson, DELETE, merge, name_of, namespace_of};
 use super::strict::hint;
 use crate::exit::CommandFailure;
 use berth_api::Kind;
-use berth_apiserver::offline::PodQuota;
 use berth_explain::what_if::PendingPod;
+use berth_objects::quota::PodQuota;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -49,7 +49,11 @@ pub(super) fn change(
 
 /// Removes the new pods that the quotas do not admit, in the order in which the pods were added; returns them.
 pub(super) fn admit(raw: &mut ClusterJson, quotas: &Quotas, added: &Added) -> Vec<PendingPod> {
-    let mut counting: Vec<PodQuota> = quotas.values().filter_map(PodQuota::new).collect();
+    let now = jiff::Timestamp::now();
+    let counting = quotas
+        .values()
+        .filter_map(|quota| PodQuota::new(quota, now));
+    let mut counting: Vec<PodQuota> = counting.collect();
     if counting.is_empty() || added.pods.is_empty() {
         return Vec::new();
     }

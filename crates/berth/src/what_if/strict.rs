@@ -3,7 +3,8 @@
 use super::changes::{ChangedKey, ClusterJson, DELETE, shown};
 use crate::exit::CommandFailure;
 use berth_api::Kind;
-use berth_apiserver::offline::{self, UnknownField};
+use berth_objects::offline;
+use berth_objects::offline::UnknownField;
 use berth_scheduler::profile::closest;
 use serde_json::Value;
 use std::fmt::Write as _;

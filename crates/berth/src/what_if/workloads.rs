@@ -6,7 +6,7 @@ use super::changes::{Added, ChangedKey, ClusterJson, DELETE, name_of, namespace_
 use super::strict::{self, hint};
 use crate::exit::CommandFailure;
 use berth_api::Kind;
-use berth_apiserver::offline;
+use berth_objects::offline;
 use serde_json::{Value, json};
 
 /// The kinds whose pods are created: API version, kind, and the field of the number of pods.

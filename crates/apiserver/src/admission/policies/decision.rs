@@ -1,12 +1,13 @@
 //! The evaluation of one policy for one request.
 
 use super::{Expression, Expressions, Policy, Validation};
-use crate::admission::webhooks::Attributes;
+use crate::admission::attributes::Attributes;
 use crate::admission::webhooks::hook;
-use crate::registry::{Api, ServedResource, find};
-use crate::status::ApiError;
-use crate::validation::view::{FieldView, remove};
+use crate::registry::Api;
 use berth_cel::{COST_MAX, Datum, EvaluationError, Program, Variables};
+use berth_objects::catalog::{ServedResource, find};
+use berth_objects::status::ApiError;
+use berth_objects::view::{FieldView, remove};
 use serde_json::Value;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

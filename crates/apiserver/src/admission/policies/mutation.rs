@@ -6,14 +6,15 @@
 
 use super::decision::{EvaluationFailure, PolicyInput, PolicyRun};
 use super::{Expression, Policy, PolicyBinding, Sort, any_of};
-use crate::admission::webhooks::Attributes;
-use crate::apply::fields_to_json;
-use crate::patch;
-use crate::registry::{Api, ServedResource};
-use crate::status::{ApiError, Cause};
-use crate::validation::policies::ExpressionScope;
-use crate::validation::view::FieldView;
+use crate::admission::attributes::Attributes;
+use crate::registry::Api;
 use berth_cel::{Datum, Output};
+use berth_objects::apply::fields_to_json;
+use berth_objects::catalog::ServedResource;
+use berth_objects::patch;
+use berth_objects::status::{ApiError, Cause};
+use berth_objects::validation::policies::ExpressionScope;
+use berth_objects::view::FieldView;
 use rustc_hash::FxHashSet;
 use serde_json::{Map, Value};
 

@@ -1,16 +1,17 @@
 //! Webhooks as the configurations state them, and the requests that they match.
 
-use super::Attributes;
+use crate::admission::attributes::Attributes;
 use crate::admission::matching::Matching;
-use crate::registry::{Api, ServedResource};
-use crate::schema::DecodeError;
-use crate::status::ApiError;
-use crate::validation::view::FieldView;
-use crate::validation::webhooks::{CONDITION_VARIABLES, REVIEW_VERSIONS};
+use crate::registry::Api;
 use crate::webhook_client::WebhookTarget;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use berth_cel::{COST_MAX, Datum, Program, Variables};
+use berth_objects::catalog::ServedResource;
+use berth_objects::schema::DecodeError;
+use berth_objects::status::ApiError;
+use berth_objects::validation::webhooks::{CONDITION_VARIABLES, REVIEW_VERSIONS};
+use berth_objects::view::FieldView;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -282,7 +283,7 @@ fn operations(patch: &str) -> Result<Value, String> {
     let bytes = STANDARD
         .decode(patch)
         .map_err(|e| undecodable(&e.to_string()))?;
-    match crate::schema::parse_json(&bytes) {
+    match berth_objects::schema::parse_json(&bytes) {
         Ok(parsed) => Ok(parsed.value),
         Err(DecodeError::Malformed { message, .. }) => Err(undecodable(&message)),
     }

@@ -1,9 +1,11 @@
 //! The condition `Available` of an APIService with a service.
 
 use super::{ServerState, discovery, proxy};
-use crate::controllers::selector::ControllerSelector;
-use crate::registry::{Api, ListRequest, Method, UpdateInputs, WriteOptions, find};
-use crate::validation::view::FieldView;
+use crate::registry::endpoints::endpoints;
+use crate::registry::{Api, ListRequest, Method, UpdateInputs, WriteOptions};
+use berth_objects::catalog::find;
+use berth_objects::selectors::workload::ControllerSelector;
+use berth_objects::view::FieldView;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::timeout;
@@ -96,7 +98,11 @@ fn slices(api: &Api, namespace: &str, service: &str) -> Vec<Value> {
 async fn ask(state: &ServerState, service: &Value) -> AvailableCondition {
     let spec = service.part("spec");
     let path = format!("/apis/{}/{}", spec.text("group"), spec.text("version"));
-    let endpoint = match state.aggregation.target(service).endpoint(&state.api) {
+    let endpoint = match state
+        .aggregation
+        .target(service)
+        .endpoint(&|namespace, name, port| endpoints(&state.api, namespace, name, port))
+    {
         Ok(endpoint) => endpoint,
         Err(error) => {
             // Without an answer the resources of the server are unknown, so discovery leaves them out.
@@ -130,7 +136,7 @@ fn write(
     api: &Api,
     name: &str,
     (status, reason, message): &AvailableCondition,
-) -> Result<(), crate::status::ApiError> {
+) -> Result<(), berth_objects::status::ApiError> {
     let Some(resource) = find("apiregistration.k8s.io", "apiservices") else {
         return Ok(());
     };

@@ -1,7 +1,7 @@
 //! Aggregated servers in discovery. A server that does not answer is listed without resources, as stale.
 
 use super::{ServerState, remote};
-use crate::validation::view::FieldView;
+use berth_objects::view::FieldView;
 use serde_json::{Map, Value, json};
 
 /// Adds the groups of other servers to the answer of `/apis`.

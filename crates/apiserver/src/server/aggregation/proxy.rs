@@ -2,11 +2,11 @@
 
 use super::ServerState;
 use crate::auth::RequestUser;
-use crate::registry::meta;
+use crate::registry::endpoints::endpoints;
 use crate::server::handle::{self, AnswerBody, Received, TEXT};
-use crate::status::ApiError;
-use crate::validation::view::FieldView;
 use crate::webhook_client::{ServerAddress, connect};
+use berth_objects::status::ApiError;
+use berth_objects::view::{FieldView, meta};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use http::header::{
@@ -41,7 +41,9 @@ pub(in crate::server) async fn forward(
         return Ok(unavailable("service unavailable"));
     }
     let target = state.aggregation.target(service);
-    let endpoint = match target.endpoint(&state.api) {
+    let endpoint = match target
+        .endpoint(&|namespace, name, port| endpoints(&state.api, namespace, name, port))
+    {
         Ok(endpoint) => endpoint,
         Err(error) => {
             let name = meta(service, "name");

@@ -1,0 +1,173 @@
+//! A request as admission plugins, webhooks and policies see it.
+
+use crate::registry::request::{DeleteRequest, WriteOptions};
+use crate::registry::requester::Requester;
+use berth_objects::access::{Propagation, gr};
+use berth_objects::catalog::ServedResource;
+use berth_objects::decode::FieldValidation;
+use berth_objects::schema::Schemas;
+use berth_objects::status::ApiError;
+use serde_json::{Value, json};
+
+/// The subresources of pods that are answered by a container, with the kind of their options.
+pub(super) const CONNECTS: [(&str, &str); 4] = [
+    ("attach", "PodAttachOptions"),
+    ("exec", "PodExecOptions"),
+    ("portforward", "PodPortForwardOptions"),
+    ("proxy", "PodProxyOptions"),
+];
+
+/// The operation of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WebhookOperation {
+    Create,
+    Update,
+    Delete,
+    Connect,
+}
+
+/// A request, as webhooks see it.
+#[derive(Debug)]
+pub(crate) struct Attributes<'a> {
+    pub(crate) resource: &'a ServedResource,
+    /// The subresource; empty for the object itself.
+    pub(crate) sub: &'a str,
+    /// The namespace; that of a namespace is itself.
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) operation: WebhookOperation,
+    pub(crate) options: WebhookOptions<'a>,
+}
+
+/// The options of a request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum WebhookOptions<'a> {
+    /// Those of a write, with their kind.
+    Write(&'static str, &'a WriteOptions),
+    Delete(&'a DeleteRequest),
+    /// Those of a CONNECT, which are its object.
+    Connect(&'a Requester),
+}
+
+impl WebhookOperation {
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Self::Create => "CREATE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
+        }
+    }
+}
+
+impl WebhookOptions<'_> {
+    pub(super) fn requester(&self) -> &Requester {
+        match self {
+            Self::Write(_, options) => &options.requester,
+            Self::Delete(request) => &request.requester,
+            Self::Connect(requester) => requester,
+        }
+    }
+
+    pub(super) fn dry_run(&self) -> bool {
+        match self {
+            Self::Write(_, options) => options.dry_run,
+            Self::Delete(request) => request.dry_run,
+            Self::Connect(_) => false,
+        }
+    }
+
+    /// The options as an object.
+    pub(super) fn to_value(self) -> Value {
+        let (kind, mut value) = match self {
+            Self::Write(kind, options) => (kind, write_options(options)),
+            Self::Delete(request) => ("DeleteOptions", delete_options(request)),
+            Self::Connect(_) => return Value::Null,
+        };
+        if self.dry_run() {
+            value["dryRun"] = json!(["All"]);
+        }
+        value["kind"] = kind.into();
+        value["apiVersion"] = "meta.k8s.io/v1".into();
+        value
+    }
+}
+
+fn write_options(options: &WriteOptions) -> Value {
+    let mut value = json!({});
+    if !options.manager.is_empty() {
+        value["fieldManager"] = options.manager.as_str().into();
+    }
+    match options.validation {
+        FieldValidation::Strict => value["fieldValidation"] = "Strict".into(),
+        FieldValidation::Ignore => value["fieldValidation"] = "Ignore".into(),
+        FieldValidation::Warn => {}
+    }
+    if options.force {
+        value["force"] = true.into();
+    }
+    value
+}
+
+fn delete_options(request: &DeleteRequest) -> Value {
+    let mut value = json!({});
+    if let Some(seconds) = request.grace_period_seconds {
+        value["gracePeriodSeconds"] = seconds.into();
+    }
+    if let Some(propagation) = request.propagation {
+        value["propagationPolicy"] = match propagation {
+            Propagation::Background => "Background",
+            Propagation::Foreground => "Foreground",
+            Propagation::Orphan => "Orphan",
+        }
+        .into();
+    }
+    let preconditions = &request.preconditions;
+    for (field, text) in [
+        ("uid", &preconditions.uid),
+        ("resourceVersion", &preconditions.resource_version),
+    ] {
+        if let Some(text) = text {
+            value["preconditions"][field] = text.as_str().into();
+        }
+    }
+    value
+}
+
+impl Attributes<'_> {
+    pub(super) fn is_of_namespace(&self) -> bool {
+        self.resource.resource == gr("", "namespaces")
+    }
+
+    /// Returns whether the body of the request is an object of the resource.
+    pub(super) fn is_whole(&self) -> bool {
+        matches!(
+            self.sub,
+            "" | "approval" | "status" | "resize" | "ephemeralcontainers"
+        )
+    }
+
+    /// Group, version and kind of the options of a CONNECT.
+    pub(super) fn connect_kind(&self) -> Value {
+        let kind = CONNECTS.iter().find(|(sub, _)| *sub == self.sub);
+        json!({"group": "", "version": "v1", "kind": kind.map_or("", |(_, kind)| kind)})
+    }
+
+    /// An object that a webhook has patched, as it is stored: without unknown fields, with defaults.
+    pub(super) fn accepted(
+        &self,
+        resource: &ServedResource,
+        mut object: Value,
+    ) -> Result<Value, ApiError> {
+        let decoded = match resource.subresource(self.sub) {
+            Some(sub) if !self.is_whole() => {
+                Schemas::get().normalize(sub.group, sub.version, sub.kind, &mut object)
+            }
+            _ => resource.decode(&mut object),
+        };
+        if let Some(error) = decoded.type_errors.first() {
+            return Err(ApiError::internal(error));
+        }
+        Ok(object)
+    }
+}

@@ -1,0 +1,36 @@
+//! Optimistic writes: an object is read, and written unless another write came in between.
+
+use super::api::Api;
+use crate::storage::{ObjectVersion, StoreError};
+use berth_objects::catalog::ServedResource;
+use berth_objects::status::ApiError;
+use std::sync::Arc;
+
+/// The number of times that a write is computed again because another one was stored in between. With many writers of
+/// one object, each attempt fails because another one succeeded.
+pub(super) const WRITE_ATTEMPTS_MAX: usize = 1_000;
+
+impl Api {
+    /// Writes what `attempt` makes of an object. It is called again with the newer version when another write was stored
+    /// in between.
+    ///
+    /// # Errors
+    /// Those of `attempt`; 404; 409 when other writes are always faster.
+    pub(super) fn revise<T>(
+        &self,
+        resource: &ServedResource,
+        (namespace, name): (&str, &str),
+        mut attempt: impl FnMut(Arc<ObjectVersion>) -> Result<Result<T, StoreError>, ApiError>,
+    ) -> Result<T, ApiError> {
+        for _ in 0..WRITE_ATTEMPTS_MAX {
+            match attempt(self.get(resource, namespace, name)?)? {
+                Ok(written) => return Ok(written),
+                Err(StoreError::NotFound) => {
+                    return Err(ApiError::not_found(resource.subject(name)));
+                }
+                Err(_) => {}
+            }
+        }
+        Err(ApiError::modified(resource.subject(name)))
+    }
+}

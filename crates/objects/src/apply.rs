@@ -1,0 +1,429 @@
+//! Server-side apply: who owns which fields of an object, and what an applied configuration makes of it.
+//!
+//! Ownership is stored in `metadata.managedFields`. An update takes over the fields that it changes; an applied
+//! configuration owns the fields that it sets, conflicts with other owners of fields that it changes, and removes what
+//! its manager applied before and no other manager owns. See KEP-555.
+
+mod fields;
+mod resource;
+mod typed;
+
+use crate::view::{FieldView, meta, meta_mut};
+use fields::FieldSet;
+use serde_json::{Value, json};
+pub(crate) use typed::Typed;
+
+/// So many managers of updates are kept apart; the oldest beyond that are merged.
+const UPDATE_MANAGERS_MAX: usize = 10;
+/// The manager of merged updates.
+const ANCIENT: &str = "ancient-changes";
+/// The manager of what was there before fields were tracked.
+const BEFORE_FIRST_APPLY: &str = "before-first-apply";
+/// Fields without an owner.
+const UNOWNED: [&[&str]; 11] = [
+    &["f:apiVersion"],
+    &["f:kind"],
+    &["f:metadata", "f:name"],
+    &["f:metadata", "f:namespace"],
+    &["f:metadata", "f:creationTimestamp"],
+    &["f:metadata", "f:selfLink"],
+    &["f:metadata", "f:uid"],
+    &["f:metadata", "f:clusterName"],
+    &["f:metadata", "f:generation"],
+    &["f:metadata", "f:managedFields"],
+    &["f:metadata", "f:resourceVersion"],
+];
+
+/// The author of a change, and the changed part of an object.
+#[derive(Debug, Clone, Copy)]
+pub struct Author<'a> {
+    /// The name of the manager.
+    pub manager: &'a str,
+    /// Group and version of the request.
+    pub api_version: &'a str,
+    /// The subresource, empty for the object itself.
+    pub subresource: &'a str,
+    /// The time of the request, RFC 3339 with seconds.
+    pub now: &'a str,
+    /// The fields that this part of the object does not write, such as `f:status`.
+    pub reset: &'a [&'a [&'a str]],
+}
+
+impl Author<'_> {
+    /// The time of an entry. Changes of a scale have none, as in kube-apiserver.
+    fn time(&self) -> String {
+        match self.subresource {
+            "scale" => String::new(),
+            _ => self.now.to_owned(),
+        }
+    }
+}
+
+/// A field that another manager owns and an applied configuration would change.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Conflict {
+    /// The owner as messages name it.
+    pub owner: String,
+    /// The path of the field.
+    pub field: String,
+}
+
+/// The reason why a configuration was not applied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ApplyError {
+    /// Other managers own what it would change.
+    Conflicts(Vec<Conflict>),
+    /// It does not fit the type of the object.
+    Type(String),
+}
+
+/// One entry of `managedFields`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ManagerEntry {
+    manager: String,
+    applied: bool,
+    api_version: String,
+    subresource: String,
+    time: String,
+    set: FieldSet,
+}
+
+impl ManagerEntry {
+    fn decode(value: &Value) -> Self {
+        let text = |field: &str| {
+            value
+                .get(field)
+                .and_then(Value::as_str)
+                .unwrap_or("")
+                .to_owned()
+        };
+        Self {
+            manager: text("manager"),
+            applied: text("operation") == "Apply",
+            api_version: text("apiVersion"),
+            subresource: text("subresource"),
+            time: text("time"),
+            set: FieldSet::decode(value.get("fieldsV1").unwrap_or(&Value::Null)),
+        }
+    }
+
+    fn new(author: &Author<'_>, applied: bool, set: FieldSet) -> Self {
+        Self {
+            manager: author.manager.to_owned(),
+            applied,
+            api_version: author.api_version.to_owned(),
+            subresource: author.subresource.to_owned(),
+            time: author.time(),
+            set,
+        }
+    }
+
+    fn encode(&self) -> Value {
+        let mut entry = json!({
+            "manager": self.manager,
+            "operation": if self.applied { "Apply" } else { "Update" },
+            "apiVersion": self.api_version,
+            "fieldsType": "FieldsV1",
+            "fieldsV1": self.set.text(),
+        });
+        for (field, value) in [("time", &self.time), ("subresource", &self.subresource)] {
+            if !value.is_empty() {
+                entry[field] = value.as_str().into();
+            }
+        }
+        entry
+    }
+
+    /// Returns whether this is the entry of an author. An applier has one entry whatever the version.
+    fn is_of(&self, author: &Author<'_>, applied: bool) -> bool {
+        self.manager == author.manager
+            && self.applied == applied
+            && self.subresource == author.subresource
+            && (applied || self.api_version == author.api_version)
+    }
+
+    /// The manager as conflicts name it to an author. A scale shows the version of `Scale`.
+    fn shown(&self, author: &Author<'_>) -> String {
+        let mut text = format!("{:?}", self.manager);
+        if !self.subresource.is_empty() {
+            text += &format!(" with subresource {:?}", self.subresource);
+        }
+        if !self.applied {
+            let version = match author.subresource {
+                "scale" => "autoscaling/v1",
+                _ => &self.api_version,
+            };
+            text += &format!(" using {version}");
+        }
+        text
+    }
+}
+
+/// The entries of an object's `managedFields` of which `fieldsV1` is known.
+fn field_sets(object: &mut Value) -> impl Iterator<Item = &mut Value> {
+    let list = object.pointer_mut("/metadata/managedFields");
+    let list = list.and_then(Value::as_array_mut).into_iter().flatten();
+    list.filter_map(|entry| entry.get_mut("fieldsV1"))
+}
+
+/// Writes `fieldsV1` of each entry of `managedFields` as text, which is how objects are stored: as a tree of maps it
+/// takes more memory than the rest of the object.
+pub fn fields_to_text(object: &mut Value) {
+    for set in field_sets(object).filter(|set| set.is_object()) {
+        *set = set.to_string().into();
+    }
+}
+
+/// Writes `fieldsV1` as JSON again, for clients and for what changes `managedFields` itself.
+pub fn fields_to_json(object: &mut Value) {
+    for set in field_sets(object) {
+        if let Some(json) = set
+            .as_str()
+            .and_then(|text| serde_json::from_str(text).ok())
+        {
+            *set = json;
+        }
+    }
+}
+
+fn entries(object: &Value) -> Vec<ManagerEntry> {
+    let list = object
+        .pointer("/metadata/managedFields")
+        .and_then(Value::as_array);
+    list.into_iter()
+        .flatten()
+        .map(ManagerEntry::decode)
+        .collect()
+}
+
+fn store(object: &mut Value, mut entries: Vec<ManagerEntry>) {
+    entries.retain(|entry| !entry.set.is_empty());
+    cap(&mut entries);
+    let key = |e: &ManagerEntry| {
+        let (time, manager) = (e.time.clone(), e.manager.clone());
+        (
+            !e.applied,
+            time,
+            manager,
+            e.api_version.clone(),
+            e.subresource.clone(),
+        )
+    };
+    entries.sort_by_cached_key(key);
+    let meta = meta_mut(object);
+    if entries.is_empty() {
+        meta.remove("managedFields");
+    } else {
+        let list: Vec<Value> = entries.iter().map(ManagerEntry::encode).collect();
+        meta.insert("managedFields".to_owned(), list.into());
+    }
+}
+
+/// Merges the oldest entries of updates when there are too many.
+fn cap(entries: &mut Vec<ManagerEntry>) {
+    while entries.iter().filter(|e| !e.applied).count() > UPDATE_MANAGERS_MAX {
+        let updates = entries
+            .iter()
+            .enumerate()
+            .filter(|(_, e)| !e.applied && e.manager != ANCIENT);
+        let Some(oldest) = updates.min_by_key(|(_, e)| e.time.clone()).map(|(i, _)| i) else {
+            return;
+        };
+        let oldest = entries.remove(oldest);
+        let bucket = entries.iter_mut().find(|e| {
+            e.manager == ANCIENT && e.api_version == oldest.api_version && e.subresource.is_empty()
+        });
+        match bucket {
+            Some(bucket) => {
+                bucket.set.add(oldest.set);
+                bucket.time = oldest.time;
+            }
+            None => {
+                // The first one makes the bucket: one entry less only from the second on.
+                entries.push(ManagerEntry {
+                    manager: ANCIENT.to_owned(),
+                    subresource: String::new(),
+                    ..oldest
+                });
+            }
+        }
+    }
+}
+
+fn owned(mut set: FieldSet, author: &Author<'_>) -> FieldSet {
+    for path in UNOWNED.iter().chain(author.reset) {
+        set.without(path);
+    }
+    // The metadata object itself has no owner.
+    set.without_member("f:metadata");
+    set
+}
+
+/// Updates the owners of an object's fields after a write that was not an apply. `old` is the object before, or an
+/// empty one for a create.
+pub fn after_update(typed: Typed<'_>, old: &Value, new: &mut Value, author: &Author<'_>) {
+    let given = new
+        .pointer("/metadata/managedFields")
+        .and_then(Value::as_array);
+    let can_be_read = |entry: &Value| entry.get("fieldsType").is_some_and(|t| t == "FieldsV1");
+    // One empty entry clears the owners; a write that does not know the field keeps them.
+    let mut managers: Vec<ManagerEntry> = match given.map(Vec::as_slice) {
+        _ if !author.subresource.is_empty() => entries(old),
+        Some([Value::Object(only)]) if only.is_empty() => Vec::new(),
+        Some(list) if !list.is_empty() && list.iter().all(can_be_read) => {
+            list.iter().map(ManagerEntry::decode).collect()
+        }
+        _ => entries(old),
+    };
+    meta_mut(new).remove("managedFields");
+    let is_create = meta(old, "uid").is_empty();
+    // An object whose owners were cleared stays without them until something is applied.
+    if managers.is_empty() && !is_create {
+        store(new, managers);
+        return;
+    }
+    track(typed, old, new, &mut managers, author);
+    store(new, managers);
+}
+
+fn track(
+    typed: Typed<'_>,
+    old: &Value,
+    new: &Value,
+    managers: &mut Vec<ManagerEntry>,
+    author: &Author<'_>,
+) {
+    let found = typed.compare(old, new);
+    let removed = owned(found.removed, author);
+    let mut changed = found.modified;
+    changed.add(found.added);
+    let changed = owned(changed, author);
+    for entry in managers.iter_mut() {
+        entry.set.subtract(&changed);
+        entry.set.subtract(&removed);
+    }
+    if changed.is_empty() {
+        return;
+    }
+    match managers.iter_mut().find(|e| e.is_of(author, false)) {
+        Some(entry) => {
+            entry.set.add(changed);
+            entry.time = author.time();
+        }
+        None => managers.push(ManagerEntry::new(author, false, changed)),
+    }
+}
+
+/// Applies a configuration to an object. `live` is the `blank` object of the type when there is none.
+///
+/// # Errors
+/// See [`ApplyError`].
+pub fn apply(
+    typed: Typed<'_>,
+    (live, blank): (&Value, &Value),
+    config: &Value,
+    author: &Author<'_>,
+    force: bool,
+) -> Result<Value, ApplyError> {
+    let mut managers = entries(live);
+    if managers.is_empty() && !meta(live, "uid").is_empty() {
+        let before = Author {
+            manager: BEFORE_FIRST_APPLY,
+            ..*author
+        };
+        let mut bare = live.clone();
+        meta_mut(&mut bare).remove("managedFields");
+        track(typed, blank, &bare, &mut managers, &before);
+    }
+    let given = typed.field_set(config).map_err(ApplyError::Type)?;
+    let set = owned(given.clone(), author);
+    let mut merged = typed.merge(live, config);
+    let position = managers.iter().position(|e| e.is_of(author, true));
+    let last = position.map(|i| managers.remove(i));
+    if let Some(last) = &last {
+        let mut owners = given;
+        for entry in &managers {
+            owners.add(entry.set.clone());
+        }
+        // The fields that this manager applied before, and neither it nor another manager owns now.
+        let mut gone = last.set.clone().with_parents();
+        gone.subtract(&owners.with_parents());
+        typed.remove(&mut merged, &gone);
+    }
+    let found = typed.compare(live, &merged);
+    let mut changed = found.modified;
+    changed.add(found.added);
+    let changed = owned(changed, author);
+    let mut conflicts: Vec<Conflict> = Vec::new();
+    for entry in &mut managers {
+        let lost = entry.set.intersection(&changed);
+        conflicts.extend(lost.paths().into_iter().map(|field| Conflict {
+            owner: entry.shown(author),
+            field,
+        }));
+        entry.set.subtract(&changed);
+        entry.set.subtract(&found.removed);
+    }
+    if !conflicts.is_empty() && !force {
+        conflicts.sort_by(|a, b| (&a.field, &a.owner).cmp(&(&b.field, &b.owner)));
+        return Err(ApplyError::Conflicts(conflicts));
+    }
+    let unchanged = changed.is_empty() && found.removed.is_empty();
+    let mut entry = ManagerEntry::new(author, true, set);
+    if unchanged {
+        entry.time = last.map(|last| last.time).unwrap_or_default();
+    }
+    managers.push(entry);
+    store(&mut merged, managers);
+    Ok(merged)
+}
+
+/// Returns whether two objects are equal but for the times of their managed fields.
+pub fn differ_in_times_only(one: &Value, other: &Value) -> bool {
+    fn fields(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
+        let fields = object.as_object().into_iter().flatten();
+        fields.filter(|(name, _)| *name != "metadata")
+    }
+    fn metadata(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
+        let fields = object.map("metadata");
+        let fields = fields.into_iter().flatten();
+        fields.filter(|(name, _)| *name != "managedFields")
+    }
+    let timeless = |object: &Value| -> Vec<ManagerEntry> {
+        let mut list = entries(object);
+        for entry in &mut list {
+            entry.time.clear();
+        }
+        list
+    };
+    fields(one).eq(fields(other))
+        && metadata(one).eq(metadata(other))
+        && timeless(one) == timeless(other)
+}
+
+/// The message about conflicts.
+pub fn conflict_message(conflicts: &[Conflict]) -> String {
+    if let [one] = conflicts {
+        let Conflict { owner, field } = one;
+        return format!("Apply failed with 1 conflict: conflict with {owner}: {field}");
+    }
+    let mut lines: Vec<String> = Vec::new();
+    let mut last = "";
+    let mut by_owner: Vec<&Conflict> = conflicts.iter().collect();
+    by_owner.sort();
+    for conflict in by_owner {
+        if conflict.owner != last {
+            lines.push(format!("conflicts with {}:", conflict.owner));
+            last = &conflict.owner;
+        }
+        lines.push(format!("- {}", conflict.field));
+    }
+    format!(
+        "Apply failed with {} conflicts: {}",
+        conflicts.len(),
+        lines.join("\n")
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,704 @@
+//! Validation rules of schemas (`x-kubernetes-validations`): expressions in CEL over `self` and `oldSelf`.
+//!
+//! The texts of errors are those of kube-apiserver. One difference: kube-apiserver knows the types of the fields when
+//! it compiles a rule; here a rule that does not fit them fails when it is evaluated.
+
+use crate::field::{ErrorType, FieldError};
+use crate::validation::errors::{ErrorPath, Errors, Shown};
+use crate::view::FieldView;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use berth_cel::{COST_MAX, CompileError, Datum, EvaluationError, Program, Variables};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// All rules of an object may cost so much together.
+const OBJECT_COST_MAX: u64 = 10 * COST_MAX;
+/// A message that an expression forms has at most so many bytes.
+const MESSAGE_BYTES_MAX: usize = 5 * 1024;
+/// The variables of rules.
+const VARIABLES: &[&str] = &["oldSelf", "self"];
+const FIELD: &str = "x-kubernetes-validations";
+const REASONS: [&str; 4] = [
+    "FieldValueDuplicate",
+    "FieldValueForbidden",
+    "FieldValueInvalid",
+    "FieldValueRequired",
+];
+/// Words of CEL that cannot be names.
+pub(crate) const RESERVED: [&str; 21] = [
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
+
+/// A compiled rule.
+#[derive(Debug)]
+struct CompiledRule {
+    program: Program,
+    message: Option<Program>,
+    /// The rule as its definition states it.
+    stated: Value,
+    /// The field that errors name, below the one of the rule.
+    field: Vec<String>,
+}
+
+/// The rules of a schema and of those below it. Schemas without rules are left out.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Rules {
+    own: Arc<Vec<CompiledRule>>,
+    properties: BTreeMap<String, Rules>,
+    /// Those of all other fields.
+    values: Option<Box<Rules>>,
+    items: Option<Box<Rules>>,
+}
+
+impl CompiledRule {
+    fn compile(stated: &Value) -> Result<Self, (&'static str, String)> {
+        let program = Program::condition(stated.text("rule"), VARIABLES);
+        let program = program.map_err(|e| {
+            let text = match e {
+                CompileError::OtherType(..) => "cel expression must evaluate to a bool".to_owned(),
+                other => other.to_string(),
+            };
+            ("rule", text)
+        })?;
+        let message = stated.maybe_text("messageExpression").map(|text| {
+            Program::text(text, VARIABLES).map_err(|e| {
+                let text = match e {
+                    CompileError::OtherType(..) => {
+                        "messageExpression must evaluate to a string".to_owned()
+                    }
+                    other => format!("messageExpression {other}"),
+                };
+                ("messageExpression", text)
+            })
+        });
+        Ok(Self {
+            program,
+            message: message.transpose()?,
+            field: steps(stated.text("fieldPath")).unwrap_or_default(),
+            stated: stated.clone(),
+        })
+    }
+
+    fn is_optional(&self) -> bool {
+        self.stated.flag("optionalOldSelf")
+    }
+
+    /// The way in which errors of the evaluation name the rule.
+    fn name(&self) -> &str {
+        match self.stated.text("message").trim() {
+            "" => self.stated.text("rule").trim(),
+            message => message,
+        }
+    }
+}
+
+/// The steps of a path such as `.spec['a.b'].c`; `None` when it is no path of fields.
+pub(super) fn steps(path: &str) -> Option<Vec<String>> {
+    let mut steps = Vec::new();
+    let mut rest = path.trim();
+    while !rest.is_empty() {
+        if let Some(after) = rest.strip_prefix("['") {
+            let (name, after) = after.split_once("']")?;
+            steps.push(name.to_owned());
+            rest = after;
+        } else {
+            let after = rest.strip_prefix('.')?;
+            let end = after.find(['.', '[']).unwrap_or(after.len());
+            let (name, after) = after.split_at(end);
+            steps.push(name.to_owned());
+            rest = after;
+        }
+    }
+    steps.iter().all(|step| !step.is_empty()).then_some(steps)
+}
+
+// === what a definition may state ===
+
+/// Checks the rules of a schema. `is_correlatable` states whether values have a counterpart in the object before a
+/// change.
+pub(super) fn check(
+    errors: &mut Errors,
+    schema: &Value,
+    path: &ErrorPath<'_>,
+    is_correlatable: bool,
+) {
+    let has_lines = |text: &str| text.trim().contains(['\n', '\r']);
+    for (i, stated) in schema.items(FIELD).iter().enumerate() {
+        let at = path.child(FIELD).index(i);
+        let is_blank = |field: &str| {
+            let text = stated.maybe_text(field).filter(|text| !text.is_empty());
+            text.is_some_and(|text| text.trim().is_empty())
+        };
+        let before = errors.len();
+        let (rule, message) = (stated.text("rule"), stated.text("message"));
+        if rule.trim().is_empty() {
+            errors.required(&at.child("rule"), "rule is not specified");
+        } else if is_blank("message") {
+            let detail = "must be non-empty if specified";
+            errors.invalid(&at.child("message"), message, detail);
+        } else if has_lines(message) {
+            let detail = "must not contain line breaks";
+            errors.invalid(&at.child("message"), message, detail);
+        } else if has_lines(rule) && message.trim().is_empty() {
+            let detail = "message must be specified if rule contains line breaks";
+            errors.required(&at.child("message"), detail);
+        }
+        if is_blank("messageExpression") {
+            let detail = "messageExpression must be non-empty if specified";
+            errors.required(&at.child("messageExpression"), detail);
+        }
+        if let Some(reason) = stated.maybe_text("reason")
+            && !REASONS.contains(&reason)
+        {
+            errors.not_supported(&at.child("reason"), reason, &REASONS);
+        }
+        let field = stated.text("fieldPath");
+        let found = steps(field).and_then(|steps| {
+            steps.iter().try_fold(schema, |schema, step| {
+                let own = schema.part("properties").get(step);
+                own.or_else(|| schema.field("additionalProperties"))
+            })
+        });
+        if !field.is_empty() && found.is_none() {
+            errors.invalid(&at.child("fieldPath"), field, "must be a valid path");
+        }
+        if errors.len() != before {
+            continue;
+        }
+        match CompiledRule::compile(stated) {
+            Err((part, detail)) => errors.invalid(&at.child(part), Shown::from(stated), detail),
+            Ok(compiled) => {
+                let uses_old = compiled.program.uses("oldSelf");
+                if uses_old && !is_correlatable {
+                    let detail = format!(
+                        "oldSelf cannot be used on the uncorrelatable portion of the schema within {path}"
+                    );
+                    errors.invalid(&at.child("rule"), rule, detail);
+                } else if !uses_old && stated.field("optionalOldSelf").is_some() {
+                    let detail = "may not be set if oldSelf is not used in rule";
+                    let given = stated.flag("optionalOldSelf");
+                    errors.invalid(&at.child("optionalOldSelf"), given, detail);
+                }
+            }
+        }
+    }
+}
+
+// === the rules of objects ===
+
+impl Rules {
+    /// The rules of a schema, which was checked.
+    pub(super) fn of(schema: &Value) -> Self {
+        let own = schema.items(FIELD).iter();
+        let below = |schema: &Value| {
+            let rules = schema.is_object().then(|| Self::of(schema));
+            rules.filter(|rules| !rules.is_empty()).map(Box::new)
+        };
+        let properties = schema.entries("properties").into_iter();
+        Self {
+            own: Arc::new(
+                own.filter_map(|stated| CompiledRule::compile(stated).ok())
+                    .collect(),
+            ),
+            properties: properties
+                .filter_map(|(name, schema)| Some((name.to_owned(), *below(schema)?)))
+                .collect(),
+            values: below(schema.part("additionalProperties")),
+            items: below(schema.part("items")),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.own.is_empty()
+            && self.properties.is_empty()
+            && self.values.is_none()
+            && self.items.is_none()
+    }
+
+    /// Adds the faults that the rules find in an object to those that its schema finds. `old` is the object before a
+    /// change. A part of the object that was not changed has no faults.
+    pub(super) fn validate(
+        &self,
+        schema: &Value,
+        (object, old): (&Value, Option<&Value>),
+        faults: &mut Vec<FieldError>,
+    ) {
+        if self.is_empty() {
+            return;
+        }
+        // A rule can rely on the structure that the schema states; these faults break it.
+        let blocks = |fault: &FieldError| {
+            matches!(
+                fault.kind,
+                ErrorType::NotSupported
+                    | ErrorType::Required
+                    | ErrorType::TooLong
+                    | ErrorType::TooMany
+                    | ErrorType::TypeInvalid
+            ) || fault.detail.contains(" in body must be of type ")
+        };
+        let mut check = RuleCheck {
+            errors: Errors::new(),
+            left: Some(OBJECT_COST_MAX),
+        };
+        if faults.iter().any(blocks) {
+            let detail = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
+            check
+                .errors
+                .invalid(&ErrorPath::default(), Shown::absent(), detail);
+        } else {
+            check.value(self, schema, (object, old), &ErrorPath::default(), true);
+        }
+        faults.extend(check.errors.into_vec());
+    }
+}
+
+struct RuleCheck {
+    errors: Errors,
+    /// The cost that further rules may have; `None` when no further ones are evaluated.
+    left: Option<u64>,
+}
+
+impl RuleCheck {
+    fn value(
+        &mut self,
+        rules: &Rules,
+        schema: &Value,
+        (value, old): (&Value, Option<&Value>),
+        path: &ErrorPath<'_>,
+        is_root: bool,
+    ) {
+        if value.is_null() {
+            return;
+        }
+        if !rules.own.is_empty() {
+            self.own(&rules.own, schema, (value, old), path, is_root);
+        }
+        match value {
+            Value::Object(map) => {
+                for (name, value) in map {
+                    let own = rules.properties.get(name);
+                    let (below, schema) = match own {
+                        Some(rules) => (Some(rules), schema.part("properties").part(name)),
+                        None => (rules.values.as_deref(), schema.part("additionalProperties")),
+                    };
+                    if let Some(below) = below {
+                        let old = old.and_then(|old| old.get(name));
+                        let at = match own {
+                            Some(_) => path.child(name),
+                            None => path.key(name),
+                        };
+                        self.value(below, schema, (value, old), &at, false);
+                    }
+                }
+            }
+            Value::Array(list) => {
+                let Some(below) = rules.items.as_deref() else {
+                    return;
+                };
+                let keys = schema.strings("x-kubernetes-list-map-keys");
+                let before = old.and_then(Value::as_array);
+                for (i, value) in list.iter().enumerate() {
+                    let same = |old: &&Value| keys.iter().all(|key| old.get(key) == value.get(key));
+                    let old = before.filter(|_| !keys.is_empty());
+                    let old = old.and_then(|before| before.iter().find(same));
+                    let items = schema.part("items");
+                    self.value(below, items, (value, old), &path.index(i), false);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Evaluates the rules of one schema.
+    fn own(
+        &mut self,
+        rules: &[CompiledRule],
+        schema: &Value,
+        (value, old): (&Value, Option<&Value>),
+        path: &ErrorPath<'_>,
+        is_root: bool,
+    ) {
+        let kind = schema.text("type");
+        let this = datum(schema, value, is_root);
+        let before = old.map(|old| datum(schema, old, is_root));
+        let variables = |before: Option<Datum>| {
+            let before = before.map(|before| ("oldSelf", before));
+            Variables::new([("self", this.clone())].into_iter().chain(before))
+        };
+        let plain = variables(before.clone());
+        let optional = variables(Some(Datum::optional(before)));
+        for rule in rules {
+            let uses_old = rule.program.uses("oldSelf");
+            if uses_old && old.is_none() && !rule.is_optional() {
+                continue;
+            }
+            let Some(left) = self.left else { return };
+            let variables = if rule.is_optional() {
+                &optional
+            } else {
+                &plain
+            };
+            let (result, cost) = rule.program.is_true(variables, left.min(COST_MAX));
+            let name = rule.name();
+            let failed = match result {
+                Ok(true) => None,
+                Ok(false) => Some(None),
+                Err(EvaluationError::TooExpensive) if cost > left => {
+                    self.left = None;
+                    let detail = "validation failed due to running out of cost budget, no further validation rules will be run";
+                    self.errors.invalid(path, kind, detail);
+                    return;
+                }
+                Err(error @ EvaluationError::TooExpensive) => {
+                    self.left = None;
+                    let detail = format!(
+                        "'{error}': no further validation rules will be run due to call cost exceeds limit for rule: {name}"
+                    );
+                    self.errors.invalid(path, kind, detail);
+                    return;
+                }
+                Err(error) => {
+                    let text = error.to_string();
+                    Some(Some(if text.starts_with("no such overload") {
+                        format!(
+                            "'{text}': call arguments did not match a supported operator, function or macro signature for rule: {name}"
+                        )
+                    } else {
+                        format!("{text} evaluating rule: {name}")
+                    }))
+                }
+            };
+            self.left = Some(left.saturating_sub(cost));
+            match failed {
+                None => {}
+                Some(Some(detail)) => self.errors.invalid(path, kind, detail),
+                // An invalid value from before may stay so.
+                Some(None) if !uses_old && old == Some(value) => {}
+                Some(None) => {
+                    let detail = self.message(rule, &plain);
+                    let at = rule
+                        .field
+                        .iter()
+                        .fold(path.clone(), |at, step| at.child(step));
+                    self.fault(rule.stated.text("reason"), &at, (kind, value), detail);
+                }
+            }
+        }
+    }
+
+    fn message(&mut self, rule: &CompiledRule, variables: &Variables) -> String {
+        let left = self.left.unwrap_or_default();
+        if let Some(program) = &rule.message {
+            let (result, cost) = program.form(variables, left.min(COST_MAX));
+            self.left = Some(left.saturating_sub(cost));
+            let text = result.ok().flatten().unwrap_or_default();
+            let text = text.trim();
+            let is_line = !text.is_empty() && !text.contains(['\n', '\r']);
+            if is_line && text.len() <= MESSAGE_BYTES_MAX {
+                return text.to_owned();
+            }
+        }
+        match rule.stated.text("message").trim() {
+            "" => format!("failed rule: {}", rule.stated.text("rule").trim()),
+            message => message.to_owned(),
+        }
+    }
+
+    fn fault(
+        &mut self,
+        reason: &str,
+        path: &ErrorPath<'_>,
+        (kind, value): (&str, &Value),
+        detail: String,
+    ) {
+        let is_shown = !matches!(kind, "object" | "array");
+        match reason {
+            "FieldValueForbidden" => self.errors.forbidden(path, detail),
+            "FieldValueRequired" => self.errors.required(path, detail),
+            "FieldValueDuplicate" => self.errors.duplicate(path, Shown::from(value)),
+            _ if is_shown => self.errors.invalid(path, Shown::from(value), detail),
+            _ => self.errors.invalid_unshown(path, detail),
+        }
+    }
+}
+
+/// A value as rules see it.
+fn datum(schema: &Value, value: &Value, is_root: bool) -> Datum {
+    let text = value.as_str().unwrap_or_default();
+    match (schema.text("type"), value) {
+        ("object", Value::Object(map)) => object(schema, map, is_root),
+        ("array", Value::Array(list)) => {
+            let items = schema.part("items");
+            Datum::list(list.iter().map(|value| datum(items, value, false)))
+        }
+        ("number", Value::Number(number)) => Datum::double(number.as_f64().unwrap_or_default()),
+        ("string", Value::String(_)) => match schema.text("format") {
+            "date-time" => Datum::timestamp(text),
+            "date" => Datum::timestamp(&format!("{text}T00:00:00Z")),
+            "duration" => match text.parse::<berth_api::GoDuration>() {
+                Ok(duration) => Datum::duration(duration.as_nanos()),
+                Err(_) => Datum::json(value),
+            },
+            "byte" => match STANDARD.decode(text) {
+                Ok(bytes) => Datum::bytes(&bytes),
+                Err(_) => Datum::json(value),
+            },
+            _ => Datum::json(value),
+        },
+        _ => Datum::json(value),
+    }
+}
+
+fn object(schema: &Value, map: &Map<String, Value>, is_root: bool) -> Datum {
+    let is_whole = is_root || schema.flag("x-kubernetes-embedded-resource");
+    let properties = schema.field("properties").and_then(Value::as_object);
+    if !is_whole && properties.is_none() {
+        let values = schema.part("additionalProperties");
+        let entries = map.iter();
+        return Datum::map(entries.map(|(key, value)| (key.as_str(), datum(values, value, false))));
+    }
+    let mut fields: Vec<(String, Datum)> = Vec::new();
+    for (name, value) in map {
+        let own = properties.and_then(|properties| properties.get(name));
+        match (name.as_str(), own, escaped(name)) {
+            ("apiVersion" | "kind", _, _) if is_whole => {
+                fields.push((name.clone(), Datum::json(value)));
+            }
+            ("metadata", _, _) if is_whole => {
+                let known = ["generateName", "name"].into_iter();
+                let known = known.filter_map(|name| Some((name, Datum::json(value.get(name)?))));
+                fields.push((name.clone(), Datum::map(known)));
+            }
+            (_, Some(own), Some(escaped)) => fields.push((escaped, datum(own, value, false))),
+            _ => {}
+        }
+    }
+    let fields = fields
+        .iter()
+        .map(|(name, datum)| (name.as_str(), datum.clone()));
+    Datum::map(fields)
+}
+
+/// The name of a field in an expression; `None` when it cannot be in one.
+fn escaped(name: &str) -> Option<String> {
+    if name.is_empty() {
+        return None;
+    }
+    if RESERVED.contains(&name) {
+        return Some(format!("__{name}__"));
+    }
+    let is_fitting = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
+    if name.starts_with(|c: char| c.is_ascii_digit()) || !name.chars().all(is_fitting) {
+        return None;
+    }
+    let text = name.replace("__", "__underscores__");
+    let text = text.replace('.', "__dot__").replace('-', "__dash__");
+    Some(text.replace('/', "__slash__"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// The faults of an object with this spec, before which it had another one.
+    fn faults(spec: Value, object: Value, old: Option<Value>) -> Vec<String> {
+        let schema = json!({"type": "object", "properties": {"spec": spec}});
+        let whole = |spec: Value| json!({"metadata": {"name": "x"}, "spec": spec});
+        let (object, old) = (whole(object), old.map(whole));
+        let mut faults = Vec::new();
+        Rules::of(&schema).validate(&schema, (&object, old.as_ref()), &mut faults);
+        faults.iter().map(ToString::to_string).collect()
+    }
+
+    fn integer(rules: Value) -> Value {
+        json!({"type": "integer", "x-kubernetes-validations": rules})
+    }
+
+    #[test]
+    fn rules_find_faults_with_the_texts_of_kube_apiserver() {
+        let bounded = json!({
+            "type": "object",
+            "properties": {
+                "min": {"type": "integer"},
+                "max": {"type": "integer"},
+                "end": {"type": "string", "format": "date-time"},
+                "a-b": {"type": "string"},
+            },
+            "x-kubernetes-validations": [
+                {"rule": "self.min <= self.max", "message": "min is more than max"},
+                {"rule": "!has(self.end) || self.end < timestamp('2030-01-01T00:00:00Z')", "fieldPath": ".end"},
+                {"rule": "!has(self.a__dash__b) || self.a__dash__b != 'no'",
+                 "messageExpression": "'a-b is ' + self.a__dash__b"},
+            ],
+        });
+        for (spec, expect) in [
+            (json!({"min": 1, "max": 2}), vec![]),
+            (
+                json!({"min": 3, "max": 2}),
+                vec!["spec: Invalid value: min is more than max"],
+            ),
+            (
+                json!({"min": 1, "max": 2, "end": "2031-01-01T00:00:00Z"}),
+                vec![
+                    "spec.end: Invalid value: failed rule: !has(self.end) || self.end < timestamp('2030-01-01T00:00:00Z')",
+                ],
+            ),
+            (
+                json!({"min": 1, "max": 2, "a-b": "no"}),
+                vec!["spec: Invalid value: a-b is no"],
+            ),
+            (
+                json!({"min": 1}),
+                vec![
+                    "spec: Invalid value: \"object\": no such key: max evaluating rule: min is more than max",
+                ],
+            ),
+        ] {
+            assert_eq!(
+                faults(bounded.clone(), spec.clone(), None),
+                expect,
+                "{spec}"
+            );
+        }
+        let forbidden = integer(
+            json!([{"rule": "self < 3", "reason": "FieldValueForbidden", "message": "no"}]),
+        );
+        assert_eq!(faults(forbidden, json!(3), None), ["spec: Forbidden: no"]);
+    }
+
+    #[test]
+    fn transition_rules_compare_with_the_object_before() {
+        let grows = integer(json!([{"rule": "self >= oldSelf", "message": "may not shrink"}]));
+        assert_eq!(faults(grows.clone(), json!(1), None), Vec::<String>::new());
+        assert_eq!(
+            faults(grows, json!(1), Some(json!(2))),
+            ["spec: Invalid value: 1: may not shrink"]
+        );
+        let optional = integer(json!([
+            {"rule": "oldSelf.hasValue() || self == 0", "optionalOldSelf": true, "message": "begins at 0"},
+        ]));
+        assert_eq!(
+            faults(optional.clone(), json!(1), None),
+            ["spec: Invalid value: 1: begins at 0"]
+        );
+        assert_eq!(
+            faults(optional, json!(1), Some(json!(0))),
+            Vec::<String>::new()
+        );
+        // Entries of a list are compared by their keys.
+        let list = json!({
+            "type": "array",
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["k"],
+            "items": {
+                "type": "object",
+                "properties": {"k": {"type": "string"}, "v": {"type": "integer"}},
+                "x-kubernetes-validations": [{"rule": "self.v == oldSelf.v", "message": "is immutable"}],
+            },
+        });
+        let before = json!([{"k": "a", "v": 1}, {"k": "b", "v": 2}]);
+        let after = json!([{"k": "b", "v": 3}, {"k": "a", "v": 1}, {"k": "c", "v": 9}]);
+        assert_eq!(
+            faults(list, after, Some(before)),
+            ["spec[0]: Invalid value: is immutable"]
+        );
+    }
+
+    #[test]
+    fn what_was_invalid_before_may_stay_so() {
+        let small = integer(json!([{"rule": "self < 3"}]));
+        assert_eq!(
+            faults(small.clone(), json!(5), Some(json!(5))),
+            Vec::<String>::new()
+        );
+        assert_eq!(faults(small, json!(6), Some(json!(5))).len(), 1);
+    }
+
+    #[test]
+    fn definitions_state_rules_that_can_be_evaluated() {
+        let check_one = |rule: Value| {
+            let schema =
+                json!({"type": "object", "properties": {"a": {"type": "integer"}}, FIELD: [rule]});
+            let mut errors = Errors::new();
+            check(&mut errors, &schema, &ErrorPath::new("s"), true);
+            let errors = errors.into_vec();
+            errors.iter().map(ToString::to_string).collect::<String>()
+        };
+        for (rule, expect) in [
+            (json!({"rule": "self.a > 0"}), ""),
+            (
+                json!({"rule": " "}),
+                "rule: Required value: rule is not specified",
+            ),
+            (
+                json!({"rule": "self.a >"}),
+                "compilation failed: ERROR: <input>:1:9",
+            ),
+            (
+                json!({"rule": "1"}),
+                "cel expression must evaluate to a bool",
+            ),
+            (
+                json!({"rule": "true", "messageExpression": "1"}),
+                "messageExpression must evaluate to a string",
+            ),
+            (
+                json!({"rule": "true", "reason": "Other"}),
+                "reason: Unsupported value: \"Other\"",
+            ),
+            (
+                json!({"rule": "true", "fieldPath": ".b"}),
+                "fieldPath: Invalid value: \".b\": must be a valid path",
+            ),
+            (
+                json!({"rule": "true", "optionalOldSelf": true}),
+                "may not be set if oldSelf is not used in rule",
+            ),
+        ] {
+            let got = check_one(rule.clone());
+            assert!(
+                got.contains(expect) && got.is_empty() == expect.is_empty(),
+                "{rule}: {got}"
+            );
+        }
+    }
+
+    #[test]
+    fn names_of_fields_are_escaped() {
+        for (name, expect) in [
+            ("a", Some("a")),
+            ("a-b.c/d", Some("a__dash__b__dot__c__slash__d")),
+            ("a__b", Some("a__underscores__b")),
+            ("namespace", Some("__namespace__")),
+            ("1a", None),
+            ("a b", None),
+            ("", None),
+        ] {
+            assert_eq!(escaped(name).as_deref(), expect, "{name}");
+        }
+    }
+}

@@ -1,0 +1,622 @@
+//! The fields that CustomResourceDefinitions may contain: names, versions, and structural schemas.
+
+use super::JsonPath;
+use super::conversion::REVIEW_VERSIONS;
+use super::definition::add_stored_version;
+use super::objects::{compile, faults, patterns, prune_part};
+use super::rules;
+use crate::authorities;
+use crate::field::FieldError;
+use crate::strategy::{KindStrategy, Subresource, keep_other_half};
+use crate::validation::errors::{ErrorPath, Errors, IS_IMMUTABLE};
+use crate::validation::owner::{Owner, checks};
+use crate::validation::{names, webhooks};
+use crate::view::{FieldView, child, set_if_absent, set_if_zero};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use berth_api::names::dns1035_label;
+use serde_json::{Value, json};
+use std::collections::HashSet;
+
+/// A version has no more selectable fields.
+const SELECTABLE_MAX: usize = 8;
+/// A schema is nested no deeper.
+const DEPTH_MAX: usize = 64;
+const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
+const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
+/// The keywords that only the structure of a schema may state, not its `allOf`, `anyOf`, `oneOf` and `not`.
+const STRUCTURAL: [&str; 10] = [
+    "additionalProperties",
+    "default",
+    "description",
+    "nullable",
+    "title",
+    "type",
+    "x-kubernetes-embedded-resource",
+    "x-kubernetes-int-or-string",
+    "x-kubernetes-preserve-unknown-fields",
+    "x-kubernetes-validations",
+];
+
+checks! {
+    "custom-conversion" => check_conversion,
+    "custom-group" => group,
+    "custom-kind" => |e, _, kind, path| {
+        let kind = kind.as_str().unwrap_or("");
+        let problems = dns1035_label(&kind.to_lowercase()).join(",");
+        if !kind.is_empty() && !problems.is_empty() {
+            let detail = format!("may have mixed case, but should otherwise match: {problems}");
+            e.invalid(path, kind, detail);
+        }
+    },
+    "custom-versions" => check_versions,
+    "definition-approval" => approval,
+    "definition-name" => definition_name,
+}
+
+/// Definitions: the storage version becomes a stored version.
+pub(crate) struct Definitions;
+
+impl KindStrategy for Definitions {
+    fn prepare_for_create(&self, definition: &mut Value, _now: &str) {
+        definition["status"] = json!({});
+        add_stored_version(definition);
+    }
+
+    fn prepare_for_update(&self, new: &mut Value, old: &Value, part: Subresource, _now: &str) {
+        keep_other_half(new, old, part);
+        if part != Subresource::Status {
+            add_stored_version(new);
+        }
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, _part: Subresource) -> Vec<FieldError> {
+        let mut errors = Errors::new();
+        let mut conditions = old.part("status").items("conditions").iter();
+        // The scope and the kind may change until the first object can exist.
+        let is_established =
+            conditions.any(|c| c.text("type") == "Established" && c.text("status") == "True");
+        for (checked, path) in [
+            (is_established, "spec.scope"),
+            (is_established, "spec.names.kind"),
+            (true, "spec.group"),
+            (true, "spec.names.plural"),
+        ] {
+            let pointer = format!("/{}", path.replace('.', "/"));
+            let text = |object: &Value| {
+                object
+                    .pointer(&pointer)
+                    .and_then(Value::as_str)
+                    .unwrap_or("")
+                    .to_owned()
+            };
+            if checked && text(new) != text(old) {
+                errors.invalid(&ErrorPath::new(path), &text(new), IS_IMMUTABLE);
+            }
+        }
+        let spec = new.part("spec").items("versions").iter();
+        let versions: Vec<&str> = spec.map(|version| version.text("name")).collect();
+        let stored = new.part("status").strings("storedVersions");
+        // Objects may be stored in this version, so it must stay known.
+        for (i, stored) in stored.iter().enumerate() {
+            if !versions.contains(stored) {
+                let path = ErrorPath::new("status").child("storedVersions").index(i);
+                errors.invalid(&path, *stored, "missing from spec.versions");
+            }
+        }
+        errors.into_vec()
+    }
+}
+
+/// The defaults of the spec of a definition.
+pub(crate) fn default_spec(spec: &mut Value) {
+    if let Some(names) = child(spec, "names") {
+        let kind = names.text("kind").to_owned();
+        set_if_zero(names, "singular", kind.to_lowercase());
+        if !kind.is_empty() {
+            set_if_zero(names, "listKind", format!("{kind}List"));
+        }
+    }
+    set_if_absent(spec, "conversion", json!({"strategy": "None"}));
+}
+
+fn definition_name(errors: &mut Errors, _: &Owner, definition: &Value, _: &ErrorPath) {
+    let spec = definition.part("spec");
+    let (group, plural) = (spec.text("group"), spec.part("names").text("plural"));
+    let name = definition.part("metadata").text("name");
+    if name != format!("{plural}.{group}") {
+        let path = ErrorPath::new("metadata").child("name");
+        errors.invalid(&path, name, "must be spec.names.plural+\".\"+spec.group");
+    }
+}
+
+fn group(errors: &mut Errors, _: &Owner, group: &Value, path: &ErrorPath) {
+    let group = group.as_str().unwrap_or("");
+    let problems = names::dns_subdomain(group);
+    if !problems.is_empty() {
+        errors.invalid(path, group, problems.join(","));
+    } else if !group.contains('.') {
+        let detail = "should be a domain with at least one dot";
+        errors.invalid(path, group, detail);
+    }
+}
+
+/// Checks how objects are converted. Errors name the fields as the internal version has them.
+fn check_conversion(errors: &mut Errors, _: &Owner, conversion: &Value, path: &ErrorPath) {
+    let webhook = conversion.part("webhook");
+    let (client, at) = (
+        webhook.field("clientConfig"),
+        path.child("webhookClientConfig"),
+    );
+    let at_versions = path.child("conversionReviewVersions");
+    if conversion.text("strategy") != "Webhook" {
+        let detail = "should not be set when strategy is not set to Webhook";
+        if client.is_some() {
+            errors.forbidden(&at, detail);
+        }
+        if !webhook.items("conversionReviewVersions").is_empty() {
+            errors.forbidden(&at_versions, detail);
+        }
+        // Without the strategy, the rest of the webhook means nothing.
+        return;
+    }
+    match client {
+        Some(client) => {
+            webhooks::check_client(errors, client, &at);
+            check_bundle(errors, client, &at.child("caBundle"));
+        }
+        None => errors.required(&at, "required when strategy is set to Webhook"),
+    }
+    match webhook.part("conversionReviewVersions") {
+        Value::Array(list) if !list.is_empty() => {
+            webhooks::check_review_versions(errors, list, &REVIEW_VERSIONS, &at_versions);
+        }
+        _ => errors.required(&at_versions, ""),
+    }
+}
+
+/// An authority in PEM. Blanks alone are none.
+fn check_bundle(errors: &mut Errors, client: &Value, path: &ErrorPath) {
+    let bundle = STANDARD.decode(client.text("caBundle")).unwrap_or_default();
+    if !bundle.trim_ascii().is_empty()
+        && let Some(fault) = authorities::read(&bundle).err()
+    {
+        errors.invalid_unshown(path, fault);
+    }
+}
+
+fn approval(errors: &mut Errors, _: &Owner, definition: &Value, _: &ErrorPath) {
+    let group = definition.part("spec").text("group");
+    let is_protected = group.ends_with(".k8s.io") || group.ends_with(".kubernetes.io");
+    let annotations = definition.part("metadata").part("annotations");
+    if is_protected && annotations.text("api-approved.kubernetes.io").is_empty() {
+        let path = ErrorPath::new("metadata")
+            .child("annotations")
+            .key("api-approved.kubernetes.io");
+        errors.required(&path, "protected groups must have approval annotation \"api-approved.kubernetes.io\", see https://github.com/kubernetes/enhancements/pull/1111");
+    }
+}
+
+/// The parts that all versions share are checked and reported once, as of the whole definition.
+fn check_parts(errors: &mut Errors, versions: &[Value], path: &ErrorPath) {
+    let alike = |field: &str| {
+        let first = versions.first().map(|v| v.part(field));
+        versions.iter().all(|v| Some(v.part(field)) == first)
+    };
+    let of_all = ErrorPath::new("spec");
+    let count = |field: &str| {
+        if alike(field) {
+            versions.len().min(1)
+        } else {
+            versions.len()
+        }
+    };
+    for (i, version) in versions.iter().take(count("schema")).enumerate() {
+        let at = if alike("schema") {
+            of_all.child("validation")
+        } else {
+            path.index(i).child("schema")
+        };
+        let at = at.child("openAPIV3Schema");
+        if let Some(schema) = version.part("schema").field("openAPIV3Schema") {
+            let has_status = version.part("subresources").field("status").is_some();
+            let kind = schema.text("type");
+            if has_status && !matches!(kind, "" | "object") {
+                let detail = "only \"object\" is allowed as the type at the root of the schema if the status subresource is enabled";
+                errors.invalid(&at.child("type"), kind, detail);
+            }
+            check_schema(errors, schema, &at, Level::Root, 0, true);
+        }
+    }
+    for (i, version) in versions.iter().take(count("subresources")).enumerate() {
+        let at = if alike("subresources") {
+            of_all.clone()
+        } else {
+            path.index(i)
+        };
+        check_subresources(
+            errors,
+            version.part("subresources"),
+            &at.child("subresources"),
+        );
+    }
+    for (i, version) in versions
+        .iter()
+        .take(count("additionalPrinterColumns"))
+        .enumerate()
+    {
+        let at = if alike("additionalPrinterColumns") {
+            of_all.clone()
+        } else {
+            path.index(i)
+        };
+        let at = at.child("additionalPrinterColumns");
+        for (i, column) in version.items("additionalPrinterColumns").iter().enumerate() {
+            check_column(errors, column, &at.index(i));
+        }
+    }
+}
+
+fn check_versions(errors: &mut Errors, _: &Owner, list: &Value, path: &ErrorPath) {
+    let versions = list.as_array().map_or(&[][..], Vec::as_slice);
+    check_parts(errors, versions, path);
+    for (i, version) in versions.iter().enumerate() {
+        let at = path.index(i);
+        let problems = dns1035_label(version.text("name"));
+        if !problems.is_empty() {
+            errors.invalid(&at.child("name"), version.text("name"), problems.join(","));
+        }
+        if version.part("schema").field("openAPIV3Schema").is_none() {
+            errors.required(&at.child("schema").child("openAPIV3Schema"), "");
+        }
+        if version.field("deprecationWarning").is_some() && !version.flag("deprecated") {
+            let at = at.child("deprecationWarning");
+            errors.invalid(
+                &at,
+                version.text("deprecationWarning"),
+                "can only be set for deprecated versions",
+            );
+        }
+        check_selectable(errors, version, &at.child("selectableFields"));
+    }
+    let mut seen = HashSet::new();
+    if !versions.iter().all(|v| seen.insert(v.text("name"))) {
+        errors.invalid(path, list, "must contain unique version names");
+    }
+    // Objects are stored in exactly one version.
+    if versions.iter().filter(|v| v.flag("storage")).count() != 1 {
+        let detail = "must have exactly one version marked as storage version";
+        errors.invalid(path, list, detail);
+    }
+}
+
+/// Fields to select objects by: texts, truth values and whole numbers.
+fn check_selectable(errors: &mut Errors, version: &Value, path: &ErrorPath) {
+    let schema = version.part("schema").part("openAPIV3Schema");
+    let mut seen = HashSet::new();
+    for (i, field) in version.items("selectableFields").iter().enumerate() {
+        let (given, at) = (field.text("jsonPath"), path.index(i).child("jsonPath"));
+        if given.is_empty() {
+            errors.required(&at, "");
+            continue;
+        }
+        // A list has many values; a selector compares one.
+        let steps = rules::steps(given).filter(|_| !given.contains('['));
+        let found = steps.and_then(|steps| {
+            let mut below = steps.iter();
+            below.try_fold(schema, |schema, step| schema.part("properties").get(step))
+        });
+        match found.map(|found| found.text("type")) {
+            None => {
+                let detail = "is an invalid path: does not refer to a valid field";
+                errors.invalid(&at, given, detail);
+                continue;
+            }
+            Some("string" | "boolean" | "integer") => {}
+            Some(_) => {
+                let detail = "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.";
+                errors.invalid(&at, given, detail);
+            }
+        }
+        if given.starts_with(".metadata.") {
+            errors.invalid(&at, given, "must not point to fields in metadata");
+        }
+        if !seen.insert(given) {
+            errors.duplicate(&at, given);
+        }
+    }
+    errors.check_at_most(path, seen.len(), SELECTABLE_MAX);
+}
+
+fn check_subresources(errors: &mut Errors, subresources: &Value, path: &ErrorPath) {
+    let Some(scale) = subresources.field("scale") else {
+        return;
+    };
+    let at = path.child("scale");
+    for (field, root) in [
+        ("specReplicasPath", ".spec."),
+        ("statusReplicasPath", ".status."),
+    ] {
+        let given = scale.text(field);
+        if given.is_empty() {
+            errors.required(&at.child(field), "");
+        } else if !given.starts_with(root) || given.contains('[') {
+            let detail = format!("should be a json path under {}", root.trim_end_matches('.'));
+            errors.invalid(&at.child(field), given, detail);
+        }
+    }
+    if let Some(given) = scale
+        .maybe_text("labelSelectorPath")
+        .filter(|p| !p.is_empty())
+        && !(given.starts_with(".spec.") || given.starts_with(".status."))
+    {
+        let detail = "should be a json path under either .spec or .status";
+        errors.invalid(&at.child("labelSelectorPath"), given, detail);
+    }
+}
+
+fn check_column(errors: &mut Errors, column: &Value, path: &ErrorPath) {
+    if column.text("name").is_empty() {
+        errors.required(&path.child("name"), "");
+    }
+    let known = || format!("must be one of {}", COLUMN_TYPES.join(","));
+    match column.text("type") {
+        "" => errors.required(&path.child("type"), known()),
+        kind if COLUMN_TYPES.contains(&kind) => {}
+        other => errors.invalid(&path.child("type"), other, known()),
+    }
+    match column.text("jsonPath") {
+        "" => errors.required(&path.child("JSONPath"), ""),
+        text if JsonPath::parse(text).is_some() => {}
+        text => errors.invalid(
+            &path.child("jsonPath"),
+            text,
+            "must be a simple json path starting with .",
+        ),
+    }
+}
+
+/// The place of a schema in another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Level {
+    Root,
+    Items,
+    Field,
+}
+
+/// Checks a schema and those below it. `has_old` states whether its values have a counterpart in the object before a
+/// change.
+fn check_schema(
+    errors: &mut Errors,
+    schema: &Value,
+    path: &ErrorPath,
+    level: Level,
+    depth: usize,
+    has_old: bool,
+) {
+    if depth > DEPTH_MAX {
+        errors.forbidden(path, format!("schemas are nested at most {DEPTH_MAX} deep"));
+        return;
+    }
+    let kind = schema.text("type");
+    let is_open = schema.flag("x-kubernetes-preserve-unknown-fields");
+    let is_int_or_string = schema.flag("x-kubernetes-int-or-string");
+    if kind == "array" && schema.field("items").is_none() {
+        errors.required(&path.child("items"), "must be specified");
+    }
+    if !kind.is_empty() && !TYPES.contains(&kind) {
+        errors.not_supported(&path.child("type"), kind, &TYPES);
+    }
+    if kind.is_empty() && !is_int_or_string && !is_open {
+        let detail = match level {
+            Level::Root => "must not be empty at the root",
+            Level::Items => "must not be empty for specified array items",
+            Level::Field => "must not be empty for specified object fields",
+        };
+        errors.required(&path.child("type"), detail);
+    }
+    if level == Level::Root && !kind.is_empty() && kind != "object" {
+        errors.invalid(&path.child("type"), kind, "must be object at the root");
+    }
+    if schema.flag("x-kubernetes-embedded-resource") && kind != "object" {
+        let detail = "must be object if x-kubernetes-embedded-resource is true";
+        errors.invalid(&path.child("type"), kind, detail);
+    }
+    for (field, detail) in [
+        ("$ref", "$ref is not supported"),
+        ("definitions", "definitions is not supported"),
+        ("dependencies", "dependencies is not supported"),
+        ("patternProperties", "patternProperties is not supported"),
+        ("additionalItems", "additionalItems is not supported"),
+        ("id", "id is not supported"),
+    ] {
+        if schema.field(field).is_some() {
+            errors.forbidden(&path.child(field), detail);
+        }
+    }
+    if schema.flag("uniqueItems") {
+        let detail =
+            "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
+        errors.forbidden(&path.child("uniqueItems"), detail);
+    }
+    check_values(errors, schema, path);
+    check_list_type(errors, schema, path);
+    let additional = schema.field("additionalProperties");
+    if additional.is_some() {
+        let at = path.child("additionalProperties");
+        if level == Level::Root {
+            errors.forbidden(&at, "must not be used at the root");
+        }
+        if schema.field("properties").is_some() {
+            errors.forbidden(
+                &at,
+                "additionalProperties and properties are mutual exclusive",
+            );
+        }
+    }
+    if let Some(additional @ Value::Object(_)) = additional {
+        let at = path.child("additionalProperties");
+        check_schema(errors, additional, &at, Level::Field, depth + 1, has_old);
+    }
+    match schema.field("items") {
+        Some(items @ Value::Object(_)) => {
+            let has_old = has_old && schema.text("x-kubernetes-list-type") == "map";
+            let at = path.child("items");
+            check_schema(errors, items, &at, Level::Items, depth + 1, has_old);
+        }
+        Some(_) => errors.forbidden(
+            &path.child("items"),
+            "items must be a schema object and not an array",
+        ),
+        None => {}
+    }
+    for (name, property) in schema.entries("properties") {
+        if level == Level::Root && name == "metadata" {
+            check_metadata(errors, property, &path.child("properties").key(name));
+            continue;
+        }
+        let at = path.child("properties").key(name);
+        check_schema(errors, property, &at, Level::Field, depth + 1, has_old);
+    }
+    for field in ["allOf", "anyOf", "oneOf"] {
+        for (i, part) in schema.items(field).iter().enumerate() {
+            check_nested(
+                errors,
+                part,
+                &path.child(field).index(i),
+                is_int_or_string,
+                depth + 1,
+            );
+        }
+    }
+    if let Some(not) = schema.field("not") {
+        check_nested(errors, not, &path.child("not"), false, depth + 1);
+    }
+    if errors.is_empty() {
+        rules::check(errors, schema, path, has_old);
+    }
+}
+
+fn check_metadata(errors: &mut Errors, metadata: &Value, path: &ErrorPath) {
+    let properties = metadata.map("properties").into_iter().flatten();
+    let mut others =
+        properties.filter(|(name, _)| !matches!(name.as_str(), "name" | "generateName"));
+    let fields = metadata.as_object().into_iter().flatten();
+    let mut more =
+        fields.filter(|(name, _)| !matches!(name.as_str(), "type" | "properties" | "description"));
+    if others.next().is_some() || more.next().is_some() {
+        let detail = "must not specify anything other than name and generateName, but metadata is implicitly specified";
+        errors.forbidden(path, detail);
+    }
+}
+
+/// A part of a combination: it restricts values, and states no structure.
+fn check_nested(errors: &mut Errors, part: &Value, path: &ErrorPath, types: bool, depth: usize) {
+    if depth > DEPTH_MAX {
+        errors.forbidden(path, format!("schemas are nested at most {DEPTH_MAX} deep"));
+        return;
+    }
+    for field in STRUCTURAL {
+        let is_type = field == "type" && types;
+        let must = match part.field(field) {
+            None => continue,
+            Some(Value::Bool(_)) => "must be false to be structural",
+            Some(_) if matches!(field, "default" | "additionalProperties") => {
+                "must be undefined to be structural"
+            }
+            Some(_) => "must be empty to be structural",
+        };
+        // Parts that may repeat the type of their schema, as for int-or-string, are marked by `types`.
+        if !is_type {
+            errors.forbidden(&path.child(field), must);
+        }
+    }
+    check_values(errors, part, path);
+    for (name, property) in part.entries("properties") {
+        check_nested(
+            errors,
+            property,
+            &path.child("properties").key(name),
+            false,
+            depth + 1,
+        );
+    }
+    if let Some(items) = part.field("items") {
+        check_nested(errors, items, &path.child("items"), false, depth + 1);
+    }
+    for field in ["allOf", "anyOf", "oneOf"] {
+        for (i, part) in part.items(field).iter().enumerate() {
+            check_nested(errors, part, &path.child(field).index(i), types, depth + 1);
+        }
+    }
+    if let Some(not) = part.field("not") {
+        check_nested(errors, not, &path.child("not"), false, depth + 1);
+    }
+}
+
+fn check_values(errors: &mut Errors, schema: &Value, path: &ErrorPath) {
+    if let Some(pattern) = schema.maybe_text("pattern")
+        && compile(pattern).is_none()
+    {
+        let detail = "must be a valid regular expression, but isn't: it cannot be compiled";
+        errors.invalid(&path.child("pattern"), pattern, detail);
+    }
+}
+
+fn check_list_type(errors: &mut Errors, schema: &Value, path: &ErrorPath) {
+    let list_type = schema.text("x-kubernetes-list-type");
+    let keys = schema.strings("x-kubernetes-list-map-keys");
+    let at = path.child("x-kubernetes-list-type");
+    if !list_type.is_empty() && !["atomic", "set", "map"].contains(&list_type) {
+        errors.not_supported(&at, list_type, &["atomic", "set", "map"]);
+    }
+    let keys_at = path.child("x-kubernetes-list-map-keys");
+    if list_type == "map" {
+        if keys.is_empty() {
+            errors.required(
+                &keys_at,
+                "must not be empty if x-kubernetes-list-type is map",
+            );
+        }
+        let items = schema.part("items");
+        for (i, key) in keys.iter().enumerate() {
+            if items.part("properties").get(key).is_none() {
+                let detail = "entries must all be names of item properties";
+                errors.invalid(&keys_at.index(i), *key, detail);
+            } else if !items.strings("required").contains(key)
+                && items
+                    .part("properties")
+                    .part(key)
+                    .field("default")
+                    .is_none()
+            {
+                let at = path
+                    .child("items")
+                    .child("properties")
+                    .key(key)
+                    .child("default");
+                let detail = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
+                errors.required(&at, detail);
+            }
+        }
+    } else if !keys.is_empty() {
+        let detail = "must be map if x-kubernetes-list-map-keys is non-empty";
+        errors.invalid(&at, list_type, detail);
+    }
+    let map_type = schema.text("x-kubernetes-map-type");
+    if !map_type.is_empty() && !["atomic", "granular"].contains(&map_type) {
+        let at = path.child("x-kubernetes-map-type");
+        errors.not_supported(&at, map_type, &["atomic", "granular"]);
+    }
+    // A default must be a value of its own schema.
+    if let Some(default) = schema.field("default") {
+        let at = path.child("default");
+        errors.extend(faults(schema, &patterns(schema), default, &at, false));
+        let (mut pruned, mut unknown) = (default.clone(), Vec::new());
+        prune_part(schema, &mut pruned, &mut unknown);
+        if let Some(field) = unknown.first() {
+            let detail = format!("must not have unknown fields, but has {field:?}");
+            errors.invalid(&at, default, detail);
+        }
+    }
+}

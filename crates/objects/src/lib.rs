@@ -1,0 +1,38 @@
+//! Kubernetes objects as JSON values: the facts about their types, and functions over facts and values.
+//!
+//! [`schema`] reads the facts into one model. Decoding, defaulting, patches, server-side apply, tables, OpenAPI,
+//! protobuf and [`validation`] read it. [`catalog`] describes the resources that an API serves. [`access`] is the
+//! interface between an API and the components that run beside it in one process.
+//!
+//! Nothing here does I/O, asks the clock or stores objects.
+
+pub mod access;
+pub mod apply;
+pub mod authorities;
+pub mod body;
+pub mod catalog;
+pub mod conversion;
+pub mod cron;
+pub mod custom;
+pub mod decode;
+pub mod disruption;
+mod facts;
+pub mod field;
+pub mod flow_control;
+pub mod groups;
+pub mod object;
+pub mod offline;
+pub mod openapi;
+pub mod patch;
+pub mod pod;
+pub mod quota;
+pub mod raw_json;
+pub mod releases;
+pub mod schema;
+pub mod selectors;
+pub mod status;
+pub mod strategy;
+pub mod table;
+pub mod validation;
+pub mod view;
+pub mod well_known;

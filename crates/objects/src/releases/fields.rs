@@ -1,0 +1,144 @@
+//! The fields of objects that a release does not have, and those whose gate is off.
+
+use super::{ApiRelease, Availability};
+use crate::schema::Schemas;
+use crate::schema::model::{Model, TypeId, ValueShape};
+use crate::schema::path::SchemaPath;
+use rustc_hash::FxHashSet;
+use serde_json::Value;
+
+impl ApiRelease {
+    /// The fields of an object that the release does not have, in the object's order.
+    pub fn foreign_fields(self, model: &Model, root: TypeId, object: &Value) -> Vec<String> {
+        let mut found = Vec::new();
+        if self.release.is_some() {
+            let mut note = |path: &SchemaPath<'_>, availability: Availability, _: TypeField| {
+                if !availability.is_in(self) {
+                    found.push(path.to_string());
+                }
+            };
+            visit(
+                model,
+                &ValueShape::Object(root),
+                object,
+                &SchemaPath::Root,
+                &mut note,
+            );
+        }
+        found
+    }
+}
+
+/// A field of a type: the type and the place of the field in it.
+type TypeField = (TypeId, usize);
+
+/// Calls `found` for each field of an object, the outer ones first.
+fn visit(
+    model: &Model,
+    shape: &ValueShape,
+    value: &Value,
+    path: &SchemaPath<'_>,
+    found: &mut dyn FnMut(&SchemaPath<'_>, Availability, TypeField),
+) {
+    match (shape, value) {
+        (ValueShape::Object(id), Value::Object(object)) => {
+            let object_type = model.object_type(*id);
+            for (name, value) in object {
+                // Unknown fields are reported by the decoder.
+                let Some(at) = object_type.position(name) else {
+                    continue;
+                };
+                let field = &object_type.fields[at];
+                let path = SchemaPath::Field(path, name);
+                found(&path, field.availability, (*id, at));
+                visit(model, &field.shape, value, &path, found);
+            }
+        }
+        (ValueShape::List(items), Value::Array(list)) => {
+            for (i, value) in list.iter().enumerate() {
+                visit(model, items, value, &SchemaPath::Index(path, i), found);
+            }
+        }
+        (ValueShape::Map(values), Value::Object(map)) => {
+            for (key, value) in map {
+                visit(model, values, value, &SchemaPath::Key(path, key), found);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Drops the fields of a new object whose gates are off. A field that the stored object has somewhere is kept, so that
+/// objects can be changed after a gate was switched off.
+pub fn drop_disabled(
+    api: ApiRelease,
+    (group, version, kind): (&str, &str, &str),
+    new: &mut Value,
+    old: Option<&Value>,
+) {
+    let schemas = Schemas::get();
+    let Some(root) = schemas.find(group, version, kind) else {
+        return;
+    };
+    let model = schemas.model();
+    if api == ApiRelease::EVERY || !model.object_type(root).has_gates {
+        return;
+    }
+    let mut used = FxHashSet::default();
+    if let Some(old) = old {
+        let mut note = |_: &SchemaPath<'_>, availability: Availability, place: TypeField| {
+            if !availability.is_enabled(api) {
+                used.insert(place);
+            }
+        };
+        visit(
+            model,
+            &ValueShape::Object(root),
+            old,
+            &SchemaPath::Root,
+            &mut note,
+        );
+    }
+    drop_below(api, model, &ValueShape::Object(root), new, &used);
+}
+
+fn drop_below(
+    api: ApiRelease,
+    model: &Model,
+    shape: &ValueShape,
+    value: &mut Value,
+    used: &FxHashSet<TypeField>,
+) {
+    match (shape, value) {
+        (ValueShape::Object(id), Value::Object(object)) => {
+            let object_type = model.object_type(*id);
+            // Most types have no gated field below them; they are not visited.
+            if !object_type.has_gates {
+                return;
+            }
+            object.retain(|name, value| {
+                let Some(at) = object_type.position(name) else {
+                    return true;
+                };
+                let field = &object_type.fields[at];
+                // A field that the stored object uses already is kept, or an update would lose data.
+                if !field.availability.is_enabled(api) && !used.contains(&(*id, at)) {
+                    return false;
+                }
+                drop_below(api, model, &field.shape, value, used);
+                true
+            });
+        }
+        (ValueShape::List(items), Value::Array(list)) => {
+            for value in list {
+                drop_below(api, model, items, value, used);
+            }
+        }
+        (ValueShape::Map(values), Value::Object(map)) => {
+            for value in map.values_mut() {
+                drop_below(api, model, values, value, used);
+            }
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,102 @@
+//! The handling of the objects of a kind on their way into the store.
+
+use crate::field::FieldError;
+use crate::view::{FieldView, copy_field};
+use serde_json::Value;
+
+/// The part of an object that a request writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subresource {
+    /// The object itself: everything but its status.
+    Main,
+    /// `…/status`: nothing but its status (and its metadata where the kind allows it).
+    Status,
+    /// `pods/resize`: the resources of containers and of the pod.
+    Resize,
+    /// `pods/ephemeralcontainers`.
+    EphemeralContainers,
+    /// `certificatesigningrequests/approval`: the conditions of the status.
+    Approval,
+}
+
+/// The rules of one kind. Each method has the default that suits a kind without rules of its own.
+///
+/// The order on create: `default`, `prepare_for_create`, `validate`. On update: `default`,
+/// `prepare_for_update`, `validate_update`. `now` is the time of the request, RFC 3339 with seconds, as it is written
+/// into objects.
+pub trait KindStrategy: Send + Sync {
+    /// Fills in defaults, as upstream's v1 defaulting does.
+    fn default(&self, _object: &mut Value) {}
+
+    /// The same for an object that is known to be in its normal form.
+    fn default_normal(&self, object: &mut Value) {
+        self.default(object);
+    }
+
+    /// Drops or sets what a client may not choose at creation (status, generation is done generically).
+    fn prepare_for_create(&self, _object: &mut Value, _now: &str) {}
+
+    /// Errors of a new object, in upstream's order. Metadata is checked generically.
+    fn validate(&self, _object: &Value) -> Vec<FieldError> {
+        Vec::new()
+    }
+
+    /// Carries over what a client may not change: for `Main` the status of `old`, for `Status` its spec.
+    fn prepare_for_update(&self, new: &mut Value, old: &Value, part: Subresource, _now: &str) {
+        keep_other_half(new, old, part);
+    }
+
+    /// Errors of a change, in upstream's order: those of a new object, unless the kind has rules of its own. Metadata
+    /// is checked generically.
+    fn validate_update(&self, new: &Value, _old: &Value, _part: Subresource) -> Vec<FieldError> {
+        self.validate(new)
+    }
+
+    /// Returns whether deleting this object waits (a pod that a node still runs): the grace period in seconds, or
+    /// `None` when it goes at once. `requested` is the client's `gracePeriodSeconds`.
+    fn grace_period_seconds(&self, _object: &Value, _requested: Option<i64>) -> Option<i64> {
+        None
+    }
+}
+
+/// A kind without rules of its own.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Plain;
+
+impl KindStrategy for Plain {}
+
+/// The metadata that a write of the status keeps, by kind.
+const KEPT_BY_STATUS: [(&str, &[&str]); 7] = [
+    ("APIService", RESET),
+    ("CompositePodGroup", RESET),
+    ("Deployment", &["labels"]),
+    ("DeviceTaintRule", RESET),
+    ("PodGroup", RESET),
+    ("ResourceClaim", RESET),
+    ("ValidatingAdmissionPolicy", RESET),
+];
+const RESET: &[&str] = &["annotations", "finalizers", "labels", "ownerReferences"];
+
+/// Returns whether a write of the status of this kind keeps all of its metadata.
+pub(crate) fn status_keeps_metadata(kind: &str) -> bool {
+    KEPT_BY_STATUS.contains(&(kind, RESET))
+}
+
+/// The usual division of an object: a write of the object keeps the old status, a write of the status keeps
+/// everything but the status and, for most kinds, the metadata.
+pub fn keep_other_half(new: &mut Value, old: &Value, subresource: Subresource) {
+    if subresource != Subresource::Status {
+        copy_field(new, old, "status");
+        return;
+    }
+    let kind = old.text("kind");
+    let kept = KEPT_BY_STATUS.iter().find(|(known, _)| *known == kind);
+    let mut object = old.clone();
+    for half in ["metadata", "status"] {
+        copy_field(&mut object, new, half);
+    }
+    for field in kept.map_or(&[][..], |(_, fields)| fields) {
+        copy_field(&mut object["metadata"], &old["metadata"], field);
+    }
+    *new = object;
+}

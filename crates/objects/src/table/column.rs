@@ -1,0 +1,237 @@
+//! The columns of tables, and their cells.
+
+use super::text::CellFn;
+use super::{cells, text};
+use crate::custom::JsonPath;
+use crate::view::FieldView;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+/// A column.
+#[derive(Debug, Clone)]
+pub struct TableColumn {
+    name: Box<str>,
+    kind: Box<str>,
+    format: Box<str>,
+    description: Box<str>,
+    /// Zero is always shown, anything else only when asked for width.
+    priority: i64,
+    cell: Cell,
+}
+
+/// The source of the value of a cell.
+#[derive(Debug, Clone)]
+enum Cell {
+    /// A field, read through filters.
+    Field {
+        pointer: Box<str>,
+        filters: Vec<CellFilter>,
+    },
+    /// The age of the object.
+    Age,
+    /// The values of a path of a custom resource.
+    Path(JsonPath),
+    /// A function.
+    Call(CellFn),
+}
+
+/// The conversion of the value of a field.
+#[derive(Debug, Clone)]
+enum CellFilter {
+    Age,
+    Flag,
+    Join,
+    Len,
+    Number,
+    Or(Box<str>),
+    Selector,
+}
+
+impl TableColumn {
+    fn new(name: &str, kind: &str, cell: Cell) -> Self {
+        Self {
+            name: name.into(),
+            kind: kind.into(),
+            format: "".into(),
+            description: "".into(),
+            priority: 0,
+            cell,
+        }
+    }
+
+    fn name() -> Self {
+        Self {
+            format: "name".into(),
+            ..Self::new("Name", "string", Cell::field("/metadata/name"))
+        }
+    }
+
+    /// Reads a column of the table of resources: its name, type and value.
+    pub fn parse(mut words: impl Iterator<Item = &'static str>, wide: bool) -> Self {
+        let name = words.next().unwrap_or("").trim_matches('"');
+        let kind = words.next().unwrap_or("string");
+        let value = words.next();
+        let mut column = match (name, value) {
+            ("Age", None) => Self::new(name, kind, Cell::Age),
+            ("Name", None) => Self::name(),
+            (_, value) => Self::new(name, kind, Cell::parse(value.unwrap_or(""))),
+        };
+        if name == "Name" {
+            (column.kind, column.format) = ("string".into(), "name".into());
+        }
+        column.priority = i64::from(wide);
+        column
+    }
+
+    /// A column of a CustomResourceDefinition.
+    pub(crate) fn custom(column: &Value, path: JsonPath) -> Self {
+        let text = |field: &str| column.get(field).and_then(Value::as_str).unwrap_or("");
+        Self {
+            format: text("format").into(),
+            description: match text("description") {
+                "" => {
+                    let path = text("jsonPath");
+                    format!("Custom resource definition column (in JSONPath format): {path}").into()
+                }
+                description => description.into(),
+            },
+            priority: column.int("priority"),
+            ..Self::new(text("name"), text("type"), Cell::Path(path))
+        }
+    }
+
+    /// The text for the values to which a path leads.
+    fn found(&self, path: &JsonPath, object: &Value, now: Timestamp) -> Value {
+        let found = path.find(object);
+        let Some(first) = found.first() else {
+            return Value::Null;
+        };
+        let plain = |value: &Value| match value {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        match &*self.kind {
+            "date" => match first.as_str() {
+                Some(time) => text::since(time, now).into(),
+                None => "<unknown>".into(),
+            },
+            "integer" => first.as_i64().map_or(Value::Null, Value::from),
+            "number" if first.is_number() => Value::clone(first),
+            "boolean" => first.as_bool().map_or(Value::Null, Value::from),
+            "string" => found
+                .into_iter()
+                .map(plain)
+                .collect::<Vec<_>>()
+                .join(" ")
+                .into(),
+            _ => Value::Null,
+        }
+    }
+
+    pub(super) fn generic() -> Vec<Self> {
+        let created = Cell::field("/metadata/creationTimestamp");
+        vec![Self::name(), Self::new("Created At", "date", created)]
+    }
+
+    pub(super) fn to_value(&self) -> Value {
+        json!({
+            "name": self.name,
+            "type": self.kind,
+            "format": self.format,
+            "description": self.description,
+            "priority": self.priority,
+        })
+    }
+
+    pub(super) fn cell(&self, object: &Value, now: Timestamp) -> Value {
+        let (pointer, filters) = match &self.cell {
+            Cell::Age => return text::age(object, now).into(),
+            Cell::Call(function) => return function(object, now),
+            Cell::Path(path) => return self.found(path, object, now),
+            Cell::Field { pointer, filters } => (pointer, filters),
+        };
+        let found = object.pointer(pointer).filter(|v| !v.is_null());
+        let mut value = match (found, &*self.kind) {
+            (found, "integer") if filters.is_empty() => {
+                found.and_then(Value::as_i64).unwrap_or(0).into()
+            }
+            (found, "boolean") => found.and_then(Value::as_bool).unwrap_or(false).into(),
+            (Some(Value::String(text)), _) => text.as_str().into(),
+            (Some(other), _) => other.clone(),
+            (None, _) => Value::Null,
+        };
+        for filter in filters {
+            value = filter.apply(value, now);
+        }
+        match value {
+            Value::Null => "".into(),
+            value => value,
+        }
+    }
+}
+
+impl Cell {
+    fn field(pointer: &str) -> Self {
+        Self::Field {
+            pointer: pointer.into(),
+            filters: Vec::new(),
+        }
+    }
+
+    /// `.path.to.field|filter|filter` or `@function`.
+    fn parse(text: &str) -> Self {
+        if let Some(name) = text.strip_prefix('@') {
+            return cells::find(name).map_or(Self::field(""), Self::Call);
+        }
+        let mut parts = text.split('|');
+        let pointer = parts.next().unwrap_or("").replace('.', "/");
+        let filters = parts.filter_map(|word| {
+            Some(match word {
+                "age" => CellFilter::Age,
+                "flag" => CellFilter::Flag,
+                "join" => CellFilter::Join,
+                "len" => CellFilter::Len,
+                "number" => CellFilter::Number,
+                "selector" => CellFilter::Selector,
+                "none" => CellFilter::Or(text::NONE.into()),
+                "unset" => CellFilter::Or(text::UNSET.into()),
+                "unknown" => CellFilter::Or(text::UNKNOWN.into()),
+                word => CellFilter::Or(word.strip_prefix("or(")?.strip_suffix(')')?.into()),
+            })
+        });
+        Self::Field {
+            pointer: pointer.into(),
+            filters: filters.collect(),
+        }
+    }
+}
+
+impl CellFilter {
+    fn apply(&self, value: Value, now: Timestamp) -> Value {
+        match self {
+            Self::Age => match value.as_str() {
+                Some(time) => text::since(time, now).into(),
+                None => Value::Null,
+            },
+            Self::Flag => value.as_bool().unwrap_or(false).into(),
+            Self::Number => value.as_i64().unwrap_or(0).into(),
+            Self::Len => match value {
+                Value::Array(list) => list.len().into(),
+                Value::Object(map) => map.len().into(),
+                _ => 0.into(),
+            },
+            Self::Join => {
+                let entries = value.as_array().into_iter().flatten();
+                let texts: Vec<&str> = entries.filter_map(Value::as_str).collect();
+                texts.join(",").into()
+            }
+            Self::Selector => text::selector(&value).into(),
+            Self::Or(otherwise) => match &value {
+                Value::Null => (**otherwise).into(),
+                Value::String(text) if text.is_empty() => (**otherwise).into(),
+                Value::Number(n) => n.to_string().into(),
+                _ => value,
+            },
+        }
+    }
+}

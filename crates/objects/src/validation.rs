@@ -1,0 +1,234 @@
+//! The rules of the kinds: defaulting, preparation and validation.
+//!
+//! [`strategy`] gives the rules of a kind; [`metadata`] holds those that all kinds share. Errors come in
+//! upstream's order with upstream's texts, because clients compare both. Objects are brought into the form that a
+//! round trip through Kubernetes' Go types would give them before anything else looks at them.
+
+mod addresses;
+pub mod amounts;
+mod autoscaling;
+mod certificates;
+mod claim_status;
+mod classes;
+pub(crate) mod conditions;
+mod config;
+mod defaults;
+mod devices;
+mod differences;
+pub(crate) mod engine;
+pub mod errors;
+pub mod events;
+mod flow_control;
+mod formats;
+mod groups;
+mod job;
+mod job_status;
+pub mod later;
+mod limits;
+pub(crate) mod markers;
+pub mod metadata;
+mod must;
+pub mod names;
+mod networking;
+mod node;
+pub(crate) mod owner;
+pub mod pod;
+pub mod policies;
+pub mod selectors;
+mod service;
+mod service_cidrs;
+mod service_spec;
+mod slice;
+pub mod small;
+mod storage;
+#[cfg(test)]
+mod tests;
+pub mod warnings;
+pub mod webhooks;
+mod workloads;
+
+use crate::access::GroupResource;
+use crate::catalog::ServedResource;
+use crate::field::FieldError;
+use crate::schema::{RuleCode, Schemas};
+use crate::strategy::{KindStrategy, Plain, Subresource};
+use must::{Must, MustCondition};
+use owner::{CheckFn, Code, CodePart};
+use rustc_hash::FxHashMap;
+use serde_json::Value;
+use std::sync::LazyLock;
+
+/// A check by the name that the rules give it.
+fn check_fn(name: &str) -> Option<CheckFn> {
+    pod::check(name)
+        .or_else(|| workloads::check(name))
+        .or_else(|| job::check(name))
+        .or_else(|| groups::check(name))
+        .or_else(|| storage::check(name))
+        .or_else(|| devices::check(name))
+        .or_else(|| config::check(name))
+        .or_else(|| service_cidrs::check(name))
+        .or_else(|| service_spec::check(name))
+        .or_else(|| addresses::check(name))
+        .or_else(|| slice::check(name))
+        .or_else(|| autoscaling::check(name))
+        .or_else(|| classes::check(name))
+        .or_else(|| conditions::check(name))
+        .or_else(|| networking::check(name))
+        .or_else(|| node::check(name))
+        .or_else(|| small::check(name))
+        .or_else(|| limits::check(name))
+        .or_else(|| selectors::check(name))
+        .or_else(|| webhooks::check(name))
+        .or_else(|| policies::check(name))
+        .or_else(|| certificates::check(name))
+        .or_else(|| flow_control::check(name))
+        .or_else(|| crate::custom::schema::check(name))
+}
+
+/// A function that fills in defaults by the name that the rules give it.
+fn default_fn(name: &str) -> Option<fn(&mut Value)> {
+    Some(match name {
+        "claim" => storage::default_claim,
+        "container" => pod::defaults::container,
+        "custom-names" => crate::custom::schema::default_spec,
+        "daemon-rollout" => workloads::default_daemon_rollout,
+        "deployment-rollout" => workloads::default_deployment_rollout,
+        "device-request" => devices::default_request,
+        "image-volume" => pod::defaults::image_volume,
+        "job" => workloads::default_job,
+        "load-balancer-ingress" => service::default_ingress,
+        "autoscaler" => crate::conversion::autoscalers::default_autoscaler,
+        "limit-range-item" => limits::default_item,
+        "namespace" => small::default_namespace,
+        "node" => node::default,
+        "policy-types" => small::default_policy_types,
+        "pod" => pod::defaults::pod,
+        "pod-spec" => pod::defaults::spec,
+        "rbac-group" => small::default_role_ref,
+        "rbac-subject" => small::default_subject,
+        "replication-controller" => workloads::default_replication_controller,
+        "secret" => config::default_secret,
+        "service" => service::default,
+        "set-rollout" => workloads::default_set_rollout,
+        "volume" => pod::defaults::volume,
+        _ => return None,
+    })
+}
+
+/// The code of the rules of Kubernetes' types.
+static CODE: LazyLock<Code> = LazyLock::new(|| {
+    Code::of(Schemas::get().model(), |code| match code {
+        RuleCode::Call(name) => check_fn(name).map(CodePart::Call),
+        RuleCode::Format(name) => formats::find(name).map(CodePart::Format),
+        RuleCode::Must(text) => Must::parse(text).map(CodePart::Must),
+        RuleCode::Condition(text) => MustCondition::parse(text).map(CodePart::Condition),
+        RuleCode::Default(name) => default_fn(name).map(CodePart::Default),
+    })
+});
+
+/// The rules of a kind: those that the tables state, then those that are code.
+pub fn strategy(kind: GroupResource) -> &'static dyn KindStrategy {
+    static RULES: LazyLock<FxHashMap<GroupResource, Rules>> = LazyLock::new(|| {
+        let resources = crate::catalog::built_in().resources().iter();
+        // Of several versions, the first has the rules.
+        resources
+            .rev()
+            .map(|r| {
+                let kind = (r.resource.group, r.version, r.kind);
+                let code = of_code(r.resource);
+                (r.resource, Rules { kind, code })
+            })
+            .collect()
+    });
+    match RULES.get(&kind) {
+        Some(rules) => rules,
+        None => &Plain,
+    }
+}
+
+impl ServedResource {
+    /// The rules of the kind.
+    pub fn strategy(&self) -> &dyn KindStrategy {
+        match &self.custom {
+            Some(custom) => &**custom,
+            None => strategy(self.stored_as().resource),
+        }
+    }
+}
+
+/// The checks of a kind that are code.
+fn of_code(kind: GroupResource) -> &'static dyn KindStrategy {
+    match (kind.group, kind.resource) {
+        ("", "persistentvolumeclaims") => &storage::ClaimStrategy,
+        ("", "persistentvolumes") => &storage::VolumeStrategy,
+        ("", "pods") => &pod::PodStrategy,
+        ("", "services") => &service::ServiceStrategy,
+        ("apiextensions.k8s.io", "customresourcedefinitions") => {
+            &crate::custom::schema::Definitions
+        }
+        ("certificates.k8s.io", "certificatesigningrequests") => &certificates::CertificateRequests,
+        ("apps", "daemonsets") => &workloads::DaemonSetStrategy,
+        ("batch", "jobs") => &workloads::JobStrategy,
+        ("", "replicationcontrollers")
+        | ("apps", "deployments" | "replicasets" | "statefulsets")
+        | ("", "resourcequotas")
+        | ("admissionregistration.k8s.io", "validatingadmissionpolicies")
+        | ("apiregistration.k8s.io", "apiservices")
+        | ("autoscaling", "horizontalpodautoscalers")
+        | ("batch", "cronjobs")
+        | ("flowcontrol.apiserver.k8s.io", "flowschemas" | "prioritylevelconfigurations")
+        | ("networking.k8s.io", "ingresses" | "servicecidrs")
+        | ("policy", "poddisruptionbudgets")
+        | ("resource.k8s.io", "resourceclaims" | "devicetaintrules")
+        | ("scheduling.k8s.io", "podgroups" | "compositepodgroups") => &workloads::WithStatus,
+        _ => &Plain,
+    }
+}
+
+/// The rules of the tables for a kind, and its code.
+struct Rules {
+    kind: (&'static str, &'static str, &'static str),
+    code: &'static dyn KindStrategy,
+}
+
+impl KindStrategy for Rules {
+    fn default(&self, object: &mut Value) {
+        let (group, version, kind) = self.kind;
+        Schemas::get().normalize(group, version, kind, object);
+        self.default_normal(object);
+    }
+
+    fn default_normal(&self, object: &mut Value) {
+        let (group, version, kind) = self.kind;
+        let schemas = Schemas::get();
+        if let Some(id) = schemas.find(group, version, kind) {
+            defaults::fill(schemas.model(), &CODE, id, object);
+        }
+        self.code.default(object);
+    }
+
+    fn prepare_for_create(&self, object: &mut Value, now: &str) {
+        self.code.prepare_for_create(object, now);
+    }
+
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let mut errors = engine::run(&CODE, self.kind, object, None, Subresource::Main).into_vec();
+        errors.extend(self.code.validate(object));
+        errors
+    }
+
+    fn prepare_for_update(&self, new: &mut Value, old: &Value, part: Subresource, now: &str) {
+        self.code.prepare_for_update(new, old, part, now);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, part: Subresource) -> Vec<FieldError> {
+        let mut errors = engine::run(&CODE, self.kind, new, Some(old), part).into_vec();
+        errors.extend(self.code.validate_update(new, old, part));
+        errors
+    }
+
+    fn grace_period_seconds(&self, object: &Value, requested: Option<i64>) -> Option<i64> {
+        self.code.grace_period_seconds(object, requested)
+    }
+}

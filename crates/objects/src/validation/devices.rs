@@ -1,0 +1,226 @@
+//! Rules of devices and of claims on them that `facts/rules/resource.txt` cannot express. Selectors in CEL are
+//! compiled.
+
+use super::claim_status::request_reference;
+use super::errors::{ErrorPath, Errors};
+use super::names;
+use super::owner::{Owner, checks};
+use crate::raw_json;
+use crate::view::{FieldView, set_if_zero};
+use berth_cel::{COST_MAX, CelSelector, EXPRESSION_LENGTH_MAX, Environment};
+use serde_json::Value;
+use std::collections::HashSet;
+
+const ATTRIBUTES_MAX: usize = 32;
+
+/// The parameters of a driver have so many bytes at most.
+const PARAMETERS_BYTES_MAX: usize = 10 * 1_024;
+const POOL_BYTES_MAX: usize = 253;
+const ID_BYTES_MAX: usize = 32;
+const NOT_AN_IDENTIFIER: &str = "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')";
+
+/// A field that is kept as the text of its JSON: an object of so many bytes at most.
+pub(super) fn check_raw(errors: &mut Errors, field: &Value, path: &ErrorPath, bytes_max: usize) {
+    let text = raw_json::text(field);
+    if text.len() > bytes_max {
+        errors.too_long(path, bytes_max);
+    } else if !raw_json::is_object(&text) {
+        errors.invalid(path, "<value omitted>", "must be a valid JSON object");
+    }
+}
+
+checks! {
+    "alternatives" => |e, _, alternatives, path| {
+        let mut seen = HashSet::new();
+        for (i, alternative) in alternatives.as_array().into_iter().flatten().enumerate() {
+            let (at, name) = (path.index(i), alternative.text("name"));
+            e.check_name(&at.child("name"), name, names::dns_label);
+            if !seen.insert(name) {
+                e.duplicate(&at, name);
+            }
+        }
+    },
+    "cel-selector" => check_selector,
+    "device-claim-status" => super::claim_status::validate,
+    "opaque-parameters" => |e, _, parameters, path| match parameters {
+        Value::Null => e.required(path, ""),
+        parameters => check_raw(e, parameters, path, PARAMETERS_BYTES_MAX),
+    },
+    "pool-name" => |e, _, name, path| validate_pool(e, name.as_str().unwrap_or(""), path),
+    "request-once" => |e, owner, request, path| {
+        if owner.repeats("name") {
+            e.duplicate(path, request.text("name"));
+        }
+    },
+    "request-references" => request_references,
+    "slice-reach" => slice_reach,
+}
+
+/// Compiles a selector in CEL: its syntax and types, and the most that an evaluation can cost. An expression that is
+/// stored already may use what new ones may not.
+fn check_selector(errors: &mut Errors, owner: &Owner, expression: &Value, path: &ErrorPath) {
+    let Some(expression) = expression.as_str().filter(|text| !text.is_empty()) else {
+        return;
+    };
+    if expression.len() > EXPRESSION_LENGTH_MAX {
+        errors.too_long(path, EXPRESSION_LENGTH_MAX);
+        return;
+    }
+    let environment = Environment::of_devices(false, owner.old.is_none());
+    match CelSelector::compile(expression, environment) {
+        Err(error) => errors.invalid(path, expression, error.to_string()),
+        Ok(selector) if selector.estimated_cost() > COST_MAX => {
+            errors.forbidden(path, "too complex, exceeds cost limit");
+        }
+        Ok(_) => {}
+    }
+}
+
+/// One device, unless the request asks for more or for all.
+pub(super) fn default_request(request: &mut Value) {
+    if request.text("allocationMode") == "ExactCount" {
+        set_if_zero(request, "count", 1);
+    }
+}
+
+/// Constraints and configurations name requests of the claim.
+fn request_references(errors: &mut Errors, _: &Owner, devices: &Value, path: &ErrorPath) {
+    for list in ["constraints", "config"] {
+        for (i, entry) in devices.items(list).iter().enumerate() {
+            let at = path.child(list).index(i).child("requests");
+            let mut seen = HashSet::new();
+            for (j, name) in entry.strings("requests").into_iter().enumerate() {
+                request_reference(errors, devices, name, &at.index(j));
+                if !seen.insert(name) {
+                    errors.duplicate(&at.index(j), name);
+                }
+            }
+        }
+    }
+    for (i, constraint) in devices.items("constraints").iter().enumerate() {
+        let path = path.child("constraints").index(i);
+        let attributes = ["matchAttribute", "distinctAttribute"];
+        let given = attributes
+            .into_iter()
+            .find(|field| constraint.field(field).is_some());
+        match given {
+            None => errors.required(
+                &path,
+                "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are set",
+            ),
+            Some(field) => attribute(errors, constraint.text(field), &path.child(field)),
+        }
+    }
+}
+
+/// A device has so many attributes and capacities.
+pub(super) fn device_size(errors: &mut Errors, device: &Value, path: &ErrorPath) {
+    let size = device.entries("attributes").len() + device.entries("capacity").len();
+    if size > ATTRIBUTES_MAX {
+        let detail = format!(
+            "the total number of attributes and capacities must not exceed {ATTRIBUTES_MAX}"
+        );
+        errors.invalid(path, size as i64, detail);
+    }
+}
+
+/// An attribute with its domain.
+fn attribute(errors: &mut Errors, name: &str, path: &ErrorPath) {
+    qualified(errors, name, path);
+    if !name.contains('/') {
+        let detail = "a fully qualified name must be a domain and a name separated by a slash";
+        errors.invalid(path, name, detail);
+    }
+}
+
+/// The name of an attribute or capacity, which may have a domain.
+pub(super) fn qualified(errors: &mut Errors, name: &str, path: &ErrorPath) {
+    let parts: Vec<&str> = name.split('/').collect();
+    match parts.as_slice() {
+        [id] => identifier(errors, id, path),
+        [domain, id] => {
+            match *domain {
+                "" => errors.invalid(path, "", "the domain must not be empty"),
+                domain => validate_driver(errors, domain, path),
+            }
+            match *id {
+                "" => errors.invalid(path, "", "the name must not be empty"),
+                id => identifier(errors, id, path),
+            }
+        }
+        _ => {}
+    }
+}
+
+fn identifier(errors: &mut Errors, id: &str, path: &ErrorPath) {
+    if id.len() > ID_BYTES_MAX {
+        errors.too_long(path, ID_BYTES_MAX);
+    }
+    let first = |b: u8| b.is_ascii_alphabetic() || b == b'_';
+    let rest = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+    if !id.bytes().next().is_some_and(first) || !id.bytes().all(rest) {
+        errors.invalid(path, id, NOT_AN_IDENTIFIER);
+    }
+}
+
+/// Returns whether a claim has a request of this name, or an alternative of one by both names.
+pub(super) fn has_request(claim: &Value, name: &str) -> bool {
+    let (request, alternative) = match name.split_once('/') {
+        Some((request, alternative)) => (request, Some(alternative)),
+        None => (name, None),
+    };
+    let requests = claim.items("requests").iter();
+    let mut named = requests.filter(|r| r.text("name") == request);
+    named.any(|found| match alternative {
+        None => true,
+        Some(wanted) => {
+            let mut known = found.items("firstAvailable").iter();
+            known.any(|sub| sub.text("name") == wanted)
+        }
+    })
+}
+
+/// Errors of the name of a driver.
+pub(super) fn validate_driver(errors: &mut Errors, driver: &str, path: &ErrorPath) {
+    super::pod::volume_sources::validate_driver_name(errors, driver, path);
+}
+
+/// Errors of the name of a pool.
+pub(super) fn validate_pool(errors: &mut Errors, pool: &str, path: &ErrorPath) {
+    if pool.is_empty() {
+        errors.required(path, "");
+        return;
+    }
+    if pool.len() > POOL_BYTES_MAX {
+        errors.too_long(path, POOL_BYTES_MAX);
+    }
+    for part in pool.split('/') {
+        errors.each_invalid(path, part, names::dns_subdomain(part));
+    }
+}
+
+/// A slice states in exactly one way which nodes reach its devices.
+fn slice_reach(errors: &mut Errors, _: &Owner, spec: &Value, path: &ErrorPath) {
+    const WAYS: &str = "`nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection`";
+    let mut given = Vec::new();
+    for (field, is_given) in [
+        ("nodeName", spec.field("nodeName").is_some()),
+        ("nodeSelector", spec.field("nodeSelector").is_some()),
+        ("allNodes", spec.flag("allNodes")),
+        (
+            "perDeviceNodeSelection",
+            spec.flag("perDeviceNodeSelection"),
+        ),
+    ] {
+        given.extend(is_given.then(|| format!("`{field}`")));
+    }
+    match given.len() {
+        0 => errors.required(path, format!("exactly one of {WAYS} is required")),
+        1 => {}
+        _ => errors.invalid(
+            path,
+            &format!("{{{}}}", given.join(", ")),
+            format!("exactly one of {WAYS} is required, but multiple fields are set"),
+        ),
+    }
+}

@@ -1,0 +1,174 @@
+//! The arguments of checks, and the code that the rules name.
+
+use super::errors::{ErrorPath, Errors};
+use super::formats::StringFormat;
+use super::must::{Must, MustCondition};
+use crate::schema::model::Model;
+use crate::schema::{CodeId, RuleCode};
+use crate::view::FieldView;
+use rustc_hash::FxHashMap;
+use serde_json::Value;
+use std::cell::RefCell;
+use std::collections::HashSet;
+
+/// The object that holds a checked value, and the objects around it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Owner<'a> {
+    /// Its type, such as `core.v1.PodSpec`.
+    pub(crate) type_name: &'a str,
+    /// The object.
+    pub(crate) value: &'a Value,
+    /// The value before an update.
+    pub(crate) old: Option<&'a Value>,
+    /// The object around it.
+    pub(crate) parent: Option<&'a Owner<'a>>,
+    /// The list of which it is an entry, and its index.
+    pub(crate) place: Option<(&'a Siblings<'a>, usize)>,
+    /// The code of the rules.
+    pub(crate) code: &'a Code,
+}
+
+/// The entries of a list, and which of them repeat the value of a field. Each field is compared once for the list.
+#[derive(Debug)]
+pub(crate) struct Siblings<'a> {
+    list: &'a [Value],
+    repeats: RefCell<FxHashMap<&'static str, Vec<bool>>>,
+}
+
+impl<'a> Siblings<'a> {
+    pub(super) fn new(list: &'a [Value]) -> Self {
+        Self {
+            list,
+            repeats: RefCell::default(),
+        }
+    }
+
+    fn repeats(&self, index: usize, field: &'static str) -> bool {
+        let mut repeats = self.repeats.borrow_mut();
+        let of_field = repeats.entry(field).or_insert_with(|| {
+            let mut seen = HashSet::with_capacity(self.list.len());
+            let texts = self.list.iter().map(|entry| entry.text(field));
+            texts.map(|text| !seen.insert(text)).collect()
+        });
+        of_field.get(index).copied().unwrap_or(false)
+    }
+}
+
+/// Checks a value; `Null` when it is absent. The owner is the object that holds it, or the value itself on lines `*`.
+pub(crate) type CheckFn = for<'a> fn(&mut Errors, &Owner<'a>, &'a Value, &ErrorPath<'a>);
+
+/// A file's table of checks: `check(name)` finds one by the name that the rules give it.
+macro_rules! checks {
+    ($($name:literal => $check:expr,)*) => {
+        /// A check by the name that the rules give it.
+        pub(crate) fn check(name: &str) -> Option<crate::validation::owner::CheckFn> {
+            match name {
+                $($name => Some($check),)*
+                _ => None,
+            }
+        }
+    };
+}
+pub(crate) use checks;
+
+impl<'a> Owner<'a> {
+    /// The object as a whole.
+    pub(crate) fn outermost(&self) -> &Owner<'a> {
+        self.parent.map_or(self, Owner::outermost)
+    }
+
+    /// Returns whether an entry before this one in its list has the same text in a field.
+    pub(crate) fn repeats(&self, field: &'static str) -> bool {
+        self.place
+            .is_some_and(|(siblings, index)| siblings.repeats(index, field))
+    }
+
+    /// The nearest object of a type, this one included.
+    pub(crate) fn enclosing(&self, type_name: &str) -> Option<&'a Value> {
+        let mut next = Some(self);
+        while let Some(owner) = next {
+            if owner.type_name == type_name {
+                return Some(owner.value);
+            }
+            next = owner.parent;
+        }
+        None
+    }
+}
+
+/// A part of the code that the rules name or state.
+#[derive(Debug)]
+pub(crate) enum CodePart {
+    /// A check.
+    Call(CheckFn),
+    /// A format of strings.
+    Format(StringFormat),
+    /// A condition with its error.
+    Must(Must),
+    /// A condition.
+    Condition(MustCondition),
+    /// A function that fills in defaults.
+    Default(fn(&mut Value)),
+}
+
+/// The code that the rules of a model name or state.
+#[derive(Debug)]
+pub(crate) struct Code(Vec<Option<CodePart>>);
+
+impl Code {
+    /// The code of a model, of which `find` returns each part.
+    pub(crate) fn of(model: &Model, find: impl Fn(RuleCode) -> Option<CodePart>) -> Self {
+        Self(model.code().iter().map(|code| find(*code)).collect())
+    }
+
+    /// The parts that were not found; none, as a test ensures.
+    #[cfg(test)]
+    pub(crate) fn missing(&self, model: &Model) -> Vec<RuleCode> {
+        let parts = model.code().iter().zip(&self.0);
+        let missing = parts.filter(|(_, part)| part.is_none());
+        missing.map(|(code, _)| *code).collect()
+    }
+
+    fn part(&self, id: CodeId) -> Option<&CodePart> {
+        self.0.get(id.0)?.as_ref()
+    }
+
+    /// A check.
+    pub(super) fn call(&self, id: CodeId) -> Option<CheckFn> {
+        match self.part(id)? {
+            CodePart::Call(check) => Some(*check),
+            _ => None,
+        }
+    }
+
+    /// A format of strings.
+    pub(super) fn format(&self, id: CodeId) -> Option<StringFormat> {
+        match self.part(id)? {
+            CodePart::Format(format) => Some(*format),
+            _ => None,
+        }
+    }
+
+    /// A condition with its error.
+    pub(super) fn must(&self, id: CodeId) -> Option<&Must> {
+        match self.part(id)? {
+            CodePart::Must(must) => Some(must),
+            _ => None,
+        }
+    }
+
+    /// A condition.
+    pub(super) fn condition(&self, id: CodeId) -> Option<&MustCondition> {
+        match self.part(id)? {
+            CodePart::Condition(condition) => Some(condition),
+            _ => None,
+        }
+    }
+
+    /// Fills in defaults.
+    pub(super) fn fill(&self, id: CodeId, object: &mut Value) {
+        if let Some(CodePart::Default(fill)) = self.part(id) {
+            fill(object);
+        }
+    }
+}

@@ -1,0 +1,596 @@
+//! The checks of a Service and of its changes. Errors of the fields that an address depends on are reported alone, as
+//! kube-apiserver reports them before it looks at the rest.
+
+use super::addresses::{validate_cidr, validate_endpoint, validate_ip};
+use super::errors::{ErrorPath, Errors, Shown, json_text, struct_text};
+use super::names;
+use super::owner::{Owner, checks};
+use super::service::{NODE_PORTS, is_external, is_headless, needs_health_check, needs_node_port};
+use super::workloads::spec_of;
+use crate::view::FieldView;
+use serde_json::Value;
+use std::collections::HashSet;
+use std::net::IpAddr;
+
+const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
+const TOPOLOGY_MODE: &str = "service.kubernetes.io/topology-mode";
+const TOPOLOGY_HINTS: &str = "service.kubernetes.io/topology-aware-hints";
+const NOT_CHANGED: &str = "may not change once set";
+const LOAD_BALANCER_ONLY: &str = "may only be used when `type` is 'LoadBalancer'";
+const AFFINITY_SECONDS_MAX: i64 = 86_400;
+const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
+const POLICIES: [&str; 3] = ["PreferDualStack", "RequireDualStack", "SingleStack"];
+const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
+const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
+const DISTRIBUTIONS: [&str; 3] = ["PreferClose", "PreferSameZone", "PreferSameNode"];
+
+checks! {
+    "load-balancer-status" => load_balancer_status,
+    "service" => |e, owner, service, _| validate(e, service, owner.old),
+}
+
+fn validate(errors: &mut Errors, service: &Value, old: Option<&Value>) {
+    let (spec, path) = (spec_of(service), ErrorPath::new("spec"));
+    let before = old.map(spec_of);
+    for check in [related_addresses, families, allocated] {
+        check(errors, spec, before, &path);
+        // Later checks rely on the families and addresses.
+        if !errors.is_empty() {
+            return;
+        }
+    }
+    if let Some(before) = before {
+        change(errors, spec, before, &path);
+    }
+    let annotations = service.part("metadata").part("annotations");
+    topology_annotations(errors, annotations);
+    kind_of_service(errors, spec, &path);
+    ports(errors, spec, &path.child("ports"));
+    super::selectors::validate_labels(errors, spec, "selector", &path.child("selector"));
+    session_affinity(errors, spec, &path);
+    related_addresses(errors, spec, before, &path);
+    external_ips(errors, spec, before, &path.child("externalIPs"));
+    let (kind, at) = (spec.text("type"), path.child("type"));
+    if kind.is_empty() {
+        errors.required(&at, "");
+    } else if !TYPES.contains(&kind) {
+        errors.not_supported(&at, kind, &TYPES);
+    }
+    node_ports(errors, spec, &path.child("ports"));
+    let before_annotations = old.map(|old| old.part("metadata").part("annotations"));
+    source_ranges(errors, spec, (annotations, before_annotations));
+    if spec.field("allocateLoadBalancerNodePorts").is_some() && kind != "LoadBalancer" {
+        let at = path.child("allocateLoadBalancerNodePorts");
+        errors.forbidden(&at, LOAD_BALANCER_ONLY);
+    }
+    load_balancer_class(errors, spec, &path.child("loadBalancerClass"));
+    traffic(errors, spec, &path);
+}
+
+fn strings<'a>(spec: &'a Value, field: &str) -> Vec<&'a str> {
+    spec.strings(field)
+}
+
+/// `clusterIP`, `clusterIPs`, `ipFamilies` and `ipFamilyPolicy` agree with each other.
+fn related_addresses(errors: &mut Errors, spec: &Value, old: Option<&Value>, path: &ErrorPath) {
+    if spec.text("type") == "ExternalName" {
+        return;
+    }
+    let (address, addresses) = (spec.text("clusterIP"), strings(spec, "clusterIPs"));
+    let at = path.child("clusterIPs");
+    let shown = spec.part("clusterIPs");
+    match (address, addresses.first()) {
+        ("", Some(_)) => {
+            errors.invalid(
+                &at,
+                shown,
+                "must be empty when `clusterIP` is not specified",
+            );
+        }
+        ("", None) => {}
+        (_, None) => errors.required(&at, ""),
+        (one, Some(first)) if *first != one => {
+            errors.invalid(&at, shown, "first value must match `clusterIP`");
+        }
+        _ => {}
+    }
+    let families = strings(spec, "ipFamilies");
+    let mut seen = HashSet::new();
+    for (i, family) in families.iter().enumerate() {
+        let at = path.child("ipFamilies").index(i);
+        if !FAMILIES.contains(family) {
+            errors.not_supported(&at, family, &FAMILIES);
+        }
+        if !seen.insert(*family) {
+            errors.duplicate(&at, *family);
+        }
+    }
+    if let Some(policy) = spec.maybe_text("ipFamilyPolicy")
+        && !POLICIES.contains(&policy)
+    {
+        errors.not_supported(&path.child("ipFamilyPolicy"), policy, &POLICIES);
+    }
+    let known = old.map_or_else(Vec::new, |old| strings(old, "clusterIPs"));
+    let mut are_valid = true;
+    for (i, address) in addresses.iter().enumerate() {
+        if i == 0 && *address == "None" {
+            if addresses.len() > 1 {
+                are_valid = false;
+                errors.invalid(&at, shown, "'None' must be the first and only value");
+            }
+        } else if !known.contains(address) {
+            are_valid &= validate_ip(errors, address, &at.index(i));
+        }
+    }
+    if addresses.len() > 2 {
+        errors.invalid(&at, shown, "may only hold up to 2 values");
+    }
+    if !are_valid {
+        return;
+    }
+    let parsed: Vec<Option<IpAddr>> = addresses.iter().map(|a| names::parse_ip(a)).collect();
+    let of_families: HashSet<bool> = parsed.iter().flatten().map(IpAddr::is_ipv4).collect();
+    if addresses.len() > 1 && of_families.len() < 2 {
+        let detail = "may specify no more than one IP for each IP family";
+        errors.invalid(&at, shown, detail);
+    }
+    for (i, (family, ip)) in families.iter().zip(parsed.iter()).enumerate() {
+        let Some(ip) = ip else { continue };
+        if FAMILIES.contains(family) && (*family == "IPv4") != ip.is_ipv4() {
+            let detail = format!("expected an {family} value as indicated by `ipFamilies[{i}]`");
+            errors.invalid(
+                &at.index(i),
+                addresses.get(i).copied().unwrap_or(""),
+                detail,
+            );
+        }
+    }
+}
+
+/// The families that the policy allows, in a cluster that has IPv4 alone.
+fn families(errors: &mut Errors, spec: &Value, old: Option<&Value>, path: &ErrorPath) {
+    if spec.text("type") == "ExternalName" {
+        return;
+    }
+    let policy = spec.text("ipFamilyPolicy");
+    let at = path.child("ipFamilyPolicy");
+    let shown = || match spec.field("ipFamilyPolicy") {
+        Some(policy) => Shown::from(policy),
+        None => Shown::null(),
+    };
+    let (addresses, families) = (strings(spec, "clusterIPs"), strings(spec, "ipFamilies"));
+    if let Some(old) = old.filter(|_| policy != "SingleStack") {
+        let reduced = |field: &str, new: &[&str]| {
+            let before = strings(old, field);
+            before.len() > 1 && new.len() == 1 && before.first() == new.first()
+        };
+        if reduced("clusterIPs", &addresses) {
+            let detail = "must be 'SingleStack' to release the secondary cluster IP";
+            errors.invalid(&at, shown(), detail);
+        }
+        if reduced("ipFamilies", &families) {
+            let detail = "must be 'SingleStack' to release the secondary IP family";
+            errors.invalid(&at, shown(), detail);
+        }
+    }
+    if policy == "SingleStack" {
+        for (list, what) in [(&addresses, "cluster IPs"), (&families, "IP families")] {
+            if list.len() == 2 {
+                let detail = format!(
+                    "must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified"
+                );
+                errors.invalid(&at, shown(), detail);
+            }
+        }
+    }
+    let is_selectorless = spec.map("selector").is_none_or(serde_json::Map::is_empty);
+    if !errors.is_empty() || (spec.text("clusterIP") == "None" && is_selectorless) {
+        return;
+    }
+    if policy == "RequireDualStack" {
+        let detail = "this cluster is not configured for dual-stack services";
+        errors.invalid(&at, shown(), detail);
+    }
+    for (i, family) in families.iter().enumerate() {
+        if *family != "IPv4" {
+            let at = path.child("ipFamilies").index(i);
+            errors.invalid(&at, *family, "not configured on this cluster");
+        }
+    }
+}
+
+/// Node ports that the client asks for are in the range of the cluster. Addresses are allocated by the registry, which
+/// knows the ranges.
+fn allocated(errors: &mut Errors, spec: &Value, old: Option<&Value>, path: &ErrorPath) {
+    if spec.text("type") == "ExternalName" {
+        return;
+    }
+    if !needs_node_port(spec) {
+        return;
+    }
+    let before = old.map_or(&[][..], |old| old.items("ports"));
+    let known: HashSet<i64> = before.iter().map(|port| port.int("nodePort")).collect();
+    for (i, port) in spec.items("ports").iter().enumerate() {
+        let number = port.int("nodePort");
+        if number != 0 && !NODE_PORTS.contains(&number) && !known.contains(&number) {
+            let detail = format!(
+                "provided port is not in the valid range. The range of valid ports is {}-{}",
+                NODE_PORTS.start(),
+                NODE_PORTS.end()
+            );
+            let at = path.child("ports").index(i).child("nodePort");
+            errors.invalid(&at, number, detail);
+            return;
+        }
+    }
+}
+
+/// Addresses and families stay; a second one may come and go.
+fn change(errors: &mut Errors, spec: &Value, old: &Value, path: &ErrorPath) {
+    let is_external_name = |spec: &Value| spec.text("type") == "ExternalName";
+    if !is_external_name(spec) && !is_external_name(old) {
+        if !(is_headless(spec) && is_headless(old)) {
+            kept(errors, spec, old, ("clusterIPs", "clusterIP"), path);
+        }
+        if !is_headless(spec) && !is_headless(old) {
+            kept(errors, spec, old, ("ipFamilies", "ipFamily"), path);
+        }
+    }
+    let is_balanced = |spec: &Value| spec.text("type") == "LoadBalancer";
+    let at = path.child("loadBalancerClass");
+    let class = spec.field("loadBalancerClass");
+    if is_balanced(spec) && is_balanced(old) && class != old.field("loadBalancerClass") {
+        errors.invalid(
+            &at,
+            class.map_or_else(Shown::null, Shown::from),
+            NOT_CHANGED,
+        );
+    }
+    load_balancer_class(errors, spec, &at);
+    let port = |spec: &Value| spec.int("healthCheckNodePort");
+    if needs_health_check(spec) && needs_health_check(old) && port(spec) != port(old) {
+        let at = path.child("healthCheckNodePort");
+        errors.forbidden(&at, "field is immutable");
+    }
+}
+
+fn kept(
+    errors: &mut Errors,
+    spec: &Value,
+    old: &Value,
+    (field, singular): (&'static str, &str),
+    path: &ErrorPath,
+) {
+    let (before, after) = (strings(old, field), strings(spec, field));
+    let at = path.child(field);
+    let shown = |errors: &mut Errors, i: usize, detail: String| {
+        let value = spec.field(field).map_or_else(Shown::null, Shown::from);
+        errors.invalid(&at.index(i), value, detail);
+    };
+    if before.len() == after.len() {
+        for (i, _) in before
+            .iter()
+            .zip(&after)
+            .enumerate()
+            .filter(|(_, (b, a))| b != a)
+        {
+            // Upstream reports each changed family at the first.
+            let i = if field == "ipFamilies" { 0 } else { i };
+            shown(errors, i, NOT_CHANGED.to_owned());
+        }
+        return;
+    }
+    if after.is_empty() {
+        shown(errors, 0, format!("primary {singular} can not be unset"));
+    } else if !before.is_empty() && before.first() != after.first() {
+        shown(errors, 0, NOT_CHANGED.to_owned());
+    }
+    if before.len() > after.len()
+        && after.len() == 1
+        && spec.text("ipFamilyPolicy") != "SingleStack"
+    {
+        let policy = spec.field("ipFamilyPolicy");
+        let detail =
+            format!("must be set to 'SingleStack' when releasing the secondary {singular}");
+        let shown = policy.map_or_else(Shown::null, Shown::from);
+        errors.invalid(&path.child("ipFamilyPolicy"), shown, detail);
+    }
+}
+
+fn topology_annotations(errors: &mut Errors, annotations: &Value) {
+    let mode = annotations.maybe_text(TOPOLOGY_MODE);
+    let hints = annotations.maybe_text(TOPOLOGY_HINTS);
+    if let (Some(mode), Some(hints)) = (mode, hints)
+        && mode != hints
+    {
+        let at = ErrorPath::new("metadata.annotations").key(TOPOLOGY_MODE);
+        let detail = format!("must match annotations[{TOPOLOGY_HINTS}] when both are specified");
+        errors.invalid(&at, mode, detail);
+    }
+}
+
+fn kind_of_service(errors: &mut Errors, spec: &Value, path: &ErrorPath) {
+    let kind = spec.text("type");
+    if spec.items("ports").is_empty() && !is_headless(spec) && kind != "ExternalName" {
+        errors.required(&path.child("ports"), "");
+    }
+    match kind {
+        "LoadBalancer" | "NodePort" if is_headless(spec) => {
+            let at = path.child("clusterIPs").index(0);
+            let detail = format!("may not be set to 'None' for {kind} services");
+            errors.invalid(&at, "None", detail);
+        }
+        "ExternalName" => {
+            for field in ["clusterIPs", "ipFamilies"] {
+                if !spec.items(field).is_empty() {
+                    let detail = "may not be set for ExternalName services";
+                    errors.forbidden(&path.child(field), detail);
+                }
+            }
+            if spec.field("ipFamilyPolicy").is_some() {
+                let detail = "may not be set for ExternalName services";
+                errors.forbidden(&path.child("ipFamilyPolicy"), detail);
+            }
+            let name = spec.text("externalName");
+            let name = name.strip_suffix('.').unwrap_or(name);
+            errors.check_name(&path.child("externalName"), name, names::dns_subdomain);
+        }
+        _ => {}
+    }
+}
+
+fn ports(errors: &mut Errors, spec: &Value, path: &ErrorPath) {
+    let ports = spec.items("ports");
+    let mut known = HashSet::new();
+    for (i, port) in ports.iter().enumerate() {
+        let path = path.index(i);
+        let (name, at) = (port.text("name"), path.child("name"));
+        if !name.is_empty() {
+            errors.each_invalid(&at, name, names::dns_label(name));
+            if !known.insert(name) {
+                errors.duplicate(&at, name);
+            }
+        // With several ports, a name is the only way to choose one.
+        } else if ports.len() > 1 {
+            errors.required(&at, "");
+        }
+        let number = port.int("port");
+        for fault in names::port_number(number) {
+            errors.invalid(&path.child("port"), number, fault);
+        }
+        let (protocol, at) = (port.text("protocol"), path.child("protocol"));
+        if protocol.is_empty() {
+            errors.required(&at, "");
+        } else if !PROTOCOLS.contains(&protocol) {
+            errors.not_supported(&at, protocol, &PROTOCOLS);
+        }
+        let at = path.child("targetPort");
+        match port.part("targetPort") {
+            Value::String(name) => errors.each_invalid(&at, name, names::port_name(name)),
+            number => {
+                let number = number.as_i64().unwrap_or(0);
+                for fault in names::port_number(number) {
+                    errors.invalid(&at, number, fault);
+                }
+            }
+        }
+        if let Some(app) = port.maybe_text("appProtocol") {
+            errors.each_invalid(&path.child("appProtocol"), app, names::qualified_name(app));
+        }
+    }
+}
+
+fn session_affinity(errors: &mut Errors, spec: &Value, path: &ErrorPath) {
+    let (affinity, at) = (spec.text("sessionAffinity"), path.child("sessionAffinity"));
+    let config = spec.field("sessionAffinityConfig");
+    let config_path = path.child("sessionAffinityConfig");
+    match affinity {
+        "" => errors.required(&at, ""),
+        "ClientIP" => affinity_config(errors, config, &config_path),
+        "None" => {
+            if config.is_some() {
+                let detail = "must not be set when session affinity is None";
+                errors.forbidden(&config_path, detail);
+            }
+        }
+        other => errors.not_supported(&at, other, &["ClientIP", "None"]),
+    }
+}
+
+fn affinity_config(errors: &mut Errors, config: Option<&Value>, path: &ErrorPath) {
+    let Some(config) = config else {
+        errors.required(path, "when session affinity type is ClientIP");
+        return;
+    };
+    let Some(client) = config.field("clientIP") else {
+        let detail = "when session affinity type is ClientIP";
+        errors.required(&path.child("clientIP"), detail);
+        return;
+    };
+    let at = path.child("clientIP").child("timeoutSeconds");
+    match client.maybe_int("timeoutSeconds") {
+        None => errors.required(&at, "when session affinity type is ClientIP"),
+        Some(seconds) if !(1..=AFFINITY_SECONDS_MAX).contains(&seconds) => {
+            let detail = format!("must be greater than 0 and less than {AFFINITY_SECONDS_MAX}");
+            errors.invalid(&at, seconds, detail);
+        }
+        Some(_) => {}
+    }
+}
+
+fn external_ips(errors: &mut Errors, spec: &Value, old: Option<&Value>, path: &ErrorPath) {
+    let known = old.map_or_else(Vec::new, |old| strings(old, "externalIPs"));
+    for (i, ip) in strings(spec, "externalIPs").into_iter().enumerate() {
+        let at = path.index(i);
+        if known.contains(&ip) || validate_ip(errors, ip, &at) {
+            validate_endpoint(errors, ip, &at);
+        }
+    }
+}
+
+fn node_ports(errors: &mut Errors, spec: &Value, path: &ErrorPath) {
+    let ports = spec.items("ports");
+    if spec.text("type") == "ClusterIP" {
+        for (i, _) in ports
+            .iter()
+            .enumerate()
+            .filter(|(_, p)| p.int("nodePort") != 0)
+        {
+            let at = path.index(i).child("nodePort");
+            errors.forbidden(&at, "may not be used when `type` is 'ClusterIP'");
+        }
+    }
+    let mut node_ports = HashSet::new();
+    for (i, port) in ports.iter().enumerate() {
+        let number = port.int("nodePort");
+        if number != 0 && !node_ports.insert((port.text("protocol"), number)) {
+            errors.duplicate(&path.index(i).child("nodePort"), number);
+        }
+    }
+    // The protocol and the port identify an entry, not its name.
+    let mut own = HashSet::new();
+    for (i, port) in ports.iter().enumerate() {
+        let (protocol, number) = (port.text("protocol"), port.int("port"));
+        if !own.insert((protocol, number)) {
+            let shown = struct_text(&[
+                ("Name", json_text("")),
+                ("Protocol", json_text(protocol)),
+                ("AppProtocol", json_text(())),
+                ("Port", json_text(number)),
+                ("TargetPort", json_text(0)),
+                ("NodePort", json_text(0)),
+            ]);
+            errors.duplicate(&path.index(i), Shown(shown));
+        }
+    }
+}
+
+/// The ranges are a field or, from before there was one, an annotation.
+fn source_ranges(
+    errors: &mut Errors,
+    spec: &Value,
+    (annotations, before): (&Value, Option<&Value>),
+) {
+    let is_balanced = spec.text("type") == "LoadBalancer";
+    let ranges = strings(spec, "loadBalancerSourceRanges");
+    if !ranges.is_empty() {
+        // Upstream names the field so.
+        let path = ErrorPath::new("spec.LoadBalancerSourceRanges");
+        if !is_balanced {
+            errors.forbidden(&path, LOAD_BALANCER_ONLY);
+        }
+        for (i, range) in ranges.into_iter().enumerate() {
+            validate_cidr(errors, range.trim(), &path.index(i));
+        }
+        return;
+    }
+    let Some(text) = annotations.maybe_text(SOURCE_RANGES) else {
+        return;
+    };
+    let path = ErrorPath::new("metadata.annotations").key(SOURCE_RANGES);
+    if !is_balanced {
+        errors.forbidden(&path, LOAD_BALANCER_ONLY);
+    }
+    let same = before.is_some_and(|before| before.maybe_text(SOURCE_RANGES) == Some(text));
+    if !same && !text.trim().is_empty() {
+        for range in text.trim().split(',') {
+            validate_cidr(errors, range.trim(), &path);
+        }
+    }
+}
+
+fn load_balancer_class(errors: &mut Errors, spec: &Value, path: &ErrorPath) {
+    let Some(class) = spec.maybe_text("loadBalancerClass") else {
+        return;
+    };
+    if spec.text("type") == "LoadBalancer" {
+        errors.each_invalid(path, class, names::qualified_name(class));
+    } else {
+        errors.forbidden(path, LOAD_BALANCER_ONLY);
+    }
+}
+
+fn traffic(errors: &mut Errors, spec: &Value, path: &ErrorPath) {
+    let (policy, at) = (
+        spec.text("externalTrafficPolicy"),
+        path.child("externalTrafficPolicy"),
+    );
+    match policy {
+        "" if is_external(spec) => errors.required(&at, ""),
+        "" => {}
+        _ if !is_external(spec) => {
+            let detail = "may only be set for externally-accessible services";
+            errors.invalid(&at, policy, detail);
+        }
+        "Cluster" | "Local" => {}
+        other => errors.not_supported(&at, other, &["Cluster", "Local"]),
+    }
+    let (port, at) = (
+        spec.int("healthCheckNodePort"),
+        path.child("healthCheckNodePort"),
+    );
+    // Only load balancers with local traffic have the health check.
+    if !needs_health_check(spec) {
+        if port != 0 {
+            let detail = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
+            errors.invalid(&at, port, detail);
+        }
+    } else if port == 0 {
+        errors.required(&at, "");
+    } else {
+        for fault in names::port_number(port) {
+            errors.invalid(&at, port, fault);
+        }
+    }
+    let at = path.child("internalTrafficPolicy");
+    match spec.maybe_text("internalTrafficPolicy") {
+        None if matches!(spec.text("type"), "NodePort" | "LoadBalancer" | "ClusterIP") => {
+            errors.required(&at, "");
+        }
+        None | Some("Cluster" | "Local") => {}
+        Some(other) => errors.not_supported(&at, other, &["Cluster", "Local"]),
+    }
+    if let Some(distribution) = spec.maybe_text("trafficDistribution")
+        && !DISTRIBUTIONS.contains(&distribution)
+    {
+        let at = path.child("trafficDistribution");
+        errors.not_supported(&at, distribution, &DISTRIBUTIONS);
+    }
+}
+
+/// The addresses of a load balancer.
+fn load_balancer_status(errors: &mut Errors, owner: &Owner, status: &Value, path: &ErrorPath) {
+    let spec = spec_of(owner.value);
+    let path = path.child("loadBalancer").child("ingress");
+    let entries = |status: &Value| status.part("loadBalancer").items("ingress").to_vec();
+    let given = entries(status);
+    if spec.text("type") != "LoadBalancer" && !given.is_empty() {
+        let detail = "may only be used when `spec.type` is 'LoadBalancer'";
+        errors.forbidden(&path, detail);
+        return;
+    }
+    let before = owner.old.map(|old| entries(old.part("status")));
+    let before = before.unwrap_or_default();
+    for (i, ingress) in given.iter().enumerate() {
+        let path = path.index(i);
+        let ip = ingress.text("ip");
+        // An address that is listed already may be of an older form.
+        if !ip.is_empty() && !before.iter().any(|old| old.text("ip") == ip) {
+            validate_ip(errors, ip, &path.child("ip"));
+        }
+        let at = path.child("ipMode");
+        match (ingress.maybe_text("ipMode"), ip.is_empty()) {
+            (None, false) => errors.required(&at, "must be specified when `ip` is set"),
+            (Some(_), true) => {
+                errors.forbidden(&at, "may not be specified when `ip` is not set");
+            }
+            (Some(mode), false) if !matches!(mode, "Proxy" | "VIP") => {
+                errors.not_supported(&at, mode, &["Proxy", "VIP"]);
+            }
+            _ => {}
+        }
+        if let Some(name) = ingress.maybe_text("hostname").filter(|n| !n.is_empty()) {
+            super::addresses::host_name(errors, name, &path.child("hostname"));
+        }
+    }
+}
