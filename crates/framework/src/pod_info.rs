@@ -7,12 +7,13 @@ use berth_api::aggregate;
 use berth_api::pod::{PodAffinity, PodAffinityTerm};
 use berth_api::requests::{self, Footprint};
 use berth_api::{Labels, Pod, Resources, Selector, Str};
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::ops::Deref;
 use std::sync::Arc;
 
 /// A host port of a pod.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct HostPort {
     /// The address; `0.0.0.0` is all of them.
     pub ip: Str,

@@ -23,7 +23,7 @@ use berth_framework::event::{ActionType, Change, EventRegistration, EventResourc
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::{NodeFilter, NodeScore, ScoreScale};
-use berth_framework::{FeatureGates, NodeTable, NodeView, PodInfo, Slot, Status};
+use berth_framework::{FeatureGates, Lack, NodeTable, NodeView, PodInfo, Slot, Status};
 use std::sync::Arc;
 
 /// The plugin's name.
@@ -145,6 +145,20 @@ impl NodeFilter for NodeAffinity {
         } else {
             Status::unresolvable(REASON_POD)
         }
+    }
+
+    /// The affinity in the arguments is no part of the pod: only the reason names it.
+    fn lacks(&self, required: &RequiredNodeAffinity, node: NodeView<'_>) -> Vec<Lack> {
+        let (pairs, node) = (required.missing_labels(node.node()), node.node());
+        let labels = pairs.map(|(key, value)| Lack::Label {
+            key: key.clone(),
+            value: value.clone(),
+            found: node.labels().get_str(key).cloned(),
+        });
+        let terms = required.terms().cloned();
+        let terms = terms.filter(|_| !required.matches_terms(node).unwrap_or(false));
+        let affinity = terms.map(|required| Lack::NodeAffinity { required });
+        labels.chain(affinity).collect()
     }
 }
 

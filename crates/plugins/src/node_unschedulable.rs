@@ -6,7 +6,7 @@ use berth_framework::event::{ActionType, Change, EventRegistration, EventResourc
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeFilter;
-use berth_framework::{Feature, FeatureGates, NodeTable, NodeView, PodInfo, Slot, Status};
+use berth_framework::{Feature, FeatureGates, Lack, NodeTable, NodeView, PodInfo, Slot, Status};
 use std::sync::Arc;
 
 /// The plugin's name.
@@ -83,6 +83,11 @@ impl NodeFilter for NodeUnschedulable {
         } else {
             Status::success()
         }
+    }
+
+    fn lacks(&self, _: &Uncordoned, node: NodeView<'_>) -> Vec<Lack> {
+        let is_cordoned = node.node().spec.unschedulable;
+        is_cordoned.then_some(Lack::Cordon).into_iter().collect()
     }
 
     fn quick_check<'a>(

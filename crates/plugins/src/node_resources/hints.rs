@@ -1,9 +1,10 @@
 //! The changes that may help a pod that `NodeResourcesFit` rejected.
 
-use super::fit::{Shortages, insufficient, requests};
+use super::fit::{Shortage, requests};
 use crate::change::is_assigned_or_nominated;
 use crate::extended_resources::{class_of, implied_resource};
 use berth_api::requests::{SumOptions, pod_resources};
+use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
 use berth_api::{Node, Pod, Resources};
 use berth_framework::Cluster;
 use berth_framework::event::{Change, Hint, Touched};
@@ -117,22 +118,21 @@ pub(super) fn allocatable(node: &Node) -> Resources {
 
 /// Returns whether the pod fits the empty node. Resources that devices back are not compared.
 fn fits_empty(wanted: &Resources, offered: &Resources, by_devices: impl Fn(&str) -> bool) -> bool {
-    let mut shortages = Shortages::default();
-    shortages.too_many_pods(0, offered.pods);
-    for (request, allocatable) in [
-        (wanted.milli_cpu, offered.milli_cpu),
-        (wanted.memory, offered.memory),
-        (wanted.ephemeral_storage, offered.ephemeral_storage),
-    ] {
-        shortages.compare(request, allocatable, 0, || insufficient("a resource"));
-    }
-    for (name, request) in &wanted.scalars {
-        if by_devices(name) {
-            continue;
-        }
-        shortages.compare(*request, offered.scalar(name), 0, || insufficient(name));
-    }
-    shortages.is_empty()
+    let is_enough = |resource: &str, request, offered| {
+        Shortage::of(resource, (request, 0), (offered, 0)).is_none()
+    };
+    let mut scalars = wanted.scalars.iter();
+    Shortage::of_pods(0, offered.pods).is_none()
+        && is_enough(CPU, wanted.milli_cpu, offered.milli_cpu)
+        && is_enough(MEMORY, wanted.memory, offered.memory)
+        && is_enough(
+            EPHEMERAL_STORAGE,
+            wanted.ephemeral_storage,
+            offered.ephemeral_storage,
+        )
+        && scalars.all(|(name, request)| {
+            by_devices(name) || is_enough(name, *request, offered.scalar(name))
+        })
 }
 
 /// Returns whether `holds` for some resource that the pod requests; it receives a function that reads the amount.

@@ -76,16 +76,19 @@ impl Constraint {
         })
     }
 
-    /// Returns whether the constraint holds in a domain of `there` pods with the new pod, which counts `own`. With
-    /// fewer domains than required, the missing ones count as empty.
+    /// Returns whether the constraint holds in a domain of `there` pods with the new pod, which counts `own`.
     pub(super) fn allows(&self, there: i64, own: i64, domains: usize, minimum: i64) -> bool {
+        there + own - self.fewest(domains, minimum) <= self.max_skew
+    }
+
+    /// The number of pods in the emptiest domain, of which each missing one counts as empty.
+    pub(super) fn fewest(&self, domains: usize, minimum: i64) -> i64 {
         let domains = i64::try_from(domains).unwrap_or(i64::MAX);
-        let minimum = if domains < self.min_domains {
+        if domains < self.min_domains {
             0
         } else {
             minimum
-        };
-        there + own - minimum <= self.max_skew
+        }
     }
 
     /// The cost of `count` pods in a domain for a node, in raw points.
