@@ -175,7 +175,16 @@ impl World {
         pod: &PodInfo,
     ) -> Vec<Answer> {
         self.views()
-            .map(|node| answer(&plugin.filter(&self.context(), state, pod, node)))
+            .map(|node| {
+                let status = plugin.filter(&self.context(), state, pod, node);
+                let lacks = plugin.lacking(&self.context(), state, pod, node);
+                assert!(
+                    !status.is_success() || lacks.is_empty(),
+                    "node {} fits and lacks {lacks:?}",
+                    node.name()
+                );
+                answer(&status)
+            })
             .collect()
     }
 

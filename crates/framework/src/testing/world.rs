@@ -5,6 +5,7 @@ use crate::call::{ApiCall, CallId, PodEvent};
 use crate::cluster::Cluster;
 use crate::event::{Change, ClusterEvent, Hint};
 use crate::features::FeatureGates;
+use crate::lack::Lack;
 use crate::plugin::{Context, EnqueueExtensions, Filter, Score};
 use crate::pod_info::PodInfo;
 use crate::stage::{Job, JobId, Observation, Outbox, Preemption, StageContext};
@@ -103,6 +104,14 @@ impl World {
         let cx = self.context();
         self.views()
             .map(|node| plugin.filter(&cx, state, pod, node))
+            .collect()
+    }
+
+    /// The things that each node lacks for the pod, in the order in which they were added.
+    pub fn lacks(&self, plugin: &impl Filter, state: &CycleState, pod: &PodInfo) -> Vec<Vec<Lack>> {
+        let cx = self.context();
+        self.views()
+            .map(|node| plugin.lacking(&cx, state, pod, node))
             .collect()
     }
 
