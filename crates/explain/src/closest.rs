@@ -19,7 +19,7 @@ pub(crate) struct Distance {
     pub(crate) lacks: Vec<LackView>,
 }
 
-/// What a node lacks, by the rejection.
+/// The things that a node lacks, by the rejection.
 type Lacking<'a> = Vec<(&'a Status, Vec<Lack>)>;
 
 /// The values behind the rejections of a node. PreFilter has run.
