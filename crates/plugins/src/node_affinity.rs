@@ -19,7 +19,9 @@ use crate::required_node_affinity::RequiredNodeAffinity;
 use berth_api::node_selector::{CompiledNodeSelector, CompiledPreferredTerms};
 use berth_api::pod::NodeAffinity as WireNodeAffinity;
 use berth_api::{Node, Pod, Str};
-use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, Hint};
+use berth_framework::event::{
+    ActionType, Change, EventRegistration, EventResource, Hint, HintError,
+};
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::{NodeFilter, NodeScore, ScoreScale};
@@ -69,13 +71,16 @@ impl NodeAffinity {
         })
     }
 
-    fn after_node_change(&self, pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
+    fn after_node_change(&self, pod: &Pod, change: &Change<'_>) -> Result<Hint, HintError> {
         let (old, new) = change.nodes()?;
         let Some(new) = new.filter(|node| self.is_allowed(node)) else {
             return Ok(Hint::Skip);
         };
         let required = RequiredNodeAffinity::of(pod);
-        let matches = |node: &Node| required.matches(node).map_err(|error| error.to_string());
+        let matches = |node: &Node| {
+            let matches = required.matches(node);
+            matches.map_err(|error| HintError::Failed(error.to_string()))
+        };
         if !matches(new)? {
             return Ok(Hint::Skip);
         }

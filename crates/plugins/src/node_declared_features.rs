@@ -5,7 +5,7 @@
 //! ```
 
 use berth_api::{Pod, Str};
-use berth_framework::event::{ActionType, Change, EventRegistration, EventResource};
+use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, HintError};
 use berth_framework::features::Behaviour;
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
@@ -58,7 +58,7 @@ fn required(pod: &Pod) -> Features {
 
 /// The declared features of a node changed. As in kube-scheduler, they are not compared with those that the pod
 /// requires.
-fn declares_others(change: &Change<'_>) -> Result<bool, String> {
+fn declares_others(change: &Change<'_>) -> Result<bool, HintError> {
     let (old, new) = change.nodes()?;
     let both = old.zip(new);
     Ok(both.is_none_or(|(old, new)| old.status.declared_features != new.status.declared_features))

@@ -5,7 +5,7 @@
 
 use crate::change::is_assigned_or_nominated;
 use berth_api::{Pod, Str};
-use berth_framework::event::{ActionType, Change, EventRegistration, EventResource};
+use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, HintError};
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::pod_info::{HostPort, host_ports};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
@@ -86,7 +86,7 @@ fn ports(pod: &Pod) -> Vec<HostPort> {
 }
 
 /// The ports that a deleted pod held.
-fn freed_ports(change: &Change<'_>) -> Result<Vec<HostPort>, String> {
+fn freed_ports(change: &Change<'_>) -> Result<Vec<HostPort>, HintError> {
     let (deleted, _) = change.pods()?;
     let deleted = deleted.filter(|pod| is_assigned_or_nominated(pod));
     Ok(deleted.map(ports).unwrap_or_default())

@@ -2,7 +2,7 @@
 
 use berth_api::taint::tolerates_taint;
 use berth_api::{Pod, Taint, TaintEffect};
-use berth_framework::event::{ActionType, Change, EventRegistration, EventResource};
+use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, HintError};
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeFilter;
@@ -40,7 +40,7 @@ impl NodeUnschedulable {
 }
 
 /// A node was uncordoned, or a node that is not cordoned was added.
-fn opens(change: &Change<'_>) -> Result<bool, String> {
+fn opens(change: &Change<'_>) -> Result<bool, HintError> {
     let (old, new) = change.nodes()?;
     Ok(old.is_none_or(|node| node.spec.unschedulable)
         && new.is_some_and(|node| !node.spec.unschedulable))

@@ -13,7 +13,7 @@ use berth_api::storage::CsiVolume;
 use berth_api::volumes::{PodClaim, shared_claims};
 use berth_api::{CsiDriver, CsiNode, Object, Pod, Str};
 use berth_framework::event::{
-    ActionType, Change, EventRegistration, EventResource, Hint, WaitKey, Wanted,
+    ActionType, Change, EventRegistration, EventResource, Hint, HintError, WaitKey, Wanted,
 };
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
@@ -289,9 +289,11 @@ impl NodeFilter for NodeVolumeLimits {
 }
 
 /// The node has a driver that it did not have before.
-fn adds_driver(change: &Change<'_>) -> Result<bool, String> {
+fn adds_driver(change: &Change<'_>) -> Result<bool, HintError> {
     let (Some(old), Some(new)) = change.versions(Object::as_csi_node, "a CSI node")? else {
-        return Err("expected two versions of a CSI node".to_owned());
+        return Err(HintError::OneVersion {
+            expected: "a CSI node",
+        });
     };
     let is_known = |name: &Str| old.spec.drivers.iter().any(|driver| driver.name == *name);
     Ok(new
@@ -302,16 +304,18 @@ fn adds_driver(change: &Change<'_>) -> Result<bool, String> {
 }
 
 /// The drivers for which a pod no longer needs a node that has them.
-fn stops_requiring(change: &Change<'_>) -> Result<bool, String> {
+fn stops_requiring(change: &Change<'_>) -> Result<bool, HintError> {
     let (old, new) = change.versions(Object::as_csi_driver, "a CSI driver")?;
     let requires = |driver: &CsiDriver| driver.spec.prevent_pod_scheduling_if_missing == Some(true);
     Ok(old.is_some_and(requires) && !new.is_some_and(requires))
 }
 
 /// A driver of the node can attach more volumes than before.
-fn raises_limit(change: &Change<'_>) -> Result<bool, String> {
+fn raises_limit(change: &Change<'_>) -> Result<bool, HintError> {
     let (Some(old), Some(new)) = change.versions(Object::as_csi_node, "a CSI node")? else {
-        return Err("expected two versions of a CSI node".to_owned());
+        return Err(HintError::OneVersion {
+            expected: "a CSI node",
+        });
     };
     let (old, new) = (limits(old), limits(new));
     let grows = |(driver, limit): (&&Str, &i64)| *limit > old.get(*driver).copied().unwrap_or(0);
@@ -319,7 +323,7 @@ fn raises_limit(change: &Change<'_>) -> Result<bool, String> {
 }
 
 /// A pod with volumes that a driver may attach was deleted.
-fn deletes_user(change: &Change<'_>) -> Result<bool, String> {
+fn deletes_user(change: &Change<'_>) -> Result<bool, HintError> {
     let (deleted, _) = change.pods()?;
     Ok(deleted.is_some_and(|deleted| {
         is_assigned_or_nominated(deleted) && deleted.spec.volumes.iter().any(may_attach)
@@ -348,14 +352,14 @@ fn attachers(pod: &Pod) -> Vec<Attacher> {
 }
 
 /// A deleted attachment helps pods with volumes of its driver in their spec, and all pods with claims.
-fn detached(change: &Change<'_>) -> Result<Vec<Attacher>, String> {
+fn detached(change: &Change<'_>) -> Result<Vec<Attacher>, HintError> {
     let (attachment, _) = change.versions(Object::as_volume_attachment, "a volume attachment")?;
     let attacher = attachment.map(|attachment| attachment.spec.attacher.clone());
     Ok([None, attacher].map(Attacher).into())
 }
 
 /// Queues the pods if the change is of the kind.
-fn if_so(is_so: Result<bool, String>) -> Result<Hint, String> {
+fn if_so(is_so: Result<bool, HintError>) -> Result<Hint, HintError> {
     is_so.map(|is_so| if is_so { Hint::Queue } else { Hint::Skip })
 }
 

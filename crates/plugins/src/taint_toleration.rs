@@ -9,7 +9,7 @@ use berth_api::pod::PodTemplate;
 use berth_api::taint::{count_intolerable_prefer_no_schedule, tolerates_taint};
 use berth_api::{Node, Pod, Shared, Taint, TaintEffect, Toleration};
 use berth_framework::event::{
-    ActionType, Change, EventRegistration, EventResource, Hint, Touched, WaitKey, Waits,
+    ActionType, Change, EventRegistration, EventResource, Hint, HintError, Touched, WaitKey, Waits,
 };
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, FactoryContext, Registration};
@@ -67,7 +67,7 @@ impl TaintToleration {
     }
 
     /// The node's taints, unlike those that it had before, are tolerated.
-    fn after_node_change(&self, pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
+    fn after_node_change(&self, pod: &Pod, change: &Change<'_>) -> Result<Hint, HintError> {
         let (old, new) = change.nodes()?;
         let tolerates = |node: &Node| self.tolerates(&pod.spec.tolerations, node);
         let helps = !old.is_some_and(tolerates) && new.is_some_and(tolerates);

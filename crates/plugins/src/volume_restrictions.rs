@@ -11,7 +11,7 @@ use berth_api::pod::Volume;
 use berth_api::volumes::shared_claims;
 use berth_api::{Pod, Str};
 use berth_framework::event::{
-    ActionType, Change, EventRegistration, EventResource, WaitKey, Wanted,
+    ActionType, Change, EventRegistration, EventResource, HintError, WaitKey, Wanted,
 };
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
@@ -183,7 +183,7 @@ fn held(pod: &Pod) -> Vec<Freed> {
     disks.chain(claims).collect()
 }
 
-fn freed(change: &Change<'_>) -> Result<Vec<Freed>, String> {
+fn freed(change: &Change<'_>) -> Result<Vec<Freed>, HintError> {
     let (deleted, _) = change.pods()?;
     Ok(deleted.map(held).unwrap_or_default())
 }

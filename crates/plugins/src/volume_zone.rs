@@ -10,7 +10,7 @@ use crate::volumes::{
 };
 use berth_api::volumes::shared_claims;
 use berth_api::{Labels, Object, PersistentVolume, PersistentVolumeClaim, Pod};
-use berth_framework::event::{ActionType, Change, EventRegistration, EventResource};
+use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, HintError};
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeFilter;
@@ -133,14 +133,14 @@ fn is_within(topologies: &[Topology], labels: &Labels) -> bool {
 }
 
 /// A class whose volumes are created for the first pod was added.
-fn adds_late_binding_class(change: &Change<'_>) -> Result<bool, String> {
+fn adds_late_binding_class(change: &Change<'_>) -> Result<bool, HintError> {
     let (_, class) = change.versions(Object::as_storage_class, "a storage class")?;
     let mode = class.and_then(|class| class.volume_binding_mode.as_ref());
     Ok(mode.is_some_and(|mode| mode != "Immediate"))
 }
 
 /// A volume was added, or is in another zone or region now.
-fn moves_volume(change: &Change<'_>) -> Result<bool, String> {
+fn moves_volume(change: &Change<'_>) -> Result<bool, HintError> {
     let (old, new) = change.versions(Object::as_persistent_volume, "a volume")?;
     let both = old.zip(new);
     Ok(both.is_none_or(|(old, new)| !topologies(old).eq(topologies(new))))

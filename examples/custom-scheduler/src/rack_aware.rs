@@ -9,7 +9,7 @@
 //! any other node                     →   0
 //! ```
 
-use berth_framework::event::{ActionType, Change, EventRegistration, EventResource};
+use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, HintError};
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsError, Extensions, FactoryContext};
 use berth_framework::requirement::{NodeFilter, NodeScore, ScoreScale};
@@ -89,7 +89,7 @@ impl RackAware {
     }
 
     /// Returns whether a node was added outside of drained racks, or left a drained rack.
-    fn opens(&self, change: &Change<'_>) -> Result<bool, String> {
+    fn opens(&self, change: &Change<'_>) -> Result<bool, HintError> {
         let (old, new) = change.nodes()?;
         let is_open = |node| !self.is_drained(node);
         Ok(new.is_some_and(is_open) && !old.is_some_and(is_open))

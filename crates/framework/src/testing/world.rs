@@ -3,7 +3,7 @@
 use super::{NodeBuilder, PodBuilder};
 use crate::call::{ApiCall, CallId, PodEvent};
 use crate::cluster::Cluster;
-use crate::event::{Change, ClusterEvent, Hint};
+use crate::event::{Change, ClusterEvent, Hint, HintError};
 use crate::features::FeatureGates;
 use crate::lack::Lack;
 use crate::plugin::{Context, EnqueueExtensions, Filter, Score};
@@ -148,7 +148,7 @@ impl World {
         event: &ClusterEvent,
         pod: &Pod,
         (old, new): (Option<Object>, Option<Object>),
-    ) -> Result<Option<Hint>, String> {
+    ) -> Result<Option<Hint>, HintError> {
         let change = Change {
             old: old.as_ref(),
             new: new.as_ref(),

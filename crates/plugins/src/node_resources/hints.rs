@@ -7,7 +7,7 @@ use berth_api::requests::{SumOptions, pod_resources};
 use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
 use berth_api::{Node, Pod, Resources};
 use berth_framework::Cluster;
-use berth_framework::event::{Change, Hint, Touched};
+use berth_framework::event::{Change, Hint, HintError, Touched};
 
 fn queue_if(helps: bool) -> Hint {
     if helps { Hint::Queue } else { Hint::Skip }
@@ -18,7 +18,7 @@ pub(super) fn after_pod_change(
     cluster: &Cluster,
     pod: &Pod,
     change: &Change<'_>,
-) -> Result<Hint, String> {
+) -> Result<Hint, HintError> {
     Ok(match change.pods()? {
         (Some(deleted), None) => queue_if(is_assigned_or_nominated(deleted)),
         (_, Some(new)) if new.uid() == pod.uid() => Hint::Queue,
@@ -30,7 +30,7 @@ pub(super) fn after_pod_change(
 }
 
 /// A pod requests more than before: of the pods that wait for a resize, those on its node are evaluated again.
-pub(super) fn after_growth(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
+pub(super) fn after_growth(pod: &Pod, change: &Change<'_>) -> Result<Hint, HintError> {
     let (_, new) = change.pods()?;
     let is_near = new.is_some_and(|new| new.spec.node_name == pod.spec.node_name);
     Ok(queue_if(pod.has_deferred_resize() && is_near))
@@ -63,7 +63,7 @@ pub(super) fn after_node_change(
     has_devices: bool,
     pod: &Pod,
     change: &Change<'_>,
-) -> Result<Hint, String> {
+) -> Result<Hint, HintError> {
     let (old, new) = change.nodes()?;
     let Some(new) = new else {
         return Ok(Hint::Skip);
@@ -92,13 +92,14 @@ pub(super) fn after_node_change(
 }
 
 /// A class that newly backs a resource that the pod requests.
-pub(super) fn after_class_change(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
+pub(super) fn after_class_change(pod: &Pod, change: &Change<'_>) -> Result<Hint, HintError> {
     let Some(new) = change.new else {
         return Ok(Hint::Skip);
     };
-    let class = new
-        .as_device_class()
-        .ok_or_else(|| format!("expected a device class, got a {:?}", new.kind()))?;
+    let class = new.as_device_class().ok_or_else(|| HintError::OtherKind {
+        expected: "a device class",
+        found: new.kind(),
+    })?;
     let named = class.spec.extended_resource_name.as_ref();
     let before = change.old.and_then(|old| old.as_device_class());
     if before.is_some_and(|before| before.spec.extended_resource_name.as_ref() == named) {
