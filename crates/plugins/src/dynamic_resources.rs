@@ -12,6 +12,7 @@
 
 mod args;
 mod bind;
+mod bind_error;
 mod claims;
 mod classes;
 mod conditions;

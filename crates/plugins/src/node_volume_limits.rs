@@ -224,7 +224,7 @@ fn csi_volume(cluster: &Cluster, pod: &Pod, volume: &Volume) -> Result<Option<Ne
         Status::unresolvable(format!("looking up PVC {claim}: {error}"))
     })?;
     if used.is_ephemeral {
-        check_owner(pod, claim).map_err(Status::error)?;
+        check_owner(pod, claim).map_err(|error| Status::error(error.to_string()))?;
     }
     Ok(cluster.storage().csi_volume_of(claim).map(|volume| {
         let is_own = cluster.is_used_by_one(&claim.metadata, &volume);

@@ -133,7 +133,9 @@ impl PreFilter for VolumeBinding {
         pod: &PodInfo,
     ) -> PreFilterResult {
         match claims::check_all(cx.cluster, &pod.pod) {
-            Err(error) => return PreFilterResult::Reject(Status::unresolvable(error)),
+            Err(error) => {
+                return PreFilterResult::Reject(Status::unresolvable(error.to_string()));
+            }
             Ok(false) => {
                 state.write(VolumePreFilterState {
                     claims: Claims::default(),
@@ -143,7 +145,7 @@ impl PreFilter for VolumeBinding {
             Ok(true) => {}
         }
         match Claims::of(cx.cluster, &pod.pod) {
-            Err(error) => PreFilterResult::Reject(Status::error(error)),
+            Err(error) => PreFilterResult::Reject(Status::error(error.to_string())),
             Ok(claims) if claims.has_immediate => {
                 PreFilterResult::Reject(Status::unresolvable(REASON_IMMEDIATE))
             }
@@ -168,7 +170,7 @@ impl Filter for VolumeBinding {
         };
         match find(cx.cluster, &kept.claims, node.node()) {
             Ok((_, obstacles)) => obstacles.into_status(),
-            Err(error) => Status::error(error),
+            Err(error) => Status::error(error.to_string()),
         }
     }
 }

@@ -6,7 +6,7 @@
 //! a claim ReadWriteOncePod that some pod uses anywhere      → no node, until that pod is deleted
 //! ```
 
-use crate::volumes::{claim_names, look_up, when_own_claim};
+use crate::volumes::{VolumeError, claim_names, look_up, when_own_claim};
 use berth_api::pod::Volume;
 use berth_api::volumes::shared_claims;
 use berth_api::{Pod, Str};
@@ -139,7 +139,7 @@ pub struct Exclusive {
 ///
 /// # Errors
 /// When a claim does not exist.
-fn one_pod_claims(cluster: &Cluster, pod: &Pod) -> Result<Vec<Str>, String> {
+fn one_pod_claims(cluster: &Cluster, pod: &Pod) -> Result<Vec<Str>, VolumeError> {
     let mut names = Vec::new();
     for name in shared_claims(pod) {
         let mut modes = look_up(cluster, pod, name)?.spec.access_modes.iter();
@@ -213,7 +213,8 @@ impl NodeFilter for VolumeRestrictions {
     /// As in kube-scheduler, none also while every claim of one pod is free: pods that are nominated do not count then.
     fn requirement(&self, cx: &Context<'_>, pod: &PodInfo) -> Result<Option<Exclusive>, Status> {
         let pod = &pod.pod;
-        let one_pod_claims = one_pod_claims(cx.cluster, pod).map_err(Status::unresolvable)?;
+        let one_pod_claims = one_pod_claims(cx.cluster, pod);
+        let one_pod_claims = one_pod_claims.map_err(|e| Status::unresolvable(e.to_string()))?;
         let disks: Vec<Disk> = disks(pod).collect();
         let namespace = pod.namespace();
         let nodes = &cx.cluster.nodes;

@@ -5,9 +5,7 @@
 //! nodes without any zone or region label           → every node
 //! ```
 
-use crate::volumes::{
-    class_not_found, look_up, shared_claim_names, volume_not_found, when_own_claim,
-};
+use crate::volumes::{VolumeError, look_up, shared_claim_names, when_own_claim};
 use berth_api::volumes::shared_claims;
 use berth_api::{Labels, Object, PersistentVolume, PersistentVolumeClaim, Pod};
 use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, HintError};
@@ -74,39 +72,37 @@ fn topologies(volume: &PersistentVolume) -> impl Iterator<Item = Topology> {
 fn of_claim(
     cluster: &Cluster,
     claim: &PersistentVolumeClaim,
-) -> Result<Option<Arc<PersistentVolume>>, String> {
+) -> Result<Option<Arc<PersistentVolume>>, VolumeError> {
     let name = &claim.spec.volume_name;
     if !name.is_empty() {
         let volume = cluster.storage().volumes().get(name);
         return volume
             .cloned()
             .map(Some)
-            .ok_or_else(|| volume_not_found(name));
+            .ok_or_else(|| VolumeError::VolumeNotFound(name.clone()));
     }
     let class = claim.class();
     if class.is_empty() {
-        return Err("PersistentVolumeClaim had no pv name and storageClass name".to_owned());
+        return Err(VolumeError::UnnamedVolumeAndClass);
     }
     let found = cluster
         .storage()
         .classes()
         .get(class)
-        .ok_or_else(|| class_not_found(class))?;
+        .ok_or_else(|| VolumeError::ClassNotFound(class.to_owned()))?;
     match &found.volume_binding_mode {
-        None => Err(format!(
-            "VolumeBindingMode not set for StorageClass {class:?}"
-        )),
+        None => Err(VolumeError::NoBindingMode(class.to_owned())),
         Some(mode) if mode == "WaitForFirstConsumer" => Ok(None),
-        Some(_) => Err("PersistentVolume had no name".to_owned()),
+        Some(_) => Err(VolumeError::UnnamedVolume),
     }
 }
 
 /// The zones and regions of all volumes of a pod.
-fn of_pod(cluster: &Cluster, pod: &Pod) -> Result<Vec<Topology>, String> {
+fn of_pod(cluster: &Cluster, pod: &Pod) -> Result<Vec<Topology>, VolumeError> {
     let mut all = Vec::new();
     for name in shared_claims(pod) {
         if name.is_empty() {
-            return Err("PersistentVolumeClaim had no name".to_owned());
+            return Err(VolumeError::UnnamedClaim);
         }
         let claim = look_up(cluster, pod, name)?;
         if let Some(volume) = of_claim(cluster, claim)? {
@@ -175,7 +171,8 @@ impl NodeFilter for VolumeZone {
         cx: &Context<'_>,
         pod: &PodInfo,
     ) -> Result<Option<Vec<Topology>>, Status> {
-        let topologies = of_pod(cx.cluster, &pod.pod).map_err(Status::unresolvable)?;
+        let topologies = of_pod(cx.cluster, &pod.pod);
+        let topologies = topologies.map_err(|e| Status::unresolvable(e.to_string()))?;
         Ok((!topologies.is_empty()).then_some(topologies))
     }
 

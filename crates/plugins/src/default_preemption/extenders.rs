@@ -4,7 +4,8 @@
 //! the cluster changed when all have answered: no pod is evicted if the pod fits now, and a candidate that is no longer
 //! valid is dropped. If none is left, the search runs again.
 
-use super::candidates::{Candidate, Wish, choose, without_victims};
+use super::candidates::{Candidate, Wish, choose};
+use super::results::NodeError;
 use super::victims::{DryRunVictims, by_importance, select};
 use super::{PREFIX, WantedRoom, evict, make_room, not_found, unschedulable};
 use berth_api::Pod;
@@ -183,8 +184,8 @@ fn left(
             if spec.ignorable {
                 continue;
             }
-            let text = without_victims(Some(&name));
-            return Err(ExtenderCallError::InvalidAnswer(text));
+            let error = NodeError::NoVictims(name);
+            return Err(ExtenderCallError::InvalidAnswer(error.to_string()));
         }
         victims.sort_by(|a, b| by_importance(&a.pod, &b.pod));
         let as_reported = reported_of.filter(|of| {

@@ -28,7 +28,7 @@ impl PodTopologySpread {
             .map_err(|error| HintError::Pod {
                 place: "constraints of pod",
                 pod: pod.key(),
-                error,
+                error: error.to_string(),
             })
     }
 

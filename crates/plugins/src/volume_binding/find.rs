@@ -1,6 +1,7 @@
 //! The volumes that a pod gets on a node: its own, available ones, or provisioned ones.
 
 use super::claims::{Claims, Delayed};
+use crate::volumes::VolumeError;
 use berth_api::node_selector::CompiledNodeSelector;
 use berth_api::storage::SELECTED_NODE_ANNOTATION;
 use berth_api::{
@@ -109,12 +110,10 @@ fn matching_volume<'a>(
     Delayed { claim, given }: &'a Delayed,
     labels: &Labels,
     taken: &[&PersistentVolume],
-) -> Result<Option<&'a Arc<PersistentVolume>>, String> {
+) -> Result<Option<&'a Arc<PersistentVolume>>, VolumeError> {
     let selector = match &claim.spec.selector {
         None => Selector::everything(),
-        Some(selector) => {
-            Selector::from_label_selector(Some(selector)).map_err(|error| error.to_string())?
-        }
+        Some(selector) => Selector::from_label_selector(Some(selector))?,
     };
     if let Some(volume) = given {
         return Ok(is_reachable(volume, labels).then_some(volume));
@@ -196,7 +195,7 @@ fn check_bound(
     claims: &Claims,
     node: &Node,
     obstacles: &mut Obstacles,
-) -> Result<(), String> {
+) -> Result<(), VolumeError> {
     for volume in &claims.bound {
         let Some(volume) = volume else {
             obstacles.volume_missing = true;
@@ -216,19 +215,17 @@ fn check_provisions(
     provisions: &mut [Provision],
     labels: &Labels,
     obstacles: &mut Obstacles,
-) -> Result<(), String> {
+) -> Result<(), VolumeError> {
     for provision in provisions {
         let claim = &provision.claim;
         let name = claim.class();
         if name.is_empty() {
             let meta = &claim.metadata;
-            return Err(format!(
-                "no class for claim \"{}/{}\"",
-                meta.namespace, meta.name
-            ));
+            let key = format!("{}/{}", meta.namespace, meta.name);
+            return Err(VolumeError::NoClass(key));
         }
         let class = cluster.storage().classes().get(name);
-        let class = class.ok_or_else(|| format!("failed to find storage class {name:?}"))?;
+        let class = class.ok_or_else(|| VolumeError::ClassMissing(name.to_owned()))?;
         let has_provisioner =
             !class.provisioner.is_empty() && class.provisioner != "kubernetes.io/no-provisioner";
         if !has_provisioner || !allows(class, labels) {
@@ -251,7 +248,7 @@ pub(super) fn find(
     cluster: &Cluster,
     claims: &Claims,
     node: &Node,
-) -> Result<(FoundVolumes, Obstacles), String> {
+) -> Result<(FoundVolumes, Obstacles), VolumeError> {
     let labels = node.labels();
     let mut obstacles = Obstacles::default();
     let mut found = FoundVolumes::default();
