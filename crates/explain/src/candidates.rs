@@ -39,7 +39,7 @@ pub(crate) fn candidates(
         cluster: &snapshot.cluster,
         pod,
         which,
-        found: of_claims(snapshot, pod, examination, which),
+        found: of_claims(snapshot, pod, (examination, closest), which),
         of_pod: BTreeMap::new(),
         least: None,
     };
@@ -224,21 +224,18 @@ fn is_of_kubernetes(key: &str) -> bool {
 fn of_claims(
     snapshot: &Snapshot,
     pod: &PodInfo,
-    examination: &Examination,
+    (examination, closest): (&Examination, &[Distance]),
     which: Which,
 ) -> Vec<(TriedChange, Vec<Slot>)> {
-    let rejects_volumes = |status: &berth_framework::Status| {
-        let plugin = status.plugin().map_or("", |name| name.as_str());
-        plugin.starts_with("Volume") || plugin.starts_with("NodeVolume")
-    };
+    let is_of_volumes = |lack: &LackView| lack.value.as_ref().is_some_and(Lack::is_of_volumes);
     let mut changes = of_resource_claims(snapshot, pod);
-    let of_nodes = examination.rejecting.iter();
-    let mut nodes: Vec<Slot> = of_nodes
-        .filter(|rejecting| match which {
-            Which::Whole => rejecting.statuses.iter().all(rejects_volumes),
-            Which::Parts => rejecting.statuses.iter().any(rejects_volumes),
+    let mut nodes: Vec<Slot> = closest
+        .iter()
+        .filter(|distance| match which {
+            Which::Whole => distance.lacks.iter().all(is_of_volumes),
+            Which::Parts => distance.lacks.iter().any(is_of_volumes),
         })
-        .map(|rejecting| rejecting.node)
+        .map(|distance| distance.node)
         .collect();
     let is_rejected = examination.pre_filter.as_ref();
     if is_rejected.is_some_and(|status| status.code() != Code::Error) {

@@ -56,6 +56,13 @@ pub enum Lack {
         /// The pod that uses it, `namespace/name`.
         holder: Option<Str>,
     },
+    /// The pod names another node.
+    NodeName {
+        /// The name of that node.
+        name: Str,
+    },
+    /// A volume of the pod cannot be used on the node.
+    Volume(VolumeLack),
     /// The node can attach too few volumes of a driver.
     Volumes {
         /// The CSI driver.
@@ -122,6 +129,56 @@ pub enum Lack {
         text: String,
         /// The same for programs.
         values: BTreeMap<Str, Str>,
+    },
+}
+
+/// The reasons for which a volume of a pod cannot be used on a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    tag = "problem",
+    rename_all = "camelCase",
+    rename_all_fields = "camelCase"
+)]
+pub enum VolumeLack {
+    /// The node cannot access the volume of a claim.
+    NodeAffinity {
+        /// The volume.
+        volume: Str,
+    },
+    /// The volume of a claim does not exist.
+    Missing,
+    /// No volume can be found or provisioned for a claim.
+    Unavailable {
+        /// The claim.
+        claim: Str,
+    },
+    /// Too little storage is free for a claim.
+    Storage {
+        /// The claim.
+        claim: Str,
+    },
+    /// A volume is in other zones or regions.
+    Zone {
+        /// The label of the zone or region.
+        key: Str,
+        /// The values that the volume allows.
+        allowed: Vec<Str>,
+        /// The value that the node has.
+        found: Option<Str>,
+    },
+    /// Another pod uses a disk that cannot be shared.
+    DiskInUse {
+        /// The disk.
+        disk: Str,
+        /// The pod, `namespace/name`.
+        holder: Str,
+    },
+    /// Another pod uses a claim that only one pod may use.
+    ClaimInUse {
+        /// The claim.
+        claim: Str,
+        /// The pod, `namespace/name`.
+        holder: Option<Str>,
     },
 }
 
@@ -221,6 +278,14 @@ impl Lack {
             Self::Resource { wanted, free, .. } => wanted.saturating_sub(*free),
             _ => 0,
         }
+    }
+
+    /// Returns whether the node lacks it for the volumes of the pod.
+    pub fn is_of_volumes(&self) -> bool {
+        matches!(
+            self,
+            Self::Volume(_) | Self::Volumes { .. } | Self::CsiDriver { .. }
+        )
     }
 
     /// The distance from what is requested, in thousandths of it: by it, nodes that lack equally many things are

@@ -4,13 +4,17 @@ use crate::dynamic_resources::DynamicResources;
 use crate::inter_pod_affinity::InterPodAffinity;
 use crate::node_affinity::NodeAffinity;
 use crate::node_declared_features::NodeDeclaredFeatures;
+use crate::node_name::NodeName;
 use crate::node_ports::NodePorts;
 use crate::node_resources::NodeResourcesFit;
 use crate::node_unschedulable::NodeUnschedulable;
 use crate::node_volume_limits::NodeVolumeLimits;
 use crate::pod_topology_spread::PodTopologySpread;
 use crate::taint_toleration::TaintToleration;
-use crate::testing::{World, claim, csi_node, full_pod, namespaced, pod, volume};
+use crate::testing::{World, claim, csi_node, full_pod, namespaced, pod, storage_class, volume};
+use crate::volume_binding::VolumeBinding;
+use crate::volume_restrictions::VolumeRestrictions;
+use crate::volume_zone::VolumeZone;
 use berth_framework::lack::{DeviceShortage, HeldDevice, SpreadLack};
 use berth_framework::plugin::{Filter, PreFilter, PreFilterResult};
 use berth_framework::{CycleState, FeatureGates, Lack, PodInfo};
@@ -281,4 +285,71 @@ fn devices_have_their_holders() {
         texts(&lacks),
         ["request gpus of claim default/wanted wants 2: 2 of its class, 2 match, 1 free, 1 held"]
     );
+}
+
+/// The claim or the volume that the node cannot use.
+#[test]
+fn volumes_and_claims_are_named() {
+    let terms = json!([{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}]);
+    let zone = "topology.kubernetes.io/zone";
+    let world = World::new()
+        .node(
+            "n",
+            json!({"metadata": {"labels": {"zone": "a", zone: "a"}}}),
+        )
+        .with(volume(
+            "pv",
+            json!({"metadata": {"labels": {zone: "b__c"}},
+                "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}}),
+        ))
+        .with(storage_class(
+            "late",
+            json!({"provisioner": "kubernetes.io/no-provisioner",
+                "volumeBindingMode": "WaitForFirstConsumer"}),
+        ))
+        .with(claim(
+            "bound",
+            json!({"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
+                "spec": {"volumeName": "pv", "accessModes": ["ReadWriteOncePod"]}}),
+        ))
+        .with(claim(
+            "unbound",
+            json!({"spec": {"storageClassName": "late"}}),
+        ));
+    let using = |claim: &str| json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]});
+    let binding = VolumeBinding::default();
+    let (reasons, lacks) = explained(&world, &binding, pod("p", using("bound")));
+    assert_eq!(reasons, [crate::volume_binding::REASON_NODE_CONFLICT]);
+    assert_eq!(
+        texts(&lacks),
+        ["volume pv cannot be accessed from the node"]
+    );
+    let (reasons, lacks) = explained(&world, &binding, pod("p", using("unbound")));
+    assert_eq!(reasons, [crate::volume_binding::REASON_BIND_CONFLICT]);
+    assert_eq!(
+        texts(&lacks),
+        ["no volume can be found or provisioned for claim unbound"]
+    );
+    let (reasons, lacks) = explained(&world, &VolumeZone, pod("p", using("bound")));
+    assert_eq!(reasons, [crate::volume_zone::REASON]);
+    assert_eq!(
+        texts(&lacks),
+        ["a volume wants topology.kubernetes.io/zone b or c, the node has a"]
+    );
+    let disk = json!({"volumes": [{"name": "d", "awsElasticBlockStore": {"volumeID": "ebs"}}]});
+    let world = world
+        .bound("n", "other", using("bound"))
+        .bound("n", "owner", disk.clone());
+    let (reasons, lacks) = explained(&world, &VolumeRestrictions, pod("p", using("bound")));
+    assert_eq!(reasons, [crate::volume_restrictions::REASON_ONE_POD]);
+    assert_eq!(
+        texts(&lacks),
+        ["claim bound is for one pod and is used by pod default/other"]
+    );
+    let (reasons, lacks) = explained(&world, &VolumeRestrictions, pod("p", disk));
+    assert_eq!(reasons, [crate::volume_restrictions::REASON_DISK]);
+    assert_eq!(texts(&lacks), ["disk ebs is used by pod default/owner"]);
+    let (reasons, lacks) = explained(&world, &NodeName, pod("p", json!({"nodeName": "m"})));
+    assert_eq!(reasons, [crate::node_name::REASON]);
+    assert_eq!(texts(&lacks), ["the pod names node m"]);
 }

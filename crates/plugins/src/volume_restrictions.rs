@@ -13,10 +13,11 @@ use berth_api::{Pod, Str};
 use berth_framework::event::{
     ActionType, Change, EventRegistration, EventResource, HintError, WaitKey, Wanted,
 };
+use berth_framework::lack::VolumeLack;
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeFilter;
-use berth_framework::{Cluster, FeatureGates, NodeView, PodInfo, Status};
+use berth_framework::{Cluster, FeatureGates, Lack, NodeView, PodInfo, Status};
 use std::sync::Arc;
 
 /// The plugin's name.
@@ -135,6 +136,24 @@ pub struct Exclusive {
     is_used: bool,
 }
 
+impl Exclusive {
+    /// The disks of the node's pods that conflict with those of the pod.
+    fn conflicts<'a>(
+        &'a self,
+        node: NodeView<'a>,
+    ) -> impl Iterator<Item = (&'a Arc<PodInfo>, Disk)> + 'a {
+        let others = node.pods_with_disks().filter(|_| !self.disks.is_empty());
+        let used = others.flat_map(|other| disks(&other.pod).map(move |disk| (other, disk)));
+        used.filter(|(_, used)| self.disks.iter().any(|disk| disk.conflicts_with(used)))
+    }
+
+    /// The claims that pods of the node use. The table counts pods that a dry run adds or removes.
+    fn used_claims<'a>(&'a self, node: NodeView<'a>) -> impl Iterator<Item = &'a Str> {
+        let claims = self.one_pod_claims.iter();
+        claims.filter(move |name| node.is_claim_used(&self.namespace, name))
+    }
+}
+
 /// The pod's claims that only one pod may use.
 ///
 /// # Errors
@@ -229,23 +248,34 @@ impl NodeFilter for VolumeRestrictions {
     }
 
     fn check(&self, exclusive: &Exclusive, node: NodeView<'_>) -> Status {
-        let conflicts = |other: Disk| {
-            exclusive
-                .disks
-                .iter()
-                .any(|disk| disk.conflicts_with(&other))
-        };
-        let mut others = node.pods_with_disks();
-        if !exclusive.disks.is_empty() && others.any(|other| disks(&other.pod).any(conflicts)) {
+        if exclusive.conflicts(node).next().is_some() {
             return Status::unschedulable(REASON_DISK);
         }
-        // The table counts pods that a dry run adds or removes.
-        let mut claims = exclusive.one_pod_claims.iter();
-        if claims.any(|name| node.is_claim_used(&exclusive.namespace, name)) {
+        if exclusive.used_claims(node).next().is_some() {
             Status::unschedulable(REASON_ONE_POD)
         } else {
             Status::success()
         }
+    }
+
+    fn lacks(&self, exclusive: &Exclusive, node: NodeView<'_>) -> Vec<Lack> {
+        let disks = exclusive.conflicts(node).map(|(other, disk)| {
+            let holder = Str::new(&other.pod.key());
+            let disk = disk.name().clone();
+            VolumeLack::DiskInUse { disk, holder }
+        });
+        let claims = exclusive.used_claims(node).map(|claim| {
+            let uses = |other: &&Arc<PodInfo>| {
+                other.pod.namespace() == &exclusive.namespace
+                    && shared_claims(&other.pod).any(|name| name == claim)
+            };
+            let holders = node.pods().iter().filter(uses);
+            VolumeLack::ClaimInUse {
+                claim: claim.clone(),
+                holder: holders.map(|other| Str::new(&other.pod.key())).min(),
+            }
+        });
+        disks.chain(claims).map(Lack::Volume).collect()
     }
 }
 

@@ -7,12 +7,13 @@
 
 use crate::volumes::{VolumeError, look_up, shared_claim_names, when_own_claim};
 use berth_api::volumes::shared_claims;
-use berth_api::{Labels, Object, PersistentVolume, PersistentVolumeClaim, Pod};
+use berth_api::{Labels, Object, PersistentVolume, PersistentVolumeClaim, Pod, Str};
 use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, HintError};
+use berth_framework::lack::VolumeLack;
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::requirement::NodeFilter;
-use berth_framework::{Cluster, FeatureGates, NodeView, PodInfo, Status};
+use berth_framework::{Cluster, FeatureGates, Lack, NodeView, PodInfo, Status};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -112,20 +113,22 @@ fn of_pod(cluster: &Cluster, pod: &Pod) -> Result<Vec<Topology>, VolumeError> {
     Ok(all)
 }
 
-/// Returns whether the node is in the zones and regions. Where nodes have none, every node is.
-fn is_within(topologies: &[Topology], labels: &Labels) -> bool {
-    if !TOPOLOGY_LABELS
+/// The zones and regions that the node is not in. Where nodes have none, every node is in all.
+fn missed<'a>(
+    topologies: &'a [Topology],
+    labels: &'a Labels,
+) -> impl Iterator<Item = (&'a Topology, Option<&'a str>)> {
+    let has_any = TOPOLOGY_LABELS
         .iter()
-        .any(|(key, _)| labels.contains_key(key))
-    {
-        return true;
-    }
-    topologies.iter().all(|topology| {
+        .any(|(key, _)| labels.contains_key(key));
+    let topologies = topologies.iter().filter(move |_| has_any);
+    let found = topologies.map(|topology| {
         let value = labels
             .get(topology.key)
             .or_else(|| labels.get(topology.stand_in?));
-        value.is_some_and(|value| topology.values.contains(value))
-    })
+        (topology, value)
+    });
+    found.filter(|(topology, value)| value.is_none_or(|value| !topology.values.contains(value)))
 }
 
 /// A class whose volumes are created for the first pod was added.
@@ -177,11 +180,27 @@ impl NodeFilter for VolumeZone {
     }
 
     fn check(&self, topologies: &Vec<Topology>, node: NodeView<'_>) -> Status {
-        if is_within(topologies, node.labels()) {
+        if missed(topologies, node.labels()).next().is_none() {
             Status::success()
         } else {
             Status::unresolvable(REASON)
         }
+    }
+
+    fn lacks(&self, topologies: &Vec<Topology>, node: NodeView<'_>) -> Vec<Lack> {
+        let missed = missed(topologies, node.labels());
+        let lacks = missed.map(|(topology, found)| {
+            Lack::Volume(VolumeLack::Zone {
+                key: Str::new(topology.key),
+                allowed: topology
+                    .values
+                    .iter()
+                    .map(|value| Str::new(value))
+                    .collect(),
+                found: found.map(Str::new),
+            })
+        });
+        lacks.collect()
     }
 }
 

@@ -52,10 +52,8 @@ fn every_remedy_frees_the_pod() {
             .map_or(0, |verdict| verdict.feasible);
         let is_gated = answer.state == PodState::Gated;
         assert!(feasible == 0 || is_gated, "seed {seed}: {answer:?}");
-        // Volumes are shown with the reasons of their plugins, any other lack is a value.
         for lack in answer.closest.iter().flat_map(|node| &node.lacks) {
-            let is_of_volumes = lack.plugin.starts_with("Volume");
-            assert!(is_of_volumes || lack.value.is_some(), "seed {seed}: {lack:?}");
+            assert!(lack.value.is_some(), "seed {seed}: {lack:?}");
         }
         for (at, remedy) in answer.remedies.iter().enumerate() {
             let Some(placed) = objects.placed_after(&remedy.changes) else {

@@ -1,6 +1,6 @@
 //! The missing things in words.
 
-use super::{DeviceShortage, Lack, PodAffinityRule, SpreadLack};
+use super::{DeviceShortage, Lack, PodAffinityRule, SpreadLack, VolumeLack};
 use crate::quantity;
 use berth_api::resources::PODS;
 use std::fmt;
@@ -33,6 +33,8 @@ impl fmt::Display for Lack {
                     None => Ok(()),
                 }
             }
+            Self::NodeName { name } => write!(f, "the pod names node {name}"),
+            Self::Volume(volume) => volume.fmt(f),
             Self::Volumes {
                 driver,
                 wanted,
@@ -98,6 +100,41 @@ fn write_rule(
                 f,
                 "a pod in {key}={domain} has required anti-affinity to the pod"
             )
+        }
+    }
+}
+
+impl fmt::Display for VolumeLack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NodeAffinity { volume } => {
+                write!(f, "volume {volume} cannot be accessed from the node")
+            }
+            Self::Missing => f.write_str("the volume of a claim does not exist"),
+            Self::Unavailable { claim } => {
+                write!(f, "no volume can be found or provisioned for claim {claim}")
+            }
+            Self::Storage { claim } => write!(f, "too little storage is free for claim {claim}"),
+            Self::Zone {
+                key,
+                allowed,
+                found,
+            } => {
+                let allowed: Vec<&str> = allowed.iter().map(|value| value.as_str()).collect();
+                write!(f, "a volume wants {key} {}, ", allowed.join(" or "))?;
+                match found {
+                    Some(found) => write!(f, "the node has {found}"),
+                    None => f.write_str("the node does not have the label"),
+                }
+            }
+            Self::DiskInUse { disk, holder } => write!(f, "disk {disk} is used by pod {holder}"),
+            Self::ClaimInUse { claim, holder } => {
+                write!(f, "claim {claim} is for one pod and is used by ")?;
+                match holder {
+                    Some(holder) => write!(f, "pod {holder}"),
+                    None => f.write_str("another pod"),
+                }
+            }
         }
     }
 }

@@ -52,6 +52,10 @@ impl BoundVolume {
         }
     }
 
+    pub(super) fn name(&self) -> &Str {
+        &self.volume.metadata.name
+    }
+
     /// Returns whether a node can access the volume. The affinity of volumes has no node names; a term that does not
     /// parse matches no node.
     ///

@@ -13,14 +13,14 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// The reason why a node is rejected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Obstacles {
-    /// The node cannot access a volume.
-    pub(super) node_conflict: bool,
-    /// There is no volume for some claim, and none can be provisioned.
-    pub(super) bind_conflict: bool,
-    /// There is not enough capacity for a new volume.
-    pub(super) not_enough_space: bool,
+    /// The volume that the node cannot access.
+    pub(super) node_conflict: Option<Str>,
+    /// The claim for which there is no volume, and none can be provisioned.
+    pub(super) bind_conflict: Option<Str>,
+    /// The claim for whose new volume there is not enough capacity.
+    pub(super) not_enough_space: Option<Str>,
     /// The volume of a bound claim does not exist.
     pub(super) volume_missing: bool,
 }
@@ -202,7 +202,7 @@ fn check_bound(
             return Ok(());
         };
         if !volume.is_reachable(cluster.storage(), node)? {
-            obstacles.node_conflict = true;
+            obstacles.node_conflict = Some(volume.name().clone());
             return Ok(());
         }
     }
@@ -229,11 +229,11 @@ fn check_provisions(
         let has_provisioner =
             !class.provisioner.is_empty() && class.provisioner != "kubernetes.io/no-provisioner";
         if !has_provisioner || !allows(class, labels) {
-            obstacles.bind_conflict = true;
+            obstacles.bind_conflict = Some(claim.metadata.name.clone());
             return Ok(());
         }
         if !has_space(cluster, provision, class, labels) {
-            obstacles.not_enough_space = true;
+            obstacles.not_enough_space = Some(provision.claim.metadata.name.clone());
             return Ok(());
         }
     }
@@ -262,7 +262,7 @@ pub(super) fn find(
                 found.provisions.push(Provision::of(claim));
             }
             Some(_) => {
-                obstacles.bind_conflict = true;
+                obstacles.bind_conflict = Some(claim.metadata.name.clone());
                 return Ok((found, obstacles));
             }
         }
